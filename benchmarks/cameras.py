@@ -144,7 +144,7 @@ def latencies(node: Any, since: float) -> list[float]:
 
 
 def gpu_loads(devices: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Return utilisation in percent and free bytes of GPUs, without a CUDA context."""
+    """Return utilization in percent and free bytes of GPUs, without a CUDA context."""
     from trt_ros.cuda.monitor import read_load
     from trt_ros.driver import nvidia_driver
 
@@ -218,10 +218,10 @@ def measured(options: Container, nodes: Sequence[Any], cameras: Cameras) -> dict
 
     sent, published, errors = counted()
     began, cpu = time.monotonic(), time.process_time()
-    utilisations = []
+    utilizations = []
     while (left := began + options.seconds - time.monotonic()) > 0:
         time.sleep(min(left, 0.5))
-        utilisations += [load[0] for load in gpu_loads(options.devices).values()]
+        utilizations += [load[0] for load in gpu_loads(options.devices).values()]
     now_sent, now_published, now_errors = counted()
     took, cpu = time.monotonic() - began, time.process_time() - cpu
     assert now_errors == errors, 'frames were dropped because of an error'
@@ -235,7 +235,7 @@ def measured(options: Container, nodes: Sequence[Any], cameras: Cameras) -> dict
         'latency p50 (ms)': p50,
         'p99 (ms)': p99,
         'CPU (cores)': cpu / took,
-        'GPU (%)': float(np.mean(utilisations)) if utilisations else np.nan,
+        'GPU (%)': float(np.mean(utilizations)) if utilizations else np.nan,
         'process (MB)': resident_bytes() / 1e6,
     }
 

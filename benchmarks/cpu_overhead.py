@@ -60,11 +60,11 @@ def interleaved(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str
 def in_one_process(model: Path, pixels: np.ndarray, rounds: int) -> dict[str, Any]:
     from trt_ros.runtime.cpu.checked_runner import CheckedRunner
     from trt_ros.runtime.cpu.frame_runner import StepByStep
-    from trt_ros.runtime.options import LabelledOptions
+    from trt_ros.runtime.options import LabeledOptions
     from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.vision.frame import Frame
 
-    pipeline = Pipeline.open(LabelledOptions(model_path=str(model), backend='onnxruntime'))
+    pipeline = Pipeline.open(LabeledOptions(model_path=str(model), backend='onnxruntime'))
     assert isinstance(pipeline.frames, StepByStep)
     runner = pipeline.frames.runner
     assert isinstance(runner, CheckedRunner) and runner._runner is not None
@@ -108,7 +108,7 @@ def bookkeeping_microseconds(frames: int = 20_000) -> float:
             began = time.thread_time()
             for _ in range(frames):  # As ImageStream and InferenceNode do.
                 counts.receive()
-                counts.took(QUEUE_AGE, time.monotonic() - began)
+                counts.record_duration(QUEUE_AGE, time.monotonic() - began)
                 with counts.timed('infer'):
                     pass
                 with counts.timed('publish'):

@@ -18,8 +18,8 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import (
     CLASSIFIERS,
     DEPTHS,
+    DETECTORS,
     EMBEDDINGS,
-    FAMILIES,
     ORIENTED,
     POSES,
     SEGMENTERS,
@@ -41,7 +41,7 @@ def scores(*shape: int, passing: int = CANDIDATES) -> np.ndarray:
     return values
 
 
-def centres(count: int, unit: float = SIZE) -> np.ndarray:
+def centers(count: int, unit: float = SIZE) -> np.ndarray:
     return np.concatenate(
         [rng.uniform(0, unit, (1, count, 2)), rng.uniform(0.02, 0.2, (1, count, 2)) * unit],
         axis=-1,
@@ -49,7 +49,7 @@ def centres(count: int, unit: float = SIZE) -> np.ndarray:
 
 
 def corners(count: int, unit: float = SIZE) -> np.ndarray:
-    middle, half = np.split(centres(count, unit) / [1, 1, 2, 2], 2, axis=-1)
+    middle, half = np.split(centers(count, unit) / [1, 1, 2, 2], 2, axis=-1)
     return np.concatenate([middle - half, middle + half], axis=-1)
 
 
@@ -59,7 +59,7 @@ def any_of(*shape: int) -> np.ndarray:
 
 def rows(extras: np.ndarray, classes: int = 80) -> np.ndarray:
     """Return boxes of which CANDIDATES pass, followed by extras (1, 8400, E)."""
-    return np.concatenate([centres(8400), scores(1, 8400, classes), extras], axis=-1).transpose(
+    return np.concatenate([centers(8400), scores(1, 8400, classes), extras], axis=-1).transpose(
         0, 2, 1
     )
 
@@ -131,7 +131,7 @@ class Case:
     metadata: dict[str, str] | None = None
 
 
-DETECTORS = {
+DECODERS = {
     'yolov8': {'output0': rows(np.zeros((1, 8400, 0)))},
     'yolox': {
         'output': np.concatenate(
@@ -140,7 +140,7 @@ DETECTORS = {
     },
     'yolov5': {
         'output': np.concatenate(
-            [centres(25200), scores(1, 25200, 1), any_of(1, 25200, 80)], axis=-1
+            [centers(25200), scores(1, 25200, 1), any_of(1, 25200, 80)], axis=-1
         )
     },
     'yolov10': {
@@ -148,8 +148,8 @@ DETECTORS = {
             [corners(300), scores(1, 300, 1), rng.integers(0, 80, (1, 300, 1))], axis=-1
         )
     },
-    'rtdetr': {'logits': np.log(scores(1, 300, 80) + 1e-3), 'pred_boxes': centres(300, 1)},
-    'detr': {'logits': rng.normal(0, 3, (1, 300, 92)), 'pred_boxes': centres(300, 1)},
+    'rtdetr': {'logits': np.log(scores(1, 300, 80) + 1e-3), 'pred_boxes': centers(300, 1)},
+    'detr': {'logits': rng.normal(0, 3, (1, 300, 92)), 'pred_boxes': centers(300, 1)},
     'ssd': {'boxes': corners(8732, 1), 'scores': scores(1, 8732, 81)},
     'boxes': {'boxes': corners(8400), 'scores': scores(1, 8400, 80)},
     'detectnet_v2': {'cov': scores(1, 3, 40, 40), 'bbox': 2 * any_of(1, 12, 40, 40)},
@@ -171,8 +171,8 @@ def cases() -> list[Case]:
     person = {'task': 'pose', 'kpt_shape': '[17, 3]', 'names': "{0: 'person'}"}
     return [
         *(
-            Case(FAMILIES, name, f'{CANDIDATES} candidates', outputs)
-            for name, outputs in DETECTORS.items()
+            Case(DETECTORS, name, f'{CANDIDATES} candidates', outputs)
+            for name, outputs in DECODERS.items()
         ),
         Case(
             POSES,

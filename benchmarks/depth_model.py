@@ -23,7 +23,7 @@ FUSED = 64
 
 
 class ViT(TransformerNet):
-    """A TransformerNet with normalisation before the layers, and steps of a DPT head."""
+    """A TransformerNet with normalization before the layers, and steps of a DPT head."""
 
     def normal(self, *shape: int) -> str:
         return self.constant(self._rng.normal(0, 0.02, shape).astype(np.float32))

@@ -1,4 +1,4 @@
-"""Time of the coloured points of a metric depth image: python benchmarks/depth_points.py."""
+"""Time of the colored points of a metric depth image: python benchmarks/depth_points.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from report import machine
 
 from trt_ros.ros.dds.memory import whole_pages
 from trt_ros.vision.depth_points import Intrinsics
-from trt_ros.vision.organised_points import OrganisedPoints, organised_wh
+from trt_ros.vision.organized_points import OrganizedPoints, organized_wh
 
 RUNS = 100
 
@@ -22,14 +22,14 @@ def main() -> None:
     rng = np.random.default_rng(0)
     for width, height in ((640, 480), (1280, 720)):
         camera = Intrinsics(0.7 * width, 0.7 * width, width / 2, height / 2, (width, height))
-        metres = rng.uniform(0.5, 9, (height, width)).astype(np.float32)
+        meters = rng.uniform(0.5, 9, (height, width)).astype(np.float32)
         bgr = rng.integers(0, 256, (height, width, 3), np.uint8)
         for stride in (1, 2, 4):
-            cloud_wh = organised_wh(camera.image_wh, stride)
+            cloud_wh = organized_wh(camera.image_wh, stride)
             out = np.ones((*cloud_wh[::-1], 4), np.float32)
             print(f'{width}x{height}, stride {stride}, {out.nbytes / 1e6:.1f} MB:')
-            with closing(OrganisedPoints()) as organised:
-                compute = partial(organised.compute, out, metres, bgr, camera, stride=stride)
+            with closing(OrganizedPoints()) as organized:
+                compute = partial(organized.compute, out, meters, bgr, camera, stride=stride)
                 report(out, {'points': compute, 'max_range': partial(compute, max_range=8.0)})
     print(machine())
 

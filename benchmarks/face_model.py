@@ -120,7 +120,7 @@ def face_model() -> onnx.ModelProto:
     xy, wh = (f'{name}_offset' for name in ('xy', 'wh'))
     graph.nodes.append(helper.make_node('Split', [offset, halves], [xy, wh], axis=2))
     sizes = graph.constant(anchor[..., 2:])
-    centre = graph.add(
+    center = graph.add(
         'Add',
         graph.constant(anchor[..., :2]),
         graph.add('Mul', graph.add('Mul', xy, graph.constant(np.array(0.1, np.float32))), sizes),
@@ -132,8 +132,8 @@ def face_model() -> onnx.ModelProto:
     )
     graph.add(
         'Concat',
-        graph.add('Sub', centre, half),
-        graph.add('Add', centre, half),
+        graph.add('Sub', center, half),
+        graph.add('Add', center, half),
         output='boxes',
         axis=2,
     )

@@ -83,11 +83,11 @@ def build(folder: Path, models: list[Path]) -> None:
     shapes = Path(trt_ros.__file__).parent / 'demo' / 'shapes.onnx'
     for model in [*models, *([shapes] if shapes.exists() else [])]:
         shutil.copy(model, folder / 'models')
-    flavour = load_trt()
+    library = load_trt()
     for model in sorted((folder / 'models').glob('*.onnx')):
         for precision in PRECISIONS:
             entry = EngineCache(folder / 'engines').get_or_build(
-                model, BuildOptions(precision=precision), flavour
+                model, BuildOptions(precision=precision), library
             )
             print(entry.path, f'{entry.sidecar["build_seconds"]:.1f} s')
 
@@ -285,7 +285,7 @@ def inspector_sample(folder: Path) -> str:
     model = folder / 'inspect.onnx'
     transformer(model)
     engine = open_engine(model, cache_dir=folder / 'inspect').engine
-    formats = engine.flavour.trt.LayerInformationFormat
+    formats = engine.library.trt.LayerInformationFormat
     text = engine.handle.create_engine_inspector().get_engine_information(formats.JSON)
     engine.close()
     return str(text[:3000])
@@ -296,7 +296,7 @@ def run(folder: Path, json_path: Path | None) -> int:
     result: dict[str, Any] = {
         'gpu': gpu.name,
         'driver': nvidia_driver().version,
-        'flavour': str(load_trt()),
+        'library': str(load_trt()),
         'precisions': {},
         'failed': {},
     }
@@ -327,7 +327,7 @@ def run(folder: Path, json_path: Path | None) -> int:
 
 
 def print_tables(result: dict[str, Any]) -> None:
-    print(f'{result["gpu"]}, driver {result["driver"]}, {result["flavour"]}\n')
+    print(f'{result["gpu"]}, driver {result["driver"]}, {result["library"]}\n')
     print('| engine, built without a GPU | max relative error | mean |\n|---|---|---|')
     for name, found in result['precisions'].items():
         worst = max(found['outputs'].values(), key=lambda one: one['max_relative_error'])

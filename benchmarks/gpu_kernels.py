@@ -87,12 +87,12 @@ def head(candidates: int, anchors: int = 8400, classes: int = 80) -> np.ndarray:
     """Make a head of random boxes in clusters, of which so many score above 0.25."""
     rng = np.random.default_rng(0)
     clusters = rng.uniform(20, 620, (60, 2))
-    centre = clusters[rng.integers(0, 60, anchors)] + rng.normal(0, 8, (anchors, 2))
+    center = clusters[rng.integers(0, 60, anchors)] + rng.normal(0, 8, (anchors, 2))
     scores = rng.uniform(0, 0.2, (anchors, classes))
     high = rng.permutation(anchors)[:candidates]
     scores[high, rng.integers(0, classes, candidates)] = rng.uniform(0.3, 1, candidates)
     return np.ascontiguousarray(
-        np.concatenate([centre, rng.uniform(10, 120, (anchors, 2)), scores], axis=1).T, np.float32
+        np.concatenate([center, rng.uniform(10, 120, (anchors, 2)), scores], axis=1).T, np.float32
     )
 
 
@@ -162,10 +162,10 @@ def piled(candidates: int, objects: int, *, in_bands: bool = False) -> np.ndarra
     if in_bands:
         owner, scores = np.sort(owner), np.sort(scores)[::-1]
     size = 200 / across
-    centres = places[owner] + rng.normal(0, 0.02 * size, (candidates, 2))
+    centers = places[owner] + rng.normal(0, 0.02 * size, (candidates, 2))
     sizes = size * rng.uniform(0.9, 1.1, (candidates, 2))
     raw = np.zeros((8400, 5))
-    raw[:candidates] = np.hstack([centres, sizes, scores[:, None]])
+    raw[:candidates] = np.hstack([centers, sizes, scores[:, None]])
     return raw.T.astype(np.float32, order='C')[None]
 
 

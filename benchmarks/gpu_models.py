@@ -156,8 +156,8 @@ def yolov8s(path: Path, size: int = 640, classes: int = 80, batch: int | str = 1
         keepdims=0,
     )
     near, far = net.add('Split', sides, net.constant(np.array([2, 2])), outputs=2, axis=1)
-    centre = net.constant(np.concatenate(grid, axis=1)[None].astype(np.float32))
-    low, high = net.add('Sub', centre, near), net.add('Add', centre, far)
+    center = net.constant(np.concatenate(grid, axis=1)[None].astype(np.float32))
+    low, high = net.add('Sub', center, near), net.add('Add', center, far)
     middle = net.add('Mul', net.add('Add', low, high), net.constant(np.array(0.5, np.float32)))
     xywh = net.add(
         'Mul',

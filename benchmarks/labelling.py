@@ -39,7 +39,7 @@ from trt_ros.labelling.job import LabelReport, label_recording
 from trt_ros.labelling.task import LabelTask
 from trt_ros.labelling.workers import LabelPool, LocalWorker, Worker
 from trt_ros.recording import Recording
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
 TOPIC = '/camera/image_raw'
@@ -109,7 +109,7 @@ def pipeline_alone(pipeline: Pipeline, frames: int, size_wh: tuple[int, int]) ->
     return frames / (time.perf_counter() - began)
 
 
-def labelled(pipeline: Pipeline, path: Path, output: Path) -> float:
+def labeled(pipeline: Pipeline, path: Path, output: Path) -> float:
     """Return frames per second from recording to recording."""
     began = time.perf_counter()
     with closing(Recording(path)) as recording:
@@ -136,13 +136,13 @@ def measure(args: Namespace, folder: Path) -> Iterator[tuple[float, float]]:
         for _ in range(args.rounds):
             yield (
                 pipeline_alone(pipeline, args.frames, args.size),
-                labelled(pipeline, path, folder / 'labelled.mcap'),
+                labeled(pipeline, path, folder / 'labeled.mcap'),
             )
 
 
 def with_workers(args: Namespace, folder: Path, count: int) -> float:
-    """Return frames per second of several workers, which are open and have labelled once."""
-    options = LabelledOptions(
+    """Return frames per second of several workers, which are open and have labeled once."""
+    options = LabeledOptions(
         model_path=args.model, backend=args.backend, frames_in_flight=IN_FLIGHT
     )
     path = folder / 'drive'

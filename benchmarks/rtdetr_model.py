@@ -109,12 +109,12 @@ def sample(net: TransformerNet, x: str, boxes: str, memory: str, sides: list[int
     )
     offsets = net.linear(x, WIDTH, HEADS * levels * POINTS * 2)
     offsets = net.reshape(offsets, QUERIES, HEADS, levels * POINTS, 2)
-    centre, wh = (
+    center, wh = (
         net.reshape(part, QUERIES, 1, 1, 2)
         for part in net.add('Split', boxes, net.ints(2, 2), axis=2, outputs=2)
     )
     step = net.constant(np.array(0.5 / POINTS, np.float32))
-    places = net.add('Add', centre, net.add('Mul', net.add('Mul', offsets, wh), step))
+    places = net.add('Add', center, net.add('Mul', net.add('Mul', offsets, wh), step))
     two, one = (net.constant(np.array(value, np.float32)) for value in (2.0, 1.0))
     grid = net.transpose(net.add('Sub', net.add('Mul', places, two), one), 1, 0, 2, 3)
     grids = net.add('Split', grid, net.ints(*[POINTS] * levels), axis=2, outputs=levels)

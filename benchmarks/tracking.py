@@ -24,11 +24,11 @@ def scene(count: int, size_wh: tuple[int, int], values: int, rng: np.random.Gene
     sizes = rng.uniform(40, 120, (count, 2))
     looks = np.random.default_rng(1).normal(0, 1, (count, values)).astype(np.float32)
     for number in range(IMAGES):
-        centre = begin + velocity * number / RATE_HZ + rng.normal(0, 1, (count, 2))
+        center = begin + velocity * number / RATE_HZ + rng.normal(0, 1, (count, 2))
         scores = rng.uniform(0.3, 0.95, count)
         scores[rng.random(count) < 0.05] = 0.15
         order = np.argsort(-scores)
-        xyxy = np.hstack([centre - sizes / 2, centre + sizes / 2]).astype(np.float32)[order]
+        xyxy = np.hstack([center - sizes / 2, center + sizes / 2]).astype(np.float32)[order]
         found = Detections(xyxy, scores[order].astype(np.float32), np.zeros(count, np.int32))
         yield found, round(1e9 * number / RATE_HZ), looks[order] if values else None
 

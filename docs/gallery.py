@@ -34,9 +34,9 @@ FOLDER = CHECKOUT / 'docs/images/gallery'
 CAMERA = Intrinsics(560.0, 560.0, 319.5, 219.5, (640, 480))
 FLOOR, WALL, CRATE, PERSON = range(4)
 NAMES = ('floor', 'wall', 'crate', 'person')
-WALL_COLOUR = (205, 200, 190)
+WALL_COLOR = (205, 200, 190)
 
-# Joints of a person who waves: x, y, z in metres from the point below the neck.
+# Joints of a person who waves: x, y, z in meters from the point below the neck.
 HALF_BODY = {
     'eye': (0.035, -0.48, -0.09),
     'ear': (0.075, -0.46, 0.0),
@@ -52,7 +52,7 @@ STANDS_AT = np.array([-0.85, 0.0, 3.3])
 
 
 def joints() -> np.ndarray:
-    """Return the joints of the person in the order of COCO: (17, 3) metres."""
+    """Return the joints of the person in the order of COCO: (17, 3) meters."""
     found = {'nose': (0.0, -0.45, -0.1)}
     for part, (x, y, z) in HALF_BODY.items():
         found[f'left_{part}'], found[f'right_{part}'] = (x, y, z), (-x, y, z)
@@ -77,7 +77,7 @@ def limb(first: np.ndarray, second: np.ndarray, width: float) -> Solid:
 
 
 def solids() -> tuple[list[Solid], list[int], np.ndarray]:
-    """Return the solids of the room, the class and the colour of each, BGR."""
+    """Return the solids of the room, the class and the color of each, BGR."""
     place = joints()
     room = [
         (Solid((0.0, 1.3, 5.0), (14.0, 0.1, 14.0), yaw(0)), FLOOR, (120, 130, 140)),
@@ -93,25 +93,25 @@ def solids() -> tuple[list[Solid], list[int], np.ndarray]:
     for first, second in LIMBS:
         is_arm, is_leg = {first, second} & {7, 8}, {first, second} & {13, 14}
         if is_arm or is_leg:
-            colour = (150, 180, 225) if is_arm else (90, 60, 50)
-            body.append((limb(place[first], place[second], 0.09 if is_arm else 0.13), colour))
-    room += [(solid, PERSON, colour) for solid, colour in body]
+            color = (150, 180, 225) if is_arm else (90, 60, 50)
+            body.append((limb(place[first], place[second], 0.09 if is_arm else 0.13), color))
+    room += [(solid, PERSON, color) for solid, color in body]
     return (
         [each for each, _, _ in room],
         [kind for _, kind, _ in room],
-        np.array([colour for _, _, colour in room], float),
+        np.array([color for _, _, color in room], float),
     )
 
 
-def photograph(scene: Scene, colours: np.ndarray) -> np.ndarray:
+def photograph(scene: Scene, colors: np.ndarray) -> np.ndarray:
     """Shade a scene by the angle of its surfaces: (H, W, 3) uint8 BGR."""
-    points = scene.rays() * scene.metres[..., None]
+    points = scene.rays() * scene.meters[..., None]
     normals = np.cross(np.gradient(points, axis=0), np.gradient(points, axis=1))
     normals /= np.linalg.norm(normals, axis=2, keepdims=True) + 1e-9
     light = np.array([0.35, 0.75, 0.55]) / np.linalg.norm([0.35, 0.75, 0.55])
     shade = 0.6 + 0.4 * np.abs(normals @ light)
     owner = scene.owners
-    pixels = np.vstack([WALL_COLOUR, colours])[owner]
+    pixels = np.vstack([WALL_COLOR, colors])[owner]
     tiles = (np.floor(points[..., 0] / 0.6) + np.floor(points[..., 2] / 0.6)) % 2
     shade *= np.where(owner == 1, 0.85 + 0.15 * tiles, 1.0)
     return np.clip(pixels * shade[..., None], 0, 255).astype(np.uint8)
@@ -138,11 +138,11 @@ def from_shapes() -> None:
 
 def from_room() -> None:
     """Draw the results of the other tasks on the rendered room."""
-    everything, kinds, colours = solids()
+    everything, kinds, colors = solids()
     scene = render(everything, CAMERA, wall=6.0)
     fine = Intrinsics(1120.0, 1120.0, 639.5, 439.5, (1280, 960))
     photo = cv2.resize(
-        photograph(render(everything, fine, wall=6.0), colours),
+        photograph(render(everything, fine, wall=6.0), colors),
         CAMERA.image_wh,
         interpolation=cv2.INTER_AREA,
     )
@@ -157,7 +157,7 @@ def from_room() -> None:
     save_result('keypoints', photo, Poses(found.take(np.array([3])), keypoints))
     shares = np.bincount(classes.reshape(-1), minlength=4) / classes.size
     save_result('classification', photo, Classification(shares.astype(np.float32)))
-    save_result('depth', photo, Depth(scene.metres.astype(np.float32)))
+    save_result('depth', photo, Depth(scene.meters.astype(np.float32)))
     save_masks(photo, classes)
     save_boxes_3d(
         photo, scene, found, sum(number * mask for number, mask in enumerate(objects, 1))
@@ -194,7 +194,7 @@ def save_boxes_3d(
     boxes = np.hstack([(low + high) / 2, high - low, np.zeros((len(found), 1))])
     measured = depths.measure(boxes, np.arange(len(found)))
     upright = np.tile([0.0, 0.0, 0.0, 1.0], (len(found), 1))
-    corners = box_corners(measured.centres.astype(float), measured.sizes.astype(float), upright)
+    corners = box_corners(measured.centers.astype(float), measured.sizes.astype(float), upright)
     pixels = photo.copy()
     draw_boxes_3d(pixels, corners, object_labels(found.labels, found.scores, NAMES), CAMERA)
     save('boxes_3d', pixels)
@@ -205,8 +205,8 @@ def oriented() -> None:
     rng = np.random.default_rng(4)
     pixels = np.full((480, 640, 3), 150, np.uint8)
     pixels += rng.integers(0, 14, pixels.shape, np.uint8)
-    centres = [(110, 110), (300, 90), (520, 120), (140, 340), (330, 300), (530, 350)]
-    boxes = np.float32([(x, y, rng.uniform(110, 150), 48) for x, y in centres])
+    centers = [(110, 110), (300, 90), (520, 120), (140, 340), (330, 300), (530, 350)]
+    boxes = np.float32([(x, y, rng.uniform(110, 150), 48) for x, y in centers])
     theta = rng.uniform(-np.pi / 2, np.pi / 2, len(boxes)).astype(np.float32)
     for (x, y, width, height), angle in zip(boxes.tolist(), theta.tolist()):
         corners = cv2.boxPoints(((x, y), (width, height), np.degrees(angle)))

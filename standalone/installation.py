@@ -59,7 +59,7 @@ def clear(folder: Path) -> None:
         if folder.exists():
             shutil.rmtree(folder)
         folder.mkdir()
-        # First, so that an interrupted environment is recognised as ours.
+        # First, so that an interrupted environment is recognized as ours.
         write(folder / 'pyvenv.cfg', '')
         write(folder / 'COLCON_IGNORE', '')
     except OSError as error:

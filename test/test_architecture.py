@@ -173,7 +173,7 @@ def test_layers_import_only_lower_layers(path):
         ),
         ('cli/infer.py', 'from rclpy.node import Node', 'cli may not import rclpy.node'),
         ('cli/infer.py', 'from ..ros import images', 'cli may not import trt_ros.ros'),
-        ('engine/build/parent.py', 'import tensorrt as trt', 'engine may not import tensorrt'),
+        ('engine/builder/parent.py', 'import tensorrt as trt', 'engine may not import tensorrt'),
         (
             'runtime/gpu/executor.py',
             'from cuda.bindings import driver',

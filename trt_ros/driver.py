@@ -79,7 +79,7 @@ def device_order() -> str:
     Return the order of CUDA device indices in this process.
 
     Sets CUDA_DEVICE_ORDER to PCI_BUS_ID, the order of nvidia-smi, unless the user has set it. Call
-    it before CUDA is initialised.
+    it before CUDA is initialized.
     """
     return os.environ.setdefault('CUDA_DEVICE_ORDER', PCI_ORDER)
 

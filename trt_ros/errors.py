@@ -38,7 +38,7 @@ def _unpickled(kind: type[TrtRosError], args: tuple[str, ...], state: dict[str, 
 
 
 class ParameterError(TrtRosError):
-    """A parameter or option that cannot be honoured."""
+    """A parameter or option that cannot be honored."""
 
 
 class ModelError(TrtRosError):

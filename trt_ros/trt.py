@@ -17,7 +17,7 @@ from typing import Any
 from trt_ros.driver import nvidia_driver
 from trt_ros.errors import BackendError
 
-FLAVOURS = ('tensorrt', 'tensorrt_rtx')
+LIBRARIES = ('tensorrt', 'tensorrt_rtx')
 OLDEST = {'tensorrt': (10, 3), 'tensorrt_rtx': (1, 4)}
 INSTALL = {
     'tensorrt': 'pip install tensorrt  (Jetson: sudo apt install python3-libnvinfer)',
@@ -34,7 +34,7 @@ NOISE_WITHOUT_GPU = re.compile('catchCudaError')
 
 
 @dataclass(frozen=True)
-class Flavour:
+class Library:
     """
     An imported TensorRT module with its version and capabilities.
 
@@ -108,7 +108,7 @@ class Flavour:
         return created
 
 
-def load_trt(prefer: str = 'auto') -> Flavour:
+def load_trt(prefer: str = 'auto') -> Library:
     """
     Import TensorRT on demand, so that `import trt_ros` works without it.
 
@@ -116,7 +116,7 @@ def load_trt(prefer: str = 'auto') -> Flavour:
     :raises BackendError: if it is not installed, is too old, or if the versions of bindings and
         library differ.
     """
-    names = FLAVOURS if prefer == 'auto' else (prefer,)
+    names = LIBRARIES if prefer == 'auto' else (prefer,)
     for name in names:
         if installed(name):
             return _load(name)
@@ -127,7 +127,7 @@ def load_trt(prefer: str = 'auto') -> Flavour:
 
 
 def installed(name: str) -> bool:
-    """Return whether the Python bindings of a flavour are installed, without importing them."""
+    """Return whether the Python bindings of a library are installed, without importing them."""
     return bool(_module(name))
 
 
@@ -140,7 +140,7 @@ def _module(name: str) -> str:
 
 
 @cache
-def _load(name: str) -> Flavour:
+def _load(name: str) -> Library:
     try:
         trt = import_module(_module(name))
     except (ImportError, OSError) as error:  # OSError: raised by wheels that load libraries.
@@ -166,7 +166,7 @@ def _load(name: str) -> Flavour:
             cause=f'The oldest supported version is {oldest}.',
             remedy=f'Install {oldest} or newer: {INSTALL[name]}',
         )
-    return Flavour(name, trt, version, trt.__version__, _logger(trt))
+    return Library(name, trt, version, trt.__version__, _logger(trt))
 
 
 def numbers(version: str) -> tuple[int, ...]:

@@ -81,7 +81,7 @@ def export(torch, tmp_path) -> Callable[..., Path]:
 
 @pytest.fixture
 def settle(torch) -> Callable[[Any, Callable[[], Any]], None]:
-    """Give an untrained network's normalisations the statistics of `run()`; else it says 0."""
+    """Give an untrained network's normalizations the statistics of `run()`; else it says 0."""
 
     def adjust(model: Any, run: Callable[[], Any]) -> None:
         model.eval()
@@ -122,7 +122,7 @@ def spread(torch) -> Callable[..., None]:
 
 @pytest.fixture
 def picture() -> Frame:
-    """Smooth colours with hard edges, wider than high."""
+    """Smooth colors with hard edges, wider than high."""
     rows, columns = np.mgrid[:180, :320]
     board = (columns // 40 + rows // 40) % 2
     pixels = np.stack([columns * 255 / 319, rows * 255 / 179, board * 255], axis=-1)

@@ -31,11 +31,11 @@ def frames():
 
 
 def expected_flow(torch, raft, first, second):
-    def normalised(pixels):
+    def normalized(pixels):
         return torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1
 
     with torch.no_grad():
-        return raft(normalised(first), normalised(second), num_flow_updates=2)[-1].numpy()
+        return raft(normalized(first), normalized(second), num_flow_updates=2)[-1].numpy()
 
 
 def test_two_images_give_the_flow_between_them(torch, raft, export, frames):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoders.registry import SEGMENTERS
 from trt_ros.vision.letterbox import Letterbox
@@ -114,7 +114,7 @@ def open_pipeline(torch, transformers, tmp_path, monkeypatch):
         if build is mask2former:
             exec(documented('import onnx'), names)
         return Pipeline.open(
-            LabelledOptions('maskformer.onnx', backend='onnxruntime', decoder=decoder),
+            LabeledOptions('maskformer.onnx', backend='onnxruntime', decoder=decoder),
             families=SEGMENTERS,
         )
 

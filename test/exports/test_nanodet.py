@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
@@ -87,7 +87,7 @@ def test_boxes_equal_the_repositorys(
     path = export(network, (torch.zeros(1, 3, *HW),), ['data'], ['output'])
     labels = tuple('abcde')
     with closing(
-        Pipeline.open(LabelledOptions(str(path), backend='onnxruntime', labels=labels))
+        Pipeline.open(LabeledOptions(str(path), backend='onnxruntime', labels=labels))
     ) as pipeline:
         assert pipeline.decoder.name == name
         shown, letterbox = pipeline.preprocess(picture)

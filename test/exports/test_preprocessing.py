@@ -14,7 +14,7 @@ SIZES = [(500, 375), (375, 500), (641, 479), (120, 91), (1023, 767)]
 
 
 def picture(width, height):
-    """Smooth colours in which each place differs from those beside it."""
+    """Smooth colors in which each place differs from those beside it."""
     coarse = np.random.default_rng(width).integers(0, 256, (9, 12, 3), np.uint8)
     return cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoders.detr import RFDETR
 from trt_ros.vision.decoders.registry import SEGMENTERS
@@ -63,7 +63,7 @@ def test_decoder_equals_postprocessing_of_exporter(exported, picture, assert_sam
     """Trained on one's own classes, its last logit is none; named, the classes are the others."""
     decode = pytest.importorskip('rfdetr.export._runtime.decode', reason='newer RF-DETR has it')
     path = exported(name)
-    pipeline = Pipeline.open(LabelledOptions(str(path), backend='onnxruntime', labels=labels))
+    pipeline = Pipeline.open(LabeledOptions(str(path), backend='onnxruntime', labels=labels))
     assert pipeline.decoder.name == 'rfdetr'
     assert pipeline.decoder.class_count == (CLASSES if labels else CLASSES + 1)
     found = pipeline.infer(picture, Thresholds(score=THRESHOLD, max_detections=300))
@@ -86,7 +86,7 @@ def test_decoder_equals_postprocessing_of_exporter(exported, picture, assert_sam
 def test_masks_equal_the_postprocessing_of_the_exporter(torch, exported, picture, assert_same):
     path = exported('RFDETRSegNano')
     postprocess = pytest.importorskip('rfdetr.models.postprocess', reason='newer RF-DETR has it')
-    options = LabelledOptions(str(path), backend='onnxruntime')
+    options = LabeledOptions(str(path), backend='onnxruntime')
     with closing(Pipeline.open(options, families=SEGMENTERS)) as pipeline:
         assert pipeline.decoder.name == 'rfdetr_seg'
         found = pipeline.infer(picture, Thresholds(score=THRESHOLD, max_detections=300))

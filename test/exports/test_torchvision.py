@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoders import registry as decoder
 from trt_ros.vision.frame import Frame
@@ -15,7 +15,7 @@ from trt_ros.vision.thresholds import Thresholds
 
 CLASSES = 5
 ASKED = Thresholds(score=0.9, iou=0.45, max_detections=300)
-# Its detectors normalise by themselves and want 0 to 1; what runs without that is given this.
+# Its detectors normalize by themselves and want 0 to 1; what runs without that is given this.
 HALVES = {'scale': 1 / 255, 'mean': (0.5, 0.5, 0.5), 'std': (0.5, 0.5, 0.5)}
 VGG = {'scale': 1.0, 'mean': (122.99925, 116.9991, 103.9992), 'std': (1.0, 1.0, 1.0)}
 
@@ -27,7 +27,7 @@ def torchvision(torch):
 
 def open_pipeline(path, families, **options):
     return Pipeline.open(
-        LabelledOptions(str(path), backend='onnxruntime', **options), families=families
+        LabeledOptions(str(path), backend='onnxruntime', **options), families=families
     )
 
 
@@ -129,7 +129,7 @@ def test_detector_with_nms_inside(torch, detector, export, picture, assert_same,
             return found['boxes'], found['scores'], found['labels']
 
     path = export(Whole(), (image,), ['images'], ['boxes', 'scores', 'labels'])
-    pipeline = open_pipeline(path, decoder.FAMILIES)
+    pipeline = open_pipeline(path, decoder.DETECTORS)
     assert pipeline.decoder.name == 'boxes'
     found = pipeline.infer(picture, ASKED)
     boxes, scores, labels = OnnxRuntimeRunner.open(path).infer({'images': image.numpy()}).values()
@@ -149,7 +149,7 @@ def test_ssd_before_its_nms(
     size = image.shape[-1]
 
     class Raw(torch.nn.Module):
-        """What every backend can run: normalised boxes, and scores that begin with background."""
+        """What every backend can run: normalized boxes, and scores that begin with background."""
 
         def __init__(self):
             super().__init__()
@@ -171,7 +171,7 @@ def test_ssd_before_its_nms(
     image = model.transform(list(image))[0].tensors
     path = export(Raw(), (image,), ['images'], ['scores', 'boxes'])
     labels = tuple(f'class {index}' for index in range(names))
-    pipeline = open_pipeline(path, decoder.FAMILIES, labels=labels, **preprocess)
+    pipeline = open_pipeline(path, decoder.DETECTORS, labels=labels, **preprocess)
     assert pipeline.decoder.name == 'ssd'
     found = pipeline.infer(picture, ASKED)
     with torch.no_grad():

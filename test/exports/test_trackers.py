@@ -31,10 +31,10 @@ def scene(kind: str, rate_hz: float, dropped: float, seed: int) -> list[Step]:
     rng = np.random.default_rng(seed)
     times = image_times(rate_hz, 12, rng, dropped=dropped, jitter=0.05 if dropped else 0.0)
     count, is_walk = 14, kind == 'walking'
-    centres = (walking if is_walk else swaying)(times, count, rng)
+    centers = (walking if is_walk else swaying)(times, count, rng)
     widths, heights = ((40, 90), (90, 200)) if is_walk else ((60, 110), (120, 220))
     sizes = np.stack([rng.uniform(*widths, count), rng.uniform(*heights, count)], axis=1)
-    return observe(times, centres, sizes, rng)
+    return observe(times, centers, sizes, rng)
 
 
 def run_own(cls: type[Tracker], steps: list[Step]) -> Tracked:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.registry import FAMILIES
+from trt_ros.vision.decoders.registry import DETECTORS
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 
@@ -244,7 +244,7 @@ def test_decoder_equals_postprocessing_of_exporter(
 ):
     torch.manual_seed(0)
     model = build(transformers)
-    wanted = next(each.preprocess for each in FAMILIES if each.name == family)
+    wanted = next(each.preprocess for each in DETECTORS if each.name == family)
     pixels = Preprocess((SIZE, SIZE), **wanted)(picture)[0]
     shake(torch, settle, spread, model, pixels)
     image = torch.from_numpy(pixels)
@@ -263,7 +263,7 @@ def test_decoder_equals_postprocessing_of_exporter(
     labels = () if is_deployed else tuple(f'class {index}' for index in range(CLASSES))
     by_name = family if family == 'rfdetr' else 'auto'  # As docs/models.md says.
     pipeline = Pipeline.open(
-        LabelledOptions(str(path), backend='onnxruntime', labels=labels, decoder=by_name)
+        LabeledOptions(str(path), backend='onnxruntime', labels=labels, decoder=by_name)
     )
     assert pipeline.decoder.name == family
     pixels, _ = pipeline.preprocess(picture)

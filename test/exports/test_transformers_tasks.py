@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.options import LabelledOptions, PipelineOptions
+from trt_ros.runtime.options import LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoders.registry import DEPTHS, SEGMENTERS, TENSORS
 from trt_ros.vision.decoders.semantic import SEMANTIC
@@ -96,9 +96,7 @@ def test_mask_equals_postprocessing_of_exporter(torch, transformers, export, pic
     image = torch.from_numpy(Preprocess((SIZE, SIZE), **SEMANTIC.preprocess)(picture)[0])
     spread(model.decode_head.classifier, lambda: model(image), 0.0, 2.0)
     path = export(model, (image,), ['pixel_values'], ['logits'])
-    pipeline = Pipeline.open(
-        LabelledOptions(str(path), backend='onnxruntime'), families=SEGMENTERS
-    )
+    pipeline = Pipeline.open(LabeledOptions(str(path), backend='onnxruntime'), families=SEGMENTERS)
     assert (pipeline.decoder.name, pipeline.decoder.class_count) == ('semantic', 7)
     found = pipeline.infer(picture).labels
     logits = torch.from_numpy(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
@@ -91,7 +91,7 @@ def test_decoder_equals_postprocessing_of_exporter(
         model = build(f'{network}.yaml')
         shake(torch, settle, spread, model.model, Preprocess((SIZE, SIZE))(picture)[0])
         path = model.export(format='onnx', imgsz=SIZE, simplify=False, opset=17, **options)
-    pipeline = Pipeline.open(LabelledOptions(str(path), backend='onnxruntime'))
+    pipeline = Pipeline.open(LabeledOptions(str(path), backend='onnxruntime'))
     assert pipeline.decoder.name == family
     assert len(pipeline.class_names) == 80
 

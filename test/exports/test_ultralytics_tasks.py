@@ -1,5 +1,5 @@
 """
-Ultralytics' other tasks: recognised as exported, decoded as its own postprocessing decodes.
+Ultralytics' other tasks: recognized as exported, decoded as its own postprocessing decodes.
 
 The outputs' shapes and metadata are real exports'; their values are made up, for an untrained
 network finds nothing that could be compared.
@@ -53,17 +53,17 @@ def invent(shape, classes, extras, *, is_finished, is_upright):
     rng = np.random.default_rng(1)
     count = shape[1] if is_finished else shape[2]
     # Ours drops boxes of which nothing lies in the image, which is 108 rows of the input.
-    centre = rng.uniform((20, 50), (SIZE - 20, SIZE - 50), (count, 2))
+    center = rng.uniform((20, 50), (SIZE - 20, SIZE - 50), (count, 2))
     size = rng.uniform(10, 60, (count, 2))
     if is_finished:
-        corners = [centre - size / 2, centre + size / 2] if is_upright else [centre, size]
+        corners = [center - size / 2, center + size / 2] if is_upright else [center, size]
         scores = -np.sort(-rng.uniform(0, 1, count))[:, None]
         labels = rng.integers(0, classes, (count, 1))
         rows = np.hstack([*corners, scores, labels, extras(rng, count)])
     else:
         good = rng.random((count, classes)) < 0.1 / classes
         scores = np.where(good, rng.uniform(0.3, 1, good.shape), rng.uniform(0, 0.2, good.shape))
-        rows = np.hstack([centre, size, scores, extras(rng, count)]).T
+        rows = np.hstack([center, size, scores, extras(rng, count)]).T
     assert rows[None].shape == shape
     return rows[None].astype(np.float32)
 

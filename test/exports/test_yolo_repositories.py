@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoders.yolov5 import YOLOV5
 from trt_ros.vision.decoders.yolox import YOLOX
@@ -70,7 +70,7 @@ def test_yolov5(torch, yolov5, settle, spread, picture, assert_same, tmp_path, n
         )
 
     size = (SIZE, SIZE) if is_dynamic else ()
-    pipeline = Pipeline.open(LabelledOptions(str(path), backend='onnxruntime', input_size=size))
+    pipeline = Pipeline.open(LabeledOptions(str(path), backend='onnxruntime', input_size=size))
     assert (pipeline.decoder.name, len(pipeline.class_names)) == ('yolov5', 80)
     found = pipeline.infer(picture, ASKED)
     outputs = outputs_of(torch, path, pipeline, picture)
@@ -118,7 +118,7 @@ def test_yolov7(torch, yolov7, export, picture, assert_same, classes):
     model, image = yolov7(classes)
     model.model[-1].concat = True
     path = export(model, (image,), ['images'], ['output'])
-    pipeline = Pipeline.open(LabelledOptions(str(path), backend='onnxruntime'))
+    pipeline = Pipeline.open(LabeledOptions(str(path), backend='onnxruntime'))
     assert (pipeline.decoder.name, pipeline.decoder.class_count) == ('yolov5', classes)
     found = pipeline.infer(picture, ASKED)
     own = general.non_max_suppression(outputs_of(torch, path, pipeline, picture), *THRESHOLDS)[0]
@@ -136,7 +136,7 @@ def test_yolov7_with_the_nms_of_tensorrt(torch, yolov7, export, picture, assert_
     from yolov7.models.experimental import End2End
     from yolov7.utils import general
 
-    from trt_ros.engine.build.onnx_cut_nms import write_cut
+    from trt_ros.engine.builder.onnx_cut_nms import write_cut
 
     model, image = yolov7(5)
     whole = End2End(model, 100, ASKED.iou, ASKED.score, None, None, 5)
@@ -145,7 +145,7 @@ def test_yolov7_with_the_nms_of_tensorrt(torch, yolov7, export, picture, assert_
     )
     cut = tmp_path / 'cut.onnx'
     write_cut(path, cut)
-    pipeline = Pipeline.open(LabelledOptions(str(cut), backend='onnxruntime'))
+    pipeline = Pipeline.open(LabeledOptions(str(cut), backend='onnxruntime'))
     assert pipeline.decoder.name == 'efficient_nms'
     found = pipeline.infer(picture, ASKED)
 
@@ -216,7 +216,7 @@ def test_yolox(torch, settle, spread, picture, assert_same, tmp_path, monkeypatc
         warnings.simplefilter('ignore')  # The exporter's, about itself.
         export_onnx.main()
 
-    pipeline = Pipeline.open(LabelledOptions(str(path), backend='onnxruntime'))
+    pipeline = Pipeline.open(LabeledOptions(str(path), backend='onnxruntime'))
     assert (pipeline.decoder.name, pipeline.decoder.class_count) == ('yolox', 5)
     found = pipeline.infer(picture, ASKED)
     outputs = model.head.decode_outputs(outputs_of(torch, path, pipeline, picture), torch.float32)

@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoders.registry import SEGMENTERS
 from trt_ros.vision.decoders.yolov5 import YOLOV5
@@ -53,7 +53,7 @@ def test_raw_grids(torch, yolov5, settle, spread, picture, assert_same, export):
 
     path = export(Raw(), (image,), ['images'], ['p3', 'p4', 'p5'])
     pipeline = Pipeline.open(
-        LabelledOptions(str(path), backend='onnxruntime', decoder='yolov5_raw', labels=('coco',))
+        LabeledOptions(str(path), backend='onnxruntime', decoder='yolov5_raw', labels=('coco',))
     )
     found = pipeline.infer(picture, ASKED)
     with torch.no_grad():
@@ -78,9 +78,7 @@ def test_boxes_with_masks(torch, yolov5, settle, spread, picture, assert_same, t
         path, _ = yolov5.export_onnx(
             model, image, tmp_path / 'model.pt', 17, False, simplify=False
         )
-    pipeline = Pipeline.open(
-        LabelledOptions(str(path), backend='onnxruntime'), families=SEGMENTERS
-    )
+    pipeline = Pipeline.open(LabeledOptions(str(path), backend='onnxruntime'), families=SEGMENTERS)
     assert pipeline.decoder.name == 'yolov5_seg'
     found = pipeline.infer(picture, ASKED)
     pixels, _ = pipeline.preprocess(picture)

@@ -33,10 +33,10 @@ GOOD = ('succeeded', 'refused')
 def attempt(path: str, file: str) -> tuple[str, str]:
     """Put one file through one path; return how it ended, and the words."""
     from trt_ros import cli
-    from trt_ros.engine.build.parent import build
+    from trt_ros.engine.builder.parent import build
     from trt_ros.engine.options import BuildOptions
     from trt_ros.errors import TrtRosError
-    from trt_ros.runtime.options import LabelledOptions
+    from trt_ros.runtime.options import LabeledOptions
     from trt_ros.runtime.pipeline import Pipeline
 
     output = io.StringIO()
@@ -51,7 +51,7 @@ def attempt(path: str, file: str) -> tuple[str, str]:
                 return 'traceback', text
             return ('refused' if code else 'succeeded'), text
         if path == 'node':
-            Pipeline.open(LabelledOptions(model_path=file, backend='onnxruntime')).close()
+            Pipeline.open(LabeledOptions(model_path=file, backend='onnxruntime')).close()
         else:
             from trt_ros.trt import load_trt
 

@@ -28,7 +28,7 @@ from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import GpuFailedError
 from trt_ros.progress import Reporter
-from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu import preprocess as steps
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.runtime.gpu.executor import GraphPipeline
@@ -270,8 +270,8 @@ def small_detector(tmp_path_factory) -> Callable[..., Path]:
     def make(name: str = 'small.onnx', *, batch: int | str = 1, inf: bool = False) -> Path:
         rng = np.random.default_rng(1)
         rows, cols = np.mgrid[:8, :12]
-        centres = np.stack([cols * 8 + 4, rows * 8 + 4]).reshape(1, 2, 96).astype(np.float32)
-        base = np.concatenate([centres, np.zeros((1, 5, 96), np.float32)], axis=1)
+        centers = np.stack([cols * 8 + 4, rows * 8 + 4]).reshape(1, 2, 96).astype(np.float32)
+        base = np.concatenate([centers, np.zeros((1, 5, 96), np.float32)], axis=1)
         gain = np.array([8, 8, 40, 40, 1, 1, 1], np.float32).reshape(1, 7, 1)
         if inf:
             gain[0, 4, 0] = np.inf
@@ -334,7 +334,7 @@ def open_graph(
         )
         pipeline = GraphPipeline.open(
             engine,
-            Fitted.of_image(engine, Preprocess((64, 96)), decoder),
+            ResolvedModel.of_image(engine, Preprocess((64, 96)), decoder),
             options=GraphOptions(device=gpu.index, **options),
             cache=found.runtime_cache,
             on_fault=on_fault,

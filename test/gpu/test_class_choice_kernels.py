@@ -26,11 +26,11 @@ def asked(score=0.25, iou=0.45, most=300, **choice) -> ClassThresholds:
 def columns(count, classes, *, seed=0, steps=0) -> dict[str, np.ndarray]:
     """Boxes in clusters; with `steps`, many have equal scores."""
     rng = np.random.default_rng(seed)
-    centre = rng.uniform(40, 600, (60, 2))[rng.integers(0, 60, count)]
+    center = rng.uniform(40, 600, (60, 2))[rng.integers(0, 60, count)]
     scores = rng.uniform(0, 1, (count, classes)) ** 4
     if steps:
         scores = np.round(scores * steps) / steps
-    boxes = [centre + rng.normal(0, 8, (count, 2)), rng.uniform(20, 90, (count, 2))]
+    boxes = [center + rng.normal(0, 8, (count, 2)), rng.uniform(20, 90, (count, 2))]
     return {'head': np.hstack([*boxes, scores]).T.astype(np.float32, order='C')[None]}
 
 

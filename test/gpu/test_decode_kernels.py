@@ -38,12 +38,12 @@ def yolov8_head(anchors=8400, classes=80, *, seed=0, dense=0.02) -> np.ndarray:
     """Random boxes in clusters, so that many overlap; a share of the scores is high."""
     rng = np.random.default_rng(seed)
     clusters = rng.uniform(20, 620, (40, 2))
-    centre = clusters[rng.integers(0, 40, anchors)] + rng.normal(0, 8, (anchors, 2))
+    center = clusters[rng.integers(0, 40, anchors)] + rng.normal(0, 8, (anchors, 2))
     size = rng.uniform(10, 120, (anchors, 2))
     scores = rng.uniform(0, 0.2, (anchors, classes))
     high = rng.random(anchors) < dense
     scores[high, rng.integers(0, min(classes, 3), high.sum())] = rng.uniform(0.3, 1, high.sum())
-    return np.concatenate([centre, size, scores], axis=1).T.astype(np.float32)
+    return np.concatenate([center, size, scores], axis=1).T.astype(np.float32)
 
 
 def yolox_head(input_hw=(416, 416), classes=3, *, seed=0) -> np.ndarray:
@@ -87,8 +87,8 @@ def queries(classes, *, seed=0, count=300) -> tuple[np.ndarray, np.ndarray]:
 
 def boxes_and_scores(count=2000, classes=6, *, seed=0, scale=640) -> dict[str, np.ndarray]:
     raw = yolov8_head(count, classes, seed=seed, dense=0.3).T
-    centre, half = raw[:, :2], raw[:, 2:4] / 2
-    xyxy = np.hstack([centre - half, centre + half]) * scale / 640
+    center, half = raw[:, :2], raw[:, 2:4] / 2
+    xyxy = np.hstack([center - half, center + half]) * scale / 640
     return {'boxes': xyxy[None], 'scores': np.ascontiguousarray(raw[None, :, 4:])}
 
 
@@ -167,23 +167,23 @@ CASES = {
     ),
     'boxes': lambda seed: boxes_case(boxes_and_scores(seed=seed)),
     'boxes_normalised': lambda seed: boxes_case(
-        boxes_and_scores(seed=seed, scale=1), normalised=True
+        boxes_and_scores(seed=seed, scale=1), normalized=True
     ),
     'ssd': lambda seed: boxes_case(
-        boxes_and_scores(seed=seed, scale=1), normalised=True, has_background=True
+        boxes_and_scores(seed=seed, scale=1), normalized=True, has_background=True
     ),
     'boxes with scores by class': lambda seed: boxes_case(
         scores_by_class(boxes_and_scores(seed=seed)), classes_first=True
     ),
-    'boxes with labels': lambda seed: boxes_case(labelled(seed, np.int64), suppress=False),
+    'boxes with labels': lambda seed: boxes_case(labeled(seed, np.int64), suppress=False),
     'boxes with labels as numbers': lambda seed: boxes_case(
-        labelled(seed, np.float32), suppress=False
+        labeled(seed, np.float32), suppress=False
     ),
     'efficient_nms': lambda seed: boxes_case(
-        labelled(seed, np.int32) | {'count': np.array([[700]], np.int32)}, suppress=False
+        labeled(seed, np.int32) | {'count': np.array([[700]], np.int32)}, suppress=False
     ),
     'without a batch': lambda seed: boxes_case(
-        {name: value[0] for name, value in labelled(seed, np.int64).items()}, suppress=False
+        {name: value[0] for name, value in labeled(seed, np.int64).items()}, suppress=False
     ),
 }
 
@@ -196,7 +196,7 @@ def scores_by_class(outputs):
     return outputs | {'scores': np.ascontiguousarray(outputs['scores'].transpose(0, 2, 1))}
 
 
-def labelled(seed, dtype):
+def labeled(seed, dtype):
     outputs = boxes_and_scores(classes=1, seed=seed)
     labels = np.random.default_rng(seed).integers(-1, 9, outputs['scores'].shape[:2])
     return {

@@ -13,7 +13,7 @@ from trt_ros.cli import main
 from trt_ros.demo.evaluate import MODEL
 from trt_ros.demo.scene import held_out
 from trt_ros.runtime.gpu.peaks import FLOP_PER_CLOCK
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.nms import iou
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.gpu
 SERVE_CAMERAS = """
 import sys
 import numpy as np
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 path, cameras, device, frames_in_flight = sys.argv[1], *map(int, sys.argv[2:])
 pipeline = Pipeline.open(  # As the nodes do, whose max_batch_size is 4.
-    LabelledOptions(model_path=path, device=device, frames_in_flight=frames_in_flight),
+    LabeledOptions(model_path=path, device=device, frames_in_flight=frames_in_flight),
     batch=min(cameras, 4))
 frames = [Frame.from_pixels(np.zeros((1080, 1920, 3), np.uint8))] * cameras
 for _ in range(10):
@@ -45,11 +45,11 @@ ASKED = Thresholds(score=0.4, iou=0.5, max_detections=100)
 @pytest.mark.parametrize('precision', ['auto', 'fp16'])
 def test_the_gpu_finds_what_the_cpu_finds_in_held_out_pictures(gpu, precision):
     on_gpu = Pipeline.open(
-        LabelledOptions(model_path=str(MODEL), precision=precision, device=gpu.index)
+        LabeledOptions(model_path=str(MODEL), precision=precision, device=gpu.index)
     )
     assert on_gpu.backend != 'onnxruntime'
     assert 'CUDA graph' in on_gpu.log_lines[-1]
-    on_cpu = Pipeline.open(LabelledOptions(model_path=str(MODEL), backend='onnxruntime'))
+    on_cpu = Pipeline.open(LabeledOptions(model_path=str(MODEL), backend='onnxruntime'))
     found = alike = 0
     for image, _, _ in held_out(20):
         frame = Frame.from_pixels(image)

@@ -22,11 +22,11 @@ STRETCHED = Letterbox.fit((1920, 1080), (640, 640), 'stretch')
 def rows(count, classes, extras, *, seed=0) -> np.ndarray:
     """Boxes in clusters, cx, cy, w, h, C scores and E extras each: (N, 4 + C + E) float32."""
     rng = np.random.default_rng(seed)
-    centre = rng.uniform(60, 580, (40, 2))[rng.integers(0, 40, count)]
+    center = rng.uniform(60, 580, (40, 2))[rng.integers(0, 40, count)]
     scores = rng.uniform(0, 0.2, (count, classes))
     high = np.flatnonzero(rng.random(count) < 0.3)
     scores[high, rng.integers(0, classes, len(high))] = rng.uniform(0.3, 1, len(high))
-    boxes = np.hstack([centre + rng.normal(0, 6, (count, 2)), rng.uniform(20, 150, (count, 2))])
+    boxes = np.hstack([center + rng.normal(0, 6, (count, 2)), rng.uniform(20, 150, (count, 2))])
     return np.hstack([boxes, scores, extras(rng, count)]).astype(np.float32)
 
 
@@ -60,7 +60,7 @@ def decided(rows: np.ndarray, iou: float) -> np.ndarray:
     Within 1e-5 of the threshold the IoU in float32 may be on either side: its steps are 6e-8
     close to 0, and logarithms and exponentials of the GPU differ from NumPy's.
     """
-    centre, size, angle = (rows[:, part].astype(float) for part in (slice(2), slice(2, 4), -1))
+    center, size, angle = (rows[:, part].astype(float) for part in (slice(2), slice(2, 4), -1))
     turn = np.moveaxis(
         np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]), -1, 0
     )
@@ -69,7 +69,7 @@ def decided(rows: np.ndarray, iou: float) -> np.ndarray:
     chosen = np.zeros(len(rows), bool)
     for i in range(len(rows)):
         both = covariance[chosen] + covariance[i]
-        apart = (centre[chosen] - centre[i])[..., None]
+        apart = (center[chosen] - center[i])[..., None]
         distance = (apart * np.linalg.solve(both, apart)).sum(axis=(1, 2)) / 4
         distance += np.log(np.linalg.det(both) / (4 * roots[chosen] * roots[i])) / 2
         overlap = 1 - np.sqrt(-np.expm1(-np.maximum(distance, 0)))

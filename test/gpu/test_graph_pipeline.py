@@ -19,7 +19,7 @@ from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ClosedError, GpuFailedError, TensorMismatchError
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.recent_images import RecentImages
@@ -267,7 +267,7 @@ def test_prepared_cameras_share_memory_of_largest_batch(gpu, on_cpu, small_detec
     )
     pipeline = GraphPipeline.open(
         found.engine,
-        Fitted.of_image(found.engine, Preprocess((64, 96)), decoder),
+        ResolvedModel.of_image(found.engine, Preprocess((64, 96)), decoder),
         cache=found.runtime_cache,
         batch=4,
         options=GraphOptions(device=gpu.index),

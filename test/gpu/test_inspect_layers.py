@@ -26,7 +26,7 @@ def test_the_layers_of_the_demo_model_are_read_from_its_engine(gpu):
     with gpu.context:
         options = BuildOptions(precision='fp16')
         opened = open_engine(MODEL, options, device=gpu.index)
-        formats = opened.engine.flavour.trt.LayerInformationFormat
+        formats = opened.engine.library.trt.LayerInformationFormat
         inspector = opened.engine.handle.create_engine_inspector()
         print(inspector.get_engine_information(formats.JSON)[:2000])
         del inspector

@@ -103,13 +103,13 @@ def assert_close(found: np.ndarray, jpeg: np.ndarray) -> None:
 @pytest.mark.parametrize('noise', [0.0, 40.0], ids=['smooth', 'noisy'])
 @pytest.mark.parametrize('sampling', SAMPLINGS)
 @pytest.mark.parametrize('size', [(1280, 720), (641, 479), (9, 7), (1, 1)], ids=str)
-def test_colours_equal_those_of_opencv(decode, size, sampling, noise):
+def test_colors_equal_those_of_opencv(decode, size, sampling, noise):
     pixels = picture(*size, noise)
     jpeg = jpeg_of(pixels, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, SAMPLINGS[sampling])
     assert_close(decode(jpeg), jpeg)
 
 
-def test_grey_restart_intervals_and_qualities_equal_those_of_opencv(decode):
+def test_gray_restart_intervals_and_qualities_equal_those_of_opencv(decode):
     pixels = picture(640, 480, 20.0)
     for jpeg in (
         jpeg_of(pixels[..., 0]),

@@ -17,14 +17,14 @@ pytestmark = pytest.mark.gpu
 
 def test_nvml_values_are_plausible(gpu):
     diagnostics = Monitor(gpu).diagnostics()
-    # A MIG instance has no utilisation of its own.
+    # A MIG instance has no utilization of its own.
     assert diagnostics.keys() <= {UTILISATION, TEMPERATURE, CLOCK, THROTTLE_REASONS, MEMORY}
     assert 0 < int(diagnostics[TEMPERATURE]) < 120
     assert 0 <= int(diagnostics.get(UTILISATION, 0)) <= 100
     now, highest = (int(each) for each in diagnostics[CLOCK].split(' of '))
     assert 0 < now <= highest
-    utilisation, free = read_load(gpu.pci_bus_id)
-    assert 0 <= utilisation <= 100
+    utilization, free = read_load(gpu.pci_bus_id)
+    assert 0 <= utilization <= 100
     assert abs(free - gpu.free_bytes()[0]) < 0.1 * gpu.free_bytes()[1]
     used, total = (int(each) for each in diagnostics[MEMORY].split(' of '))
     assert 0 < used <= total

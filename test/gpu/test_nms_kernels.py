@@ -18,9 +18,9 @@ BOX = Letterbox.fit((1280, 1280), (640, 640), 'stretch')
 HEAD = YoloV8Head('head', None)
 
 
-def columns(centres, sizes, scores) -> dict[str, np.ndarray]:
-    """YOLOv8's output (1, 4 + C, N) of N centres and sizes (N, 2), and scores (N, C)."""
-    return {'head': np.hstack([centres, sizes, scores]).T.astype(np.float32, order='C')[None]}
+def columns(centers, sizes, scores) -> dict[str, np.ndarray]:
+    """YOLOv8's output (1, 4 + C, N) of N centers and sizes (N, 2), and scores (N, C)."""
+    return {'head': np.hstack([centers, sizes, scores]).T.astype(np.float32, order='C')[None]}
 
 
 def piled(count, objects, *, classes=1, seed=0, in_bands=False) -> dict[str, np.ndarray]:
@@ -91,9 +91,9 @@ def test_extreme_thresholds_are_those_of_numpy(iou, score, decode_on_gpu):
 
 def test_iou_equal_to_the_threshold_does_not_suppress(decode_on_gpu):
     # IoU of 1/3 and, of the last pair, 1/2, exactly.
-    centres = np.array([[100, 100], [110, 100], [300, 300], [300, 310]])
+    centers = np.array([[100, 100], [110, 100], [300, 300], [300, 310]])
     sizes = np.array([[20, 20], [20, 20], [20, 40], [20, 20]])
-    outputs = columns(centres, sizes, np.array([[0.9], [0.8], [0.7], [0.6]]))
+    outputs = columns(centers, sizes, np.array([[0.9], [0.8], [0.7], [0.6]]))
     exact = float(np.float32(1) / np.float32(3))
     for iou, expected in ((exact, 3), (np.nextafter(np.float32(exact), np.float32(0)), 2)):
         got, _ = assert_equal(decode_on_gpu, outputs, Thresholds(0.5, float(iou), 10))
@@ -123,8 +123,8 @@ def test_equal_scores_are_ordered_by_place(count, decode_on_gpu):
 def test_boxes_that_each_overlap_only_the_next_are_decided_in_order(decode_on_gpu):
     """Every second one is kept: each decision depends on the one before."""
     count = 600
-    centres = np.stack([20 + np.arange(count), np.full(count, 320.0)], axis=1)
-    outputs = columns(centres, np.full((count, 2), 2.5), np.linspace(0.9, 0.5, count)[:, None])
+    centers = np.stack([20 + np.arange(count), np.full(count, 320.0)], axis=1)
+    outputs = columns(centers, np.full((count, 2), 2.5), np.linspace(0.9, 0.5, count)[:, None])
     got, _ = assert_equal(decode_on_gpu, outputs, Thresholds(0.25, 0.3, 1000))
     assert len(got) == count // 2
 

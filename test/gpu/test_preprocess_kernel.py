@@ -83,7 +83,7 @@ def test_odd_and_tiny_sizes_equal_numpy(size, order, preprocess_on_gpu):
         assert_equal_within_a_pixel_value(preprocess_on_gpu(frame, preprocess), want, preprocess)
 
 
-def test_big_endian_grey_takes_the_other_byte(preprocess_on_gpu):
+def test_big_endian_gray_takes_the_other_byte(preprocess_on_gpu):
     frame = random_frame('mono16', 50, 40, big=True)
     preprocess = Preprocess((32, 32))
     assert_equal_within_a_pixel_value(
@@ -123,9 +123,9 @@ def random_values(encoding: str, width: int, height: int) -> Frame:
 
 def assert_close(got: np.ndarray, want: np.ndarray) -> None:
     """
-    Compare to within 0.1 grey levels, and 1/32768 of the range of large values.
+    Compare to within 0.1 gray levels, and 1/32768 of the range of large values.
 
-    The latter is the rounding of a float32 coordinate in 256 to 511, in noise: neighbours differ
+    The latter is the rounding of a float32 coordinate in 256 to 511, in noise: neighbors differ
     by the whole range.
     """
     assert got.shape == want.shape

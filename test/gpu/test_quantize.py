@@ -1,4 +1,4 @@
-"""`trt-ros quantize` on a GPU: latency table, and the engine of the quantised network."""
+"""`trt-ros quantize` on a GPU: latency table, and the engine of the quantized network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trt_ros.cli import main
 from trt_ros.demo.evaluate import MODEL, evaluate
 from trt_ros.demo.scene import TRAINING, draw
 from trt_ros.errors import BackendError
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.trt import load_trt
 
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture
-def quantise(gpu, tmp_path):
-    """Quantise a network to fp8 with pictures of the demo; return the file and the report."""
+def quantize(gpu, tmp_path):
+    """Quantize a network to fp8 with pictures of the demo; return the file and the report."""
     pictures = tmp_path / 'pictures'
     pictures.mkdir()
     for index in range(16):
@@ -49,9 +49,9 @@ def check_latency(report):
     assert report['latency']['verdict'].startswith('fp8 is ')
 
 
-def test_fp8_engine_keeps_the_precision_of_the_demo_detector(gpu, quantise):
-    output, report = quantise(MODEL)
-    options = LabelledOptions(
+def test_fp8_engine_keeps_the_precision_of_the_demo_detector(gpu, quantize):
+    output, report = quantize(MODEL)
+    options = LabeledOptions(
         model_path=str(output),
         precision='fp16',
         device=gpu.index,
@@ -72,7 +72,7 @@ def test_fp8_engine_keeps_the_precision_of_the_demo_detector(gpu, quantise):
     assert np.nanmean(found) >= np.nanmean(expected) - 0.01
 
 
-def test_fp8_matrix_products_agree_with_the_original(quantise, tmp_path):
+def test_fp8_matrix_products_agree_with_the_original(quantize, tmp_path):
     """A classifier of 16 patches, two hidden layers and 10 classes."""
     helper, rng = onnx.helper, np.random.default_rng(0)
     weights = {
@@ -102,7 +102,7 @@ def test_fp8_matrix_products_agree_with_the_original(quantise, tmp_path):
     model = tmp_path / 'classifier.onnx'
     opsets = [helper.make_opsetid('', 17)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), model)
-    _, report = quantise(model)
+    _, report = quantize(model)
     assert report['engine']['problem'] == report['engine']['error'] == ''
     (output,) = report['engine']['agreement']['outputs'].values()
     assert output['cosine'] > 0.99

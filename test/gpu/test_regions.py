@@ -39,7 +39,7 @@ def noise(encoding: str, width: int, height: int, *, big: bool = False) -> Frame
 
 @pytest.mark.parametrize('encoding', ENCODINGS)
 def test_the_kernel_equals_numpy(encoding, crop_on_gpu):
-    """Within a quarter of a grey level: coordinates are float32, and the GPU fuses operations."""
+    """Within a quarter of a gray level: coordinates are float32, and the GPU fuses operations."""
     for (width, height), dtype, layout, order, resize in product(
         [(118, 76), (1920, 1080)],
         ('float32', 'float16', 'uint8'),
@@ -60,15 +60,15 @@ def test_the_kernel_equals_numpy(encoding, crop_on_gpu):
         maps = crop.maps(BOXES)
         want = crop(frame, maps).astype(np.float64)
         got = crop_on_gpu(frame, crop, maps).astype(np.float64)
-        grey_level = preprocess.scale / min(preprocess.std)
+        gray_level = preprocess.scale / min(preprocess.std)
         rounding = {'float32': 0.0, 'float16': 2.0**-10 * np.abs(want).max(), 'uint8': 1.0}[dtype]
         assert got.shape == want.shape
-        assert np.abs(got - want).max() <= grey_level / 4 + rounding, (width, dtype, layout)
+        assert np.abs(got - want).max() <= gray_level / 4 + rounding, (width, dtype, layout)
 
 
 @pytest.fixture(scope='module')
-def mean_colour(tmp_path_factory) -> str:
-    """Write a network that returns the mean colour of each image of a batch."""
+def mean_color(tmp_path_factory) -> str:
+    """Write a network that returns the mean color of each image of a batch."""
     graph = helper.make_graph(
         [
             helper.make_node('GlobalAveragePool', ['images'], ['pooled']),
@@ -95,7 +95,7 @@ def values(result):
     ('decoder', 'families'), [('embedding', TENSORS), ('classifier', CLASSIFIERS)]
 )
 def test_the_pipeline_equals_onnx_runtime(
-    gpu, mean_colour, decoder, families, unified_memory, frames_in_flight
+    gpu, mean_color, decoder, families, unified_memory, frames_in_flight
 ):
     options = {
         'regions': True,
@@ -107,14 +107,14 @@ def test_the_pipeline_equals_onnx_runtime(
     rng = np.random.default_rng(0)
     with (
         Pipeline.open(
-            mean_colour,
+            mean_color,
             backend='tensorrt_rtx',
             precision='fp32',
             unified_memory=unified_memory,
             frames_in_flight=frames_in_flight,
             **options,
         ) as on_gpu,
-        Pipeline.open(mean_colour, backend='onnxruntime', **options) as on_cpu,
+        Pipeline.open(mean_color, backend='onnxruntime', **options) as on_cpu,
     ):
         assert any('CUDA graph' in line and 'no graph' not in line for line in on_gpu.log_lines)
         for encoding, (width, height) in product(('bgr8', 'nv12'), ((64, 48), (320, 240))):

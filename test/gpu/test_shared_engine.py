@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import GpuFailedError
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 
@@ -40,7 +40,7 @@ def open_one(gpu, small_detector):
     with ExitStack() as opened:
 
         def make(cache_dir: str = '') -> Pipeline[Any]:
-            options = LabelledOptions(
+            options = LabeledOptions(
                 model_path=path,
                 engine_cache_dir=cache_dir,
                 device=gpu.index,
@@ -206,12 +206,12 @@ def test_a_sticky_error_ends_the_sharing_and_all_pipelines_close(gpu, small_dete
         from trt_ros.engine import loaded_plan
         from trt_ros.errors import GpuFailedError
         from trt_ros.runtime.gpu import preprocess as steps
-        from trt_ros.runtime.options import LabelledOptions
+        from trt_ros.runtime.options import LabeledOptions
         from trt_ros.runtime.pipeline import Pipeline
         from trt_ros.vision.frame import Frame
         from trt_ros.vision.letterbox import Preprocess
 
-        options = LabelledOptions(
+        options = LabeledOptions(
             model_path=sys.argv[1], device=int(sys.argv[2]), decoder='yolov8')
         pipelines = [Pipeline.open(options) for _ in range(2)]
         assert len(loaded_plan._shared) == 1

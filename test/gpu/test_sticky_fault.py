@@ -24,7 +24,7 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         from trt_ros.engine.open import open_engine
         from trt_ros.engine.options import BuildOptions
         from trt_ros.errors import GpuFailedError
-        from trt_ros.runtime.fitting import Fitted
+        from trt_ros.runtime.fitting import ResolvedModel
         from trt_ros.runtime.gpu.executor import GraphPipeline
         from trt_ros.runtime.gpu.graph_options import GraphOptions
         from trt_ros.runtime.gpu import preprocess as steps
@@ -39,7 +39,7 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         engine = found.engine
         decoder = choose_decoder('yolov8', engine.inputs, engine.outputs, {}, (64, 96))
         faults = []
-        fitted = Fitted.of_image(engine, Preprocess((64, 96)), decoder)
+        fitted = ResolvedModel.of_image(engine, Preprocess((64, 96)), decoder)
         pipeline = GraphPipeline.open(engine, fitted,
                                       options=GraphOptions(device=device, slots=1),
                                       on_fault=faults.append)

@@ -21,12 +21,12 @@ from trt_ros.cuda.calls import check, driver, live
 from trt_ros.cuda.device import gpu_count, open_gpu
 from trt_ros.progress import Reporter
 from trt_ros.runtime.backends import open_network
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 
 def options(device):
-    return LabelledOptions(model_path=sys.argv[1], engine_cache_dir=sys.argv[2], device=device,
+    return LabeledOptions(model_path=sys.argv[1], engine_cache_dir=sys.argv[2], device=device,
                            decoder='yolov8')
 
 def picture(width, height=120):

@@ -205,8 +205,8 @@ def test_an_argument_that_is_not_allowed_fails_the_launch(start):
         ('demo.launch.py', 'source:=x', "argument 'source' does not exist.\nRemedy: "),
         (
             'cameras.launch.py',
-            'colour:=red',
-            "argument 'colour' does not exist.\nRemedy: Run `ros2 launch",
+            'color:=red',
+            "argument 'color' does not exist.\nRemedy: Run `ros2 launch",
         ),
     ],
 )

@@ -90,7 +90,7 @@ def start_node(
 
 @pytest.fixture(scope='module')
 def fake_detector(start_node: Callable[..., NodeProcess]) -> Callable[..., NodeProcess]:
-    """Start the detector with a network that finds the bright rectangle and names its colour."""
+    """Start the detector with a network that finds the bright rectangle and names its color."""
 
     def start(name: str, *ros_args: str, **parameters: Any) -> NodeProcess:
         return start_node(
@@ -110,7 +110,7 @@ def lane_of() -> type[Lane]:
 
 @pytest.fixture(scope='session')
 def picture() -> Callable[..., np.ndarray]:
-    """Draw a rectangle of one colour on black: (height, width, 3) uint8 RGB."""
+    """Draw a rectangle of one color on black: (height, width, 3) uint8 RGB."""
 
     def draw(
         image_wh: tuple[int, int] = (128, 128),

@@ -133,12 +133,12 @@ class Soak:
         self.last_stamp = 0
         self.detected = 0
         self.troubles: list[str] = []
-        self.peer.between_callbacks(
+        self.peer.run_on_executor(
             lambda: self.peer.node.create_subscription(
                 DiagnosticArray, '/diagnostics', self._on_diagnostics, 100
             )
         )
-        self.peer.between_callbacks(
+        self.peer.run_on_executor(
             lambda: self.peer.node.create_subscription(
                 Detection2DArray, '/detector/detections', self._on_detections, 100, raw=True
             )
@@ -297,7 +297,7 @@ class Soak:
         node = self.peer.node
         if topic in self.viewers:
             viewer = self.viewers.pop(topic)
-            self.peer.between_callbacks(lambda: node.destroy_subscription(viewer))
+            self.peer.run_on_executor(lambda: node.destroy_subscription(viewer))
         else:
             qos = QoSProfile(
                 depth=1,
@@ -305,7 +305,7 @@ class Soak:
                     [ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE]
                 ),
             )
-            self.viewers[topic] = self.peer.between_callbacks(
+            self.viewers[topic] = self.peer.run_on_executor(
                 lambda: node.create_subscription(
                     VIEWED[topic], topic, lambda message: None, qos, raw=True
                 )

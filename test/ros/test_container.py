@@ -226,7 +226,7 @@ def test_node_that_raises_while_loading_leaves_graph(container, plugin):
 @pytest.mark.parametrize(
     ('argument', 'value', 'message'),
     [
-        ('colour', True, "Extra component argument 'colour' is not supported"),
+        ('color', True, "Extra component argument 'color' is not supported"),
         ('enable_rosout', 1, "Extra component argument 'enable_rosout' must be a boolean"),
         (
             'enable_topic_statistics',
@@ -242,7 +242,7 @@ def test_node_that_raises_while_loading_leaves_graph(container, plugin):
         ),
     ],
 )
-def test_an_extra_argument_that_cannot_be_honoured_is_refused(container, argument, value, message):
+def test_an_extra_argument_that_cannot_be_honored_is_refused(container, argument, value, message):
     refused = container.load('components:Options', extra=[(argument, value)])
     assert (refused.success, refused.error_message) == (False, message)
 
@@ -285,7 +285,7 @@ def test_ids_increase_per_attempt_and_are_never_reused(start):
     container = start()
     assert container.load('components:Options').unique_id == 1
     assert not container.load('components:ThrowsLoading').success  # Uses up 2.
-    assert not container.load('components:Options', extra=[('colour', True)]).success
+    assert not container.load('components:Options', extra=[('color', True)]).success
     assert not container.load('no_pkg::Node', 'no_pkg').success
     assert container.load('components:Options').unique_id == 3
     assert container.unload(3).success
@@ -311,13 +311,13 @@ def test_an_unknown_id_cannot_be_unloaded(container):
 
 
 def test_node_that_raises_while_spinning_continues(container):
-    assert container.load('components:Options', node_name='neighbour').success
+    assert container.load('components:Options', node_name='neighbor').success
     assert container.load('components:ThrowsSpinning').success
     container.says('<tick 3>')
     container.says('ValueError: bad frame')
     container.says('SystemExit: 3')
     container.says('CancelledError')
-    assert container.rate_of('/neighbour') == 1.0
+    assert container.rate_of('/neighbor') == 1.0
 
 
 def test_node_that_raises_while_unloading_is_removed(container):

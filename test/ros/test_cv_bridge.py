@@ -13,7 +13,7 @@ pytest.importorskip('rclpy')
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.cdr import ImageView
 from trt_ros.ros.frames import to_frame
-from trt_ros.vision.frame import to_colour
+from trt_ros.vision.frame import to_color
 
 VALUES = np.array([[0, 127, 255]], np.int32)
 IMAGE = ImageView(
@@ -30,7 +30,7 @@ IMAGE = ImageView(
 
 @pytest.fixture
 def cv_bridge(monkeypatch):
-    """Install a cv_bridge that makes integers grey, and nothing else."""
+    """Install a cv_bridge that makes integers gray, and nothing else."""
 
     class CvBridge:
         def imgmsg_to_cv2(self, message, desired_encoding):
@@ -46,13 +46,13 @@ def cv_bridge(monkeypatch):
 
 
 def test_unsupported_encodings_are_left_to_cv_bridge(cv_bridge):
-    assert to_colour(to_frame(IMAGE), 'rgb').tolist() == [[[0] * 3, [127] * 3, [255] * 3]]
+    assert to_color(to_frame(IMAGE), 'rgb').tolist() == [[[0] * 3, [127] * 3, [255] * 3]]
 
 
 @pytest.mark.parametrize('encoding', ['16UC1', '32FC1'])
-def test_depth_is_refused_although_cv_bridge_would_make_it_grey(cv_bridge, encoding):
+def test_depth_is_refused_although_cv_bridge_would_make_it_gray(cv_bridge, encoding):
     with pytest.raises(BadFrameError, match='is of depth images, not of pictures'):
-        to_colour(to_frame(ImageView(**{**vars(IMAGE), 'encoding': encoding})), 'rgb')
+        to_color(to_frame(ImageView(**{**vars(IMAGE), 'encoding': encoding})), 'rgb')
 
 
 def test_encoding_unsupported_by_cv_bridge_is_a_bad_frame(cv_bridge):

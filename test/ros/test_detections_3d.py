@@ -70,7 +70,7 @@ def image_of(pixels, encoding, seconds, frame_id='depth_optical'):
     )
 
 
-def detections_of(scene, seconds, frame_id='colour_optical'):
+def detections_of(scene, seconds, frame_id='color_optical'):
     header = header_at(seconds, frame_id)
     array = Detection2DArray(header=header)
     for index in range(len(SOLIDS)):
@@ -116,11 +116,11 @@ class Locating:
         if self.info:
             self.infos.publish(info_of(self.info))
         if self.source:
-            self.source_infos.publish(info_of(self.source, 'colour_optical'))
+            self.source_infos.publish(info_of(self.source, 'color_optical'))
         self.detections.publish(detections_of(boxes_of or scene, seconds))
         if instances is not None:
             self.instances.publish(image_of(instances, 'mono16', seconds))
-        depth = np.rint(1000 * scene.metres).astype(np.uint16)
+        depth = np.rint(1000 * scene.meters).astype(np.uint16)
         self.depth.publish(image_of(depth, '16UC1', seconds + late))
 
     def locate(self, scene, seconds, **options):
@@ -151,7 +151,7 @@ class Locating:
         )
 
 
-def centres_of(message):
+def centers_of(message):
     return [
         (each.bbox.center.position.x, each.bbox.center.position.y, each.bbox.center.position.z)
         for each in message.detections
@@ -185,7 +185,7 @@ def plain(locating):
 def test_detections_get_boxes_in_the_frame_of_the_depth_image(plain, scene):
     found = plain.locate(scene, 10.0, late=0.015)
     assert found.header.frame_id == 'depth_optical'
-    assert centres_of(found) == [pytest.approx(each, abs=0.02) for each in FRONTS]
+    assert centers_of(found) == [pytest.approx(each, abs=0.02) for each in FRONTS]
     assert [each.id for each in found.detections] == ['7', '8']
     for index, each in enumerate(found.detections):
         assert each.header == found.header
@@ -202,14 +202,14 @@ def test_the_points_of_each_object_are_published(plain, scene):
     points = np.frombuffer(cloud.data, '<f4').reshape(-1, 4)
     objects = points[:, 3].copy().view(np.uint32)
     assert set(objects.tolist()) == {0, 1}
-    exact = scene.rays() * scene.metres[..., None]
+    exact = scene.rays() * scene.meters[..., None]
     for index in range(len(SOLIDS)):
         seen = exact[scene.owners == index + 1].mean(axis=0)
         assert points[objects == index, :3].mean(axis=0) == pytest.approx(seen, abs=0.01)
 
 
 def test_no_detections_are_an_empty_array(plain, scene):
-    plain.detections.publish(Detection2DArray(header=header_at(50.0, 'colour_optical')))
+    plain.detections.publish(Detection2DArray(header=header_at(50.0, 'color_optical')))
     plain.depth.publish(image_of(np.ones((480, 640), np.uint16), '16UC1', 50.0))
     found = plain.boxes.wait_for(lambda array: array.header.stamp.sec == 50)
     assert (found.detections, found.header.frame_id) == ([], 'depth_optical')
@@ -217,13 +217,13 @@ def test_no_detections_are_an_empty_array(plain, scene):
 
 def test_objects_without_depth_are_left_out_and_named(plain, scene):
     hollow = render(SOLIDS)
-    hollow.metres[hollow.owners == 2] = 0
+    hollow.meters[hollow.owners == 2] = 0
     x, y, width, height, _ = map(int, scene.box(1, 0.3))
-    hollow.metres[y - height : y + height, max(x - width, 0) : x + width] = 0
+    hollow.meters[y - height : y + height, max(x - width, 0) : x + width] = 0
     found = plain.locate(hollow, 60.0, boxes_of=scene)
     assert [each.id for each in found.detections] == ['7']
     plain.wait_for_value('objects without depth')
-    hollow.metres[:] = 0
+    hollow.meters[:] = 0
     assert plain.locate(hollow, 70.0, boxes_of=scene).detections == []
     plain.node.wait_for_log('None of the 2 detections of an image has a depth')
 
@@ -247,7 +247,7 @@ def test_a_depth_image_of_another_size_is_scaled(locating, scene):
     scaled = locating('scaled', info=HALF, source=CAMERA, registered=False)
     small = render(SOLIDS, HALF)
     found = scaled.locate(small, 10.0, boxes_of=scene)
-    assert centres_of(found) == [pytest.approx(each, abs=0.03) for each in FRONTS]
+    assert centers_of(found) == [pytest.approx(each, abs=0.03) for each in FRONTS]
 
 
 def test_masks_of_a_segmenter_choose_the_pixels(locating, scene):
@@ -257,7 +257,7 @@ def test_masks_of_a_segmenter_choose_the_pixels(locating, scene):
     # The first object has no pixels in the masks.
     found = masked.locate(scene, 10.0, instances=only)
     assert [each.id for each in found.detections] == ['8']
-    assert centres_of(found) == [pytest.approx(FRONTS[1], abs=0.02)]
+    assert centers_of(found) == [pytest.approx(FRONTS[1], abs=0.02)]
     masked.instances.publish(image_of(only, 'mono16', 30.005))
     masked.send(scene, 30.0)
     masked.node.wait_for_log('The detections and the instances have different stamps')
@@ -271,7 +271,7 @@ def test_boxes_and_points_are_transformed_and_a_missing_transform_is_counted(
     found = moved.locate(scene, 10.0)
     assert found.header.frame_id == 'base_link'
     expected = [(z + 1, -x, -y) for x, y, z in FRONTS]
-    assert centres_of(found) == [pytest.approx(each, abs=0.02) for each in expected]
+    assert centers_of(found) == [pytest.approx(each, abs=0.02) for each in expected]
     turn = found.detections[0].bbox.center.orientation
     assert (turn.x, turn.y, turn.z, turn.w) == (-0.5, 0.5, -0.5, 0.5)
     cloud = moved.points.wait_for(lambda cloud: cloud.header == found.header)
@@ -309,4 +309,4 @@ def test_tf2_transforms_the_boxes(locating, scene):
     )
     expected = [(z + 1, -x, -y) for x, y, z in FRONTS]
     found = moved.locate(scene, 10.0)
-    assert centres_of(found) == [pytest.approx(each, abs=0.02) for each in expected]
+    assert centers_of(found) == [pytest.approx(each, abs=0.02) for each in expected]

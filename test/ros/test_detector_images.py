@@ -69,9 +69,9 @@ def test_images_that_reach_max_detections_are_counted(lane, picture, as_image):
 def encoded(rgb, encoding):
     """The picture in one encoding, as (rows, ..) array."""
     red, green, blue = (rgb[..., channel] for channel in range(3))
-    grey = rgb.max(axis=2)
-    alpha = np.full(grey.shape, 9, np.uint8)
-    height, width = grey.shape
+    gray = rgb.max(axis=2)
+    alpha = np.full(gray.shape, 9, np.uint8)
+    height, width = gray.shape
     yuv = cv2.cvtColor(rgb, cv2.COLOR_RGB2YUV_I420)
     luma = yuv[:height]
     u, v = (
@@ -96,9 +96,9 @@ def encoded(rgb, encoding):
         '8UC3': lambda: rgb[..., ::-1],
         'rgba8': lambda: np.dstack([rgb, alpha]),
         'bgra8': lambda: np.dstack([rgb[..., ::-1], alpha]),
-        'mono8': lambda: grey,
-        '8UC1': lambda: grey,
-        'mono16': lambda: grey.astype(np.uint16) << 8 | 0x11,
+        'mono8': lambda: gray,
+        '8UC1': lambda: gray,
+        'mono16': lambda: gray.astype(np.uint16) << 8 | 0x11,
         'yuv422': lambda: packed_422('UYVy'),
         'yuv422_yuy2': lambda: packed_422('YUyV'),
         'nv12': lambda: np.vstack([luma, np.stack([u, v], axis=2).reshape(height // 2, width)]),
@@ -132,21 +132,21 @@ def encoded(rgb, encoding):
         'bayer_grbg8',
     ],
 )
-def test_every_encoding_shows_the_box_and_its_colour(lane, picture, as_image, encoding, padding):
+def test_every_encoding_shows_the_box_and_its_color(lane, picture, as_image, encoding, padding):
     pixels = np.ascontiguousarray(encoded(picture(), encoding))
-    is_grey = encoding in ('mono8', '8UC1', 'mono16')
+    is_gray = encoding in ('mono8', '8UC1', 'mono16')
     step = pixels.reshape(len(pixels), -1).view(np.uint8).shape[1] + padding
     image = as_image(pixels, encoding, size_wh=(128, 128), step=step)
     (best_class, score, xyxy), _ = lane.boxes(lane.detect(image))
-    assert (best_class, score) == ('white' if is_grey else 'red', 0.9)
-    # Bayer's colours come from neighbours: the edge may be off by a pixel of the network, 2 here.
+    assert (best_class, score) == ('white' if is_gray else 'red', 0.9)
+    # Bayer's colors come from neighbors: the edge may be off by a pixel of the network, 2 here.
     tolerance = 2 if encoding.startswith('bayer') else 0
     assert np.abs(np.subtract(xyxy, [32, 16, 96, 64])).max() <= tolerance
 
 
 def test_big_endian_pixels_are_read_as_such(lane, picture, as_image):
-    grey = (picture().max(axis=2).astype('>u2') << 8 | 0x11).astype('>u2')
-    image = as_image(grey, 'mono16', is_bigendian=True)
+    gray = (picture().max(axis=2).astype('>u2') << 8 | 0x11).astype('>u2')
+    image = as_image(gray, 'mono16', is_bigendian=True)
     assert lane.boxes(lane.detect(image))[0] == ('white', 0.9, [32, 16, 96, 64])
 
 
@@ -390,8 +390,8 @@ def test_a_depth_image_is_dropped_and_the_log_names_the_topic_to_use(lane, pictu
     lane.publish(as_image(np.full((48, 64), 3000, np.uint16), '16UC1'))
     lane.node.wait_for_log(
         'A frame of /image was dropped (depth image). Encoding 16UC1 is of depth images, not of '
-        'pictures.\nCause: By REP 118, 16UC1 is depth in millimetres and 32FC1 in metres.\n'
-        'Remedy: Use the colour or mono topic of the camera'
+        'pictures.\nCause: By REP 118, 16UC1 is depth in millimeters and 32FC1 in meters.\n'
+        'Remedy: Use the color or mono topic of the camera'
     )
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 

@@ -44,8 +44,8 @@ def test_no_timings_before_first_frame():
 def test_percentiles_are_those_of_the_newest_frames():
     counts = FrameCounts()
     for milliseconds in (1e6, *np.arange(MAX_TIMES)):
-        counts.took('infer', 1e-3 * milliseconds)
-    counts.took('publish', 0.25)
+        counts.record_duration('infer', 1e-3 * milliseconds)
+    counts.record_duration('publish', 0.25)
     expected = np.percentile(1e-3 * np.arange(MAX_TIMES), [50, 99])
     assert counts.percentiles() == {
         'infer': pytest.approx(tuple(expected)),
@@ -55,10 +55,10 @@ def test_percentiles_are_those_of_the_newest_frames():
 
 def test_old_timings_are_not_reported(monkeypatch):
     counts = FrameCounts()
-    counts.took('infer', 1.0)
+    counts.record_duration('infer', 1.0)
     now = time.monotonic()
     monkeypatch.setattr(time, 'monotonic', lambda: now + 9.0)
-    counts.took('infer', 3.0)
+    counts.record_duration('infer', 3.0)
     assert counts.percentiles()['infer'][0] == 2.0
     monkeypatch.setattr(time, 'monotonic', lambda: now + 15.0)
     assert counts.percentiles() == {'infer': (3.0, 3.0)}

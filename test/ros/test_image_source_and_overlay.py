@@ -55,16 +55,16 @@ BOMB = '\n'.join(
 LATIN_1 = os.fsdecode(b'2\xe9.png')
 
 
-def grey(value, size_wh=(8, 4)):
+def gray(value, size_wh=(8, 4)):
     return np.full((size_wh[1], size_wh[0], 3), value, np.uint8)
 
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory) -> Path:
-    """Three grey pictures and one that is none; picture 10 comes after picture 2."""
+    """Three gray pictures and one that is none; picture 10 comes after picture 2."""
     folder = tmp_path_factory.mktemp('pictures')
     for name, value in (('10.png', 30), (LATIN_1, 20), ('1.png', 10)):
-        write_picture(folder / name, grey(value))
+        write_picture(folder / name, gray(value))
     (folder / '3.png').write_bytes(b'no picture')
     (folder / 'notes.txt').write_text('no picture either')
     (folder / 'calibration.yaml').write_text(CALIBRATION)
@@ -128,7 +128,7 @@ def test_a_video_loops_and_another_size_is_uncalibrated(start_node, tmp_path, fo
     video = tmp_path / 'video.avi'
     writer = cv2.VideoWriter(str(video), cv2.VideoWriter_fourcc(*'MJPG'), 100, (64, 48))
     for value in (50, 200):
-        writer.write(grey(value, (64, 48)))
+        writer.write(gray(value, (64, 48)))
     writer.release()
     node = start_node(
         'video',
@@ -156,8 +156,8 @@ def test_a_topic_of_a_recording_is_published_at_its_own_rate(start_node, tmp_pat
 
     path = write_recording(
         tmp_path / 'drive',
-        [('/front/image_raw', index, raw_image(index, grey(10 * index))) for index in range(4)]
-        + [('/back/compressed', 4, compressed_image(4, grey(99)))],
+        [('/front/image_raw', index, raw_image(index, gray(10 * index))) for index in range(4)]
+        + [('/back/compressed', 4, compressed_image(4, gray(99)))],
     )
     node = start_node(
         'recording',
@@ -251,7 +251,7 @@ def overlay(start_node, as_image, tmp_path_factory):
         @classmethod
         def is_answering(cls):
             """Its first answers are lost while it has not discovered who takes them."""
-            image = as_image(grey(0, (8, 8)), 'rgb8', stamp=0)
+            image = as_image(gray(0, (8, 8)), 'rgb8', stamp=0)
             cls.images.publish(image)
             cls.detections.publish(Detection2DArray(header=image.header))
             return cls.drawn.messages
@@ -283,9 +283,9 @@ def one_detection(header):
 def test_a_box_is_drawn_on_the_image_of_the_same_stamp_whichever_comes_first(
     overlay, as_image, stamp, first
 ):
-    image = as_image(grey(90, (200, 200)), 'rgb8', stamp=stamp)
+    image = as_image(gray(90, (200, 200)), 'rgb8', stamp=stamp)
     detections = one_detection(image.header)
-    other = as_image(grey(91, (200, 200)), 'rgb8', stamp=stamp + 100)
+    other = as_image(gray(91, (200, 200)), 'rgb8', stamp=stamp + 100)
     if first == 'image':
         overlay.images.publish(image)
         overlay.images.publish(other)
@@ -308,7 +308,7 @@ def test_a_box_is_drawn_on_the_image_of_the_same_stamp_whichever_comes_first(
 
 
 def test_an_image_with_empty_detections_is_published_as_it_is(overlay, as_image):
-    image = as_image(grey(33, (64, 48)), 'rgb8', stamp=3)
+    image = as_image(gray(33, (64, 48)), 'rgb8', stamp=3)
     overlay.images.publish(image)
     overlay.detections.publish(Detection2DArray(header=image.header))
     drawn = overlay.drawn.wait_for(lambda drawn: drawn.header.stamp.sec == 3)
@@ -317,7 +317,7 @@ def test_an_image_with_empty_detections_is_published_as_it_is(overlay, as_image)
 
 def test_style_and_trails_change_while_the_node_runs(overlay, as_image):
     def draw(stamp, x):
-        image = as_image(grey(90, (200, 200)), 'rgb8', stamp=stamp)
+        image = as_image(gray(90, (200, 200)), 'rgb8', stamp=stamp)
         found = one_detection(image.header)
         found.detections[0].id, found.detections[0].bbox.center.position.x = 'a7', x
         overlay.images.publish(image)
@@ -381,7 +381,7 @@ def test_boxes_in_space_are_drawn_by_the_calibration(start_node, as_image):
     def sent(frame_id='front_camera', size_wh=(200, 160)):
         k = [100.0, 0.0, 100.0, 0.0, 100.0, 80.0, 0.0, 0.0, 1.0]
         infos.publish(CameraInfo(width=size_wh[0], height=size_wh[1], k=k))
-        image = as_image(grey(90, (200, 160)), 'rgb8', stamp=next(stamps))
+        image = as_image(gray(90, (200, 160)), 'rgb8', stamp=next(stamps))
         images.publish(image)
         boxes.publish(box_in_space(image.header, frame_id))
         return drawn.messages
@@ -404,7 +404,7 @@ def test_boxes_in_space_are_drawn_by_the_calibration(start_node, as_image):
 def test_images_without_detections_are_dropped_and_counted(overlay, as_image):
     diagnostics = overlay.node.peer.inbox(DiagnosticArray, '/diagnostics')
     for stamp in range(10, 20):
-        overlay.images.publish(as_image(grey(0), 'rgb8', stamp=stamp))
+        overlay.images.publish(as_image(gray(0), 'rgb8', stamp=stamp))
 
     def unmatched(array):
         values = {value.key: value.value for value in array.status[0].values}

@@ -27,7 +27,7 @@ BOX = [32.0, 32.0, 96.0, 96.0]
 
 @pytest.fixture(scope='module')
 def server(tmp_path_factory):
-    """Serve 'means', a detector of the mean colour, and 'half', which halves a tensor."""
+    """Serve 'means', a detector of the mean color, and 'half', which halves a tensor."""
     folder = tmp_path_factory.mktemp('server')
     constants = {
         'box': np.array([32, 32, 32, 32], np.float32).reshape(1, 4, 1),

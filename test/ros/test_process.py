@@ -163,7 +163,7 @@ def test_debug_level_has_the_log_of_tensorrt(environment, tmp_path, level):
     script = (
         'import sys\n'
         'from pathlib import Path\n'
-        'from trt_ros.engine.build.parent import build\n'
+        'from trt_ros.engine.builder.parent import build\n'
         'from trt_ros.engine.options import BuildOptions\n'
         'from trt_ros.ros.process import log_through_ros, start_ros\n'
         'from trt_ros.trt import load_trt\n'

@@ -379,7 +379,7 @@ def test_diagnostics_report_possible_faults_of_topic(fake_detector, peer, as_ima
         ),
         'the other type',
     )
-    peer.between_callbacks(lambda: peer.node.destroy_publisher(first))
+    peer.run_on_executor(lambda: peer.node.destroy_publisher(first))
     second = offer(peer, 'reliable', '/silent')
     peer.wait_until(
         lambda: ' s on /silent: 1 publisher, no messages' in no_image(peer, 'silent'),

@@ -99,15 +99,15 @@ def test_reliability_follows_changing_publishers(
     node.wait_for_log(
         f'{topic}: changed reliability to best_effort (2 publishers, 1 not reliable).'
     )
-    peer.between_callbacks(lambda: peer.node.destroy_publisher(weak))
+    peer.run_on_executor(lambda: peer.node.destroy_publisher(weak))
     settles_on('reliable', [strong])
-    peer.between_callbacks(lambda: peer.node.destroy_publisher(strong))
+    peer.run_on_executor(lambda: peer.node.destroy_publisher(strong))
     peer.wait_until(lambda: not peer.node.get_publishers_info_by_topic(topic), 'the end')
     strong = as_peer_publishes(peer, 'reliable', topic, kind)
     settles_on('reliable', [strong])
     assert node.log.count('changed reliability to') == 3
     assert 'receives no images' not in node.log
-    peer.between_callbacks(lambda: peer.node.destroy_publisher(strong))
+    peer.run_on_executor(lambda: peer.node.destroy_publisher(strong))
     assert node.change('deactivate') and node.change('activate')
 
 
@@ -128,7 +128,7 @@ def test_reliability_follows_each_camera(fake_detector, peer):
         'both',
     )
     for each in publishers:
-        peer.between_callbacks(lambda each=each: peer.node.destroy_publisher(each))
+        peer.run_on_executor(lambda each=each: peer.node.destroy_publisher(each))
 
 
 def test_lost_images_are_reported_with_remedy(fake_detector, peer, picture, as_image):
@@ -161,7 +161,7 @@ def test_lost_images_are_reported_with_remedy(fake_detector, peer, picture, as_i
     values = {each.key: each.value for each in status.values}
     assert int(values['frames lost before arrival']) >= 3
     peer.close_inbox(diagnostics)
-    peer.between_callbacks(lambda: peer.node.destroy_publisher(publisher))
+    peer.run_on_executor(lambda: peer.node.destroy_publisher(publisher))
     assert node.state == 'active'
 
 

@@ -83,7 +83,7 @@ def test_a_rotated_box_that_reaches_the_image_is_run():
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder: Path = tmp_path_factory.mktemp('models')
     images = {'images': ('n', 3, 8, 8)}
-    colour = [
+    color = [
         helper.make_node('GlobalAveragePool', ['images'], ['pooled']),
         helper.make_node('Flatten', ['pooled'], ['out']),
     ]
@@ -98,7 +98,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         helper.make_node('Add', ['nothing', 'y'], ['simcc_y']),
     ]
     return {
-        'colour': save_network(folder / 'colour.onnx', colour, images, {'out': ('n', 3)}),
+        'color': save_network(folder / 'color.onnx', color, images, {'out': ('n', 3)}),
         'pose': save_network(
             folder / 'pose.onnx',
             points,
@@ -215,7 +215,7 @@ def test_the_classifier_adds_the_classes_of_each_object(start, peer, models):
     cascade = start(
         'classifier',
         'kinds',
-        models['colour'],
+        models['color'],
         labels=['red', 'green', 'blue'],
         max_classes=2,
         max_regions=3,
@@ -249,7 +249,7 @@ def test_the_classifier_adds_the_classes_of_each_object(start, peer, models):
 
 @ON_CPU
 def test_images_and_detections_meet_by_stamp_in_any_order(start, peer, models):
-    cascade = start('classifier', 'meeting', models['colour'], queue_size=3, **PIXELS)
+    cascade = start('classifier', 'meeting', models['color'], queue_size=3, **PIXELS)
     assert 'synchronization: equal stamps' in cascade.node.log
     box = peer.inbox(Detection2DArray, '/meeting/detections')
     green = detection(30, 20, 10, 10)
@@ -269,9 +269,7 @@ def test_images_and_detections_meet_by_stamp_in_any_order(start, peer, models):
 def test_diagnostics_count_what_finds_no_partner(start, peer, models):
     from diagnostic_msgs.msg import DiagnosticArray
 
-    cascade = start(
-        'classifier', 'counted', models['colour'], queue_size=2, qos_depth=50, **PIXELS
-    )
+    cascade = start('classifier', 'counted', models['color'], queue_size=2, qos_depth=50, **PIXELS)
     diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
     for stamp in range(1, 6):
         cascade.send_image(stamp)
@@ -307,7 +305,7 @@ def test_keypoints_of_each_object_are_in_source_pixels(start, peer, models):
     assert (first.id, other.id) == ('11', '12')
     assert hypotheses(first) == ['nose']
     assert hypotheses(found.detections[16]) == ['right_ankle']
-    # Two source pixels per input pixel; bins 6 and 4 are the centres 6.5 and 4.5 of the input.
+    # Two source pixels per input pixel; bins 6 and 4 are the centers 6.5 and 4.5 of the input.
     position = first.bbox.center.position
     assert (position.x, position.y) == pytest.approx((20 + 2 * 2.5, 20 + 2 * 0.5), abs=1e-3)
     position = other.bbox.center.position
@@ -373,9 +371,9 @@ def test_hands_are_run_on_the_regions_of_palms(start_node, peer, as_image, backe
 
     (region,) = result(regions).detections
     # The palm is 6 long and 4 wide, around (20, 20), and points to the right.
-    centre = region.bbox.center
-    assert centre.theta == pytest.approx(np.pi / 2)
-    assert (centre.position.x, centre.position.y) == pytest.approx((20 + 0.4 * 6, 20))
+    center = region.bbox.center
+    assert center.theta == pytest.approx(np.pi / 2)
+    assert (center.position.x, center.position.y) == pytest.approx((20 + 0.4 * 6, 20))
     assert (region.bbox.size_x, region.bbox.size_y) == pytest.approx((18, 18))
     (hand,) = result(boxes).detections
     assert hypotheses(hand) == ['0', 'right']
@@ -404,7 +402,7 @@ def test_parameters_that_contradict_regions_are_refused(start_node, models, give
         'trt_ros.nodes.classifier',
         autostart=True,
         backend='onnxruntime',
-        model_path=models['colour'],
+        model_path=models['color'],
         regions=True,
         **given,
     )
@@ -415,7 +413,7 @@ def test_parameters_that_contradict_regions_are_refused(start_node, models, give
 def test_the_tensor_node_publishes_a_row_per_object(start, peer, models):
     tensor_list = pytest.importorskip('isaac_ros_tensor_list_interfaces.msg').TensorList
     cascade = start(
-        'tensor', 'rows', models['colour'], decoder='embedding', tensor_format='isaac', **PIXELS
+        'tensor', 'rows', models['color'], decoder='embedding', tensor_format='isaac', **PIXELS
     )
     rows = peer.inbox(tensor_list, '/rows/tensors')
     boxes = peer.inbox(Detection2DArray, '/rows/detections')
@@ -437,19 +435,19 @@ def test_the_tensor_node_publishes_a_row_per_object(start, peer, models):
 
 def test_the_tracker_finds_an_object_again_by_its_row(start, start_node, peer, models):
     pytest.importorskip('isaac_ros_tensor_list_interfaces.msg')
-    cascade = start('tensor', 'colours', models['colour'], decoder='embedding', **PIXELS)
+    cascade = start('tensor', 'colors', models['color'], decoder='embedding', **PIXELS)
     tracker = start_node(
-        'colour_tracker',
+        'color_tracker',
         'trt_ros.nodes.tracker',
         '-r',
-        'detections:=/colours/detections',
+        'detections:=/colors/detections',
         '-r',
-        'tensors:=/colours/tensors',
+        'tensors:=/colors/tensors',
         use_appearance=True,
         track_buffer=5.0,
     )
     tracker.wait_for_log('Started: active.')
-    tracks = peer.inbox(Detection2DArray, '/colour_tracker/tracks')
+    tracks = peer.inbox(Detection2DArray, '/color_tracker/tracks')
 
     stamps = itertools.count(1)
 
@@ -459,9 +457,9 @@ def test_the_tracker_finds_an_object_again_by_its_row(start, start_node, peer, m
 
     peer.wait_until(comes, 'tracks')
 
-    def ids(*centres):
+    def ids(*centers):
         stamp = next(stamps)
-        cascade.send(stamp, *(detection(x, y, 8, 8) for x, y in centres))
+        cascade.send(stamp, *(detection(x, y, 8, 8) for x, y in centers))
         return [each.id for each in cascade.result(tracks, stamp).detections]
 
     assert ids((10, 8), (50, 8)) == []

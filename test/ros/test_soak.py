@@ -86,7 +86,7 @@ def test_timing_windows_of_soaking_nodes_fill_within_fifty_frames(soak):
     with sys.modules['soak_nodes'].short_timing_windows():
         counts = FrameCounts()
         for frame in range(100):
-            counts.took('run', float(frame))
+            counts.record_duration('run', float(frame))
         assert counts.percentiles()['run'][0] == 74.5  # Median of the last 50.
 
 

@@ -17,16 +17,16 @@ pytestmark = pytest.mark.ros
 
 
 @pytest.fixture
-def initialised(domain_id):
+def initialized(domain_id):
     # Else the handlers stay, and a SIGTERM of another test would end all contexts.
     rclpy.init(domain_id=domain_id, signal_handler_options=SignalHandlerOptions.NO)
     yield
     rclpy.try_shutdown()
 
 
-def test_executor_is_shut_down_after_its_thread_has_ended(initialised):
+def test_executor_is_shut_down_after_its_thread_has_ended(initialized):
     spinner = Spinner('closed_spinner', get_logger('closed_spinner'))
-    spinner.between_callbacks(lambda: None)
+    spinner.run_on_executor(lambda: None)
     shut_down, threads = spinner.executor.shutdown, []
 
     def record():

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.ros
 
 
 def array_of(seconds, *boxes, frame_id='front', theta=0.0):
-    """Build a message of (class id, score, centre x) with boxes of 40 x 80 pixels."""
+    """Build a message of (class id, score, center x) with boxes of 40 x 80 pixels."""
     found = [
         detection(x, theta=theta, score=score, class_id=class_id) for class_id, score, x in boxes
     ]
@@ -32,7 +32,7 @@ class Tracking:
         node.peer.wait_until(self.detections.get_subscription_count, 'the tracker')
 
     def track(self, message):
-        """Publish detections; return id, class id, score and centre x of each track."""
+        """Publish detections; return id, class id, score and center x of each track."""
         count = len(self.tracks.messages)
         self.detections.publish(message)
         self.node.peer.wait_until(lambda: len(self.tracks.messages) > count, 'tracks')

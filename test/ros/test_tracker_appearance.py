@@ -21,8 +21,8 @@ pytestmark = pytest.mark.ros
 RED, BLUE = (1.0, 0.1, 0.0), (0.0, 0.1, 1.0)
 
 
-def detections_at(seconds, *centres):
-    return stamped(Detection2DArray(detections=[*map(detection, centres)]), seconds, 'front')
+def detections_at(seconds, *centers):
+    return stamped(Detection2DArray(detections=[*map(detection, centers)]), seconds, 'front')
 
 
 class Tracker:
@@ -42,7 +42,7 @@ class Tracker:
         self.tensors.publish(tensor_list(seconds, 'front', **tensors))
 
     def track(self, seconds, objects):
-        """Publish objects, {centre x: vector}, in both orders of arrival; return their ids."""
+        """Publish objects, {center x: vector}, in both orders of arrival; return their ids."""
         tensors = {'vectors': list(objects.values())} if objects else {}
         if seconds % 2:
             self.send_vectors(seconds, **tensors)

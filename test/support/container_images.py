@@ -89,6 +89,6 @@ def image_of(pixels, number=0, encoding='bgr8'):
     return TakenImage(number, 0, 'camera', height, width, encoding, 0, width * channels, pixels)
 
 
-def grey(number):
+def gray(number):
     """Return a numbered image."""
     return image_of(np.full((1, 100, 1), number % 256, np.uint8), number, 'mono8')

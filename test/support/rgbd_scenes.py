@@ -21,9 +21,9 @@ def yaw(degrees: float) -> np.ndarray:
 
 @dataclass
 class Solid:
-    """A box: centre and size in metres, and its rotation."""
+    """A box: center and size in meters, and its rotation."""
 
-    centre: tuple[float, float, float]
+    center: tuple[float, float, float]
     size: tuple[float, float, float]
     rotation: np.ndarray
 
@@ -33,27 +33,27 @@ class Scene:
     """
     A rendered scene.
 
-    :param metres: (H, W) float64, exact z of each pixel.
+    :param meters: (H, W) float64, exact z of each pixel.
     :param owners: (H, W) uint16, index of the solid + 1; 0 for the wall.
     """
 
     camera: Intrinsics
-    metres: np.ndarray
+    meters: np.ndarray
     owners: np.ndarray
 
     def rays(self) -> np.ndarray:
         return rays(self.camera)
 
     def surface(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Centre and size of the visible surface of a solid, from exact depths of all pixels."""
+        """Center and size of the visible surface of a solid, from exact depths of all pixels."""
         own = self.owners == index + 1
-        points = self.rays()[own] * self.metres[own][:, None]
+        points = self.rays()[own] * self.meters[own][:, None]
         trim = [1, 1, 5]
         low = np.array([np.percentile(points[:, axis], trim[axis]) for axis in range(3)])
         high = np.array([np.percentile(points[:, axis], 100 - trim[axis]) for axis in range(3)])
-        centre = (low + high) / 2
-        centre[2] = np.median(points[:, 2])
-        return centre, high - low
+        center = (low + high) / 2
+        center[2] = np.median(points[:, 2])
+        return center, high - low
 
     def box(self, index: int, background: float = 0.0) -> tuple[float, ...]:
         """2D box (x, y, w, h, 0) around a solid with this share of other pixels in it."""
@@ -72,7 +72,7 @@ class Scene:
     def frame(self, encoding: str, noise: float = 0.0, seed: int = 0) -> Frame:
         """Depth image with relative Gaussian noise."""
         rng = np.random.default_rng(seed)
-        noisy = self.metres * (1 + noise * rng.standard_normal(self.metres.shape))
+        noisy = self.meters * (1 + noise * rng.standard_normal(self.meters.shape))
         if encoding == '16UC1':
             return Frame.from_pixels(np.rint(1000 * noisy).astype(np.uint16), encoding)
         return Frame.from_pixels(noisy.astype(np.float32), encoding)
@@ -94,15 +94,15 @@ def rays(camera: Intrinsics) -> np.ndarray:
 def render(solids: list[Solid], camera: Intrinsics = CAMERA, wall: float = 4.5) -> Scene:
     """Intersect the ray of each pixel with the slabs of each box."""
     directions = rays(camera)
-    metres = np.full(directions.shape[:2], wall)
-    owners = np.zeros(metres.shape, np.uint16)
+    meters = np.full(directions.shape[:2], wall)
+    owners = np.zeros(meters.shape, np.uint16)
     for number, solid in enumerate(solids, 1):
         local = directions @ solid.rotation
-        origin = -np.asarray(solid.centre) @ solid.rotation
+        origin = -np.asarray(solid.center) @ solid.rotation
         with np.errstate(divide='ignore'):
             one = (-np.asarray(solid.size) / 2 - origin) / local
             two = (np.asarray(solid.size) / 2 - origin) / local
         enter, leave = np.minimum(one, two).max(axis=2), np.maximum(one, two).min(axis=2)
-        is_hit = (enter < leave) & (enter > 0) & (enter < metres)
-        metres[is_hit], owners[is_hit] = enter[is_hit], number
-    return Scene(camera, metres, owners)
+        is_hit = (enter < leave) & (enter > 0) & (enter < meters)
+        meters[is_hit], owners[is_hit] = enter[is_hit], number
+    return Scene(camera, meters, owners)

@@ -47,7 +47,7 @@ def at(stamp):
 
 
 def detection(x, y=100, width=40, height=80, *, theta=0.0, score=0.9, class_id='thing', id=''):
-    """Build a Detection2D around a centre; a score of None leaves the class out."""
+    """Build a Detection2D around a center; a score of None leaves the class out."""
     from vision_msgs.msg import (
         BoundingBox2D,
         Detection2D,

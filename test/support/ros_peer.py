@@ -68,7 +68,7 @@ class Peer:
         while not self._ending.is_set():
             self._executor.spin_once()
 
-    def between_callbacks(self, work: Callable[[], Any]) -> Any:
+    def run_on_executor(self, work: Callable[[], Any]) -> Any:
         """Change the node's entities while nothing waits for them."""
         done, result = threading.Event(), []
         self._executor.create_task(lambda: (result.append(work()), done.set()))
@@ -91,7 +91,7 @@ class Peer:
     def ask(self, kind: type, service: str, **fields: Any) -> Any:
         """Send a request, return the future of its answer."""
         if service not in self._clients:
-            self._clients[service] = self.between_callbacks(
+            self._clients[service] = self.run_on_executor(
                 lambda: self.node.create_client(kind, service)
             )
             wait_until(self._clients[service].service_is_ready, service)
@@ -129,7 +129,7 @@ class Peer:
     def inbox(self, kind: type, topic: str, qos: Any = 100) -> Inbox:
         """Subscribe, and wait until the publisher is there."""
         box = Inbox()
-        subscription = self.between_callbacks(
+        subscription = self.run_on_executor(
             lambda: self.node.create_subscription(kind, topic, box.put, qos)
         )
         wait_until(subscription.get_publisher_count, f'a publisher of {topic}')
@@ -156,18 +156,18 @@ class Peer:
                 service for service, _ in self.node.get_service_names_and_types()
             ):
                 continue
-            client = self.between_callbacks(
+            client = self.run_on_executor(
                 lambda name=name: self.node.create_client(GetParameters, f'{name}/get_parameters')
             )
             wait_until(client.service_is_ready, f'{name}/get_parameters')
             self._repeat(lambda client=client: client.call_async(GetParameters.Request()), name)
-            self.between_callbacks(lambda client=client: self.node.destroy_client(client))
+            self.run_on_executor(lambda client=client: self.node.destroy_client(client))
 
     def close_inbox(self, box: Inbox) -> None:
-        self.between_callbacks(lambda: self.node.destroy_subscription(box.subscription))
+        self.run_on_executor(lambda: self.node.destroy_subscription(box.subscription))
 
     def publisher(self, kind: type, topic: str, qos: Any = 100) -> Any:
-        return self.between_callbacks(lambda: self.node.create_publisher(kind, topic, qos))
+        return self.run_on_executor(lambda: self.node.create_publisher(kind, topic, qos))
 
 
 @contextmanager

@@ -27,12 +27,12 @@ class Step:
 
 
 def straight(times: np.ndarray, begin_xy: np.ndarray, velocity_xy: np.ndarray) -> np.ndarray:
-    """Return centres (T, N, 2) of objects with constant velocity in pixels per second."""
+    """Return centers (T, N, 2) of objects with constant velocity in pixels per second."""
     return begin_xy + times[:, None, None] * velocity_xy
 
 
 def swaying(times: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return centres (T, N, 2) of objects that drift, turn and stop, as dancers do."""
+    """Return centers (T, N, 2) of objects that drift, turn and stop, as dancers do."""
     begin = rng.uniform(0.2, 0.8, (count, 2)) * SIZE_WH
     amplitude = rng.uniform(40, 160, (count, 2))
     pulse, phase = rng.uniform(1.0, 3.0, (count, 2)), rng.uniform(0, 2 * np.pi, (count, 2))
@@ -43,7 +43,7 @@ def swaying(times: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarr
 
 
 def walking(times: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return centres (T, N, 2) of objects that cross the image on straight lines."""
+    """Return centers (T, N, 2) of objects that cross the image on straight lines."""
     is_right = rng.random(count) < 0.5
     speed = rng.uniform(80, 320, count) * np.where(is_right, 1, -1)
     begin = np.stack(
@@ -77,7 +77,7 @@ def image_times(
 
 def observe(
     times: np.ndarray,
-    centres: np.ndarray,
+    centers: np.ndarray,
     sizes: np.ndarray,
     rng: np.random.Generator,
     *,
@@ -91,7 +91,7 @@ def observe(
 
     Below half visible, an object has a low score; below a fifth, it is not there at all.
 
-    :param centres: (T, N, 2); `sizes`: (N, 2) width and height.
+    :param centers: (T, N, 2); `sizes`: (N, 2) width and height.
     :param missed: fraction of visible objects without a detection; as many have a low score.
     :param false: mean number of false detections per image.
     :param noise: standard deviation of the edges, as a fraction of the size.
@@ -99,8 +99,8 @@ def observe(
     count = len(sizes)
     labels = np.zeros(count, np.int32) if labels is None else labels
     steps = []
-    for time, centre in zip(times, centres):
-        boxes = np.hstack([centre - sizes / 2, centre + sizes / 2])
+    for time, center in zip(times, centers):
+        boxes = np.hstack([center - sizes / 2, center + sizes / 2])
         inside = ((boxes[:, 2:] > 20) & (boxes[:, :2] < SIZE_WH - 20)).all(axis=1)
         visible = inside * visibility(boxes, inside)
         there = np.flatnonzero(visible >= 0.2)

@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 
-COLOURS = {0: 'red', 1: 'green', 2: 'blue'}
+COLORS = {0: 'red', 1: 'green', 2: 'blue'}
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def children() -> Callable[[], list[str]]:
 
 
 @pytest.fixture
-def colour_detector(tmp_path) -> Callable[..., Path]:
+def color_detector(tmp_path) -> Callable[..., Path]:
     """
     Write a YOLOv8-shaped network that finds one box: the middle of the image, half its size.
 
@@ -44,7 +44,7 @@ def colour_detector(tmp_path) -> Callable[..., Path]:
     from onnx import helper, numpy_helper
 
     def make(
-        name='colours.onnx',
+        name='colors.onnx',
         *,
         dtype=np.float32,
         layout='nchw',
@@ -90,7 +90,7 @@ def colour_detector(tmp_path) -> Callable[..., Path]:
         ]
         graph = helper.make_graph(
             nodes,
-            'colours',
+            'colors',
             [
                 helper.make_tensor_value_info(
                     'images', helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), image
@@ -106,7 +106,7 @@ def colour_detector(tmp_path) -> Callable[..., Path]:
             [numpy_helper.from_array(value, key) for key, value in constants.items()],
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
-        helper.set_model_props(model, metadata or {'names': str(COLOURS)})
+        helper.set_model_props(model, metadata or {'names': str(COLORS)})
         path = tmp_path / name
         onnx.save(model, path)
         return path

@@ -1,4 +1,4 @@
-"""How CUDA is told to count GPUs, before it is initialised."""
+"""How CUDA is told to count GPUs, before it is initialized."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_gpu_order_is_that_of_nvidia_smi_by_default(call, given, wanted):
     }
     if given:
         environment['CUDA_DEVICE_ORDER'] = given
-    # What libcuda reads: the C library's environment, at its initialisation.
+    # What libcuda reads: the C library's environment, at its initialization.
     script = f"""
 import ctypes
 {call}

@@ -40,11 +40,11 @@ def chunks_of(data):
     return found
 
 
-def grey(value):
+def gray(value):
     return np.full((4, 6, 3), value, np.uint8)
 
 
-def camera(count, pixels=grey):
+def camera(count, pixels=gray):
     return [('/camera', index, raw_image(index, pixels(index))) for index in range(count)]
 
 
@@ -88,10 +88,10 @@ def test_a_topic_without_messages_is_not_damaged(tmp_path, opened, storage):
 @pytest.mark.parametrize('as_file', [False, True])
 def test_messages_come_in_order_of_time_with_their_topic(tmp_path, opened, storage, as_file):
     written = [
-        ('/camera', 0, raw_image(0, grey(0))),
-        ('/front/compressed', 1, compressed_image(1, grey(1))),
+        ('/camera', 0, raw_image(0, gray(0))),
+        ('/front/compressed', 1, compressed_image(1, gray(1))),
         ('/chatter', 2, text_message('two')),
-        ('/camera', 3, raw_image(3, grey(3))),
+        ('/camera', 3, raw_image(3, gray(3))),
     ]
     path = write_recording(tmp_path / 'bag', written, storage)
     recording = opened(storage_file(path) if as_file else path)

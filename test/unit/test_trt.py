@@ -10,7 +10,7 @@ import pytest
 from trt_ros import trt as backend
 from trt_ros.driver import nvidia_driver
 from trt_ros.errors import BackendError
-from trt_ros.trt import Flavour, installed, library_version, load_trt, numbers
+from trt_ros.trt import Library, installed, library_version, load_trt, numbers
 
 
 @pytest.fixture
@@ -75,10 +75,10 @@ def test_a_missing_library_is_named(monkeypatch):
 
 
 def test_enums_that_a_version_lacks_are_none():
-    flavour = Flavour('tensorrt', SimpleNamespace(Flag=SimpleNamespace(A=3)), (10, 3), '', None)
-    assert flavour.member('Flag', 'A') == 3
-    assert flavour.member('Flag', 'B') is None
-    assert flavour.member('NoSuchEnum', 'A') is None
+    library = Library('tensorrt', SimpleNamespace(Flag=SimpleNamespace(A=3)), (10, 3), '', None)
+    assert library.member('Flag', 'A') == 3
+    assert library.member('Flag', 'B') is None
+    assert library.member('NoSuchEnum', 'A') is None
 
 
 def test_rtx_builds_without_a_gpu_and_says_why_it_cannot_run(rtx):

@@ -41,11 +41,11 @@ BUILDING = {
 }
 SOURCES = {  # file: which class its names stand for
     'trt.py': {'trt': ''},
-    'engine/build/child.py': {**BUILDING, 'timing': 'ITimingCache'},
-    'engine/build/config.py': {**BUILDING, 'shapes': 'IOptimizationProfile'},
+    'engine/builder/child.py': {**BUILDING, 'timing': 'ITimingCache'},
+    'engine/builder/config.py': {**BUILDING, 'shapes': 'IOptimizationProfile'},
     'engine/engine.py': BUILDING,
-    'engine/build/failures.py': {'parser': 'OnnxParser', 'error': 'ParserError'},
-    'engine/build/layers.py': BUILDING,
+    'engine/builder/failures.py': {'parser': 'OnnxParser', 'error': 'ParserError'},
+    'engine/builder/layers.py': BUILDING,
     'engine/open.py': {'trt': '', 'refitter': 'Refitter', 'weights': 'OnnxParserRefitter'},
     'runtime/gpu/tensorrt_context.py': {
         'handle': 'ICudaEngine',
@@ -161,18 +161,18 @@ import json, sys
 from trt_ros.trt import load_trt
 from trt_ros.errors import BackendError
 try:
-    flavour = load_trt(sys.argv[1])
+    library = load_trt(sys.argv[1])
     names = [name for name in ('TF32', 'REFIT', 'STRIP_PLAN', 'GPU_FALLBACK',
              'VERSION_COMPATIBLE', 'WEIGHT_STREAMING')
-             if flavour.member('BuilderFlag', name) is None]
-    if flavour.member('NetworkDefinitionCreationFlag', 'STRONGLY_TYPED') is None:
+             if library.member('BuilderFlag', name) is None]
+    if library.member('NetworkDefinitionCreationFlag', 'STRONGLY_TYPED') is None:
         names.append('STRONGLY_TYPED')
     try:
-        flavour.new_builder()
+        library.new_builder()
         builder = 'made'
     except BackendError as error:
         builder = error.problem
-    print(json.dumps([str(flavour), names, builder]))
+    print(json.dumps([str(library), names, builder]))
 except BackendError as error:
     print(json.dumps([error.problem, error.cause, '']))
 """
@@ -229,11 +229,11 @@ def compiler():
 
 @pytest.fixture(params=RELEASES, ids=lambda release: f'{release[0]}-{release[2]}')
 def release(request, tmp_path, compiler):
-    """Give (flavour, version, a function that runs a script under it)."""
-    flavour, package, version = request.param
+    """Give (library, version, a function that runs a script under it)."""
+    library, package, version = request.param
     folder = fetch(package, version)
     major, minor, patch = (int(part) for part in version.split('.')[:3])
-    if flavour == 'tensorrt':
+    if library == 'tensorrt':
         names = [f'lib{name}.so.{major}' for name in ('nvinfer', 'nvonnxparser', 'nvinfer_plugin')]
     else:
         names = ['libtensorrt_rtx.so.1', 'libtensorrt_onnxparser_rtx.so.1']
@@ -274,15 +274,15 @@ def release(request, tmp_path, compiler):
     # The library wheel that may be installed beside must not be taken instead of the stub.
     hidden = tmp_path / 'no_libs'
     for name, text in (
-        (f'{flavour}_libs', ''),
+        (f'{library}_libs', ''),
         (
-            flavour,
-            f'from {flavour}_bindings import *\nfrom {flavour}_bindings import __version__\n',
+            library,
+            f'from {library}_bindings import *\nfrom {library}_bindings import __version__\n',
         ),
     ):
         (hidden / name).mkdir(parents=True)
         (hidden / name / '__init__.py').write_text(text)
-    return flavour, version, run
+    return library, version, run
 
 
 def test_the_source_is_read():
@@ -296,29 +296,29 @@ def test_the_source_is_read():
 
 @pytest.mark.slow
 def test_bindings_provide_every_name_used(release):
-    flavour, _, run = release
-    missing = set(run(PROBE, f'{flavour}_bindings', stdin=json.dumps(uses()))) - ONLY_WHERE_ASKED
-    if flavour == 'tensorrt':
+    library, _, run = release
+    missing = set(run(PROBE, f'{library}_bindings', stdin=json.dumps(uses()))) - ONLY_WHERE_ASKED
+    if library == 'tensorrt':
         missing -= ONLY_RTX
     assert missing == set()
 
 
 @pytest.mark.slow
 def test_the_adaptor_loads_and_refuses_to_build_where_it_would_crash(release):
-    flavour, version, run = release
-    name, lacking, builder = run(ADAPTOR, flavour)
-    assert name == f'{flavour} {".".join(version.split(".")[:3])}'
+    library, version, run = release
+    name, lacking, builder = run(ADAPTOR, library)
+    assert name == f'{library} {".".join(version.split(".")[:3])}'
     assert lacking == []
     assert builder == (
         'No usable NVIDIA GPU found.'
-        if flavour == 'tensorrt' and 'GPU' in builder
+        if library == 'tensorrt' and 'GPU' in builder
         else f'{name} cannot create a builder.'
     )
 
 
 @pytest.mark.slow
 def test_the_adaptor_refuses_another_library_under_the_bindings(release):
-    flavour, version, run = release
-    problem, cause, _ = run(ADAPTOR, flavour, library=90102)
-    assert problem == f'{flavour} bindings {version} do not match library 9.1.2.'
+    library, version, run = release
+    problem, cause, _ = run(ADAPTOR, library, library=90102)
+    assert problem == f'{library} bindings {version} do not match library 9.1.2.'
     assert 'crash' in cause

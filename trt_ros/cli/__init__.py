@@ -22,7 +22,7 @@ from typing import Any
 
 from trt_ros.errors import TrtRosError
 
-#: Names of tasks, which the verb `infer` recognises by itself.
+#: Names of tasks, which the verb `infer` recognizes by itself.
 TASKS = ('detect', 'segment', 'classify', 'pose', 'depth')
 
 

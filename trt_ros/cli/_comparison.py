@@ -26,8 +26,8 @@ from trt_ros.runtime.agreement import (
 )
 from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.feeds import Feeds, host_dtype, state_feeds
-from trt_ros.runtime.fitting import fit, fit_any
-from trt_ros.vision.decoders.registry import DRAWN, FAMILIES
+from trt_ros.runtime.fitting import fit, resolve
+from trt_ros.vision.decoders.registry import ALL_FAMILIES, DETECTORS
 
 WORST = 3  # Inputs that are named.
 
@@ -191,7 +191,7 @@ class _Comparison:
 
 def _model_with_outputs_of(model: Path, ours: Any, stack: ExitStack) -> Path:
     """Return the model with the engine's outputs: without NMS, where that was cut off."""
-    from trt_ros.engine.build.onnx_cut_nms import write_cut
+    from trt_ros.engine.builder.onnx_cut_nms import write_cut
     from trt_ros.tensors import CUT_NMS
 
     if CUT_NMS not in ours.metadata:
@@ -227,7 +227,7 @@ def _outputs(runner: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, np.nda
 def _inputs(args: Namespace, network: Any) -> Iterator[tuple[str, dict[str, np.ndarray], _States]]:
     """Yield named inputs of the network but states: pictures as bound, or noise."""
     if args.images or args.inputs:
-        fitted = fit_any(network, input_options(args), DRAWN)
+        fitted = resolve(network, input_options(args), ALL_FAMILIES)
         steps: StepByStep[Any] = StepByStep(network, fitted)
         states = _States(fitted.feeds)
         for name, inputs in samples(args, fitted.feeds):
@@ -256,11 +256,11 @@ def _boxes(args: Namespace, ours: Any, reference: Any) -> Iterator[BoxAgreement]
 
     options = input_options(args)
     try:
-        fitted = fit(reference, options, FAMILIES)
+        fitted = fit(reference, options, DETECTORS)
     except TensorMismatchError:
         return
     on_cpu: StepByStep[Any] = StepByStep(reference, fitted)
-    pipeline = frames_of(ours, options, FAMILIES, batch=build_options(args).batch)
+    pipeline = frames_of(ours, options, DETECTORS, batch=build_options(args).batch)
     score = args.score_threshold
     try:
         for _, inputs in samples(args, fitted.feeds):

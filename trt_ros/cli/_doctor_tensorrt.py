@@ -11,7 +11,7 @@ from trt_ros.cli._doctor_jetson import dla_cores
 from trt_ros.cli._finding import Finding
 
 if TYPE_CHECKING:
-    from trt_ros.trt import Flavour
+    from trt_ros.trt import Library
 
 Capability = tuple[int, int]
 
@@ -23,10 +23,10 @@ def tensorrt_findings(root: Path) -> Iterator[Finding]:
     :param root: root folder of the system.
     """
     for name in ('tensorrt', 'tensorrt_rtx'):
-        yield _flavour(name, root)
+        yield _library(name, root)
 
 
-def _flavour(name: str, root: Path) -> Finding:
+def _library(name: str, root: Path) -> Finding:
     from trt_ros.driver import nvidia_driver
     from trt_ros.engine.key import cuda_package
     from trt_ros.errors import BackendError
@@ -37,40 +37,40 @@ def _flavour(name: str, root: Path) -> Finding:
             name, 'missing', 'not installed', INSTALL[name]
         )
     try:
-        flavour = load_trt(name)
+        library = load_trt(name)
     except BackendError as error:
         return Finding(name, 'problem', f'{error.problem} {error.cause}', error.remedy)
-    wheel, newest = cuda_package(flavour), nvidia_driver().cuda_version
+    wheel, newest = cuda_package(library), nvidia_driver().cuda_version
     gpus = nvidia_driver().gpus
     if gpus and wheel and newest[0] < int(wheel[2:]):
         return Finding(
             name,
             'problem',
-            f'{flavour.version_text} needs CUDA {wheel[2:]}, the driver '
+            f'{library.version_text} needs CUDA {wheel[2:]}, the driver '
             f'supports up to {newest[0]}.{newest[1]}',
             'install a newer NVIDIA driver',
         )
     for gpu in gpus:
-        refusal = refused_capability(flavour, gpu.compute_capability)
+        refusal = refused_capability(library, gpu.compute_capability)
         if refusal:
             return Finding(
                 name,
                 'problem',
-                f'{flavour.version_text} does not support GPU {gpu.index}: {refusal[0]}',
+                f'{library.version_text} does not support GPU {gpu.index}: {refusal[0]}',
                 refusal[1],
             )
     can = []
-    if flavour.builds_without_gpu or gpus:
+    if library.builds_without_gpu or gpus:
         can.append('builds engines')
     can.append('runs engines' if gpus else 'cannot run them without a GPU')
     return Finding(
         name,
         'ok',
-        f'{flavour.version_text} {_origin(flavour)}: {", ".join(can)}{_dla(flavour, root)}',
+        f'{library.version_text} {_origin(library)}: {", ".join(can)}{_dla(library, root)}',
     )
 
 
-def refused_capability(flavour: Flavour, capability: Capability) -> tuple[str, str] | None:
+def refused_capability(library: Library, capability: Capability) -> tuple[str, str] | None:
     """
     Return why a TensorRT cannot use a GPU, and a remedy; None if it can.
 
@@ -78,15 +78,15 @@ def refused_capability(flavour: Flavour, capability: Capability) -> tuple[str, s
     1.7 its message on a GPU of compute capability 9.0. Earlier releases ran there.
     """
     text = f'compute capability {capability[0]}.{capability[1]}'
-    if not flavour.is_rtx:
-        lowest = (7, 0) if flavour.version < (10, 5) else (7, 5)
+    if not library.is_rtx:
+        lowest = (7, 0) if library.version < (10, 5) else (7, 5)
         if capability < lowest:
             return f'{text} is below {lowest[0]}.{lowest[1]}', 'use backend onnxruntime'
         return None
     if capability < (7, 5):
         return f'{text} is below 7.5', 'use backend onnxruntime'
     listed = ((7, 5), (8, 0), (8, 6), (8, 9))
-    if flavour.version >= (1, 7) and capability not in listed and capability < (12, 0):
+    if library.version >= (1, 7) and capability not in listed and capability < (12, 0):
         return (
             f'{text} is not one of 7.5, 8.0, 8.6, 8.9, 12.0 or newer',
             'install tensorrt_rtx 1.5 (standalone/requirements/gpu.txt), or tensorrt',
@@ -94,9 +94,9 @@ def refused_capability(flavour: Flavour, capability: Capability) -> tuple[str, s
     return None
 
 
-def _origin(flavour: Flavour) -> str:
+def _origin(library: Library) -> str:
     """Return whether the bindings are those of the system or of pip."""
-    origin = Path(str(flavour.trt.__file__))
+    origin = Path(str(library.trt.__file__))
     return (
         'from apt' if 'dist-packages' in origin.parts and '/usr/lib' in str(origin) else 'from pip'
     )
@@ -124,7 +124,7 @@ def _from_apt(root: Path) -> Finding | None:
     return None
 
 
-def _dla(flavour: Flavour, root: Path) -> str:
+def _dla(library: Library, root: Path) -> str:
     """
     Return what a release can do with the DLA cores of the board, '' without any.
 
@@ -132,6 +132,6 @@ def _dla(flavour: Flavour, root: Path) -> str:
     """
     if not dla_cores(root):
         return ''
-    if flavour.is_rtx or (10, 8) <= flavour.version < (11, 4, 1):
+    if library.is_rtx or (10, 8) <= library.version < (11, 4, 1):
         return '; does not support DLA (10.3 to 10.7 do, and 11.4.1 with JetPack 7.2.2)'
     return '; supports DLA'

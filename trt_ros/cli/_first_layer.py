@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trt_ros.engine.build.onnx_marks import LayerGraph
+    from trt_ros.engine.builder.onnx_marks import LayerGraph
 
 LAYERS_PER_BUILD = 32  # Each output that is read prevents a fusion.
 

@@ -68,7 +68,7 @@ def compare_layers(
     :param tensors: inputs of the network.
     :param in_reference: find the first layer that is NaN or Inf in ONNX Runtime instead.
     """
-    from trt_ros.engine.build.onnx_marks import LayerGraph
+    from trt_ros.engine.builder.onnx_marks import LayerGraph
     from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 
     report = LayerReport()

@@ -8,16 +8,16 @@ from dataclasses import fields
 import re
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
 
 
 def add_option_flags(parser: ArgumentParser | _ArgumentGroup, names: Sequence[str]) -> None:
-    """Declare a flag per named field of LabelledOptions; --model stands for model_path."""
-    types = get_type_hints(LabelledOptions)
-    for each in fields(LabelledOptions):
+    """Declare a flag per named field of LabeledOptions; --model stands for model_path."""
+    types = get_type_hints(LabeledOptions)
+    for each in fields(LabeledOptions):
         if each.name not in names:
             continue
         kind, described = types[each.name], each.metadata

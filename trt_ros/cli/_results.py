@@ -20,7 +20,7 @@ from trt_ros.vision.results import (
     Instances,
     OrientedBoxes,
     Poses,
-    unlabelled,
+    unlabeled,
 )
 
 MAX_CLASSES = 5
@@ -90,7 +90,7 @@ def _mask(
                 'fraction': round(count / mask.labels.size, 5),
             }
             for label, count in zip(labels.tolist(), counts.tolist())
-            if label != unlabelled(mask.labels.dtype)
+            if label != unlabeled(mask.labels.dtype)
         ]
     }
     if write_array is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trt_ros.engine.build.onnx_work import ModelWork
+from trt_ros.engine.builder.onnx_work import ModelWork
 from trt_ros.engine.options import BuildOptions
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Roofline(NamedTuple):
             model = describe_model(path, batch=pipeline.max_batch)
         except TrtRosError:  # The network runs: only its description fails.
             return None
-        is_rtx = pipeline.shared.contexts.engine.flavour.is_rtx
+        is_rtx = pipeline.shared.contexts.engine.library.is_rtx
         products = products_of(model, options, is_rtx=is_rtx) if model.get('work') else ''
         peaks = peaks_of(pipeline.gpu, products) if products else None
         return cls(ModelWork(**model['work']), products, peaks) if peaks else None

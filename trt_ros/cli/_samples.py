@@ -14,7 +14,7 @@ from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli._pictures import frames
 from trt_ros.cli.build import build_options
 from trt_ros.errors import BadFrameError, ParameterError
-from trt_ros.runtime.options import PREPROCESSING, LabelledOptions
+from trt_ros.runtime.options import PREPROCESSING, LabeledOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,9 +36,9 @@ def add_input_flags(parser: ArgumentParser) -> None:
     )
 
 
-def input_options(args: Namespace) -> LabelledOptions:
+def input_options(args: Namespace) -> LabeledOptions:
     """Return the options of a command line with add_input_flags() and add_build_arguments()."""
-    return LabelledOptions(
+    return LabeledOptions(
         model_path=str(args.model),
         backend=args.backend,
         device=args.device,
@@ -46,7 +46,7 @@ def input_options(args: Namespace) -> LabelledOptions:
         input_size=build_options(args).input_size,
         **{
             each.name: getattr(args, each.name)
-            for each in fields(LabelledOptions)
+            for each in fields(LabeledOptions)
             if each.name in INPUT_OPTIONS
         },
     )

@@ -32,8 +32,8 @@ def draw_network_inputs(args: Namespace) -> None:
     from trt_ros.media import check_picture_path, write_picture
     from trt_ros.runtime.feeds import image_feeds
     from trt_ros.runtime.pipeline import Pipeline
-    from trt_ros.vision.decoders.registry import DRAWN
-    from trt_ros.vision.frame import to_colour
+    from trt_ros.vision.decoders.registry import ALL_FAMILIES
+    from trt_ros.vision.frame import to_color
     from trt_ros.vision.letterbox import INTEGERS
 
     if not args.images:
@@ -43,7 +43,7 @@ def draw_network_inputs(args: Namespace) -> None:
     check_picture_path(args.picture)
     options = replace(input_options(args), precision=build_options(args).precision)
     with ExitStack() as stack:
-        pipeline: Pipeline[object] = Pipeline.open(options, families=DRAWN)
+        pipeline: Pipeline[object] = Pipeline.open(options, families=ALL_FAMILIES)
         stack.callback(pipeline.close)
         print('\n'.join(pipeline.log_lines), file=sys.stderr)
         name, preprocess = pipeline.decoder.name, pipeline.preprocess
@@ -62,7 +62,7 @@ def draw_network_inputs(args: Namespace) -> None:
             images: Any = inputs[next(iter(image_feeds(pipeline.feeds)))]
             tensor, _ = preprocess(*images)
             found = run_sample(pipeline, pipeline.feeds, inputs, args.score_threshold)
-            pixels = to_colour(images[0], 'bgr').copy()
+            pixels = to_color(images[0], 'bgr').copy()
             draw_result(pixels, found, pipeline.class_names)
             rows.append(
                 (
@@ -82,8 +82,8 @@ def _differences(decoder: Decoder[object], preprocess: Preprocess) -> dict[str, 
     from trt_ros.vision.letterbox import INTEGERS, Preprocess
 
     trained = Preprocess(preprocess.input_hw, **decoder.preprocess)  # type: ignore[arg-type]
-    normalising = ('scale', 'mean', 'std') if preprocess.dtype not in INTEGERS else ()
-    names = ('resize', 'crop_fraction', 'pad_value', 'channel_order', *normalising)
+    normalizing = ('scale', 'mean', 'std') if preprocess.dtype not in INTEGERS else ()
+    names = ('resize', 'crop_fraction', 'pad_value', 'channel_order', *normalizing)
     return {
         name: f'{getattr(preprocess, name)}, not {getattr(trained, name)}'
         for name in names

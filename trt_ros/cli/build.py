@@ -27,7 +27,7 @@ from trt_ros.errors import ParameterError
 from trt_ros.progress import Progress, ProgressThrottle, Reporter
 
 if TYPE_CHECKING:
-    from trt_ros.engine.build.parent import BuildLog
+    from trt_ros.engine.builder.parent import BuildLog
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -220,7 +220,7 @@ def _build_log(args: Namespace) -> Iterator[BuildLog | None]:
 
     :raises ParameterError: when the file cannot be written.
     """
-    from trt_ros.engine.build.parent import BuildLog
+    from trt_ros.engine.builder.parent import BuildLog
 
     if not args.log:
         with open(os.dup(2), 'wb', buffering=0) as stderr:

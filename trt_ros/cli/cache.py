@@ -63,15 +63,15 @@ def _row(cache: EngineCache, path: Path, *, verify: bool) -> dict[str, Any]:
     except ModelError as error:
         sidecar, problem = {}, str(error).replace('\n', ' ')
     model, precision, batch = path.relative_to(cache.root).parts[:3]
-    flavour, release = sidecar.get('flavour', ''), sidecar.get('tensorrt', '')
+    library, release = sidecar.get('library', ''), sidecar.get('tensorrt', '')
     return {
         'engine': str(path),
         'model': model,
         'precision': precision,
         'batch': int(batch[2:]),
-        'flavour': flavour,
+        'library': library,
         'tensorrt': release,
-        'installed': _installed(flavour, release),
+        'installed': _installed(library, release),
         'gpu': (sidecar.get('gpu') or {}).get('name'),
         'built_at': sidecar.get('built_at'),
         'nbytes': path.stat().st_size,
@@ -79,12 +79,12 @@ def _row(cache: EngineCache, path: Path, *, verify: bool) -> dict[str, Any]:
     }
 
 
-def _installed(flavour: str, release: str) -> bool:
+def _installed(library: str, release: str) -> bool:
     from trt_ros.errors import BackendError
-    from trt_ros.trt import FLAVOURS, load_trt
+    from trt_ros.trt import LIBRARIES, load_trt
 
     try:
-        return flavour in FLAVOURS and load_trt(flavour).version_text == release
+        return library in LIBRARIES and load_trt(library).version_text == release
     except BackendError:
         return False
 
@@ -95,5 +95,5 @@ def _line(row: dict[str, Any]) -> str:
     here = '' if row['installed'] else ', not installed'
     return (
         f'{row["engine"]}: {row["nbytes"] / 2**20:.1f} MiB, '
-        f'{row["flavour"]} {row["tensorrt"]}{here}, {row["built_at"]}'
+        f'{row["library"]} {row["tensorrt"]}{here}, {row["built_at"]}'
     )

@@ -64,10 +64,10 @@ def findings(root: Path = Path('/')) -> Iterator[Finding]:
     yield from _memory(root)
     yield from _packages()
     yield from gpu_findings(root)
-    flavours = list(tensorrt_findings(root))
-    yield from flavours
+    librarys = list(tensorrt_findings(root))
+    yield from librarys
     yield from _cache()
-    runs = any(each.state == 'ok' and 'runs engines' in each.detail for each in flavours)
+    runs = any(each.state == 'ok' and 'runs engines' in each.detail for each in librarys)
     if not runs and not find_spec('onnxruntime'):
         yield Finding(
             'networks', 'problem', 'no backend can run networks', 'pip install onnxruntime'
@@ -76,7 +76,7 @@ def findings(root: Path = Path('/')) -> Iterator[Finding]:
 
 def _memory(root: Path) -> Iterator[Finding]:
     """Check whether memory and swap on disk suffice for engine builds; zram is memory."""
-    from trt_ros.engine.build.parent import BASE_NBYTES
+    from trt_ros.engine.builder.parent import BASE_NBYTES
 
     found = re.search(r'MemTotal:\s*(\d+)', file_text(root / 'proc/meminfo'))
     if found is None:

@@ -5,7 +5,7 @@ The task is that of the network: detection, segmentation, pose, classification o
 results.json holds one entry per image or video frame, with "width", "height" and, by task:
 
 - detections: "label", "class_index", "score" and "xyxy" (left, top, right, bottom, in pixels of
-  the image). A rotated box also has "cxcywh" (centre, width, height) and "theta", the angle of its
+  the image). A rotated box also has "cxcywh" (center, width, height) and "theta", the angle of its
   width in radians, clockwise from the image's x axis; its "xyxy" is the upright rectangle around
   it. An object with a mask has "mask", a compressed RLE of COCO; one with keypoints has
   "keypoints": x, y and visibility of each.
@@ -37,7 +37,7 @@ from trt_ros.cli._coco_file import CocoFile, add_coco_flags, open_coco_file
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli._pictures import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand, read_video
 from trt_ros.errors import BadFrameError, ParameterError
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,7 +61,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument('--json', action='store_true', help='print the results to stdout')
     add_coco_flags(parser)
     add_threshold_flags(parser)
-    add_option_flags(parser, [each.name for each in fields(LabelledOptions)])
+    add_option_flags(parser, [each.name for each in fields(LabeledOptions)])
 
 
 def run(args: Namespace) -> int:
@@ -69,10 +69,10 @@ def run(args: Namespace) -> int:
     from tqdm import tqdm
 
     from trt_ros.runtime.pipeline import Pipeline
-    from trt_ros.vision.decoders.registry import DRAWN
+    from trt_ros.vision.decoders.registry import ALL_FAMILIES
 
-    options = LabelledOptions(
-        **{each.name: getattr(args, each.name) for each in fields(LabelledOptions)}
+    options = LabeledOptions(
+        **{each.name: getattr(args, each.name) for each in fields(LabeledOptions)}
     )
     folder = args.output or (None if args.json else Path('results'))
     paths = list(expand(args.files))
@@ -82,7 +82,7 @@ def run(args: Namespace) -> int:
     entries: list[dict[str, Any]] = []
     failed = 0
     with ExitStack() as stack:
-        pipeline: Pipeline[object] = Pipeline.open(options, families=DRAWN)
+        pipeline: Pipeline[object] = Pipeline.open(options, families=ALL_FAMILIES)
         stack.callback(pipeline.close)
         for line in pipeline.log_lines:
             print(line, file=sys.stderr)

@@ -58,7 +58,7 @@ def _onnx(path: Path, batch: int) -> dict[str, Any]:
     from contextlib import closing
 
     from trt_ros.child import BUSY_FACTOR, Child, memory_limit
-    from trt_ros.engine.build.model_file import check_model_file
+    from trt_ros.engine.builder.model_file import check_model_file
     from trt_ros.engine.key import total_nbytes
     from trt_ros.progress import Reporter
 
@@ -86,9 +86,9 @@ def _onnx(path: Path, batch: int) -> dict[str, Any]:
 def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
     """Return the properties of the ONNX file `path`; runs in a child process."""
     path = Path(request['path'])
-    from trt_ros.engine.build.onnx_check import read_onnx, refuse_unbuildable
-    from trt_ros.engine.build.onnx_cut_nms import cut_nms, releases_that_cut
-    from trt_ros.engine.build.onnx_work import work_of
+    from trt_ros.engine.builder.onnx_check import read_onnx, refuse_unbuildable
+    from trt_ros.engine.builder.onnx_cut_nms import cut_nms, releases_that_cut
+    from trt_ros.engine.builder.onnx_work import work_of
     from trt_ros.engine.key import OnnxFile
     from trt_ros.errors import ModelError
 
@@ -130,7 +130,7 @@ def _engine(path: Path) -> dict[str, Any]:
         'kind': 'engine',
         'nbytes': path.stat().st_size,
         **sidecar,
-        'flavour': header.flavour,
+        'library': header.library,
         'tensorrt': header.version_text,
         'compute_capabilities': capabilities_text(header.compute_capabilities),
         'matches_sidecar': intact,
@@ -144,14 +144,14 @@ def _layers(path: Path, found: Mapping[str, Any]) -> dict[str, Any]:
 
     :raises ModelError: if neither is there.
     """
-    from trt_ros.engine.build.layers import EngineLayer, read_engine
+    from trt_ros.engine.builder.layers import EngineLayer, read_engine
     from trt_ros.errors import ModelError, TrtRosError
     from trt_ros.trt import load_trt
 
     reason = found['usable_here'].removeprefix('no: ')
     if found['usable_here'] == 'yes':
         try:
-            read = asdict(read_engine(load_trt(found['flavour']), path.read_bytes()))
+            read = asdict(read_engine(load_trt(found['library']), path.read_bytes()))
             return {**read, 'layers_from': 'engine', 'not_loaded': ''}
         except TrtRosError as error:  # Of another GPU, or with plugins.
             reason = error.cause or error.problem
@@ -172,11 +172,11 @@ def _usable(header: Any) -> str:
     from trt_ros.trt import load_trt
 
     try:
-        flavour = load_trt(header.flavour)
+        library = load_trt(header.library)
     except BackendError as error:
         return f'no: {error.problem}'
-    if flavour.is_rtx and flavour.version != header.version:
-        return f'no: {flavour} is installed'
+    if library.is_rtx and library.version != header.version:
+        return f'no: {library} is installed'
     return f'no: {nvidia_driver().problem}' if nvidia_driver().problem else 'yes'
 
 
@@ -207,7 +207,7 @@ def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
     from trt_ros.engine.open import build_summary
 
     yield (
-        f'{found["file"]}: engine of {found["flavour"]} {found["tensorrt"]}, '
+        f'{found["file"]}: engine of {found["library"]} {found["tensorrt"]}, '
         f'{_size(found["nbytes"])}'
     )
     yield f'usable here: {found["usable_here"]}'
@@ -237,7 +237,7 @@ def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
 
 
 def _layer_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    from trt_ros.engine.build.layers import EngineLayer
+    from trt_ros.engine.builder.layers import EngineLayer
 
     layers = [EngineLayer.read(entry) for entry in found['layers']]
     yield from ('  ' + _layer_text(layer) for layer in layers)

@@ -29,7 +29,7 @@ from trt_ros.cli._arguments import (
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.driver import nvidia_driver
 from trt_ros.errors import ParameterError, TrtRosError
-from trt_ros.runtime.options import LEAST_BUSY, LabelledOptions
+from trt_ros.runtime.options import LEAST_BUSY, LabeledOptions
 
 if TYPE_CHECKING:
     from trt_ros.labelling.job import LabelReport
@@ -99,7 +99,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help='GPUs, or part of one, per worker of Ray (default: 1 where the cluster has any)',
     )
     add_threshold_flags(parser)
-    add_option_flags(parser, [each.name for each in fields(LabelledOptions)])
+    add_option_flags(parser, [each.name for each in fields(LabeledOptions)])
     parser.set_defaults(frames_in_flight=2)
 
 
@@ -107,8 +107,8 @@ def run(args: Namespace) -> int:
     """Label all recordings; 1 when one was damaged or images were dropped."""
     from trt_ros.labelling.task import LabelTask
 
-    options = LabelledOptions(
-        **{each.name: getattr(args, each.name) for each in fields(LabelledOptions)}
+    options = LabeledOptions(
+        **{each.name: getattr(args, each.name) for each in fields(LabeledOptions)}
     )
     tasks = [
         LabelTask(
@@ -164,27 +164,27 @@ def _counted(tasks: Sequence[LabelTask], summary: _Summary) -> Iterator[tuple[La
 
 def _label_here(
     counted: Sequence[tuple[LabelTask, int]],
-    options: LabelledOptions,
+    options: LabeledOptions,
     args: Namespace,
     summary: _Summary,
 ) -> None:
     """Label recordings in this process."""
-    from trt_ros.labelling.task import Labeller
+    from trt_ros.labelling.task import Labeler
 
-    with closing(Labeller(options)) as labeller:
-        log_lines = labeller.open()
+    with closing(Labeler(options)) as labeler:
+        log_lines = labeler.open()
         if isinstance(log_lines, TrtRosError):
             raise log_lines
         _print_log(log_lines)
         for task, count in counted:
             with _bar(count, task.path.name) as bar:
-                outcome = labeller.label(task, bar.update)
+                outcome = labeler.label(task, bar.update)
             summary(task, outcome)
 
 
 def _label_with_workers(
     counted: Sequence[tuple[LabelTask, int]],
-    options: LabelledOptions,
+    options: LabeledOptions,
     args: Namespace,
     summary: _Summary,
 ) -> None:
@@ -204,7 +204,7 @@ def _label_with_workers(
 
 
 def _worker_opener(
-    options: LabelledOptions, args: Namespace, task_count: int
+    options: LabeledOptions, args: Namespace, task_count: int
 ) -> tuple[Callable[[], Worker], int]:
     """Return a function that opens a worker, and the number of workers."""
     from trt_ros.labelling.workers import LocalWorker

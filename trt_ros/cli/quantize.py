@@ -1,5 +1,5 @@
 """
-Quantisation of an ONNX file to int8 or fp8, calibrated with images.
+Quantization of an ONNX file to int8 or fp8, calibrated with images.
 
 The last layers stay in float. If the results differ too much from those of the original, the most
 sensitive layers return to float. An interrupted calibration continues when run again.
@@ -21,10 +21,10 @@ from trt_ros.cli._pictures import count_frames, fingerprint, frames
 from trt_ros.cli.build import Bar
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.regular_file import check_output_file
-from trt_ros.runtime.options import PREPROCESSING, LabelledOptions
+from trt_ros.runtime.options import PREPROCESSING, LabeledOptions
 
 if TYPE_CHECKING:
-    from trt_ros.quantization.quantise import FrameSource, QuantReport
+    from trt_ros.quantization.quantize import FrameSource, QuantReport
 
 OPTIONS = (*PREPROCESSING, 'labels', 'labels_path', 'input_size', 'device', 'engine_cache_dir')
 SHOWN_LAYERS = 8
@@ -41,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help='pictures, videos, folders of them or recordings of rosbag2: some hundred typical '
         'images',
     )
-    add('--to', required=True, choices=('int8', 'fp8'), help='format of the quantised layers')
+    add('--to', required=True, choices=('int8', 'fp8'), help='format of the quantized layers')
     add('--output', type=Path, required=True, metavar='FILE.onnx', help='ONNX file to write')
     add(
         '--method',
@@ -55,7 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         default='',
         choices=('', 'modelopt'),
         metavar='modelopt',
-        help='quantise with nvidia-modelopt, which must be installed; methods entropy (int8) and '
+        help='quantize with nvidia-modelopt, which must be installed; methods entropy (int8) and '
         'max',
     )
     add(
@@ -97,10 +97,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Quantise, write and report."""
+    """Quantize, write and report."""
     from trt_ros.progress import Reporter
     from trt_ros.quantization.latency import measure_latency
-    from trt_ros.quantization.quantise import QuantOptions, quantise
+    from trt_ros.quantization.quantize import QuantOptions, quantize
 
     if args.json:
         if args.json.suffix == '.onnx':
@@ -117,7 +117,7 @@ def run(args: Namespace) -> int:
         engine=not args.no_latency,
         tool=args.tool,
     )
-    pipeline_options = LabelledOptions(
+    pipeline_options = LabeledOptions(
         model_path=str(args.model), **{name: getattr(args, name) for name in OPTIONS}
     )
     bad: list[BadFrameError] = []
@@ -125,7 +125,7 @@ def run(args: Namespace) -> int:
         report = Reporter(bar)
         try:
             source = _source(args, bad.append)
-            found = quantise(options, pipeline_options, source, args.output, report)
+            found = quantize(options, pipeline_options, source, args.output, report)
         finally:
             _print_bad(bad)
         if not args.no_latency and not (found.engine and found.engine.problem):
@@ -141,7 +141,7 @@ def run(args: Namespace) -> int:
 
 
 def _source(args: Namespace, on_bad: Callable[[BadFrameError], None]) -> FrameSource:
-    from trt_ros.quantization.quantise import FrameSource, limited
+    from trt_ros.quantization.quantize import FrameSource, limited
 
     missing = [str(path) for path in args.images if not path.exists()]
     if missing:
@@ -172,8 +172,8 @@ def _print(found: QuantReport) -> None:
     resumed = f', {found.resumed} of them by an earlier run' if found.resumed else ''
     tool = ' of nvidia-modelopt' if found.tool else ''
     print(f'calibrated with {found.frames} images{resumed}, method {found.method}{tool}')
-    quantised = [layer for layer in found.layers if not layer.reason]
-    print(f'{found.to}: {len(quantised)} of {len(found.layers)} convolutions and matrix products')
+    quantized = [layer for layer in found.layers if not layer.reason]
+    print(f'{found.to}: {len(quantized)} of {len(found.layers)} convolutions and matrix products')
     measured = [layer for layer in found.layers if layer.error is not None]
     measured.sort(key=lambda layer: -(layer.error or 0.0))
     if measured:

@@ -4,7 +4,7 @@ Model repository of Triton from an ONNX file or an engine.
 Writes REPOSITORY/NAME/config.pbtxt and REPOSITORY/NAME/VERSION/model.onnx or model.plan, as
 tritonserver --model-repository REPOSITORY loads them, with dynamic batching where the batch size
 is dynamic. The metadata of the model (class names and the like) become parameters, from which
-nodes with backend triton recognise it. Engines are those of TensorRT: Triton has no TensorRT for
+nodes with backend triton recognize it. Engines are those of TensorRT: Triton has no TensorRT for
 RTX.
 """
 
@@ -72,10 +72,10 @@ def run(args: Namespace) -> int:
 
 
 def _check_engine(path: Path, found: Mapping[str, Any]) -> None:
-    if found['flavour'] != 'tensorrt':
+    if found['library'] != 'tensorrt':
         raise ModelError(
             f'Triton cannot load {path}.',
-            cause=f'It is an engine of {found["flavour"]}; Triton runs those of tensorrt.',
+            cause=f'It is an engine of {found["library"]}; Triton runs those of tensorrt.',
             remedy='Use the ONNX file, or build the engine with --backend tensorrt of the version '
             'in the container of Triton.',
         )

@@ -57,7 +57,7 @@ class EmbeddedNode:
         if spinner is None:
             self._destroy()
             return
-        spinner.between_callbacks(self._destroy)
+        spinner.run_on_executor(self._destroy)
         spinner.close()
         freeze_garbage_collector()  # Reference cycles keep a lifecycle node in the ROS graph.
         release_freed_memory()

@@ -186,8 +186,8 @@ class ComponentManager(Node):
 
     def _destroy(self, unique_id: int) -> None:
         _, name, spinner = self._components[unique_id]
-        spinner.between_callbacks(lambda: self._remove(unique_id))
-        spinner.between_callbacks(lambda: None)  # Then the executor no longer refers to the node.
+        spinner.run_on_executor(lambda: self._remove(unique_id))
+        spinner.run_on_executor(lambda: None)  # Then the executor no longer refers to the node.
         _collect_nodes()
         self.get_logger().info(f'Unloaded {name}, id {unique_id}')
 

@@ -89,7 +89,7 @@ class Spinner:
         self._thread.join()
         self.executor.shutdown()  # It removes what a spinning thread waits for.
 
-    def between_callbacks(self, work: Callable[[], None]) -> None:
+    def run_on_executor(self, work: Callable[[], None]) -> None:
         """Run `work` on the spinning thread and wait for it; its exceptions are logged."""
         done = threading.Event()
 

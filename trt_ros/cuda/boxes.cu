@@ -1,7 +1,7 @@
 // Candidates of boxes: `select_*` collects those above the score threshold.
 
 // x1 y1 x2 y2; cx cy w h; YOLOX's offsets on a grid; cx cy w h and an angle, the first of the extras.
-enum Form { CORNERS, CENTRES, GRID, ROTATED };
+enum Form { CORNERS, CENTERS, GRID, ROTATED };
 enum Activation { NONE, SIGMOID, SOFTMAX };  // Softmax: one more entry than classes.
 // Meaning of the extras: an angle; x, y and maybe visibility per keypoint; coefficients of a mask.
 enum Extras { NO_EXTRAS, ANGLE, KEYPOINTS_2, KEYPOINTS_3, COEFFICIENTS };
@@ -36,7 +36,7 @@ struct Head {
   int box_row, box_column, score_row, score_column, label_row, label_kind, count_kind;
   int extra_count, extra_kind;
   int form, activation, background, uses_nms;  // background: classes before the first one.
-  float box_width, box_height;  // Input size where boxes are normalised to 0 to 1; 1 where they are in pixels.
+  float box_width, box_height;  // Input size where boxes are normalized to 0 to 1; 1 where they are in pixels.
   int input_width, input_height, levels, strides[4];  // YOLOX's grid.
   float scale_x, scale_y, scale_area, pad_x, pad_y;   // input = image * scale + pad; both scales multiplied
   int has_one_scale;                                  // Whether both are equal.

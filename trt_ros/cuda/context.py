@@ -66,7 +66,7 @@ def _drain() -> list[Any]:
 
 def primary_context(index: int) -> Context:
     """Retain the primary context of a GPU, which the CUDA runtime uses too, until process exit."""
-    check(driver().cuInit(0), 'initialise CUDA')
+    check(driver().cuInit(0), 'initialize CUDA')
     device = check(driver().cuDeviceGet(index), f'find GPU {index}')
     return Context(check(driver().cuDevicePrimaryCtxRetain(device), f'use GPU {index}'))
 

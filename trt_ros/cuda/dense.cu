@@ -26,9 +26,9 @@ struct Tap {
 
 __device__ __forceinline__ Tap tap(const Axis& axis, int pixel) {
   const double place = axis.origin + pixel * axis.pitch;
-  const double centre = fmin(fmax(place, (double)axis.low), (double)axis.high);
-  const int first = (int)floor(centre);
-  return {first, min(first + 1, axis.high), (float)(centre - first)};
+  const double center = fmin(fmax(place, (double)axis.low), (double)axis.high);
+  const int first = (int)floor(center);
+  return {first, min(first + 1, axis.high), (float)(center - first)};
 }
 
 __device__ __forceinline__ float between(float a, float b, float weight) {
@@ -48,7 +48,7 @@ __device__ __forceinline__ bool is_inside(
 
 // As vision/confidence.py: finds out whether all scores are probabilities, and prepares the softmax of each
 // cell for the other case. One thread per cell.
-template <class T> __device__ __forceinline__ void summarise(const Dense& a) {
+template <class T> __device__ __forceinline__ void summarize(const Dense& a) {
   const int cell = blockIdx.x * blockDim.x + threadIdx.x;
   bool is_outside = false;
   if (cell < a.grid_width * a.grid_height) {

@@ -21,7 +21,7 @@ template <class T> __device__ __noinline__ void emit(const Head& h, int kept) {
     } else {
       const Box b = in_image(h, {box.x, box.y, box.z, box.w});
       out_boxes[i] = make_float4(b.x1, b.y1, b.x2, b.y2);
-      if (h.extra_kind == COEFFICIENTS) {  // Pixels whose centres lie inside.
+      if (h.extra_kind == COEFFICIENTS) {  // Pixels whose centers lie inside.
         h.instances[i] = {(int)ceilf(b.x1 - 0.5f), (int)ceilf(b.y1 - 0.5f), (int)ceilf(b.x2 - 0.5f),
                           (int)ceilf(b.y2 - 0.5f), row, label};
       }

@@ -17,7 +17,7 @@ class JpegDecoder:
     """
     A decoder of JPEG images on one GPU; uses its hardware decoder where there is one.
 
-    Chroma is interpolated as by libjpeg-turbo, so that colours equal those of OpenCV. Not for
+    Chroma is interpolated as by libjpeg-turbo, so that colors equal those of OpenCV. Not for
     several threads at the same time.
 
     :param device: CUDA device index.
@@ -80,7 +80,7 @@ class JpegDecoder:
         Work that is already in the stream may be waited for.
 
         :param bitstream: 1-D contiguous uint8, may be reused at once.
-        :param shape: height, width, channels (3: BGR, 1: grey) of the JPEG.
+        :param shape: height, width, channels (3: BGR, 1: gray) of the JPEG.
         :param target: GPU address of the pixels, without padding.
         :returns: False when the library cannot decode it; the target may have been written.
         """

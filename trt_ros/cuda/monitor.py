@@ -1,4 +1,4 @@
-"""GPU utilisation, temperature, throttling and memory, read from NVML or a Jetson's sysfs."""
+"""GPU utilization, temperature, throttling and memory, read from NVML or a Jetson's sysfs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from trt_ros.cuda.device import Gpu
 
-UTILISATION, TEMPERATURE = 'GPU utilisation (%)', 'GPU temperature (°C)'
+UTILISATION, TEMPERATURE = 'GPU utilization (%)', 'GPU temperature (°C)'
 CLOCK = 'GPU clock (MHz)'
 THROTTLE_REASONS, MEMORY = 'GPU throttle reasons', 'GPU memory, all processes (MB)'
 
@@ -55,14 +55,14 @@ class Monitor:
 
 
 def read_load(pci_bus_id: str) -> tuple[int, int]:
-    """Return the utilisation of a GPU in percent and its free bytes; 0 where unreadable."""
-    utilisation = free = 0
+    """Return the utilization of a GPU in percent and its free bytes; 0 where unreadable."""
+    utilization = free = 0
     with suppress(Exception):
         device = import_module('cuda.core.system').Device(pci_bus_id=pci_bus_id)
         with suppress(Exception):  # A partitioned GPU (MIG) has none.
-            utilisation = int(device.utilization.gpu)
+            utilization = int(device.utilization.gpu)
         free = int(device.memory_info.total - device.memory_info.used)
-    return utilisation, free
+    return utilization, free
 
 
 def _clock(device: Any) -> str:

@@ -1,4 +1,4 @@
-// Preprocessing of a camera image in one pass: colour, resize or crop, pad, normalise, layout, dtype.
+// Preprocessing of a camera image in one pass: color, resize or crop, pad, normalize, layout, dtype.
 // One thread per pixel of the network's input. Equals trt_ros/vision; test/gpu compares the two.
 
 enum Encoding {
@@ -7,7 +7,7 @@ enum Encoding {
   VALUE16,  // 16 bits, times `unit`.
   VALUE32,  // float32; values that are not finite count as 0.
 };
-enum Written { COLOURS, LUMA, VALUE };  // Three channels; one of weighted colours; one as read.
+enum Written { COLORS, LUMA, VALUE };  // Three channels; one of weighted colors; one as read.
 enum Dtype { FLOAT32, FLOAT16, BFLOAT16, UINT8 };
 
 struct Preprocess {
@@ -26,27 +26,27 @@ struct Preprocess {
   float multiply[3], add[3];  // value = pixel * multiply + add, by written channel.
 };
 
-struct Colour {
+struct Color {
   float r, g, b;
-  __device__ __forceinline__ Colour(float r, float g, float b) : r(r), g(g), b(b) {}
+  __device__ __forceinline__ Color(float r, float g, float b) : r(r), g(g), b(b) {}
 };
 
 __device__ __forceinline__ int saturate(int v) { return min(max(v, 0), 255); }
 
 // ITU-R BT.601, limited range, in 20-bit fixed point: 1.164, 1.596, -0.813, -0.391, 2.018.
-__device__ __forceinline__ Colour from_yuv(int y, int u, int v) {
+__device__ __forceinline__ Color from_yuv(int y, int u, int v) {
   const int half = 1 << 19;
   y = max(y - 16, 0) * 1220542;
   u -= 128;
   v -= 128;
-  return Colour(saturate((y + 1673527 * v + half) >> 20),
+  return Color(saturate((y + 1673527 * v + half) >> 20),
                 saturate((y - 852492 * v - 409993 * u + half) >> 20),
                 saturate((y + 2116026 * u + half) >> 20));
 }
 
-// Bilinear demosaicing: a missing colour is the mean of its two or four nearest samples; a border
+// Bilinear demosaicing: a missing color is the mean of its two or four nearest samples; a border
 // pixel repeats the pixel next to it.
-__device__ __forceinline__ Colour from_bayer(
+__device__ __forceinline__ Color from_bayer(
     const unsigned char* source, int step, int width, int height, int x, int y,
     int red_x, int red_y) {
   x = min(max(x, 1), width - 2);
@@ -60,14 +60,14 @@ __device__ __forceinline__ Colour from_bayer(
   if (red_column == red_row) {
     const int cross = (across + down + 2) >> 2;
     const int corners = (p[-step - 1] + p[-step + 1] + p[step - 1] + p[step + 1] + 2) >> 2;
-    return red_row ? Colour(here, cross, corners) : Colour(corners, cross, here);
+    return red_row ? Color(here, cross, corners) : Color(corners, cross, here);
   }
   const int beside = (across + 1) >> 1;
   const int above = (down + 1) >> 1;
-  return red_row ? Colour(beside, here, above) : Colour(above, here, beside);
+  return red_row ? Color(beside, here, above) : Color(above, here, beside);
 }
 
-__device__ __forceinline__ Colour grey(float value) { return Colour(value, value, value); }
+__device__ __forceinline__ Color gray(float value) { return Color(value, value, value); }
 
 // By bytes, because rows may begin anywhere.
 __device__ __forceinline__ unsigned bits_at(const unsigned char* p, int count, bool big_endian) {
@@ -78,20 +78,20 @@ __device__ __forceinline__ unsigned bits_at(const unsigned char* p, int count, b
   return bits;
 }
 
-__device__ __forceinline__ Colour pixel(const Preprocess& p, int x, int y) {
+__device__ __forceinline__ Color pixel(const Preprocess& p, int x, int y) {
   const unsigned char* row = p.source + (size_t)y * p.step;
   switch (p.encoding) {
-    case RGB: return Colour(row[3 * x], row[3 * x + 1], row[3 * x + 2]);
-    case BGR: return Colour(row[3 * x + 2], row[3 * x + 1], row[3 * x]);
-    case RGBA: return Colour(row[4 * x], row[4 * x + 1], row[4 * x + 2]);
-    case BGRA: return Colour(row[4 * x + 2], row[4 * x + 1], row[4 * x]);
-    case MONO: return grey(row[x]);
-    case MONO16: return grey(row[2 * x + (p.big_endian ? 0 : 1)]);
-    case ALPHA: return grey(row[4 * x + 3]);
-    case VALUE16: return grey(bits_at(row + 2 * x, 2, p.big_endian) * p.unit);
+    case RGB: return Color(row[3 * x], row[3 * x + 1], row[3 * x + 2]);
+    case BGR: return Color(row[3 * x + 2], row[3 * x + 1], row[3 * x]);
+    case RGBA: return Color(row[4 * x], row[4 * x + 1], row[4 * x + 2]);
+    case BGRA: return Color(row[4 * x + 2], row[4 * x + 1], row[4 * x]);
+    case MONO: return gray(row[x]);
+    case MONO16: return gray(row[2 * x + (p.big_endian ? 0 : 1)]);
+    case ALPHA: return gray(row[4 * x + 3]);
+    case VALUE16: return gray(bits_at(row + 2 * x, 2, p.big_endian) * p.unit);
     case VALUE32: {
       const float value = __uint_as_float(bits_at(row + 4 * x, 4, p.big_endian));
-      return grey(isfinite(value) ? value : 0.f);
+      return gray(isfinite(value) ? value : 0.f);
     }
     case UYVY: {
       const int pair = (x >> 1) * 4;
@@ -114,23 +114,23 @@ __device__ __forceinline__ Colour pixel(const Preprocess& p, int x, int y) {
   }
 }
 
-__device__ __forceinline__ void add_to(float* sum, const Colour& c, float weight) {
+__device__ __forceinline__ void add_to(float* sum, const Color& c, float weight) {
   sum[0] += c.r * weight;
   sum[1] += c.g * weight;
   sum[2] += c.b * weight;
 }
 
-// Four taps around the pixel's centre; pixel centres are at half-integers, the border repeats.
-__device__ __forceinline__ void bilinear(const Preprocess& p, int x, int y, float* colour) {
+// Four taps around the pixel's center; pixel centers are at half-integers, the border repeats.
+__device__ __forceinline__ void bilinear(const Preprocess& p, int x, int y, float* color) {
   const float at_x = fminf(fmaxf((x + 0.5f) * p.step_x - 0.5f, 0.f), (float)(p.width - 1));
   const float at_y = fminf(fmaxf((y + 0.5f) * p.step_y - 0.5f, 0.f), (float)(p.height - 1));
   const int x0 = (int)at_x, y0 = (int)at_y;
   const int x1 = min(x0 + 1, p.width - 1), y1 = min(y0 + 1, p.height - 1);
   const float right = at_x - x0, below = at_y - y0;
-  add_to(colour, pixel(p, x0, y0), (1.f - right) * (1.f - below));
-  add_to(colour, pixel(p, x1, y0), right * (1.f - below));
-  add_to(colour, pixel(p, x0, y1), (1.f - right) * below);
-  add_to(colour, pixel(p, x1, y1), right * below);
+  add_to(color, pixel(p, x0, y0), (1.f - right) * (1.f - below));
+  add_to(color, pixel(p, x1, y0), right * (1.f - below));
+  add_to(color, pixel(p, x0, y1), (1.f - right) * below);
+  add_to(color, pixel(p, x1, y1), right * below);
 }
 
 // The source pixels of one content pixel along an axis, and their weights.
@@ -146,10 +146,10 @@ struct Taps {
       first = (int)low;
       last = min((int)ceilf(high), size) - 1;
     } else {
-      const float centre = fminf(fmaxf((at + 0.5f) * step - 0.5f, 0.f), (float)(size - 1));
-      first = (int)centre;
+      const float center = fminf(fmaxf((at + 0.5f) * step - 0.5f, 0.f), (float)(size - 1));
+      first = (int)center;
       last = min(first + 1, size - 1);
-      high = last > first ? centre - first : 0.f;
+      high = last > first ? center - first : 0.f;
       low = 1.f - high;
     }
   }
@@ -160,12 +160,12 @@ struct Taps {
 };
 
 // Area averaging or bilinear interpolation, chosen per axis.
-__device__ __forceinline__ void resample(const Preprocess& p, int x, int y, float* colour) {
+__device__ __forceinline__ void resample(const Preprocess& p, int x, int y, float* color) {
   const Taps across(x, p.step_x, p.width, p.area_x), down(y, p.step_y, p.height, p.area_y);
   for (int sy = down.first; sy <= down.last; ++sy) {
     const float tall = down.weight(sy);
     for (int sx = across.first; sx <= across.last; ++sx) {
-      add_to(colour, pixel(p, sx, sy), tall * across.weight(sx));
+      add_to(color, pixel(p, sx, sy), tall * across.weight(sx));
     }
   }
 }
@@ -191,15 +191,15 @@ __device__ __forceinline__ void store(const Preprocess& p, size_t index, float v
   }
 }
 
-// Normalises one pixel and writes its channels; `image` is the index in the batch.
+// Normalizes one pixel and writes its channels; `image` is the index in the batch.
 __device__ __forceinline__ void write(
-    const Preprocess& p, int x, int y, int image, const float* colour) {
+    const Preprocess& p, int x, int y, int image, const float* color) {
   const size_t plane = (size_t)p.input_width * p.input_height;
   const size_t here = (size_t)y * p.input_width + x;
   const size_t first = image * plane * p.channels;
-  float channels[3] = {p.bgr ? colour[2] : colour[0], colour[1], p.bgr ? colour[0] : colour[2]};
-  if (p.written == LUMA) channels[0] = 0.299f * colour[0] + 0.587f * colour[1] + 0.114f * colour[2];
-  const int count = p.written == COLOURS ? 3 : 1;
+  float channels[3] = {p.bgr ? color[2] : color[0], color[1], p.bgr ? color[0] : color[2]};
+  if (p.written == LUMA) channels[0] = 0.299f * color[0] + 0.587f * color[1] + 0.114f * color[2];
+  const int count = p.written == COLORS ? 3 : 1;
   for (int c = 0; c < count; ++c) {
     const int channel = p.channel + c;
     store(p, first + (p.nhwc ? here * p.channels + channel : here + channel * plane),
@@ -212,15 +212,15 @@ extern "C" __global__ void __launch_bounds__(256) preprocess(const __grid_consta
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= p.input_width || y >= p.input_height) return;
   const int in_x = x - p.left, in_y = y - p.top;
-  float colour[3] = {0.f, 0.f, 0.f};
+  float color[3] = {0.f, 0.f, 0.f};
   if (in_x < 0 || in_y < 0 || in_x >= p.content_width || in_y >= p.content_height) {
-    colour[0] = colour[1] = colour[2] = p.pad;
+    color[0] = color[1] = color[2] = p.pad;
   } else if (p.area_x || p.area_y) {
-    resample(p, in_x, in_y, colour);
+    resample(p, in_x, in_y, color);
   } else {
-    bilinear(p, in_x, in_y, colour);
+    bilinear(p, in_x, in_y, color);
   }
-  write(p, x, y, 0, colour);
+  write(p, x, y, 0, color);
 }
 
 struct Crop {
@@ -241,16 +241,16 @@ extern "C" __global__ void __launch_bounds__(256) crop(const __grid_constant__ C
   const float at_y = fminf(fmaxf(map[3] * u + map[4] * v + map[5] - 0.5f, -1.f), (float)p.height);
   const int left = (int)floorf(at_x), top = (int)floorf(at_y);
   const float right = at_x - left, below = at_y - top;
-  float colour[3] = {0.f, 0.f, 0.f}, padding = 1.f;
+  float color[3] = {0.f, 0.f, 0.f}, padding = 1.f;
   for (int row = 0; row < 2; ++row) {
     for (int column = 0; column < 2; ++column) {
       const int tap_x = left + column, tap_y = top + row;
       const float weight = (column ? right : 1.f - right) * (row ? below : 1.f - below);
       if (tap_x < 0 || tap_y < 0 || tap_x >= p.width || tap_y >= p.height) continue;
-      add_to(colour, pixel(p, tap_x, tap_y), weight);
+      add_to(color, pixel(p, tap_x, tap_y), weight);
       padding -= weight;
     }
   }
-  for (int i = 0; i < 3; ++i) colour[i] += p.pad * padding;
-  write(p, x, y, blockIdx.z, colour);
+  for (int i = 0; i < 3; ++i) color[i] += p.pad * padding;
+  write(p, x, y, blockIdx.z, color);
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from trt_ros.demo.scene import CLASSES, held_out
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.average_precision import average_precisions
 from trt_ros.vision.detections import Detections
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument('--model', default=str(MODEL), help='ONNX model')
     parser.add_argument('--pictures', type=int, default=500, help='number of held-out pictures')
     args = parser.parse_args()
-    pipeline: Pipeline[Detections] = Pipeline.open(LabelledOptions(model_path=args.model))
+    pipeline: Pipeline[Detections] = Pipeline.open(LabeledOptions(model_path=args.model))
     scores = evaluate(pipeline, args.pictures)
     pipeline.close()
     for name, score in zip(CLASSES, scores):

@@ -1,4 +1,4 @@
-"""Drawn pictures of the demo: coloured shapes on cluttered backgrounds, with their exact boxes."""
+"""Drawn pictures of the demo: colored shapes on cluttered backgrounds, with their exact boxes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class MovingScene:
         wide = (size_wh[0] + 2 * self._sway, size_wh[1] + 2 * self._sway)
         self._backdrop = _backdrop(rng, wide)
         self._light = _light(rng, size_wh)
-        # One shape per class, each around the centre of its own cell, so that shapes never
+        # One shape per class, each around the center of its own cell, so that shapes never
         # occlude each other for long.
         columns, rows = 3, math.ceil(len(CLASSES) / 3)
         self._cell_wh = (size_wh[0] / columns, size_wh[1] / rows)
@@ -63,7 +63,7 @@ class MovingScene:
             radius = min(self._cell_wh) * float(rng.uniform(0.2, 0.36))
             self._shapes.append(
                 replace(
-                    _random_shape(rng, size_wh), label=int(label), centre_xy=home_xy, radius=radius
+                    _random_shape(rng, size_wh), label=int(label), center_xy=home_xy, radius=radius
                 )
             )
             self._paths.append(
@@ -80,11 +80,11 @@ class MovingScene:
         for shape, (phase_x, phase_y, angle, rate_x, rate_y, spin) in zip(
             self._shapes, self._paths
         ):
-            centre_xy = (
-                shape.centre_xy[0] + 0.3 * self._cell_wh[0] * math.sin(phase_x + rate_x * index),
-                shape.centre_xy[1] + 0.3 * self._cell_wh[1] * math.sin(phase_y + rate_y * index),
+            center_xy = (
+                shape.center_xy[0] + 0.3 * self._cell_wh[0] * math.sin(phase_x + rate_x * index),
+                shape.center_xy[1] + 0.3 * self._cell_wh[1] * math.sin(phase_y + rate_y * index),
             )
-            canvas.paint(replace(shape, centre_xy=centre_xy, angle=angle + spin * index))
+            canvas.paint(replace(shape, center_xy=center_xy, angle=angle + spin * index))
         rng = np.random.default_rng([self.seed, index])
         image = _photograph(canvas.image, self._light, 0.5, 5.0, rng)
         seen = canvas.visible >= MIN_VISIBLE
@@ -96,24 +96,24 @@ class Shape:
     """
     One shape to paint.
 
-    :param centre_xy: in pixels; whole numbers are the edges between pixels.
-    :param radius: distance from the centre to the farthest corner, in pixels.
+    :param center_xy: in pixels; whole numbers are the edges between pixels.
+    :param radius: distance from the center to the farthest corner, in pixels.
     :param angle: in radians.
-    :param colours: (3, 3) float32 BGR, 0 to 255: both ends of the fill gradient, the border.
+    :param colors: (3, 3) float32 BGR, 0 to 255: both ends of the fill gradient, the border.
     :param border: ratio of border thickness to radius, 0 to 1.
     :param stripes: number of stripes across the fill; 0 is none.
     """
 
     label: int
-    centre_xy: tuple[float, float]
+    center_xy: tuple[float, float]
     radius: float
     angle: float
-    colours: np.ndarray
+    colors: np.ndarray
     border: float = 0.0
     stripes: float = 0.0
 
     def polygon(self, scale: float = 1.0) -> np.ndarray:
-        """Return the corners, (K, 2) float64 x, y in pixels, scaled about the centre."""
+        """Return the corners, (K, 2) float64 x, y in pixels, scaled about the center."""
         turn = np.array(
             [
                 [math.cos(self.angle), math.sin(self.angle)],
@@ -121,7 +121,7 @@ class Shape:
             ]
         )
         corners = _OUTLINES[CLASSES[self.label]] @ turn
-        return np.asarray(corners * (self.radius * scale) + self.centre_xy)
+        return np.asarray(corners * (self.radius * scale) + self.center_xy)
 
 
 class Canvas:
@@ -161,7 +161,7 @@ class Canvas:
             hidden[hidden >= 0], minlength=len(self.boxes)
         ) / np.array(self._areas)
         behind = self.image[rows, columns][inside].mean(axis=0)
-        contrast = np.linalg.norm(shape.colours[:2] - behind, axis=1).min()
+        contrast = np.linalg.norm(shape.colors[:2] - behind, axis=1).min()
         if (left >= MIN_VISIBLE).all() and contrast >= 70:
             self.paint(shape)
 
@@ -178,7 +178,7 @@ class Canvas:
                 inner_rows.start - rows.start : inner_rows.stop - rows.start,
                 inner_columns.start - columns.start : inner_columns.stop - columns.start,
             ] -= inner
-            self._blend(rows, columns, rim.clip(0, 1), shape.colours[2])
+            self._blend(rows, columns, rim.clip(0, 1), shape.colors[2])
         height, width = self.image.shape[:2]
         low, high = corners.min(axis=0), corners.max(axis=0)
         self.boxes.append(np.clip([*low, *high], 0, [width, height, width, height]))
@@ -192,29 +192,29 @@ class Canvas:
         x2, y2 = np.clip(np.ceil(corners.max(axis=0)), 0, size).astype(int)
         cover = np.zeros((y2 - y1, x2 - x1), np.float32)
         if cover.size:
-            # At four times the resolution, in 1/16 pixel; coordinates of OpenCV are pixel centres.
+            # At four times the resolution, in 1/16 pixel; coordinates of OpenCV are pixel centers.
             fine = np.zeros((4 * cover.shape[0], 4 * cover.shape[1]), np.uint8)
             points = np.round(((corners - (x1, y1)) * 4 - 0.5) * 16).astype(np.int32)
             cv2.fillPoly(fine, [points], 255, shift=4)
             cover = cv2.resize(fine, cover.shape[::-1], interpolation=cv2.INTER_AREA) / 255.0
         return slice(y1, y2), slice(x1, x2), cover.astype(np.float32)
 
-    def _blend(self, rows: slice, columns: slice, cover: np.ndarray, colour: np.ndarray) -> None:
+    def _blend(self, rows: slice, columns: slice, cover: np.ndarray, color: np.ndarray) -> None:
         under = self.image[rows, columns]
-        self.image[rows, columns] = under + cover[..., None] * (colour - under)
+        self.image[rows, columns] = under + cover[..., None] * (color - under)
 
     def _filling(self, shape: Shape, rows: slice, columns: slice) -> np.ndarray:
         """Return the fill gradient across the shape, (h, w, 3) float32."""
         y, x = np.ogrid[rows, columns]
         along = (
-            (x - shape.centre_xy[0]) * math.cos(shape.angle)
-            + (y - shape.centre_xy[1]) * math.sin(shape.angle)
+            (x - shape.center_xy[0]) * math.cos(shape.angle)
+            + (y - shape.center_xy[1]) * math.sin(shape.angle)
         ) / shape.radius
         mix = (along + 1) / 2
         if shape.stripes:
             mix = 0.5 + 0.5 * np.sin(along * np.pi * shape.stripes)
         mix = mix[..., None].astype(np.float32)
-        return np.asarray(shape.colours[0] + mix * (shape.colours[1] - shape.colours[0]))
+        return np.asarray(shape.colors[0] + mix * (shape.colors[1] - shape.colors[0]))
 
 
 def _ring(*radii: float, corners: int) -> np.ndarray:
@@ -247,22 +247,22 @@ def _area(corners: np.ndarray) -> float:
     return float(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2)
 
 
-def _colour(rng: np.random.Generator, saturation: tuple[float, float]) -> np.ndarray:
-    """Return a random colour, (3,) float32 BGR 0 to 255, of any hue and not too dark."""
+def _color(rng: np.random.Generator, saturation: tuple[float, float]) -> np.ndarray:
+    """Return a random color, (3,) float32 BGR 0 to 255, of any hue and not too dark."""
     hsv = np.array([[[rng.uniform(0, 360), rng.uniform(*saturation), rng.uniform(0.4, 1)]]])
     return np.asarray(cv2.cvtColor(hsv.astype(np.float32), cv2.COLOR_HSV2BGR)[0, 0] * 255)
 
 
 def _random_shape(rng: np.random.Generator, size_wh: tuple[int, int]) -> Shape:
-    first = _colour(rng, (0.45, 1))
-    second = first * float(rng.uniform(0.55, 1)) if rng.random() < 0.7 else _colour(rng, (0.45, 1))
+    first = _color(rng, (0.45, 1))
+    second = first * float(rng.uniform(0.55, 1)) if rng.random() < 0.7 else _color(rng, (0.45, 1))
     return Shape(
         label=int(rng.integers(len(CLASSES))),
-        centre_xy=(rng.uniform(0, size_wh[0]), rng.uniform(0, size_wh[1])),
+        center_xy=(rng.uniform(0, size_wh[0]), rng.uniform(0, size_wh[1])),
         # Log-uniform: 20 to 40 pixels is as likely as 40 to 80.
         radius=min(size_wh) / 480 * float(np.exp(rng.uniform(np.log(20), np.log(110)))),
         angle=float(rng.uniform(0, 2 * np.pi)),
-        colours=np.stack([first, second, _colour(rng, (0, 1)) * rng.uniform(0, 1)]),
+        colors=np.stack([first, second, _color(rng, (0, 1)) * rng.uniform(0, 1)]),
         border=float(rng.uniform(0.05, 0.2)) if rng.random() < 0.4 else 0.0,
         stripes=float(rng.uniform(2, 7)) if rng.random() < 0.25 else 0.0,
     )
@@ -275,16 +275,16 @@ def _clouds(rng: np.random.Generator, size_wh: tuple[int, int], cells: int) -> n
 
 
 def _backdrop(rng: np.random.Generator, size_wh: tuple[int, int]) -> np.ndarray:
-    """Draw a background with colours, texture and clutter, (H, W, 3) uint8 BGR."""
+    """Draw a background with colors, texture and clutter, (H, W, 3) uint8 BGR."""
     cells = int(rng.integers(2, 7))
-    colours = rng.random((cells, cells, 3), np.float32) * 230
-    grey = colours.mean(axis=2, keepdims=True)
-    colours = grey + (colours - grey) * float(rng.uniform(0.2, 0.9))
+    colors = rng.random((cells, cells, 3), np.float32) * 230
+    gray = colors.mean(axis=2, keepdims=True)
+    colors = gray + (colors - gray) * float(rng.uniform(0.2, 0.9))
     texture = _clouds(rng, size_wh, 24) * float(rng.uniform(0, 70))
     texture += _clouds(rng, size_wh, 90) * float(rng.uniform(0, 50))
     if rng.random() < 0.3:
         texture += _tiles(rng, size_wh)
-    image = cv2.resize(colours, size_wh, interpolation=cv2.INTER_CUBIC)
+    image = cv2.resize(colors, size_wh, interpolation=cv2.INTER_CUBIC)
     image += texture[..., None]
     image = image.clip(0, 255).astype(np.uint8)
     for _ in range(int(rng.integers(0, 25))):
@@ -306,17 +306,17 @@ def _tiles(rng: np.random.Generator, size_wh: tuple[int, int]) -> np.ndarray:
 def _clutter(rng: np.random.Generator, image: np.ndarray) -> None:
     """Draw a line, a bar, an arc, a dot, a letter or a scribble, none of which is a class."""
     height, width = image.shape[:2]
-    colour = _colour(rng, (0, 0.8)).tolist()
+    color = _color(rng, (0, 0.8)).tolist()
     x, y = int(rng.integers(width)), int(rng.integers(height))
     thickness = int(rng.integers(1, 5))
     kind = rng.integers(6)
     if kind == 0:
         end = (int(rng.integers(width)), int(rng.integers(height)))
-        cv2.line(image, (x, y), end, colour, thickness, cv2.LINE_AA)
+        cv2.line(image, (x, y), end, color, thickness, cv2.LINE_AA)
     elif kind == 1:
         long, angle = float(rng.uniform(40, 260)), float(rng.uniform(0, 180))
         bar = cv2.boxPoints(((x, y), (long, long * float(rng.uniform(0.05, 0.2))), angle))
-        cv2.fillPoly(image, [bar.astype(np.int32)], colour, cv2.LINE_AA)
+        cv2.fillPoly(image, [bar.astype(np.int32)], color, cv2.LINE_AA)
     elif kind == 2:
         axes = (int(rng.integers(10, 90)), int(rng.integers(10, 90)))
         start = float(rng.uniform(0, 360))
@@ -327,12 +327,12 @@ def _clutter(rng: np.random.Generator, image: np.ndarray) -> None:
             float(rng.uniform(0, 180)),
             start,
             start + float(rng.uniform(60, 200)),
-            colour,
+            color,
             thickness,
             cv2.LINE_AA,
         )
     elif kind == 3:
-        cv2.circle(image, (x, y), int(rng.integers(1, 7)), colour, -1, cv2.LINE_AA)
+        cv2.circle(image, (x, y), int(rng.integers(1, 7)), color, -1, cv2.LINE_AA)
     elif kind == 4:
         cv2.putText(
             image,
@@ -340,13 +340,13 @@ def _clutter(rng: np.random.Generator, image: np.ndarray) -> None:
             (x, y),
             cv2.FONT_HERSHEY_SIMPLEX,
             float(rng.uniform(0.5, 2.5)),
-            colour,
+            color,
             thickness,
             cv2.LINE_AA,
         )
     else:
         steps = np.array([x, y]) + rng.normal(0, 22, (7, 2)).cumsum(axis=0)
-        cv2.polylines(image, [steps.astype(np.int32)], False, colour, thickness, cv2.LINE_AA)
+        cv2.polylines(image, [steps.astype(np.int32)], False, color, thickness, cv2.LINE_AA)
 
 
 def _light(rng: np.random.Generator, size_wh: tuple[int, int]) -> np.ndarray:

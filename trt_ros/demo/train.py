@@ -94,7 +94,7 @@ def turn_and_flip(pixels: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Conv(nn.Sequential):
-    """Convolution, batch normalisation and ReLU; the export fuses the first two."""
+    """Convolution, batch normalization and ReLU; the export fuses the first two."""
 
     def __init__(self, given: int, made: int, kernel: int = 3, stride: int = 1) -> None:
         super().__init__(
@@ -180,15 +180,15 @@ class Deployed(nn.Module):
         """Return boxes and scores, (B, 4 + C, A)."""
         ltrb, scores = self.network(pixels)
         left_top, right_bottom = ltrb.split(2, 1)
-        centre = self.network.points + (right_bottom - left_top) / 2
-        return torch.cat([centre, left_top + right_bottom, scores.sigmoid()], 1)
+        center = self.network.points + (right_bottom - left_top) / 2
+        return torch.cat([center, left_top + right_bottom, scores.sigmoid()], 1)
 
 
 # --- Training ------------------------------------------------------------------------------
 
 
 def overlaps(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the IoU and the generalised IoU (Rezatofighi et al., CVPR 2019) of xyxy boxes."""
+    """Compute the IoU and the generalized IoU (Rezatofighi et al., CVPR 2019) of xyxy boxes."""
     low, high = torch.maximum(a[..., :2], b[..., :2]), torch.minimum(a[..., 2:], b[..., 2:])
     both = (high - low).clamp(0).prod(-1)
     either = (a[..., 2:] - a[..., :2]).prod(-1) + (b[..., 2:] - b[..., :2]).prod(-1) - both
@@ -249,7 +249,7 @@ def train(minutes: float, pictures: int, batch: int, peak_rate: float) -> ShapeN
     """Draw the pictures, then train for `minutes`; return the averaged network."""
     torch.manual_seed(0)
     started = time.monotonic()
-    drawn = draw_inputs(pictures)  # Before CUDA is initialised, which does not survive a fork.
+    drawn = draw_inputs(pictures)  # Before CUDA is initialized, which does not survive a fork.
     print(f'{pictures} pictures drawn in {time.monotonic() - started:.0f} s', flush=True)
     device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
     pool, boxes, classes = (x.to(device) for x in drawn)
@@ -302,7 +302,7 @@ def export(network: ShapeNet, path: Path) -> None:
     onnx.helper.set_model_props(
         model,
         {
-            'description': 'Coloured shapes, the demo model of trt_ros',
+            'description': 'Colored shapes, the demo model of trt_ros',
             'license': 'Apache-2.0',
             'task': 'detect',
             'stride': str(max(STRIDES)),

@@ -9,7 +9,7 @@ import numpy as np
 from trt_ros.draw.labels import Label, draw_label, drawn_name
 from trt_ros.draw.masks import depth_view, draw_mask
 from trt_ros.draw.objects import draw_detections, draw_keypoints
-from trt_ros.draw.style import DEFAULT_STYLE, Style, colour_of
+from trt_ros.draw.style import DEFAULT_STYLE, Style, color_of
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.labels import begins_with_background
 from trt_ros.vision.results import (
@@ -44,7 +44,7 @@ def draw_result(
     """
     if isinstance(result, Instances):
         labels = (result.detections.labels + 1).astype(np.uint16)
-        # In the colours of their boxes.
+        # In the colors of their boxes.
         draw_mask(pixels, result.paint(labels), opacity=opacity, background=0, shift=-1)
     if isinstance(result, ClassMask):
         result = {'': result}
@@ -67,7 +67,7 @@ def draw_result(
 def _draw_masks(
     pixels: np.ndarray, masks: Mapping[str, object], class_names: Sequence[str], opacity: float
 ) -> None:
-    """Draw the first mask, and the others without their class 0, in colours further on."""
+    """Draw the first mask, and the others without their class 0, in colors further on."""
     found = [mask for mask in masks.values() if isinstance(mask, ClassMask)]
     for number, mask in enumerate(found):
         has_background = (
@@ -100,7 +100,7 @@ def draw_scores(
         text = f'{drawn_name(class_names, label)} {float(found.scores[label]):.2f}'
         draw_label(
             pixels,
-            Label(text, colour_of(label)),
+            Label(text, color_of(label)),
             (0, line * line_height),
             text_scale=text_scale,
             thickness=2,

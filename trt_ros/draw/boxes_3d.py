@@ -11,25 +11,25 @@ from trt_ros.draw.labels import Label, draw_labels
 from trt_ros.draw.style import DEFAULT_STYLE, Style, ink
 from trt_ros.vision.depth_points import Intrinsics
 
-NEAR = 0.05  # Metres; what is nearer to the camera is not drawn.
+NEAR = 0.05  # Meters; what is nearer to the camera is not drawn.
 _SIGNS = np.array([(x, y, z) for z in (-1, 1) for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))])
 _FRONT, _BACK = ((0, 1), (1, 2), (2, 3), (3, 0)), ((4, 5), (5, 6), (6, 7), (7, 4))
 _EDGES = np.array([*_FRONT, *_BACK, (0, 4), (1, 5), (2, 6), (3, 7)])
 
 
-def box_corners(centres: np.ndarray, sizes: np.ndarray, quaternions: np.ndarray) -> np.ndarray:
+def box_corners(centers: np.ndarray, sizes: np.ndarray, quaternions: np.ndarray) -> np.ndarray:
     """
     Compute the corners of boxes in space.
 
-    :param centres: (N, 3) metres; `sizes`: (N, 3), along the axes of each box.
+    :param centers: (N, 3) meters; `sizes`: (N, 3), along the axes of each box.
     :param quaternions: (N, 4) x, y, z, w; all zeros count as no rotation.
-    :returns: (N, 8, 3) metres; the first four have the smaller z of the box.
+    :returns: (N, 8, 3) meters; the first four have the smaller z of the box.
     """
     local = _SIGNS * sizes[:, None] / 2
     vector, w = quaternions[:, None, :3], quaternions[:, None, 3:]
     # Rotation of a vector by a unit quaternion: v + 2 q x (q x v + w v).
     turned = local + 2 * np.cross(vector, np.cross(vector, local) + w * local)
-    return np.asarray(centres[:, None] + turned)
+    return np.asarray(centers[:, None] + turned)
 
 
 def draw_boxes_3d(
@@ -45,7 +45,7 @@ def draw_boxes_3d(
 
     :param pixels: (H, W, 3) BGR or (H, W, 4) BGRA, uint8, C-contiguous and writable.
     :param corners: (N, 8, 3) as of box_corners(), in the optical frame of the camera.
-    :param labels: one per box, in whose colour it is drawn.
+    :param labels: one per box, in whose color it is drawn.
     :param camera: calibration of the (rectified) image.
     """
     thickness, shown, outlines = style.thickness(pixels), [], []
@@ -53,9 +53,9 @@ def draw_boxes_3d(
         lines = project_edges(box, camera)
         if not len(lines):  # Behind the camera, or not finite.
             continue
-        colour = ink(pixels, label.colour)
+        color = ink(pixels, label.color)
         for first, second in lines.tolist():
-            cv2.line(pixels, first, second, colour, thickness)
+            cv2.line(pixels, first, second, color, thickness)
         points = lines.reshape(-1, 2)
         outlines.append([*points.min(axis=0), *points.max(axis=0)])
         shown.append(label)
@@ -67,7 +67,7 @@ def project_edges(corners: np.ndarray, camera: Intrinsics) -> np.ndarray:
     """
     Project the edges of a box, cut off in front of the camera.
 
-    :param corners: (8, 3) metres in the optical frame; none is projected unless all are finite.
+    :param corners: (8, 3) meters in the optical frame; none is projected unless all are finite.
     :returns: (E, 2, 2) int32, both ends of each visible edge in pixels.
     """
     if not np.isfinite(corners).all():
@@ -81,6 +81,6 @@ def project_edges(corners: np.ndarray, camera: Intrinsics) -> np.ndarray:
         ends.append(here + np.nan_to_num(share)[:, None] * (there - here))
     visible = np.maximum(first[:, 2], second[:, 2]) > NEAR
     points = np.stack(ends, axis=1)[visible]
-    scale, centre = np.array([camera.fx, camera.fy]), np.array([camera.cx, camera.cy])
-    places = points[..., :2] / points[..., 2:] * scale + centre
+    scale, center = np.array([camera.fx, camera.fy]), np.array([camera.cx, camera.cy])
+    places = points[..., :2] / points[..., 2:] * scale + center
     return np.asarray(np.rint(np.clip(places, -30000, 30000)).astype(np.int32))

@@ -9,7 +9,7 @@ import unicodedata
 import cv2
 import numpy as np
 
-from trt_ros.draw.style import FONT, Colour, Style, ink
+from trt_ros.draw.style import FONT, Color, Style, ink
 from trt_ros.errors import printable
 from trt_ros.vision.labels import name_of
 
@@ -27,10 +27,10 @@ _LETTERS = str.maketrans(
 
 @dataclass(frozen=True)
 class Label:
-    """A text and its background colour."""
+    """A text and its background color."""
 
     text: str
-    colour: Colour
+    color: Color
 
 
 def drawn_name(class_names: Sequence[str], index: int) -> str:
@@ -127,9 +127,9 @@ def draw_label(
     (_, text_height), _ = cv2.getTextSize(
         printable(label.text), FONT, text_scale, max(1, thickness // 2)
     )
-    background = ink(pixels, label.colour)
+    background = ink(pixels, label.color)
     cv2.rectangle(pixels, (left, top), (left + width, top + height), background, cv2.FILLED)
-    blue, green, red = label.colour
+    blue, green, red = label.color
     # Luma by BT.601: black letters on bright backgrounds.
     is_bright = 0.114 * blue + 0.587 * green + 0.299 * red > 128
     cv2.putText(

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from trt_ros.draw.labels import Label, draw_labels, drawn_name
-from trt_ros.draw.style import DEFAULT_STYLE, Colour, Style, colour_of, ink
+from trt_ros.draw.style import DEFAULT_STYLE, Color, Style, color_of, ink
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.keypoints import limbs
 from trt_ros.vision.results import OrientedBoxes
@@ -29,12 +29,12 @@ def draw_detections(
 
     :param pixels: (H, W, 3) BGR or (H, W, 4) BGRA, uint8, C-contiguous and writable.
     :param class_names: by class index; an index beyond them is drawn as a number.
-    :param ids: one per box, '' for a box without; a box with one has the colour of its id.
+    :param ids: one per box, '' for a box without; a box with one has the color of its id.
     """
     corners, thickness = _corners(detections), style.thickness(pixels)
     labels = object_labels(detections.labels, detections.scores, class_names, ids)
     for label, box in reversed(list(zip(labels, corners))):
-        cv2.polylines(pixels, [box], True, ink(pixels, label.colour), thickness)
+        cv2.polylines(pixels, [box], True, ink(pixels, label.color), thickness)
     boxes = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
     draw_labels(pixels, labels, boxes, style)
 
@@ -42,19 +42,19 @@ def draw_detections(
 def object_labels(
     labels: np.ndarray, scores: np.ndarray, class_names: Sequence[str], ids: Sequence[str] = ()
 ) -> list[Label]:
-    """Return name, id and score of objects, each in the colour of its class or id."""
+    """Return name, id and score of objects, each in the color of its class or id."""
     found = []
     for index, (label, score) in enumerate(zip(labels.tolist(), scores.tolist())):
-        name, colour = drawn_name(class_names, label), colour_of(label)
+        name, color = drawn_name(class_names, label), color_of(label)
         if ids and ids[index]:
-            name, colour = f'{name} {ids[index]}', colour_of_id(ids[index])
-        found.append(Label(f'{name} {score:.2f}', colour))
+            name, color = f'{name} {ids[index]}', color_of_id(ids[index])
+        found.append(Label(f'{name} {score:.2f}', color))
     return found
 
 
-def colour_of_id(track_id: str) -> Colour:
-    """Return the colour of a track: constant."""
-    return colour_of(zlib.crc32(track_id.encode()) % 1024)
+def color_of_id(track_id: str) -> Color:
+    """Return the color of a track: constant."""
+    return color_of(zlib.crc32(track_id.encode()) % 1024)
 
 
 def draw_keypoints(
@@ -66,7 +66,7 @@ def draw_keypoints(
     style: Style = DEFAULT_STYLE,
 ) -> None:
     """
-    Draw keypoints as dots, in place, each in the colour of its index, with the limbs of COCO.
+    Draw keypoints as dots, in place, each in the color of its index, with the limbs of COCO.
 
     :param pixels: (H, W, 3) BGR or (H, W, 4) BGRA, uint8, C-contiguous and writable.
     :param keypoints: (N, K, 3): x, y in pixels, and visibility; see `Poses`.
@@ -84,14 +84,14 @@ def draw_keypoints(
         }
         for first, second in pairs:
             if first in shown and second in shown:
-                colour = ink(pixels, colour_of(first))
-                cv2.line(pixels, shown[first], shown[second], colour, width)
+                color = ink(pixels, color_of(first))
+                cv2.line(pixels, shown[first], shown[second], color, width)
         for index, point in shown.items():
-            cv2.circle(pixels, point, radius, ink(pixels, colour_of(index)), cv2.FILLED)
+            cv2.circle(pixels, point, radius, ink(pixels, color_of(index)), cv2.FILLED)
 
 
 class Trails:
-    """The centres of tracked boxes over the last seconds, for one camera."""
+    """The centers of tracked boxes over the last seconds, for one camera."""
 
     def __init__(self) -> None:
         self._points: dict[str, deque[tuple[int, int, int]]] = {}
@@ -113,8 +113,8 @@ class Trails:
         if stamp_ns < self._newest_ns:
             self._points.clear()
         self._newest_ns = stamp_ns
-        centres = _corners(detections).mean(axis=1).round().astype(int).tolist()
-        for track_id, (x, y) in zip(ids, centres):
+        centers = _corners(detections).mean(axis=1).round().astype(int).tolist()
+        for track_id, (x, y) in zip(ids, centers):
             if track_id:
                 self._points.setdefault(track_id, deque()).append((stamp_ns, x, y))
         for track_id, points in list(self._points.items()):
@@ -124,11 +124,11 @@ class Trails:
                 del self._points[track_id]
 
     def draw(self, pixels: np.ndarray, style: Style = DEFAULT_STYLE) -> None:
-        """Draw a line through the points of each track, in place, in the colour of its id."""
+        """Draw a line through the points of each track, in place, in the color of its id."""
         for track_id, points in self._points.items():
             line = np.array([(x, y) for _, x, y in points], np.int32)
-            colour = ink(pixels, colour_of_id(track_id))
-            cv2.polylines(pixels, [line], False, colour, style.thickness(pixels))
+            color = ink(pixels, color_of_id(track_id))
+            cv2.polylines(pixels, [line], False, color, style.thickness(pixels))
 
 
 def _corners(found: Detections | OrientedBoxes) -> np.ndarray:

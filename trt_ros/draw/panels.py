@@ -17,9 +17,9 @@ MAX_ASPECT = 4
 
 def input_view(tensor: np.ndarray, prepared: Preprocess) -> np.ndarray:
     """
-    Convert a network's input back to pixels, undoing the normalisation that made it.
+    Convert a network's input back to pixels, undoing the normalization that made it.
 
-    :param tensor: `prepared.shape`; of 4 channels, the colours are shown.
+    :param tensor: `prepared.shape`; of 4 channels, the colors are shown.
     :param prepared: the preprocessing that made it.
     :returns: (H, W, 3) uint8 BGR.
     """

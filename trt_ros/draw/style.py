@@ -1,4 +1,4 @@
-"""Colours and sizes of drawings."""
+"""Colors and sizes of drawings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 FONT = cv2.FONT_HERSHEY_SIMPLEX
 
-Colour = tuple[int, int, int]  # Blue, green, red; 0 to 255.
+Color = tuple[int, int, int]  # Blue, green, red; 0 to 255.
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Style:
 DEFAULT_STYLE = Style()
 
 
-def colour_of(class_index: int) -> Colour:
-    """Return the bright colour of a class: constant, and far from those of its neighbours."""
+def color_of(class_index: int) -> Color:
+    """Return the bright color of a class: constant, and far from those of its neighbors."""
     # Multiples of the golden ratio never come close to an earlier hue.
     hue = (class_index * 0.6180339887 + 0.33) % 1.0
     red, green, blue = colorsys.hsv_to_rgb(hue, 0.85, 1.0)
     return round(255 * blue), round(255 * green), round(255 * red)
 
 
-def ink(pixels: np.ndarray, colour: Colour) -> tuple[int, ...]:
-    """Return an opaque colour for OpenCV, on (H, W, 3) BGR or (H, W, 4) BGRA."""
-    return colour if pixels.shape[2] == 3 else (*colour, 255)
+def ink(pixels: np.ndarray, color: Color) -> tuple[int, ...]:
+    """Return an opaque color for OpenCV, on (H, W, 3) BGR or (H, W, 4) BGRA."""
+    return color if pixels.shape[2] == 3 else (*color, 255)

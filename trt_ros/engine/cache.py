@@ -19,8 +19,8 @@ import re
 from typing import Any
 
 from trt_ros.driver import nvidia_driver
-from trt_ros.engine.build.model_file import check_model_file
-from trt_ros.engine.build.parent import BuildLog, Built, build
+from trt_ros.engine.builder.model_file import check_model_file
+from trt_ros.engine.builder.parent import BuildLog, Built, build
 from trt_ros.engine.files import (
     LOCK,
     PART,
@@ -35,7 +35,7 @@ from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import read_plan_header
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.progress import Reporter
-from trt_ros.trt import Flavour
+from trt_ros.trt import Library
 
 SIDECAR = '.json'
 _DIGEST_NBYTES = 32
@@ -134,7 +134,7 @@ class EngineCache:
         self,
         onnx: Path,
         options: BuildOptions,
-        flavour: Flavour,
+        library: Library,
         *,
         device: int = 0,
         report: Reporter | None = None,
@@ -159,13 +159,13 @@ class EngineCache:
         report('looking for the engine')
         check_model_file(onnx)
         model = OnnxFile.read(onnx)
-        key = cache_key(model, options, flavour, device)
+        key = cache_key(model, options, library, device)
         folder = self.root / _safe_name(onnx.stem) / options.precision
         try:
             make_private(folder, self.root)
             with locked(folder, report):
                 _sweep(folder)
-                reason = 'forced' if force else _miss_reason(folder, model, options, flavour)
+                reason = 'forced' if force else _miss_reason(folder, model, options, library)
                 for path in [] if force else _engines(folder, key):
                     reason = self.problem(path, key=key)
                     if not reason:
@@ -177,7 +177,7 @@ class EngineCache:
                     model,
                     key,
                     options,
-                    flavour,
+                    library,
                     device,
                     report,
                     timeout_seconds,
@@ -201,18 +201,18 @@ class EngineCache:
         model: OnnxFile,
         key: str,
         options: BuildOptions,
-        flavour: Flavour,
+        library: Library,
         device: int,
         report: Reporter,
         timeout_seconds: float | None,
         reason: str,
         build_log: BuildLog | None,
     ) -> Entry:
-        timing = self.timing_cache(flavour, device) if options.timing_cache else None
+        timing = self.timing_cache(library, device) if options.timing_cache else None
         built = build(
             model.path,
             options,
-            flavour,
+            library,
             report=report,
             device=device,
             timeout_seconds=timeout_seconds,
@@ -224,10 +224,10 @@ class EngineCache:
                 raise ModelError(
                     f'The model {model.path} changed during the build.', remedy='Build it again.'
                 )
-            stem = f'{_safe_name(model.path.stem)}-{flavour.name}{flavour.version_text}'
+            stem = f'{_safe_name(model.path.stem)}-{library.name}{library.version_text}'
             path = folder / f'bs{built.report["batch"]}' / f'{stem}-{key[:16]}.engine'
             make_private(path.parent, self.root)
-            sidecar = make_sidecar(model, key, options, flavour, device, built)
+            sidecar = make_sidecar(model, key, options, library, device, built)
             # The sidecar first: an engine without one is never used.
             text = json.dumps(sidecar, indent=1, sort_keys=True)
             write_atomically(sidecar_path(path), io.BytesIO(text.encode()))
@@ -246,12 +246,12 @@ class EngineCache:
             header = read_plan_header(path)
             if key and sidecar['key'] != key:
                 return 'its cache key differs'
-            if header.flavour != sidecar['flavour'] or not sidecar['tensorrt'].startswith(
+            if header.library != sidecar['library'] or not sidecar['tensorrt'].startswith(
                 header.version_text[: len(sidecar['tensorrt'])]
             ):
                 return (
-                    f'it was built by {header.flavour} {header.version_text}, its sidecar says '
-                    f'{sidecar["flavour"]} {sidecar["tensorrt"]}'
+                    f'it was built by {header.library} {header.version_text}, its sidecar says '
+                    f'{sidecar["library"]} {sidecar["tensorrt"]}'
                 )
             if sha256_of_file(path) != sidecar['plan_sha256']:
                 return 'its SHA-256 differs from the one in its sidecar'
@@ -265,19 +265,19 @@ class EngineCache:
         """Yield the path of every engine, sorted."""
         yield from sorted(self.root.glob('*/*/bs*/*.engine'))
 
-    def timing_cache(self, flavour: Flavour, device: int) -> Blob | None:
+    def timing_cache(self, library: Library, device: int) -> Blob | None:
         """Return the file of measured kernel times: tensorrt only, one per release and GPU."""
-        if flavour.is_rtx:
+        if library.is_rtx:
             return None
         folder = self.root / '.timing'
         make_private(folder, self.root)
         gpu = _safe_name(nvidia_driver().gpu(device).name)
-        return Blob(folder / f'{flavour.name}{flavour.version_text}-{gpu}.timing')
+        return Blob(folder / f'{library.name}{library.version_text}-{gpu}.timing')
 
 
-def runtime_cache(flavour: Flavour, engine: Path, device: int) -> Blob | None:
+def runtime_cache(library: Library, engine: Path, device: int) -> Blob | None:
     """Return the file of an engine's compiled kernels: tensorrt_rtx, one per GPU and driver."""
-    if not flavour.is_rtx:
+    if not library.is_rtx:
         return None
     driver = nvidia_driver()
     tag = _safe_name(f'{driver.gpu(device).name}-{driver.version or driver.cuda_version}')
@@ -305,7 +305,7 @@ def read_sidecar(engine: Path) -> dict[str, Any]:
 
 
 def make_sidecar(
-    model: OnnxFile, key: str, options: BuildOptions, flavour: Flavour, device: int, built: Built
+    model: OnnxFile, key: str, options: BuildOptions, library: Library, device: int, built: Built
 ) -> dict[str, Any]:
     """Return the sidecar of an engine that was just built."""
     digest, nbytes = hashlib.sha256(), 0
@@ -327,7 +327,7 @@ def make_sidecar(
             'external': model.external,
         },
         'options': asdict(options),
-        **machine(flavour, device),
+        **machine(library, device),
         **built.report,
     }
 
@@ -342,7 +342,7 @@ def _engines(folder: Path, key: str) -> list[Path]:
     return sorted(folder.glob(f'bs*/*-{key[:16]}.engine'))
 
 
-def _miss_reason(folder: Path, model: OnnxFile, options: BuildOptions, flavour: Flavour) -> str:
+def _miss_reason(folder: Path, model: OnnxFile, options: BuildOptions, library: Library) -> str:
     """Return how the requested engine differs from the newest one of this model."""
     others = sorted(folder.glob('bs*/*.engine'), key=lambda path: path.stat().st_mtime)
     for other in others[-1:]:
@@ -352,8 +352,8 @@ def _miss_reason(folder: Path, model: OnnxFile, options: BuildOptions, flavour: 
             changed = [name for name in requested if built.get(name) != requested[name]]
             if sidecar['onnx']['sha256'] != model.sha256:
                 return 'the model has changed'
-            if sidecar['tensorrt'] != flavour.version_text:
-                return f'the cached engine was built by {sidecar["flavour"]} {sidecar["tensorrt"]}'
+            if sidecar['tensorrt'] != library.version_text:
+                return f'the cached engine was built by {sidecar["library"]} {sidecar["tensorrt"]}'
             if changed:
                 return f'changed options: {", ".join(changed)}'
             return 'the cached engine belongs to another machine or data file'

@@ -1,4 +1,4 @@
-"""Deserialised TensorRT engines."""
+"""Deserialized TensorRT engines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trt_ros.engine.loaded_plan import LoadedPlan, load_once
 from trt_ros.engine.plan import parse_plan_header, read_plan_header
 from trt_ros.errors import BackendError, ClosedError, ModelError
 from trt_ros.tensors import TensorSpec
-from trt_ros.trt import Flavour, load_trt
+from trt_ros.trt import Library, load_trt
 
 # Name of TensorRT's DataType -> NumPy name.
 DTYPES = {
@@ -36,7 +36,7 @@ Shape = tuple[int, ...]
 
 class Engine:
     """
-    A deserialised engine, one per pipeline; several of them may share TensorRT's ICudaEngine.
+    A deserialized engine, one per pipeline; several of them may share TensorRT's ICudaEngine.
 
     Destroy all execution contexts created from `handle` before close().
 
@@ -51,13 +51,13 @@ class Engine:
 
     def __init__(
         self,
-        flavour: Flavour,
+        library: Library,
         plan: LoadedPlan,
         *,
         path: Path | None,
         metadata: Mapping[str, str],
     ) -> None:
-        self.flavour, self.path = flavour, path
+        self.library, self.path = library, path
         self.account = Account()
         self.account.add('engine', plan.nbytes)
         self.metadata: Mapping[str, str] = MappingProxyType(dict(metadata))
@@ -134,7 +134,7 @@ def load_engine(
     shared: bool = True,
 ) -> Engine:
     """
-    Deserialise a plan on the current CUDA device, once for all its open engines.
+    Deserialize a plan on the current CUDA device, once for all its open engines.
 
     The plan's header selects tensorrt or tensorrt_rtx. A plan that is incompatible according to
     its header is refused before it reaches the library.
@@ -159,28 +159,28 @@ def load_engine(
     else:
         header = read_plan_header(Path(source))
         plan = Path(source).read_bytes()
-    flavour = load_trt(header.flavour)
+    library = load_trt(header.library)
     # A plan of tensorrt may be version compatible, which only the library can decide.
-    if flavour.is_rtx and flavour.version != header.version:
+    if library.is_rtx and library.version != header.version:
         raise ModelError(
-            f'{name} is incompatible with {flavour}.',
-            cause=f'It was built by {header.flavour} {header.version_text}.',
+            f'{name} is incompatible with {library}.',
+            cause=f'It was built by {header.library} {header.version_text}.',
             remedy='Rebuild it on this machine: trt-ros build MODEL.onnx',
         )
     digest = hashlib.sha256(plan).hexdigest()
     loaded = load_once(
         (digest, device, trusted_code, dla_core, weight_budget_nbytes) if shared else None,
-        lambda: _deserialise(flavour, plan, name, trusted_code, dla_core, weight_budget_nbytes),
+        lambda: _deserialize(library, plan, name, trusted_code, dla_core, weight_budget_nbytes),
         device,
     )
     try:
-        return Engine(flavour, loaded, path=path, metadata=metadata or {})
+        return Engine(library, loaded, path=path, metadata=metadata or {})
     except KeyError as error:
         raise BackendError(f'{name} has a tensor of unsupported type {error}.') from error
 
 
-def _deserialise(
-    flavour: Flavour,
+def _deserialize(
+    library: Library,
     plan: bytes,
     name: str,
     trusted_code: bool,
@@ -188,25 +188,25 @@ def _deserialise(
     weight_budget_nbytes: int | None,
 ) -> tuple[Any, Any, int]:
     """Return TensorRT's IRuntime and ICudaEngine of a plan, and the GPU memory they take."""
-    runtime = flavour.new_runtime()
+    runtime = library.new_runtime()
     if trusted_code:
         runtime.engine_host_code_allowed = True
     if dla_core is not None:
         runtime.DLA_core = dla_core
     account = Account()
-    with flavour.log.collect() as captured, measured(account, 'engine'):
+    with library.log.collect() as captured, measured(account, 'engine'):
         handle = runtime.deserialize_cuda_engine(plan)
         if handle is not None and weight_budget_nbytes is not None:
             handle.weight_streaming_budget_v2 = weight_budget_nbytes  # Before any context.
     if handle is None:
         raise ModelError(
-            f'{flavour} cannot load {name}.',
+            f'{library} cannot load {name}.',
             cause='\n'.join(captured.errors),
             remedy='Rebuild it on this machine: trt-ros build MODEL.onnx',
         )
     if weight_budget_nbytes is not None and captured.errors:
         raise BackendError(
-            f'{flavour} rejected weight_streaming_budget_mib = {weight_budget_nbytes >> 20}.',
+            f'{library} rejected weight_streaming_budget_mib = {weight_budget_nbytes >> 20}.',
             cause='\n'.join(captured.errors),
             remedy='Build the engine without it, or with a larger budget.',
         )

@@ -18,7 +18,7 @@ from trt_ros.driver import GpuInfo, nvidia_driver
 from trt_ros.engine.files import sha256_of_file
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError, ParameterError
-from trt_ros.trt import Flavour
+from trt_ros.trt import Library
 
 SCHEMA = 2  # Increase it when the same key would denote a different engine.
 # Protobuf encoding of the key 'location', which precedes the name of a data file.
@@ -97,7 +97,7 @@ def total_nbytes(path: Path) -> int:
     )
 
 
-def cache_key(onnx: OnnxFile, options: BuildOptions, flavour: Flavour, device: int) -> str:
+def cache_key(onnx: OnnxFile, options: BuildOptions, library: Library, device: int) -> str:
     """Return the SHA-256 of everything that an engine depends on, as 64 hex digits."""
     parts: dict[str, Any] = {
         'schema': SCHEMA,
@@ -107,23 +107,23 @@ def cache_key(onnx: OnnxFile, options: BuildOptions, flavour: Flavour, device: i
         'options': {
             **asdict(options),
             'timing_cache': None,
-            'cut_nms': options.cut_nms and not flavour.is_rtx,
+            'cut_nms': options.cut_nms and not library.is_rtx,
         },
-        'flavour': flavour.name,
-        'version': flavour.version,
+        'library': library.name,
+        'version': library.version,
         'arch': platform.machine(),
         'converter': _version('nvidia-modelopt') if options.converter == 'modelopt' else None,
         'simplifier': _version('onnxslim') if options.simplify else None,
         'plugins': [_plugin(path) for path in options.plugins],
     }
-    if flavour.is_rtx:
+    if library.is_rtx:
         if 'current' in options.compute_capabilities:
             parts['gpu'] = nvidia_driver().gpu(device).compute_capability
     else:
         gpu = nvidia_driver().gpu(device)
-        parts['os'], parts['cuda'] = platform.system(), cuda_version(flavour)
+        parts['os'], parts['cuda'] = platform.system(), cuda_version(library)
         if options.version_compatible:
-            parts['version'] = flavour.version[:1]
+            parts['version'] = library.version[:1]
         parts['gpu'] = {
             'none': [
                 gpu.name,
@@ -138,18 +138,18 @@ def cache_key(onnx: OnnxFile, options: BuildOptions, flavour: Flavour, device: i
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def machine(flavour: Flavour, device: int) -> dict[str, Any]:
+def machine(library: Library, device: int) -> dict[str, Any]:
     """Describe the build machine for the sidecar; `gpu` is None without a GPU."""
     driver = nvidia_driver()
     gpu: GpuInfo | None = driver.gpus[device] if device < len(driver.gpus) else None
     return {
-        'flavour': flavour.name,
-        'tensorrt': flavour.version_text,
-        'tensorrt_bindings': flavour.bindings_version,
+        'library': library.name,
+        'tensorrt': library.version_text,
+        'tensorrt_bindings': library.bindings_version,
         'gpu': gpu and asdict(gpu),
         'driver': driver.version,
         'cuda_driver': '.'.join(map(str, driver.cuda_version)),
-        'cuda_runtime': cuda_version(flavour),
+        'cuda_runtime': cuda_version(library),
         'os': platform.system(),
         'arch': platform.machine(),
         'kernel': platform.release(),
@@ -158,26 +158,26 @@ def machine(flavour: Flavour, device: int) -> dict[str, Any]:
     }
 
 
-def cuda_package(flavour: Flavour) -> str:
-    """Return the CUDA version of a flavour's wheel ('cu13'); '' if it is not a wheel."""
-    stem = flavour.name.replace('_', '-')
+def cuda_package(library: Library) -> str:
+    """Return the CUDA version of a library's wheel ('cu13'); '' if it is not a wheel."""
+    stem = library.name.replace('_', '-')
     return next((cu for cu in ('cu13', 'cu12') if _version(f'{stem}-{cu}-bindings')), '')
 
 
-def cuda_version(flavour: Flavour) -> str:
+def cuda_version(library: Library) -> str:
     """
-    Return the CUDA version that a flavour's library uses, as far as it is known.
+    Return the CUDA version that a TensorRT library uses, as far as it is known.
 
     For a wheel its own ('cu13'). For a Debian package (apt, Jetson) the package version, which
     contains the CUDA version it was built with ('10.3.0.30-1+cuda12.5'), and the driver's CUDA
     version. Otherwise the driver's CUDA version.
     """
-    wheel = cuda_package(flavour)
+    wheel = cuda_package(library)
     if wheel:
         return wheel
-    stem = 'libtensorrt-rtx' if flavour.is_rtx else 'libnvinfer'
+    stem = 'libtensorrt-rtx' if library.is_rtx else 'libnvinfer'
     newest = '.'.join(map(str, nvidia_driver().cuda_version))
-    return f'{_debian_version(f"{stem}{flavour.version[0]}")} driver {newest}'.strip()
+    return f'{_debian_version(f"{stem}{library.version[0]}")} driver {newest}'.strip()
 
 
 @cache

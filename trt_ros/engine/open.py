@@ -13,15 +13,15 @@ from typing import Any
 from trt_ros.cuda.usage import measured
 from trt_ros.driver import nvidia_driver
 from trt_ros.engine import cache as caches
-from trt_ros.engine.build.config import load_plugins
-from trt_ros.engine.build.parent import build
+from trt_ros.engine.builder.config import load_plugins
+from trt_ros.engine.builder.parent import build
 from trt_ros.engine.engine import Engine, load_engine
 from trt_ros.engine.files import sha256_of_file
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import is_plan, read_plan_header
 from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
-from trt_ros.trt import Flavour, load_trt
+from trt_ros.trt import Library, load_trt
 
 log = logging.getLogger('trt_ros.engine')
 #: Options of several values: the flag that is given once per value.
@@ -71,14 +71,14 @@ def open_engine(
     nvidia_driver().gpu(device)  # Fail before a build of minutes that could not be loaded.
     if is_plan(path):
         return open_plan(path, device, options)
-    flavour = load_trt(backend)
+    library = load_trt(backend)
     cache = caches.EngineCache(cache_dir)
     for attempt in range(2):
         try:
             entry = cache.get_or_build(
                 path,
                 options,
-                flavour,
+                library,
                 device=device,
                 report=report,
                 force=attempt > 0,
@@ -87,7 +87,7 @@ def open_engine(
             if not memory_if_unwritable or not isinstance(error.__cause__, OSError):
                 raise
             log.warning('%s Building the engine in memory, for this process only.', error.problem)
-            return _build_in_memory(path, options, flavour, device, report)
+            return _build_in_memory(path, options, library, device, report)
         try:
             engine = _load(entry.path, entry.sidecar, device)
             break
@@ -102,7 +102,7 @@ def open_engine(
     )
     return OpenedEngine(
         engine,
-        caches.runtime_cache(flavour, entry.path, device),
+        caches.runtime_cache(library, entry.path, device),
         entry.sidecar,
         (f'engine {entry.path}, {origin}{_sharing(engine)}', *build_summary(entry.sidecar)),
     )
@@ -151,7 +151,7 @@ def _load(path: Path | bytes, sidecar: Mapping[str, Any], device: int) -> Engine
     budget_mib = options.get('weight_streaming_budget_mib')
     check_fp8(sidecar, device)
     if options.get('plugins'):
-        load_plugins(load_trt(sidecar['flavour']), options['plugins'])
+        load_plugins(load_trt(sidecar['library']), options['plugins'])
     engine = load_engine(
         path,
         device=device,
@@ -178,7 +178,7 @@ def check_fp8(sidecar: Mapping[str, Any], device: int) -> None:
     :raises BackendError: if it computes them wrongly.
     """
     names = sidecar.get('fp8_convolutions')
-    if not names or sidecar['flavour'] != 'tensorrt_rtx':
+    if not names or sidecar['library'] != 'tensorrt_rtx':
         return
     gpu = nvidia_driver().gpu(device)
     if gpu.compute_capability == (9, 0):
@@ -186,14 +186,14 @@ def check_fp8(sidecar: Mapping[str, Any], device: int) -> None:
             f'tensorrt_rtx computes fp8 convolutions wrongly on {gpu.name}.',
             cause=f'It leaves out their scales. The model has {len(names)}: '
             f'{", ".join(names[:3])}{", ..." if len(names) > 3 else ""}',
-            remedy='Use the original with precision fp16, or quantise only matrix products: '
+            remedy='Use the original with precision fp16, or quantize only matrix products: '
             'trt-ros quantize --to fp8 --keep Conv --keep ConvTranspose',
         )
 
 
 def _refit(engine: Engine, onnx: Path) -> None:
     """Load the weights into an engine that was built without them (strip_weights)."""
-    trt, log_ = engine.flavour.trt, engine.flavour.log
+    trt, log_ = engine.library.trt, engine.library.log
     with log_.collect() as captured, measured(engine.account, 'engine'):
         refitter = trt.Refitter(engine.handle, log_)
         weights = trt.OnnxParserRefitter(refitter, log_)
@@ -208,12 +208,12 @@ def _refit(engine: Engine, onnx: Path) -> None:
 
 
 def _build_in_memory(
-    path: Path, options: BuildOptions, flavour: Flavour, device: int, report: Reporter
+    path: Path, options: BuildOptions, library: Library, device: int, report: Reporter
 ) -> OpenedEngine:
-    built = build(path, options, flavour, report=report, device=device)
+    built = build(path, options, library, report=report, device=device)
     try:
         sidecar = {
-            'flavour': flavour.name,
+            'library': library.name,
             'options': vars(options),
             'onnx': {'path': str(path.absolute())},
             **built.report,
@@ -243,10 +243,10 @@ def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
         raise ModelError(error.problem, cause=error.cause, remedy=_rebuild(sidecar)) from error
     return OpenedEngine(
         engine,
-        caches.runtime_cache(engine.flavour, path, device),
+        caches.runtime_cache(engine.library, path, device),
         sidecar,
         (
-            f'engine {path}, built by {header.flavour} {header.version_text}{_sharing(engine)}',
+            f'engine {path}, built by {header.library} {header.version_text}{_sharing(engine)}',
             *build_summary(sidecar),
             *ineffective_options(options, sidecar),
         ),

@@ -20,11 +20,11 @@ Shape = tuple[int, ...]
 @dataclass(frozen=True)
 class ShapeRange:
     """
-    Shapes of a dynamic input in an optimisation profile.
+    Shapes of a dynamic input in an optimization profile.
 
     :param name: name of the input.
     :param low: smallest shape (TensorRT: min).
-    :param best: shape to optimise for (TensorRT: opt).
+    :param best: shape to optimize for (TensorRT: opt).
     :param high: largest shape (TensorRT: max).
     """
 
@@ -63,12 +63,12 @@ class BuildOptions:
         Runtime computes the same results.
     :param cut_nms: cut NMS off the end of the network and run it in the decoder; always done if
         this TensorRT cannot run it.
-    :param profiles: optimisation profiles of the dynamic inputs; empty creates one from
+    :param profiles: optimization profiles of the dynamic inputs; empty creates one from
         `input_size` and `batch`.
     :param input_size: (height, width) of images of dynamic size; () uses the metadata `imgsz`,
         640 x 640 without it.
     :param batch: maximum number of images per run if the batch dimension is dynamic; the engine
-        is optimised for this number.
+        is optimized for this number.
     :param workspace_mib: limit of scratch memory at build and run time in MiB; None for
         TensorRT's default.
     :param optimization_level: 0 (fastest build) to 5 (longest search); None for TensorRT's

@@ -20,13 +20,13 @@ class PlanHeader:
     """
     Decoded header of a TensorRT plan.
 
-    :param flavour: library that wrote the plan, 'tensorrt' or 'tensorrt_rtx'.
+    :param library: library that wrote the plan, 'tensorrt' or 'tensorrt_rtx'.
     :param version: version of that library: major, minor, patch, build.
     :param nbytes: size of the whole plan; None if the header does not contain it (tensorrt).
     :param compute_capabilities: target GPUs; empty if the header does not contain them.
     """
 
-    flavour: str
+    library: str
     version: tuple[int, ...]
     nbytes: int | None
     compute_capabilities: tuple[tuple[int, int], ...]
@@ -77,15 +77,15 @@ def parse_plan_header(raw: bytes) -> PlanHeader:
     """
     if len(raw) < HEADER_NBYTES:
         raise ValueError(f'It has only {len(raw)} bytes.')
-    flavour = _MAGIC.get(struct.unpack_from('<I', raw, 0)[0])
-    if flavour is None:
+    library = _MAGIC.get(struct.unpack_from('<I', raw, 0)[0])
+    if library is None:
         raise ValueError('Its first bytes are not those of an engine.')
     version = tuple(raw[24:28])
-    if flavour == 'tensorrt':
-        return PlanHeader(flavour, version, None, ())
+    if library == 'tensorrt':
+        return PlanHeader(library, version, None, ())
     nbytes, targets = struct.unpack_from('<Q', raw, 16)[0], struct.unpack_from('<Q', raw, 32)[0]
     return PlanHeader(
-        flavour,
+        library,
         version,
         nbytes,
         tuple(cc for bit, cc in enumerate(_RTX_TARGETS) if targets >> bit & 1),

@@ -35,7 +35,7 @@ Messages = Iterator[tuple[int, tuple[str, int, np.ndarray]]]
 @dataclass
 class LabelReport:
     """
-    Numbers of a labelled recording.
+    Numbers of a labeled recording.
 
     :param resumed: number of images that an earlier run had finished.
     :param dropped: number of images without a result by cause.

@@ -9,13 +9,13 @@ from typing import Any
 
 from trt_ros.errors import BackendError, ParameterError, TrtRosError
 from trt_ros.labelling.job import LabelReport
-from trt_ros.labelling.task import Labeller, LabelTask
+from trt_ros.labelling.task import Labeler, LabelTask
 from trt_ros.labelling.workers import Worker, WorkerDiedError
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 
 
 def open_ray(
-    address: str, options: LabelledOptions, count: int, gpus: float | None
+    address: str, options: LabeledOptions, count: int, gpus: float | None
 ) -> tuple[Callable[[], Worker], int]:
     """
     Connect to a cluster.
@@ -55,14 +55,14 @@ def open_ray(
     if options.model_path and not options.is_remote:
         path = str(Path(options.model_path).expanduser().absolute())
         options = replace(options, model_path=path)
-    actor = ray.remote(num_cpus=cpus, num_gpus=gpus)(Labeller)
+    actor = ray.remote(num_cpus=cpus, num_gpus=gpus)(Labeler)
     return lambda: RayWorker(ray, actor, options), count
 
 
 class RayWorker(Worker):
     """An actor of Ray."""
 
-    def __init__(self, ray: Any, actor: Any, options: LabelledOptions) -> None:
+    def __init__(self, ray: Any, actor: Any, options: LabeledOptions) -> None:
         self._ray = ray
         self._actor = actor.remote(options)
         try:

@@ -16,7 +16,7 @@ from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.decoders.registry import (
     CLASSIFIERS,
     DEPTHS,
-    FAMILIES,
+    DETECTORS,
     ORIENTED,
     POSES,
     SEGMENTERS,
@@ -30,7 +30,7 @@ DETECTIONS, IMAGE = 'vision_msgs/msg/Detection2DArray', 'sensor_msgs/msg/Image'
 CLASSIFICATION = 'vision_msgs/msg/Classification'
 
 _FAMILIES_BY_NODE: dict[str, tuple[Any, ...]] = {
-    'detector': (*FAMILIES, *ORIENTED),
+    'detector': (*DETECTORS, *ORIENTED),
     'classifier': CLASSIFIERS,
     'segmenter': SEGMENTERS,
     'pose': POSES,

@@ -14,9 +14,9 @@ from trt_ros.labelling.job import LabelReport, chosen_topics, label_recording
 from trt_ros.labelling.video import AnnotatedVideos, video_paths
 from trt_ros.recording import Recording
 from trt_ros.regular_file import check_output_folder
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.registry import DRAWN
+from trt_ros.vision.decoders.registry import ALL_FAMILIES
 from trt_ros.vision.thresholds import Thresholds
 
 
@@ -110,20 +110,20 @@ class LabelTask:
         return self
 
 
-class Labeller:
+class Labeler:
     """
     A pipeline that labels recordings. Owns the pipeline from open() to close().
 
     Errors are returned, so that they also come out of other processes.
     """
 
-    def __init__(self, options: LabelledOptions) -> None:
+    def __init__(self, options: LabeledOptions) -> None:
         self._options = options
         self._pipeline: Pipeline[Any] | None = None
 
     def open(self) -> tuple[str, ...] | TrtRosError:
         """Open the pipeline; return its log lines."""
-        families: Any = DRAWN
+        families: Any = ALL_FAMILIES
         try:
             self._pipeline = Pipeline.open(self._options, families=families)
         except TrtRosError as error:

@@ -1,4 +1,4 @@
-"""Videos of labelled images, with their results drawn."""
+"""Videos of labeled images, with their results drawn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trt_ros.draw import draw_result
 from trt_ros.labelling.results import ImageHeader
 from trt_ros.media import open_video_writer
 from trt_ros.recording import Recording
-from trt_ros.vision.frame import Frame, to_colour
+from trt_ros.vision.frame import Frame, to_color
 
 DEFAULT_RATE_HZ = 10.0  # Of recordings that do not tell their rate.
 
@@ -51,7 +51,7 @@ class AnnotatedVideos:
 
         :raises ParameterError: when the file cannot be written.
         """
-        pixels = np.array(to_colour(frame, 'bgr'))
+        pixels = np.array(to_color(frame, 'bgr'))
         draw_result(pixels, result, self._class_names)
         if topic not in self._writers:
             self._sizes[topic] = frame.width, frame.height

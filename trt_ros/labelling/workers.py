@@ -16,8 +16,8 @@ from typing import Any
 
 from trt_ros.errors import BackendError, TrtRosError
 from trt_ros.labelling.job import LabelReport
-from trt_ros.labelling.task import Labeller, LabelTask
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.labelling.task import Labeler, LabelTask
+from trt_ros.runtime.options import LabeledOptions
 
 MAX_ATTEMPTS = 3
 SECONDS_PER_PROGRESS = 0.2
@@ -57,7 +57,7 @@ class Worker:
 class LocalWorker(Worker):
     """A worker on this machine."""
 
-    def __init__(self, options: LabelledOptions) -> None:
+    def __init__(self, options: LabeledOptions) -> None:
         context = multiprocessing.get_context('spawn')
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, options), daemon=True)
@@ -96,15 +96,15 @@ class LocalWorker(Worker):
         self._process.join()
 
 
-def _serve(connection: Connection, options: LabelledOptions) -> None:
+def _serve(connection: Connection, options: LabeledOptions) -> None:
     """Open a pipeline and label recordings until the other side is gone."""
-    labeller = Labeller(options)
+    labeler = Labeler(options)
     with suppress(EOFError, OSError):
-        connection.send(labeller.open())
+        connection.send(labeler.open())
         while True:
             task = connection.recv()
             with _Progress(connection) as progress:
-                found = labeller.label(task, progress)
+                found = labeler.label(task, progress)
             connection.send(found)
 
 

@@ -187,7 +187,7 @@ class BoundInputs:
         """Whether a network input is fed with an output of the previous run."""
         return self._has_state
 
-    def without_effect(self) -> set[str]:
+    def ignored_parameters(self) -> set[str]:
         """Return the names of parameters that have no effect on these topics."""
         ignored = set()
         if len(self.topics) == 1 or self._node.parameters.rate_hz:
@@ -296,12 +296,12 @@ class BoundInputs:
     def _refuse_depth(self, binding: Binding, frame: Frame) -> None:
         """Check that the first of two images is not the depth image."""
         if len(binding.topics) == 2 and frame.encoding in DEPTH_ENCODINGS:
-            colour, depth = map(self._node.resolve_topic_name, binding.topics)
+            color, depth = map(self._node.resolve_topic_name, binding.topics)
             raise BadFrameError(
                 'depth image',
-                f'The image on {colour} has the encoding {frame.encoding} of depth images.',
-                cause=f'The network input {binding.input!r} takes colours from its first topic.',
-                remedy=f'Swap the topics in inputs: {binding.input}=image:{depth},{colour}.',
+                f'The image on {color} has the encoding {frame.encoding} of depth images.',
+                cause=f'The network input {binding.input!r} takes colors from its first topic.',
+                remedy=f'Swap the topics in inputs: {binding.input}=image:{depth},{color}.',
             )
 
     # Diagnostics.

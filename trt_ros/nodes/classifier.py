@@ -12,11 +12,11 @@ from vision_msgs.msg import Classification as ClassificationMessage
 from vision_msgs.msg import Detection2DArray, ObjectHypothesis, ObjectHypothesisWithPose
 
 from trt_ros.nodes.inference import Camera, InferenceParameters
-from trt_ros.nodes.labelled import ClassIdParameters, LabelledNode
+from trt_ros.nodes.labeled import ClassIdParameters, LabeledNode
 from trt_ros.nodes.regions import ObjectResults, RegionNode
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
-from trt_ros.runtime.options import LabelledOptions, RegionOptions
+from trt_ros.runtime.options import LabeledOptions, RegionOptions
 from trt_ros.vision.decoders.registry import CLASSIFIERS
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.labels import name_of
@@ -45,12 +45,12 @@ class ClassifierParameters(
     RegionOptions,
     ClassIdParameters,
     ClassificationParameters,
-    LabelledOptions,
+    LabeledOptions,
 ):
     """Parameters of the classifier node, which are also the options of its pipeline."""
 
 
-class ClassifierNode(RegionNode, LabelledNode):
+class ClassifierNode(RegionNode, LabeledNode):
     """
     A node that publishes class scores of whole images, or of detected objects.
 

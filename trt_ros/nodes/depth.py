@@ -22,9 +22,9 @@ from trt_ros.ros.points import PointSender
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.decoders.registry import DEPTHS
-from trt_ros.vision.depth_points import mark_lost
-from trt_ros.vision.frame import Frame, to_colour
-from trt_ros.vision.organised_points import OrganisedPoints, organised_wh
+from trt_ros.vision.depth_points import mask_invalid
+from trt_ros.vision.frame import Frame, to_color
+from trt_ros.vision.organized_points import OrganizedPoints, organized_wh
 from trt_ros.vision.results import Depth
 
 
@@ -34,7 +34,7 @@ class DepthKindParameters:
 
     depth_kind: str = param(
         'relative',
-        "Meaning of the network's output: metric is metres, published as in REP 118 with NaN "
+        "Meaning of the network's output: metric is meters, published as in REP 118 with NaN "
         'for invalid pixels; relative is published unchanged.',
         choices=('relative', 'metric'),
         mutable=True,
@@ -54,7 +54,7 @@ class PointParameters:
     )
     max_range: float = param(
         0.0,
-        'Maximum depth in metres of a point in ~/points; 0.0 sets no limit.',
+        'Maximum depth in meters of a point in ~/points; 0.0 sets no limit.',
         between=(0.01, 1000.0),
         or_zero=True,
         mutable=True,
@@ -82,7 +82,7 @@ class DepthNode(InferenceNode):
             depth=ImageSender(self, camera.publisher(Image, 'depth')),
             infos=camera.publisher(CameraInfo, 'camera_info'),
             points=PointSender(self, camera.publisher(PointCloud2, 'points'), ('rgb', FLOAT32)),
-            organised=self.while_configured.enter_context(closing(OrganisedPoints())),
+            organized=self.while_configured.enter_context(closing(OrganizedPoints())),
         )
 
     def activate(self) -> None:
@@ -100,7 +100,7 @@ class DepthNode(InferenceNode):
         depth = outputs.depth.begin(header, frame.wh, '32FC1')
         depth[:] = result.values
         if self.parameters.depth_kind == 'metric':
-            mark_lost(depth, depth, depth > 0)
+            mask_invalid(depth, depth, depth > 0)
         outputs.depth.send()
         info = outputs.calibration.info_for(header, frame.wh)
         if info is not None:
@@ -115,7 +115,7 @@ class DepthNode(InferenceNode):
         if parameters.depth_kind != 'metric':
             self.get_logger().warning(
                 'No ~/points are published. Cause: depth_kind is relative. Remedy: set it to '
-                'metric if the output of the network is in metres.',
+                'metric if the output of the network is in meters.',
                 throttle_duration_sec=10.0,
             )
             return
@@ -134,10 +134,10 @@ class DepthNode(InferenceNode):
             )
             return
         stride = parameters.point_stride
-        outputs.organised.compute(
-            outputs.points.begin(header, organised_wh(frame.wh, stride)),
+        outputs.organized.compute(
+            outputs.points.begin(header, organized_wh(frame.wh, stride)),
             result.values,
-            to_colour(frame, 'bgr'),
+            to_color(frame, 'bgr'),
             camera,
             stride=stride,
             max_range=parameters.max_range or np.inf,

@@ -78,7 +78,7 @@ class Detections3DParameters(NodeParameters, SynchronizationParameters, InputPar
     )
     max_range: float = param(
         0.0,
-        'Maximum depth in metres of a pixel that counts; 0.0 sets no limit.',
+        'Maximum depth in meters of a pixel that counts; 0.0 sets no limit.',
         between=(0.01, 1000.0),
         or_zero=True,
         mutable=True,
@@ -284,10 +284,10 @@ _READERS: Mapping[str, Callable[[np.ndarray], tuple[Any, str]]] = {
 
 def _to_message(located: _Located, chosen: np.ndarray, header: Header) -> Detection3DArray:
     transform = located.transform
-    centres = located.boxes.centres[chosen].astype(np.float64)
+    centers = located.boxes.centers[chosen].astype(np.float64)
     orientation = Quaternion()
     if transform:
-        centres = transform.apply(centres)
+        centers = transform.apply(centers)
         x, y, z, w = transform.quaternion.tolist()
         orientation = Quaternion(x=x, y=y, z=z, w=w)
     detections = located.objects.detections
@@ -301,7 +301,7 @@ def _to_message(located: _Located, chosen: np.ndarray, header: Header) -> Detect
                 Vector3(x=width, y=height, z=length),
             )
             for index, (x, y, z), (width, height, length) in zip(
-                chosen.tolist(), centres.tolist(), located.boxes.sizes[chosen].tolist()
+                chosen.tolist(), centers.tolist(), located.boxes.sizes[chosen].tolist()
             )
         ],
     )

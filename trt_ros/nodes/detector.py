@@ -13,13 +13,13 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.nodes.inference import Camera, InferenceParameters
-from trt_ros.nodes.labelled import ClassIdParameters, ObjectNode, ThresholdParameters
+from trt_ros.nodes.labeled import ClassIdParameters, ObjectNode, ThresholdParameters
 from trt_ros.nodes.tracking import CameraTracker, TrackingParameters, tracking_stamp
 from trt_ros.ros.messages import detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
-from trt_ros.runtime.options import LabelledOptions
-from trt_ros.vision.decoders.registry import FAMILIES, ORIENTED
+from trt_ros.runtime.options import LabeledOptions
+from trt_ros.vision.decoders.registry import DETECTORS, ORIENTED
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.results import OrientedBoxes
@@ -33,7 +33,7 @@ class DetectorParameters(
     TrackingParameters,
     ClassIdParameters,
     ThresholdParameters,
-    LabelledOptions,
+    LabeledOptions,
 ):
     """Parameters of the detector node, which are also the options of its pipeline."""
 
@@ -89,7 +89,7 @@ class DetectorNode(ObjectNode):
     """A node that publishes bounding boxes, axis-aligned or oriented."""
 
     Parameters = DetectorParameters
-    families = (*FAMILIES, *ORIENTED)
+    families = (*DETECTORS, *ORIENTED)
 
     def __init__(self, name: str = 'detector', **kwargs: Any) -> None:
         self._ids = itertools.count(1)

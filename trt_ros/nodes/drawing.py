@@ -10,7 +10,7 @@ from std_msgs.msg import Header
 from trt_ros.draw.style import Style
 from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
-from trt_ros.vision.frame import Frame, to_colour
+from trt_ros.vision.frame import Frame, to_color
 
 
 @dataclass(frozen=True)
@@ -48,5 +48,5 @@ class DrawingParameters:
             pixels[:] = 0
         else:
             pixels = sender.begin(header, frame.wh)
-            pixels[:] = to_colour(frame, 'bgr')
+            pixels[:] = to_color(frame, 'bgr')
         return pixels

@@ -181,11 +181,11 @@ class InferenceNode(ManagedNode):
         options: PipelineOptions = self.parameters
         return options
 
-    def without_effect(self) -> set[str]:
+    def ignored_parameters(self) -> set[str]:
         """Return the names of parameters that have no effect on the configured inputs."""
         if self._bound is None:
             return {each.name for each in fields(BindingParameters)}
-        ignored = {'batch_wait_ms', 'max_batch_size', *self._bound.without_effect()}
+        ignored = {'batch_wait_ms', 'max_batch_size', *self._bound.ignored_parameters()}
         if not self._bound.has_images:
             ignored |= {*PREPROCESSING, 'image_transport'}
         return ignored
@@ -214,7 +214,7 @@ class InferenceNode(ManagedNode):
         for camera in cameras:
             camera.outputs = self.advertise(camera)
         self.cameras = cameras
-        ignored, parameters = self.without_effect(), self.parameters
+        ignored, parameters = self.ignored_parameters(), self.parameters
         given = [
             each.name
             for each in fields(parameters)
@@ -357,7 +357,7 @@ class InferenceNode(ManagedNode):
             return response
 
         service = self.create_service(Trigger, '~/reset', reset)
-        self.while_active.callback(self.between_callbacks, lambda: self.destroy_service(service))
+        self.while_active.callback(self.run_on_executor, lambda: self.destroy_service(service))
 
     def report(self, progress: Progress) -> None:
         """Log progress and keep it for the diagnostics."""

@@ -155,7 +155,7 @@ class OverlayNode(ManagedNode):
                 NewestWorker(
                     self._draw,
                     self._counts.drop,
-                    on_taken=partial(self._counts.took, QUEUE_AGE),
+                    on_taken=partial(self._counts.record_duration, QUEUE_AGE),
                     max_rate_hz=lambda: self.parameters.max_rate_hz,
                 )
             )
@@ -265,7 +265,7 @@ class OverlayNode(ManagedNode):
             )
         draw_boxes_3d(
             pixels,
-            box_corners(boxes.centres, boxes.sizes, boxes.quaternions),
+            box_corners(boxes.centers, boxes.sizes, boxes.quaternions),
             object_labels(boxes.labels, boxes.scores, self._class_ids, boxes.ids),
             camera,
             style=self.parameters.style(),

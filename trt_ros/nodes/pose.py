@@ -15,7 +15,7 @@ from vision_msgs.msg import Detection2DArray, ObjectHypothesis, ObjectHypothesis
 from trt_ros.draw import draw_result
 from trt_ros.nodes.drawing import DrawingParameters
 from trt_ros.nodes.inference import Camera, InferenceParameters
-from trt_ros.nodes.labelled import (
+from trt_ros.nodes.labeled import (
     THRESHOLD_NAMES,
     ClassIdParameters,
     ObjectNode,
@@ -30,7 +30,7 @@ from trt_ros.ros.messages import (
 )
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
-from trt_ros.runtime.options import LabelledOptions, RegionOptions
+from trt_ros.runtime.options import LabeledOptions, RegionOptions
 from trt_ros.vision.decoders.registry import POSES
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.keypoints import NAMES, keypoint_boxes
@@ -61,7 +61,7 @@ class PoseParameters(
     KeypointParameters,
     ClassIdParameters,
     ThresholdParameters,
-    LabelledOptions,
+    LabeledOptions,
 ):
     """Parameters of the pose node, which are also the options of its pipeline."""
 
@@ -79,9 +79,11 @@ class PoseNode(RegionNode, ObjectNode):
     def __init__(self, name: str = 'pose', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
 
-    def without_effect(self) -> set[str]:
+    def ignored_parameters(self) -> set[str]:
         """Return the names of parameters that have no effect; regions have the given classes."""
-        return super().without_effect() | (THRESHOLD_NAMES if self.parameters.regions else set())
+        return super().ignored_parameters() | (
+            THRESHOLD_NAMES if self.parameters.regions else set()
+        )
 
     def advertise(self, camera: Camera) -> SimpleNamespace:
         """Create the publishers of a camera's results."""

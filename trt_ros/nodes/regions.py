@@ -97,11 +97,11 @@ class RegionNode(InferenceNode):
             return lines
         return [*lines, f'synchronization: {self.parameters.describe_synchronization()}']
 
-    def without_effect(self) -> set[str]:
+    def ignored_parameters(self) -> set[str]:
         """Return the names of parameters that have no effect on the configured inputs."""
         if self.parameters.regions:
             return {'batch_wait_ms', 'max_batch_size', 'tensor_format'}
-        return super().without_effect() | {each.name for each in fields(RegionOptions)}
+        return super().ignored_parameters() | {each.name for each in fields(RegionOptions)}
 
     def batch_size(self) -> int:
         """Return the maximum number of images or regions per run."""

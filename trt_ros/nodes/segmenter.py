@@ -17,7 +17,7 @@ from trt_ros.draw import draw_result
 from trt_ros.errors import ParameterError
 from trt_ros.nodes.drawing import DrawingParameters
 from trt_ros.nodes.inference import Camera, InferenceParameters
-from trt_ros.nodes.labelled import (
+from trt_ros.nodes.labeled import (
     THRESHOLD_NAMES,
     ClassIdParameters,
     ObjectNode,
@@ -28,7 +28,7 @@ from trt_ros.ros.messages import ImageSender, detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.tensors import topic_name
-from trt_ros.runtime.options import LabelledOptions, MaskOptions
+from trt_ros.runtime.options import LabeledOptions, MaskOptions
 from trt_ros.vision.confidence import as_confidence
 from trt_ros.vision.decoders.registry import SEGMENTERS
 from trt_ros.vision.decoders.semantic import MaskHeads
@@ -42,7 +42,7 @@ class MaskParameters:
 
     overlay_opacity: float = param(
         0.5,
-        'Opacity of the mask colours in ~/overlay.',
+        'Opacity of the mask colors in ~/overlay.',
         between=(0.0, 1.0),
         mutable=True,
     )
@@ -57,7 +57,7 @@ class SegmenterParameters(
     ClassIdParameters,
     ThresholdParameters,
     MaskOptions,
-    LabelledOptions,
+    LabeledOptions,
 ):
     """Parameters of the segmenter node, which are also the options of its pipeline."""
 
@@ -68,7 +68,7 @@ class SegmenterNode(ObjectNode):
 
     In the mask of an instance segmentation network, 0 is background and the other values are class
     index + 1; in that of a semantic segmentation network, values are class indices, or the maximum
-    of the encoding for unlabelled pixels. ~/label_info maps the values to class names. Of several
+    of the encoding for unlabeled pixels. ~/label_info maps the values to class names. Of several
     chosen outputs, the first is ~/mask and the others are ~/OUTPUT/mask, with ~/OUTPUT/label_info.
     """
 
@@ -95,9 +95,9 @@ class SegmenterNode(ObjectNode):
         """Return the minimum score of the published classes; a semantic mask has none."""
         return super().label_threshold() if self._has_instances else 0.0
 
-    def without_effect(self) -> set[str]:
+    def ignored_parameters(self) -> set[str]:
         """Return the names of parameters that have no effect; a semantic mask has no objects."""
-        return super().without_effect() | (set() if self._has_instances else THRESHOLD_NAMES)
+        return super().ignored_parameters() | (set() if self._has_instances else THRESHOLD_NAMES)
 
     def _prefixes(self, head: MaskHeads) -> dict[str, str]:
         """Return the prefix of the topics of each mask by output: '' for the first."""

@@ -104,9 +104,9 @@ class TensorNode(RegionNode):
         self._format = open_format(self.parameters.tensor_format)
         return [*super().open(), f'tensor format: {self._format.name}']
 
-    def without_effect(self) -> set[str]:
+    def ignored_parameters(self) -> set[str]:
         """Return the names of parameters that have no effect on the configured inputs."""
-        return super().without_effect() - {'tensor_format'}
+        return super().ignored_parameters() - {'tensor_format'}
 
     def _clear_format(self) -> None:
         self._format = None

@@ -146,8 +146,8 @@ def _upright(found: Detections | OrientedBoxes) -> Detections:
     cos, sin = np.abs(np.cos(found.theta)), np.abs(np.sin(found.theta))
     width, height = found.cxcywh[:, 2], found.cxcywh[:, 3]
     half = np.stack([width * cos + height * sin, width * sin + height * cos], axis=1) / 2
-    centre = found.cxcywh[:, :2]
-    return Detections(np.hstack([centre - half, centre + half]), found.scores, found.labels)
+    center = found.cxcywh[:, :2]
+    return Detections(np.hstack([center - half, center + half]), found.scores, found.labels)
 
 
 def _joined(found: Detections | OrientedBoxes, lost: Detections) -> Detections | OrientedBoxes:

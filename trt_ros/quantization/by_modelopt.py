@@ -1,4 +1,4 @@
-"""Quantisation by NVIDIA's nvidia-modelopt, which places its own Q/DQ nodes."""
+"""Quantization by NVIDIA's nvidia-modelopt, which places its own Q/DQ nodes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.engine.build.onnx_nodes import HEAVY
+from trt_ros.engine.builder.onnx_nodes import HEAVY
 from trt_ros.errors import BackendError, ModelError, TrtRosError
 
 METHODS = {'int8': ('entropy', 'max'), 'fp8': ('max',)}  # The default first.
 
 
-def quantise_by_modelopt(
+def quantize_by_modelopt(
     model: Any,
     to: str,
     method: str,
@@ -26,7 +26,7 @@ def quantise_by_modelopt(
     inputs: Iterator[Mapping[str, np.ndarray]],
 ) -> Any:
     """
-    Return a quantised copy of a model, with its metadata.
+    Return a quantized copy of a model, with its metadata.
 
     :param model: ModelProto.
     :param left_out: layers that stay in float, by the name of the node or, where it has none, of
@@ -45,14 +45,14 @@ def quantise_by_modelopt(
             'nvidia-modelopt is not installed.',
             cause=str(error),
             remedy="Run `pip install 'nvidia-modelopt[onnx]'` in an environment of its own, or "
-            'quantise without --tool.',
+            'quantize without --tool.',
         ) from error
     named = onnx.ModelProto()
     named.CopyFrom(model)
     for node in named.graph.node:
         node.name = node.name or node.output[0]
     with TemporaryDirectory(prefix='trt_ros') as folder:
-        source, target = Path(folder) / 'model.onnx', Path(folder) / 'quantised.onnx'
+        source, target = Path(folder) / 'model.onnx', Path(folder) / 'quantized.onnx'
         onnx.save(named, str(source))
         try:
             with redirect_stdout(sys.stderr):  # Of the calibration.
@@ -71,9 +71,9 @@ def quantise_by_modelopt(
             raise
         except Exception as error:  # Its own failures have all types.
             raise ModelError(
-                'nvidia-modelopt cannot quantise the model.',
+                'nvidia-modelopt cannot quantize the model.',
                 cause=f'{type(error).__name__}: {error}',
-                remedy='Quantise without --tool.',
+                remedy='Quantize without --tool.',
             ) from error
         found = onnx.load(str(target))
     del found.metadata_props[:]
@@ -81,15 +81,15 @@ def quantise_by_modelopt(
     return found
 
 
-def quantised_layers(model: Any) -> set[str]:
-    """Return the layers of a Q/DQ model that read two quantised tensors, by name as above."""
-    dequantised = {
+def quantized_layers(model: Any) -> set[str]:
+    """Return the layers of a Q/DQ model that read two quantized tensors, by name as above."""
+    dequantized = {
         node.output[0] for node in model.graph.node if node.op_type == 'DequantizeLinear'
     }
     return {
         node.name or node.output[0]
         for node in model.graph.node
-        if node.op_type in HEAVY and dequantised.issuperset(node.input[:2])
+        if node.op_type in HEAVY and dequantized.issuperset(node.input[:2])
     }
 
 

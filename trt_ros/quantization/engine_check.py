@@ -1,4 +1,4 @@
-"""Comparison of the quantised network's engine with the original, on the GPU of this machine."""
+"""Comparison of the quantized network's engine with the original, on the GPU of this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trt_ros.progress import Reporter
 from trt_ros.quantization.frame_network import FrameNetwork
 from trt_ros.quantization.result_agreement import Evaluation, ResultAgreement
 from trt_ros.runtime.backends import choose_backend
-from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.options import PipelineOptions
 
 ENGINE_DROP = 0.05  # By which an engine may agree less than the same file with ONNX Runtime.
@@ -41,7 +41,7 @@ class EngineCheck:
             raise BackendError(
                 f'The engine of {output} is wrong: {self.problem}.',
                 cause='ONNX Runtime computes the file as it should. TensorRT or this GPU does not '
-                'support one of its quantised layers.',
+                'support one of its quantized layers.',
                 remedy=f'Use the original with precision fp16, or find the layer with `trt-ros '
                 f'verify {output} --precision fp16 --layers` and name it with --keep.',
             )
@@ -49,14 +49,14 @@ class EngineCheck:
 
 def check_engine(
     output: Path,
-    fitted: Fitted[Any],
+    fitted: ResolvedModel[Any],
     evaluation: Evaluation,
     file_agreement: ResultAgreement,
     options: PipelineOptions,
     report: Reporter,
 ) -> EngineCheck | None:
     """
-    Build the engine of a quantised file, its other layers in fp16, and compare its results.
+    Build the engine of a quantized file, its other layers in fp16, and compare its results.
 
     :param file_agreement: agreement of the file with ONNX Runtime.
     :returns: None on a machine without a GPU.

@@ -1,4 +1,4 @@
-"""Number formats of quantised tensors: int8 and fp8 (E4M3)."""
+"""Number formats of quantized tensors: int8 and fp8 (E4M3)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class QuantFormat:
         return np.asarray(np.rint(clipped / step) * step)
 
     def simulate(self, values: np.ndarray, amax: float | np.ndarray) -> np.ndarray:
-        """Return the values after quantising with a range of -amax to amax and dequantising."""
+        """Return the values after quantizing with a range of -amax to amax and dequantizing."""
         scale = self.scales(np.asarray(amax))
         return np.asarray(self.round(values / scale) * scale)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from trt_ros.runtime.cpu.frame_runner import WARM_UP_THRESHOLDS, StepByStep
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.runner import Runner
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
@@ -19,7 +19,7 @@ from trt_ros.vision.thresholds import Thresholds
 
 class FrameNetwork:
     """
-    A model, original or quantised, that runs one frame at a time. Owns its session.
+    A model, original or quantized, that runs one frame at a time. Owns its session.
 
     A context manager.
 
@@ -27,7 +27,9 @@ class FrameNetwork:
     :param extra_outputs: names of float32 tensors to return as outputs, too.
     """
 
-    def __init__(self, model: Any, fitted: Fitted[Any], extra_outputs: Sequence[str] = ()) -> None:
+    def __init__(
+        self, model: Any, fitted: ResolvedModel[Any], extra_outputs: Sequence[str] = ()
+    ) -> None:
         import onnx
 
         present = {value.name for value in model.graph.output}
@@ -49,14 +51,14 @@ class FrameNetwork:
         self._open(runner, fitted)
 
     @classmethod
-    def of_runner(cls, runner: Runner, fitted: Fitted[Any]) -> FrameNetwork:
+    def of_runner(cls, runner: Runner, fitted: ResolvedModel[Any]) -> FrameNetwork:
         """Run a model that is open already; the runner is closed with this."""
         network = cls.__new__(cls)
         network._inputs = []
         network._open(runner, fitted)
         return network
 
-    def _open(self, runner: Runner, fitted: Fitted[Any]) -> None:
+    def _open(self, runner: Runner, fitted: ResolvedModel[Any]) -> None:
         self._recorder = _Recorder(runner)
         self._steps = StepByStep[Any](self._recorder, fitted)
 

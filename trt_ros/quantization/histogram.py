@@ -53,7 +53,7 @@ class Histogram:
 
     def amax(self, method: str, quant_format: QuantFormat) -> float:
         """
-        Return the upper end of the range to quantise.
+        Return the upper end of the range to quantize.
 
         :param method: 'max': the largest value; 'percentile': PERCENTILE of the values lie below;
             'mse': smallest mean squared error; 'entropy': smallest Kullback-Leibler divergence
@@ -66,7 +66,7 @@ class Histogram:
         return self._mse(quant_format) if method == 'mse' else self._entropy()
 
     @property
-    def _centres(self) -> np.ndarray:
+    def _centers(self) -> np.ndarray:
         return (np.arange(BINS) + 0.5) * (self.limit / BINS)
 
     def _percentile(self) -> float:
@@ -76,10 +76,10 @@ class Histogram:
 
     def _mse(self, quant_format: QuantFormat) -> float:
         used = np.flatnonzero(self.counts)
-        counts, centres = self.counts[used], self._centres[used]
+        counts, centers = self.counts[used], self._centers[used]
         candidates = self.largest * np.geomspace(1, 1 / 32, MSE_CANDIDATES)
         errors = [
-            float(counts @ (quant_format.simulate(centres, each) - centres) ** 2)
+            float(counts @ (quant_format.simulate(centers, each) - centers) ** 2)
             for each in candidates
         ]
         return float(candidates[int(np.argmin(errors))])
@@ -101,11 +101,11 @@ def _divergence(counts: np.ndarray, end: int) -> float:
     level = np.arange(end) * LEVELS // end
     sums = np.bincount(level, np.where(filled, counts[:end], 0.0), LEVELS)
     members = np.bincount(level, filled, LEVELS)
-    quantised = np.where(filled, (sums / np.maximum(members, 1))[level], 0.0)
-    total = quantised.sum()
+    quantized = np.where(filled, (sums / np.maximum(members, 1))[level], 0.0)
+    total = quantized.sum()
     if not total or not reference.sum():
         return float('inf')
-    p, q = reference / reference.sum(), quantised / total
+    p, q = reference / reference.sum(), quantized / total
     both = (p > 0) & (q > 0)
     # Values that saturate into an empty bin have no counterpart.
     lost = p[(p > 0) & (q == 0)].sum()

@@ -1,4 +1,4 @@
-"""Latency of a network and of its quantised copy with TensorRT, by precision."""
+"""Latency of a network and of its quantized copy with TensorRT, by precision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trt_ros.runtime.backends import choose_backend
 from trt_ros.runtime.options import PipelineOptions
 
 ROUNDS = 100
-UNQUANTISED = ('tf32', 'fp16', 'bf16')
+UNQUANTIZED = ('tf32', 'fp16', 'bf16')
 EQUAL = 1.05  # Ratio of times up to which two precisions count as equally fast.
 
 
@@ -37,7 +37,7 @@ class PrecisionLatency:
 @dataclass(frozen=True)
 class LatencyTable:
     """
-    Times by precision, the quantised one last; no rows where nothing could be measured.
+    Times by precision, the quantized one last; no rows where nothing could be measured.
 
     :param verdict: one sentence.
     """
@@ -57,19 +57,19 @@ class LatencyTable:
 
 
 def measure_latency(
-    model: Path, quantised: Path, to: str, options: PipelineOptions, report: Reporter
+    model: Path, quantized: Path, to: str, options: PipelineOptions, report: Reporter
 ) -> LatencyTable:
     """
-    Measure both networks on grey images of their own size; not without a GPU.
+    Measure both networks on gray images of their own size; not without a GPU.
 
-    :param to: format of the quantised network; its other layers run in fp16.
+    :param to: format of the quantized network; its other layers run in fp16.
     :param options: preprocessing, decoder, GPU and engine cache.
     """
     backend, reason = choose_backend('auto')
     if backend.name == 'onnxruntime':
         return LatencyTable((), f'no GPU: latency not measured ({reason})')
-    variants = [(name, model, name) for name in UNQUANTISED]
-    variants.append((f'{to} and fp16', quantised, 'fp16'))
+    variants = [(name, model, name) for name in UNQUANTIZED]
+    variants.append((f'{to} and fp16', quantized, 'fp16'))
     rows = []
     for name, path, precision in variants:
         report(f'measuring {name}')
@@ -108,16 +108,16 @@ def verdict(to: str, rows: Sequence[PrecisionLatency]) -> str:
     """
     Return which precision to use, by the time on the GPU.
 
-    :param rows: the quantised one last.
+    :param rows: the quantized one last.
     """
-    *others, quantised = rows
+    *others, quantized = rows
     measured = [row for row in others if not row.error]
-    if quantised.error:
-        return f'{to} cannot be used here: {quantised.error}'
+    if quantized.error:
+        return f'{to} cannot be used here: {quantized.error}'
     if not measured:
         return f'{to} alone could be measured'
     best = min(measured, key=lambda row: row.graph_ms)
-    ratio = quantised.graph_ms / best.graph_ms
+    ratio = quantized.graph_ms / best.graph_ms
     if ratio > EQUAL:
         return f'{to} is {ratio:.2g} times slower than {best.precision} here: use {best.precision}'
     if ratio > 1 / EQUAL:

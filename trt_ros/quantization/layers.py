@@ -1,4 +1,4 @@
-"""Layers of an ONNX model that can be quantised, and the last ones, which stay in float."""
+"""Layers of an ONNX model that can be quantized, and the last ones, which stay in float."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.engine.build.onnx_nodes import HEAVY, QUANTISING, matching_nodes, node_key
+from trt_ros.engine.builder.onnx_nodes import HEAVY, QUANTIZING, matching_nodes, node_key
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.quantization.formats import FP8, INT8, QuantFormat
 
@@ -39,25 +39,25 @@ class QuantLayer:
 
 class QuantNetwork:
     """
-    A float32 model of which layers are chosen to be quantised.
+    A float32 model of which layers are chosen to be quantized.
 
     :param quant_format: format that TensorRT must have kernels for.
     :ivar model: ModelProto with its weights.
-    :ivar layers: layers that may be quantised, in topological order.
+    :ivar layers: layers that may be quantized, in topological order.
     :ivar head: outputs of the last layers before the results: they stay in float.
     :ivar left_out: reason per convolution or matrix product that stays in float.
-    :raises ModelError: if the model is quantised already.
+    :raises ModelError: if the model is quantized already.
     """
 
     def __init__(
         self, model: Any, keep: Sequence[str] = (), quant_format: QuantFormat = INT8
     ) -> None:
         self.model = model
-        if any(node.op_type in QUANTISING for node in model.graph.node):
+        if any(node.op_type in QUANTIZING for node in model.graph.node):
             raise ModelError(
-                'The model is quantised already.',
+                'The model is quantized already.',
                 cause='It contains QuantizeLinear or DequantizeLinear.',
-                remedy='Quantise the float32 model that it was made from.',
+                remedy='Quantize the float32 model that it was made from.',
             )
         self.weights = _constants(model.graph)
         kept = matching_nodes(model.graph, keep, option='keep')
@@ -84,17 +84,17 @@ class QuantNetwork:
                 self.layers.append(found)
         if not self.layers:
             raise ParameterError(
-                'The model has no layer to quantise.',
+                'The model has no layer to quantize.',
                 cause='; '.join(f'{name}: {why}' for name, why in self.left_out.items())
                 or 'It has no convolutions or matrix products.',
-                remedy='Quantise a float32 model with several convolutions or matrix products.',
+                remedy='Quantize a float32 model with several convolutions or matrix products.',
             )
 
     def _layer(self, node: Any) -> QuantLayer | str:
-        """Return the layer of a node, or why it cannot be quantised."""
+        """Return the layer of a node, or why it cannot be quantized."""
         axis_of = _AXES.get(node.op_type)
         if axis_of is None:
-            return f'{node.op_type} is not quantised'
+            return f'{node.op_type} is not quantized'
         weight = self.weights.get(node.input[1])
         if weight is None:
             return 'its weights are not constant'
@@ -107,7 +107,7 @@ class QuantNetwork:
             return 'its weights are not finite'
         axis = axis_of(node, values)
         if axis is None:
-            return 'weights of this shape are not quantised'
+            return 'weights of this shape are not quantized'
         name = node.name or node.output[0]
         return QuantLayer(name, node.op_type, node.output[0], node.input[0], node.input[1], axis)
 

@@ -18,15 +18,15 @@ def with_qdq(
     quant_format: QuantFormat,
 ) -> Any:
     """
-    Return a copy of a model in which some layers are quantised.
+    Return a copy of a model in which some layers are quantized.
 
     The input of each layer passes a QuantizeLinear and a DequantizeLinear with one scale; its
     weights are stored in the format, with one scale per output channel (int8) or one in all (fp8,
     as nvidia-modelopt writes them). Zero points are 0, and biases stay float: TensorRT refuses
-    others. A sum of a quantised tensor and a layer's output, as in a residual block, reads the
-    quantised tensor, so that TensorRT adds it in the kernel of the layer.
+    others. A sum of a quantized tensor and a layer's output, as in a residual block, reads the
+    quantized tensor, so that TensorRT adds it in the kernel of the layer.
 
-    :param layers: layers to quantise, of `network.layers`.
+    :param layers: layers to quantize, of `network.layers`.
     :param amax: largest absolute value to represent per activation.
     :returns: ModelProto.
     """
@@ -45,11 +45,11 @@ class _Insertion:
     def run(self, layers: Sequence[QuantLayer], amax: Mapping[str, float]) -> Any:
         graph = self._model.graph
         by_output = {layer.output: layer for layer in layers}
-        quantised = {layer.activation for layer in layers}
+        quantized = {layer.activation for layer in layers}
         nodes = list(graph.node)
         del graph.node[:]
         for value in graph.input:
-            if value.name in quantised:
+            if value.name in quantized:
                 graph.node.extend(self._activation(value.name, amax[value.name]))
         done: set[str] = set()
         for node in nodes:
@@ -62,18 +62,18 @@ class _Insertion:
                     graph.node.append(self._weight(layer, weight))
                 node.input[1] = f'{weight}__dq'
             elif node.op_type == 'Add':
-                self._residual(node, quantised)
+                self._residual(node, quantized)
             graph.node.append(node)
             for name in node.output:
-                if name in quantised:
+                if name in quantized:
                     graph.node.extend(self._activation(name, amax[name]))
         self._remove_unused()
         return self._model
 
-    def _residual(self, node: Any, quantised: set[str]) -> None:
-        """Redirect the quantised one of two inputs that are computed."""
+    def _residual(self, node: Any, quantized: set[str]) -> None:
+        """Redirect the quantized one of two inputs that are computed."""
         inputs = list(node.input)
-        found = [index for index, name in enumerate(inputs) if name in quantised]
+        found = [index for index, name in enumerate(inputs) if name in quantized]
         if len(found) == 1 and not self._network.weights.keys() & set(inputs):
             node.input[found[0]] += '__dq'
 
@@ -88,7 +88,7 @@ class _Insertion:
         )
 
     def _weight(self, layer: QuantLayer, name: str) -> Any:
-        """Store quantised weights; return their DequantizeLinear."""
+        """Store quantized weights; return their DequantizeLinear."""
         values = self._network.weights[layer.weight]()
         per_channel = self._format.name == 'int8'
         others = tuple(axis for axis in range(values.ndim) if axis != layer.axis)
@@ -125,7 +125,7 @@ class _Insertion:
 
     def _remove_unused(self) -> None:
         """Remove float weights, and views of them, that no node reads any more."""
-        from trt_ros.engine.build.onnx_check import used
+        from trt_ros.engine.builder.onnx_check import used
 
         graph = self._model.graph
         wanted = {value.name for value in graph.output}

@@ -1,4 +1,4 @@
-"""Agreement of a quantised network's results with those of the original."""
+"""Agreement of a quantized network's results with those of the original."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trt_ros.vision.frame import Frame
 from trt_ros.vision.results import Classification, ClassMask
 from trt_ros.vision.thresholds import Thresholds
 
-LOW_SCORE = 0.05  # Scores of the quantised network down to which the precision is averaged.
+LOW_SCORE = 0.05  # Scores of the quantized network down to which the precision is averaged.
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Sensitivity of layers to quantisation, and the layers that stay in float because of it."""
+"""Sensitivity of layers to quantization, and the layers that stay in float because of it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from trt_ros.quantization.frame_network import FrameNetwork
 from trt_ros.quantization.layers import QuantLayer, QuantNetwork
 from trt_ros.quantization.qdq import with_qdq
 from trt_ros.quantization.result_agreement import Evaluation, ResultAgreement
-from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.fitting import ResolvedModel
 
 SENSITIVITY_FRAMES = 2
 
 
 class LayerSearch:
     """
-    The variants of a network that differ in the layers that are quantised.
+    The variants of a network that differ in the layers that are quantized.
 
     :param amax: largest absolute value to represent per activation.
     """
@@ -31,7 +31,7 @@ class LayerSearch:
     def __init__(
         self,
         network: QuantNetwork,
-        fitted: Fitted[Any],
+        fitted: ResolvedModel[Any],
         amax: Mapping[str, float],
         quant_format: QuantFormat,
         evaluation: Evaluation,
@@ -41,12 +41,12 @@ class LayerSearch:
         self._format, self._evaluation, self._report = quant_format, evaluation, report
 
     def model(self, layers: Sequence[QuantLayer]) -> Any:
-        """Return the ModelProto with these layers quantised."""
+        """Return the ModelProto with these layers quantized."""
         return with_qdq(self._network, layers, self._amax, self._format)
 
     def errors(self) -> dict[str, float]:
         """
-        Measure the error of the last layers per layer, when that layer alone is quantised.
+        Measure the error of the last layers per layer, when that layer alone is quantized.
 
         The last layers are the inputs of the decoding: their values have comparable sizes, unlike
         those of an output of boxes in pixels and scores. The error is the root mean square in
@@ -72,7 +72,7 @@ class LayerSearch:
         return found
 
     def agreement(self, layers: Sequence[QuantLayer]) -> ResultAgreement:
-        """Return the agreement with the original when these layers are quantised."""
+        """Return the agreement with the original when these layers are quantized."""
         with FrameNetwork(self.model(layers), self._fitted) as variant:
             return self._evaluation.agreement(variant)
 
@@ -80,13 +80,13 @@ class LayerSearch:
         self, errors: Mapping[str, float], max_drop: float
     ) -> tuple[list[QuantLayer], ResultAgreement]:
         """
-        Find the layers to quantise: all but the most sensitive ones, as few as meet `max_drop`.
+        Find the layers to quantize: all but the most sensitive ones, as few as meet `max_drop`.
 
         Their number is searched by bisection, so that a network of N layers takes log2(N)
         evaluations.
 
         :returns: the layers in topological order, and their agreement.
-        :raises ParameterError: when one quantised layer alone exceeds `max_drop`.
+        :raises ParameterError: when one quantized layer alone exceeds `max_drop`.
         """
         layers = self._network.layers
         by_error = sorted(layers, key=lambda layer: -errors[layer.name])
@@ -97,7 +97,7 @@ class LayerSearch:
 
         too_few, enough = -1, len(layers)  # Numbers of layers in float.
         best: ResultAgreement | None = None
-        trial = 0  # All of them quantised.
+        trial = 0  # All of them quantized.
         while too_few + 1 < enough:
             self._report(f'evaluating with {trial} of {len(layers)} layers in float')
             found = self.agreement(without(trial))
@@ -108,7 +108,7 @@ class LayerSearch:
             trial = (too_few + enough) // 2
         if best is None:
             raise ParameterError(
-                f'No layer can be quantised to {self._format.name} with a drop of {max_drop:g}.',
+                f'No layer can be quantized to {self._format.name} with a drop of {max_drop:g}.',
                 cause=f'With one layer: {found}.',
                 remedy='Calibrate with images of the application, or allow a larger --max-drop.',
             )

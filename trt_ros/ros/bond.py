@@ -62,11 +62,11 @@ class Bond:
     def close(self) -> None:
         """Stop the heartbeats and announce the end of the bond."""
         node = self._node
-        node.between_callbacks(lambda: node.destroy_timer(self._timer))
+        node.run_on_executor(lambda: node.destroy_timer(self._timer))
         self._beat(is_alive=False)
         # Destroying the publisher would drop a message that is not acknowledged yet.
         self._publisher.wait_for_all_acked(Duration(seconds=ACKNOWLEDGE_TIMEOUT_SECONDS))
-        node.between_callbacks(lambda: node.destroy_publisher(self._publisher))
+        node.run_on_executor(lambda: node.destroy_publisher(self._publisher))
 
     def _beat(self, *, is_alive: bool = True) -> None:
         status = self._status(active=is_alive)

@@ -18,14 +18,14 @@ class BoxesInSpace:
     """
     N boxes in space, in the order of the message.
 
-    :param centres: (N, 3) metres in `frame_id`; `sizes`: (N, 3) metres.
+    :param centers: (N, 3) meters in `frame_id`; `sizes`: (N, 3) meters.
     :param quaternions: (N, 4) x, y, z, w.
     :param scores: (N,) float64; `labels`: (N,) indices of the class ids.
     :param ids: one per box; '' for none.
     """
 
     frame_id: str
-    centres: np.ndarray
+    centers: np.ndarray
     sizes: np.ndarray
     quaternions: np.ndarray
     scores: np.ndarray
@@ -58,11 +58,11 @@ def read_boxes_in_space(message: np.ndarray, class_ids: ClassIds) -> BoxesInSpac
         for detection in array.detections
     ]
     boxes = [detection.bbox for detection in array.detections]
-    centres = [box.center.position for box in boxes]
+    centers = [box.center.position for box in boxes]
     turns = [box.center.orientation for box in boxes]
     return BoxesInSpace(
         array.header.frame_id,
-        np.array([(each.x, each.y, each.z) for each in centres]).reshape(-1, 3),
+        np.array([(each.x, each.y, each.z) for each in centers]).reshape(-1, 3),
         np.array([(box.size.x, box.size.y, box.size.z) for box in boxes]).reshape(-1, 3),
         np.array([(each.x, each.y, each.z, each.w) for each in turns]).reshape(-1, 4),
         np.array([each.score for each in best]),

@@ -130,7 +130,7 @@ class CameraInfoStream:
 
     def close(self) -> None:
         """Destroy the subscription."""
-        self._node.between_callbacks(lambda: self._node.destroy_subscription(self._subscription))
+        self._node.run_on_executor(lambda: self._node.destroy_subscription(self._subscription))
 
     def info_for(self, header: Header, image_wh: tuple[int, int]) -> CameraInfo | None:
         """Return the calibration with an image's header; None if it is for another image size."""

@@ -108,7 +108,7 @@ class FrameCounts:
         with self._lock:
             self._last_received = math.inf
 
-    def took(self, stage: str, seconds: float) -> None:
+    def record_duration(self, stage: str, seconds: float) -> None:
         """Record the duration of a stage of a frame."""
         with self._lock:
             times = self._times.get(stage)
@@ -200,7 +200,7 @@ class Timed:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self._counts.took(self._stage, time.monotonic() - self._began)
+            self._counts.record_duration(self._stage, time.monotonic() - self._began)
         self._range.__exit__(None, None, None)
 
 
@@ -378,7 +378,7 @@ class LatencyMeter:
                 overridden(node, Publisher, '~/latency', QoSProfile(depth=10)),
             )
             node.while_active.callback(
-                node.between_callbacks, lambda: node.destroy_publisher(publisher)
+                node.run_on_executor, lambda: node.destroy_publisher(publisher)
             )
 
     def done(self, stamp: tuple[int, int]) -> None:
@@ -390,6 +390,6 @@ class LatencyMeter:
             self._clock.now().nanoseconds if self._clock.ros_time_is_active else time.time_ns()
         )
         seconds = (now_ns - stamp[0] * 1_000_000_000 - stamp[1]) * 1e-9
-        self._counts.took(LATENCY, seconds)
+        self._counts.record_duration(LATENCY, seconds)
         if self._publisher is not None:
             self._publisher.publish(Float64(data=1e3 * seconds))

@@ -65,7 +65,7 @@ class PublisherFollower(ABC):
             if self._is_closed:
                 return
             self._is_closed = True
-        self._node.between_callbacks(lambda: self._node.destroy_timer(self._timer))
+        self._node.run_on_executor(lambda: self._node.destroy_timer(self._timer))
         self._subscription.close()
 
     def _follow(self) -> None:

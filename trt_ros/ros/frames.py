@@ -87,14 +87,14 @@ def _decompressed(image: CompressedImageView, jpegs_on_gpu: bool) -> Frame:
         )
     header = read_jpeg_header(image.data)
     if jpegs_on_gpu and header is not None and header.is_plain:
-        encoding = _colour_encoding(image, 3) if header.channels == 3 else _grey_encoding(image)
+        encoding = _color_encoding(image, 3) if header.channels == 3 else _gray_encoding(image)
         return JpegFrame(header, encoding, image.data, partial(_pixels_of, image))
     pixels = _pixels_of(image)
     if pixels.ndim == 3:
         if pixels.dtype == np.uint16:
             pixels = np.right_shift(pixels, 8).astype(np.uint8)
-        return Frame.from_pixels(pixels, _colour_encoding(image, pixels.shape[2]))
-    encoding = _grey_encoding(image)
+        return Frame.from_pixels(pixels, _color_encoding(image, pixels.shape[2]))
+    encoding = _gray_encoding(image)
     return Frame.from_pixels(pixels, 'mono16' if pixels.dtype == np.uint16 else encoding)
 
 
@@ -114,14 +114,14 @@ def _pixels_of(image: CompressedImageView) -> np.ndarray:
     return pixels
 
 
-def _colour_encoding(image: CompressedImageView, channels: int) -> str:
+def _color_encoding(image: CompressedImageView, channels: int) -> str:
     is_rgb = 'compressed rgb' in image.format  # Stored with red and blue swapped.
     names = {3: 'rgb8' if is_rgb else 'bgr8', 4: 'rgba8' if is_rgb else 'bgra8'}
     return names[channels]
 
 
-def _grey_encoding(image: CompressedImageView) -> str:
-    """Return the encoding of a grey image of 8 bits."""
+def _gray_encoding(image: CompressedImageView) -> str:
+    """Return the encoding of a gray image of 8 bits."""
     encoding = image.format.split(';')[0].strip()
     refuse_depth(encoding)
     return encoding if encoding.startswith('bayer_') else 'mono8'

@@ -189,7 +189,7 @@ class ImageStream:
                         deliver=self._publish,
                         max_batch=max_batch,
                         in_flight=in_flight,
-                        on_taken=partial(counts.took, QUEUE_AGE),
+                        on_taken=partial(counts.record_duration, QUEUE_AGE),
                         max_rate_hz=lambda: node.parameters.max_rate_hz,
                         wait_seconds=lambda: node.parameters.batch_wait_ms / 1e3,
                     )

@@ -171,7 +171,7 @@ class InputStream:
                         lanes=1,
                         deliver=self._deliver,
                         in_flight=in_flight,
-                        on_taken=partial(counts.took, QUEUE_AGE),
+                        on_taken=partial(counts.record_duration, QUEUE_AGE),
                         max_rate_hz=lambda: parameters.max_rate_hz,
                     )
                 )
@@ -241,7 +241,7 @@ class InputStream:
         timer = node.create_timer(
             period, self._sets.sample, callback_group=ReentrantCallbackGroup()
         )
-        undo.callback(node.between_callbacks, lambda: node.destroy_timer(timer))
+        undo.callback(node.run_on_executor, lambda: node.destroy_timer(timer))
 
     def _replace(self, topic: InputTopic) -> None:
         topic.counts.receive()

@@ -138,11 +138,11 @@ class ManagedNode(LifecycleNode):
             message_type, topic, overridden(self, Publisher, topic, qos)
         )
         self.while_configured.callback(
-            lambda: self.between_callbacks(lambda: self.destroy_publisher(publisher))
+            lambda: self.run_on_executor(lambda: self.destroy_publisher(publisher))
         )
         return publisher
 
-    def between_callbacks(self, work: Callable[[], Any]) -> Any:
+    def run_on_executor(self, work: Callable[[], Any]) -> Any:
         """
         Run `work` in the executor's thread and wait for its end.
 
@@ -196,7 +196,7 @@ class ManagedNode(LifecycleNode):
     def on_configure(self, state: Any) -> TransitionCallbackReturn:
         """Read the parameters and run configure()."""
         self._fault = None
-        self.parameters = self.between_callbacks(lambda: read(self, self.Parameters))
+        self.parameters = self.run_on_executor(lambda: read(self, self.Parameters))
         if self.parameters.bond_period:
             bond_message()
         self.configure()

@@ -237,8 +237,8 @@ def _gather(entries: list[Entry], class_ids: ClassIds) -> ReadDetections:
         return OrientedBoxes(
             boxes[:, [0, 1, 3, 4]].astype(np.float32), angles.astype(np.float32), scores, labels
         ), ids
-    centre, half = boxes[:, :2], boxes[:, 3:] / 2
-    found = np.hstack([centre - half, centre + half]).astype(np.float32)
+    center, half = boxes[:, :2], boxes[:, 3:] / 2
+    found = np.hstack([center - half, center + half]).astype(np.float32)
     return Detections(found, scores, labels), ids
 
 

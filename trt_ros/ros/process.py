@@ -146,7 +146,7 @@ class StopSignal:
 
 def start_ros(args: list[str] | None, description: str, parameters: str) -> None:
     """
-    Check the arguments of the process and initialise rclpy.
+    Check the arguments of the process and initialize rclpy.
 
     :param args: as for rclpy.init(); None: those of the process.
     :param description: description of the program, for --help.

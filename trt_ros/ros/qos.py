@@ -124,7 +124,7 @@ def overridden(node: Node, entity: type, topic: str, qos: QoSProfile) -> QoSProf
         )
         try:
             # The executor's thread also iterates over the node's parameters.
-            getattr(node, 'between_callbacks', lambda work: work())(
+            getattr(node, 'run_on_executor', lambda work: work())(
                 lambda: _declare_qos_parameters(entity, node, name, qos, options)
             )
         except Exception as error:  # rclpy raises several undocumented types.

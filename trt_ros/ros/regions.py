@@ -20,7 +20,7 @@ class Objects:
 
     :param message: all detections, as received.
     :param indices: (N,) indices of those that are run, ascending.
-    :param boxes: (N, 5) float64: centre x, y, width, height in source pixels, angle in radians.
+    :param boxes: (N, 5) float64: center x, y, width, height in source pixels, angle in radians.
     :param invalid: number of detections without an area in the image.
     :param surplus: number of other detections that are not run.
     """

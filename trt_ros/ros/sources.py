@@ -16,7 +16,7 @@ from trt_ros.media import open_video, read_picture
 from trt_ros.recording import IMAGE_TYPES, Recording, is_recording
 from trt_ros.ros.dds.cdr import read_compressed_image, read_image
 from trt_ros.ros.frames import to_frame
-from trt_ros.vision.frame import Frame, to_colour
+from trt_ros.vision.frame import Frame, to_color
 
 PICTURE_SUFFIXES = frozenset(
     {'.bmp', '.jpeg', '.jpg', '.pgm', '.png', '.pnm', '.ppm', '.tif', '.tiff', '.webp'}
@@ -165,7 +165,7 @@ def _recording(path: Path, topic: str) -> PictureSource:
 
     def read() -> np.ndarray | None:
         for _, _, message in messages:
-            return np.asarray(to_colour(frame_of(message_type, message), 'bgr'))
+            return np.asarray(to_color(frame_of(message_type, message), 'bgr'))
         return None
 
     def rewind() -> None:

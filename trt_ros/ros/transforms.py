@@ -23,7 +23,7 @@ class Transform:
     A rotation and a translation: the point p becomes R p + t.
 
     :param quaternion: (4,) float64: x, y, z, w, normalized.
-    :param translation: (3,) float64 in metres.
+    :param translation: (3,) float64 in meters.
     """
 
     quaternion: np.ndarray
@@ -70,7 +70,7 @@ class Transforms:
 
     def close(self) -> None:
         """Destroy the subscriptions."""
-        self._node.between_callbacks(self._listener.unregister)
+        self._node.run_on_executor(self._listener.unregister)
 
     def lookup(self, target_frame: str, header: Header) -> Transform:
         """

@@ -13,7 +13,7 @@ from typing import Any
 from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.runtime.cpu.frame_runner import StepByStep
-from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.runner import FrameRunner, Runner
 
@@ -57,7 +57,7 @@ class Backend:
     title: str
     missing: Callable[[], str]
     open: Callable[[PipelineOptions, Reporter, int], Runner]
-    frame_runner: Callable[[Any, Fitted[Any], int], FrameRunner[Any]]
+    frame_runner: Callable[[Any, ResolvedModel[Any], int], FrameRunner[Any]]
     is_local: bool = True
 
 
@@ -138,7 +138,7 @@ def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch:
 
 def _buildable_batch(options: PipelineOptions, batch: int) -> int:
     """Return 1 for a network with a fixed batch: it needs no engine per batch size."""
-    from trt_ros.engine.build.onnx_check import read_inputs
+    from trt_ros.engine.builder.onnx_check import read_inputs
     from trt_ros.engine.plan import is_plan
 
     path = Path(options.model_path).expanduser()
@@ -147,7 +147,7 @@ def _buildable_batch(options: PipelineOptions, batch: int) -> int:
     return batch if any(spec.shape[:1] == (-1,) for spec in read_inputs(path)) else 1
 
 
-def _graph_pipeline(network: Any, fitted: Fitted[Any], batch: int) -> FrameRunner[Any]:
+def _graph_pipeline(network: Any, fitted: ResolvedModel[Any], batch: int) -> FrameRunner[Any]:
     frames: FrameRunner[Any] = network.for_frames(fitted, batch=batch)
     return frames
 
@@ -168,7 +168,7 @@ def _open_triton(options: PipelineOptions, report: Reporter, batch: int) -> Runn
     )
 
 
-def _remote_frames(runner: Any, fitted: Fitted[Any], batch: int) -> FrameRunner[Any]:
+def _remote_frames(runner: Any, fitted: ResolvedModel[Any], batch: int) -> FrameRunner[Any]:
     from trt_ros.runtime.remote.remote_frames import RemoteFrames
 
     return RemoteFrames(runner, fitted, batch)

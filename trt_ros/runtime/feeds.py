@@ -162,14 +162,14 @@ def split_inputs(
 
 
 def example_frame(feed: ImageFeed) -> Frame:
-    """Return a grey image of the network's size, with alpha where that is the fourth channel."""
+    """Return a gray image of the network's size, with alpha where that is the fourth channel."""
     has_alpha = feed.preprocess.channels == 4 and not feed.has_second
     pixels = np.full((*feed.preprocess.input_hw, 3 + has_alpha), 114, np.uint8)
     return Frame.from_pixels(pixels, 'bgra8' if has_alpha else 'bgr8')
 
 
 def example_inputs(feeds: Feeds) -> dict[str, RunInput] | None:
-    """Return grey images and zeros to warm up with; None where a tensor has a dynamic shape."""
+    """Return gray images and zeros to warm up with; None where a tensor has a dynamic shape."""
     inputs: dict[str, RunInput] = {}
     for name, feed in feeds.items():
         if isinstance(feed, ImageFeed):
@@ -185,7 +185,7 @@ def measured_inputs(feeds: Feeds, frame: Frame | None) -> RunInputs:
     """
     Return the inputs of a run to measure.
 
-    :param frame: every image of the run; default grey ones of the network's size.
+    :param frame: every image of the run; default gray ones of the network's size.
     :raises TensorMismatchError: when a tensor has a dynamic shape.
     """
     inputs = example_inputs(feeds)

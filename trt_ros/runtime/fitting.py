@@ -27,7 +27,7 @@ from trt_ros.runtime.image_inputs import (
     region_crop,
 )
 from trt_ros.runtime.options import (
-    LabelledOptions,
+    LabeledOptions,
     MaskOptions,
     PipelineOptions,
     RegionOptions,
@@ -46,7 +46,7 @@ ResultT = TypeVar('ResultT')
 
 
 @dataclass(frozen=True)
-class Fitted(Generic[ResultT]):
+class ResolvedModel(Generic[ResultT]):
     """
     The decisions about a network: what its inputs get and how results come out.
 
@@ -65,7 +65,7 @@ class Fitted(Generic[ResultT]):
     @classmethod
     def of_image(
         cls, network: Network, preprocess: Preprocess, decoder: Decoder[ResultT]
-    ) -> Fitted[ResultT]:
+    ) -> ResolvedModel[ResultT]:
         """Return the decisions for a network of one image beside the decoder's constants."""
         constants = decoder.constant_inputs
         return cls(
@@ -95,7 +95,7 @@ def fit(
     network: Network,
     options: PipelineOptions,
     families: tuple[Family[Head[ResultT]], ...],
-) -> Fitted[ResultT]:
+) -> ResolvedModel[ResultT]:
     """
     Decide what the inputs of a network get and how its outputs are decoded.
 
@@ -110,7 +110,7 @@ def fit(
     images = _images(network, options, bindings)
     outputs = _chosen_outputs(network, options)
     labels, labels_path = (
-        (options.labels, options.labels_path) if isinstance(options, LabelledOptions) else ((), '')
+        (options.labels, options.labels_path) if isinstance(options, LabeledOptions) else ((), '')
     )
     given = class_names(labels, labels_path, network.metadata, None)
     if images:
@@ -141,9 +141,9 @@ def fit(
     if options.outputs:
         log_lines.append(f'outputs {", ".join(options.outputs)} (as configured)')
     names = names_of(labels, labels_path, network.metadata, decoder)
-    if isinstance(options, LabelledOptions):
+    if isinstance(options, LabeledOptions):
         log_lines.append(_describe_names(names, given))
-    return Fitted(
+    return ResolvedModel(
         feeds,
         tuple(spec.name for spec in outputs),
         decoder,
@@ -152,11 +152,11 @@ def fit(
     )
 
 
-def fit_any(
+def resolve(
     network: Network,
     options: PipelineOptions,
     families: tuple[Family[Head[Any]], ...],
-) -> Fitted[Any]:
+) -> ResolvedModel[Any]:
     """
     Decide as `fit`; without `options.decoder`, a network that no family fits returns raw outputs.
 
@@ -346,7 +346,7 @@ def _of_one_image(
     inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], image: TensorSpec
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """
-    Return inputs and outputs as in a run of one image, by which families are recognised.
+    Return inputs and outputs as in a run of one image, by which families are recognized.
 
     :raises TensorMismatchError: when the outputs do not have the input's fixed batch size.
     """

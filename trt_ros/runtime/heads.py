@@ -12,7 +12,7 @@ from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import Family, Head
 from trt_ros.vision.decoders.maskformer import MaskFormerHead
-from trt_ros.vision.decoders.mismatches import UnrecognisedError
+from trt_ros.vision.decoders.mismatches import UnrecognizedError
 from trt_ros.vision.decoders.nearest import are_raw_grids
 from trt_ros.vision.decoders.registry import Decoder, choose_decoder
 from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
@@ -74,7 +74,7 @@ def several_masks(
             first.preprocess,
             MaskHeads(tuple(heads)),
         )
-    fit_together = isinstance(error, UnrecognisedError) and bool(error.choices)
+    fit_together = isinstance(error, UnrecognizedError) and bool(error.choices)
     if not alone or fit_together:
         raise error
     several = ', or to several of them for a mask each' if len(heads) > 1 else ''

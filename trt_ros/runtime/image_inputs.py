@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trt_ros.engine.build.profiles import DEFAULT_INPUT_HW, metadata_hw
+from trt_ros.engine.builder.profiles import DEFAULT_INPUT_HW, metadata_hw
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.runtime.options import PipelineOptions, RegionOptions
 from trt_ros.runtime.runner import Network
@@ -141,7 +141,7 @@ def image_preprocess(
         if refused:
             raise ParameterError(
                 f'{" and ".join(refused)} cannot be applied.',
-                cause=f'The input {spec} takes pixels of 0 to 255; the network normalises them.',
+                cause=f'The input {spec} takes pixels of 0 to 255; the network normalizes them.',
                 remedy=f'Leave {" and ".join(refused)} out.',
             )
         values.update(scale=1.0, mean=(0.0,), std=(1.0,))
@@ -168,7 +168,7 @@ def region_crop(options: PipelineOptions, decoder: Decoder[Any], preprocess: Pre
     """
     Return the preprocessing of regions, whose options are RegionOptions.
 
-    :param preprocess: that of whole images; its normalisation applies.
+    :param preprocess: that of whole images; its normalization applies.
     :raises ParameterError: when an option does not apply to regions.
     :raises TensorMismatchError: when the network does not take regions.
     """
@@ -222,7 +222,7 @@ def describe_preprocess(preprocess: Preprocess, size_reason: str, crop: Crop | N
     placement = f'{preprocess.resize}{padding}{averaged}'
     if crop is not None:
         placement = f'regions of {crop.scale:g} times the box, {crop.resize}'
-    order = 'grey' if preprocess.channels == 1 else preprocess.channel_order
+    order = 'gray' if preprocess.channels == 1 else preprocess.channel_order
     if preprocess.channels == 4:
         order += ' and a fourth channel'
     line = (

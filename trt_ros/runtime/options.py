@@ -103,7 +103,7 @@ class PipelineOptions:
     frames_in_flight: int = param(
         1,
         'Number of frames or batches in flight: 1 has the lowest latency and needs the least '
-        'memory; with 2, copy, network and decoding of neighbouring frames overlap, for more '
+        'memory; with 2, copy, network and decoding of neighboring frames overlap, for more '
         'frames per second.',
         between=(1, 2),
     )
@@ -137,7 +137,7 @@ class PipelineOptions:
     )
     decoder: str = param(
         'auto',
-        "Decoder of the network's outputs (a model family); auto recognises it from the "
+        "Decoder of the network's outputs (a model family); auto recognizes it from the "
         "model's tensors and metadata.",
     )
     resize: str = param(
@@ -159,7 +159,7 @@ class PipelineOptions:
     )
     pad_value: int = param(
         -1,
-        "Grey level of the letterbox padding, 0 to 255; -1 uses the model family's.",
+        "Gray level of the letterbox padding, 0 to 255; -1 uses the model family's.",
         between=(-1, 255),
     )
     channel_order: str = param(
@@ -315,7 +315,7 @@ class RegionOptions:
 
 
 @dataclass(frozen=True)
-class LabelledOptions(PipelineOptions):
+class LabeledOptions(PipelineOptions):
     """Options of a network with classes."""
 
     labels: tuple[str, ...] = param(
@@ -378,5 +378,5 @@ class MaskOptions:
 
 
 @dataclass(frozen=True)
-class ModelOptions(RegionOptions, MaskOptions, LabelledOptions):
+class ModelOptions(RegionOptions, MaskOptions, LabeledOptions):
     """All options of a network."""

@@ -24,13 +24,13 @@ from trt_ros.progress import Progress, Reporter
 from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.feeds import ImageFeed, RunInputs, image_feeds
-from trt_ros.runtime.fitting import Fitted, fit
+from trt_ros.runtime.fitting import ResolvedModel, fit
 from trt_ros.runtime.options import ModelOptions, PipelineOptions
 from trt_ros.runtime.runner import FrameRunner, PendingResults, Runner
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.decoders.family import Family, Head
-from trt_ros.vision.decoders.registry import DRAWN, FAMILIES
+from trt_ros.vision.decoders.registry import ALL_FAMILIES, DETECTORS
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
@@ -83,7 +83,7 @@ class Pipeline(Generic[ResultT]):
     def __init__(
         self,
         frames: FrameRunner[ResultT],
-        fitted: Fitted[ResultT],
+        fitted: ResolvedModel[ResultT],
         *,
         backend: str,
         log_lines: tuple[str, ...],
@@ -188,7 +188,7 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when the image cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        return self._open_frames().infer(frame, self.look_up(thresholds))
+        return self._open_frames().infer(frame, self.resolve_classes(thresholds))
 
     def infer_all(
         self, frames: Sequence[Frame], thresholds: Thresholds = DEFAULT_THRESHOLDS
@@ -201,7 +201,7 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when one of them cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        return self._open_frames().infer_all(frames, self.look_up(thresholds))
+        return self._open_frames().infer_all(frames, self.resolve_classes(thresholds))
 
     def infer_regions(
         self,
@@ -210,14 +210,14 @@ class Pipeline(Generic[ResultT]):
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> Sequence[ResultT]:
         """
-        Run regions of an image, in as few runs as the network allows; none for no region.
+        Run regions of an image, in as few runs as the network allows. Return [] without regions.
 
         The pipeline is opened with `regions=True`; its `batch` limits the regions per run.
 
         >>> Pipeline.open('vitpose.onnx', regions=True, batch=16).infer_regions(image, boxes)
 
         :param image: a frame, or pixels of (H, W, 3) uint8 in BGR order, as OpenCV reads them.
-        :param regions: (N, 5): centre x, y, width and height in the image's pixels, and the angle
+        :param regions: (N, 5): center x, y, width and height in the image's pixels, and the angle
             of the width from the x axis towards the y axis in radians; finite, sides above 0.
         :returns: the task's result per region, in the image's pixels.
         :raises ParameterError: when the pipeline was opened without `regions`.
@@ -229,7 +229,7 @@ class Pipeline(Generic[ResultT]):
             raise ParameterError(
                 'The pipeline runs on whole images.', remedy='Open it with regions=True.'
             )
-        maps, thresholds = crop.maps(regions), self.look_up(thresholds)
+        maps, thresholds = crop.maps(regions), self.resolve_classes(thresholds)
         return self._open_frames().infer_regions(_as_frame(image), maps, thresholds)
 
     def infer_inputs(
@@ -245,10 +245,10 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when an image cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        thresholds = self.look_up(thresholds)
+        thresholds = self.resolve_classes(thresholds)
         return self._open_frames().infer_inputs(self._with_frames(inputs), thresholds)
 
-    def look_up(self, thresholds: Thresholds) -> Thresholds:
+    def resolve_classes(self, thresholds: Thresholds) -> Thresholds:
         """
         Look up the classes of thresholds, once for many images; the methods accept both.
 
@@ -314,7 +314,7 @@ class Pipeline(Generic[ResultT]):
         :raises ClosedError: after close().
         """
         frames = self._open_frames()
-        thresholds = self.look_up(thresholds)
+        thresholds = self.resolve_classes(thresholds)
         if isinstance(image, Mapping):
             return PendingResult(frames.submit_inputs(self._with_frames(image), thresholds))
         return PendingResult(frames.submit([_as_frame(image)], thresholds))
@@ -436,4 +436,4 @@ def _as_frame(image: Frame | np.ndarray) -> Frame:
 
 
 def _default_families(model: object) -> tuple[Family[Head[Any]], ...]:
-    return FAMILIES if isinstance(model, PipelineOptions) else DRAWN
+    return DETECTORS if isinstance(model, PipelineOptions) else ALL_FAMILIES

@@ -66,7 +66,7 @@ class Runner(Network):
         """Return values for /diagnostics by their key."""
         return {}
 
-    def settle_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    def tune_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
         """
         Choose the number of CPU threads for inputs like `tensors`, after a first infer().
 
@@ -125,7 +125,7 @@ class FrameRunner(Generic[ResultT_co]):
         return 0
 
     def warm_up(self) -> None:
-        """Run on grey frames, which allocates memory and shows whether the network runs."""
+        """Run on gray frames, which allocates memory and shows whether the network runs."""
 
     def infer(self, frame: Frame, thresholds: Thresholds) -> ResultT_co:
         """
@@ -163,7 +163,7 @@ class FrameRunner(Generic[ResultT_co]):
         self, frame: Frame, maps: np.ndarray, thresholds: Thresholds
     ) -> Sequence[ResultT_co]:
         """
-        Run regions of an image, in as few runs as the network allows; none for no region.
+        Run regions of an image, in as few runs as the network allows. Return [] without regions.
 
         The feed of the only image has a `crop`.
 

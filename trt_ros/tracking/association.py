@@ -68,7 +68,7 @@ def best_pairs(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
     :returns: row and column indices of the pairs, (K,) each, in any order.
     """
     rows, columns, gains = pairs
-    # A pair without competitors needs no optimisation, and in most images most pairs are such.
+    # A pair without competitors needs no optimization, and in most images most pairs are such.
     has_rival = (np.bincount(rows)[rows] > 1) | (np.bincount(columns)[columns] > 1)
     if not has_rival.any():
         return rows, columns
@@ -89,5 +89,5 @@ def best_pairs(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
 
 def to_corners(boxes: np.ndarray) -> np.ndarray:
     """Convert (4, N) cx, cy, w, h to x1, y1, x2, y2."""
-    centre, half = boxes[:2], boxes[2:] / 2
-    return np.concatenate([centre - half, centre + half])
+    center, half = boxes[:2], boxes[2:] / 2
+    return np.concatenate([center - half, center + half])

@@ -2,7 +2,7 @@
 Motion model of boxes: a Kalman filter with constant velocity per coordinate, for all at once.
 
 State and measurement are those of BoT-SORT (Aharon, Orfaig and Bobrovsky 2022,
-arXiv:2206.14651), section 3.1, equations 1, 2 and 4: centre x, y, width, height and their
+arXiv:2206.14651), section 3.1, equations 1, 2 and 4: center x, y, width, height and their
 velocities, with standard deviations in proportion to the size of the box. The paper adds process
 noise once per frame (equation 3); here it is white noise acceleration in continuous time
 (Bar-Shalom, Li and Kirubarajan 2001, Estimation with Applications to Tracking and Navigation,
@@ -35,7 +35,7 @@ FIELDS: Mapping[str, tuple[type, tuple[int, ...]]] = {
 
 def start(tracks: TrackTable, boxes: np.ndarray) -> None:
     """
-    Initialise filters from first observations, with velocity 0.
+    Initialize filters from first observations, with velocity 0.
 
     :param tracks: N tracks, with FIELDS; changed in place, as everywhere in this module.
     :param boxes: (4, N) cx, cy, w, h in pixels.

@@ -32,7 +32,7 @@ class OcSortTracker(Tracker):
         # The filter after the last observation, as `mean` and `covariance`.
         'observed_mean': motion.FIELDS['mean'],
         'observed_covariance': motion.FIELDS['covariance'],
-        # Centre of an observation that is old enough, and of the one to replace it.
+        # Center of an observation that is old enough, and of the one to replace it.
         'anchor': (np.float64, (2, 2)),
         'anchor_ns': (np.int64, ()),  # Time of the second.
     }

@@ -283,7 +283,7 @@ class Tracker:
         motion.correct(self._tracks, boxes, is_seen)
 
     def _start(self, started: TrackTable, boxes: np.ndarray, stamp_ns: int) -> None:
-        """Initialise the filters of the tracks `started`, in place."""
+        """Initialize the filters of the tracks `started`, in place."""
         motion.start(started, boxes)
 
     def _finish(

@@ -14,12 +14,12 @@ SAMPLES = 28
 #: Fewer samples than these with a depth of the object are no measurement.
 MIN_SAMPLES = 12
 #: Samples in the inner half of a box without a mask (width and height) count this many times.
-CENTRE_WEIGHT = 4
+CENTER_WEIGHT = 4
 
 # Bins of the depth histogram: 2 % wide from 5 cm to about 200 m. The noise of depth cameras grows
 # with the distance, so that a logarithmic scale has similar peaks near and far.
 _NEAREST, _BIN, _BINS = 0.05, 0.02, 416
-#: Metres; larger values, such as the maximum of float32, stand for pixels without a depth.
+#: Meters; larger values, such as the maximum of float32, stand for pixels without a depth.
 _FARTHEST = 1000.0
 _MIN_SHARE = 0.005  # Of the samples in three bins; less is a gap between two surfaces.
 _TRIM_XY, _TRIM_Z = 0.01, 0.05  # Share of the points beyond each side of a box.
@@ -32,20 +32,20 @@ class Boxes3D:
 
     A depth camera sees the front of an object only, so that a box is that of its visible surface.
 
-    :param centres: (N, 3) float32 in metres: the middle of the surface in x and y, and its median
+    :param centers: (N, 3) float32 in meters: the middle of the surface in x and y, and its median
         depth z; NaN without depth.
-    :param sizes: (N, 3) float32 in metres, the extent of the surface; NaN without depth.
-    :param ranges: (N, 2) float32: the depths in metres that belong to the object; NaN without.
+    :param sizes: (N, 3) float32 in meters, the extent of the surface; NaN without depth.
+    :param ranges: (N, 2) float32: the depths in meters that belong to the object; NaN without.
     """
 
-    centres: np.ndarray
+    centers: np.ndarray
     sizes: np.ndarray
     ranges: np.ndarray
 
     @property
     def has_depth(self) -> np.ndarray:
         """Whether an object has a depth: (N,) bool."""
-        found: np.ndarray = np.isfinite(self.centres[:, 2])
+        found: np.ndarray = np.isfinite(self.centers[:, 2])
         return found
 
 
@@ -59,7 +59,7 @@ class DepthScene:
         source is at ((u - cx') fx / fx' + cx, (v - cy') fy / fy' + cy) in the depth image.
     :param instances: (H, W) integers, the image that says to which object a pixel of the source
         belongs: index + 1, 0 for none.
-    :param max_range: maximum depth in metres.
+    :param max_range: maximum depth in meters.
     :raises BadFrameError: 'wrong calibration' or 'other size', when sizes do not agree.
     """
 
@@ -107,7 +107,7 @@ class DepthScene:
         of its points without the outermost: 1 % on each side in x and y, and 5 % in z, whose noise
         is larger.
 
-        :param boxes: (N, 5) centre x, y, width, height in pixels of the source, where pixel 0
+        :param boxes: (N, 5) center x, y, width, height in pixels of the source, where pixel 0
             covers 0 to 1, and angle in radians from x towards y.
         :param indices: (N,) indices of the objects in `instances`.
         """
@@ -115,14 +115,14 @@ class DepthScene:
         cols, rows = _grid(boxes)
         at_col, at_row = self._to_depth(cols, rows)
         near_col, near_row, is_valid = _nearest(at_col, at_row, *self._camera.image_wh)
-        metres = self._depth.metres((near_row, near_col))
+        meters = self._depth.meters((near_row, near_col))
         # False for NaN, too.
-        is_valid &= (metres > 0) & (metres <= min(self._max_range, _FARTHEST))
-        metres[~is_valid] = _NEAREST
+        is_valid &= (meters > 0) & (meters <= min(self._max_range, _FARTHEST))
+        meters[~is_valid] = _NEAREST
         weights = is_valid.astype(np.float64)
         if self._instances is None:
             inner = slice(SAMPLES // 4, SAMPLES - SAMPLES // 4)
-            weights.reshape(count, SAMPLES, SAMPLES)[:, inner, inner] *= CENTRE_WEIGHT
+            weights.reshape(count, SAMPLES, SAMPLES)[:, inner, inner] *= CENTER_WEIGHT
         else:
             owners = (
                 self._instances[near_row, near_col]
@@ -131,24 +131,24 @@ class DepthScene:
             )
             is_valid &= owners == indices[:, None] + 1
             weights *= is_valid
-        is_object = is_valid & _largest_peak(metres, weights)
+        is_object = is_valid & _largest_peak(meters, weights)
         seen = np.count_nonzero(is_object, axis=1)
-        x, y = deproject(metres, at_col, at_row, self._camera)
+        x, y = deproject(meters, at_col, at_row, self._camera)
         # NaN comes last.
-        points = np.sort(np.where(is_object, np.stack([x, y, metres]), np.float32(np.nan)), axis=2)
+        points = np.sort(np.where(is_object, np.stack([x, y, meters]), np.float32(np.nan)), axis=2)
         low, high = _trimmed(points, seen)
-        centres, sizes = (low + high).T / 2, (high - low).T
+        centers, sizes = (low + high).T / 2, (high - low).T
         whole, every = points[2], np.arange(count)
         last = np.maximum(seen - 1, 0)
-        centres[:, 2] = (whole[every, last // 2] + whole[every, seen // 2]) / 2
+        centers[:, 2] = (whole[every, last // 2] + whole[every, seen // 2]) / 2
         ranges = np.stack([whole[:, 0], whole[every, last]], axis=1)
-        for each in (centres, sizes, ranges):
+        for each in (centers, sizes, ranges):
             each[seen < MIN_SAMPLES] = np.nan
-        return Boxes3D(centres, sizes, ranges)
+        return Boxes3D(centers, sizes, ranges)
 
     def points(self, box: np.ndarray, index: int, near_far: np.ndarray) -> np.ndarray:
         """
-        Return the points of one object, (K, 3) float32 in metres in the optical frame.
+        Return the points of one object, (K, 3) float32 in meters in the optical frame.
 
         :param box: (5,) as for measure(); `index`: that of the object.
         :param near_far: its depths, from Boxes3D.
@@ -165,9 +165,9 @@ class DepthScene:
         if not (len(cols) and len(rows)):
             return np.zeros((0, 3), np.float32)
         window = (slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1))
-        metres = self._depth.metres(window)
+        meters = self._depth.meters(window)
         with np.errstate(invalid='ignore'):
-            is_object = (metres >= near_far[0]) & (metres <= near_far[1])
+            is_object = (meters >= near_far[0]) & (meters <= near_far[1])
         at_col, at_row = self._to_source(cols[None, :], rows[:, None])
         if self._instances is not None:
             is_object &= _pixels(self._instances, at_col, at_row) == index + 1
@@ -176,7 +176,7 @@ class DepthScene:
             is_object &= np.abs(cos * right_by + sin * down_by) <= width / 2
             is_object &= np.abs(cos * down_by - sin * right_by) <= height / 2
         in_rows, in_cols = np.nonzero(is_object)
-        z = metres[in_rows, in_cols]
+        z = meters[in_rows, in_cols]
         return np.stack([*deproject(z, cols[in_cols], rows[in_rows], self._camera), z], axis=1)
 
     def _to_depth(self, cols: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -229,12 +229,12 @@ def _pixels(image: np.ndarray, cols: np.ndarray, rows: np.ndarray) -> np.ndarray
     return np.where(is_inside, image[at_row, at_col], 0)
 
 
-def _largest_peak(metres: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _largest_peak(meters: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return which samples, (N, K), belong to the peak of their object with the most weight."""
-    count = len(metres)
+    count = len(meters)
     if not count:
-        return np.zeros(metres.shape, bool)
-    bins = (np.log(metres / np.float32(_NEAREST)) / np.float32(_BIN)).astype(np.int32)
+        return np.zeros(meters.shape, bool)
+    bins = (np.log(meters / np.float32(_NEAREST)) / np.float32(_BIN)).astype(np.int32)
     # A bin stays empty on both sides, so that no peak crosses from one object to the next.
     bins = bins.clip(1, _BINS - 2) + _BINS * np.arange(count, dtype=np.int32)[:, None]
     counts = np.bincount(bins.ravel(), weights.ravel(), count * _BINS).reshape(count, _BINS)

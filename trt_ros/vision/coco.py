@@ -17,7 +17,7 @@ from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.decoders.semantic import MaskHeads
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.labels import begins_with_background, built_in_names, name_of
-from trt_ros.vision.results import ClassMask, Instances, OrientedBoxes, Poses, unlabelled
+from trt_ros.vision.results import ClassMask, Instances, OrientedBoxes, Poses, unlabeled
 
 MAX_ANNOTATIONS_NBYTES = 1 << 30
 
@@ -205,7 +205,7 @@ def _stuff(
 ) -> Iterator[dict[str, Any]]:
     labels, wh = mask.labels, (mask.labels.shape[1], mask.labels.shape[0])
     for label in np.unique(labels).tolist():
-        if label == unlabelled(labels.dtype):
+        if label == unlabeled(labels.dtype):
             continue
         category = _category_of(label, categories)
         if category is not None:

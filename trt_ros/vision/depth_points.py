@@ -15,8 +15,8 @@ class Intrinsics:
     """
     A pinhole camera without distortion.
 
-    Coordinates are those of sensor_msgs/CameraInfo: pixel centres are at whole numbers. The frame
-    is the optical one of REP 103: x to the right, y down, z forward, in metres.
+    Coordinates are those of sensor_msgs/CameraInfo: pixel centers are at whole numbers. The frame
+    is the optical one of REP 103: x to the right, y down, z forward, in meters.
 
     :param fx, fy: focal lengths in pixels; `cx`, `cy`: principal point in pixels.
     :param image_wh: size of the images.
@@ -39,7 +39,7 @@ def check_is_depth(encoding: str) -> None:
         raise BadFrameError(
             'not a depth image',
             f'Encoding {encoding} is not one of depth images.',
-            cause='By REP 118, depth is 16UC1 in millimetres or 32FC1 in metres.',
+            cause='By REP 118, depth is 16UC1 in millimeters or 32FC1 in meters.',
             remedy='Remap depth_image to the depth topic of the camera.',
         )
 
@@ -50,7 +50,7 @@ class DepthImage:
     A depth image (REP 118): z in the optical frame, not the length of the ray.
 
     :param values: (H, W) uint16 or float32, a view of the frame's data.
-    :param unit: metres per unit of `values`.
+    :param unit: meters per unit of `values`.
     """
 
     values: np.ndarray
@@ -70,45 +70,45 @@ class DepthImage:
         values: np.ndarray = np.ndarray(shape, dtype, frame.data, 0, strides)
         return cls(values, 1.0 if is_float else 0.001)
 
-    def metres(self, index: tuple[np.ndarray, np.ndarray] | tuple[slice, slice]) -> np.ndarray:
+    def meters(self, index: tuple[np.ndarray, np.ndarray] | tuple[slice, slice]) -> np.ndarray:
         """
-        Return the depths of some pixels in metres, float32; 0 and not finite: no depth.
+        Return the depths of some pixels in meters, float32; 0 and not finite: no depth.
 
         Neither is the maximum of uint16, which stands for all that it cannot hold.
         """
         values = self.values[index]
-        metres = values.astype(np.float32)
+        meters = values.astype(np.float32)
         if self.unit != 1:
-            metres[values == np.iinfo(np.uint16).max] = 0
-            metres *= np.float32(self.unit)
-        return metres
+            meters[values == np.iinfo(np.uint16).max] = 0
+            meters *= np.float32(self.unit)
+        return meters
 
 
 def deproject(
-    metres: np.ndarray, cols: np.ndarray, rows: np.ndarray, camera: Intrinsics
+    meters: np.ndarray, cols: np.ndarray, rows: np.ndarray, camera: Intrinsics
 ) -> tuple[np.ndarray, np.ndarray]:
     """
     Compute x and y of pixels: x = (col - cx) z / fx and y = (row - cy) z / fy.
 
     This inverts the projection (u, v) = (fx x / z + cx, fy y / z + cy) of sensor_msgs/CameraInfo.
 
-    :param metres: z of the pixels; the other arrays broadcast to its shape.
-    :returns: x and y in metres, of the shape and dtype of `metres`.
+    :param meters: z of the pixels; the other arrays broadcast to its shape.
+    :returns: x and y in meters, of the shape and dtype of `meters`.
     """
-    dtype = metres.dtype
+    dtype = meters.dtype
     across = ((cols - camera.cx) / camera.fx).astype(dtype)
     down = ((rows - camera.cy) / camera.fy).astype(dtype)
-    return metres * across, metres * down
+    return meters * across, meters * down
 
 
-def mark_lost(out: np.ndarray, metres: np.ndarray, is_valid: np.ndarray) -> None:
+def mask_invalid(out: np.ndarray, meters: np.ndarray, is_valid: np.ndarray) -> None:
     """
     Write depths, and NaN where they are not valid; without branches, so at one speed.
 
-    :param out: (H, W) float32, written; may be `metres`.
-    :param metres: (H, W) float32.
+    :param out: (H, W) float32, written; may be `meters`.
+    :param meters: (H, W) float32.
     :param is_valid: (H, W) bool; overwritten.
     """
     lost = is_valid.view(np.int8)
     lost -= 1  # 0 where valid, else all bits set, which are a NaN in float32.
-    np.bitwise_or(metres.view(np.int32), lost, out=out.view(np.int32))
+    np.bitwise_or(meters.view(np.int32), lost, out=out.view(np.int32))

@@ -1,4 +1,4 @@
-"""Camera images in their encodings, and the conversion to colours."""
+"""Camera images in their encodings, and the conversion to colors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PACKED = {  # Bytes per pixel, order of the first three.
     'bgra8': (4, 'bgr'),
     '8UC3': (3, 'bgr'),
 }
-_GREY = {'mono8': 1, '8UC1': 1, 'mono16': 2}  # Bytes per pixel.
+_GRAY = {'mono8': 1, '8UC1': 1, 'mono16': 2}  # Bytes per pixel.
 _YUV422 = {  # Offsets of Y, U and V of the first pixel in the four bytes of two pixels.
     'yuv422': (1, 0, 2),
     'uyvy': (1, 0, 2),
@@ -41,13 +41,13 @@ _BAYER = {  # Row and column, modulo 2, of the red pixels.
 #: Supported encodings, and their bytes per pixel in a row (of the Y plane for nv12 and nv21).
 ENCODINGS: Mapping[str, int] = {
     **{name: nbytes for name, (nbytes, _) in _PACKED.items()},
-    **_GREY,
+    **_GRAY,
     **dict.fromkeys(_YUV422, 2),
     **dict.fromkeys(_YUV420, 1),
     **dict.fromkeys(_BAYER, 1),
 }
 
-#: Encodings of depth images, in millimetres and in metres (REP 118), and their bytes per pixel.
+#: Encodings of depth images, in millimeters and in meters (REP 118), and their bytes per pixel.
 DEPTH_ENCODINGS: Mapping[str, int] = {'16UC1': 2, '32FC1': 4}
 #: The supported encodings in a sentence.
 ENCODING_ADVICE = (
@@ -69,8 +69,8 @@ def refuse_depth(encoding: str) -> None:
         raise BadFrameError(
             'depth image',
             f'Encoding {encoding} is of depth images, not of pictures.',
-            cause='By REP 118, 16UC1 is depth in millimetres and 32FC1 in metres.',
-            remedy='Use the colour or mono topic of the camera instead (often '
+            cause='By REP 118, 16UC1 is depth in millimeters and 32FC1 in meters.',
+            remedy='Use the color or mono topic of the camera instead (often '
             '.../color/image_raw or .../rgb/image_raw). Publish 16-bit pictures as '
             'mono16.',
         )
@@ -210,9 +210,9 @@ class Frame:
         return cls(data, width, height, step, encoding, dtype.byteorder == big)
 
 
-def to_colour(frame: Frame, order: Order) -> np.ndarray:
+def to_color(frame: Frame, order: Order) -> np.ndarray:
     """
-    Convert a frame to colours.
+    Convert a frame to colors.
 
     For rgb8, bgr8, rgba8, bgra8, 8UC3, mono8, 8UC1 and mono16 the result is a view of the frame's
     data; the other encodings are converted.
@@ -224,19 +224,19 @@ def to_colour(frame: Frame, order: Order) -> np.ndarray:
       r = (y + 1673527 (V - 128)) >> 20, g = (y - 852492 (V - 128) - 409993 (U - 128)) >> 20 and
       b = (y + 2116026 (U - 128)) >> 20, clipped to 0..255.
     - bayer: bilinear as OpenCV's cvtColor: the mean of the two or four nearest pixels of a
-      colour, 0.5 rounded up; the outermost rows and columns repeat their inner neighbours.
+      color, 0.5 rounded up; the outermost rows and columns repeat their inner neighbors.
 
     :returns: (height, width, 3) uint8, channels in `order`; read-only.
     :raises BadFrameError: 'depth image', for an encoding of depth images.
     """
     plain = plain_channels(frame, order)
     if plain is None:
-        return colour_at(frame, order, np.arange(frame.height), np.arange(frame.width))
+        return color_at(frame, order, np.arange(frame.height), np.arange(frame.width))
     lines, pixel_nbytes, channels = plain
     pixels = lines.reshape(frame.height, frame.width, pixel_nbytes)
     if len(channels) == 1:
-        grey = pixels[..., channels[0]]
-        return np.broadcast_to(grey[..., None], (frame.height, frame.width, 3))
+        gray = pixels[..., channels[0]]
+        return np.broadcast_to(gray[..., None], (frame.height, frame.width, 3))
     return pixels[..., :3] if channels == (0, 1, 2) else pixels[..., 2::-1]
 
 
@@ -245,7 +245,7 @@ def plain_channels(frame: Frame, order: Order) -> tuple[np.ndarray, int, tuple[i
     Return a view of the frame's channels, for encodings that need no conversion.
 
     :returns: (height, bytes per row) uint8, a view; the bytes per pixel; and the offsets of the
-        three channels in `order`, or of the one channel of a grey image. None: the encoding needs
+        three channels in `order`, or of the one channel of a gray image. None: the encoding needs
         conversion.
     :raises BadFrameError: 'depth image', for an encoding of depth images.
     """
@@ -253,23 +253,23 @@ def plain_channels(frame: Frame, order: Order) -> tuple[np.ndarray, int, tuple[i
     if frame.encoding in _PACKED:
         pixel_nbytes, have = _PACKED[frame.encoding]
         channels: tuple[int, ...] = (0, 1, 2) if have == order else (2, 1, 0)
-    elif frame.encoding in _GREY:
-        pixel_nbytes = _GREY[frame.encoding]
+    elif frame.encoding in _GRAY:
+        pixel_nbytes = _GRAY[frame.encoding]
         channels = (0,) if frame.is_bigendian else (pixel_nbytes - 1,)
     else:
         return None
     return _plane(frame, (frame.height, frame.row_nbytes), (frame.step, 1)), pixel_nbytes, channels
 
 
-def colour_at(frame: Frame, order: Order, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+def color_at(frame: Frame, order: Order, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
     """
-    Compute to_colour(frame, order)[rows][:, cols], converting only these pixels.
+    Compute to_color(frame, order)[rows][:, cols], converting only these pixels.
 
     :param rows: (R,) indices, 0 to height - 1; `cols`: (C,) alike.
     :returns: (R, C, 3) uint8, a copy.
     """
-    if frame.encoding in _PACKED or frame.encoding in _GREY:
-        return np.ascontiguousarray(to_colour(frame, order)[rows][:, cols])
+    if frame.encoding in _PACKED or frame.encoding in _GRAY:
+        return np.ascontiguousarray(to_color(frame, order)[rows][:, cols])
     convert = _from_bayer if frame.encoding in _BAYER else _from_yuv
     pixels = np.empty((len(rows), len(cols), 3), np.uint8)
     rgb = pixels if order == 'rgb' else pixels[..., ::-1]

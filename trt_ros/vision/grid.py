@@ -17,11 +17,11 @@ BLOCK_ROWS = 32  # A block stays in the cache.
 @dataclass(frozen=True)
 class Taps:
     """
-    The two cells around each pixel's centre along one axis, and their weights.
+    The two cells around each pixel's center along one axis, and their weights.
 
     :param first: (n,) intp; `second`: (n,) intp, the next cell, or the same one at the end.
     :param weights: (n,) float32, weight of `second`, 0 to 1.
-    :param origin, pitch: pixel i lies at origin + i * pitch, with cell centres at integers;
+    :param origin, pitch: pixel i lies at origin + i * pitch, with cell centers at integers;
         outside the first and last cell, `first` and `weights` are those of the edge.
     """
 
@@ -40,7 +40,7 @@ class Taps:
 
     @property
     def nearest(self) -> np.ndarray:
-        """Cell under each pixel's centre: (n,) intp."""
+        """Cell under each pixel's center: (n,) intp."""
         return np.where(self.weights >= 0.5, self.second, self.first)
 
     @cached_property
@@ -64,7 +64,7 @@ def taps(letterbox: Letterbox, grid_hw: tuple[int, int]) -> tuple[Taps, Taps]:
     """
     Compute the taps of all source pixels, for rows and columns: the inverse of the letterbox.
 
-    The centre of pixel i lies at x = (i + 0.5) * scale + pad in the input and at
+    The center of pixel i lies at x = (i + 0.5) * scale + pad in the input and at
     x * cells / input size - 0.5 in the grid, clamped to the cells that overlap the
     image, so that no cell of the padding is used. Without padding this is cv2.INTER_LINEAR.
     """
@@ -72,14 +72,14 @@ def taps(letterbox: Letterbox, grid_hw: tuple[int, int]) -> tuple[Taps, Taps]:
     for axis in (1, 0):
         origin, pitch, low, high = line(letterbox, axis, grid_hw[1 - axis])
         pixels = np.arange(letterbox.image_wh[axis])
-        centre = np.clip(origin + pixels * pitch, low, high)
-        first = np.floor(centre)
+        center = np.clip(origin + pixels * pitch, low, high)
+        first = np.floor(center)
         second = np.minimum(first + 1, high)
         axes.append(
             Taps(
                 first.astype(np.intp),
                 second.astype(np.intp),
-                (centre - first).astype(np.float32),
+                (center - first).astype(np.float32),
                 origin,
                 pitch,
             )
@@ -89,7 +89,7 @@ def taps(letterbox: Letterbox, grid_hw: tuple[int, int]) -> tuple[Taps, Taps]:
 
 def line(letterbox: Letterbox, axis: int, cells: int) -> tuple[float, float, int, int]:
     """
-    Compute the positions of source pixel centres in cells along one axis.
+    Compute the positions of source pixel centers in cells along one axis.
 
     :param axis: 0 for columns, 1 for rows.
     :returns: origin, pitch, low, high: pixel i lies at origin + i * pitch, clamped to the cells

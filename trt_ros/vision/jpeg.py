@@ -21,7 +21,7 @@ _SEGMENT = struct.Struct('>BBH')  # 0xff, marker, length of the segment.
 _FRAME = struct.Struct('>BHHB')  # Bits per sample, height, width, number of components.
 _BASELINE, _SCAN, _HUFFMAN_TABLES, _ADOBE = 0xC0, 0xDA, 0xC4, 0xEE
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-#: Sampling factors (horizontal << 4 | vertical) of 4:4:4, 4:4:0, 4:2:2, 4:2:0 and grey.
+#: Sampling factors (horizontal << 4 | vertical) of 4:4:4, 4:4:0, 4:2:2, 4:2:0 and gray.
 _SAMPLINGS = {
     (0x11, 0x11, 0x11),
     (0x12, 0x11, 0x11),
@@ -44,8 +44,8 @@ class JpegHeader:
     """
     The header of a JPEG.
 
-    :param channels: 3 for colour, 1 for grey.
-    :param is_plain: whether it is 8-bit baseline, grey or YCbCr in a usual sampling, with its own
+    :param channels: 3 for color, 1 for gray.
+    :param is_plain: whether it is 8-bit baseline, gray or YCbCr in a usual sampling, with its own
         Huffman tables and at most MAX_GPU_PIXELS, which GPU decoders decode like others.
     """
 

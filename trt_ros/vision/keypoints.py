@@ -103,7 +103,7 @@ def keypoint_boxes(poses: Poses, min_visibility: float) -> tuple[OrientedBoxes, 
     Convert keypoints to boxes of size zero, in source-image pixels; the score is the visibility.
 
     :param min_visibility: keypoints below this visibility are omitted.
-    :returns: the boxes, labelled with the keypoint's index, and the object index of each box.
+    :returns: the boxes, labeled with the keypoint's index, and the object index of each box.
     """
     objects, indices = np.nonzero(poses.keypoints[..., 2] >= min_visibility)
     points = poses.keypoints[objects, indices]

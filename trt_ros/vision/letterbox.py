@@ -13,7 +13,7 @@ import numpy as np
 from trt_ros.errors import ParameterError
 from trt_ros.vision.frame import Frame, Order
 from trt_ros.vision.resample import resample
-from trt_ros.vision.single_channel import is_depth, resample_alpha, resample_grey
+from trt_ros.vision.single_channel import is_depth, resample_alpha, resample_gray
 
 Resize = Literal['letterbox', 'letterbox_topleft', 'stretch', 'center_crop', 'bottom_crop']
 #: Integer dtypes of network inputs, which take pixels of 0 to 255.
@@ -58,10 +58,10 @@ class Letterbox:
 
         Both letterboxes keep the aspect ratio up to whole pixels: with s the smaller of the two
         ratios, the image becomes floor(W * s + 0.5) × floor(H * s + 0.5) pixels, at least 1 × 1;
-        scale_xy are those sizes over W and H. If centred, half the free pixels (rounded down) are
+        scale_xy are those sizes over W and H. If centered, half the free pixels (rounded down) are
         left of and above the image.
 
-        The centre crop is that of torchvision: the side with the smaller excess is resized to the
+        The center crop is that of torchvision: the side with the smaller excess is resized to the
         input's side / `crop_fraction` (rounded), the other side by the same factor (rounded down),
         and half of the excess (rounded to even) is cropped on the left and above.
 
@@ -146,17 +146,17 @@ class Preprocess:
 
     value = pixel * (scale / std) - mean / std per channel, in float32, that is
     (pixel * scale - mean) / std. Pixels are those of `resample`, unrounded, padded with
-    `pad_value`. Depths are in metres, padded with 0; `scale` does not apply to them.
+    `pad_value`. Depths are in meters, padded with 0; `scale` does not apply to them.
 
     :param input_hw: height and width of the input.
     :param resize: one of `RESIZES`.
     :param crop_fraction: with 'center_crop', visible share of the image's shorter side; with
         'bottom_crop', of its height.
     :param pad_value: pixel value around a letterboxed image, 0 to 255.
-    :param channels: 3 for colours; 1 for grey levels, or the depths of a depth image; 4 for
-        colours and, as fourth channel, the grey levels or depths of a second image, or else the
+    :param channels: 3 for colors; 1 for gray levels, or the depths of a depth image; 4 for
+        colors and, as fourth channel, the gray levels or depths of a second image, or else the
         alpha channel of the image, padded with 0.
-    :param channel_order: order of the colours, 'rgb' or 'bgr', also in `mean` and `std`.
+    :param channel_order: order of the colors, 'rgb' or 'bgr', also in `mean` and `std`.
     :param mean: one value per channel, as is `std`; a single one counts for all channels.
     :param layout: 'nchw' or 'nhwc'.
     :param dtype: 'float32', 'float16' (rounded to nearest even) or one of `INTEGERS` (rounded to
@@ -230,7 +230,7 @@ class Preprocess:
         return np.array(self.mean, np.float32) / np.array(self.std, np.float32)
 
     def for_depth(self) -> Preprocess:
-        """Return the preprocessing of an image whose values are depths in metres."""
+        """Return the preprocessing of an image whose values are depths in meters."""
         return replace(self, scale=1.0, pad_value=0)
 
     @property
@@ -248,7 +248,7 @@ class Preprocess:
         :param second: with 4 channels, the image of the fourth one; default the alpha channel. It
             shows what the first one shows, in any size, and is placed where the first one is.
         :returns: `shape`, C-contiguous; and the placement of the (first) image.
-        :raises BadFrameError: 'depth image', for one where colours are expected; 'no fourth
+        :raises BadFrameError: 'depth image', for one where colors are expected; 'no fourth
             channel', with 4 channels, for an image without alpha and no second one.
         :raises ParameterError: for 'bfloat16', which NumPy lacks.
         """
@@ -261,7 +261,7 @@ class Preprocess:
         planes = tensor[0] if self.layout == 'nchw' else tensor[0].transpose(2, 0, 1)
         letterbox = self.letterbox(frame.wh)
         if self.channels == 1:
-            self._write(planes, slice(0, 1), frame, letterbox, resample_grey)
+            self._write(planes, slice(0, 1), frame, letterbox, resample_gray)
         else:
             order: Order = 'rgb' if self.channel_order == 'rgb' else 'bgr'
             self._write(planes, slice(0, 3), frame, letterbox, partial(resample, order=order))
@@ -270,7 +270,7 @@ class Preprocess:
             if second is None:
                 padded_with_0._write(planes, slice(3, 4), frame, letterbox, resample_alpha)
             else:
-                padded_with_0._write(planes, slice(3, 4), second, letterbox, resample_grey)
+                padded_with_0._write(planes, slice(3, 4), second, letterbox, resample_gray)
         return tensor, letterbox
 
     def _write(

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from trt_ros.errors import ParameterError
-from trt_ros.vision.frame import Frame, Order, colour_at, plain_channels, to_colour
+from trt_ros.vision.frame import Frame, Order, color_at, plain_channels, to_color
 from trt_ros.vision.letterbox import INTEGERS, Letterbox, Preprocess
 from trt_ros.vision.results import Poses
 
@@ -25,13 +25,13 @@ class Crop:
     """
     The preprocessing of regions of an image; the reference for the kernel `crop`.
 
-    A region is a box: centre x, y, width and height in source pixels, and an angle in radians from
+    A region is a box: center x, y, width and height in source pixels, and an angle in radians from
     the x axis towards the y axis, along which its width lies. Coordinates are continuous: pixel i
-    covers i to i + 1. Pixels are interpolated bilinearly at the centres of the input's pixels, as
+    covers i to i + 1. Pixels are interpolated bilinearly at the centers of the input's pixels, as
     in warpAffine of OpenCV with a constant border: the four nearest source pixels, where those
-    outside the image count as the pad value. Values are then normalised as in `Preprocess`.
+    outside the image count as the pad value. Values are then normalized as in `Preprocess`.
 
-    :param preprocess: input size, pad value, channel order, normalisation, layout and dtype; its
+    :param preprocess: input size, pad value, channel order, normalization, layout and dtype; its
         `resize` and `antialias` do not apply.
     :param scale: factor on both sides of a region, above 0. Top-down pose networks are trained
         with 1.25 (MMPose, GetBBoxCenterScale; ViTPose, arXiv:2204.12484).
@@ -77,7 +77,7 @@ class Crop:
         array([[[  0.5,   0. ,  92. ],
                 [  0. ,   0.5,  34. ]]], dtype=float32)
 
-        :param regions: (N, 5): centre x, y, width, height, angle; N may be 0.
+        :param regions: (N, 5): center x, y, width, height, angle; N may be 0.
         :returns: (N, 2, 3) float32: x, y = map @ (column, row, 1).
         :raises ParameterError: for another shape, or a region that is not finite, has a side of 0
             or less, or is larger or farther away than MAX_PIXELS.
@@ -86,7 +86,7 @@ class Crop:
         if regions.size and (regions.ndim != 2 or regions.shape[1] != 5):
             raise ParameterError(
                 f'Regions have the shape {regions.shape}, expected (N, 5).',
-                remedy='Give centre x, y, width, height and angle of each.',
+                remedy='Give center x, y, width, height and angle of each.',
             )
         if (
             not (np.abs(regions) <= MAX_PIXELS).all()
@@ -96,16 +96,16 @@ class Crop:
                 'A region is not finite, too large, or has no area.',
                 remedy=f'Give finite numbers up to {MAX_PIXELS:g} and sides above 0.',
             )
-        centre, size, angle = np.split(regions.reshape(-1, 5), [2, 4], 1)
+        center, size, angle = np.split(regions.reshape(-1, 5), [2, 4], 1)
         input_wh = np.array(self.preprocess.input_hw[::-1], np.float64)
         steps = size * self.scale / input_wh
         if self.resize == 'expand':
             steps[:] = steps.max(axis=1, keepdims=True)
         cos, sin = np.cos(angle[:, 0]), np.sin(angle[:, 0])
         turn = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], 1)
-        maps = np.empty((len(centre), 2, 3))
+        maps = np.empty((len(center), 2, 3))
         maps[..., :2] = turn * steps[:, None]
-        maps[..., 2] = centre - (maps[..., :2] @ (input_wh / 2))
+        maps[..., 2] = center - (maps[..., :2] @ (input_wh / 2))
         return maps.astype(np.float32)
 
     def __call__(self, frame: Frame, maps: np.ndarray) -> np.ndarray:
@@ -150,9 +150,9 @@ def sample(
     y_taps = _taps((e * v + f if is_upright else d * u + e * v + f) - half, frame.height)
     rows, cols = _used(y_taps), _used(x_taps)
     if plain_channels(frame, order) is None:
-        pixels = colour_at(frame, order, rows, cols)
+        pixels = color_at(frame, order, rows, cols)
     else:
-        pixels = to_colour(frame, order)[rows[0] : rows[-1] + 1, cols[0] : cols[-1] + 1]
+        pixels = to_color(frame, order)[rows[0] : rows[-1] + 1, cols[0] : cols[-1] + 1]
     flat, width = pixels.reshape(-1, 3), len(cols)
     found = np.zeros((*input_hw, 3), np.float32)
     padding = np.ones(input_hw, np.float32)
@@ -171,7 +171,7 @@ def _taps(at: np.ndarray, size: int) -> tuple[tuple[np.ndarray, np.ndarray], ...
     """
     Compute the two source pixels around each position along one axis, and their weights.
 
-    :param at: float32 positions, with pixel centres at integers.
+    :param at: float32 positions, with pixel centers at integers.
     :returns: per tap the intp index, within the image, and the float32 weight, 0 outside.
     """
     at = np.clip(at, np.float32(-1), np.float32(size))  # Beyond, all is padding.

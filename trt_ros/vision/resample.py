@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from trt_ros.vision.frame import Frame, Order, colour_at, plain_channels
+from trt_ros.vision.frame import Frame, Order, color_at, plain_channels
 
 Taps = tuple[tuple[np.ndarray, np.ndarray], ...]  # (n,) source indices, (n,) float32 weights.
 
@@ -27,7 +27,7 @@ def resample(
     """
     Resize a frame along each axis separately, without rounding.
 
-    Bilinear with half-pixel centres, as cv2.INTER_LINEAR: output column j of an image W wide that
+    Bilinear with half-pixel centers, as cv2.INTER_LINEAR: output column j of an image W wide that
     becomes w wide lies at x = (j + 0.5) * W / w - 0.5, clamped to 0..W - 1, between columns
     floor(x) and floor(x) + 1 with weights 1 - frac(x) and frac(x); rows alike.
 
@@ -54,7 +54,7 @@ def resample(
         # The conversion dominates, so only the pixels with weight are converted.
         rows, row_taps = _compact(row_taps)
         cols, col_taps = _compact(col_taps)
-        lines = colour_at(frame, order, rows, cols).reshape(len(rows), -1)
+        lines = color_at(frame, order, rows, cols).reshape(len(rows), -1)
         pixel_nbytes = 3
     else:
         lines, pixel_nbytes, channels = plain
@@ -137,9 +137,9 @@ def _taps(size: int, out_size: int, antialias: bool, start: int, count: int) -> 
             inside = np.minimum(index + 1, high) - np.maximum(index, low)
             taps.append((index, np.maximum(inside, 0) / (high - low)))
     else:
-        centre = np.clip((at + 0.5) * shrink - 0.5, 0, size - 1)
-        first = np.floor(centre)
-        taps = [(first, 1 - (centre - first)), (first + 1, centre - first)]
+        center = np.clip((at + 0.5) * shrink - 0.5, 0, size - 1)
+        first = np.floor(center)
+        taps = [(first, 1 - (center - first)), (first + 1, center - first)]
     return tuple(
         (np.minimum(index, size - 1).astype(np.intp), weights.astype(np.float32))
         for index, weights in taps

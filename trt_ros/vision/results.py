@@ -16,14 +16,14 @@ from trt_ros.vision.thresholds import Thresholds
 Tensors = Mapping[str, np.ndarray]
 
 
-def unlabelled(dtype: np.dtype[Any] | type[np.generic]) -> int:
+def unlabeled(dtype: np.dtype[Any] | type[np.generic]) -> int:
     """Return the value of pixels without a class: the maximum, which LabelInfo reserves for it."""
     return int(np.iinfo(dtype).max)
 
 
 def mask_dtype(class_count: int) -> type[np.uint8] | type[np.uint16]:
-    """Return the dtype of a mask whose values are 0 to `class_count` - 1, or `unlabelled`."""
-    return np.uint8 if class_count <= unlabelled(np.uint8) else np.uint16
+    """Return the dtype of a mask whose values are 0 to `class_count` - 1, or `unlabeled`."""
+    return np.uint8 if class_count <= unlabeled(np.uint8) else np.uint16
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Instances:
     N objects with one mask each, best score first; N may be 0.
 
     :param masks: N arrays (h, w) bool, each of the pixels of a part of the image that contains
-        the object; of networks that limit masks to their boxes, those whose centres lie in it.
+        the object; of networks that limit masks to their boxes, those whose centers lie in it.
     :param origins_xy: (N, 2) int32, pixel of each mask's upper-left corner.
     """
 
@@ -221,7 +221,7 @@ class ClassMask:
     The class of each pixel of the source image.
 
     :param labels: (H, W) uint8, or uint16 with possibly more than 255 classes; pixels without a
-        class are `unlabelled`.
+        class are `unlabeled`.
     :param confidence: (H, W) uint8, score of the class from 0 to 255; None: not computed.
     :param is_binary: whether class 0 is the background of the only class, 1.
     """
@@ -240,7 +240,7 @@ class Depth:
     """
     The depth of each pixel of the source image, in the unit of the network.
 
-    :param values: (H, W) float32: metres, relative depth or its inverse.
+    :param values: (H, W) float32: meters, relative depth or its inverse.
     """
 
     values: np.ndarray

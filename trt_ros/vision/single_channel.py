@@ -1,4 +1,4 @@
-"""Resizing of images to one channel: grey levels, depth, or alpha."""
+"""Resizing of images to one channel: gray levels, depth, or alpha."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from trt_ros.errors import BadFrameError
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame
 from trt_ros.vision.resample import resample, resample_values
 
-#: Weights of red, green and blue in a grey level; ITU-R BT.601, as cv2.COLOR_RGB2GRAY.
+#: Weights of red, green and blue in a gray level; ITU-R BT.601, as cv2.COLOR_RGB2GRAY.
 LUMA = (0.299, 0.587, 0.114)
 
-#: 16-bit encodings, and the factor on their values: grey levels of 0 to 255.996, and metres.
+#: 16-bit encodings, and the factor on their values: gray levels of 0 to 255.996, and meters.
 UNITS_16 = {'mono16': 1 / 256, '16UC1': 0.001}
 
 
@@ -36,11 +36,11 @@ def refuse_opaque(encoding: str) -> None:
 
 
 def is_depth(frame: Frame) -> bool:
-    """Return whether the values of a frame are depths in metres instead of pixels of 0 to 255."""
+    """Return whether the values of a frame are depths in meters instead of pixels of 0 to 255."""
     return frame.encoding in DEPTH_ENCODINGS
 
 
-def resample_grey(
+def resample_gray(
     frame: Frame,
     out_wh: tuple[int, int],
     *,
@@ -49,10 +49,10 @@ def resample_grey(
     crop_wh: tuple[int, int] | None = None,
 ) -> Iterator[tuple[slice, np.ndarray]]:
     """
-    Resize the grey levels of a picture, or the depths of a depth image, as `resample` does.
+    Resize the gray levels of a picture, or the depths of a depth image, as `resample` does.
 
-    Grey is 0.299 r + 0.587 g + 0.114 b; mono16 keeps all bits, as value / 256. A depth is in
-    metres; one that is not finite counts as 0.
+    Gray is 0.299 r + 0.587 g + 0.114 b; mono16 keeps all bits, as value / 256. A depth is in
+    meters; one that is not finite counts as 0.
 
     :returns: rows, and their (1, R, w) float32 values.
     """
@@ -89,7 +89,7 @@ def resample_alpha(
 
 
 def _values(frame: Frame) -> np.ndarray:
-    """Return mono16 as value / 256, depths in metres: (H, W) float32."""
+    """Return mono16 as value / 256, depths in meters: (H, W) float32."""
     order = '>' if frame.is_bigendian else '<'
     dtype = np.dtype(order + ('f4' if frame.encoding == '32FC1' else 'u2'))
     shape = (frame.height, frame.width)
@@ -103,5 +103,5 @@ def _values(frame: Frame) -> np.ndarray:
 
 def _luma(pixels: np.ndarray) -> np.ndarray:
     red, green, blue = map(np.float32, LUMA)
-    grey: np.ndarray = pixels[:1] * red + pixels[1:2] * green + pixels[2:] * blue
-    return grey
+    gray: np.ndarray = pixels[:1] * red + pixels[1:2] * green + pixels[2:] * blue
+    return gray

@@ -36,8 +36,8 @@ def load_both(container, backend, picture, **camera):
     return load_detector(container, parameters=[('backend', backend)]).unique_id
 
 
-def centres(message):
-    """Return the boxes of a Detection2DArray as sorted rows of class, centre and size."""
+def centers(message):
+    """Return the boxes of a Detection2DArray as sorted rows of class, center and size."""
     boxes = ((each.bbox, each.results[0].hypothesis.class_id) for each in message.detections)
     return sorted(
         (name, box.center.position.x, box.center.position.y, box.size_x, box.size_y)
@@ -49,7 +49,7 @@ def centres(message):
 def test_detections_are_those_of_the_python_api(start, backend, picture, kind):
     container = start(kind)
     load_both(container, backend, picture)
-    found = centres(detections(container, '/detector/detections').wait_for())
+    found = centers(detections(container, '/detector/detections').wait_for())
     container.says(f'backend {backend}')
     with Pipeline.open(MODEL, backend='onnxruntime') as pipeline:
         expected = pipeline(picture[0])

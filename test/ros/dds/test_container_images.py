@@ -15,7 +15,7 @@ pytest.importorskip('composition_interfaces')
 from rclpy.qos import DurabilityPolicy, QoSPolicyKind, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 
-from support.container_images import FakeImages, grey, image_of
+from support.container_images import FakeImages, gray, image_of
 from support.dds import RELIABLE, Camera, Inbox, number_of
 from support.waiting import wait_until
 from trt_ros.container.loading import INTRA_PROCESS, construct
@@ -76,7 +76,7 @@ def test_newest_waiting_image_or_all_are_delivered_and_lost_ones_counted(
     inbox, lost, replaced = Inbox(number_of), Inbox(lambda: None), Inbox(lambda: None)
     more = {'on_replaced': replaced} if is_newest_only else {}
     subscribe(here, inbox, QoSProfile(depth=2), on_lost=lost, **more)
-    images.put(*map(grey, range(5)))
+    images.put(*map(gray, range(5)))
     inbox.wait(1 if is_newest_only else 2)
     assert inbox.messages == ([4] if is_newest_only else [3, 4])
     assert (len(lost.messages), len(replaced.messages)) == (3, int(is_newest_only))
@@ -152,7 +152,7 @@ def test_images_arrive_after_the_qos_changed(images, here, subscribe):
     inbox = Inbox(number_of)
     subscription = subscribe(here, inbox)
     subscription.change_qos(RELIABLE)
-    images.put(grey(5))
+    images.put(gray(5))
     assert inbox.wait(1) == [5]
 
 

@@ -154,8 +154,8 @@ def test_a_classifier_of_detected_objects_needs_no_dds(spin, wire, tmp_path):
     from trt_ros.nodes.image_source import ImageSourceNode
 
     cv2.imwrite(str(tmp_path / 'picture.png'), next(held_out(1))[0])
-    colour = save_network(
-        tmp_path / 'colour.onnx',
+    color = save_network(
+        tmp_path / 'color.onnx',
         [
             helper.make_node('GlobalAveragePool', ['images'], ['pooled']),
             helper.make_node('Flatten', ['pooled'], ['logits']),
@@ -167,7 +167,7 @@ def test_a_classifier_of_detected_objects_needs_no_dds(spin, wire, tmp_path):
     classifier = spin(
         ClassifierNode,
         'detections:=detector/detections',
-        model_path=colour,
+        model_path=color,
         regions=True,
         labels=['red', 'green', 'blue'],
         autostart=True,
@@ -179,7 +179,7 @@ def test_a_classifier_of_detected_objects_needs_no_dds(spin, wire, tmp_path):
 
     def is_dds_left_alone():
         sent, count = wire.count, len(found)
-        wait_until(lambda: len(found) > count + 3, 'objects with their colours')
+        wait_until(lambda: len(found) > count + 3, 'objects with their colors')
         return wire.count == sent
 
     wait_until(is_dds_left_alone, 'images and detections by reference')

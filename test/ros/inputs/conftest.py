@@ -39,7 +39,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         for name in ('left', 'right')
     ]
     return {
-        # The mean colour of each image, left minus right.
+        # The mean color of each image, left minus right.
         'stereo': save_network(
             folder / 'stereo.onnx',
             [
@@ -135,11 +135,11 @@ def publisher(peer: Peer) -> Callable[..., Any]:
 
 @pytest.fixture
 def picture_of(as_image: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a small image of one colour."""
+    """Make a small image of one color."""
     from support.ros_messages import stamped
 
-    def make(colour: Sequence[int], stamp: float, frame_id: str = 'camera') -> Any:
-        pixels = np.full((SIZE, SIZE, 3), colour, np.uint8)
+    def make(color: Sequence[int], stamp: float, frame_id: str = 'camera') -> Any:
+        pixels = np.full((SIZE, SIZE, 3), color, np.uint8)
         return stamped(as_image(pixels, 'rgb8'), stamp, frame_id)
 
     return make

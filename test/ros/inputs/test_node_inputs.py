@@ -1,4 +1,4 @@
-"""Nodes whose networks take grey, depth, RGBA or several images, or an image and a tensor."""
+"""Nodes whose networks take gray, depth, RGBA or several images, or an image and a tensor."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PIXELS = {'mean': [0.0], 'std': [1.0]}
 @pytest.fixture(scope='module')
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp('models')
-    grey, colour = (1, 1, SIZE, SIZE), (1, 3, SIZE, SIZE)
+    gray, color = (1, 1, SIZE, SIZE), (1, 3, SIZE, SIZE)
     one = {'one': np.ones((1, 1, 1, 1), np.float32)}
     boxes = np.zeros((1, 4 + 2, 21), np.float32)
     boxes[0, :4, 0] = 8, 16, 16, 16  # Columns 0 to 16, rows 8 to 24.
@@ -53,33 +53,33 @@ def models(tmp_path_factory):
             metadata={'task': 'detect', 'names': "{0: 'near', 1: 'far'}"},
         ),
         # Class 0 where it is bright or far.
-        'grey_segmenter': save_network(
-            folder / 'grey_segmenter.onnx',
+        'gray_segmenter': save_network(
+            folder / 'gray_segmenter.onnx',
             [
                 helper.make_node('Sub', ['one', 'x'], ['dark']),
                 helper.make_node('Concat', ['x', 'dark'], ['scores'], axis=1),
             ],
-            {'x': grey},
+            {'x': gray},
             {'scores': (1, 2, SIZE, SIZE)},
             constants=one,
         ),
-        'grey_classifier': save_network(
-            folder / 'grey_classifier.onnx',
+        'gray_classifier': save_network(
+            folder / 'gray_classifier.onnx',
             [
                 helper.make_node('GlobalAveragePool', ['x'], ['mean']),
                 helper.make_node('Sub', ['one', 'mean'], ['dark']),
                 helper.make_node('Concat', ['mean', 'dark'], ['both'], axis=1),
                 helper.make_node('Flatten', ['both'], ['scores']),
             ],
-            {'x': grey},
+            {'x': gray},
             {'scores': (1, 2)},
             constants=one,
         ),
-        'grey_depth': save_network(
-            folder / 'grey_depth.onnx',
+        'gray_depth': save_network(
+            folder / 'gray_depth.onnx',
             [helper.make_node('Add', ['x', 'one'], ['depth'])],
-            {'x': grey},
-            {'depth': grey},
+            {'x': gray},
+            {'depth': gray},
             constants=one,
         ),
         # The strongest of red, green, blue and alpha.
@@ -89,11 +89,11 @@ def models(tmp_path_factory):
             {'x': (1, 4, SIZE, SIZE)},
             {'scores': (1, 4, SIZE, SIZE)},
         ),
-        'colour_segmenter': save_network(
-            folder / 'colour_segmenter.onnx',
+        'color_segmenter': save_network(
+            folder / 'color_segmenter.onnx',
             [helper.make_node('Relu', ['x'], ['scores'])],
-            {'x': colour},
-            {'scores': colour},
+            {'x': color},
+            {'scores': color},
         ),
         # This image and twice the previous one.
         'recurrent_segmenter': save_network(
@@ -103,8 +103,8 @@ def models(tmp_path_factory):
                 helper.make_node('Add', ['x', 'twice'], ['scores']),
                 helper.make_node('Relu', ['x'], ['hn']),
             ],
-            {'x': colour, 'h': colour},
-            {'scores': colour, 'hn': colour},
+            {'x': color, 'h': color},
+            {'scores': color, 'hn': color},
         ),
         'classifier_with_prior': save_network(
             folder / 'classifier_with_prior.onnx',
@@ -113,36 +113,36 @@ def models(tmp_path_factory):
                 helper.make_node('Flatten', ['pooled'], ['means']),
                 helper.make_node('Add', ['means', 'prior'], ['scores']),
             ],
-            {'x': colour, 'prior': (1, 3)},
+            {'x': color, 'prior': (1, 3)},
             {'scores': (1, 3)},
         ),
     }
 
 
-def test_an_rgbd_detector_takes_colour_and_depth_of_two_topics(start, peer, publisher, as_image):
+def test_an_rgbd_detector_takes_color_and_depth_of_two_topics(start, peer, publisher, as_image):
     node = start(
         'detector', 'rgbd', 'rgbd_detector', inputs=['x=image:color/image_raw,depth/image_raw']
     )
     assert 'input x: image on /color/image_raw and /depth/image_raw' in node.log
     assert 'Parameters without effect' not in node.log
-    colours, depths = publisher(Image, '/color/image_raw'), publisher(Image, '/depth/image_raw')
+    colors, depths = publisher(Image, '/color/image_raw'), publisher(Image, '/depth/image_raw')
     results = peer.inbox(Detection2DArray, '/rgbd/detections')
     depth = as_image(np.full((24, 32), 0.8, np.float32), '32FC1', stamp=1)
     depth.header.frame_id = 'depth_camera'
     depths.publish(depth)
-    colours.publish(as_image(np.zeros((48, 64, 3), np.uint8), 'rgb8', stamp=1))
+    colors.publish(as_image(np.zeros((48, 64, 3), np.uint8), 'rgb8', stamp=1))
     found = results.wait_for(at(1))
-    assert found.header.frame_id == 'front_camera'  # Of the colour image, as are the pixels.
+    assert found.header.frame_id == 'front_camera'  # Of the color image, as are the pixels.
     (detection,) = found.detections
     assert detection.results[0].hypothesis.class_id == 'near'
     # Three quarters of the input show the image, the rest is padded with 0 m.
     assert detection.results[0].hypothesis.score == pytest.approx(0.6, abs=1e-3)
-    centre = detection.bbox.center.position
-    assert (centre.x, centre.y, detection.bbox.size_x, detection.bbox.size_y) == (16, 24, 32, 32)
+    center = detection.bbox.center.position
+    assert (center.x, center.y, detection.bbox.size_x, detection.bbox.size_y) == (16, 24, 32, 32)
     assert node.set(score_threshold=0.7) == ''
     depth.header.stamp.sec = 2
     depths.publish(depth)
-    colours.publish(as_image(np.zeros((48, 64, 3), np.uint8), 'rgb8', stamp=2))
+    colors.publish(as_image(np.zeros((48, 64, 3), np.uint8), 'rgb8', stamp=2))
     assert not results.wait_for(at(2)).detections
 
 
@@ -150,11 +150,11 @@ def test_an_rgbd_detector_takes_colour_and_depth_of_two_topics(start, peer, publ
     ('encoding', 'dtype', 'full'),
     [('mono8', np.uint8, 255), ('mono16', np.uint16, 65535), ('16UC1', np.uint16, 1000)],
 )
-def test_a_segmenter_of_one_channel_takes_grey_and_depth_images(
+def test_a_segmenter_of_one_channel_takes_gray_and_depth_images(
     start, peer, publisher, as_image, encoding, dtype, full
 ):
-    name = f'grey_{encoding.lower()}'
-    start('segmenter', name, 'grey_segmenter', '-r', f'image:=/{name}_camera/image')
+    name = f'gray_{encoding.lower()}'
+    start('segmenter', name, 'gray_segmenter', '-r', f'image:=/{name}_camera/image')
     images = publisher(Image, f'/{name}_camera/image')
     masks = peer.inbox(Image, f'/{name}/mask')
     images.publish(as_image(half_and_half(full, 0, dtype=dtype), encoding, stamp=1))
@@ -164,7 +164,7 @@ def test_a_segmenter_of_one_channel_takes_grey_and_depth_images(
 def test_a_classifier_of_one_channel_takes_thermal_and_depth_images(
     start, peer, publisher, as_image
 ):
-    start('classifier', 'thermal', 'grey_classifier', '-r', 'image:=/thermal_camera/image')
+    start('classifier', 'thermal', 'gray_classifier', '-r', 'image:=/thermal_camera/image')
     images = publisher(Image, '/thermal_camera/image')
     results = peer.inbox(Classification, '/thermal/classification')
     for stamp, (value, encoding, best) in enumerate(
@@ -183,7 +183,7 @@ def test_a_classifier_of_one_channel_takes_thermal_and_depth_images(
 def test_a_depth_network_of_one_channel_takes_depth_of_a_bound_topic(
     start, peer, publisher, as_image
 ):
-    start('depth', 'completed', 'grey_depth', inputs=['x=image:raw_depth/image'])
+    start('depth', 'completed', 'gray_depth', inputs=['x=image:raw_depth/image'])
     images, infos = (
         publisher(Image, '/raw_depth/image'),
         publisher(CameraInfo, '/raw_depth/camera_info'),
@@ -215,14 +215,12 @@ def test_a_network_of_four_channels_takes_alpha(start, peer, publisher, as_image
 
 
 @ON_CPU
-def test_a_network_of_colours_refuses_depth_images_and_names_the_remedy(
-    start, publisher, as_image
-):
-    node = start('segmenter', 'blind', 'colour_segmenter', inputs=['x=image:blind_camera/depth'])
+def test_a_network_of_colors_refuses_depth_images_and_names_the_remedy(start, publisher, as_image):
+    node = start('segmenter', 'blind', 'color_segmenter', inputs=['x=image:blind_camera/depth'])
     images = publisher(Image, '/blind_camera/depth')
     images.publish(as_image(np.zeros((48, 64), np.uint16), '16UC1', stamp=1))
     node.wait_for_log('A frame of /blind_camera/depth was dropped (depth image).')
-    node.wait_for_log('Remedy: Use the colour or mono topic of the camera')
+    node.wait_for_log('Remedy: Use the color or mono topic of the camera')
 
 
 def test_a_segmenter_keeps_the_state_of_its_network(start, peer, publisher, as_image):
@@ -238,8 +236,8 @@ def test_a_segmenter_keeps_the_state_of_its_network(start, peer, publisher, as_i
     masks = peer.inbox(Image, '/recurrent/mask')
     overlays = peer.inbox(Image, '/recurrent/overlay')
 
-    def best(stamp, colour):
-        images.publish(as_image(half_and_half(colour, colour), 'rgb8', stamp=stamp))
+    def best(stamp, color):
+        images.publish(as_image(half_and_half(color, color), 'rgb8', stamp=stamp))
         (label,) = np.unique(pixels_of(masks.wait_for(at(stamp))))
         assert overlays.wait_for(at(stamp)).width == 64
         return label
@@ -271,7 +269,7 @@ def test_a_classifier_takes_an_image_and_a_tensor(start, peer, publisher, as_ima
         assert found.results[0].class_id == best
 
 
-def test_bindings_that_cannot_be_honoured_are_refused(start_node, models):
+def test_bindings_that_cannot_be_honored_are_refused(start_node, models):
     node = start_node(
         'refused',
         'trt_ros.nodes.classifier',

@@ -95,8 +95,8 @@ def test_compressed_images_meet(start, peer, publisher):
     for side in ('left: image on /packed/l', 'right: image on /packed/r'):
         assert f'input {side}/compressed\n' in node.log
     results = peer.inbox(TensorList, '/packed/tensors')
-    for side, colour in (('l', (0, 0, 255)), ('r', (0, 255, 0))):  # BGR.
-        _, png = cv2.imencode('.png', np.full((24, 24, 3), colour, np.uint8))
+    for side, color in (('l', (0, 0, 255)), ('r', (0, 255, 0))):  # BGR.
+        _, png = cv2.imencode('.png', np.full((24, 24, 3), color, np.uint8))
         image = CompressedImage(format='png', data=png.tobytes())
         publisher(CompressedImage, f'/packed/{side}/compressed').publish(stamped(image, 1))
     assert read_tensors(results.wait_for(at(1))) == {'difference': [pytest.approx([1, -1, 0])]}

@@ -133,17 +133,17 @@ def test_a_policy_samples_its_newest_inputs(start, peer, publisher, picture_of):
     assert all(at(50.4)(message) for message in results.messages[3:])
 
 
-def test_colour_and_depth_become_four_channels(start, peer, publisher, picture_of, as_image):
+def test_color_and_depth_become_four_channels(start, peer, publisher, picture_of, as_image):
     node = start('tensor', 'rgbd', 'rgbd', inputs=['x=image:color,depth?scale=1.0'])
     color, depth = publisher(Image, '/color'), publisher(Image, '/depth')
     results = peer.inbox(TensorList, '/rgbd/tensors')
     color.publish(picture_of((10, 20, 30), 1, 'optical'))
-    millimetres = np.full((SIZE, SIZE), 1500, np.uint16)
-    depth.publish(stamped(as_image(millimetres, '16UC1'), 1, 'optical'))
+    millimeters = np.full((SIZE, SIZE), 1500, np.uint16)
+    depth.publish(stamped(as_image(millimeters, '16UC1'), 1, 'optical'))
     found = results.wait_for(at(1))
     assert found.header.frame_id == 'optical'
     assert read_tensors(found) == {'means': [pytest.approx([10, 20, 30, 1.5])]}
-    color.publish(stamped(as_image(millimetres, '16UC1'), 2))
+    color.publish(stamped(as_image(millimeters, '16UC1'), 2))
     depth.publish(picture_of((10, 20, 30), 2))
     node.wait_for_log('The image on /color has the encoding 16UC1 of depth images.')
     node.wait_for_log('Swap the topics in inputs: x=image:/depth,/color.')
@@ -199,7 +199,7 @@ def test_a_publisher_of_another_multi_array_is_followed(start, peer):
     peer.wait_until(first.get_subscription_count, 'a subscription of float64')
     first.publish(Float64MultiArray(data=[1.0, 2.0, 3.0, 4.0]))
     results.wait_for()
-    peer.between_callbacks(lambda: peer.node.destroy_publisher(first))
+    peer.run_on_executor(lambda: peer.node.destroy_publisher(first))
     second = peer.publisher(Int64MultiArray, '/late_x')
     node.wait_for_log('/late_x: subscribed to Int64MultiArray, which is published.')
     peer.wait_until(second.get_subscription_count, 'a subscription of int64')
@@ -208,7 +208,7 @@ def test_a_publisher_of_another_multi_array_is_followed(start, peer):
     assert node.change('deactivate')
 
 
-def test_bindings_that_cannot_be_honoured_are_refused(start_node, models):
+def test_bindings_that_cannot_be_honored_are_refused(start_node, models):
     node = start_node(
         'refused', 'trt_ros.nodes.tensor', backend='onnxruntime', model_path=models['scaled']
     )

@@ -29,8 +29,8 @@ def test_poses_are_boxes_and_keypoints(start, peer, models):
             (Image, 'overlay'),
         )
     )
-    grey = np.full((64, 64, 3), 90, np.uint8)
-    found, keypoints, overlay = ask(grey, boxes, points, overlays)
+    gray = np.full((64, 64, 3), 90, np.uint8)
+    found, keypoints, overlay = ask(gray, boxes, points, overlays)
     assert [each.results[0].hypothesis.class_id for each in found.detections] == ['person']
     (nose,) = keypoints.detections
     assert (nose.id, nose.results[0].hypothesis.class_id) == ('0', 'nose')
@@ -38,7 +38,7 @@ def test_poses_are_boxes_and_keypoints(start, peer, models):
     assert (nose.bbox.center.position.x, nose.bbox.center.position.y) == (8, 16)
     assert (pixels_of(overlay)[16, 8] != 90).any()
     assert node.set(keypoint_threshold=0.0) == ''
-    keypoints = ask(grey, points)
+    keypoints = ask(gray, points)
     assert [each.results[0].hypothesis.class_id for each in keypoints.detections] == ['nose', '1']
 
 

@@ -15,7 +15,7 @@ from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray, LabelInfo
 
 from support.ros_messages import GREEN, LATCHED, RED, half_and_half, pixels_of
-from trt_ros.draw.style import colour_of
+from trt_ros.draw.style import color_of
 
 pytestmark = pytest.mark.ros
 
@@ -28,12 +28,12 @@ def test_segmenter_publishes_class_per_pixel(start, peer, models):
     mask, overlay = ask(half_and_half(RED, GREEN), masks, overlays)
     assert mask.encoding == 'mono8'
     assert (pixels_of(mask) == half_and_half((0,) * 3, (1,) * 3)[..., 0]).all()
-    for seen, colour, red in zip(pixels_of(overlay)[5, 5].tolist(), colour_of(0), (0, 0, 255)):
-        assert seen == pytest.approx((colour + red) / 2, abs=1)
+    for seen, color, red in zip(pixels_of(overlay)[5, 5].tolist(), color_of(0), (0, 0, 255)):
+        assert seen == pytest.approx((color + red) / 2, abs=1)
     assert node.set(overlay_opacity=1.0) == ''
     _, overlay = ask(half_and_half(RED, GREEN, (33, 21)), masks, overlays)
     assert (overlay.width, overlay.height) == (33, 21)
-    assert pixels_of(overlay)[20, 32].tolist() == list(colour_of(1))
+    assert pixels_of(overlay)[20, 32].tolist() == list(color_of(1))
     info = peer.inbox(LabelInfo, '/semantic/label_info', LATCHED).wait_for()
     assert [(each.class_id, each.class_name) for each in info.class_map] == [
         (0, 'r'),
@@ -47,7 +47,7 @@ def test_the_confidence_of_a_mask_is_that_of_its_class(start, peer, models):
     settings = {'mean': [0.0] * 3, 'std': [1.0] * 3, 'labels': ['r', 'g', 'b'], 'confidence': True}
     _, ask = start('segmenter', 'sure', models['semantic'], **settings)
     masks, confidences = (peer.inbox(Image, f'/sure/{name}') for name in ('mask', 'confidence'))
-    # The network's scores are the colours, so that they count as probabilities.
+    # The network's scores are the colors, so that they count as probabilities.
     mask, confidence = ask(half_and_half((204, 0, 0), (0, 102, 51)), masks, confidences)
     assert (mask.encoding, confidence.encoding) == ('mono8', 'mono8')
     assert (pixels_of(mask) == half_and_half((0,) * 3, (1,) * 3)[..., 0]).all()
@@ -69,9 +69,9 @@ def test_segmenter_separates_objects(start, peer, models):
             (Image, 'confidence'),
         )
     )
-    grey = np.full((64, 64, 3), 90, np.uint8)  # Twice the network's size.
+    gray = np.full((64, 64, 3), 90, np.uint8)  # Twice the network's size.
     mask, number, found, overlay, confidence = ask(
-        grey, masks, numbered, boxes, overlays, confidences
+        gray, masks, numbered, boxes, overlays, confidences
     )
     scores = np.uint8([0, round(0.9 * 255), round(0.8 * 255)])
     assert (pixels_of(confidence) == scores[pixels_of(mask)]).all()

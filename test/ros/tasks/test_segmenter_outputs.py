@@ -26,7 +26,7 @@ PIXELS = {'mean': [0.0], 'std': [1.0]}
 
 @pytest.fixture(scope='module')
 def model(tmp_path_factory):
-    """A network of two masks and an auxiliary output: red or not, the strongest colour."""
+    """A network of two masks and an auxiliary output: red or not, the strongest color."""
     path = tmp_path_factory.mktemp('models') / 'masks.onnx'
     image = (1, 3, SIZE, SIZE)
     outputs = {

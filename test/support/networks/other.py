@@ -22,12 +22,12 @@ def priors(scores, boxes, activation):
         flat_boxes = Reshape (boxes_last, boxes_shape)
         d_xy, d_wh = Split <axis = 2> (flat_boxes, halves)
         moved = Mul (d_xy, prior_wh)
-        centre = Add (moved, prior_xy)
+        center = Add (moved, prior_xy)
         grown = Exp (d_wh)
         size = Mul (grown, prior_wh)
         half = Mul (size, a_half)
-        low = Sub (centre, half)
-        high = Add (centre, half)
+        low = Sub (center, half)
+        high = Add (center, half)
         {boxes} = Concat <axis = 2> (low, high)
     """,
         [

@@ -71,9 +71,9 @@ def yolov8_boxes():
         x2y2 = Add (anchors, rb)
         sum = Add (x1y1, x2y2)
         half = Constant <value_float = 0.5> ()
-        centre = Mul (sum, half)
+        center = Mul (sum, half)
         size = Sub (x2y2, x1y1)
-        cells_xywh = Concat <axis = 1> (centre, size)
+        cells_xywh = Concat <axis = 1> (center, size)
         xywh = Mul (cells_xywh, strides)
     """,
         weights,
@@ -164,9 +164,9 @@ def yolov8_obb():
         yf_cos = Mul (yf, cos)
         y = Add (xf_sin, yf_cos)
         xy = Concat <axis = 1> (x, y)
-        centre = Add (xy, anchors)
+        center = Add (xy, anchors)
         wh = Add (lt, rb)
-        cells_xywh = Concat <axis = 1> (centre, wh)
+        cells_xywh = Concat <axis = 1> (center, wh)
         xywh = Mul (cells_xywh, strides)
         scores = Sigmoid (cls)
         output0 = Concat <axis = 1> (xywh, scores, angle)

@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 from support.fake_runner import FakeRunner
-from trt_ros.engine.build.parent import build
+from trt_ros.engine.builder.parent import build
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import GpuFailedError, ModelError
 from trt_ros.nodes.detector import DetectorNode
@@ -37,12 +37,12 @@ def find_in(channels):
     if bright.any():
         rows, columns = np.flatnonzero(bright.any(axis=1)), np.flatnonzero(bright.any(axis=0))
         left, top, right, bottom = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
-        colour = channels[:, bright].mean(axis=1)
-        label = 3 if colour.min() > 0.7 else int(colour.argmax())
-        centre = (left + right) / 2, (top + bottom) / 2
-        head[0, :4, 0] = *centre, right - left, bottom - top
+        color = channels[:, bright].mean(axis=1)
+        label = 3 if color.min() > 0.7 else int(color.argmax())
+        center = (left + right) / 2, (top + bottom) / 2
+        head[0, :4, 0] = *center, right - left, bottom - top
         head[0, 4 + label, 0] = 0.9
-        head[0, :4, 1] = *centre, (right - left) / 4, (bottom - top) / 4
+        head[0, :4, 1] = *center, (right - left) / 4, (bottom - top) / 4
         head[0, 4 + label, 1] = 0.6
     return head
 

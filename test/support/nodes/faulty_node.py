@@ -31,7 +31,7 @@ class FaultyNode(ManagedNode):
         # Fails in the executor's thread, outside of any transition.
         timer = self.create_timer(0.001, lambda: self.fail_in('callback'))
         self.while_configured.callback(
-            lambda: self.between_callbacks(lambda: self.destroy_timer(timer))
+            lambda: self.run_on_executor(lambda: self.destroy_timer(timer))
         )
 
     def activate(self):

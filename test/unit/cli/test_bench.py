@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(bool(nvidia_driver().gpus), reason='this machine
 
 
 @pytest.fixture
-def bench(colour_detector, tmp_path, capsys):
+def bench(color_detector, tmp_path, capsys):
     """Run the verb; give its exit code, its JSON and what was printed."""
 
     def run(*args, model=None, **kwargs):
@@ -26,7 +26,7 @@ def bench(colour_detector, tmp_path, capsys):
         code = main(
             [
                 'bench',
-                str(model or colour_detector(**kwargs)),
+                str(model or color_detector(**kwargs)),
                 '--frames',
                 '4',
                 '--image-size',
@@ -305,15 +305,15 @@ def test_slower_precisions_are_named():
 
 
 @pytest.mark.parametrize('verb', ['bench', 'verify'])
-def test_a_backend_that_cannot_run_here_is_named_with_its_reason(verb, colour_detector, capsys):
-    assert main([verb, str(colour_detector()), '--backend', 'tensorrt_rtx']) == 1
+def test_a_backend_that_cannot_run_here_is_named_with_its_reason(verb, color_detector, capsys):
+    assert main([verb, str(color_detector()), '--backend', 'tensorrt_rtx']) == 1
     said = capsys.readouterr().err
     assert 'The backend tensorrt_rtx cannot be used on this machine.\nCause: ' in said
     assert 'Remedy: Follow the advice of `trt-ros doctor`' in said
 
 
-def test_verify_reports_missing_tensorrt(colour_detector, capsys):
-    assert main(['verify', str(colour_detector())]) == 1
+def test_verify_reports_missing_tensorrt(color_detector, capsys):
+    assert main(['verify', str(color_detector())]) == 1
     assert 'Nothing to compare: ONNX Runtime is the only backend here.\nCause: ' in (
         capsys.readouterr().err
     )

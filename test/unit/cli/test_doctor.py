@@ -15,7 +15,7 @@ from trt_ros.cli._doctor_ros import ros_findings
 from trt_ros.cli._doctor_tensorrt import refused_capability
 from trt_ros.cli.doctor import findings
 from trt_ros.driver import Driver, GpuInfo
-from trt_ros.trt import Flavour, installed
+from trt_ros.trt import Library, installed
 
 needs_rtx = pytest.mark.skipif(not installed('tensorrt_rtx'), reason='tensorrt_rtx is missing')
 H200 = GpuInfo(0, 'NVIDIA H200', (9, 0), 132, 150 << 30, False, 'GPU-1', '0000:3B:00.0')
@@ -318,7 +318,7 @@ def test_driver_older_than_tensorrt(machine, cuda, state, said):
     ],
 )
 def test_compute_capability_is_compared_with_library(name, version, capability, said):
-    refused = refused_capability(Flavour(name, SimpleNamespace(), version, '', None), capability)
+    refused = refused_capability(Library(name, SimpleNamespace(), version, '', None), capability)
     assert refused is None if said is None else said in refused[0] and refused[1]
 
 
@@ -368,9 +368,9 @@ def test_tensorrt_of_apt_that_this_python_does_not_see(machine, file, said):
 )
 def test_dla_is_named_by_release(monkeypatch, machine, version, cores, said):
     trt = SimpleNamespace(__file__='/usr/lib/python3/dist-packages/tensorrt/__init__.py')
-    flavour = Flavour('tensorrt', trt, version, '', None)
+    library = Library('tensorrt', trt, version, '', None)
     monkeypatch.setattr('trt_ros.trt.installed', lambda name: name == 'tensorrt')
-    monkeypatch.setattr('trt_ros.trt.load_trt', lambda name: flavour)
+    monkeypatch.setattr('trt_ros.trt.load_trt', lambda name: library)
     found = machine(
         {f'sys/bus/platform/devices/158{n}0000.nvdla{n}/uevent': '' for n in range(cores)},
         gpu=ORIN,

@@ -17,7 +17,7 @@ import trt_ros
 from trt_ros.cli import main
 from trt_ros.cli._ros2 import TrtCommand
 from trt_ros.cli.build import build_options, parse_profile
-from trt_ros.engine.build.layers import EngineLayer, InspectedEngine
+from trt_ros.engine.builder.layers import EngineLayer, InspectedEngine
 from trt_ros.engine.open import build_command
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.trt import installed
@@ -28,43 +28,43 @@ needs_rtx = pytest.mark.skipif(not installed('tensorrt_rtx'), reason='tensorrt_r
 
 
 @needs_rtx
-def test_build_prints_engine_path_and_reuses_it(call, cache, colour_detector):
-    code, out, err = call('build', colour_detector(), '--precision', 'tf32')
+def test_build_prints_engine_path_and_reuses_it(call, cache, color_detector):
+    code, out, err = call('build', color_detector(), '--precision', 'tf32')
     path = Path(out.strip())
     assert code == 0
-    assert path.parent == cache / 'colours' / 'tf32' / 'bs1' and path.suffix == '.engine'
+    assert path.parent == cache / 'colors' / 'tf32' / 'bs1' and path.suffix == '.engine'
     assert 'not built yet' in err
-    code, out, err = call('build', colour_detector(), '--precision', 'tf32')
+    code, out, err = call('build', color_detector(), '--precision', 'tf32')
     assert (code, Path(out.strip())) == (0, path) and 'from the cache' in err
 
 
 @needs_rtx
-def test_build_writes_the_log_of_tensorrt(call, colour_detector, tmp_path):
+def test_build_writes_the_log_of_tensorrt(call, color_detector, tmp_path):
     short, long, none = (tmp_path / f'{name}.log' for name in ('short', 'long', 'none'))
-    assert call('build', colour_detector(), '--log', short)[0] == 0
-    assert call('build', colour_detector(), '--log', long, '--verbose', '--force')[0] == 0
+    assert call('build', color_detector(), '--log', short)[0] == 0
+    assert call('build', color_detector(), '--log', long, '--verbose', '--force')[0] == 0
     assert '[INFO] ONNX IR version' in short.read_text()
     assert '[VERBOSE]' not in short.read_text()
     assert re.search(r'\[VERBOSE\] .*fusion', long.read_text())
-    code, _, err = call('build', colour_detector(), '--log', none)
+    code, _, err = call('build', color_detector(), '--log', none)
     assert code == 0 and 'nothing was built, so TensorRT logged nothing: add --force' in err
     assert none.read_text() == ''
 
 
 @needs_rtx
-def test_build_prints_the_log_of_tensorrt(colour_detector, cache, capfd):
-    assert main(['build', str(colour_detector()), '--verbose']) == 0
+def test_build_prints_the_log_of_tensorrt(color_detector, cache, capfd):
+    assert main(['build', str(color_detector()), '--verbose']) == 0
     assert '[VERBOSE] ' in capfd.readouterr().err
 
 
-def test_log_that_cannot_be_written_is_refused(call, colour_detector, tmp_path):
-    code, _, err = call('build', colour_detector(), '--log', tmp_path / 'no' / 'build.log')
+def test_log_that_cannot_be_written_is_refused(call, color_detector, tmp_path):
+    code, _, err = call('build', color_detector(), '--log', tmp_path / 'no' / 'build.log')
     assert code == 1 and 'build.log cannot be written.\nCause: No such file' in err
 
 
 @needs_rtx
-def test_build_as_json_is_the_sidecar_and_more(call, colour_detector):
-    code, out, _ = call('build', colour_detector(), '--json')
+def test_build_as_json_is_the_sidecar_and_more(call, color_detector):
+    code, out, _ = call('build', color_detector(), '--json')
     found = json.loads(out)
     assert (code, found['built'], found['batch']) == (0, True, 1)
     assert found['metadata'] == {'names': "{0: 'red', 1: 'green', 2: 'blue'}"}
@@ -183,13 +183,13 @@ def test_single_shape_profile_is_min_opt_and_max():
     assert parse_profile('images=1x3') == (ShapeRange('images', (1, 3), (1, 3), (1, 3)),)
 
 
-def test_inspect_shows_a_model(call, colour_detector):
-    code, out, _ = call('inspect', colour_detector(), '--layers')
+def test_inspect_shows_a_model(call, color_detector):
+    code, out, _ = call('inspect', color_detector(), '--layers')
     assert code == 0
     assert 'input images 1x3x64x64 float32' in out and '  ReduceMean 1' in out
     assert "metadata names: {0: 'red'" in out
     assert 'GFLOP' not in out  # Without convolutions and matrix products.
-    found = json.loads(call('inspect', colour_detector(), '--json')[1])
+    found = json.loads(call('inspect', color_detector(), '--json')[1])
     assert (found['kind'], found['opset'], found['ops']['Cast']) == ('onnx', 17, 1)
 
 
@@ -199,8 +199,8 @@ def test_inspect_counts_the_work_of_a_model(call):
 
 
 @needs_rtx
-def test_inspect_shows_an_engine_without_a_gpu(call, colour_detector):
-    engine = call('build', colour_detector(shape=()), '--input-size', '32x64')[1].strip()
+def test_inspect_shows_an_engine_without_a_gpu(call, color_detector):
+    engine = call('build', color_detector(shape=()), '--input-size', '32x64')[1].strip()
     code, out, _ = call('inspect', engine, '--layers')
     assert code == 0
     for line in (
@@ -224,16 +224,16 @@ def test_inspect_shows_an_engine_without_a_gpu(call, colour_detector):
 @needs_rtx
 @pytest.mark.parametrize('verbosity', ['DETAILED', 'LAYER_NAMES_ONLY'])
 def test_inspect_reads_the_layers_of_an_engine_that_runs_here(
-    call, colour_detector, monkeypatch, verbosity
+    call, color_detector, monkeypatch, verbosity
 ):
-    engine = call('build', colour_detector())[1].strip()
+    engine = call('build', color_detector())[1].strip()
     stored = call('inspect', engine, '--layers')[1]
     assert re.search(r'^  \S+ REDUCE float32 1x3, output 0.0 KiB$', stored, re.MULTILINE)
     layer = EngineLayer('conv', 'gemm', 'float16', (1, 8), 'Row major', 'sm80_gemm', 16, 1 << 20)
     layers = [layer] if verbosity == 'DETAILED' else [EngineLayer('conv')]
     monkeypatch.setattr('trt_ros.cli.inspect._usable', lambda _: 'yes')
     monkeypatch.setattr(
-        'trt_ros.engine.build.layers.read_engine',
+        'trt_ros.engine.builder.layers.read_engine',
         lambda *_: InspectedEngine(layers, verbosity, 1 << 20, None),
     )
     code, out, _ = call('inspect', engine, '--layers')
@@ -284,9 +284,9 @@ def test_an_empty_cache_is_listed_as_such(call, cache):
 
 @needs_rtx
 @pytest.mark.slow
-def test_the_cache_is_listed_verified_and_pruned(call, cache, colour_detector):
-    good = Path(call('build', colour_detector('good.onnx'))[1].strip())
-    bad = Path(call('build', colour_detector('bad.onnx'))[1].strip())
+def test_the_cache_is_listed_verified_and_pruned(call, cache, color_detector):
+    good = Path(call('build', color_detector('good.onnx'))[1].strip())
+    bad = Path(call('build', color_detector('bad.onnx'))[1].strip())
     assert call('cache', 'verify')[0] == 0
     bad.write_bytes(bad.read_bytes()[:-1])
     code, out, _ = call('cache', 'verify')
@@ -300,12 +300,12 @@ def test_the_cache_is_listed_verified_and_pruned(call, cache, colour_detector):
     assert not good.exists()
 
 
-def test_ros2_trt_has_the_same_verbs(call, colour_detector, capsys):
+def test_ros2_trt_has_the_same_verbs(call, color_detector, capsys):
     """Called as ros2cli calls a command: made without arguments, given a parser, then main."""
     command = TrtCommand()
     parser = ArgumentParser('ros2 trt')
     command.add_arguments(parser, 'ros2 trt')
-    args = parser.parse_args(['inspect', str(colour_detector())])
+    args = parser.parse_args(['inspect', str(color_detector())])
     assert command.main(parser=parser, args=args) == 0
     assert 'input images' in capsys.readouterr().out
     args = parser.parse_args(['inspect', '/nowhere/x.onnx'])
@@ -314,7 +314,7 @@ def test_ros2_trt_has_the_same_verbs(call, colour_detector, capsys):
 
 @needs_rtx
 @pytest.mark.slow
-def test_an_interrupt_ends_a_build_with_130_and_no_child(colour_detector, tmp_path):
+def test_an_interrupt_ends_a_build_with_130_and_no_child(color_detector, tmp_path):
     script = (
         'import sys, os, signal\n'
         # A parent in the background has it ignored.
@@ -330,7 +330,7 @@ def test_an_interrupt_ends_a_build_with_130_and_no_child(colour_detector, tmp_pa
         'print(code, repr(children))\n'
     )
     done = subprocess.run(
-        [sys.executable, '-c', script, str(colour_detector())],
+        [sys.executable, '-c', script, str(color_detector())],
         capture_output=True,
         text=True,
         env={**os.environ, 'XDG_CACHE_HOME': str(tmp_path)},

@@ -15,7 +15,7 @@ import pytest
 from trt_ros.cli import main
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli.build import add_build_arguments
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 
 cv2 = pytest.importorskip('cv2')
 pytest.importorskip('onnxruntime')
@@ -26,7 +26,7 @@ RED = {'label': 'red', 'class_index': 0, 'score': 1.0, 'xyxy': [32.0, 32.0, 96.0
 
 @pytest.fixture
 def picture(tmp_path):
-    """Write a square picture of one colour, 128 × 128."""
+    """Write a square picture of one color, 128 × 128."""
 
     def make(name='red.png', rgb=(255, 0, 0)) -> Path:
         path = tmp_path / name
@@ -38,9 +38,9 @@ def picture(tmp_path):
 
 
 @pytest.fixture
-def infer(colour_detector, tmp_path, capsys):
+def infer(color_detector, tmp_path, capsys):
     """Run the verb; give its exit code, what results.json holds, and the captured output."""
-    model, output = colour_detector(), tmp_path / 'out'
+    model, output = color_detector(), tmp_path / 'out'
 
     def run(*args):
         code = main(['infer', '--model', str(model), '--output', str(output), *map(str, args)])
@@ -133,20 +133,20 @@ def test_log_lines_go_to_stderr(infer, picture):
 
 
 def test_json_prints_to_stdout_and_writes_nothing_unless_told_where(
-    colour_detector, picture, tmp_path, capsys, monkeypatch
+    color_detector, picture, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     path = picture()
-    assert main(['infer', '--model', str(colour_detector()), '--json', str(path)]) == 0
+    assert main(['infer', '--model', str(color_detector()), '--json', str(path)]) == 0
     assert json.loads(capsys.readouterr().out)[0]['detections'] == [RED]
     assert not (tmp_path / 'results').exists()
 
 
 def test_without_output_and_json_files_go_to_a_folder_named_results(
-    colour_detector, picture, tmp_path, monkeypatch
+    color_detector, picture, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    assert main(['infer', '--model', str(colour_detector()), str(picture())]) == 0
+    assert main(['infer', '--model', str(color_detector()), str(picture())]) == 0
     assert sorted(path.name for path in (tmp_path / 'results').iterdir()) == [
         'red.png',
         'results.json',
@@ -207,10 +207,10 @@ def test_a_missing_model_is_an_error_with_its_path(tmp_path, picture, capsys):
     assert 'no.onnx' in capsys.readouterr().err
 
 
-def test_every_option_of_a_detector_is_a_flag(colour_detector, picture, capsys):
+def test_every_option_of_a_detector_is_a_flag(color_detector, picture, capsys):
     # Each changes what is found, or is refused by what stands behind it.
     def run(*flags):
-        code = main(['infer', '--model', str(colour_detector()), '--json', str(picture()), *flags])
+        code = main(['infer', '--model', str(color_detector()), '--json', str(picture()), *flags])
         captured = capsys.readouterr()
         return code, captured.out and json.loads(captured.out)[0]['detections'], captured.err
 
@@ -233,7 +233,7 @@ def test_every_option_has_a_flag(capsys):
     with pytest.raises(SystemExit):
         main(['infer', '--help'])
     out = capsys.readouterr().out
-    for name in LabelledOptions.__dataclass_fields__:
+    for name in LabeledOptions.__dataclass_fields__:
         assert '--' + name.replace('_', '-') in out
 
 

@@ -22,7 +22,7 @@ BOX = (
     32,
     40,
     20,
-)  # Centre, width and height in the network's 64 × 64 pixels; images have 128.
+)  # Center, width and height in the network's 64 × 64 pixels; images have 128.
 XYXY = [24.0, 44.0, 104.0, 84.0]
 
 
@@ -180,8 +180,8 @@ def test_depth_is_a_file_of_floats(infer, network, tmp_path):
     found = picture(tmp_path, 'a_depth.tiff')
     assert (found.dtype, found.shape) == (np.float32, (128, 128))
     assert found[0, 0] == 1 and found[127, 127] == 5
-    colours = picture(tmp_path)
-    assert colours[0, 0].tolist() != colours[127, 0].tolist()
+    colors = picture(tmp_path)
+    assert colors[0, 0].tolist() != colors[127, 0].tolist()
 
 
 @pytest.mark.parametrize(

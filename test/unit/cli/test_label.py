@@ -39,12 +39,12 @@ from trt_ros.cli import main
 from trt_ros.errors import BadFrameError
 from trt_ros.recording import Recording
 
-COLOURS = [(0, 0, 255), (0, 255, 0), (255, 0, 0)]  # BGR of red, green and blue.
+COLORS = [(0, 0, 255), (0, 255, 0), (255, 0, 0)]  # BGR of red, green and blue.
 LABELS = ['red', 'green', 'blue']
 
 
 def picture(index):
-    return np.full((128, 128, 3), COLOURS[index % 3], np.uint8)
+    return np.full((128, 128, 3), COLORS[index % 3], np.uint8)
 
 
 def camera(count, topic='/camera/image_raw', make=raw_image):
@@ -52,8 +52,8 @@ def camera(count, topic='/camera/image_raw', make=raw_image):
 
 
 @pytest.fixture
-def label(colour_detector, tmp_path, capsys):
-    model, output = colour_detector(), tmp_path / 'labelled.mcap'
+def label(color_detector, tmp_path, capsys):
+    model, output = color_detector(), tmp_path / 'labeled.mcap'
 
     def run(*args, code=0):
         arguments = ['label', '--model', model, '--output', output, *args]
@@ -170,7 +170,7 @@ def test_an_unreadable_image_is_dropped_by_its_cause(label, tmp_path):
     assert [step for _, step, _ in read(output)] == [0, 2]
 
 
-def test_a_damaged_recording_is_labelled_up_to_its_damage(label, tmp_path):
+def test_a_damaged_recording_is_labeled_up_to_its_damage(label, tmp_path):
     path = storage_file(write_recording(tmp_path / 'drive', camera(60)))
     data = path.read_bytes()
     loose = tmp_path / 'loose.mcap'
@@ -181,7 +181,7 @@ def test_a_damaged_recording_is_labelled_up_to_its_damage(label, tmp_path):
     assert f'is damaged: read up to {(len(steps) - 1) / 10:.3f} s after its start' in text
 
 
-def test_a_recording_that_ends_in_zeros_is_labelled_up_to_them(label, tmp_path):
+def test_a_recording_that_ends_in_zeros_is_labeled_up_to_them(label, tmp_path):
     path = storage_file(write_recording(tmp_path / 'drive', camera(60)))
     data = path.read_bytes()
     # As after a power failure: a size without content, also within a record.
@@ -200,8 +200,8 @@ def test_video_shows_each_image_with_its_result(label, tmp_path):
     assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(10, abs=0.2)
     for index in range(9):
         pixels = capture.read()[1].astype(int)
-        # The corner is as it was; the edge of the box at 32 to 96 has another colour.
-        assert np.abs(pixels[4, 4] - COLOURS[index % 3]).max() < 40
+        # The corner is as it was; the edge of the box at 32 to 96 has another color.
+        assert np.abs(pixels[4, 4] - COLORS[index % 3]).max() < 40
         assert np.abs(pixels[30:35, 64] - pixels[4, 4]).max() > 40
     assert not capture.read()[0]
     capture.release()
@@ -211,10 +211,10 @@ def test_each_topic_has_a_video(label, tmp_path):
     messages = [*camera(1, '/front/image_raw'), *camera(1, '/back/image_raw')]
     output, _ = label(write_recording(tmp_path / 'drive', messages), '--video')
     for topic in ('front_image_raw', 'back_image_raw'):
-        assert (tmp_path / f'labelled_{topic}.mp4').stat().st_size
+        assert (tmp_path / f'labeled_{topic}.mp4').stat().st_size
     output.unlink()
     _, text = label(tmp_path / 'drive', '--video', code=1)
-    assert 'labelled_front_image_raw.mp4 exists already' in text and not output.exists()
+    assert 'labeled_front_image_raw.mp4 exists already' in text and not output.exists()
 
 
 def test_coco_has_the_images_and_their_objects(label, tmp_path):
@@ -244,10 +244,10 @@ def test_coco_has_the_images_and_their_objects(label, tmp_path):
 
 def test_existing_coco_file_is_kept(label, tmp_path):
     path = write_recording(tmp_path / 'drive', camera(1))
-    (tmp_path / 'labelled.json').write_text('mine')
+    (tmp_path / 'labeled.json').write_text('mine')
     output, text = label(path, '--coco', code=1)
-    assert 'labelled.json exists already' in text
-    assert (tmp_path / 'labelled.json').read_text() == 'mine' and not output.exists()
+    assert 'labeled.json exists already' in text
+    assert (tmp_path / 'labeled.json').read_text() == 'mine' and not output.exists()
 
 
 def test_video_is_not_resumed(label, tmp_path):
@@ -287,14 +287,14 @@ def read_steps(path):
     return found
 
 
-def test_a_folder_of_recordings_is_labelled_file_by_file(label, tmp_path):
+def test_a_folder_of_recordings_is_labeled_file_by_file(label, tmp_path):
     for number in (1, 2):
         write_recording(tmp_path / 'drives' / f'drive_{number}', camera(number))
     output, _ = label(tmp_path / 'drives')
     assert [len(read(output / f'drive_{number}.mcap')) for number in (1, 2)] == [1, 2]
 
 
-def test_a_folder_of_one_recording_is_labelled(label, tmp_path):
+def test_a_folder_of_one_recording_is_labeled(label, tmp_path):
     write_recording(tmp_path / 'drives/drive', camera(2))
     output, _ = label(tmp_path / 'drives')
     assert len(read(output / 'drive.mcap')) == 2
@@ -369,12 +369,12 @@ def test_existing_files_are_kept_and_refused_before_the_network_is_loaded(
     label, tmp_path, more, suffix
 ):
     path = write_recording(tmp_path / 'drive', camera(1))
-    existing = (tmp_path / 'labelled').with_suffix(suffix)
+    existing = (tmp_path / 'labeled').with_suffix(suffix)
     existing.write_text('mine')
     model = tmp_path / 'none.onnx'
     _, text = label(path, '--video', '--coco', '--model', model, *more, code=1)
     assert f'{existing.name} exists already' in text and 'none.onnx' not in text
-    assert [*tmp_path.glob('labelled.*')] == [existing] and existing.read_text() == 'mine'
+    assert [*tmp_path.glob('labeled.*')] == [existing] and existing.read_text() == 'mine'
 
 
 def test_workers_that_die_at_once_leave_existing_files(label, tmp_path, monkeypatch):
@@ -385,9 +385,9 @@ def test_workers_that_die_at_once_leave_existing_files(label, tmp_path, monkeypa
 
     monkeypatch.setattr(workers, 'LocalWorker', die)
     path = write_recording(tmp_path / 'drive', camera(1))
-    (tmp_path / 'labelled.json').write_text('mine')
+    (tmp_path / 'labeled.json').write_text('mine')
     label(path, '--coco', '--workers', '1', code=1)
-    assert (tmp_path / 'labelled.json').read_text() == 'mine'
+    assert (tmp_path / 'labeled.json').read_text() == 'mine'
 
 
 def test_an_output_in_a_missing_folder_is_refused_before_the_network_is_loaded(label, tmp_path):
@@ -408,7 +408,7 @@ def test_an_output_that_is_no_name_of_an_mcap_file_is_refused(label, tmp_path, f
     assert not output.exists()
 
 
-def test_it_needs_no_ros(colour_detector, tmp_path):
+def test_it_needs_no_ros(color_detector, tmp_path):
     path = write_recording(tmp_path / 'drive', camera(2))
     code = (
         'import sys\n'
@@ -416,7 +416,7 @@ def test_it_needs_no_ros(colour_detector, tmp_path):
         'from trt_ros.cli import main\n'
         'sys.exit(main(sys.argv[1:]))'
     )
-    output, model = tmp_path / 'out.mcap', colour_detector()
+    output, model = tmp_path / 'out.mcap', color_detector()
     subprocess.run(
         [sys.executable, '-c', code, 'label', path, '--output', output, '--model', model],
         check=True,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trt_ros.cli._roofline import Roofline, products_of
-from trt_ros.engine.build.onnx_work import ModelWork
+from trt_ros.engine.builder.onnx_work import ModelWork
 from trt_ros.engine.options import BuildOptions
 from trt_ros.runtime.gpu.peaks import Peaks
 
@@ -32,7 +32,7 @@ def test_type_of_the_products(precision, float_types, is_rtx, products):
     assert products_of(model, BuildOptions(precision=precision), is_rtx=is_rtx) == products
 
 
-def test_quantised_networks_have_no_single_type():
+def test_quantized_networks_have_no_single_type():
     model = {'ops': {'Conv': 1, 'DequantizeLinear': 2}, 'float_types': ['float32']}
     assert products_of(model, BuildOptions(precision='fp16'), is_rtx=True) == ''
 
@@ -70,8 +70,8 @@ def roofline(monkeypatch, tmp_path):
         return of(tmp_path / 'net.onnx', batch, precision, peaks)
 
     def of(path, batch=1, precision='fp16', peaks=PEAKS):
-        flavour = SimpleNamespace(is_rtx=True)
-        contexts = SimpleNamespace(engine=SimpleNamespace(flavour=flavour))
+        library = SimpleNamespace(is_rtx=True)
+        contexts = SimpleNamespace(engine=SimpleNamespace(library=library))
         monkeypatch.setattr('trt_ros.runtime.gpu.peaks.peaks_of', lambda gpu, products: peaks)
         pipeline = SimpleNamespace(
             max_batch=batch, gpu=None, shared=SimpleNamespace(contexts=contexts)

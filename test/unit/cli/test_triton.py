@@ -32,11 +32,11 @@ def config_of(folder: Path) -> ModelConfig:
     return text_format.Parse((folder / 'config.pbtxt').read_text(), ModelConfig())
 
 
-def test_dynamic_batch_is_batched_by_the_server(write, colour_detector):
-    model = colour_detector(batch='batch')
+def test_dynamic_batch_is_batched_by_the_server(write, color_detector):
+    model = color_detector(batch='batch')
     repository, text = write(model, '--max-batch-size', '4')
-    config = config_of(repository / 'colours')
-    assert (config.name, config.backend, config.max_batch_size) == ('colours', 'onnxruntime', 4)
+    config = config_of(repository / 'colors')
+    assert (config.name, config.backend, config.max_batch_size) == ('colors', 'onnxruntime', 4)
     assert config.HasField('dynamic_batching')
     assert [(each.name, list(each.dims)) for each in config.input] == [('images', [3, 64, 64])]
     assert (
@@ -47,43 +47,43 @@ def test_dynamic_batch_is_batched_by_the_server(write, colour_detector):
     )
     assert [(each.name, list(each.dims)) for each in config.output] == [('output0', [7, 84])]
     assert config.default_model_filename == 'model.onnx'
-    assert (repository / 'colours/1/model.onnx').read_bytes() == model.read_bytes()
+    assert (repository / 'colors/1/model.onnx').read_bytes() == model.read_bytes()
     assert 'dynamic batching up to 4' in text
-    assert 'model_path: grpc://HOST:8001/colours' in text
+    assert 'model_path: grpc://HOST:8001/colors' in text
 
 
-def test_fixed_batch_is_not_batched(write, colour_detector):
-    repository, text = write(colour_detector(dtype=np.float16))
-    config = config_of(repository / 'colours')
+def test_fixed_batch_is_not_batched(write, color_detector):
+    repository, text = write(color_detector(dtype=np.float16))
+    config = config_of(repository / 'colors')
     assert config.max_batch_size == 0
     assert not config.HasField('dynamic_batching')
     assert list(config.input[0].dims) == [1, 3, 64, 64]
     assert 'no batching' in text
 
 
-def test_metadata_of_any_text_become_parameters(write, colour_detector):
+def test_metadata_of_any_text_become_parameters(write, color_detector):
     given = {'names': '{0: "a\\b"}', 'note': 'line\nbell \x07 "ü"'}
-    repository, _ = write(colour_detector(metadata=given))
-    parameters = config_of(repository / 'colours').parameters
+    repository, _ = write(color_detector(metadata=given))
+    parameters = config_of(repository / 'colors').parameters
     assert {key: value.string_value for key, value in parameters.items()}.items() >= given.items()
 
 
-def test_name_and_version_are_those_of_the_command_line(write, colour_detector):
-    repository, _ = write(colour_detector(), '--name', 'front-2', '--model-version', '3')
+def test_name_and_version_are_those_of_the_command_line(write, color_detector):
+    repository, _ = write(color_detector(), '--name', 'front-2', '--model-version', '3')
     assert config_of(repository / 'front-2').name == 'front-2'
     assert (repository / 'front-2/3/model.onnx').is_file()
 
 
-def test_files_can_be_read_by_the_user_of_the_server(write, colour_detector):
-    repository, _ = write(colour_detector())
+def test_files_can_be_read_by_the_user_of_the_server(write, color_detector):
+    repository, _ = write(color_detector())
     for name in ('config.pbtxt', '1/model.onnx'):
-        assert (repository / 'colours' / name).stat().st_mode & 0o044 == 0o044
+        assert (repository / 'colors' / name).stat().st_mode & 0o044 == 0o044
 
 
-def test_external_weights_are_copied(write, colour_detector, tmp_path):
+def test_external_weights_are_copied(write, color_detector, tmp_path):
     import onnx
 
-    model = onnx.load(colour_detector())
+    model = onnx.load(color_detector())
     path = tmp_path / 'external.onnx'
     onnx.save(model, path, save_as_external_data=True, location='weights.data', size_threshold=0)
     repository, _ = write(path)
@@ -99,8 +99,8 @@ def test_external_weights_are_copied(write, colour_detector, tmp_path):
         (('--max-batch-size', '2'), 'is 2, but the model takes a fixed batch size'),
     ],
 )
-def test_option_that_does_not_fit_is_refused(write, colour_detector, args, message):
-    repository, text = write(colour_detector(), *args, code=1)
+def test_option_that_does_not_fit_is_refused(write, color_detector, args, message):
+    repository, text = write(color_detector(), *args, code=1)
     assert message in text
     assert not repository.exists()
 

@@ -18,7 +18,7 @@ RED_BGR = [0, 0, 255]
 
 
 @pytest.fixture
-def verify(colour_detector, tmp_path, capsys):
+def verify(color_detector, tmp_path, capsys):
     """Run the verb on a red picture, wider than high; give its code, drawing and words."""
     if choose_backend('auto')[0].name != 'onnxruntime':
         pytest.skip('here is a GPU: test/gpu has these')
@@ -29,7 +29,7 @@ def verify(colour_detector, tmp_path, capsys):
         code = main(
             [
                 'verify',
-                str(model or colour_detector()),
+                str(model or color_detector()),
                 *map(str, photos),
                 *args,
                 '--picture',
@@ -73,7 +73,7 @@ def test_montage_shows_input_beside_annotated_photograph(verify):
 def test_the_preprocessing_in_force_is_undone_and_its_differences_are_named(
     verify, option, values
 ):
-    """A network of one's own normalisation is right, however its family is trained."""
+    """A network of one's own normalization is right, however its family is trained."""
     _, drawn, said = verify(*option)
     assert drawn[-240, 240].tolist() == RED_BGR
     assert f'differs from the training of yolov8: {values}' in said
@@ -88,8 +88,8 @@ def test_a_stretched_input_has_no_padding(verify):
     assert drawn[-470, 240].tolist() == RED_BGR
 
 
-def test_a_network_of_uint8_is_shown_as_it_is(verify, colour_detector):
-    model = colour_detector(dtype=np.uint8, scale=1 / 255)
+def test_a_network_of_uint8_is_shown_as_it_is(verify, color_detector):
+    model = color_detector(dtype=np.uint8, scale=1 / 255)
     _, drawn, _ = verify(model=model)
     assert drawn[-240, 240].tolist() == RED_BGR
 
@@ -105,14 +105,14 @@ def test_a_network_of_uint8_is_shown_as_it_is(verify, colour_detector):
     ],
 )
 def test_a_picture_that_cannot_be_written_is_an_error(
-    name, cause, verify, colour_detector, tmp_path, capsys
+    name, cause, verify, color_detector, tmp_path, capsys
 ):
     verify()
     (tmp_path / 'folder.png').mkdir()
     code = main(
         [
             'verify',
-            str(colour_detector()),
+            str(color_detector()),
             str(tmp_path / 'red.png'),
             '--picture',
             str(tmp_path / name),

@@ -57,8 +57,8 @@ def verify(network, monkeypatch, capsys):
 
 @pytest.fixture
 def picture(tmp_path):
-    def write(name, grey):
-        cv2.imwrite(str(tmp_path / name), np.full((8, 8, 3), grey, np.uint8))
+    def write(name, gray):
+        cv2.imwrite(str(tmp_path / name), np.full((8, 8, 3), gray, np.uint8))
         return tmp_path / name
 
     return write
@@ -118,8 +118,8 @@ def test_the_picture_shows_the_first_image(network, picture, tmp_path, capsys):
         'rgbd (float[1, 4, 8, 8] x) => (float[1, 4, 8, 8] mask) { mask = Identity(x) }'
     )
     onnx.save(model, rgbd)
-    pictures = [picture('colour.png', 200), picture('depth.png', 50)]
-    bindings = 'x=image:colour,depth?mean=0,0,0,0&std=1,1,1,1'
+    pictures = [picture('color.png', 200), picture('depth.png', 50)]
+    bindings = 'x=image:color,depth?mean=0,0,0,0&std=1,1,1,1'
     code = main(
         ['verify', str(rgbd), *map(str, pictures), '--inputs', bindings, '--picture', str(drawn)]
     )

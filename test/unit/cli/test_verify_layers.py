@@ -11,8 +11,8 @@ import pytest
 from trt_ros.cli import main
 from trt_ros.cli._first_layer import first_layer
 from trt_ros.cli._layers import compare_layers
-from trt_ros.engine.build.onnx_marks import LayerGraph
-from trt_ros.engine.build.onnx_precision import lower
+from trt_ros.engine.builder.onnx_marks import LayerGraph
+from trt_ros.engine.builder.onnx_precision import lower
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 
 onnx = pytest.importorskip('onnx')
@@ -149,7 +149,7 @@ def test_a_difference_that_reading_the_layers_removes_is_no_layer():
     assert found == ''
 
 
-def test_outputs_of_quantising_layers_are_not_read():
+def test_outputs_of_quantizing_layers_are_not_read():
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["": 19]> q (float[4] x) => (float[4] y) '
         '<float s = {0.1}, int8 z = {0}> { a = Relu(x) b = QuantizeLinear(a, s, z) '
@@ -192,7 +192,7 @@ def test_layers_are_compared_on_request_and_reported_in_json(overflowing, verify
 
 
 def test_statistics_name_the_worst_pictures_of_a_folder(
-    colour_detector, verify, tmp_path, monkeypatch
+    color_detector, verify, tmp_path, monkeypatch
 ):
     """The engine differs on the darkest picture only."""
     cv2 = pytest.importorskip('cv2')
@@ -214,7 +214,7 @@ def test_statistics_name_the_worst_pictures_of_a_folder(
             dark = max(np.mean(value) for value in tensors.values()) < 0.1
             return {name: -value if dark else value for name, value in found.items()}
 
-    code, said = verify(colour_detector(), photos, ours=DarkDiffers)
+    code, said = verify(color_detector(), photos, ours=DarkDiffers)
     assert code == 1
     assert '5 inputs: cosine lowest -1.000000, 5th percentile -0.6' in said
     assert f'worst: {photos}/0.png (cosine -1.000000), ' in said

@@ -40,10 +40,10 @@ def kernels(tmp_path_factory) -> KernelsOnCpu:
 
 
 def boxes() -> np.ndarray:
-    """Centres and sizes (N, 4) of boxes in clusters, in input pixels."""
+    """Centers and sizes (N, 4) of boxes in clusters, in input pixels."""
     rng = np.random.default_rng(0)
-    centres = rng.uniform(150, 490, (20, 2))[rng.integers(0, 20, COUNT)]
-    return np.hstack([centres + rng.normal(0, 8, (COUNT, 2)), rng.uniform(30, 90, (COUNT, 2))])
+    centers = rng.uniform(150, 490, (20, 2))[rng.integers(0, 20, COUNT)]
+    return np.hstack([centers + rng.normal(0, 8, (COUNT, 2)), rng.uniform(30, 90, (COUNT, 2))])
 
 
 def scores(classes=CLASSES) -> np.ndarray:

@@ -45,7 +45,7 @@ def test_machine_without_gpu_reports_nothing(tmp_path):
 def test_a_jetsons_load_temperature_and_throttling_are_read(orin):
     files = JetsonFiles(orin)
     assert files.diagnostics() == {
-        'GPU utilisation (%)': '73',
+        'GPU utilization (%)': '73',
         'GPU temperature (°C)': '49',
         'GPU throttle reasons': '',
     }
@@ -53,7 +53,7 @@ def test_a_jetsons_load_temperature_and_throttling_are_read(orin):
     write(orin / 'class/thermal/cooling_device1', cur_state='1\n')
     write(orin / 'class/thermal/cooling_device2', cur_state='4\n')
     assert files.diagnostics() == {
-        'GPU utilisation (%)': '100',
+        'GPU utilization (%)': '100',
         'GPU temperature (°C)': '49',
         'GPU throttle reasons': 'gpu-throttle-alert, devfreq-17000000.gpu',
     }
@@ -67,7 +67,7 @@ def test_older_jetson_file_names_are_read(tmp_path):
     )
     write(tmp_path / 'class/thermal/thermal_zone2', type='GPU-therm\n', temp='31500\n')
     assert JetsonFiles(tmp_path).diagnostics() == {
-        'GPU utilisation (%)': '0',
+        'GPU utilization (%)': '0',
         'GPU temperature (°C)': '32',
     }
 
@@ -81,7 +81,7 @@ def test_unavailable_jetson_values_are_omitted(orin):
 
 
 def test_only_integrated_gpus_are_read_from_sysfs(orin):
-    assert 'GPU utilisation (%)' in Monitor(JETSON, orin).diagnostics()
+    assert 'GPU utilization (%)' in Monitor(JETSON, orin).diagnostics()
     assert Monitor(DESKTOP, orin)._jetson is None
 
 
@@ -105,7 +105,7 @@ def test_nvml_functions_exist_in_cuda_core():
         'display_clock_setting',
     } <= reasons
     assert list(NVML) == [
-        'GPU utilisation (%)',
+        'GPU utilization (%)',
         'GPU temperature (°C)',
         'GPU clock (MHz)',
         'GPU throttle reasons',

@@ -27,9 +27,9 @@ def kernels(tmp_path_factory) -> KernelsOnCpu:
     return KernelsOnCpu(tmp_path_factory.mktemp('kernels'))
 
 
-def columns(centres, sizes, scores) -> dict[str, np.ndarray]:
-    """YOLOv8's output (1, 4 + C, N) of N centres and sizes (N, 2), and scores (N, C)."""
-    return {'head': np.hstack([centres, sizes, scores]).T.astype(np.float32, order='C')[None]}
+def columns(centers, sizes, scores) -> dict[str, np.ndarray]:
+    """YOLOv8's output (1, 4 + C, N) of N centers and sizes (N, 2), and scores (N, C)."""
+    return {'head': np.hstack([centers, sizes, scores]).T.astype(np.float32, order='C')[None]}
 
 
 def piled(count, objects, *, scores=None, classes=1, in_bands=False) -> dict[str, np.ndarray]:
@@ -87,8 +87,8 @@ def test_as_many_boxes_as_requested_are_kept(limit, kernels):
 
 def test_boxes_that_each_overlap_only_the_next_are_decided_in_order(kernels):
     count = 600
-    centres = np.stack([20 + np.arange(count), np.full(count, 320.0)], axis=1)
-    outputs = columns(centres, np.full((count, 2), 2.5), np.linspace(0.9, 0.5, count)[:, None])
+    centers = np.stack([20 + np.arange(count), np.full(count, 320.0)], axis=1)
+    outputs = columns(centers, np.full((count, 2), 2.5), np.linspace(0.9, 0.5, count)[:, None])
     got, _ = assert_equal(kernels, outputs, Thresholds(0.25, 0.3, 1000))
     assert len(got) == count // 2
 
@@ -103,9 +103,9 @@ def test_thresholds_at_which_rounding_decides(iou, kernels):
 
 def test_iou_equal_to_the_threshold_does_not_suppress(kernels):
     # IoU of 1/3 and, of the last pair, 1/2, exactly.
-    centres = np.array([[100, 100], [110, 100], [300, 300], [300, 310]])
+    centers = np.array([[100, 100], [110, 100], [300, 300], [300, 310]])
     sizes = np.array([[20, 20], [20, 20], [20, 40], [20, 20]])
-    outputs = columns(centres, sizes, np.array([[0.9], [0.8], [0.7], [0.6]]))
+    outputs = columns(centers, sizes, np.array([[0.9], [0.8], [0.7], [0.6]]))
     exact = np.float32(1) / np.float32(3)
     for iou, expected in ((exact, 3), (np.nextafter(exact, np.float32(0)), 2), (0.5, 4)):
         got, _ = assert_equal(kernels, outputs, Thresholds(0.5, float(iou), 10))

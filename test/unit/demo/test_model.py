@@ -10,7 +10,7 @@ import pytest
 
 from trt_ros.demo.evaluate import MODEL, evaluate
 from trt_ros.demo.scene import CLASSES
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 
 
@@ -21,7 +21,7 @@ def network() -> onnx.ModelProto:
 
 @pytest.fixture
 def pipeline():
-    opened = Pipeline.open(LabelledOptions(model_path=str(MODEL), backend='onnxruntime'))
+    opened = Pipeline.open(LabeledOptions(model_path=str(MODEL), backend='onnxruntime'))
     yield opened
     opened.close()
 
@@ -51,7 +51,7 @@ def test_has_yolov8_outputs_of_its_size(network):
 def test_old_tensorrt_can_build_it(network):
     onnx.checker.check_model(network, full_check=True)
     assert [each.version for each in network.opset_import] == [17]
-    # Normalisation belongs to the convolutions, and everything runs in float.
+    # Normalization belongs to the convolutions, and everything runs in float.
     kinds = {node.op_type for node in network.graph.node}
     assert 'BatchNormalization' not in kinds
     assert {'NonMaxSuppression', 'TopK', 'Loop', 'If'}.isdisjoint(kinds)

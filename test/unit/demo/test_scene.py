@@ -12,8 +12,8 @@ from trt_ros.demo.scene import CLASSES, TRAINING, Canvas, MovingScene, Shape, dr
 WHITE = np.full((3, 3), 255, np.float32)
 
 
-def shape(name: str, centre_xy=(100.0, 80.0), *, radius=30.0, angle=0.3, **more) -> Shape:
-    return Shape(CLASSES.index(name), centre_xy, radius, angle, WHITE, **more)
+def shape(name: str, center_xy=(100.0, 80.0), *, radius=30.0, angle=0.3, **more) -> Shape:
+    return Shape(CLASSES.index(name), center_xy, radius, angle, WHITE, **more)
 
 
 def black_canvas() -> Canvas:
@@ -35,20 +35,20 @@ def test_an_empty_canvas_has_no_boxes():
 
 @pytest.mark.parametrize('name', CLASSES)
 @pytest.mark.parametrize('angle', [0.0, 0.3, 1.2, 4.0])
-@pytest.mark.parametrize('centre_xy', [(100.0, 80.0), (93.37, 71.81), (130.5, 60.25)])
-def test_the_box_is_that_of_the_changed_pixels(name, angle, centre_xy):
+@pytest.mark.parametrize('center_xy', [(100.0, 80.0), (93.37, 71.81), (130.5, 60.25)])
+def test_the_box_is_that_of_the_changed_pixels(name, angle, center_xy):
     canvas = black_canvas()
-    canvas.paint(shape(name, centre_xy, angle=angle))
+    canvas.paint(shape(name, center_xy, angle=angle))
     # A corner may reach into a pixel too little to change it.
     np.testing.assert_allclose(canvas.xyxy[0], painted_box(canvas), atol=1.01)
 
 
 @pytest.mark.parametrize('name', CLASSES)
-@pytest.mark.parametrize('centre_xy', [(12.4, 150.2), (190.0, 5.0)])
-def test_the_box_of_a_shape_cut_by_the_edge_is_its_whole_box_clipped(name, centre_xy):
+@pytest.mark.parametrize('center_xy', [(12.4, 150.2), (190.0, 5.0)])
+def test_the_box_of_a_shape_cut_by_the_edge_is_its_whole_box_clipped(name, center_xy):
     canvas, larger = black_canvas(), Canvas(np.zeros((260, 300, 3), np.uint8))
-    canvas.paint(shape(name, centre_xy))
-    larger.paint(shape(name, (centre_xy[0] + 50, centre_xy[1] + 50)))
+    canvas.paint(shape(name, center_xy))
+    larger.paint(shape(name, (center_xy[0] + 50, center_xy[1] + 50)))
     whole = np.array(painted_box(larger)) - 50
     np.testing.assert_allclose(canvas.xyxy[0], whole.clip(0, [200, 160, 200, 160]), atol=1.01)
 
@@ -93,7 +93,7 @@ def test_a_shape_that_would_hide_another_is_not_tried():
     assert [CLASSES[label] for label in canvas.labels] == ['circle', 'hexagon']
 
 
-def test_a_shape_in_the_colour_of_what_is_behind_is_not_tried():
+def test_a_shape_in_the_color_of_what_is_behind_is_not_tried():
     canvas = Canvas(np.full((160, 200, 3), 250, np.uint8))
     canvas.try_paint(shape('circle'))
     assert len(canvas.labels) == 0
@@ -130,18 +130,18 @@ def test_held_out_pictures_differ_from_training_pictures():
 def test_a_moving_scene_is_the_same_every_time_and_moves_smoothly():
     scene, again = MovingScene(9), MovingScene(9)
     before: dict[int, np.ndarray] = {}
-    travelled = np.zeros(len(CLASSES))
+    traveled = np.zeros(len(CLASSES))
     for index in range(0, 40):
         image, xyxy, labels = scene.frame(index)
         assert image.shape == (480, 640, 3)
         assert len(set(labels.tolist())) == len(labels) >= 4
         for box, label in zip(xyxy, labels.tolist()):
             if label in before:
-                centres = [(b[:2] + b[2:]) / 2 for b in (box, before[label])]
-                step = np.linalg.norm(centres[0] - centres[1])
+                centers = [(b[:2] + b[2:]) / 2 for b in (box, before[label])]
+                step = np.linalg.norm(centers[0] - centers[1])
                 assert step < 8
-                travelled[label] += step
+                traveled[label] += step
         before = dict(zip(labels.tolist(), xyxy))
-    assert (travelled > 10).all()
+    assert (traveled > 10).all()
     for one, two in zip(scene.frame(17), again.frame(17)):
         np.testing.assert_array_equal(one, two)

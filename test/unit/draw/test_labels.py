@@ -9,7 +9,7 @@ pytest.importorskip('cv2')
 
 from trt_ros.draw.labels import MAX_PLACED, covered, drawn_name, place_labels
 from trt_ros.draw.objects import draw_detections
-from trt_ros.draw.style import colour_of
+from trt_ros.draw.style import color_of
 from trt_ros.vision.detections import Detections
 
 SIZE = (60.0, 20.0)
@@ -64,7 +64,7 @@ def test_labels_of_very_many_boxes_take_little_memory():
     assert peak < 200e6
 
 
-def test_the_label_of_a_large_box_leaves_a_small_neighbour_visible():
+def test_the_label_of_a_large_box_leaves_a_small_neighbor_visible():
     pixels = np.full((300, 400, 3), 90, np.uint8)
     pixels[85:96, 110:121] = (7, 8, 9)
     boxes = np.float32([[100, 100, 300, 200], [110, 85, 121, 96]])
@@ -72,7 +72,7 @@ def test_the_label_of_a_large_box_leaves_a_small_neighbour_visible():
         pixels, Detections(boxes, np.float32([0.9, 0.5]), np.int32([0, 1])), ('large', 'small')
     )
     assert (pixels[88:94, 113:118] == (7, 8, 9)).all()
-    assert (pixels[202:212, 102:300] == colour_of(0)).all(axis=2).any()
+    assert (pixels[202:212, 102:300] == color_of(0)).all(axis=2).any()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from trt_ros.draw import draw_result
 from trt_ros.draw.masks import depth_view, draw_mask
 from trt_ros.draw.objects import draw_detections, draw_keypoints
 from trt_ros.draw.panels import Panel, in_rows, input_view
-from trt_ros.draw.style import Style, colour_of
+from trt_ros.draw.style import Style, color_of
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -23,7 +23,7 @@ from trt_ros.vision.results import (
 )
 
 
-def grey(size_wh=(200, 160)):
+def gray(size_wh=(200, 160)):
     return np.full((size_wh[1], size_wh[0], 3), 90, np.uint8)
 
 
@@ -38,7 +38,7 @@ def found(*boxes):
 
 
 def test_picture_without_detections_is_unchanged():
-    pixels = grey()
+    pixels = gray()
     draw_detections(pixels, Detections.empty(), ())
     assert (pixels == 90).all()
 
@@ -48,18 +48,18 @@ def test_further_masks_are_drawn_without_their_class_0():
         'area': ClassMask(np.repeat(np.uint8([[0, 1]]), 4, axis=0)),
         'line': ClassMask(np.repeat(np.uint8([[0], [0], [1], [1]]), 2, axis=1)),
     }
-    pixels = grey((2, 4))
+    pixels = gray((2, 4))
     draw_result(pixels, masks, (), opacity=1.0)
-    assert (pixels[:2, 0] == colour_of(0)).all()
-    assert (pixels[:2, 1] == colour_of(1)).all()
-    assert (pixels[2:] == colour_of(2)).all()
+    assert (pixels[:2, 0] == color_of(0)).all()
+    assert (pixels[:2, 1] == color_of(1)).all()
+    assert (pixels[2:] == color_of(2)).all()
 
 
-def test_a_box_is_drawn_along_its_edges_in_the_colour_of_its_class():
-    pixels = grey()
+def test_a_box_is_drawn_along_its_edges_in_the_color_of_its_class():
+    pixels = gray()
     draw_detections(pixels, found((60, 50, 140, 120, 0.5, 1)), ('a', 'b'))
     for edge in (pixels[60:120, 60], pixels[120, 60:140], pixels[60:120, 140]):
-        assert (edge == colour_of(1)).all()
+        assert (edge == color_of(1)).all()
     assert (pixels[60:110, 70:130] == 90).all()
     assert (pixels[130:] == 90).all()
     assert (pixels[36:48, 62:80] != 90).any()
@@ -69,33 +69,33 @@ def test_a_box_is_drawn_along_its_edges_in_the_colour_of_its_class():
     'box', [(0, 0, 200, 160), (-50, -50, 20, 20), (190, 150, 500, 500), (10, 10, 10, 10)]
 )
 def test_draws_box_at_or_beyond_the_edge(box):
-    pixels = grey()
+    pixels = gray()
     draw_detections(pixels, found((*box, 0.9, 0)), ('a name far longer than the box is wide',))
     assert (pixels != 90).any()
 
 
 def test_a_class_without_a_name_shows_its_number():
-    numbered, named = grey(), grey()
+    numbered, named = gray(), gray()
     draw_detections(numbered, found((60, 50, 140, 120, 0.5, 7)), ('a',))
     draw_detections(named, found((60, 50, 140, 120, 0.5, 7)), ('',) * 7 + ('7',))
     assert np.array_equal(numbered, named)
 
 
 def test_the_best_detection_is_on_top():
-    pixels = grey()
+    pixels = gray()
     box = (60, 50, 140, 120)
     draw_detections(pixels, found((*box, 0.9, 0), (*box, 0.3, 1)), ())
-    assert (pixels[60:120, 60] == colour_of(0)).all()
+    assert (pixels[60:120, 60] == color_of(0)).all()
 
 
-def test_classes_have_distinct_colours():
-    colours = np.array([colour_of(index) for index in range(10)], int)
-    distances = np.abs(colours[:, None] - colours).sum(axis=2)
+def test_classes_have_distinct_colors():
+    colors = np.array([color_of(index) for index in range(10)], int)
+    distances = np.abs(colors[:, None] - colors).sum(axis=2)
     assert distances[~np.eye(10, dtype=bool)].min() > 40
 
 
 def test_a_rotated_box_is_drawn_along_its_edges():
-    pixels = grey()
+    pixels = gray()
     draw_detections(
         pixels,
         OrientedBoxes(
@@ -108,7 +108,7 @@ def test_a_rotated_box_is_drawn_along_its_edges():
     )
     # Its width now lies along y.
     for edge in (pixels[60:110, 90], pixels[60:110, 110], pixels[110, 90:110]):
-        assert (edge == colour_of(1)).all()
+        assert (edge == color_of(1)).all()
     assert (pixels[60:100, 95:105] == 90).all()
 
 
@@ -133,13 +133,13 @@ MASK[100, 100] = 1
     ],
 )
 def test_draws_results_of_every_task(result, at_xy):
-    pixels = grey()
+    pixels = gray()
     draw_result(pixels, result, ('a', 'b'))
     assert (pixels[at_xy[1], at_xy[0]] != 90).any()
 
 
 def test_ignores_results_of_unknown_type():
-    pixels = grey()
+    pixels = gray()
     draw_result(pixels, Detections.empty(), ())
     draw_result(pixels, {'output': MASK}, ())
     assert (pixels == 90).all()
@@ -177,7 +177,7 @@ def test_wrong_preprocessing_is_visible_in_restored_input():
 
 def test_pictures_are_arranged_in_captioned_rows_of_equal_height():
     sheet = in_rows(
-        [[Panel(grey((40, 20)), 'a'), Panel(grey((20, 20)), 'b')], [Panel(grey((20, 40)), '')]],
+        [[Panel(gray((40, 20)), 'a'), Panel(gray((20, 20)), 'b')], [Panel(gray((20, 40)), '')]],
         height=100,
     )
     assert sheet.shape[1] == 300
@@ -186,40 +186,40 @@ def test_pictures_are_arranged_in_captioned_rows_of_equal_height():
 
 
 def test_a_very_wide_picture_does_not_make_a_wide_row():
-    wide = Panel(grey((8000, 3)), '')
-    sheet = in_rows([[wide, Panel(grey((20, 20)), '')]], height=100)
+    wide = Panel(gray((8000, 3)), '')
+    sheet = in_rows([[wide, Panel(gray((20, 20)), '')]], height=100)
     assert sheet.shape[1] == 500
     assert sheet[-100, 399].tolist() == [90, 90, 90] and sheet[-99, 0].tolist() == [255] * 3
     assert (sheet[-100:, 400:] == 90).all()
 
 
 def test_mask_overlays_all_classes_but_background():
-    pixels = grey((4, 2))
+    pixels = gray((4, 2))
     classes = np.array([[0, 0, 1, 1], [1, 1, 300, 300]], np.uint16)
     draw_mask(pixels, classes, opacity=1.0, background=0)
     assert (pixels[0, :2] == 90).all()
-    assert (pixels[0, 2:] == colour_of(1)).all()
-    assert (pixels[1, 2:] == colour_of(300)).all()
-    pixels = grey((4, 2))
+    assert (pixels[0, 2:] == color_of(1)).all()
+    assert (pixels[1, 2:] == color_of(300)).all()
+    pixels = gray((4, 2))
     draw_mask(pixels, np.zeros((2, 4), np.uint8), opacity=0.5)
-    assert np.abs(pixels[0, 0] - (np.array(colour_of(0)) + 90) / 2).max() <= 1
+    assert np.abs(pixels[0, 0] - (np.array(color_of(0)) + 90) / 2).max() <= 1
 
 
 def test_draws_visible_keypoints():
-    pixels = grey()
+    pixels = gray()
     points = np.array([[[50, 60, 0.9], [150, 60, 0.1], [1e9, -1e9, 1.0]]], np.float32)
     draw_keypoints(pixels, points, min_visibility=0.5)
-    assert (pixels[60, 50] == colour_of(0)).all()
+    assert (pixels[60, 50] == color_of(0)).all()
     assert (pixels[:, 100:] == 90).all()
     draw_keypoints(pixels, np.zeros((0, 3, 3), np.float32), min_visibility=0.5)
 
 
 def test_draws_the_limbs_between_visible_keypoints_of_coco():
-    pixels = grey()
+    pixels = gray()
     points = np.zeros((1, 17, 3), np.float32)
     points[0, 5:8] = (20, 30, 0.9), (120, 30, 0.9), (20, 90, 0.1)  # Shoulders, and an elbow.
     draw_keypoints(pixels, points, min_visibility=0.5)
-    assert (pixels[30, 70] == colour_of(5)).all()
+    assert (pixels[30, 70] == color_of(5)).all()
     assert (pixels[60, 20] == 90).all()
 
 
@@ -227,32 +227,32 @@ def test_draws_the_limbs_between_visible_keypoints_of_coco():
     ('count', 'names'), [(133, ()), (3, ('right_shoulder', 'tail', 'left_shoulder'))]
 )
 def test_limbs_are_found_by_the_names_of_coco(count, names):
-    pixels = grey()
+    pixels = gray()
     points = np.zeros((1, count, 3), np.float32)
     left, right = (2, 0) if names else (5, 6)
     points[0, left], points[0, right] = (20, 30, 0.9), (120, 30, 0.9)
     draw_keypoints(pixels, points, names, min_visibility=0.5)
-    assert (pixels[30, 70] == colour_of(left)).all()
-    pixels = grey()
+    assert (pixels[30, 70] == color_of(left)).all()
+    pixels = gray()
     draw_keypoints(pixels, points, ('x',) * count, min_visibility=0.5)
     assert (pixels[30, 70] == 90).all()
 
 
 def test_draws_the_bones_of_a_hand():
-    pixels = grey()
+    pixels = gray()
     points = np.zeros((1, 21, 3), np.float32)
     points[0, 0], points[0, 5] = (20, 30, 0.9), (120, 30, 0.9)  # Wrist and index finger.
     draw_keypoints(pixels, points, min_visibility=0.5)
-    assert (pixels[30, 70] == colour_of(0)).all()
+    assert (pixels[30, 70] == color_of(0)).all()
 
 
 def test_without_labels_only_edges_are_drawn():
-    labelled, plain = grey(), grey()
-    draw_detections(labelled, found((60, 50, 140, 120, 0.5, 1)), ('a', 'b'))
+    labeled, plain = gray(), gray()
+    draw_detections(labeled, found((60, 50, 140, 120, 0.5, 1)), ('a', 'b'))
     draw_detections(plain, found((60, 50, 140, 120, 0.5, 1)), (), style=Style(label_size=0))
-    assert (labelled[36:48, 62:80] != 90).any()
-    assert (plain[:50] == 90).all() and (plain[60:120, 60] == colour_of(1)).all()
-    scores = grey()
+    assert (labeled[36:48, 62:80] != 90).any()
+    assert (plain[:50] == 90).all() and (plain[60:120, 60] == color_of(1)).all()
+    scores = gray()
     draw_result(scores, Classification(np.float32([0.1, 0.9])), (), style=Style(label_size=0))
     assert (scores == 90).all()
 
@@ -260,7 +260,7 @@ def test_without_labels_only_edges_are_drawn():
 def test_labels_grow_with_their_size():
     heights = []
     for size in (1.0, 2.0):
-        pixels = grey()
+        pixels = gray()
         draw_detections(pixels, found((60, 90, 70, 95, 0.5, 1)), (), style=Style(size))
         heights.append(np.count_nonzero((pixels[:90] != 90).any(axis=(1, 2))))
     assert heights[0] + 8 < heights[1] <= 2 * heights[0]
@@ -268,11 +268,11 @@ def test_labels_grow_with_their_size():
 
 @pytest.mark.parametrize('width', [1, 3, 7])
 def test_lines_are_about_as_wide_as_given(width):
-    pixels = grey()
+    pixels = gray()
     draw_detections(
         pixels, found((60, 50, 140, 120, 0.5, 1)), (), style=Style(0, line_width=width)
     )
-    drawn = np.count_nonzero((pixels[90, :100] == colour_of(1)).all(axis=1))
+    drawn = np.count_nonzero((pixels[90, :100] == color_of(1)).all(axis=1))
     assert width <= drawn <= width + 2  # OpenCV adds up to two to wide lines.
 
 
@@ -282,8 +282,8 @@ def test_a_transparent_picture_has_only_what_is_drawn():
         BOX, (np.ones((9, 9), bool),), np.array([[100, 100]], np.int32), (200, 160)
     )
     draw_result(pixels, instances, ('a', 'b'), opacity=0.5)
-    assert pixels[104, 104].tolist() == [*colour_of(1), 128]  # Straight, not premultiplied.
-    assert pixels[90, 60].tolist() == [*colour_of(1), 255]
+    assert pixels[104, 104].tolist() == [*color_of(1), 128]  # Straight, not premultiplied.
+    assert pixels[90, 60].tolist() == [*color_of(1), 255]
     assert pixels[90, 90].tolist() == [0, 0, 0, 0]
     assert set(np.unique(pixels[36:48, 62:80, 3])) == {255}
 
@@ -302,14 +302,14 @@ def test_a_transparent_picture_has_only_what_is_drawn():
     ],
 )
 def test_background_and_pixels_without_a_class_are_not_painted(mask, names, is_painted):
-    pixels = grey()
+    pixels = gray()
     draw_result(pixels, mask, names, opacity=1.0)
-    assert (pixels[100, 100] == colour_of(1)).all()
-    assert pixels[5, 5].tolist() == (list(colour_of(0)) if is_painted else [90] * 3)
+    assert (pixels[100, 100] == color_of(1)).all()
+    assert pixels[5, 5].tolist() == (list(color_of(0)) if is_painted else [90] * 3)
 
 
 def test_without_objects_no_mask_is_painted():
-    pixels = grey()
+    pixels = gray()
     nothing = np.zeros((0, 2), np.int32)
     draw_result(pixels, Instances(Detections.empty(), (), nothing, (200, 160)), ('a',))
     assert (pixels == 90).all()

@@ -5,15 +5,15 @@ import pytest
 
 pytest.importorskip('cv2')
 
-from trt_ros.draw.objects import Trails, colour_of_id
+from trt_ros.draw.objects import Trails, color_of_id
 from trt_ros.draw.style import Style
 from trt_ros.vision.detections import Detections
 
 SECOND = 1_000_000_000
 
 
-def at(*centres_x):
-    boxes = [(x - 5, 45, x + 5, 55) for x in centres_x]
+def at(*centers_x):
+    boxes = [(x - 5, 45, x + 5, 55) for x in centers_x]
     count = len(boxes)
     return Detections(
         np.float32(boxes).reshape(-1, 4), np.ones(count, np.float32), np.zeros(count, np.int32)
@@ -26,12 +26,12 @@ def drawn(trails):
     return pixels
 
 
-def test_a_trail_joins_the_centres_of_one_track_in_its_colour():
+def test_a_trail_joins_the_centers_of_one_track_in_its_color():
     trails = Trails()
     for second, (x, other) in enumerate([(20, 150), (60, 160), (100, 170)]):
         trails.add(at(x, other), ['7', ''], second * SECOND, 10.0)
     pixels = drawn(trails)
-    assert (pixels[50, 20:101] == colour_of_id('7')).all()
+    assert (pixels[50, 20:101] == color_of_id('7')).all()
     assert (pixels[50, 102:] == 90).all()  # A box without an id has no trail.
 
 
@@ -40,7 +40,7 @@ def test_old_points_are_forgotten_also_of_tracks_that_ended():
     for second, x in enumerate([20, 60, 100]):
         trails.add(at(x), ['7'], second * SECOND, 1.0)
     pixels = drawn(trails)
-    assert (pixels[50, 60:101] == colour_of_id('7')).all() and (pixels[50, :59] == 90).all()
+    assert (pixels[50, 60:101] == color_of_id('7')).all() and (pixels[50, :59] == 90).all()
     trails.add(at(), [], 9 * SECOND, 1.0)
     assert (drawn(trails) == 90).all()
 

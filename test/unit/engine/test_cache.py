@@ -65,7 +65,7 @@ def test_sidecar_contains_everything_for_support(cache, models, rtx):
         'built_at',
         'onnx',
         'options',
-        'flavour',
+        'library',
         'tensorrt',
         'tensorrt_bindings',
         'gpu',

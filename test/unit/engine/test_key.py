@@ -12,11 +12,11 @@ from trt_ros.driver import Driver, GpuInfo
 from trt_ros.engine import key as keys
 from trt_ros.engine.key import OnnxFile, cache_key, external_names
 from trt_ros.engine.options import BuildOptions, ShapeRange
-from trt_ros.trt import Flavour
+from trt_ros.trt import Library
 
 H200 = GpuInfo(0, 'NVIDIA H200', (9, 0), 132, 150 << 30, False, 'GPU-1', '0000:01:00.0')
-RTX = Flavour('tensorrt_rtx', SimpleNamespace(), (1, 5, 0, 114), '1.5.0.114', None)
-TRT = Flavour('tensorrt', SimpleNamespace(), (10, 13, 3, 9), '10.13.3.9', None)
+RTX = Library('tensorrt_rtx', SimpleNamespace(), (1, 5, 0, 114), '1.5.0.114', None)
+TRT = Library('tensorrt', SimpleNamespace(), (10, 13, 3, 9), '10.13.3.9', None)
 MODEL = OnnxFile(None, 'aa', 10, ())
 
 
@@ -31,8 +31,8 @@ def on(monkeypatch):
     return choose
 
 
-def rtx_key(model=MODEL, flavour=RTX, **options):
-    return cache_key(model, BuildOptions(**options), flavour, 0)
+def rtx_key(model=MODEL, library=RTX, **options):
+    return cache_key(model, BuildOptions(**options), library, 0)
 
 
 def test_a_model_without_data_files_names_none(models, tmp_path):
@@ -108,7 +108,7 @@ def test_rtx_engines_depend_on_the_exact_release_but_not_on_the_gpu(on):
     on(dataclasses.replace(H200, name='other', compute_capability=(8, 9)))
     assert rtx_key() == plain
     assert rtx_key(compute_capabilities=('current',)) != current
-    assert rtx_key(flavour=dataclasses.replace(RTX, version=(1, 5, 0, 115))) != plain
+    assert rtx_key(library=dataclasses.replace(RTX, version=(1, 5, 0, 115))) != plain
 
 
 def test_tensorrt_engines_depend_on_the_gpu_unless_hardware_compatible(on):
@@ -141,7 +141,7 @@ def test_version_compatible_engines_depend_on_the_major_release_only(on):
 @pytest.fixture
 def debian(monkeypatch, tmp_path):
     """Answer as dpkg-query does where TensorRT came by apt."""
-    monkeypatch.setattr(keys, 'cuda_package', lambda flavour: '')
+    monkeypatch.setattr(keys, 'cuda_package', lambda library: '')
     monkeypatch.setenv('PATH', str(tmp_path))
 
     def say(version):
@@ -170,7 +170,7 @@ def test_key_of_apt_tensorrt_contains_cuda_of_package_and_driver(on, debian, mon
 
 def test_without_any_package_the_driver_decides(on, monkeypatch, tmp_path):
     on(H200)
-    monkeypatch.setattr(keys, 'cuda_package', lambda flavour: '')
+    monkeypatch.setattr(keys, 'cuda_package', lambda library: '')
     monkeypatch.setenv('PATH', str(tmp_path))
     keys._debian_version.cache_clear()
     assert keys.cuda_version(TRT) == 'driver 13.0'

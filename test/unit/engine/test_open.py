@@ -27,7 +27,7 @@ def test_no_engine_is_built_without_gpu(models, no_gpu, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ('flavour', 'capability', 'names', 'is_wrong'),
+    ('library', 'capability', 'names', 'is_wrong'),
     [
         ('tensorrt_rtx', (9, 0), ['stem', 'a', 'b', 'c'], True),
         ('tensorrt_rtx', (9, 0), [], False),
@@ -36,12 +36,12 @@ def test_no_engine_is_built_without_gpu(models, no_gpu, tmp_path):
     ],
 )
 def test_fp8_convolutions_are_refused_where_they_are_wrong(
-    flavour, capability, names, is_wrong, monkeypatch
+    library, capability, names, is_wrong, monkeypatch
 ):
     gpu = GpuInfo(0, 'NVIDIA H100', capability, 132, 80 << 30, False, 'GPU-1', '0000:01:00.0')
     driver = Driver('580', (13, 0), (gpu,), '')
     monkeypatch.setattr('trt_ros.engine.open.nvidia_driver', lambda: driver)
-    sidecar = {'flavour': flavour, 'fp8_convolutions': names}
+    sidecar = {'library': library, 'fp8_convolutions': names}
     if not is_wrong:
         check_fp8(sidecar, 0)
         return

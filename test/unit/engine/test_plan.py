@@ -23,13 +23,13 @@ def test_empty_bytes_are_not_a_plan():
 
 def test_reads_version_size_and_targets_of_rtx_header():
     found = parse_plan_header(header())
-    assert (found.flavour, found.version_text, found.nbytes) == ('tensorrt_rtx', '1.5.0.114', 64)
+    assert (found.library, found.version_text, found.nbytes) == ('tensorrt_rtx', '1.5.0.114', 64)
     assert capabilities_text(found.compute_capabilities) == '8.0 8.6 8.9'
 
 
 def test_reads_version_of_tensorrt_header():
     found = parse_plan_header(header(b'ftrt', (10, 3, 0, 26)))
-    assert (found.flavour, found.version, found.nbytes) == ('tensorrt', (10, 3, 0, 26), None)
+    assert (found.library, found.version, found.nbytes) == ('tensorrt', (10, 3, 0, 26), None)
 
 
 def test_truncated_plan_is_reported_as_damaged(tmp_path):
@@ -45,7 +45,7 @@ def test_truncated_plan_is_reported_as_damaged(tmp_path):
     ('data', 'found'),
     [(b'', False), (b'vt', False), (b'\x08\x08\x12\x04', False), (b'vtrt', True), (b'ftrt', True)],
 )
-def test_plans_are_recognised_by_magic_bytes(tmp_path, data, found):
+def test_plans_are_recognized_by_magic_bytes(tmp_path, data, found):
     path = tmp_path / 'file'
     path.write_bytes(data)
     assert is_plan(path) is found
@@ -70,7 +70,7 @@ def test_an_engine_of_another_release_is_refused_before_the_library_sees_it(tmp_
     assert 'trt-ros build' in caught.value.remedy
 
 
-def test_engine_of_missing_flavour_reports_what_to_install(tmp_path, no_tensorrt):
+def test_engine_of_missing_library_reports_what_to_install(tmp_path, no_tensorrt):
     path = tmp_path / 'foreign.engine'
     path.write_bytes(header(b'ftrt', (10, 3, 0, 26)))
     with pytest.raises(BackendError, match='pip install tensorrt'):

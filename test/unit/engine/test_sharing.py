@@ -17,7 +17,7 @@ from trt_ros.engine import engine as engines
 from trt_ros.engine.engine import load_engine
 from trt_ros.engine.loaded_plan import engines_on
 from trt_ros.errors import BackendError, ClosedError, ModelError
-from trt_ros.trt import Flavour
+from trt_ros.trt import Library
 
 
 class Handle:
@@ -29,20 +29,20 @@ class Handle:
 class Runtime:
     """An IRuntime."""
 
-    def __init__(self, deserialise: Callable[[bytes], Handle | None]) -> None:
-        self.deserialize_cuda_engine = deserialise
+    def __init__(self, deserialize: Callable[[bytes], Handle | None]) -> None:
+        self.deserialize_cuda_engine = deserialize
 
 
-class Library:
+class CountingLibrary:
     """A TensorRT without a GPU that counts what it loads and destroys."""
 
     def __init__(self, monkeypatch) -> None:
         self.loaded, self.destroyed, self.errors = 0, [], ['out of memory']
         self.is_refusing = False
         log = SimpleNamespace(collect=lambda: nullcontext(SimpleNamespace(errors=self.errors)))
-        flavour = Flavour('tensorrt', SimpleNamespace(), (10, 3, 0, 26), '10.3.0.26', log)
-        monkeypatch.setattr(Flavour, 'new_runtime', lambda _: self.new_runtime())
-        monkeypatch.setattr(engines, 'load_trt', lambda prefer='auto': flavour)
+        library = Library('tensorrt', SimpleNamespace(), (10, 3, 0, 26), '10.3.0.26', log)
+        monkeypatch.setattr(Library, 'new_runtime', lambda _: self.new_runtime())
+        monkeypatch.setattr(engines, 'load_trt', lambda prefer='auto': library)
         monkeypatch.setattr(engines, 'measured', self.measured)
 
     @contextmanager
@@ -51,11 +51,11 @@ class Library:
         account.add(owner, 700)
 
     def new_runtime(self) -> Runtime:
-        runtime = Runtime(self.deserialise)
+        runtime = Runtime(self.deserialize)
         weakref.finalize(runtime, self.destroyed.append, 'runtime')
         return runtime
 
-    def deserialise(self, plan: bytes) -> Handle | None:
+    def deserialize(self, plan: bytes) -> Handle | None:
         if self.is_refusing:
             return None
         self.loaded += 1
@@ -65,8 +65,8 @@ class Library:
 
 
 @pytest.fixture
-def library(monkeypatch) -> Library:
-    return Library(monkeypatch)
+def library(monkeypatch) -> CountingLibrary:
+    return CountingLibrary(monkeypatch)
 
 
 @pytest.fixture

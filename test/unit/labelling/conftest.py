@@ -19,13 +19,13 @@ def drives(tmp_path) -> Path:
     from support.recordings import raw_image, write_recording
 
     folder = tmp_path / 'drives'
-    colours = 255 * np.eye(3, dtype=np.uint8)
+    colors = 255 * np.eye(3, dtype=np.uint8)
     for number, count in enumerate(COUNTS):
         images = [
             (
                 '/camera/image_raw',
                 index,
-                raw_image(index, np.full((64, 64, 3), colours[(index + number) % 3])),
+                raw_image(index, np.full((64, 64, 3), colors[(index + number) % 3])),
             )
             for index in range(count)
         ]
@@ -34,10 +34,10 @@ def drives(tmp_path) -> Path:
 
 
 @pytest.fixture
-def label(colour_detector, drives) -> Callable[..., list[str]]:
+def label(color_detector, drives) -> Callable[..., list[str]]:
     """Return the command that labels the recordings."""
     pytest.importorskip('onnxruntime')
-    model = colour_detector()
+    model = color_detector()
 
     def command(output: Path, *more: str) -> list[str]:
         return [

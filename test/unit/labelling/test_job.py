@@ -13,7 +13,7 @@ pytest.importorskip('onnxruntime')
 from trt_ros.errors import ParameterError
 from trt_ros.labelling.job import label_recording
 from trt_ros.recording import Recording
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
@@ -52,8 +52,8 @@ class FullDisk:
         raise ParameterError('The video cannot be written.')
 
 
-def test_frames_in_flight_are_finished_after_an_error(colour_detector, drives, tmp_path):
-    options = LabelledOptions(model_path=str(colour_detector()), backend='onnxruntime')
+def test_frames_in_flight_are_finished_after_an_error(color_detector, drives, tmp_path):
+    options = LabeledOptions(model_path=str(color_detector()), backend='onnxruntime')
     with (
         Pipeline.open(options) as pipeline,
         closing(Recording(drives / 'drive_1')) as recording,

@@ -17,7 +17,7 @@ import ray
 from support.waiting import wait_until
 from trt_ros.errors import BackendError, ParameterError
 from trt_ros.labelling.ray_workers import open_ray
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def environment():
     return {**before, 'TRT_ROS_TEST_RUN': uuid.uuid4().hex, 'RAY_USAGE_STATS_ENABLED': '0'}
 
 
-def actors_of(environment, name='ray::Labeller.label'):
+def actors_of(environment, name='ray::Labeler.label'):
     """Return the test's processes whose names begin so; by default, actors that label."""
     found, mark = [], f'TRT_ROS_TEST_RUN={environment["TRT_ROS_TEST_RUN"]}'.encode()
     for path in Path('/proc').glob('[0-9]*'):
@@ -52,7 +52,7 @@ def test_actor_that_dies_is_replaced_and_the_results_equal_those_of_one_process(
         env=environment,
     ) as process:
         # Ray takes its time on a busy machine: each step has a deadline of its own.
-        for name in ('ray::', 'ray::Labeller', 'ray::Labeller.label'):
+        for name in ('ray::', 'ray::Labeler', 'ray::Labeler.label'):
             found = wait_until(
                 lambda name=name: actors_of(environment, name) or process.poll() is not None, name
             )
@@ -65,14 +65,14 @@ def test_actor_that_dies_is_replaced_and_the_results_equal_those_of_one_process(
 
 def test_cluster_that_does_not_exist_is_named():
     with pytest.raises(BackendError, match=r'Ray at auto cannot be reached\.\nCause: '):
-        open_ray('auto', LabelledOptions(), 1, None)
+        open_ray('auto', LabeledOptions(), 1, None)
 
 
 def test_worker_that_fits_nowhere_is_refused(monkeypatch):
     monkeypatch.delenv('RAY_ADDRESS', raising=False)
     try:
         with pytest.raises(ParameterError, match='64 GPUs per worker'):
-            open_ray('local', LabelledOptions(), 1, 64.0)
+            open_ray('local', LabeledOptions(), 1, 64.0)
     finally:
         ray.shutdown()
 

@@ -16,7 +16,7 @@ from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.cli import main
 from trt_ros.cli.label import _worker_opener
 from trt_ros.errors import BadFrameError
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 
 COUNTS = (300, 10, 20, 300)  # Of the fixture `drives`.
 
@@ -111,7 +111,7 @@ def test_workers_take_the_gpus_in_turn_with_device_auto(monkeypatch):
     gpus = SimpleNamespace(gpus=('one', 'other'))
     monkeypatch.setattr('trt_ros.cli.label.nvidia_driver', lambda: gpus)
     args = Namespace(workers=3, ray=None)
-    options = LabelledOptions(backend='onnxruntime', device='auto')
+    options = LabeledOptions(backend='onnxruntime', device='auto')
     open_worker, count = _worker_opener(options, args, 5)
     for _ in range(count):
         open_worker()

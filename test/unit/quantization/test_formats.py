@@ -1,4 +1,4 @@
-"""Rounding and bytes of quantised values, compared with those of ONNX."""
+"""Rounding and bytes of quantized values, compared with those of ONNX."""
 
 from __future__ import annotations
 

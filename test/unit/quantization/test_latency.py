@@ -23,7 +23,7 @@ def test_verdict_compares_with_the_fastest_other_precision(ms, sentence):
     assert verdict('fp8', rows) == sentence
 
 
-def test_verdict_names_why_the_quantised_network_was_not_measured():
+def test_verdict_names_why_the_quantized_network_was_not_measured():
     failed = PrecisionLatency('int8 and fp16', error='int8 convolutions are not supported.')
     assert verdict('int8', [TF32, FP16, failed]) == (
         'int8 cannot be used here: int8 convolutions are not supported.'

@@ -1,4 +1,4 @@
-"""Choice of the layers to quantise."""
+"""Choice of the layers to quantize."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def test_pattern_that_matches_nothing_is_refused(residual_model):
         QuantNetwork(residual_model(), ['x*'])
 
 
-def test_model_without_layers_to_quantise_is_refused(residual_model):
-    with pytest.raises(ParameterError, match=r'(?s)no layer to quantise.*a: kept by --keep'):
+def test_model_without_layers_to_quantize_is_refused(residual_model):
+    with pytest.raises(ParameterError, match=r'(?s)no layer to quantize.*a: kept by --keep'):
         QuantNetwork(residual_model(), ['Conv'])
 
 
-def test_quantised_model_is_refused(residual_model):
+def test_quantized_model_is_refused(residual_model):
     network = QuantNetwork(residual_model())
-    quantised = with_qdq(network, network.layers, {'images': 1.0, 'a': 1.0}, INT8)
-    with pytest.raises(ModelError, match='quantised already'):
-        QuantNetwork(quantised)
+    quantized = with_qdq(network, network.layers, {'images': 1.0, 'a': 1.0}, INT8)
+    with pytest.raises(ModelError, match='quantized already'):
+        QuantNetwork(quantized)
 
 
 def test_convolution_of_box_distributions_does_not_hide_the_one_before(residual_model):
@@ -127,12 +127,12 @@ def test_layers_without_fp8_kernel_stay_in_float(shape, op, attributes, reason):
 
 
 @pytest.mark.parametrize(('shape', 'op'), [((32, 48, 3, 3), 'Conv'), ((32, 64), 'MatMul')])
-def test_aligned_layers_are_quantised_to_fp8(shape, op):
+def test_aligned_layers_are_quantized_to_fp8(shape, op):
     layers, found = fp8_layers(shape, op)
     assert (layers, found) == (['first', 'second'], '')
 
 
-def test_only_aligned_convolutions_of_the_demo_detector_are_quantised_to_fp8():
+def test_only_aligned_convolutions_of_the_demo_detector_are_quantized_to_fp8():
     network = QuantNetwork(onnx.load(MODEL), (), FP8)
     assert len(network.layers) == 32
     assert '/network/to_8/to_8.0/to_8.0.0/Conv' in network.left_out

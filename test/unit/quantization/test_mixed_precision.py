@@ -1,4 +1,4 @@
-"""Precision fp16 and bf16 of networks quantised here: everything else is lowered."""
+"""Precision fp16 and bf16 of networks quantized here: everything else is lowered."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.engine.build.onnx_nodes import to_quantising_opset
-from trt_ros.engine.build.onnx_precision import lower
+from trt_ros.engine.builder.onnx_nodes import to_quantizing_opset
+from trt_ros.engine.builder.onnx_precision import lower
 from trt_ros.quantization.formats import FORMATS, INT8
 from trt_ros.quantization.layers import QuantNetwork
 from trt_ros.quantization.qdq import with_qdq
@@ -49,8 +49,8 @@ RANGES = dict.fromkeys(('images', 'r', 'm', 't', 'i'), 4.0)
 
 
 @pytest.fixture(params=FORMATS)
-def quantised(request, tmp_path):
-    """Write the network with all but its last convolution quantised; return it and its path."""
+def quantized(request, tmp_path):
+    """Write the network with all but its last convolution quantized; return it and its path."""
     rng = np.random.default_rng(0)
     model = onnx.parser.parse_model(GRAPH)
     shapes = [(8, 3, 3, 3), (8, 8, 3, 3), (8, 8, 3, 3), (8, 8), (8, 8), (8, 16, 1, 1)]
@@ -69,7 +69,7 @@ def quantised(request, tmp_path):
         model.graph.initializer.append(
             onnx.numpy_helper.from_array(np.array(values, np.int64), name)
         )
-    network = QuantNetwork(to_quantising_opset(model, request.param))
+    network = QuantNetwork(to_quantizing_opset(model, request.param))
     assert len(network.layers) == 6
     found = with_qdq(network, network.layers, RANGES, FORMATS[request.param])
     path = tmp_path / f'{request.param}.onnx'
@@ -78,8 +78,8 @@ def quantised(request, tmp_path):
 
 
 @pytest.mark.parametrize('precision', ['fp16', 'bf16'])
-def test_everything_up_to_the_last_convolution_is_lowered(quantised, precision):
-    model, line = lower(quantised[0], precision)
+def test_everything_up_to_the_last_convolution_is_lowered(quantized, precision):
+    model, line = lower(quantized[0], precision)
     assert '9 of 9 convolutions and matrix products' in line
     graph = onnx.shape_inference.infer_shapes(model).graph
     float32 = {
@@ -97,8 +97,8 @@ def test_everything_up_to_the_last_convolution_is_lowered(quantised, precision):
         assert makers[node.input[0]].op_type == 'DequantizeLinear'
 
 
-def test_lowered_network_computes_the_same(quantised, tmp_path):
-    path = quantised[1]
+def test_lowered_network_computes_the_same(quantized, tmp_path):
+    path = quantized[1]
     low = tmp_path / 'low.onnx'
     onnx.save(lower(onnx.load(path), 'fp16')[0], low)
     images = np.random.default_rng(1).normal(size=(1, 3, 8, 8)).astype(np.float32)
@@ -120,9 +120,9 @@ def test_scales_are_exact_in_both_precisions():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not installed('tensorrt_rtx'), reason='no tensorrt_rtx')
-def test_rtx_builds_it_or_names_the_format_that_it_refuses(quantised, tmp_path, capsys):
+def test_rtx_builds_it_or_names_the_format_that_it_refuses(quantized, tmp_path, capsys):
     """TensorRT for RTX 1.5 builds fp8 without a GPU, and refuses convolutions of int8."""
-    path = quantised[1]
+    path = quantized[1]
     target = ['--compute-capability', '8.9', '--cache-dir', str(tmp_path)]
     code = main(['build', str(path), '--precision', 'fp16', *target, '--json'])
     printed = capsys.readouterr()

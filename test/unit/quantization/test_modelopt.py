@@ -1,4 +1,4 @@
-"""Quantisation by nvidia-modelopt, where it is installed."""
+"""Quantization by nvidia-modelopt, where it is installed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_missing_modelopt_is_an_error_with_the_command_that_installs_it(quantize
 
 @pytest.fixture
 def read(monkeypatch):
-    """Return the inputs that a quantisation reads which then fails."""
+    """Return the inputs that a quantization reads which then fails."""
     found = []
 
     def read_all(*_, calibration_data_reader, **__):
@@ -70,7 +70,7 @@ def test_picture_that_cannot_be_read_is_left_out(quantize, read, tmp_path):
     code, printed = quantize()
     assert code == 1 and len(read) == 3
     assert f'left out: 1 (unreadable file). Cannot read {tmp_path / "2.png"}' in printed.err
-    assert 'cannot quantise the model.\nCause: ValueError: no kernels' in printed.err
+    assert 'cannot quantize the model.\nCause: ValueError: no kernels' in printed.err
 
 
 def test_pictures_that_do_not_fit_are_no_failure_of_modelopt(quantize, read, tmp_path):

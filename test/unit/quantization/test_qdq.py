@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trt_ros.engine.build.onnx_nodes import to_quantising_opset
+from trt_ros.engine.builder.onnx_nodes import to_quantizing_opset
 from trt_ros.quantization.formats import FORMATS, FP8, INT8
 from trt_ros.quantization.layers import QuantNetwork
 from trt_ros.quantization.qdq import with_qdq
@@ -16,8 +16,8 @@ onnx = pytest.importorskip('onnx')
 AMAX = {'images': 4.0, 'a': 6.0}
 
 
-def quantised(model, quant_format, names=('a', 'b')):
-    network = QuantNetwork(to_quantising_opset(model, quant_format.name))
+def quantized(model, quant_format, names=('a', 'b')):
+    network = QuantNetwork(to_quantizing_opset(model, quant_format.name))
     layers = [layer for layer in network.layers if layer.name in names]
     found = with_qdq(network, layers, AMAX, quant_format)
     onnx.checker.check_model(found, full_check=True)
@@ -39,7 +39,7 @@ def test_onnx_runtime_computes_with_the_rounded_values(
     residual_model, quant_format, exact, tmp_path
 ):
     model = residual_model()
-    _, found = quantised(model, quant_format)
+    _, found = quantized(model, quant_format)
     onnx.save(found, tmp_path / 'q.onnx')
     runner = OnnxRuntimeRunner.open(tmp_path / 'q.onnx', exact_qdq=exact)
     images = np.random.default_rng(1).normal(size=(1, 3, 16, 16)).astype(np.float32)
@@ -63,7 +63,7 @@ def test_onnx_runtime_computes_with_the_rounded_values(
 
 
 def test_scales_are_per_channel_for_weights_and_biases_stay_float(residual_model):
-    _, found = quantised(residual_model(), INT8)
+    _, found = quantized(residual_model(), INT8)
     tensors = {each.name: each for each in found.graph.initializer}
     assert list(tensors['wb__0__scale'].dims) == [3]
     assert tensors['wb__0__q'].data_type == onnx.TensorProto.INT8
@@ -76,17 +76,17 @@ def test_scales_are_per_channel_for_weights_and_biases_stay_float(residual_model
 
 
 def test_fp8_weights_have_one_scale(residual_model):
-    _, found = quantised(residual_model(), FP8)
+    _, found = quantized(residual_model(), FP8)
     tensors = {each.name: each for each in found.graph.initializer}
     assert list(tensors['wb__0__scale'].dims) == []
     assert tensors['wb__0__q'].data_type == onnx.TensorProto.FLOAT8E4M3FN
 
 
-def test_residual_sum_reads_the_quantised_tensor(residual_model):
-    _, found = quantised(residual_model(), INT8)
+def test_residual_sum_reads_the_quantized_tensor(residual_model):
+    _, found = quantized(residual_model(), INT8)
     nodes = {node.name: node for node in found.graph.node}
     assert list(nodes['sum'].input) == ['a__dq', 'b']
-    _, without_b = quantised(residual_model(), INT8, names=('a',))
+    _, without_b = quantized(residual_model(), INT8, names=('a',))
     nodes = {node.name: node for node in without_b.graph.node}
     assert list(nodes['sum'].input) == ['a', 'b']
     assert list(nodes['b'].input) == ['a', 'wb', 'bb']
@@ -95,7 +95,7 @@ def test_residual_sum_reads_the_quantised_tensor(residual_model):
 def test_original_is_left_unchanged(residual_model):
     model = residual_model()
     before = model.SerializeToString()
-    quantised(model, INT8)
+    quantized(model, INT8)
     assert model.SerializeToString() == before
 
 
@@ -110,7 +110,7 @@ def test_weights_of_constants_and_shared_ones_are_found(residual_model, kind):
         node = onnx.helper.make_node('Identity', ['wb'], ['wc'])
     graph.node.insert(0, node)
     next(each for each in graph.node if each.name == 'b').input[1] = 'wc'
-    _, found = quantised(model, INT8)
+    _, found = quantized(model, INT8)
     assert {'wb', 'wc'}.isdisjoint(name for node in found.graph.node for name in node.output)
     assert kind not in {node.op_type for node in found.graph.node}
     assert 'wb' not in {each.name for each in found.graph.initializer}

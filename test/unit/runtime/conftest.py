@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from trt_ros.cuda.memory import Account
-from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.tensors import TensorSpec
 
 
@@ -345,7 +345,7 @@ class FakeEngine:
         def collect():
             yield SimpleNamespace(errors=['the fake refused'])
 
-        self.flavour = SimpleNamespace(
+        self.library = SimpleNamespace(
             is_rtx=False,
             name='tensorrt',
             log=SimpleNamespace(collect=collect),
@@ -402,7 +402,7 @@ def open_graph(cuda, monkeypatch) -> Callable[..., Any]:
         options.setdefault('gpu_timeout_seconds', 0)
         pipeline = GraphPipeline.open(
             engine,
-            Fitted.of_image(engine, Preprocess((64, 96)), decoder),
+            ResolvedModel.of_image(engine, Preprocess((64, 96)), decoder),
             on_fault=on_fault,
             batch=batch,
             options=GraphOptions(**options),

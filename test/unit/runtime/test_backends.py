@@ -149,9 +149,9 @@ def test_cpu_threads_option_is_reported_as_ignored_on_gpu(monkeypatch, caplog, a
 
 
 @pytest.mark.parametrize('asked', [0, 3])
-def test_cpu_threads_option_reaches_onnx_runtime(colour_detector, asked):
+def test_cpu_threads_option_reaches_onnx_runtime(color_detector, asked):
     runner = CPU.open(
-        PipelineOptions(model_path=str(colour_detector()), cpu_threads=asked), Reporter(), 1
+        PipelineOptions(model_path=str(color_detector()), cpu_threads=asked), Reporter(), 1
     )
     runner.infer({'images': np.zeros((1, 3, 64, 64), np.float32)})
     threads = runner._runner._session.get_session_options().intra_op_num_threads

@@ -13,7 +13,7 @@ from trt_ros.errors import ClosedError, ParameterError, TensorMismatchError
 from trt_ros.runtime.feeds import host_dtype, write_tensor
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import FAMILIES, POSES, TENSORS
+from trt_ros.vision.decoders.registry import DETECTORS, POSES, TENSORS
 from trt_ros.vision.frame import Frame
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -73,7 +73,7 @@ def test_a_network_of_two_images_suggests_its_bindings(difference):
 
 def test_suggested_bindings_are_accepted(counter):
     with pytest.raises(TensorMismatchError, match='get no value') as caught:
-        open_pipeline(counter, families=FAMILIES)
+        open_pipeline(counter, families=DETECTORS)
     suggested = ['step=tensor:step', 'h=state:total']
     assert f'Set inputs to {suggested}' in caught.value.remedy
     open_pipeline(counter, inputs=suggested).close()
@@ -209,7 +209,7 @@ def test_all_inputs_may_be_tensors(counter):
 
 def test_a_detector_needs_an_image(counter):
     with pytest.raises(TensorMismatchError, match='The network gets no image'):
-        open_pipeline(counter, FAMILIES, inputs=('*=tensor:tensors',))
+        open_pipeline(counter, DETECTORS, inputs=('*=tensor:tensors',))
 
 
 def test_outputs_are_chosen_and_ordered(counter):
@@ -228,10 +228,10 @@ def test_an_image_network_with_a_state_runs_image_by_image(write):
     )
     inputs = ('x=image:image?scale=1.0', 'h=state:y')
     with open_pipeline(path, inputs=inputs) as pipeline:
-        grey = Frame.from_pixels(np.full((2, 2), 5, np.uint8), 'mono8')
-        results = pipeline.infer_all([grey, grey])
+        gray = Frame.from_pixels(np.full((2, 2), 5, np.uint8), 'mono8')
+        results = pipeline.infer_all([gray, gray])
         assert [result['y'].max() for result in results] == [5, 10]
-        assert pipeline(grey)['y'].tolist() == [[[[15, 15], [15, 15]]]]
+        assert pipeline(gray)['y'].tolist() == [[[[15, 15], [15, 15]]]]
 
 
 def test_the_second_image_is_the_fourth_channel(write):

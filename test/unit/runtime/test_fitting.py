@@ -9,13 +9,13 @@ import pytest
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.runtime.feeds import TensorFeed
-from trt_ros.runtime.fitting import fit, fit_any
-from trt_ros.runtime.options import LabelledOptions, ModelOptions, PipelineOptions
+from trt_ros.runtime.fitting import fit, resolve
+from trt_ros.runtime.options import LabeledOptions, ModelOptions, PipelineOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import (
+    ALL_FAMILIES,
     CLASSIFIERS,
-    DRAWN,
-    FAMILIES,
+    DETECTORS,
     POSES,
     SEGMENTERS,
     TENSORS,
@@ -34,7 +34,7 @@ def network(image=(1, 3, 64, 96), output=(1, 6, 126), dtype='float32', **metadat
 
 
 def test_fit_needs_only_a_network_description():
-    fitted = fit(network(), LabelledOptions(labels=('cat', 'dog')), FAMILIES)
+    fitted = fit(network(), LabeledOptions(labels=('cat', 'dog')), DETECTORS)
     assert (fitted.decoder.name, fitted.class_names) == ('yolov8', ('cat', 'dog'))
     assert fitted.preprocess.input_hw == (64, 96)
     decoder, preprocess, names = fitted.log_lines
@@ -46,7 +46,7 @@ def test_fit_needs_only_a_network_description():
 def test_the_same_network_can_be_fitted_again_after_a_mismatch():
     described = network(output=(1, 7))
     with pytest.raises(TensorMismatchError):
-        fit(described, PipelineOptions(), FAMILIES)
+        fit(described, PipelineOptions(), DETECTORS)
     fitted = fit(described, PipelineOptions(decoder='tensor'), TENSORS)
     assert (fitted.decoder.name, len(fitted.log_lines)) == ('tensor', 2)
 
@@ -54,11 +54,11 @@ def test_the_same_network_can_be_fitted_again_after_a_mismatch():
 def test_a_dynamic_size_comes_from_options_metadata_or_default():
     dynamic = network(image=(1, 3, -1, -1), output=(1, 6, -1))
     options = PipelineOptions(decoder='yolov8')
-    assert fit(dynamic, options, FAMILIES).preprocess.input_hw == (640, 640)
+    assert fit(dynamic, options, DETECTORS).preprocess.input_hw == (640, 640)
     dynamic.metadata = {'imgsz': '[320, 416]'}
-    assert fit(dynamic, options, FAMILIES).preprocess.input_hw == (320, 416)
+    assert fit(dynamic, options, DETECTORS).preprocess.input_hw == (320, 416)
     options = PipelineOptions(decoder='yolov8', input_size=(64, 32))
-    fitted = fit(dynamic, options, FAMILIES)
+    fitted = fit(dynamic, options, DETECTORS)
     assert fitted.preprocess.input_hw == (64, 32)
     assert '(as requested)' in fitted.log_lines[1]
 
@@ -67,15 +67,17 @@ def test_a_dynamic_size_comes_from_options_metadata_or_default():
     ('image', 'dtype', 'layout', 'scale'),
     [((1, 3, 64, 96), 'float32', 'nchw', 1 / 255), ((1, 64, 96, 3), 'uint8', 'nhwc', 1.0)],
 )
-def test_an_unrecognised_network_takes_pixels_of_0_to_1(image, dtype, layout, scale):
-    fitted = fit_any(network(image=image, dtype=dtype, output=(1, 7)), PipelineOptions(), FAMILIES)
+def test_an_unrecognized_network_takes_pixels_of_0_to_1(image, dtype, layout, scale):
+    fitted = resolve(
+        network(image=image, dtype=dtype, output=(1, 7)), PipelineOptions(), DETECTORS
+    )
     preprocess = fitted.preprocess
     assert (preprocess.input_hw, preprocess.layout) == ((64, 96), layout)
     assert (preprocess.scale, fitted.decoder.name) == (scale, 'tensor')
 
 
-def test_an_unrecognised_network_without_images_takes_tensors():
-    fitted = fit_any(network(image=(1, 3), output=(1, 7)), PipelineOptions(), FAMILIES)
+def test_an_unrecognized_network_without_images_takes_tensors():
+    fitted = resolve(network(image=(1, 3), output=(1, 7)), PipelineOptions(), DETECTORS)
     assert fitted.feeds == {'images': TensorFeed(TensorSpec('images', (1, 3), 'float32', 'input'))}
     assert fitted.decoder.name == 'tensor'
     with pytest.raises(TensorMismatchError, match='takes no image'):
@@ -87,9 +89,11 @@ def test_a_network_of_several_bindings_is_decoded_by_request_only():
     described = network(output=(1, 8, 7))
     described.inputs += (TensorSpec('joints', (1, 7), 'float32', 'input'),)
     inputs = ('images=image:front', 'joints=tensor:joints')
-    assert fit_any(described, PipelineOptions(inputs=inputs), DRAWN).decoder.name == 'tensor'
+    assert (
+        resolve(described, PipelineOptions(inputs=inputs), ALL_FAMILIES).decoder.name == 'tensor'
+    )
     asked = PipelineOptions(inputs=inputs, decoder='yolov8_obb')
-    assert fit_any(described, asked, DRAWN).decoder.name == 'yolov8_obb'
+    assert resolve(described, asked, ALL_FAMILIES).decoder.name == 'yolov8_obb'
 
 
 def two_masks(*outputs, **metadata):
@@ -109,9 +113,7 @@ BOXES = ('boxes', (1, 100, 7, 3), 'float32')
 def test_several_chosen_masks_are_decoded_one_by_one():
     fitted = fit(
         two_masks(DRIVE, LANE, BOXES, names="{0: 'car'}"),
-        LabelledOptions(
-            outputs=('lane', 'drive'), labels=('none', 'solid', 'dashed', 'no', 'yes')
-        ),
+        LabeledOptions(outputs=('lane', 'drive'), labels=('none', 'solid', 'dashed', 'no', 'yes')),
         SEGMENTERS,
     )
     assert fitted.outputs == ('lane', 'drive')
@@ -131,7 +133,7 @@ def test_several_chosen_masks_are_decoded_one_by_one():
 
 
 def test_without_labels_several_masks_have_no_names():
-    options = LabelledOptions(outputs=('drive', 'lane'))
+    options = LabeledOptions(outputs=('drive', 'lane'))
     fitted = fit(two_masks(DRIVE, LANE, names="{0: 'car', 1: 'van'}"), options, SEGMENTERS)
     assert fitted.class_names == ()
     assert fitted.decoder.head.names_by_output(()) == {'drive': (), 'lane': ()}
@@ -141,8 +143,8 @@ def test_auxiliary_outputs_need_a_choice():
     with pytest.raises(
         TensorMismatchError, match='Set outputs to one of drive, lane, or to several of them'
     ):
-        fit(two_masks(DRIVE, LANE, BOXES), LabelledOptions(), SEGMENTERS)
-    options = LabelledOptions(outputs=('lane',))
+        fit(two_masks(DRIVE, LANE, BOXES), LabeledOptions(), SEGMENTERS)
+    options = LabeledOptions(outputs=('lane',))
     fitted = fit(two_masks(DRIVE, LANE, BOXES), options, SEGMENTERS)
     assert (fitted.outputs, fitted.decoder.class_count) == (('lane',), 3)
 
@@ -156,27 +158,31 @@ def test_outputs_that_fit_together_are_named_without_those_that_fit_alone():
     with pytest.raises(
         TensorMismatchError, match=r'Remedy: Set outputs to classes, queries \(decoder maskf'
     ):
-        fit(two_masks(*outputs), LabelledOptions(), SEGMENTERS)
+        fit(two_masks(*outputs), LabeledOptions(), SEGMENTERS)
 
 
 def test_a_detector_with_other_outputs_names_the_one_to_choose():
     outputs = (('raw', (1, 6, 126), 'float32'), LANE)
     with pytest.raises(TensorMismatchError, match=r'Set outputs to one of raw\. '):
-        fit(two_masks(*outputs), PipelineOptions(), FAMILIES)
-    fitted = fit(two_masks(*outputs), PipelineOptions(outputs=('raw',)), FAMILIES)
+        fit(two_masks(*outputs), PipelineOptions(), DETECTORS)
+    fitted = fit(two_masks(*outputs), PipelineOptions(outputs=('raw',)), DETECTORS)
     assert fitted.decoder.name == 'yolov8'
 
 
 @pytest.mark.parametrize(
     ('outputs', 'families', 'remedy'),
     [
-        ((DRIVE, LANE), FAMILIES, 'Set outputs to drive or lane, and run the node `segmenter`. '),
+        ((DRIVE, LANE), DETECTORS, 'Set outputs to drive or lane, and run the node `segmenter`. '),
         ((DRIVE, BOXES), POSES, 'Set outputs to drive, and run the node `segmenter`. '),
-        ((D0, D1), DRAWN, 'Set outputs to d0 or d1, and run the node `segmenter` or `depth`. '),
+        (
+            (D0, D1),
+            ALL_FAMILIES,
+            'Set outputs to d0 or d1, and run the node `segmenter` or `depth`. ',
+        ),
     ],
 )
 def test_auxiliary_outputs_of_another_task_name_the_node(outputs, families, remedy):
-    with pytest.raises(TensorMismatchError, match=f'^No decoder recognises(.|\n)*{remedy}Export'):
+    with pytest.raises(TensorMismatchError, match=f'^No decoder recognizes(.|\n)*{remedy}Export'):
         fit(two_masks(*outputs), PipelineOptions(), families)
 
 
@@ -189,7 +195,7 @@ def test_vectors_beside_boxes_are_no_auxiliary_outputs():
 def test_scores_beside_boxes_are_no_classifier():
     outputs = (BOXES, ('scores', (1, 9), 'float32'), ('classes', (1, 9), 'float32'))
     with pytest.raises(TensorMismatchError, match=r'Remedy: Export the network as described'):
-        fit(two_masks(*outputs), PipelineOptions(), DRAWN)
+        fit(two_masks(*outputs), PipelineOptions(), ALL_FAMILIES)
     with pytest.raises(TensorMismatchError, match=r'Set outputs to one of scores, classes\.'):
         fit(two_masks(*outputs), PipelineOptions(), CLASSIFIERS)
 
@@ -197,13 +203,13 @@ def test_scores_beside_boxes_are_no_classifier():
 def test_raw_grids_are_masks_only_where_chosen():
     grids = [(str(n), (1, 255, 64 // n, 96 // n), 'float32') for n in (8, 16, 32)]
     with pytest.raises(TensorMismatchError, match=r'Remedy: Equal channels at strides 8, 16'):
-        fit(two_masks(*grids), LabelledOptions(), SEGMENTERS)
-    fitted = fit(two_masks(*grids), LabelledOptions(outputs=('8', '16')), SEGMENTERS)
+        fit(two_masks(*grids), LabeledOptions(), SEGMENTERS)
+    fitted = fit(two_masks(*grids), LabeledOptions(outputs=('8', '16')), SEGMENTERS)
     assert fitted.decoder.name == 'semantic'
 
 
 def test_chosen_outputs_that_are_not_all_masks_are_refused():
-    options = LabelledOptions(outputs=('drive', 'boxes'))
+    options = LabeledOptions(outputs=('drive', 'boxes'))
     with pytest.raises(TensorMismatchError, match='Set outputs to one of drive'):
         fit(two_masks(DRIVE, LANE, BOXES), options, SEGMENTERS)
 
@@ -216,7 +222,7 @@ def test_chosen_outputs_that_are_not_all_masks_are_refused():
     ],
 )
 def test_labels_of_another_number_than_the_classes_of_all_outputs_are_refused(outputs, remedy):
-    options = LabelledOptions(outputs=('drive', 'lane'), labels=('a', 'b'))
+    options = LabeledOptions(outputs=('drive', 'lane'), labels=('a', 'b'))
     with pytest.raises(
         ParameterError, match=rf'names 2 classes of several outputs(.|\n)*{remedy}'
     ):
@@ -253,14 +259,14 @@ def test_a_background_in_front_of_the_names_is_skipped_where_it_is_no_class(
 ):
     labels = tmp_path / 'labels.txt'
     labels.write_text('BACKGROUND\na\nb\n')
-    fitted = fit(two_masks(*outputs), LabelledOptions(labels_path=str(labels)), FAMILIES)
+    fitted = fit(two_masks(*outputs), LabeledOptions(labels_path=str(labels)), DETECTORS)
     assert fitted.class_names == expected
     assert ("without 'BACKGROUND'" in fitted.log_lines[-1]) == (len(expected) == 2)
 
 
 def test_duplicate_outputs_are_refused():
     with pytest.raises(ParameterError, match=r'outputs has duplicates: lane, lane\.'):
-        fit(two_masks(DRIVE, LANE), LabelledOptions(outputs=('lane', 'lane')), SEGMENTERS)
+        fit(two_masks(DRIVE, LANE), LabeledOptions(outputs=('lane', 'lane')), SEGMENTERS)
 
 
 def test_confidence_is_an_option_of_masks_with_scores():
@@ -269,7 +275,7 @@ def test_confidence_is_an_option_of_masks_with_scores():
     assert not fit(scores, ModelOptions(), SEGMENTERS).decoder.head.confidence
     indices = network(output=(1, 64, 96))
     indices.outputs = (TensorSpec('output0', (1, 64, 96), 'int64', 'output'),)
-    for described, families in ((indices, SEGMENTERS), (network(), FAMILIES)):
+    for described, families in ((indices, SEGMENTERS), (network(), DETECTORS)):
         with pytest.raises(ParameterError, match=r'has no scores of pixels.*\n.*without ArgMax'):
             fit(described, wanted, families)
 
@@ -277,7 +283,7 @@ def test_confidence_is_an_option_of_masks_with_scores():
 def test_class_names_make_class_indices_one_byte():
     indices = network()
     indices.outputs = (TensorSpec('output0', (1, 64, 96), 'int64', 'output'),)
-    fitted = fit(indices, LabelledOptions(labels=('road', 'grass')), SEGMENTERS)
+    fitted = fit(indices, LabeledOptions(labels=('road', 'grass')), SEGMENTERS)
     letterbox = Letterbox.fit((96, 64), (64, 96), 'stretch')
     indices_of_none = {'output0': np.full((1, 64, 96), -1)}
     mask = fitted.decoder(indices_of_none, letterbox, DEFAULT_THRESHOLDS)

@@ -7,15 +7,15 @@ import math
 import pytest
 
 from trt_ros.errors import ParameterError
-from trt_ros.runtime.options import LEAST_BUSY, LabelledOptions
+from trt_ros.runtime.options import LEAST_BUSY, LabeledOptions
 
 
 def test_defaults_are_consistent():
-    assert LabelledOptions() == LabelledOptions(model_path='')
+    assert LabeledOptions() == LabeledOptions(model_path='')
 
 
 def test_one_string_is_a_list_of_labels():
-    assert LabelledOptions(labels='coco').labels == ('coco',)
+    assert LabeledOptions(labels='coco').labels == ('coco',)
 
 
 @pytest.mark.parametrize(
@@ -44,21 +44,21 @@ def test_one_string_is_a_list_of_labels():
 )
 def test_rejects_inconsistent_options(values, message):
     with pytest.raises(ParameterError, match=message):
-        LabelledOptions(**values)
+        LabeledOptions(**values)
 
 
 @pytest.mark.parametrize('device', [-2, 64])
 def test_a_device_index_above_63_or_below_that_of_auto_is_refused(device):
     with pytest.raises(ParameterError, match=rf'device is {device}\.\nRemedy: Use -1 to 63'):
-        LabelledOptions(device=device)
+        LabeledOptions(device=device)
 
 
 @pytest.mark.parametrize('device', [-1, 0, 63])
 def test_a_device_index_is_accepted(device):
-    assert LabelledOptions(device=device).device == device
+    assert LabeledOptions(device=device).device == device
 
 
 def test_device_auto_is_the_least_busy_gpu():
-    assert LabelledOptions(device='auto').device == LEAST_BUSY
+    assert LabeledOptions(device='auto').device == LEAST_BUSY
     with pytest.raises(ParameterError, match=r"device is 'all'\.\n.*Use auto or an integer"):
-        LabelledOptions(device='all')
+        LabeledOptions(device='all')

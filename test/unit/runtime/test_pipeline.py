@@ -13,7 +13,7 @@ from trt_ros.errors import (
     ClosedError,
     TensorMismatchError,
 )
-from trt_ros.runtime.options import LabelledOptions, PipelineOptions
+from trt_ros.runtime.options import LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.runtime.runner import FrameRunner
 from trt_ros.tensors import TensorSpec
@@ -25,7 +25,7 @@ THRESHOLDS = Thresholds(score=0.3, iou=0.5, max_detections=10)
 
 
 def picture(rgb, wh=(128, 128)):
-    """One colour all over, as a frame."""
+    """One color all over, as a frame."""
     return Frame.from_pixels(np.full((wh[1], wh[0], 3), rgb, np.uint8), 'rgb8')
 
 
@@ -45,7 +45,7 @@ def test_antialias_averages_reduced_image(antialias, expected):
         return head_with()
 
     pipeline = Pipeline.open(
-        LabelledOptions(antialias=antialias),
+        LabeledOptions(antialias=antialias),
         runner=FakeRunner(look, inputs=(IMAGE,), outputs=(HEAD,)),
     )
     pixels = np.zeros((256, 256, 3), np.uint8)
@@ -55,13 +55,13 @@ def test_antialias_averages_reduced_image(antialias, expected):
 
 
 def test_empty_image_gives_no_boxes():
-    pipeline = Pipeline.open(LabelledOptions(), runner=fake_detector())
+    pipeline = Pipeline.open(LabeledOptions(), runner=fake_detector())
     assert len(pipeline.infer(picture((0, 0, 0)), THRESHOLDS)) == 0
 
 
 def test_boxes_come_back_in_image_pixels_best_first():
     pipeline = Pipeline.open(
-        LabelledOptions(),
+        LabeledOptions(),
         runner=fake_detector(head_with((32, 32, 16, 8, 2, 0.5), (8, 24, 16, 8, 0, 0.9))),
     )
     # 128 × 64 becomes 64 × 32, with 16 rows of padding above.
@@ -73,7 +73,7 @@ def test_boxes_come_back_in_image_pixels_best_first():
 
 def test_thresholds_apply_per_call():
     pipeline = Pipeline.open(
-        LabelledOptions(),
+        LabeledOptions(),
         runner=fake_detector(
             head_with((8, 8, 8, 8, 0, 0.9), (8, 9, 8, 8, 0, 0.8), (40, 40, 8, 8, 1, 0.4))
         ),
@@ -93,10 +93,10 @@ def test_thresholds_apply_per_call():
 @pytest.mark.parametrize('layout', ['nchw', 'nhwc'])
 @pytest.mark.parametrize('dynamic', [False, True], ids=['static', 'dynamic'])
 def test_the_network_gets_the_pixels_in_its_own_layout_and_dtype(
-    colour_detector, dtype, layout, dynamic
+    color_detector, dtype, layout, dynamic
 ):
-    scale = 1 / 255 if dtype == np.uint8 else 1.0  # The uint8 network normalises by itself.
-    model = colour_detector(
+    scale = 1 / 255 if dtype == np.uint8 else 1.0  # The uint8 network normalizes by itself.
+    model = color_detector(
         dtype=dtype,
         layout=layout,
         scale=scale,
@@ -104,7 +104,7 @@ def test_the_network_gets_the_pixels_in_its_own_layout_and_dtype(
         batch='batch' if dynamic else 1,
     )
     size = (64, 64) if dynamic else ()
-    pipeline = Pipeline.open(LabelledOptions(model_path=str(model), input_size=size))
+    pipeline = Pipeline.open(LabeledOptions(model_path=str(model), input_size=size))
     # The scores are the means of red, green and blue.
     assert found(pipeline.infer(picture((255, 102, 0)), THRESHOLDS)) == [
         ([32, 32, 96, 96], 0, 1.0)
@@ -127,8 +127,8 @@ def test_the_network_gets_the_pixels_in_its_own_layout_and_dtype(
         ({'channel_order': 'bgr', 'mean': (-0.5, 0.0, 0.0)}, (0, 0, 0), 0, 0.5),
     ],
 )
-def test_options_change_what_reaches_the_network(colour_detector, options, rgb, label, score):
-    pipeline = Pipeline.open(LabelledOptions(model_path=str(colour_detector()), **options))
+def test_options_change_what_reaches_the_network(color_detector, options, rgb, label, score):
+    pipeline = Pipeline.open(LabeledOptions(model_path=str(color_detector()), **options))
     assert found(pipeline.infer(picture(rgb), THRESHOLDS)) == [([32, 32, 96, 96], label, score)]
 
 
@@ -143,9 +143,9 @@ def test_options_change_what_reaches_the_network(colour_detector, options, rgb, 
         ({'resize': 'center_crop', 'pad_value': -1, 'crop_fraction': 0.5}, [56, 24, 72, 40], 1.0),
     ],
 )
-def test_resize_and_padding_follow_options(colour_detector, options, xyxy, score):
+def test_resize_and_padding_follow_options(color_detector, options, xyxy, score):
     options = {'pad_value': 0, **options}
-    pipeline = Pipeline.open(LabelledOptions(model_path=str(colour_detector()), **options))
+    pipeline = Pipeline.open(LabeledOptions(model_path=str(color_detector()), **options))
     wide = picture((255, 255, 255), wh=(128, 64))
     assert found(pipeline.infer(wide, THRESHOLDS)) == [(xyxy, 0, score)]
 
@@ -164,7 +164,7 @@ def test_runs_several_images_at_once_until_closed():
         inputs=(image,),
         outputs=(head,),
     )
-    pipeline = Pipeline.open(LabelledOptions(), runner=runner, batch=3)
+    pipeline = Pipeline.open(LabeledOptions(), runner=runner, batch=3)
     assert pipeline.infer_all([], THRESHOLDS) == []
     assert pipeline.max_batch == 3
     assert pipeline.log_lines[-1] == 'batch size: up to 3 images per run'
@@ -179,7 +179,7 @@ def test_runs_several_images_at_once_until_closed():
         pipeline.infer_all([picture((0, 0, 0))], THRESHOLDS)
 
 
-def test_fixed_batch_network_is_recognised_by_outputs_per_image():
+def test_fixed_batch_network_is_recognized_by_outputs_per_image():
     image, head = (
         TensorSpec(spec.name, (4, *spec.shape[1:]), 'float32', spec.mode) for spec in (IMAGE, HEAD)
     )
@@ -188,7 +188,7 @@ def test_fixed_batch_network_is_recognised_by_outputs_per_image():
         inputs=(image,),
         outputs=(head,),
     )
-    pipeline = Pipeline.open(LabelledOptions(), runner=runner)
+    pipeline = Pipeline.open(LabeledOptions(), runner=runner)
     assert pipeline.decoder.name == 'yolov8'
     assert found(pipeline.infer(picture((0, 0, 0)), THRESHOLDS)) == [([48, 48, 80, 80], 2, 0.9)]
 
@@ -213,7 +213,7 @@ def test_rtdetr_size_input_is_network_size_and_boxes_are_in_image_pixels(image_f
 
     inputs = [image, size] if image_first else [size, image]
     pipeline = Pipeline.open(
-        LabelledOptions(), runner=FakeRunner(answer, inputs=inputs, outputs=outputs)
+        LabeledOptions(), runner=FakeRunner(answer, inputs=inputs, outputs=outputs)
     )
     assert pipeline.decoder.name == 'rtdetr'
     assert pipeline.preprocess.input_hw == (64, 96)
@@ -223,7 +223,7 @@ def test_rtdetr_size_input_is_network_size_and_boxes_are_in_image_pixels(image_f
 
 def test_an_injected_runner_is_not_warmed_up_and_is_closed_with_the_pipeline():
     runner = fake_detector()
-    pipeline = Pipeline.open(LabelledOptions(), runner=runner)
+    pipeline = Pipeline.open(LabeledOptions(), runner=runner)
     assert runner.call_count == 0
     pipeline.close()
     pipeline.close()
@@ -235,7 +235,7 @@ def test_an_injected_runner_is_not_warmed_up_and_is_closed_with_the_pipeline():
 def test_pipeline_of_another_task_returns_its_results():
     scores = TensorSpec('scores', (1, 3), 'float32', 'output')
     pipeline = Pipeline.open(
-        LabelledOptions(labels=('a', 'b', 'c')),
+        LabeledOptions(labels=('a', 'b', 'c')),
         families=CLASSIFIERS,
         runner=FakeRunner(
             [{'scores': np.array([[0.2, 0.7, 0.1]], np.float32)}],

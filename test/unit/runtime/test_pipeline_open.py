@@ -18,7 +18,7 @@ from trt_ros.progress import CancelledError
 from trt_ros.runtime import backends as choice
 from trt_ros.runtime.backends import Backend
 from trt_ros.runtime.cpu.frame_runner import StepByStep
-from trt_ros.runtime.options import LabelledOptions, PipelineOptions
+from trt_ros.runtime.options import LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import CLASSIFIERS, DEPTHS
@@ -27,7 +27,7 @@ from trt_ros.vision.decoders.registry import CLASSIFIERS, DEPTHS
 def classifier(**options):
     scores = TensorSpec('scores', (1, 10), 'float32', 'output')
     return Pipeline.open(
-        LabelledOptions(**options),
+        LabeledOptions(**options),
         families=CLASSIFIERS,
         runner=FakeRunner(
             [{'scores': np.zeros((1, 10), np.float32)}], inputs=(IMAGE,), outputs=(scores,)
@@ -35,7 +35,7 @@ def classifier(**options):
     )
 
 
-def test_classifier_crops_the_centre_by_default():
+def test_classifier_crops_the_center_by_default():
     assert 'center_crop of 0.875 of the shorter side, rgb' in classifier().log_lines[2]
     assert 'center_crop of 1 of the shorter side' in classifier(crop_fraction=1.0).log_lines[2]
     assert classifier(resize='stretch').preprocess.resize == 'stretch'
@@ -51,9 +51,9 @@ def test_whole_image_tasks_do_not_crop():
     assert runner.is_closed
 
 
-def test_log_lines_name_backend_decoder_and_preprocessing(colour_detector):
+def test_log_lines_name_backend_decoder_and_preprocessing(color_detector):
     pipeline = Pipeline.open(
-        LabelledOptions(model_path=str(colour_detector()), mean=(0.5, 0.5, 0.5), cpu_threads=1)
+        LabeledOptions(model_path=str(color_detector()), mean=(0.5, 0.5, 0.5), cpu_threads=1)
     )
     backend, decoder, preprocess, classes = pipeline.log_lines
     assert backend.startswith('backend onnxruntime: ONNX Runtime on the CPU')
@@ -65,11 +65,11 @@ def test_log_lines_name_backend_decoder_and_preprocessing(colour_detector):
     assert classes == '3 class names'
 
 
-def test_log_lines_report_removed_background_class(colour_detector, tmp_path):
+def test_log_lines_report_removed_background_class(color_detector, tmp_path):
     labels = tmp_path / 'labels.txt'
     labels.write_text('BACKGROUND\na\nb\nc\n')
     pipeline = Pipeline.open(
-        LabelledOptions(model_path=str(colour_detector()), labels_path=str(labels), cpu_threads=1)
+        LabeledOptions(model_path=str(color_detector()), labels_path=str(labels), cpu_threads=1)
     )
     assert pipeline.class_names == ('a', 'b', 'c')
     assert pipeline.log_lines[-1] == (
@@ -77,10 +77,10 @@ def test_log_lines_report_removed_background_class(colour_detector, tmp_path):
     )
 
 
-def test_labels_longer_than_the_networks_classes_are_refused_with_both_counts(colour_detector):
+def test_labels_longer_than_the_networks_classes_are_refused_with_both_counts(color_detector):
     with pytest.raises(ParameterError, match='names 4 classes, but the network has 3'):
         Pipeline.open(
-            LabelledOptions(model_path=str(colour_detector()), labels=('a', 'b', 'c', 'd'))
+            LabeledOptions(model_path=str(color_detector()), labels=('a', 'b', 'c', 'd'))
         )
 
 
@@ -100,14 +100,14 @@ def test_a_dynamic_size_comes_from_the_metadata_or_is_640(metadata, input_hw, wh
         inputs=[TensorSpec('x', (-1, 3, -1, -1), 'float32', 'input')],
         outputs=[TensorSpec('y', (-1, 7, -1), 'float32', 'output')],
     )
-    pipeline = Pipeline.open(LabelledOptions(decoder='yolov8'), runner=runner)
+    pipeline = Pipeline.open(LabeledOptions(decoder='yolov8'), runner=runner)
     assert pipeline.preprocess.input_hw == input_hw
     assert why in pipeline.log_lines[2]
 
 
-def test_phases_are_reported_in_order(colour_detector):
+def test_phases_are_reported_in_order(color_detector):
     told = []
-    Pipeline.open(LabelledOptions(model_path=str(colour_detector())), on_progress=told.append)
+    Pipeline.open(LabeledOptions(model_path=str(color_detector())), on_progress=told.append)
     assert [progress.phase for progress in told] == [
         'loading the model',
         'choosing the decoder',
@@ -131,7 +131,7 @@ def test_phases_are_reported_in_order(colour_detector):
 def test_rejects_input_that_is_not_an_image(shape, dtype, message):
     runner = fake_detector(inputs=[TensorSpec('images', shape, dtype, 'input')])
     with pytest.raises(TensorMismatchError, match=message):
-        Pipeline.open(LabelledOptions(), runner=runner)
+        Pipeline.open(LabeledOptions(), runner=runner)
     assert runner.is_closed
 
 
@@ -140,7 +140,7 @@ def test_rejects_network_of_another_task():
     with pytest.raises(
         TensorMismatchError, match='a segmentation network; the detector runs detection networks'
     ):
-        Pipeline.open(LabelledOptions(), runner=runner)
+        Pipeline.open(LabeledOptions(), runner=runner)
     assert runner.is_closed
 
 
@@ -149,7 +149,7 @@ def test_a_network_with_two_inputs_is_refused_and_both_are_named():
     with pytest.raises(
         TensorMismatchError, match='The network input size gets no value'
     ) as caught:
-        Pipeline.open(LabelledOptions(), runner=runner)
+        Pipeline.open(LabeledOptions(), runner=runner)
     assert caught.value.cause == (
         'The network has 2 inputs: images (1, 3, 64, 64) float32; size (1, 2) int64.'
     )
@@ -170,33 +170,33 @@ def test_a_network_with_two_inputs_is_refused_and_both_are_named():
 def test_rejects_options_that_contradict_the_network(options, error, message):
     runner = fake_detector()
     with pytest.raises(error, match=message):
-        Pipeline.open(LabelledOptions(**options), runner=runner)
+        Pipeline.open(LabeledOptions(**options), runner=runner)
     assert runner.is_closed
 
 
 def test_accepts_input_size_equal_to_fixed_size():
-    pipeline = Pipeline.open(LabelledOptions(input_size=(64, 64)), runner=fake_detector())
+    pipeline = Pipeline.open(LabeledOptions(input_size=(64, 64)), runner=fake_detector())
     assert pipeline.preprocess.input_hw == (64, 64)
 
 
-def test_normalising_a_uint8_input_is_refused():
+def test_normalizing_a_uint8_input_is_refused():
     runner = fake_detector(inputs=[TensorSpec('images', (1, 3, 64, 64), 'uint8', 'input')])
     with pytest.raises(ParameterError, match='mean and scale cannot be applied'):
-        Pipeline.open(LabelledOptions(mean=(1.0, 1.0, 1.0), scale=0.5), runner=runner)
+        Pipeline.open(LabeledOptions(mean=(1.0, 1.0, 1.0), scale=0.5), runner=runner)
 
 
 def test_missing_model_names_the_parameter():
     with pytest.raises(ParameterError, match='Set model_path'):
-        Pipeline.open(LabelledOptions())
+        Pipeline.open(LabeledOptions())
 
 
 def test_unsupported_size_fails_at_open_not_at_first_frame(
-    colour_detector,
+    color_detector,
 ):
     # Its head has the anchors of 64 × 64 whatever it gets, and it is told of another size.
-    model = colour_detector(shape=(), metadata={})
+    model = color_detector(shape=(), metadata={})
     with pytest.raises((ModelError, TensorMismatchError)):
-        Pipeline.open(LabelledOptions(model_path=str(model), input_size=(96, 96), decoder='yolox'))
+        Pipeline.open(LabeledOptions(model_path=str(model), input_size=(96, 96), decoder='yolox'))
 
 
 def test_set_event_cancels_open_and_closes_runner():
@@ -204,11 +204,11 @@ def test_set_event_cancels_open_and_closes_runner():
     cancelled.set()
     runner = fake_detector()
     with pytest.raises(CancelledError, match='Cancelled before choosing the decoder'):
-        Pipeline.open(LabelledOptions(), cancelled=cancelled, runner=runner)
+        Pipeline.open(LabeledOptions(), cancelled=cancelled, runner=runner)
     assert runner.is_closed
 
 
-def test_cancel_during_open_stops_before_next_phase(colour_detector):
+def test_cancel_during_open_stops_before_next_phase(color_detector):
     cancelled = threading.Event()
     told = []
 
@@ -218,7 +218,7 @@ def test_cancel_during_open_stops_before_next_phase(colour_detector):
 
     with pytest.raises(CancelledError, match='before choosing the decoder'):
         Pipeline.open(
-            LabelledOptions(model_path=str(colour_detector())),
+            LabeledOptions(model_path=str(color_detector())),
             on_progress=on_progress,
             cancelled=cancelled,
         )
@@ -233,14 +233,14 @@ def test_an_opened_network_is_warmed_up_on_a_frame_of_its_own_size_and_closed_on
     backend = Backend('fake', 'Fake', lambda: '', lambda *_: runner, StepByStep)
     monkeypatch.setattr(choice, 'choose_backend', lambda wanted: (backend, 'backend fake'))
     with pytest.raises(TensorMismatchError):
-        Pipeline.open(LabelledOptions(model_path='any.onnx'))
+        Pipeline.open(LabeledOptions(model_path='any.onnx'))
     assert (runner.call_count, runner.is_closed) == (1, True)
 
 
 def test_reported_backend_runs_the_network(monkeypatch):
-    """An engine has a flavour of its own, whichever TensorRT was chosen."""
+    """An engine has a library of its own, whichever TensorRT was chosen."""
     chosen = Backend('tensorrt', 'TensorRT', lambda: '', lambda *_: fake_detector(), StepByStep)
     monkeypatch.setattr(choice, 'choose_backend', lambda wanted: (chosen, 'backend tensorrt'))
-    opened = Pipeline.open(LabelledOptions(model_path='any.engine'))
+    opened = Pipeline.open(LabeledOptions(model_path='any.engine'))
     assert opened.backend == 'fake'
     opened.close()

@@ -15,7 +15,7 @@ import trt_ros
 from trt_ros.demo.evaluate import MODEL
 from trt_ros.demo.scene import CLASSES, held_out
 from trt_ros.errors import BadFrameError, ClosedError, GpuFailedError, ParameterError
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import PendingResult
 from trt_ros.runtime.runner import PendingResults
 
@@ -73,7 +73,7 @@ def test_options_come_as_keywords_as_a_dataclass_or_as_both():
     image = scene()
     with trt_ros.Pipeline.open(MODEL, backend='onnxruntime', pad_value=0) as by_path:
         by_path_found = by_path(image)
-    options = LabelledOptions(model_path=str(MODEL), backend='onnxruntime')
+    options = LabeledOptions(model_path=str(MODEL), backend='onnxruntime')
     with trt_ros.Pipeline.open(options, pad_value=0) as by_options:
         assert by_options.preprocess == by_path.preprocess
         assert by_options.preprocess.pad_value == 0
@@ -93,9 +93,9 @@ def test_wrong_options_and_images_are_refused():
     ):
         trt_ros.Pipeline.open(MODEL, precison='fp16')
     with pytest.raises(
-        ParameterError, match=r"(?s)LabelledOptions has no option 'zzz'.*Use model_path"
+        ParameterError, match=r"(?s)LabeledOptions has no option 'zzz'.*Use model_path"
     ):
-        trt_ros.Pipeline.open(LabelledOptions(model_path=str(MODEL)), zzz=1)
+        trt_ros.Pipeline.open(LabeledOptions(model_path=str(MODEL)), zzz=1)
     with pytest.raises(ParameterError, match='precision is'):
         trt_ros.Pipeline.open(MODEL, precision='fp8')
     with pytest.raises(ParameterError, match='mean is'):

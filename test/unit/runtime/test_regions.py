@@ -39,7 +39,7 @@ def save(path, nodes, outputs, *, batch='n', hw=(8, 8), constants=None, metadata
     return str(path)
 
 
-def mean_colour(path, **more):
+def mean_color(path, **more):
     return save(
         path,
         [
@@ -53,11 +53,11 @@ def mean_colour(path, **more):
 
 @pytest.fixture
 def open_pipeline(tmp_path):
-    """Open a network that returns the mean colour of its input, on regions."""
+    """Open a network that returns the mean color of its input, on regions."""
     opened = []
 
     def make(fixed='n', **options):
-        path = mean_colour(tmp_path / 'mean.onnx', batch=fixed)
+        path = mean_color(tmp_path / 'mean.onnx', batch=fixed)
         values = {'mean': (0.0, 0.0, 0.0), 'std': (1.0, 1.0, 1.0), 'regions': True, **options}
         opened.append(Pipeline.open(path, backend='onnxruntime', families=TENSORS, **values))
         return opened[-1]
@@ -72,7 +72,7 @@ def stripes():
     return np.repeat(np.stack([RED, GREEN, BLUE])[None], 20, axis=1).repeat(40, axis=0)
 
 
-def colours(results):
+def colors(results):
     return np.concatenate([each['out'] for each in results]).round(3).tolist()
 
 
@@ -87,7 +87,7 @@ def test_each_region_has_its_result_in_order_whatever_the_batches(
 ):
     pipeline = open_pipeline(batch, batch=batch_size)
     found = pipeline.infer_regions(Frame.from_pixels(stripes(), 'rgb8'), BOXES)
-    assert colours(found) == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
+    assert colors(found) == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
 
 
 def test_no_region_runs_nothing(open_pipeline, monkeypatch):
@@ -113,9 +113,9 @@ def test_missing_regions_are_not_waited_for(open_pipeline, monkeypatch, count, r
 def test_scale_and_resize_decide_what_the_network_sees(open_pipeline):
     middle = np.array([[30, 20, 20, 40, 0.0]])  # The green stripe.
     frame = Frame.from_pixels(stripes(), 'rgb8')
-    stretched = colours(open_pipeline().infer_regions(frame, middle))
-    expanded = colours(open_pipeline(region_resize='expand').infer_regions(frame, middle))
-    scaled = colours(open_pipeline(region_scale=2.0).infer_regions(frame, middle))
+    stretched = colors(open_pipeline().infer_regions(frame, middle))
+    expanded = colors(open_pipeline(region_resize='expand').infer_regions(frame, middle))
+    scaled = colors(open_pipeline(region_scale=2.0).infer_regions(frame, middle))
     assert stretched == [[0, 1, 0]]
     assert expanded == [[0.25, 0.5, 0.25]]
     assert scaled == [[0.125, 0.25, 0.125]]  # Half of the rows are padding.

@@ -30,5 +30,5 @@ def test_a_frame_runner_needs_infer_all_alone():
 
 def test_a_runner_has_no_threads_to_settle_and_no_faults_by_default():
     runner = Runner()
-    assert (runner.settle_threads({}), runner.log_lines) == ((), ())
+    assert (runner.tune_threads({}), runner.log_lines) == ((), ())
     runner.on_fault(lambda _: None)

@@ -53,9 +53,9 @@ def meeting(rate_hz):
     """Return images of two objects that approach, hide one behind the other, and turn back."""
     times = np.arange(0, 4, 1 / rate_hz)
     away, level = np.abs(times - 2) * 150, np.full(len(times), 300.0)
-    centres = np.stack([[640 - away, level], [640 + away, level + 10]]).transpose(2, 0, 1)
+    centers = np.stack([[640 - away, level], [640 + away, level + 10]]).transpose(2, 0, 1)
     sizes, rng = np.array([[60.0, 140.0], [70.0, 150.0]]), np.random.default_rng(0)
-    return observe(times, centres, sizes, rng, missed=0, false=0, noise=0.01)
+    return observe(times, centers, sizes, rng, missed=0, false=0, noise=0.01)
 
 
 def vectors_of(step, rng, count=128):

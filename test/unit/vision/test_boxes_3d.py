@@ -22,7 +22,7 @@ def measure(scene, boxes, encoding='16UC1', noise=0.0, seed=0, **options):
 
 def test_no_objects_have_no_boxes():
     found = DepthScene(render([]).depth(), CAMERA).measure(*NONE)
-    assert (found.centres.shape, found.sizes.shape, found.ranges.shape) == ((0, 3), (0, 3), (0, 2))
+    assert (found.centers.shape, found.sizes.shape, found.ranges.shape) == ((0, 3), (0, 3), (0, 2))
     assert found.has_depth.shape == (0,)
 
 
@@ -30,28 +30,28 @@ def test_no_objects_have_no_boxes():
 def test_the_front_of_a_box_is_where_it_was_put(encoding):
     scene = render([FACING])
     found = measure(scene, [scene.box(0)], encoding)
-    assert found.centres[0] == pytest.approx([0.1, -0.2, 2.8], abs=0.01)
+    assert found.centers[0] == pytest.approx([0.1, -0.2, 2.8], abs=0.01)
     assert found.sizes[0, :2] == pytest.approx([0.5, 0.6], rel=0.06)
     assert found.sizes[0, 2] < 0.01
-    assert (found.centres.dtype, found.sizes.dtype) == (np.float32, np.float32)
+    assert (found.centers.dtype, found.sizes.dtype) == (np.float32, np.float32)
 
 
 @pytest.mark.parametrize('degrees', [0, 35, 60])
-@pytest.mark.parametrize('centre', [(0, 0, 3.0), (0.6, -0.3, 3.0), (-0.8, 0.4, 3.0)])
-def test_the_centre_is_within_2_cm_at_3_m_despite_noise_and_background(degrees, centre):
+@pytest.mark.parametrize('center', [(0, 0, 3.0), (0.6, -0.3, 3.0), (-0.8, 0.4, 3.0)])
+def test_the_center_is_within_2_cm_at_3_m_despite_noise_and_background(degrees, center):
     for size in ((0.5, 0.6, 0.4), (0.3, 0.8, 0.3), (0.9, 0.5, 0.5), (0.4, 0.4, 0.05)):
-        scene = render([Solid(centre, size, yaw(degrees))])
+        scene = render([Solid(center, size, yaw(degrees))])
         truth, _ = scene.surface(0)
         for background in (0.0, 0.3):
             found = measure(scene, [scene.box(0, background)], noise=0.01, seed=degrees)
-            assert np.linalg.norm(found.centres[0] - truth) < 0.02
+            assert np.linalg.norm(found.centers[0] - truth) < 0.02
 
 
 def test_a_wall_close_behind_and_a_pole_in_front_do_not_count():
     pole = Solid((0.1, 0, 1.5), (0.03, 3, 0.03), yaw(0))
     scene = render([FACING, pole], wall=3.4)
     found = measure(scene, [scene.box(0, 0.3)], noise=0.01)
-    assert found.centres[0] == pytest.approx([0.1, -0.2, 2.8], abs=0.02)
+    assert found.centers[0] == pytest.approx([0.1, -0.2, 2.8], abs=0.02)
 
 
 def test_with_a_mask_the_larger_surface_in_the_box_does_not_win():
@@ -59,8 +59,8 @@ def test_with_a_mask_the_larger_surface_in_the_box_does_not_win():
     scene = render([thin])
     wide = (*scene.box(0)[:2], 300.0, 200.0, 0.0)
     found = measure(scene, [wide], noise=0.01, instances=scene.owners)
-    assert found.centres[0] == pytest.approx([0, 0, 2.96], abs=0.02)
-    assert measure(scene, [wide], noise=0.01).centres[0, 2] == pytest.approx(4.5, abs=0.02)
+    assert found.centers[0] == pytest.approx([0, 0, 2.96], abs=0.02)
+    assert measure(scene, [wide], noise=0.01).centers[0, 2] == pytest.approx(4.5, abs=0.02)
 
 
 def test_a_rotated_box_is_measured_along_its_sides():
@@ -70,7 +70,7 @@ def test_a_rotated_box_is_measured_along_its_sides():
     scale = CAMERA.fx / 2.95
     box = (x, y, 1.0 * scale, 0.2 * scale, np.arctan2(0.6, 0.8))
     found = measure(scene, [box])
-    assert found.centres[0] == pytest.approx([0, 0, 2.95], abs=0.01)
+    assert found.centers[0] == pytest.approx([0, 0, 2.95], abs=0.01)
     assert found.sizes[0, :2] == pytest.approx(scene.surface(0)[1][:2], rel=0.05)
     depths = DepthScene(scene.depth(), CAMERA)
     points = depths.points(np.array(box), 0, found.ranges[0])
@@ -81,15 +81,15 @@ def test_a_rotated_box_is_measured_along_its_sides():
 def test_pixels_without_depth_do_not_count_and_an_object_of_them_has_none():
     scene = render([FACING])
     x, y, width, height, _ = map(int, scene.box(0))
-    scene.metres[y - height // 2 : y, x - width // 2 : x] = 0
-    assert measure(scene, [scene.box(0)]).centres[0, 2] == pytest.approx(2.8, abs=0.01)
+    scene.meters[y - height // 2 : y, x - width // 2 : x] = 0
+    assert measure(scene, [scene.box(0)]).centers[0, 2] == pytest.approx(2.8, abs=0.01)
     outside = (-500.0, 10.0, 50.0, 50.0, 0.0)
     largest = float(np.finfo(np.float32).max)
     for bad, encoding in (
         *((bad, '32FC1') for bad in (0.0, np.nan, np.inf, -1.0, largest)),
         *((bad, '16UC1') for bad in (0.0, 65.535)),
     ):
-        scene.metres[:] = bad
+        scene.meters[:] = bad
         with np.errstate(invalid='ignore'):
             found = measure(scene, [scene.box(0), outside], encoding)
         assert found.has_depth.tolist() == [False, False]
@@ -105,11 +105,11 @@ def test_max_range_hides_what_is_farther():
 @pytest.mark.parametrize('encoding', ['16UC1', '32FC1'])
 def test_a_depth_image_of_another_size_is_scaled_by_the_calibrations(encoding):
     small = Intrinsics(305.0, 306.0, 162.3, 118.2, (320, 240))
-    colour, depth = render([FACING], CAMERA), render([FACING], small)
-    found = measure(depth, [colour.box(0, 0.2)], encoding, source=CAMERA, instances=colour.owners)
-    assert found.centres[0] == pytest.approx([0.1, -0.2, 2.8], abs=0.015)
-    scene = DepthScene(depth.depth(encoding), small, source=CAMERA, instances=colour.owners)
-    points = scene.points(np.array(colour.box(0, 0.2)), 0, found.ranges[0])
+    color, depth = render([FACING], CAMERA), render([FACING], small)
+    found = measure(depth, [color.box(0, 0.2)], encoding, source=CAMERA, instances=color.owners)
+    assert found.centers[0] == pytest.approx([0.1, -0.2, 2.8], abs=0.015)
+    scene = DepthScene(depth.depth(encoding), small, source=CAMERA, instances=color.owners)
+    points = scene.points(np.array(color.box(0, 0.2)), 0, found.ranges[0])
     # Pixels at the edge of the mask may lie on the wall, and do not count.
     assert len(points) == pytest.approx(np.count_nonzero(depth.owners), rel=0.02)
     assert points.mean(axis=0) == pytest.approx([0.1, -0.2, 2.8], abs=0.01)
@@ -124,7 +124,7 @@ def test_the_points_of_an_object_are_those_of_its_pixels():
         for index in range(2):
             points = depths.points(boxes[index], index, found.ranges[index])
             own = scene.owners == index + 1
-            exact = (scene.rays() * scene.metres[..., None])[own]
+            exact = (scene.rays() * scene.meters[..., None])[own]
             assert points.dtype == np.float32
             assert len(points) == pytest.approx(len(exact), rel=0.1)
             assert points.mean(axis=0) == pytest.approx(exact.mean(axis=0), abs=0.01)
@@ -142,14 +142,14 @@ def test_many_objects_are_measured_at_once_as_one_by_one():
     together = measure(scene, boxes, noise=0.01)
     for index, box in enumerate(boxes):
         alone = measure(scene, [box], noise=0.01)
-        assert np.array_equal(alone.centres[0], together.centres[index])
-        assert np.linalg.norm(alone.centres[0] - scene.surface(index)[0]) < 0.02
+        assert np.array_equal(alone.centers[0], together.centers[index])
+        assert np.linalg.norm(alone.centers[0] - scene.surface(index)[0]) < 0.02
 
 
 def test_boxes_far_beyond_the_image_are_no_error():
     huge = [(0.0, 0.0, 1e30, 1e30, 0.3), (320.0, 240.0, 1e7, 1e7, 0.0)]
     found = measure(render([FACING]), huge)
-    assert found.centres.shape == (2, 3)
+    assert found.centers.shape == (2, 3)
 
 
 def test_wrong_sizes_and_encodings_are_named():
@@ -165,6 +165,6 @@ def test_wrong_sizes_and_encodings_are_named():
 def test_a_big_endian_depth_image_is_read():
     values = np.array([[1000, 2500]], '>u2')
     frame = Frame.from_pixels(values, '16UC1')
-    assert DepthImage.of(frame).metres((slice(None), slice(None))) == pytest.approx(
+    assert DepthImage.of(frame).meters((slice(None), slice(None))) == pytest.approx(
         np.array([[1.0, 2.5]])
     )

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import BadFrameError
-from trt_ros.vision.frame import ENCODINGS, Frame, colour_at, to_colour
+from trt_ros.vision.frame import ENCODINGS, Frame, color_at, to_color
 
 BY_OPENCV = {  # encoding: bytes as (H, W[, C]) -> rgb
     'rgb8': lambda pixels: pixels,
@@ -49,10 +49,10 @@ def size_of(encoding) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize('encoding', ['16UC1', '32FC1'])
-def test_rejects_colours_of_a_depth_image(encoding):
+def test_rejects_colors_of_a_depth_image(encoding):
     frame = Frame(np.zeros(48, np.uint8), 4, 3, 16, encoding)
     with pytest.raises(BadFrameError, match=f'{encoding} is of depth images') as error:
-        to_colour(frame, 'rgb')
+        to_color(frame, 'rgb')
     assert error.value.kind == 'depth image'
     assert 'color/image_raw' in error.value.remedy and 'mono16' in error.value.remedy
 
@@ -63,21 +63,21 @@ def test_every_encoding_is_compared_with_opencv():
 
 @pytest.mark.parametrize('padding', [0, 7])
 @pytest.mark.parametrize('encoding', ENCODINGS)
-def test_colours_are_those_of_opencv(encoding, padding):
+def test_colors_are_those_of_opencv(encoding, padding):
     frame, pixels = random_bytes(encoding, *size_of(encoding), padding=padding)
     want = BY_OPENCV[encoding](pixels)
     limit = 1 if encoding in EVEN else 0  # OpenCV's YUV may round otherwise on some processors.
-    rgb, bgr = to_colour(frame, 'rgb'), to_colour(frame, 'bgr')
+    rgb, bgr = to_color(frame, 'rgb'), to_color(frame, 'bgr')
     assert rgb.dtype == np.uint8 and rgb.shape == want.shape
     assert np.abs(rgb.astype(int) - want).max() <= limit
     assert np.array_equal(bgr, rgb[..., ::-1])
 
 
 @pytest.mark.parametrize('encoding', [name for name in ENCODINGS if name.startswith('bayer')])
-def test_the_smallest_mosaics_have_the_colours_of_opencv(encoding):
+def test_the_smallest_mosaics_have_the_colors_of_opencv(encoding):
     for width, height in ((3, 3), (4, 3), (3, 4), (4, 4), (5, 6)):
         frame, pixels = random_bytes(encoding, width, height)
-        assert np.array_equal(to_colour(frame, 'rgb'), BY_OPENCV[encoding](pixels))
+        assert np.array_equal(to_color(frame, 'rgb'), BY_OPENCV[encoding](pixels))
 
 
 def test_a_red_picture_is_red_in_every_mosaic():
@@ -90,7 +90,7 @@ def test_a_red_picture_is_red_in_every_mosaic():
     }.items():
         mosaic = np.zeros((6, 8), np.uint8)
         mosaic[y::2, x::2] = 200
-        assert (to_colour(Frame.from_pixels(mosaic, encoding), 'rgb') == [200, 0, 0]).all()
+        assert (to_color(Frame.from_pixels(mosaic, encoding), 'rgb') == [200, 0, 0]).all()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_red_picture_is_red_in_every_mosaic():
         ((16, 128, 128), (0, 0, 0)),
         ((235, 128, 128), (255, 255, 255)),
         ((126, 128, 128), (128, 128, 128)),
-        ((81, 90, 240), (254, 0, 0)),  # The red of BT.601 colour bars.
+        ((81, 90, 240), (254, 0, 0)),  # The red of BT.601 color bars.
         ((145, 54, 34), (0, 255, 1)),  # Green.
         ((41, 240, 110), (0, 0, 255)),  # Blue.
         ((0, 128, 128), (0, 0, 0)),  # Below black is black.
@@ -111,12 +111,12 @@ def test_yuv_is_limited_range_bt601(yuv, rgb):
     packed = Frame(np.array([u, y, v, y], np.uint8), 2, 1, 4, 'yuv422')
     planar = Frame(np.array([y, y, y, y, v, u], np.uint8), 2, 2, 2, 'nv21')
     for frame in (packed, planar):
-        assert np.abs(to_colour(frame, 'rgb').astype(int) - rgb).max() <= 1
+        assert np.abs(to_color(frame, 'rgb').astype(int) - rgb).max() <= 1
 
 
 def test_yuv_is_rounded_as_the_docstring_says():
     uyvy = np.random.default_rng(0).integers(0, 256, (500, 4), np.uint8)
-    rgb = to_colour(Frame(uyvy.reshape(-1), 1000, 1, 2000, 'uyvy'), 'rgb')[0, ::2]
+    rgb = to_color(Frame(uyvy.reshape(-1), 1000, 1, 2000, 'uyvy'), 'rgb')[0, ::2]
     for got, (u, y, v, _) in zip(rgb.tolist(), uyvy.tolist()):
         luma, u, v = 1220542 * max(y - 16, 0) + 2**19, u - 128, v - 128
         sums = luma + 1673527 * v, luma - 852492 * v - 409993 * u, luma + 2116026 * u
@@ -124,39 +124,39 @@ def test_yuv_is_rounded_as_the_docstring_says():
 
 
 @pytest.mark.parametrize('encoding', ENCODINGS)
-def test_colours_of_some_rows_and_columns_are_those_of_the_whole(encoding):
+def test_colors_of_some_rows_and_columns_are_those_of_the_whole(encoding):
     width, height = size_of(encoding)
     frame, _ = random_bytes(encoding, width, height)
     rng = np.random.default_rng(1)
     rows, cols = rng.integers(0, height, 70), np.sort(rng.integers(0, width, 20))
-    some = colour_at(frame, 'bgr', rows, cols)
-    assert np.array_equal(some, to_colour(frame, 'bgr')[rows][:, cols])
-    assert colour_at(frame, 'bgr', rows[:0], cols).shape == (0, 20, 3)
+    some = color_at(frame, 'bgr', rows, cols)
+    assert np.array_equal(some, to_color(frame, 'bgr')[rows][:, cols])
+    assert color_at(frame, 'bgr', rows[:0], cols).shape == (0, 20, 3)
 
 
 @pytest.mark.parametrize('order', ['rgb', 'bgr'])
 @pytest.mark.parametrize('encoding', VIEWED)
-def test_colours_that_need_no_conversion_are_not_copied(encoding, order):
+def test_colors_that_need_no_conversion_are_not_copied(encoding, order):
     frame, _ = random_bytes(encoding, 47, 39, padding=5)
-    assert np.shares_memory(to_colour(frame, order), frame.data)
+    assert np.shares_memory(to_color(frame, order), frame.data)
 
 
 def test_accepts_read_only_bytes():
     frame = Frame(np.frombuffer(bytes(range(12)), np.uint8), 2, 2, 6, 'rgb8')
-    assert to_colour(frame, 'rgb')[1, 1].tolist() == [9, 10, 11]
+    assert to_color(frame, 'rgb')[1, 1].tolist() == [9, 10, 11]
 
 
-@pytest.mark.parametrize(('is_bigendian', 'grey'), [(False, [0x12, 0xAB]), (True, [0x34, 0xCD])])
-def test_16_bits_keep_the_high_byte_of_either_order(is_bigendian, grey):
+@pytest.mark.parametrize(('is_bigendian', 'gray'), [(False, [0x12, 0xAB]), (True, [0x34, 0xCD])])
+def test_16_bits_keep_the_high_byte_of_either_order(is_bigendian, gray):
     data = np.array([0x34, 0x12, 0xCD, 0xAB], np.uint8)
     frame = Frame(data, 2, 1, 4, 'mono16', is_bigendian)
-    assert to_colour(frame, 'rgb')[0, :, 0].tolist() == grey
-    assert to_colour(frame, 'rgb')[0, :, 2].tolist() == grey
+    assert to_color(frame, 'rgb')[0, :, 0].tolist() == gray
+    assert to_color(frame, 'rgb')[0, :, 2].tolist() == gray
 
 
 def test_the_last_row_may_end_with_its_last_pixel():
     frame = Frame(np.arange(8 + 3, dtype=np.uint8), 1, 2, 8, 'rgb8')
-    assert to_colour(frame, 'rgb')[1, 0].tolist() == [8, 9, 10]
+    assert to_color(frame, 'rgb')[1, 0].tolist() == [8, 9, 10]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_an_array_becomes_a_frame_without_a_copy():
     frame = Frame.from_pixels(pixels, 'rgb8')
     assert (frame.width, frame.height, frame.step) == (5, 4, 15)
     assert np.shares_memory(frame.data, pixels)
-    assert np.array_equal(to_colour(frame, 'rgb'), pixels)
+    assert np.array_equal(to_color(frame, 'rgb'), pixels)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_crop_becomes_a_frame_without_a_copy(rows, columns, step):
     assert (frame.width, frame.height, frame.step) == (crop.shape[1], crop.shape[0], step)
     assert np.shares_memory(frame.data, whole)
     assert frame.data.size == frame.nbytes
-    assert np.array_equal(to_colour(frame, 'bgr'), crop)
+    assert np.array_equal(to_color(frame, 'bgr'), crop)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_crop_becomes_a_frame_without_a_copy(rows, columns, step):
 )
 def test_non_contiguous_pixels_are_copied(turn):
     pixels = turn(np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8))
-    assert np.array_equal(to_colour(Frame.from_pixels(pixels), 'bgr'), pixels)
+    assert np.array_equal(to_color(Frame.from_pixels(pixels), 'bgr'), pixels)
 
 
 @pytest.mark.parametrize('order', ['<', '>'])
@@ -253,7 +253,7 @@ def test_an_array_of_16_bits_keeps_its_byte_order(order):
     pixels = np.array([[0x1234, 0xABCD]], order + 'u2')
     frame = Frame.from_pixels(pixels, 'mono16')
     assert frame.is_bigendian == (order == '>')
-    assert to_colour(frame, 'rgb')[0, :, 0].tolist() == [0x12, 0xAB]
+    assert to_color(frame, 'rgb')[0, :, 0].tolist() == [0x12, 0xAB]
 
 
 def test_an_array_of_nv12_has_two_thirds_of_its_rows_as_height():
@@ -280,7 +280,7 @@ def test_an_array_of_another_kind_is_refused(shape, dtype, encoding, kind):
     assert error.value.kind == kind
 
 
-def test_the_error_of_a_grey_array_names_the_remedy():
+def test_the_error_of_a_gray_array_names_the_remedy():
     with pytest.raises(BadFrameError, match=r'\(5, 5\) uint8 does not match bgr8') as error:
         Frame.from_pixels(np.zeros((5, 5), np.uint8))
     assert "Frame.from_pixels(array, 'mono8')" in error.value.remedy

@@ -39,7 +39,7 @@ def test_letterbox_padding_is_removed(resize):
 
 
 def test_a_straight_ramp_stays_where_it_is():
-    # Each cell holds the x of its centre in the input; each pixel must read the x of its own.
+    # Each cell holds the x of its center in the input; each pixel must read the x of its own.
     letterbox = Letterbox.fit((300, 200), (160, 160), 'letterbox')
     grid = np.broadcast_to((np.arange(40, dtype=np.float32) + 0.5) * 4, (40, 40))
     image = bilinear(grid, *taps(letterbox, (40, 40)))
@@ -56,7 +56,7 @@ def test_a_part_of_the_pixels_is_that_part_of_the_whole():
     assert np.array_equal(part, bilinear(grid, rows, cols)[20:50, 33:34])
 
 
-def test_the_nearest_cell_is_the_one_under_the_pixels_centre():
+def test_the_nearest_cell_is_the_one_under_the_pixels_center():
     rows, cols = taps(Letterbox.fit((8, 3), (6, 4), 'stretch'), (6, 4))
     assert cols.nearest.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert rows.nearest.tolist() == [1, 3, 5]

@@ -37,12 +37,12 @@ def pixels():
 
 
 @pytest.mark.parametrize('name', SAMPLINGS)
-def test_usual_colour_jpeg_is_plain(pixels, name):
+def test_usual_color_jpeg_is_plain(pixels, name):
     header = read_jpeg_header(jpeg_of(pixels, SAMPLING_FACTOR=sampling(name)))
     assert (header.width, header.height, header.channels, header.is_plain) == (67, 45, 3, True)
 
 
-def test_grey_and_restart_intervals_are_plain(pixels):
+def test_gray_and_restart_intervals_are_plain(pixels):
     assert read_jpeg_header(jpeg_of(pixels[..., 0])).is_plain
     assert read_jpeg_header(jpeg_of(pixels[..., 0])).channels == 1
     assert read_jpeg_header(jpeg_of(pixels, RST_INTERVAL=2)).is_plain
@@ -70,7 +70,7 @@ def test_unusual_jpeg_is_for_the_cpu(pixels, make):
     assert not read_jpeg_header(make(pixels)).is_plain
 
 
-def test_adobe_segment_tells_the_colours(pixels):
+def test_adobe_segment_tells_the_colors(pixels):
     jpeg = jpeg_of(pixels)
 
     def with_transform(value):
@@ -102,7 +102,7 @@ def test_impossible_size_is_bad(pixels):
         read_jpeg_header(jpeg)
 
 
-def test_single_colour_has_few_bytes_and_is_accepted():
+def test_single_color_has_few_bytes_and_is_accepted():
     for channels in ((), (3,)):
         pixels = np.full((2160, 3840, *channels), 7, np.uint8)
         assert read_jpeg_header(jpeg_of(pixels, OPTIMIZE=1, QUALITY=1)).is_plain

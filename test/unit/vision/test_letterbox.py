@@ -74,7 +74,7 @@ def test_one_pixel_wide_image_keeps_one_pixel():
         ((1, 3), (256, 768), (-16, -272)),
     ],
 )
-def test_a_centre_crop_is_that_of_torchvision(image_wh, inner_wh, pad_xy):
+def test_a_center_crop_is_that_of_torchvision(image_wh, inner_wh, pad_xy):
     letterbox = Letterbox.fit(image_wh, (224, 224), 'center_crop', crop_fraction=224 / 256)
     assert letterbox.inner_wh == inner_wh
     assert letterbox.pad_xy == pad_xy
@@ -83,7 +83,7 @@ def test_a_centre_crop_is_that_of_torchvision(image_wh, inner_wh, pad_xy):
     )
 
 
-def test_a_centre_crop_of_an_oblong_input_fills_it():
+def test_a_center_crop_of_an_oblong_input_fills_it():
     letterbox = Letterbox.fit((1000, 1000), (100, 200), 'center_crop')
     assert (letterbox.inner_wh, letterbox.pad_xy) == ((200, 200), (0, -50))
 
@@ -129,7 +129,7 @@ def test_the_input_lies_inside_the_image_that_is_cropped(image_wh, input_hw, fra
     assert left <= 0 and top <= 0
     assert left + width >= input_hw[1] and top + height >= input_hw[0]
     for before, inner, size in zip((left, top), (width, height), reversed(input_hw)):
-        assert abs((inner - size) / 2 + before) <= 0.5  # Of the centre.
+        assert abs((inner - size) / 2 + before) <= 0.5  # Of the center.
 
 
 @REPEATABLE
@@ -160,7 +160,7 @@ def test_a_letterbox_keeps_the_aspect_ratio_within_a_pixel(image_wh, input_hw):
 # Pixels to input
 
 
-def test_values_are_scaled_then_normalised_channel_by_channel():
+def test_values_are_scaled_then_normalized_channel_by_channel():
     frame = Frame.from_pixels(np.full((2, 2, 3), (10, 20, 30), np.uint8), 'rgb8')
     preprocess = Preprocess((2, 2), scale=0.1, mean=(0.5, 1.0, 2.0), std=(0.5, 0.25, 2.0))
     tensor, _ = preprocess(frame)
@@ -175,7 +175,7 @@ def test_the_channel_order_is_the_networks():
     assert as_bgr(frame)[0][0, :, 0, 0].tolist() == [29, 20, 10]
 
 
-def test_padding_is_a_pixel_and_is_normalised_like_one():
+def test_padding_is_a_pixel_and_is_normalized_like_one():
     preprocess = Preprocess((4, 4), pad_value=100, scale=0.1, mean=(1.0, 2.0, 3.0))
     tensor, letterbox = preprocess(uniform(50, 4, 2))
     assert letterbox.pad_xy == (0, 1)
@@ -192,7 +192,7 @@ def test_stretch_has_no_padding():
     assert (Preprocess((4, 4), 'stretch', scale=1.0)(uniform(5, 9, 2))[0] == 5).all()
 
 
-def test_a_centre_crop_shows_the_middle():
+def test_a_center_crop_shows_the_middle():
     pixels = np.repeat(np.arange(8, dtype=np.uint8)[None, :, None], 4, axis=0).repeat(3, axis=2)
     frame = Frame.from_pixels(pixels, 'rgb8')
     tensor, letterbox = Preprocess((4, 4), 'center_crop', scale=1.0)(frame)

@@ -17,11 +17,11 @@ WHOLE = Letterbox.fit((640, 480), (480, 640), 'stretch')
 def crowd(count, *, classes=3, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Boxes around a few places, so that many overlap; scores all differ."""
     rng = np.random.default_rng(seed)
-    centre = rng.uniform(50, 400, (12, 2))[rng.integers(0, 12, count)]
-    centre += rng.normal(0, 12, (count, 2))
+    center = rng.uniform(50, 400, (12, 2))[rng.integers(0, 12, count)]
+    center += rng.normal(0, 12, (count, 2))
     half = rng.uniform(8, 40, (count, 2))
     scores = rng.permutation(count).astype(np.float32) / max(count, 1)
-    xyxy = np.hstack([centre - half, centre + half]).astype(np.float32)
+    xyxy = np.hstack([center - half, center + half]).astype(np.float32)
     return xyxy, scores, rng.integers(0, classes, count)
 
 

@@ -29,7 +29,7 @@ CASES = pytest.mark.parametrize(
 )
 
 
-def pixel_centres(image_wh):
+def pixel_centers(image_wh):
     return np.meshgrid(np.arange(image_wh[0]) + 0.5, np.arange(image_wh[1]) + 0.5)
 
 
@@ -43,15 +43,15 @@ def preprocessed(image, resize, input_hw, **options):
     return tensor[0], letterbox
 
 
-def disc(image_wh, centre_xy, radius):
-    """Give (H, W) with how much of each pixel is inside, and how far outside its centre is."""
-    x, y = pixel_centres(image_wh)
-    outside = np.hypot(x - centre_xy[0], y - centre_xy[1]) - radius
+def disc(image_wh, center_xy, radius):
+    """Give (H, W) with how much of each pixel is inside, and how far outside its center is."""
+    x, y = pixel_centers(image_wh)
+    outside = np.hypot(x - center_xy[0], y - center_xy[1]) - radius
     return np.clip(0.5 - outside, 0, 1), outside
 
 
 def box(image_wh, cxcywh, theta=0.0):
-    x, y = pixel_centres(image_wh)
+    x, y = pixel_centers(image_wh)
     x, y = x - cxcywh[0], y - cxcywh[1]
     along, across = x * np.cos(theta) + y * np.sin(theta), y * np.cos(theta) - x * np.sin(theta)
     return np.clip(cxcywh[2] / 2 - np.abs(along) + 0.5, 0, 1) * np.clip(
@@ -60,22 +60,22 @@ def box(image_wh, cxcywh, theta=0.0):
 
 
 def moments(plane):
-    """Measure what is bright in an input: its centre and covariance, in input pixels."""
-    x, y = pixel_centres(plane.shape[::-1])
+    """Measure what is bright in an input: its center and covariance, in input pixels."""
+    x, y = pixel_centers(plane.shape[::-1])
     weights = plane / plane.sum()
-    centre = np.array([(weights * x).sum(), (weights * y).sum()])
-    x, y = x - centre[0], y - centre[1]
+    center = np.array([(weights * x).sum(), (weights * y).sum()])
+    x, y = x - center[0], y - center[1]
     cov = np.array(
         [
             [(weights * x * x).sum(), (weights * x * y).sum()],
             [(weights * x * y).sum(), (weights * y * y).sum()],
         ]
     )
-    return centre, cov
+    return center, cov
 
 
 def middle(image_wh):
-    """Give a place beside the middle, and a length that a centre crop shows around it."""
+    """Give a place beside the middle, and a length that a center crop shows around it."""
     short = min(image_wh)
     return image_wh[0] / 2 + short * 0.07, image_wh[1] / 2 - short * 0.05, short * 0.2
 
@@ -193,7 +193,7 @@ def test_a_class_lies_where_it_was_drawn(resize, image_wh, input_hw, classes):
 @pytest.mark.parametrize('axis', [0, 1])
 @CASES
 def test_depth_is_placed_at_its_pixel(resize, image_wh, input_hw, axis, stride):
-    ramp = pixel_centres(image_wh)[axis]
+    ramp = pixel_centers(image_wh)[axis]
     (plane, *_), letterbox = preprocessed(ramp / image_wh[axis], resize, input_hw)
     depth = DepthHead('out')(
         {'out': (cells_of(plane, stride) * image_wh[axis])[None]}, letterbox, THRESHOLDS

@@ -1,4 +1,4 @@
-"""Crops of regions: placement, interpolation, padding, normalisation and the way back."""
+"""Crops of regions: placement, interpolation, padding, normalization and the way back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from trt_ros.errors import ParameterError
 from trt_ros.vision.detections import Detections
-from trt_ros.vision.frame import ENCODINGS, Frame, to_colour
+from trt_ros.vision.frame import ENCODINGS, Frame, to_color
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.regions import Crop, sample, to_source
 from trt_ros.vision.results import Classification, Poses
@@ -97,25 +97,25 @@ def test_every_encoding_is_converted_as_a_whole_image_is(encoding, angle):
     frame = Frame(data, cols, 30, cols * bytes_per_pixel, encoding)
     maps = crop((8, 8)).maps(np.array([[20, 15, 12, 12, angle], [0, 0, 20, 20, angle]]))
     for each in maps:
-        expected = reference(to_colour(frame, 'rgb'), each, (8, 8), 7)
+        expected = reference(to_color(frame, 'rgb'), each, (8, 8), 7)
         assert np.abs(sample(frame, 'rgb', each, (8, 8), 7) - expected).max() < 0.01
 
 
-@pytest.mark.parametrize('centre', [(-500, 5), (5, 1e9), (1e12, 1e12)])
-def test_a_region_outside_the_image_is_padding(centre):
-    maps = crop().maps(np.array([[*centre, 30, 30, 0.3]]))
+@pytest.mark.parametrize('center', [(-500, 5), (5, 1e9), (1e12, 1e12)])
+def test_a_region_outside_the_image_is_padding(center):
+    maps = crop().maps(np.array([[*center, 30, 30, 0.3]]))
     assert np.array_equal(
         sample(Frame.from_pixels(noise()), 'rgb', maps[0], (4, 4), 99), np.full((4, 4, 3), 99.0)
     )
 
 
-def test_values_are_normalised_as_those_of_whole_images():
-    normalised = {'scale': 1 / 255, 'mean': (0.4, 0.5, 0.6), 'std': (0.2, 0.3, 0.4)}
+def test_values_are_normalized_as_those_of_whole_images():
+    normalized = {'scale': 1 / 255, 'mean': (0.4, 0.5, 0.6), 'std': (0.2, 0.3, 0.4)}
     pixels = noise(16, 16)
-    whole, _ = Preprocess((16, 16), resize='stretch', dtype='float16', **normalised)(
+    whole, _ = Preprocess((16, 16), resize='stretch', dtype='float16', **normalized)(
         Frame.from_pixels(pixels)
     )
-    region = Crop(Preprocess((16, 16), dtype='float16', **normalised))
+    region = Crop(Preprocess((16, 16), dtype='float16', **normalized))
     found = region(Frame.from_pixels(pixels), region.maps(np.array([[8, 8, 16, 16, 0.0]])))
     assert found.dtype == np.float16
     assert np.array_equal(found, whole)

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from trt_ros.vision.frame import ENCODINGS, Frame, to_colour
+from trt_ros.vision.frame import ENCODINGS, Frame, to_color
 from trt_ros.vision.letterbox import RESIZES, Letterbox, Preprocess
 from trt_ros.vision.resample import resample
 
@@ -100,14 +100,14 @@ def test_same_size_returns_the_image():
 @pytest.mark.parametrize('antialias', [False, True])
 @pytest.mark.parametrize('to_wh', [(30, 20), (75, 99), (100, 80)])
 @pytest.mark.parametrize('encoding', ENCODINGS)
-def test_every_encoding_is_resized_like_its_colours(encoding, to_wh, antialias):
+def test_every_encoding_is_resized_like_its_colors(encoding, to_wh, antialias):
     width, height, step = 90, 70, 90 * ENCODINGS[encoding] + 6
     data = np.random.default_rng(3).integers(0, 256, step * height * 3 // 2, np.uint8)
     frame = Frame(data, width, height, step, encoding)
-    colours = Frame.from_pixels(np.ascontiguousarray(to_colour(frame, 'rgb')), 'rgb8')
+    colors = Frame.from_pixels(np.ascontiguousarray(to_color(frame, 'rgb')), 'rgb8')
     np.testing.assert_allclose(
         resized(frame, to_wh, antialias=antialias),
-        resized(colours, to_wh, antialias=antialias),
+        resized(colors, to_wh, antialias=antialias),
         atol=1e-4,
     )
 

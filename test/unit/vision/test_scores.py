@@ -19,7 +19,7 @@ BOX = (32, 32, 16, 16)
 CORNERS = (16, 16, 48, 48)
 CUT = (
     '{"operator": "NonMaxSuppression", "decoder": "%s", "iou_threshold": 0.5, "per_class": 9, '
-    '"score_threshold": null, "in_all": 9, "background": -1, "normalised": false}'
+    '"score_threshold": null, "in_all": 9, "background": -1, "normalized": false}'
 )
 
 
@@ -246,7 +246,7 @@ PADDED = {name for name in EVERY if 'finished' in name} | {
     'tensorflow',
 }
 ALL = (
-    *decoder.FAMILIES,
+    *decoder.DETECTORS,
     *decoder.SEGMENTERS,
     *decoder.POSES,
     *decoder.ORIENTED,
@@ -340,13 +340,13 @@ def test_non_finite_values_are_not_scores(network, case, score):
 def test_logits_are_found_in_every_image(network):
     """All anchors are background, as in warming up."""
     output = np.full((1, 84, CELLS), -5.0, np.float32)
-    head = decoder.FAMILIES[0].open(network('out (1, 84, 84)', hw=HW, task='detect'))
+    head = decoder.DETECTORS[0].open(network('out (1, 84, 84)', hw=HW, task='detect'))
     with pytest.raises(ScoreRangeError, match='a score of -5'):
         head({'out': output}, WHOLE, Thresholds(score=1.0, iou=1.0, max_detections=1))
 
 
 def test_landmarks_in_place_of_classes_are_found_without_an_object(network):
-    """YOLOv5-face on a grey image: objectness is low everywhere, as in warming up."""
+    """YOLOv5-face on a gray image: objectness is low everywhere, as in warming up."""
     output = np.zeros((1, 252, 16), np.float32)
     output[..., 5:15] = 315.0
     seen = network('out (1, 252, 16)', hw=HW)

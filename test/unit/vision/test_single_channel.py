@@ -1,4 +1,4 @@
-"""Networks of one and four channels: grey levels, depths and alpha."""
+"""Networks of one and four channels: gray levels, depths and alpha."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def noise(*shape: int, high: int = 256, dtype: str = 'uint8') -> np.ndarray:
 
 
 @pytest.mark.parametrize('size', [(96, 128), (300, 500), (30, 20)])
-def test_grey_levels_equal_opencv(size):
+def test_gray_levels_equal_opencv(size):
     pixels = noise(*size, 3)
     got, _ = STRETCH(Frame.from_pixels(pixels))
-    grey = pixels.astype(np.float32) @ np.float32([0.114, 0.587, 0.299])
-    want = cv2.resize(grey, (64, 48), interpolation=cv2.INTER_LINEAR)
+    gray = pixels.astype(np.float32) @ np.float32([0.114, 0.587, 0.299])
+    want = cv2.resize(gray, (64, 48), interpolation=cv2.INTER_LINEAR)
     assert got.shape == (1, 1, 48, 64)
     np.testing.assert_allclose(got[0, 0], want, atol=0.02)
 
 
-def test_a_grey_picture_keeps_its_levels():
+def test_a_gray_picture_keeps_its_levels():
     pixels = noise(48, 64)
     assert np.array_equal(STRETCH(Frame.from_pixels(pixels, 'mono8'))[0][0, 0], pixels)
 
@@ -40,42 +40,42 @@ def test_mono16_keeps_all_bits(order):
     np.testing.assert_allclose(STRETCH(frame)[0][0, 0], pixels / 256, rtol=1e-6)
 
 
-def test_millimetres_and_metres_are_the_same_depth():
-    millimetres = noise(60, 80, high=9000, dtype='uint16')
-    metres = (millimetres / 1000).astype(np.float32)
+def test_millimeters_and_meters_are_the_same_depth():
+    millimeters = noise(60, 80, high=9000, dtype='uint16')
+    meters = (millimeters / 1000).astype(np.float32)
     preprocess = Preprocess((48, 64), mean=(2.0,), std=(4.0,), channels=1)
-    integers, _ = preprocess(Frame.from_pixels(millimetres, '16UC1'))
-    floats, _ = preprocess(Frame.from_pixels(metres, '32FC1'))
+    integers, _ = preprocess(Frame.from_pixels(millimeters, '16UC1'))
+    floats, _ = preprocess(Frame.from_pixels(meters, '32FC1'))
     np.testing.assert_allclose(integers, floats, atol=1e-6)
-    want = (cv2.resize(metres, (64, 48), interpolation=cv2.INTER_LINEAR) - 2) / 4
+    want = (cv2.resize(meters, (64, 48), interpolation=cv2.INTER_LINEAR) - 2) / 4
     np.testing.assert_allclose(floats[0, 0], want, atol=1e-5)
 
 
 def test_a_depth_that_is_not_finite_counts_as_0():
-    metres = np.full((48, 64), 3, np.float32)
-    metres[0], metres[1] = np.nan, np.inf
-    got, _ = STRETCH(Frame.from_pixels(metres, '32FC1'))
+    meters = np.full((48, 64), 3, np.float32)
+    meters[0], meters[1] = np.nan, np.inf
+    got, _ = STRETCH(Frame.from_pixels(meters, '32FC1'))
     assert np.array_equal(got[0, 0, :2], np.zeros((2, 64))) and (got[0, 0, 2:] == 3).all()
 
 
 def test_depth_is_padded_with_0():
-    metres = np.full((64, 64), 3, np.float32)
+    meters = np.full((64, 64), 3, np.float32)
     preprocess = Preprocess((48, 64), pad_value=114, channels=1)
-    got = preprocess(Frame.from_pixels(metres, '32FC1'))[0][0, 0]
+    got = preprocess(Frame.from_pixels(meters, '32FC1'))[0][0, 0]
     assert (got[:, :8] == 0).all() and (got[:, 8:56] == 3).all() and (got[:, 56:] == 0).all()
 
 
 @pytest.mark.parametrize('layout', ['nchw', 'nhwc'])
 def test_the_fourth_channel_is_the_second_image(layout):
-    colours, metres = noise(48, 64, 3), noise(96, 128, high=5).astype(np.float32)
+    colors, meters = noise(48, 64, 3), noise(96, 128, high=5).astype(np.float32)
     preprocess = Preprocess(
         (48, 64), 'stretch', mean=(0, 0, 0, 1), std=(1, 1, 1, 2), channels=4, layout=layout
     )
-    got, _ = preprocess(Frame.from_pixels(colours), Frame.from_pixels(metres, '32FC1'))
+    got, _ = preprocess(Frame.from_pixels(colors), Frame.from_pixels(meters, '32FC1'))
     planes = got[0] if layout == 'nchw' else got[0].transpose(2, 0, 1)
     assert got.shape == preprocess.shape
-    np.testing.assert_allclose(planes[:3], colours[..., ::-1].transpose(2, 0, 1) / 255, atol=1e-6)
-    want = cv2.resize(metres, (64, 48), interpolation=cv2.INTER_LINEAR)
+    np.testing.assert_allclose(planes[:3], colors[..., ::-1].transpose(2, 0, 1) / 255, atol=1e-6)
+    want = cv2.resize(meters, (64, 48), interpolation=cv2.INTER_LINEAR)
     np.testing.assert_allclose(planes[3], (want - 1) / 2, atol=1e-5)
 
 
@@ -103,11 +103,11 @@ def test_rejects_an_image_without_alpha_and_second_image(encoding):
 
 @pytest.mark.parametrize('resize', RESIZES)
 def test_the_second_image_lies_where_the_first_one_does(resize):
-    """A wide colour image and a square depth image of one object, both with a bright square."""
-    colours, metres = np.zeros((60, 120, 3), np.uint8), np.zeros((90, 90), np.float32)
-    colours[20:40, 40:80], metres[30:60, 30:60] = 255, 1
+    """A wide color image and a square depth image of one object, both with a bright square."""
+    colors, meters = np.zeros((60, 120, 3), np.uint8), np.zeros((90, 90), np.float32)
+    colors[20:40, 40:80], meters[30:60, 30:60] = 255, 1
     preprocess = Preprocess((64, 96), resize, channels=4, pad_value=0)
-    got, _ = preprocess(Frame.from_pixels(colours), Frame.from_pixels(metres, '32FC1'))
+    got, _ = preprocess(Frame.from_pixels(colors), Frame.from_pixels(meters, '32FC1'))
     bright = [np.argwhere(plane > 0.5) for plane in got[0]]
     for corner in (np.min, np.max):
         np.testing.assert_allclose(corner(bright[3], axis=0), corner(bright[0], axis=0), atol=1)
@@ -119,7 +119,7 @@ def test_the_second_image_lies_where_the_first_one_does(resize):
     assert second.step_y == pytest.approx(90 / second.content_height)
 
 
-def test_rejects_a_depth_image_where_colours_are_expected():
+def test_rejects_a_depth_image_where_colors_are_expected():
     depth = Frame.from_pixels(np.ones((48, 64), np.float32), '32FC1')
     for channels in (3, 4):
         with pytest.raises(BadFrameError, match='32FC1 is of depth images'):

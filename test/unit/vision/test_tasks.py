@@ -12,7 +12,7 @@ from trt_ros.vision.decoders import registry as decoder
 from trt_ros.vision.letterbox import Preprocess
 
 TABLE = {
-    'detect': decoder.FAMILIES,
+    'detect': decoder.DETECTORS,
     'segment': decoder.SEGMENTERS,
     'pose': decoder.POSES,
     'obb': decoder.ORIENTED,
@@ -42,7 +42,7 @@ def test_a_detector_refuses_networks_whose_metadata_names_another_task(
 ):
     seen = network('output0 (1, 84, 8400)', task=stated)
     with pytest.raises(TensorMismatchError) as error:
-        decoder.choose_family(decoder.FAMILIES, name, seen)
+        decoder.choose_family(decoder.DETECTORS, name, seen)
     assert error.value.problem == (
         f'This is {kind} network; the detector runs detection networks.'
     )
@@ -64,7 +64,7 @@ def test_a_detector_refuses_networks_whose_metadata_names_another_task(
 )
 def test_a_detector_reports_the_kind_of_network_by_its_shape(network, outputs, kind, nodes):
     with pytest.raises(TensorMismatchError) as error:
-        decoder.choose_family(decoder.FAMILIES, 'auto', network(outputs))
+        decoder.choose_family(decoder.DETECTORS, 'auto', network(outputs))
     assert (
         error.value.problem
         == f'This looks like {kind} network; the detector runs detection networks.'

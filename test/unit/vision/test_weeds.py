@@ -33,7 +33,7 @@ def decoder(session):
     return choose_decoder('auto', *specs, metadata, (416, 416))
 
 
-def test_the_decoder_and_its_preprocessing_are_recognised(decoder):
+def test_the_decoder_and_its_preprocessing_are_recognized(decoder):
     assert (decoder.name, decoder.class_count) == ('yolox', 3)
     assert decoder.preprocess['resize'] == 'letterbox_topleft'
     assert decoder.preprocess['channel_order'] == 'bgr'

@@ -14,7 +14,7 @@ from trt_ros.vision.labels import name_of
 from trt_ros.vision.results import OrientedBoxes
 
 # From its score on, a vision_msgs/Detection2D with one result is 49 doubles and an id: score;
-# pose: position 3, orientation 4, covariance 36; box: centre x, y, theta, width, height.
+# pose: position 3, orientation 4, covariance 36; box: center x, y, theta, width, height.
 _DOUBLES = np.zeros(49, '<f8')
 _DOUBLES[7] = 1.0  # w of the orientation, as the message's own default.
 _NO_ID = struct.pack('<I4x', 1)
@@ -24,7 +24,7 @@ _SCORE_AND_BOX = np.array([-49, -5, -4, -3, -2, -1])
 _LAYOUTS_KEPT = 32
 _MAX_CLASSES_NBYTES = 1 << 20  # Of a layout; 2000 classes.
 
-#: Class id, score, box (centre x, y, angle, width, height) and id, as in the message.
+#: Class id, score, box (center x, y, angle, width, height) and id, as in the message.
 Entry = tuple[str, float, tuple[float, ...], str]
 
 
@@ -137,7 +137,7 @@ def _id_field(number: int) -> bytes:
 
 
 def bounding_boxes(found: Detections | OrientedBoxes) -> np.ndarray:
-    """Return (N, 5) float64 in the order of BoundingBox2D: centre x, y, theta, width, height."""
+    """Return (N, 5) float64 in the order of BoundingBox2D: center x, y, theta, width, height."""
     boxes = np.zeros((len(found), 5))
     if isinstance(found, OrientedBoxes):
         boxes[:, :2], boxes[:, 2], boxes[:, 3:] = (

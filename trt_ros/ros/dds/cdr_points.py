@@ -32,7 +32,7 @@ class PointWriter:
         Write all fields except the points.
 
         :param stamp: seconds, nanoseconds.
-        :param cloud_wh: width and height of the cloud; height 1: not organised.
+        :param cloud_wh: width and height of the cloud; height 1: not organized.
         :returns: (height, width, fields) float32, the points of `message`, to be filled.
         """
         width, height = cloud_wh

@@ -335,8 +335,8 @@ def event_callbacks(on_incompatible: Callable[[str], None] | None) -> Subscripti
 def destroy(node: Node, subscription: Subscription | None) -> None:
     """Destroy a subscription, in the executor's thread for managed nodes."""
     if subscription is not None:
-        between_callbacks = getattr(node, 'between_callbacks', lambda work: work())
-        between_callbacks(lambda: node.destroy_subscription(subscription))
+        run_on_executor = getattr(node, 'run_on_executor', lambda work: work())
+        run_on_executor(lambda: node.destroy_subscription(subscription))
 
 
 class _NeverExecuted(ReentrantCallbackGroup):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.child import BUSY_FACTOR, Child, Events, limit_memory, memory_limit, too_large
-from trt_ros.engine.build.model_file import check_model_file
+from trt_ros.engine.builder.model_file import check_model_file
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.files import check_private, make_private, write_atomically
 from trt_ros.engine.key import OnnxFile, total_nbytes
@@ -105,10 +105,10 @@ class CheckedRunner(Runner):
         assert self._runner is not None
         return self._runner.infer(tensors)
 
-    def settle_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-        """Choose the number of CPU threads; see OnnxRuntimeRunner.settle_threads."""
+    def tune_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+        """Choose the number of CPU threads; see OnnxRuntimeRunner.tune_threads."""
         assert self._runner is not None
-        return self._runner.settle_threads(tensors)
+        return self._runner.tune_threads(tensors)
 
     def _check(self, tensors: Mapping[str, np.ndarray]) -> None:
         if self._is_closed:

@@ -32,7 +32,7 @@ from trt_ros.runtime.feeds import (
     tensor_feeds,
     write_tensor,
 )
-from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.runner import FinishedResults, FrameRunner, Runner
 from trt_ros.tensors import is_finite
 from trt_ros.vision.frame import Frame
@@ -62,7 +62,7 @@ class StepByStep(FrameRunner[ResultT]):
     max_batch: int = 1
     log_lines: tuple[str, ...] = ()
 
-    def __init__(self, runner: Runner, fitted: Fitted[ResultT], batch: int = 1) -> None:
+    def __init__(self, runner: Runner, fitted: ResolvedModel[ResultT], batch: int = 1) -> None:
         self.runner, self.feeds, self.decoder = runner, fitted.feeds, fitted.decoder
         self._outputs = fitted.outputs
         self._running = threading.Lock()
@@ -98,7 +98,7 @@ class StepByStep(FrameRunner[ResultT]):
         self.max_batch, self.log_lines = 1, (f'batch size 1: {reason}',)
 
     def warm_up(self) -> None:
-        """Run on grey frames and zeros, and choose the number of CPU threads."""
+        """Run on gray frames and zeros, and choose the number of CPU threads."""
         if self.is_one_image:
             self._warm_up_images()
         else:
@@ -120,19 +120,19 @@ class StepByStep(FrameRunner[ResultT]):
             return
         self.reset_state()
         tensors, _ = self.tensors_of(inputs)
-        self.log_lines += self.runner.settle_threads({**tensors, **self._present_states()})
+        self.log_lines += self.runner.tune_threads({**tensors, **self._present_states()})
 
     def _warm_up_images(self) -> None:
-        grey = example_frame(image_feeds(self.feeds)[self._input_name])
+        gray = example_frame(image_feeds(self.feeds)[self._input_name])
         if self.max_batch > 1 and not self._is_padded:
             try:
-                self.infer_all([grey] * self.max_batch, WARM_UP_THRESHOLDS)
+                self.infer_all([gray] * self.max_batch, WARM_UP_THRESHOLDS)
             except (ModelError, TensorMismatchError) as error:
                 # Some exporters declare a dimension dynamic that is fixed inside the network.
                 self._one_by_one(error.problem)
-        self.infer(grey, WARM_UP_THRESHOLDS)
-        self.log_lines += self.runner.settle_threads(
-            self._inputs([self.preprocess(grey)[0]] * self.max_batch)
+        self.infer(gray, WARM_UP_THRESHOLDS)
+        self.log_lines += self.runner.tune_threads(
+            self._inputs([self.preprocess(gray)[0]] * self.max_batch)
         )
 
     def infer(self, frame: Frame, thresholds: Thresholds) -> ResultT:

@@ -16,9 +16,9 @@ from trt_ros.progress import Reporter
 from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.feeds import measured_inputs, split_inputs
-from trt_ros.runtime.fitting import fit_any
+from trt_ros.runtime.fitting import resolve
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.vision.decoders.registry import DRAWN
+from trt_ros.vision.decoders.registry import ALL_FAMILIES
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
@@ -37,7 +37,7 @@ class Summary:
 
     @classmethod
     def of(cls, times_ms: Sequence[float]) -> Summary:
-        """Summarise times, of which there is at least one."""
+        """Summarize times, of which there is at least one."""
         p50, p90, p99 = np.percentile(times_ms, [50, 90, 99])
         return cls(
             float(p50), float(p90), float(p99), float(max(times_ms)), float(np.mean(times_ms))
@@ -76,7 +76,7 @@ def open_on_the_cpu(
     options: PipelineOptions, batch: int
 ) -> tuple[StepByStep[Any], tuple[str, ...]]:
     """
-    Open a network; one that no decoder recognises returns raw outputs.
+    Open a network; one that no decoder recognizes returns raw outputs.
 
     :param options: with backend onnxruntime or triton.
     :param batch: maximum number of images per run.
@@ -86,7 +86,7 @@ def open_on_the_cpu(
     with ExitStack() as undo:
         network, opened, _ = open_network(options, Reporter(None, None), batch)
         undo.callback(network.close)
-        fitted = fit_any(network, options, DRAWN)
+        fitted = resolve(network, options, ALL_FAMILIES)
         steps: Any = opened.frame_runner(network, fitted, batch)
         steps.warm_up()
         undo.pop_all()

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trt_ros.engine.build.model_file import check_model_file
-from trt_ros.engine.build.onnx_nodes import has_fp8
+from trt_ros.engine.builder.model_file import check_model_file
+from trt_ros.engine.builder.onnx_nodes import has_fp8
 from trt_ros.errors import BackendError, ClosedError, MemoryLimitError, ModelError, TrtRosError
 from trt_ros.runtime.runner import Runner, check_inputs
 from trt_ros.tensors import TensorSpec
@@ -55,9 +55,9 @@ KNOWN_FAILURES = (
     ),
     (
         r'implementation for ConvInteger',
-        'ONNX Runtime cannot run convolutions that are quantised to int8 dynamically, '
+        'ONNX Runtime cannot run convolutions that are quantized to int8 dynamically, '
         'as in {path}.',
-        'Quantise the float model statically in Q/DQ format (onnxruntime.quantization: '
+        'Quantize the float model statically in Q/DQ format (onnxruntime.quantization: '
         'quantize_static with quant_format=QuantFormat.QDQ), which TensorRT builds, too; or '
         'dynamically with weight_type=QuantType.QUInt8.',
     ),
@@ -89,7 +89,7 @@ class OnnxRuntimeRunner(Runner):
     """
     An ONNX file on the CPU. Owns its session; the arrays it returns belong to the caller.
 
-    :param open_session: opens another session with a number of threads, for `settle_threads`;
+    :param open_session: opens another session with a number of threads, for `tune_threads`;
         None keeps the session.
     """
 
@@ -112,8 +112,8 @@ class OnnxRuntimeRunner(Runner):
         Load a model.
 
         :param threads: threads of a run; 0 uses as many as this process has CPUs, until
-            `settle_threads` finds that fewer are enough.
-        :param exact_qdq: compute quantised layers in float between their Q/DQ nodes, as TensorRT
+            `tune_threads` finds that fewer are enough.
+        :param exact_qdq: compute quantized layers in float between their Q/DQ nodes, as TensorRT
             rounds, instead of with int8 kernels, which saturate on some CPUs.
         :raises BackendError: when onnxruntime is not installed.
         :raises ModelError: when the file cannot be read, is not ONNX, or cannot be run here.
@@ -132,7 +132,7 @@ class OnnxRuntimeRunner(Runner):
                 remedy='Export or copy the model again.',
             ) from error
 
-    def settle_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    def tune_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
         """
         Use the fewest threads that run `tensors` in about the time that all CPUs take.
 

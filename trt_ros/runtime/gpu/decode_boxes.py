@@ -32,7 +32,7 @@ ONE_BLOCK = 1 << 17  # Candidates among which one block of threads finds the bes
 SHIFTS = (55, 44, 33, 22, 11, 0)  # top.cu: narrow
 
 # In the order of the enums of boxes.cu.
-_FORMS = {'corners': 0, 'centres': 1, 'grid': 2, 'rotated': 3}
+_FORMS = {'corners': 0, 'centers': 1, 'grid': 2, 'rotated': 3}
 _ACTIVATIONS = {'none': 0, 'sigmoid': 1, 'softmax': 2}
 _INTEGERS = {'int32': 1, 'int64': 2}
 _SCORES = 3
@@ -148,7 +148,7 @@ class GpuBoxes:
     :param select: 'columns' and 'rows' find the best class of each of `rows` boxes, whose scores
         are contiguous per class or per box; with 'each', every score is a candidate.
     :param uses_nms: whether boxes of one class suppress each other.
-    :param normalised: whether boxes are 0 to 1 of the input instead of pixels.
+    :param normalized: whether boxes are 0 to 1 of the input instead of pixels.
     :param limit: maximum number of boxes, whatever the request asks for.
     :param extras: the first of `extra_count` further values of each box, spaced as the box.
     """
@@ -158,14 +158,14 @@ class GpuBoxes:
     classes: int
     boxes: OutputSlice
     scores: OutputSlice
-    form: str = 'centres'
+    form: str = 'centers'
     objectness: OutputSlice | None = None
     labels: OutputSlice | None = None
     count: OutputSlice | None = None
     activation: str = 'none'
     background: int = 0
     uses_nms: bool = True
-    normalised: bool = False
+    normalized: bool = False
     limit: int = MAX_DETECTIONS
     strides: tuple[int, ...] = ()
     extras: OutputSlice | None = None
@@ -259,7 +259,7 @@ class GpuBoxes:
         self, letterbox: Letterbox, address: Address, request: int, scratch: int, result: int
     ) -> HeadArgs:
         height, width = letterbox.input_hw
-        size = (width, height) if self.normalised else (1, 1)
+        size = (width, height) if self.normalized else (1, 1)
         labels, count = self.labels, self.count
         parts = {name: scratch + offset for name, offset in self._scratch[0].items()}
         (scale_x, scale_y), (pad_x, pad_y) = letterbox.scale_xy, letterbox.pad_xy

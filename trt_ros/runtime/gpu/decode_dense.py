@@ -174,7 +174,7 @@ class GpuArgmax(GpuDense):
         return super().is_supported and 0 < self.classes < 1 << 16
 
     @property
-    def _summarises(self) -> bool:
+    def _summarizes(self) -> bool:
         """Whether a kernel finds out whether the scores are probabilities."""
         return self.confidence or self.classes == 1
 
@@ -182,7 +182,7 @@ class GpuArgmax(GpuDense):
     def scratch_nbytes(self) -> int:
         """Bytes of GPU scratch memory: counters, and two numbers per cell."""
         rows, columns = self.grid_hw
-        return COUNTERS_NBYTES + (8 * rows * columns if self._summarises else 0)
+        return COUNTERS_NBYTES + (8 * rows * columns if self._summarizes else 0)
 
     def _confidence_start(self, image_wh: tuple[int, int]) -> int:
         return aligned(super().result_nbytes(image_wh))
@@ -205,7 +205,7 @@ class GpuArgmax(GpuDense):
         assert isinstance(args, DenseArgs)
         if self.confidence:
             args.confidence = result + self._confidence_start(letterbox.image_wh)
-        if not self._summarises:
+        if not self._summarizes:
             return found
         blocks = (-(-self.grid_hw[0] * self.grid_hw[1] // 256), 1, 1)
         return (Launch(f'summarise_{self.cells.dtype}', blocks, (256, 1, 1), args), *found)

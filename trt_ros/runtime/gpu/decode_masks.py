@@ -189,7 +189,7 @@ class GpuInstances(GpuBoxes):
             kept = all_prototypes.copy()
             scale_x, scale_y, pad_x, pad_y = numbers.tolist()
             letterbox = Letterbox((scale_x, scale_y), (pad_x, pad_y), image_wh, self.input_hw)
-            windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Pixel centres inside.
+            windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Pixel centers inside.
 
             def compute() -> list[np.ndarray]:
                 cells = widen(kept) if dtype == 'bfloat16' else kept

@@ -111,7 +111,7 @@ def _with_objectness(
         step - 5,
         part(name, 0, step),
         objectness if is_only else part(name, 5, step),
-        'grid' if strides else 'centres',
+        'grid' if strides else 'centers',
         None if is_only else objectness,
         strides=strides,
     )
@@ -127,10 +127,10 @@ def _end_to_end(head: EndToEndHead, shapes: Mapping[str, Shape], part: Slice) ->
         1,
         part(name, 0, 6),
         part(name, 4, 6),
-        'centres' if head.is_rtdetr else 'corners',
+        'centers' if head.is_rtdetr else 'corners',
         labels=part(name, 5, 6),
         uses_nms=False,
-        normalised=head.is_rtdetr,
+        normalized=head.is_rtdetr,
     )
 
 
@@ -257,7 +257,7 @@ def _detr(head: DetrHead, shapes: Mapping[str, Shape], part: Slice) -> GpuBoxes 
         part(name, before, step),
         activation='softmax' if is_softmax else 'sigmoid' if is_sigmoid else 'none',
         uses_nms=False,
-        normalised=True,
+        normalized=True,
         limit=rows,
     )
 
@@ -286,5 +286,5 @@ def _boxes(head: BoxesHead, shapes: Mapping[str, Shape], part: Slice) -> GpuBoxe
         count=part(parts.count.name, 0, 0) if parts.count else None,
         background=int(head.has_background),
         uses_nms=head.suppress,
-        normalised=head.normalised,
+        normalized=head.normalized,
     )

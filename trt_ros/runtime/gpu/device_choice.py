@@ -24,18 +24,18 @@ class GpuLoad:
 
     :param device: CUDA device index.
     :param pipelines: number of pipelines of this process on it, open or being opened.
-    :param utilisation: percentage of the last second in which a kernel ran, of all processes.
+    :param utilization: percentage of the last second in which a kernel ran, of all processes.
     """
 
     device: int
     pipelines: int
-    utilisation: int
+    utilization: int
     free_nbytes: int
 
     def __str__(self) -> str:
         return (
             f'{self.pipelines} pipelines of this process, '
-            f'utilisation {self.utilisation} %, {self.free_nbytes / 1e9:.1f} GB free'
+            f'utilization {self.utilization} %, {self.free_nbytes / 1e9:.1f} GB free'
         )
 
 
@@ -51,13 +51,13 @@ def least_busy(loads: Sequence[GpuLoad]) -> GpuLoad:
     """
     Return the least busy GPU, of equally busy ones that with most free memory.
 
-    A pipeline of this process counts as much as full utilisation: those that are being opened, or
+    A pipeline of this process counts as much as full utilization: those that are being opened, or
     whose node is not active yet, use nothing so far.
     """
     return min(
         loads,
         key=lambda load: (
-            load.pipelines + round(load.utilisation / 100, 1),
+            load.pipelines + round(load.utilization / 100, 1),
             -load.free_nbytes,
             load.device,
         ),

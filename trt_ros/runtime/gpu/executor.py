@@ -24,7 +24,7 @@ from trt_ros.runtime.feeds import (
     inputs_of_image,
     split_inputs,
 )
-from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.batch_buffers import BuffersByShape
 from trt_ros.runtime.gpu.decode_boxes import MAX_DETECTIONS
 from trt_ros.runtime.gpu.faults import Faults
@@ -145,7 +145,7 @@ class GraphPipeline(FrameRunner[Any]):
     def open(
         cls,
         engine: Engine,
-        fitted: Fitted[Any],
+        fitted: ResolvedModel[Any],
         *,
         options: GraphOptions | None = None,
         cache: Blob | None = None,
@@ -205,7 +205,7 @@ class GraphPipeline(FrameRunner[Any]):
         decodes_on_gpu = self.slots.all[0].buffers.has_gpu_decoder
         lines = [
             *self._engine_log_lines,
-            f'{shared.gpu}, {shared.contexts.engine.flavour}, '
+            f'{shared.gpu}, {shared.contexts.engine.library}, '
             f'{"CUDA graph" if has_graph else "no graph"}, {self.options.slots} '
             f'{"slot" if self.options.slots == 1 else "slots"}, gpu_wait {self.options.gpu_wait}, '
             f'decoding on the {"GPU" if decodes_on_gpu else "CPU"}'
@@ -228,7 +228,7 @@ class GraphPipeline(FrameRunner[Any]):
         """
         Run every slot once with each batch size, and save TensorRT-RTX's runtime cache.
 
-        TensorRT initialises, TensorRT-RTX compiles its kernels, and graphs are captured.
+        TensorRT initializes, TensorRT-RTX compiles its kernels, and graphs are captured.
 
         With `remember_images`, images like those of the last time run, too. A network of tensors
         of dynamic shapes is left alone: its first run does this.
@@ -418,7 +418,7 @@ class GraphPipeline(FrameRunner[Any]):
         """Release the slot; raise GpuFailedError instead of `error` if the GPU has failed."""
         self.faults.end(number)
         try:
-            self.faults.judge(error)
+            self.faults.raise_if_device_lost(error)
         finally:
             self.slots.give_back(slot)
 

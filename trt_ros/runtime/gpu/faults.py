@@ -51,7 +51,7 @@ class Faults:
         if self.error is not None:
             raise self.error
 
-    def judge(self, error: BaseException) -> None:
+    def raise_if_device_lost(self, error: BaseException) -> None:
         """
         Record a failure if `error` means that the CUDA context is lost.
 

@@ -153,7 +153,7 @@ class FrameSlot:
             with their maps, (N, 6) float32.
         """
         with mark('copy'):
-            launched = self._bring(frames, thresholds, device_address, after, tensors)
+            launched = self._stage_inputs(frames, thresholds, device_address, after, tensors)
         stream = self.stream.handle
         with mark('enqueue'):
             if after is not None:
@@ -185,7 +185,7 @@ class FrameSlot:
         tensors: Mapping[str, np.ndarray] = NO_TENSORS,
     ) -> list[Stage]:
         """Copy a run's inputs and return its stages, to measure each; launches none of them."""
-        launched = self._bring(frames, thresholds, None, None, tensors)
+        launched = self._stage_inputs(frames, thresholds, None, None, tensors)
         return launched.buffers.stages(list(map(Geometry.of, frames)), launched.captured.addresses)
 
     def stage_graphs_of(
@@ -195,12 +195,12 @@ class FrameSlot:
         tensors: Mapping[str, np.ndarray] = NO_TENSORS,
     ) -> list[tuple[str, Graph | StageSequence]]:
         """Return each of `stages_of` as a graph of its own, which the caller closes."""
-        launched = self._bring(frames, thresholds, None, None, tensors)
+        launched = self._stage_inputs(frames, thresholds, None, None, tensors)
         geometries = list(map(Geometry.of, frames))
         stages = launched.buffers.stages(geometries, launched.captured.addresses)
         return [(stage[0], self._capture(launched.buffers, [stage])) for stage in stages]
 
-    def _bring(
+    def _stage_inputs(
         self,
         frames: Sequence[Frame],
         thresholds: Thresholds,
@@ -390,7 +390,7 @@ class FrameSlot:
             return sequence
         stream = self.stream.handle
         if not buffers.is_warm:
-            # TensorRT initialises on first use, which cannot be captured. Results are discarded.
+            # TensorRT initializes on first use, which cannot be captured. Results are discarded.
             StageSequence([each for each in stages if each[0] != KEEP_STATE]).launch(stream)
             self.stream.synchronize()
             buffers.is_warm = True

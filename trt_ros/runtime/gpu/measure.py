@@ -39,7 +39,7 @@ class Work(NamedTuple):
         """
         Return a run of a pipeline.
 
-        :param frame: every image of the run; default grey ones of the network's size.
+        :param frame: every image of the run; default gray ones of the network's size.
         :raises TensorMismatchError: when a tensor has a dynamic shape.
         """
         feeds = pipeline.shared.feeds
@@ -184,7 +184,7 @@ def layer_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, f
 
     The profiler waits between layers, so that their sum exceeds the network's time.
     """
-    trt = pipeline.shared.contexts.engine.flavour.trt
+    trt = pipeline.shared.contexts.engine.library.trt
     totals: dict[str, float] = {}
 
     class Layers(trt.IProfiler):  # type: ignore[misc, name-defined]

@@ -11,14 +11,14 @@ from trt_ros.cuda.device import open_gpu
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.progress import Reporter
-from trt_ros.runtime.fitting import fit_any
+from trt_ros.runtime.fitting import resolve
 from trt_ros.runtime.gpu.device_choice import reserved_device
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.decoders.family import Family, Head
-from trt_ros.vision.decoders.registry import DRAWN
+from trt_ros.vision.decoders.registry import ALL_FAMILIES
 
 
 def open_tensor_runner(
@@ -77,7 +77,7 @@ def open_frames(
     """
     Open any network, to measure it.
 
-    A network that no decoder recognises returns raw outputs; see fit_any. Runs take `build.batch`
+    A network that no decoder recognizes returns raw outputs; see resolve. Runs take `build.batch`
     images where the network allows that.
 
     :param options: bindings, preprocessing and decoder; opening the engine ignores them.
@@ -98,7 +98,7 @@ def open_frames(
 def frames_of(
     runner: TensorRTRunner,
     options: PipelineOptions,
-    families: tuple[Family[Head[Any]], ...] = DRAWN,
+    families: tuple[Family[Head[Any]], ...] = ALL_FAMILIES,
     *,
     batch: int = 1,
 ) -> GraphPipeline:
@@ -109,4 +109,4 @@ def frames_of(
     :param families: those that `options.decoder` chooses from.
     """
     with closing(runner):
-        return runner.for_frames(fit_any(runner, options, families), batch=batch)
+        return runner.for_frames(resolve(runner, options, families), batch=batch)

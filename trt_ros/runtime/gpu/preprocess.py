@@ -37,7 +37,7 @@ _ENCODINGS = {
     for name in names
 }
 _ALPHA, _VALUE16, _VALUE32 = range(14, 17)
-_COLOURS, _LUMA, _VALUE = range(3)  # preprocess.cu: enum Written.
+_COLORS, _LUMA, _VALUE = range(3)  # preprocess.cu: enum Written.
 _DTYPES = {'float32': 0, 'float16': 1, 'bfloat16': 2, 'uint8': 3}
 
 
@@ -123,12 +123,12 @@ def preprocess_args(
     :param geometries: of the image and, with 4 channels, maybe of a second one.
     :param sources: GPU address of the bytes of each.
     :param target: GPU address of this image in the network's input.
-    :raises BadFrameError: 'depth image', for one where colours are expected; 'no fourth channel',
+    :raises BadFrameError: 'depth image', for one where colors are expected; 'no fourth channel',
         with 4 channels, for an image without alpha and no second one.
     """
     letterbox = preprocess.letterbox((geometries[0].width, geometries[0].height))
     if preprocess.channels == 1:
-        return [_grey_args(preprocess, geometries[0], sources[0], target, letterbox, channel=0)]
+        return [_gray_args(preprocess, geometries[0], sources[0], target, letterbox, channel=0)]
     refuse_depth(geometries[0].encoding)
     args = [
         _args(
@@ -137,7 +137,7 @@ def preprocess_args(
             sources[0],
             target,
             letterbox,
-            (_ENCODINGS[geometries[0].encoding], _COLOURS, 1.0),
+            (_ENCODINGS[geometries[0].encoding], _COLORS, 1.0),
             channel=0,
         )
     ]
@@ -145,7 +145,7 @@ def preprocess_args(
         padded_with_0 = replace(preprocess, pad_value=0)
         if len(geometries) == 2:
             args.append(
-                _grey_args(padded_with_0, geometries[1], sources[1], target, letterbox, channel=3)
+                _gray_args(padded_with_0, geometries[1], sources[1], target, letterbox, channel=3)
             )
         else:
             refuse_opaque(geometries[0].encoding)
@@ -156,7 +156,7 @@ def preprocess_args(
     return args
 
 
-def _grey_args(
+def _gray_args(
     preprocess: Preprocess,
     geometry: Geometry,
     source: int,
@@ -198,7 +198,7 @@ def _args(
     inner_width, inner_height = letterbox.inner_wh
     step_x, step_y = geometry.width / inner_width, geometry.height / inner_height
     height, width = preprocess.input_hw
-    count = 3 if written == _COLOURS else 1
+    count = 3 if written == _COLORS else 1
     gain = preprocess.gain[channel : channel + count]
     bias = preprocess.bias[channel : channel + count]
     return PreprocessArgs(
@@ -219,7 +219,7 @@ def _args(
         step_y,
         preprocess.antialias and step_x > 2,
         preprocess.antialias and step_y > 2,
-        written == _COLOURS and preprocess.channel_order == 'bgr',
+        written == _COLORS and preprocess.channel_order == 'bgr',
         preprocess.layout == 'nhwc',
         _DTYPES[preprocess.dtype],
         written,
@@ -251,7 +251,7 @@ def crop_args(
     """
     refuse_depth(geometry.encoding)
     letterbox = preprocess.letterbox((geometry.width, geometry.height))
-    read = (_ENCODINGS[geometry.encoding], _COLOURS, 1.0)
+    read = (_ENCODINGS[geometry.encoding], _COLORS, 1.0)
     return CropArgs(_args(preprocess, geometry, source, target, letterbox, read, channel=0), maps)
 
 

@@ -28,7 +28,7 @@ from trt_ros.runtime.feeds import (
     state_feeds,
     tensor_feeds,
 )
-from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.decode import GpuDecoder, Launch
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.runtime.gpu.graph_options import GraphOptions
@@ -181,7 +181,7 @@ class SharedResources:
 
 def open_shared_resources(
     engine: Engine,
-    fitted: Fitted[Any],
+    fitted: ResolvedModel[Any],
     gpu: Gpu,
     options: GraphOptions,
     *,

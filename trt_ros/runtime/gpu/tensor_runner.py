@@ -13,7 +13,7 @@ from trt_ros.cuda.memory import DeviceBuffer, copy_async
 from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import ClosedError, GpuFailedError
-from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.faults import Faults
 from trt_ros.runtime.gpu.graph_options import GraphOptions
@@ -51,7 +51,7 @@ class TensorRTRunner(Runner):
         options: GraphOptions | None = None,
     ) -> None:
         self.account = engine.account
-        self.backend = engine.flavour.name
+        self.backend = engine.library.name
         self.inputs, self.outputs, self.metadata = engine.inputs, engine.outputs, engine.metadata
         self._engine: Engine | None = engine
         self._cache, self.log_lines = cache, log_lines
@@ -64,7 +64,7 @@ class TensorRTRunner(Runner):
         self._buffers: dict[str, DeviceBuffer] = {}
         self._hosts: dict[str, np.ndarray] = {}
 
-    def for_frames(self, fitted: Fitted[Any], *, batch: int = 1) -> GraphPipeline:
+    def for_frames(self, fitted: ResolvedModel[Any], *, batch: int = 1) -> GraphPipeline:
         """
         Return a pipeline that runs camera frames on this engine, each as one CUDA graph.
 
@@ -112,7 +112,7 @@ class TensorRTRunner(Runner):
                 self.faults.begin(0)  # Not earlier: a new shape may compile for seconds.
                 return self._run(execution, tensors)
         except BaseException as error:
-            self.faults.judge(error)
+            self.faults.raise_if_device_lost(error)
             raise
         finally:
             self.faults.end(0)

@@ -43,11 +43,11 @@ class Contexts:
         self._blob = cache
         self._cache: Any = None
         self._config: Any = None
-        trt, handle = engine.flavour.trt, engine.handle
+        trt, handle = engine.library.trt, engine.handle
         _refuse_host_tensors(engine)
         self._strategy = trt.ExecutionContextAllocationStrategy.USER_MANAGED
         self._activations = DeviceBuffer(_activation_nbytes(handle), 'activations', engine.account)
-        if engine.flavour.is_rtx:
+        if engine.library.is_rtx:
             self._config = self._rtx_config(trt, handle)
 
     def _rtx_config(self, trt: Any, handle: Any) -> Any:
@@ -72,7 +72,7 @@ class Contexts:
             if not config.set_runtime_cache(self._cache):
                 log.warning(
                     '%s rejects the runtime cache: kernels are recompiled at each start',
-                    self.engine.flavour,
+                    self.engine.library,
                 )
         return config
 
@@ -87,7 +87,7 @@ class Contexts:
         nbytes = account.device[CONTEXTS]
         # Without waiting: a run with new shapes comes here within its time limit.
         counted = measured(account, CONTEXTS, wait=False)
-        with self.engine.flavour.log.collect() as captured, counted:
+        with self.engine.library.log.collect() as captured, counted:
             context = handle.create_execution_context(
                 self._strategy if self._config is None else self._config
             )
@@ -145,7 +145,7 @@ class Execution:
 
     def set_shapes(self, shapes: Mapping[str, Shape]) -> None:
         """
-        Select an optimisation profile that includes these input shapes, and set them.
+        Select an optimization profile that includes these input shapes, and set them.
 
         :raises TensorMismatchError: when there is no such profile.
         """
@@ -153,9 +153,9 @@ class Execution:
         if profile:
             if not self.context.set_optimization_profile_async(profile, 0):
                 raise BackendError(
-                    f'TensorRT rejected optimisation profile {profile} of the engine.'
+                    f'TensorRT rejected optimization profile {profile} of the engine.'
                 )
-            check(runtime().cudaStreamSynchronize(0), 'select an optimisation profile')
+            check(runtime().cudaStreamSynchronize(0), 'select an optimization profile')
         for name, shape in shapes.items():
             if not self.context.set_input_shape(name, shape):
                 raise TensorMismatchError(
@@ -210,7 +210,7 @@ class Execution:
 
         :raises BackendError: when TensorRT rejects it.
         """
-        with self.engine.flavour.log.collect() as captured:
+        with self.engine.library.log.collect() as captured:
             is_enqueued = self.context.execute_async_v3(stream)
         if not is_enqueued:
             raise BackendError(

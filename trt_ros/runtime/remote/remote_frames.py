@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from trt_ros.runtime.cpu.frame_runner import StepByStep
-from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.remote.remote_runner import RemoteRunner
 from trt_ros.runtime.runner import PendingResults
 from trt_ros.vision.frame import Frame
@@ -23,7 +23,7 @@ class RemoteFrames(StepByStep[ResultT]):
     :param runner: its `in_flight` is the number of submitted requests that run at a time.
     """
 
-    def __init__(self, runner: RemoteRunner, fitted: Fitted[ResultT], batch: int) -> None:
+    def __init__(self, runner: RemoteRunner, fitted: ResolvedModel[ResultT], batch: int) -> None:
         super().__init__(runner, fitted, min(batch, runner.max_batch or batch))
         self._threads = ThreadPoolExecutor(runner.in_flight, thread_name_prefix='inference server')
 

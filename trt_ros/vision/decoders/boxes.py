@@ -66,7 +66,7 @@ class BoxesHead(Head[Detections]):
     """
     A decoder of boxes x1, y1, x2, y2 and their scores; each score that passes is a candidate.
 
-    :param normalised: coordinates are 0 to 1 of the input; False: input pixels.
+    :param normalized: coordinates are 0 to 1 of the input; False: input pixels.
     :param has_background: column 0 of the scores is the background; class 0 is the next one.
     :param suppress: run NMS; False where the network has done so.
     :param classes_first: the scores are (1, C, N).
@@ -75,7 +75,7 @@ class BoxesHead(Head[Detections]):
 
     parts: BoxOutputs
     class_count: int | None
-    normalised: bool = False
+    normalized: bool = False
     has_background: bool = False
     suppress: bool = True
     classes_first: bool = False
@@ -125,7 +125,7 @@ class BoxesHead(Head[Detections]):
                 found = np.zeros(len(rows), np.int32) if labels is None else labels[rows]
                 values = scores[rows]
             xyxy = boxes[rows].astype(np.float32)
-            if self.normalised:
+            if self.normalized:
                 xyxy = xyxy * np.array(letterbox.input_hw[::-1] * 2, np.float32)
             return to_detections(
                 xyxy,
@@ -208,24 +208,24 @@ def open_parts(network: NetworkDescription) -> BoxOutputs:
     return parts
 
 
-def _open(network: NetworkDescription, *, normalised: bool) -> BoxesHead:
+def _open(network: NetworkDescription, *, normalized: bool) -> BoxesHead:
     parts = open_parts(network)
     one_class = parts.score_axes == 1 and parts.labels is None
     return BoxesHead(
         parts,
         1 if one_class else parts.class_count,
-        normalised,
+        normalized,
         suppress=parts.labels is None,
         counts_background=True,  # Torchvision does.
     )
 
 
 BOXES = Family(
-    'boxes', 'detect', STRETCH_PREPROCESS, lambda network: _open(network, normalised=False)
+    'boxes', 'detect', STRETCH_PREPROCESS, lambda network: _open(network, normalized=False)
 )
-BOXES_NORMALISED = Family(
+BOXES_NORMALIZED = Family(
     'boxes_normalised',
     'detect',
     STRETCH_PREPROCESS,
-    lambda network: _open(network, normalised=True),
+    lambda network: _open(network, normalized=True),
 )

@@ -1,4 +1,4 @@
-"""CenterNet: a heatmap of the centres of objects, with their sizes."""
+"""CenterNet: a heatmap of the centers of objects, with their sizes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CenterNetHead(Head[Detections]):
     """
     A decoder of a heatmap (1, C, h, w), sizes (1, 2, h, w) and offsets (1, 2, h, w), in cells.
 
-    A cell is an object if no neighbour (3 × 3) of its class is higher. Its centre is the cell plus
+    A cell is an object if no neighbor (3 × 3) of its class is higher. Its center is the cell plus
     the offset, or plus half a cell without offsets. There is no NMS. Source: `ctdet_decode` of
     CenterNet (Zhou et al., arXiv:1904.07850).
 
@@ -62,12 +62,12 @@ class CenterNetHead(Head[Detections]):
             labels, rows, columns, scores = _peaks(heatmap, thresholds.score)
             size, *offset = (pair[:, rows, columns].T.astype(np.float32) for pair in pairs)
             cells = np.stack([columns, rows], axis=1).astype(np.float32)
-            centre = cells + (offset[0] if offset else np.float32(0.5))
+            center = cells + (offset[0] if offset else np.float32(0.5))
             ratio = np.tile(np.array(letterbox.input_hw[::-1]) / heatmap.shape[:0:-1], 2).astype(
                 np.float32
             )
             return to_detections(
-                np.hstack([centre - size / 2, centre + size / 2]) * ratio,
+                np.hstack([center - size / 2, center + size / 2]) * ratio,
                 scores,
                 labels,
                 letterbox,
@@ -80,7 +80,7 @@ def _peaks(
     heatmap: np.ndarray, score_threshold: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """
-    Return classes, rows, columns and scores of the cells that are as high as their neighbours.
+    Return classes, rows, columns and scores of the cells that are as high as their neighbors.
 
     :param heatmap: (C, h, w) float32.
     """

@@ -29,7 +29,7 @@ class ClassifyHead(Head[Classification]):
 
     @property
     def counts_background(self) -> bool:
-        """Whether class 0 is the background where it is named first: it is."""
+        """Class 0 is the background where it is named first."""
         return True
 
     @property

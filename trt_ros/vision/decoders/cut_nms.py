@@ -70,7 +70,7 @@ class CutNmsHead(Head[Detections]):
                     np.maximum(opposite[:, :2], opposite[:, 2:]),
                 ]
             )
-            if settings['normalised']:
+            if settings['normalized']:
                 xyxy = xyxy * np.array(letterbox.input_hw[::-1] * 2, np.float32)
             # Boxes outside the image take part in NMS and are dropped after it, so the first
             # `limit` boxes may be too few.

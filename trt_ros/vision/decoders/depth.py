@@ -29,7 +29,7 @@ class DepthHead(Head[Depth]):
     """
     A decoder of (1, h, w), (1, 1, h, w) or (1, h, w, 1), resized to the image (bilinear).
 
-    Values keep the network's unit: metres, relative depth or its inverse. A pixel next to a
+    Values keep the network's unit: meters, relative depth or its inverse. A pixel next to a
     non-finite cell is non-finite.
     """
 

@@ -56,11 +56,11 @@ class DetectNetHead(Head[Detections]):
         with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
             coverage = coverage.astype(np.float32, copy=False)
             labels, row, column = np.nonzero(passing(coverage, thresholds.score))
-            centre = np.stack([column, row], axis=1).astype(np.float32) * stride + OFFSET
+            center = np.stack([column, row], axis=1).astype(np.float32) * stride + OFFSET
             planes = boxes.reshape(classes, 4, rows, columns)
             reach = planes[labels, :, row, column].astype(np.float32) * BOX_NORM
             return to_detections(
-                np.hstack([centre - reach[:, :2], centre + reach[:, 2:]]),
+                np.hstack([center - reach[:, :2], center + reach[:, 2:]]),
                 coverage[labels, row, column],
                 labels,
                 letterbox,

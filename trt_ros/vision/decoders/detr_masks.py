@@ -49,7 +49,7 @@ class DetrMaskHead(Head[Instances]):
 
     @property
     def finds_instances(self) -> bool:
-        """Whether the result is `Instances`: it is."""
+        """The result is `Instances`."""
         return True
 
     def __call__(

@@ -42,7 +42,7 @@ class EmbeddingHead(Head[Tensors]):
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> Tensors:
         """
-        Return the vector: (1, D) float32, not normalised.
+        Return the vector: (1, D) float32, not normalized.
 
         :raises TensorMismatchError: when the output is missing or of another shape.
         """

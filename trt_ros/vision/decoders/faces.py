@@ -128,7 +128,7 @@ class YunetHead(FaceHead):
     A decoder of class scores (N, 1), objectness (N, 1), boxes (N, 4) and landmarks (N, 10).
 
     Each comes at three strides, one anchor per cell, in the upper-left corner of the cell: boxes
-    are the offset of the centre and the logarithm of the size, landmarks offsets, in strides. The
+    are the offset of the center and the logarithm of the size, landmarks offsets, in strides. The
     score is the square root of class score times objectness. Source: YuNet as decoded by OpenCV's
     FaceDetectorYN.
     """
@@ -147,10 +147,10 @@ class YunetHead(FaceHead):
             scores = np.sqrt(both[:, 0])
             keep = np.flatnonzero(passing(scores, score_threshold))
             anchors = cells[keep].astype(np.float32)
-            centre = (anchors + boxes[keep, :2]) * stride
+            center = (anchors + boxes[keep, :2]) * stride
             half = np.exp(boxes[keep, 2:]) * stride / 2
             landmarks = (np.tile(anchors, LANDMARKS) + points[keep]) * stride
-            found.append((np.hstack([centre - half, centre + half]), landmarks, scores[keep]))
+            found.append((np.hstack([center - half, center + half]), landmarks, scores[keep]))
         corners, landmarks, kept = (np.concatenate(parts) for parts in zip(*found))
         return corners, landmarks, kept
 
@@ -160,7 +160,7 @@ class RetinafaceHead(FaceHead):
     """
     A decoder of boxes (N, 4), scores (N, 2) of background and face, and landmarks (N, 10).
 
-    They are relative to two square priors per cell, centred in it: centres and landmarks by 0.1 of
+    They are relative to two square priors per cell, at its center: centers and landmarks by 0.1 of
     the prior's side, sizes by the exponential of 0.2 of the value. Source: Pytorch_Retinaface
     (Deng et al., arXiv:1905.00641), whose variances are 0.1 and 0.2.
     """
@@ -171,18 +171,18 @@ class RetinafaceHead(FaceHead):
         boxes, scores, points = values
         priors = []
         for stride, sides in zip(STRIDES, RETINAFACE_PRIORS):
-            centres = np.repeat((cells_of_stride(input_hw, stride) + 0.5) * stride, 2, axis=0)
-            side = np.tile(np.array(sides), len(centres) // 2)
-            priors.append(np.hstack([centres, side[:, None]]))
+            centers = np.repeat((cells_of_stride(input_hw, stride) + 0.5) * stride, 2, axis=0)
+            side = np.tile(np.array(sides), len(centers) // 2)
+            priors.append(np.hstack([centers, side[:, None]]))
         prior = np.concatenate(priors).astype(np.float32)
         _require_rows(values, (4, 2, 2 * LANDMARKS), len(prior))
         keep = np.flatnonzero(passing(scores, score_threshold)[:, 1])
         prior = prior[keep]
         step = 0.1 * prior[:, 2:]
-        centre = prior[:, :2] + boxes[keep, :2] * step
+        center = prior[:, :2] + boxes[keep, :2] * step
         half = prior[:, 2:] * np.exp(0.2 * boxes[keep, 2:]) / 2
         landmarks = np.tile(prior[:, :2], LANDMARKS) + points[keep] * step
-        return np.hstack([centre - half, centre + half]), landmarks, scores[keep, 1]
+        return np.hstack([center - half, center + half]), landmarks, scores[keep, 1]
 
 
 def _require_rows(values: Sequence[np.ndarray], sizes: tuple[int, ...], count: int) -> None:

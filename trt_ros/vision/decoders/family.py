@@ -225,9 +225,9 @@ def require_output(outputs: Mapping[str, np.ndarray], name: str) -> None:
 
 
 def corners(cxcywh: np.ndarray) -> np.ndarray:
-    """Convert (N, 4) centres and sizes to (N, 4) x1, y1, x2, y2."""
-    centre, half = cxcywh[:, :2], cxcywh[:, 2:4] / 2
-    return np.hstack([centre - half, centre + half])
+    """Convert (N, 4) centers and sizes to (N, 4) x1, y1, x2, y2."""
+    center, half = cxcywh[:, :2], cxcywh[:, 2:4] / 2
+    return np.hstack([center - half, center + half])
 
 
 def cells_of_stride(input_hw: tuple[int, int], stride: int) -> np.ndarray:

@@ -89,7 +89,7 @@ class HandHead(OnePoseHead):
 
 
 def find_hand(network: NetworkDescription) -> tuple[TensorSpec, ...] | None:
-    """Find landmarks, score and, where there is one, handedness; None: these are not they."""
+    """Find landmarks, score and, where there is one, handedness."""
     if not 2 <= len(network.outputs) <= 4 or not all(map(is_float, network.outputs)):
         return None
     rows = [spec for spec in network.outputs if spec.shape in ((1, VALUES), (-1, VALUES))]
@@ -110,7 +110,7 @@ def _open(network: NetworkDescription) -> HandHead:
 def _mismatch(seen: str) -> TensorMismatchError:
     return TensorMismatchError(
         'Not the hand landmarks of MediaPipe: expected landmarks (1, 63), a score (1, 1), '
-        f'handedness (1, 1) and landmarks in metres (1, 63), in this order, got {seen}.',
+        f'handedness (1, 1) and landmarks in meters (1, 63), in this order, got {seen}.',
         remedy='Use handpose_estimation_mediapipe of the OpenCV zoo, or choose another decoder.',
     )
 

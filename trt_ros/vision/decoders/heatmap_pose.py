@@ -30,7 +30,7 @@ TOP_DOWN_PREPROCESS: Mapping[str, object] = {
     'resize': 'letterbox',
     'pad_value': 0,
 }
-#: Numbers of keypoints by which heatmaps are recognised: COCO and COCO-WholeBody.
+#: Numbers of keypoints by which heatmaps are recognized: COCO and COCO-WholeBody.
 KEYPOINT_COUNTS = (17, 133)
 
 _RADIUS, _SIGMA = 5, 0.8  # Of the smoothing, in cells; those of transformers.
@@ -65,7 +65,7 @@ class HeatmapHead(OnePoseHead):
 
     The keypoint is the highest cell, refined by DARK: one Newton step to the maximum of the
     logarithm of the smoothed heatmap (Zhang et al., arXiv:1910.06278). Cells map to input pixels
-    as in UDP (Huang et al., arXiv:1911.07524): the centres of the outer cells are those of the
+    as in UDP (Huang et al., arXiv:1911.07524): the centers of the outer cells are those of the
     outer pixels. ViTPose is trained so. For networks trained without UDP (HRNet of MMPose by
     default), keypoints are off by up to 1.6 % of the input at its right and lower edges.
     The visibility is the value of the highest cell, limited to 0 to 1.

@@ -53,7 +53,7 @@ class InstanceHead(Head[Instances]):
 
     @property
     def finds_instances(self) -> bool:
-        """Whether the result is `Instances`: it is."""
+        """The result is `Instances`."""
         return True
 
     def __call__(
@@ -69,7 +69,7 @@ class InstanceHead(Head[Instances]):
             raise mismatch(f'{len(prototypes)} prototypes', self.rows.extra_count)
         with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
             boxes, extras = choose_rows(self.rows, outputs, letterbox, thresholds)
-            windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Pixel centres inside.
+            windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Pixel centers inside.
             masks = instance_masks(prototypes, extras, letterbox, windows)
         return Instances(boxes, tuple(masks), windows[:, :2], letterbox.image_wh)
 

@@ -98,7 +98,7 @@ class MaskFormerHead(Head[ClassMask]):
 
     @property
     def counts_background(self) -> bool:
-        """Whether class 0 is the background where it is named first: it is."""
+        """Class 0 is the background where it is named first."""
         return True
 
     def __call__(
@@ -207,12 +207,12 @@ class PanopticHead(Head[Instances]):
 
     @property
     def counts_background(self) -> bool:
-        """Whether class 0 is the background where it is named first: it is."""
+        """Class 0 is the background where it is named first."""
         return True
 
     @property
     def finds_instances(self) -> bool:
-        """Whether the result is `Instances`: it is."""
+        """The result is `Instances`."""
         return True
 
     def __call__(

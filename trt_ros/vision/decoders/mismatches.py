@@ -10,7 +10,7 @@ from typing import TypeVar
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders.family import Family, NetworkDescription
 from trt_ros.vision.decoders.nearest import advice, lookalike, nearest
-from trt_ros.vision.decoders.recognition import recognise
+from trt_ros.vision.decoders.recognition import recognize
 from trt_ros.vision.decoders.ufld_v2 import is_curvelanes
 
 #: Kind of network per task.
@@ -44,11 +44,11 @@ VECTORS = ('classify', 'embed')  # Tasks of networks of one vector, which may be
 HeadT = TypeVar('HeadT')
 
 
-class UnrecognisedError(TensorMismatchError):
+class UnrecognizedError(TensorMismatchError):
     """
-    A network that no decoder recognises.
+    A network that no decoder recognizes.
 
-    :param choices: outputs that one decoder recognises without the others, if the remedy names
+    :param choices: outputs that one decoder recognizes without the others, if the remedy names
         them.
     """
 
@@ -63,7 +63,7 @@ def claims_of(
     families: tuple[Family[HeadT], ...], network: NetworkDescription
 ) -> list[tuple[Family[HeadT], str]]:
     """Return the families that a network may be of, each with the reason."""
-    return [(family, reason) for family in families if (reason := recognise(family.name, network))]
+    return [(family, reason) for family in families if (reason := recognize(family.name, network))]
 
 
 def of_another_task(
@@ -109,7 +109,7 @@ def perhaps_keypoints(
     )
 
 
-def not_recognised(
+def not_recognized(
     families: tuple[Family[HeadT], ...],
     network: NetworkDescription,
     others: tuple[Family[object], ...],
@@ -151,7 +151,7 @@ def _misnamed(
         return None
     family, reason = claims[0]
     return TensorMismatchError(
-        f'No decoder recognises this network with {network.class_count} named classes.',
+        f'No decoder recognizes this network with {network.class_count} named classes.',
         cause=f'Without the names, it may be {family.name}: {reason}. Seen: {network}.',
         remedy='Set `labels` or `labels_path` to one name per class, in their order, including '
         'the background if the network counts it, or leave them out.',
@@ -175,8 +175,8 @@ def _unknown(
             if choices
             else _choose_an_output(families, network, others)
         )
-    return UnrecognisedError(
-        'No decoder recognises this network.',
+    return UnrecognizedError(
+        'No decoder recognizes this network.',
         choices=choices,
         cause=f'Seen: inputs {inputs}; {network}. Nearest: {near}.',
         remedy=f'{guidance}Export the network as described in docs/models.md, or set `decoder` '

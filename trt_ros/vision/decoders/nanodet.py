@@ -199,10 +199,10 @@ def _open_plus(network: NetworkDescription) -> DistributionHead:
     return _required(found, network).head(STRIDES_WITH_64, 0.0)
 
 
-def open_of_cell_centres(
+def open_of_cell_centers(
     network: NetworkDescription, *, strides: tuple[int, ...]
 ) -> DistributionHead:
-    """Open the head of a network whose distances are from the centre of the cell."""
+    """Open the head of a network whose distances are from the center of the cell."""
     found = find_separate(network, strides) or find_concatenated(network, strides)
     return _required(found, network).head(strides, 0.5)
 
@@ -239,5 +239,5 @@ NANODET = Family(
     'nanodet',
     'detect',
     {**_NANODET_PREPROCESS, 'resize': 'letterbox', 'pad_value': 0},
-    partial(open_of_cell_centres, strides=STRIDES),
+    partial(open_of_cell_centers, strides=STRIDES),
 )

@@ -1,4 +1,4 @@
-"""Families with outputs similar to those of a network that no decoder recognises."""
+"""Families with outputs similar to those of a network that no decoder recognizes."""
 
 from __future__ import annotations
 

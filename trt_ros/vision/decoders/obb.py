@@ -111,7 +111,7 @@ def to_image(boxes: np.ndarray, letterbox: Letterbox) -> np.ndarray:
     Convert (N, 5) cx, cy, w, h, theta from input to image pixels, not clipped.
 
     Where x and y are scaled differently ('stretch'), a rotated box becomes a parallelogram; the
-    result is the box with its centre, its side w and its area.
+    result is the box with its center, its side w and its area.
     """
     x_scale, y_scale = letterbox.scale_xy
     image = np.empty_like(boxes)

@@ -23,7 +23,7 @@ from trt_ros.vision.decoders.family import (
     is_float,
     is_scores,
 )
-from trt_ros.vision.decoders.nanodet import STRIDES_WITH_64, find_separate, open_of_cell_centres
+from trt_ros.vision.decoders.nanodet import STRIDES_WITH_64, find_separate, open_of_cell_centers
 from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -124,7 +124,7 @@ def _open(network: NetworkDescription) -> Head[Detections]:
 
 def _open_picodet(network: NetworkDescription) -> Head[Detections]:
     if find_separate(network, STRIDES_WITH_64):
-        return open_of_cell_centres(network, strides=STRIDES_WITH_64)
+        return open_of_cell_centers(network, strides=STRIDES_WITH_64)
     return _open(network)
 
 

@@ -37,7 +37,7 @@ class PalmHead(FaceHead):
     """
     A decoder of boxes with landmarks (1, N, 18) and of logits (1, N, 1).
 
-    The anchors of a cell lie in its centre: the centre and the landmarks are offsets from it, the
+    The anchors of a cell lie in its center: the center and the landmarks are offsets from it, the
     size is as it is, all in input pixels. Source: `MPPalmDet` of the OpenCV zoo.
 
     The regions are the squares around the hands, see `hand_regions`.
@@ -71,9 +71,9 @@ class PalmHead(FaceHead):
             raise _mismatch(f'{rows.shape} and {logits.shape}')
         scores = sigmoid(logits[:, 0])
         keep = np.flatnonzero((scores >= score_threshold) & np.isfinite(logits[:, 0]))
-        centre, half = anchors[keep] + rows[keep, :2], rows[keep, 2:4] / 2
+        center, half = anchors[keep] + rows[keep, :2], rows[keep, 2:4] / 2
         landmarks = np.tile(anchors[keep], LANDMARKS) + rows[keep, 4:]
-        return np.hstack([centre - half, centre + half]), landmarks, scores[keep]
+        return np.hstack([center - half, center + half]), landmarks, scores[keep]
 
 
 def hand_regions(palms: Poses) -> OrientedBoxes:
@@ -93,16 +93,16 @@ def hand_regions(palms: Poses) -> OrientedBoxes:
     turn = np.stack([np.stack([cos, sin], 1), np.stack([-sin, cos], 1)], 1)  # To the palm's axes.
     turned = points @ turn.transpose(0, 2, 1)
     low, high = turned.min(axis=1), turned.max(axis=1)
-    centre = (low + high) / 2
-    centre[:, 1] -= HAND_SHIFT * (high - low)[:, 1]
+    center = (low + high) / 2
+    center[:, 1] -= HAND_SHIFT * (high - low)[:, 1]
     side = HAND_SCALE * (high - low).max(axis=1)
     found = palms.detections
-    boxes = np.hstack([(centre[:, None] @ turn)[:, 0], side[:, None], side[:, None]])
+    boxes = np.hstack([(center[:, None] @ turn)[:, 0], side[:, None], side[:, None]])
     return OrientedBoxes(boxes, theta, found.scores, found.labels)
 
 
 def _anchors(input_hw: tuple[int, int]) -> np.ndarray:
-    """Return the centres of all anchors in input pixels: (N, 2) float32, x and y."""
+    """Return the centers of all anchors in input pixels: (N, 2) float32, x and y."""
     parts = [
         np.repeat((cells_of_stride(input_hw, stride) + 0.5) * stride, per_cell, axis=0)
         for stride, per_cell in GRIDS

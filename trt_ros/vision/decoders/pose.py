@@ -17,7 +17,7 @@ from trt_ros.vision.results import Poses
 from trt_ros.vision.scores import check_range
 from trt_ros.vision.thresholds import Thresholds
 
-#: Numbers of keypoints by which boxes after NMS are recognised: of faces, and the named ones.
+#: Numbers of keypoints by which boxes after NMS are recognized: of faces, and the named ones.
 KNOWN_COUNTS = (5, *NAMES)
 
 

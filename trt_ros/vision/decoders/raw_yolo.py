@@ -46,7 +46,7 @@ class RawYoloHead(Head[Detections]):
     """
     A decoder of three outputs (1, 3, h, w, 5 + C) of logits, one per stride.
 
-    With s the sigmoid of the values of an anchor in cell x, y: the centre is
+    With s the sigmoid of the values of an anchor in cell x, y: the center is
     (2 s - 0.5 + (x, y)) * stride, the size (2 s)^2 * anchor, and the score s of the objectness
     times s of the best class.
     Source: the `Detect` layer of YOLOv5, which YOLOv7 shares.
@@ -86,7 +86,7 @@ class RawYoloHead(Head[Detections]):
         letterbox: Letterbox,
         thresholds: Thresholds,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return (N, 4) centres and sizes in input pixels, (N,) scores and (N,) labels."""
+        """Return (N, 4) centers and sizes in input pixels, (N,) scores and (N,) labels."""
         height, width = letterbox.input_hw
         expected = (3, height // stride, width // stride)
         classes = grid.shape[3] - 5
@@ -99,10 +99,10 @@ class RawYoloHead(Head[Detections]):
             scores = values[:, 4]
             if not (self.objectness_only and classes == 1):
                 scores = scores * values[:, 5:].max(axis=1)
-            centre = (2 * values[:, :2] - 0.5 + np.stack([x, y], axis=1)) * stride
+            center = (2 * values[:, :2] - 0.5 + np.stack([x, y], axis=1)) * stride
             size = (2 * values[:, 2:4]) ** 2 * np.array(anchors, np.float32)[anchor]
             keep = scores >= thresholds.score
-        boxes = np.hstack([centre, size]).astype(np.float32)
+        boxes = np.hstack([center, size]).astype(np.float32)
         return boxes[keep], scores[keep], values[keep, 5:].argmax(axis=1)
 
 

@@ -1,4 +1,4 @@
-"""Table of the rules by which `decoder: auto` recognises a network's family before it runs."""
+"""Table of the rules by which `decoder: auto` recognizes a network's family before it runs."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Rule:
         return self.reason.format(network=network, found=found)
 
 
-def recognise(family: str, network: NetworkDescription) -> str | None:
+def recognize(family: str, network: NetworkDescription) -> str | None:
     """Return why a network may be of the family, by the first rule that matches; or None."""
     reasons = (rule(network) for rule in RULES if rule.family == family)
     return next((reason for reason in reasons if reason is not None), None)
@@ -111,8 +111,8 @@ SOFTMAX = '{found.logits}, {found.boxes} by softmax over the classes and "no obj
 LOGITS = '{found.channels} logits for {network.class_count} classes'
 CUT = '{found[outputs]} are the inputs of {found[operator]}, which was cut off'
 OF_PADDLE = ' with the input scale_factor, as PaddleDetection exports; '
-NORMALISED = "pixels have ImageNet's mean and standard deviation for PP-YOLO, PP-YOLOE, PicoDet"
-NOT_NORMALISED = 'pixels are 0 to 1 for PP-YOLOE+ and RT-DETR'
+NORMALIZED = "pixels have ImageNet's mean and standard deviation for PP-YOLO, PP-YOLOE, PicoDet"
+NOT_NORMALIZED = 'pixels are 0 to 1 for PP-YOLOE+ and RT-DETR'
 CHOSEN = '{found.chosen}, {found.boxes}, {found.scores}'
 
 #: Family, search for its outputs, reason and further condition. The first matching rule of a
@@ -215,7 +215,7 @@ RULES: tuple[Rule, ...] = (
     ),
     *(
         rule
-        for family, pixels in (('ppyoloe', NORMALISED), ('ppyoloe_plus', NOT_NORMALISED))
+        for family, pixels in (('ppyoloe', NORMALIZED), ('ppyoloe_plus', NOT_NORMALIZED))
         for rule in (
             Rule(
                 family,
@@ -341,7 +341,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         'centernet',
         centernet.find_planes,
-        '{found} are a heatmap of centres and their sizes, of a quarter of the input',
+        '{found} are a heatmap of centers and their sizes, of a quarter of the input',
     ),
     Rule(
         'efficient_nms',
@@ -593,7 +593,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         'tensor',
-        lambda net: not recognise('embedding', net),
+        lambda net: not recognize('embedding', net),
         'its outputs are published undecoded',
     ),
 )

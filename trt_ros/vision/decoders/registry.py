@@ -12,7 +12,7 @@ import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.boxes import BOXES, BOXES_NORMALISED
+from trt_ros.vision.decoders.boxes import BOXES, BOXES_NORMALIZED
 from trt_ros.vision.decoders.centernet import CENTERNET
 from trt_ros.vision.decoders.classify import CLASSIFIER, YOLOV8_CLS
 from trt_ros.vision.decoders.depth import DEPTH, YOLO_DEPTH
@@ -33,7 +33,7 @@ from trt_ros.vision.decoders.mismatches import (
     TASKS,
     ambiguous,
     claims_of,
-    not_recognised,
+    not_recognized,
     of_another_task,
     perhaps_keypoints,
 )
@@ -70,7 +70,7 @@ from trt_ros.vision.results import (
 from trt_ros.vision.thresholds import Thresholds
 
 #: Families of detectors. A new family is one module and one row.
-FAMILIES: tuple[Family[Head[Detections]], ...] = (
+DETECTORS: tuple[Family[Head[Detections]], ...] = (
     YOLOV8,
     YOLOX,
     YOLOV5,
@@ -84,7 +84,7 @@ FAMILIES: tuple[Family[Head[Detections]], ...] = (
     EFFICIENT_NMS,
     ONNX_NMS,
     BOXES,
-    BOXES_NORMALISED,
+    BOXES_NORMALIZED,
     MMDETECTION,
     TENSORFLOW,
     YOLOV5_RAW,
@@ -131,8 +131,8 @@ EMBEDDINGS: tuple[Family[Head[Tensors]], ...] = (EMBEDDING,)
 TENSORS: tuple[Family[Head[Tensors]], ...] = (*EMBEDDINGS, TENSOR)
 
 #: Families whose results can be drawn.
-DRAWN: tuple[Family[Head[Any]], ...] = (
-    *FAMILIES,
+ALL_FAMILIES: tuple[Family[Head[Any]], ...] = (
+    *DETECTORS,
     *SEGMENTERS,
     *POSES,
     *ORIENTED,
@@ -200,7 +200,7 @@ def choose_decoder(
     class_count: int | None = None,
     *,
     has_background: bool = False,
-    families: tuple[Family[Head[ResultT]], ...] = FAMILIES,  # type: ignore[assignment]
+    families: tuple[Family[Head[ResultT]], ...] = DETECTORS,  # type: ignore[assignment]
 ) -> Decoder[ResultT]:
     """
     Choose the decoder by name, or by the description of the network.
@@ -271,7 +271,7 @@ def choose_family(
     """
     Choose a family by name, or by the description of the network.
 
-    :param families: `FAMILIES`, `SEGMENTERS` or others.
+    :param families: `DETECTORS`, `SEGMENTERS` or others.
     :param name: name of a family, or 'auto'.
     :returns: the family, and the reason for the choice.
     :raises ParameterError: when there is no family of that name.
@@ -284,7 +284,7 @@ def choose_family(
     if stated in TASKS and stated not in tasks and 'tensor' not in tasks:
         raise of_another_task(families, network, stated)
     if name == 'auto':
-        return _recognise(families, network)
+        return _recognize(families, network)
     for family in families:
         if family.name == name:
             return family, 'as configured'
@@ -296,12 +296,12 @@ def choose_family(
     )
 
 
-def _recognise(
+def _recognize(
     families: tuple[Family[HeadT], ...], network: NetworkDescription
 ) -> tuple[Family[HeadT], str]:
     claims = claims_of(families, network)
     if not claims:
-        raise not_recognised(families, network, (*DRAWN, *EMBEDDINGS))
+        raise not_recognized(families, network, (*ALL_FAMILIES, *EMBEDDINGS))
     if len(claims) > 1:
         raise ambiguous(families, network, claims)
     family, reason = claims[0]

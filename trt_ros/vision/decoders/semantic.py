@@ -27,7 +27,7 @@ from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.grid import bilinear, covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import cells_of, threshold_masks
-from trt_ros.vision.results import ClassMask, ClassMasks, mask_dtype, unlabelled
+from trt_ros.vision.results import ClassMask, ClassMasks, mask_dtype, unlabeled
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 
@@ -40,8 +40,8 @@ class SemanticHead(Head[ClassMask]):
     class of a pixel is taken (the first among equals): as in the postprocessing of torchvision and
     transformers, in another order. With one class, the mask is 1 where its score is above 0.5,
     after a sigmoid if any score is outside 0 to 1. Class indices, integers (1, h, w), (1, 1, h, w)
-    or (1, h, w, 1), are taken from the cell under the centre of the pixel; a negative index, or
-    one beyond the mask's dtype, is `unlabelled`.
+    or (1, h, w, 1), are taken from the cell under the center of the pixel; a negative index, or
+    one beyond the mask's dtype, is `unlabeled`.
 
     :param shape: shape of the output, -1 where dynamic.
     :param named_count: number of classes that names are given for; None: unknown.
@@ -57,7 +57,7 @@ class SemanticHead(Head[ClassMask]):
 
     @property
     def counts_background(self) -> bool:
-        """Whether class 0 is the background where it is named first: it is."""
+        """Class 0 is the background where it is named first."""
         return True
 
     @property
@@ -99,8 +99,8 @@ class SemanticHead(Head[ClassMask]):
     def _classes(self, cells: np.ndarray) -> np.ndarray:
         """Convert class indices of any integer type to the dtype of the mask."""
         is_small = cells.dtype.itemsize == 1
-        dtype = np.uint8 if is_small else mask_dtype(self.named_count or unlabelled(np.uint16))
-        none, classes = unlabelled(dtype), cells.astype(dtype)
+        dtype = np.uint8 if is_small else mask_dtype(self.named_count or unlabeled(np.uint16))
+        none, classes = unlabeled(dtype), cells.astype(dtype)
         classes[(cells < 0) | (cells > none)] = none
         return classes
 

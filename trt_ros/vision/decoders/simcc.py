@@ -30,7 +30,7 @@ class SimccHead(OnePoseHead):
     A decoder of the scores of K keypoints per column and row: (1, K, s * W) and (1, K, s * H).
 
     There are s bins per input pixel, 2 for RTMPose. A keypoint lies at its highest bin / s, with
-    the centre of pixel 0 at bin 0; its visibility is the lower of the two scores, limited to 0 to
+    the center of pixel 0 at bin 0; its visibility is the lower of the two scores, limited to 0 to
     1 (Li et al., arXiv:2107.03332; MMPose, get_simcc_maximum). The one object has the whole input
     as its box, and the mean visibility as its score.
 

@@ -22,7 +22,7 @@ def open_head(network: NetworkDescription) -> BoxesHead:
             remedy='Set `decoder` to `boxes` or `boxes_normalised`.',
         )
     classes = parts.class_count
-    return BoxesHead(parts, classes and classes - 1, normalised=True, has_background=True)
+    return BoxesHead(parts, classes and classes - 1, normalized=True, has_background=True)
 
 
 SSD = Family(

@@ -58,7 +58,7 @@ class UfldV2Head(Head[Poses]):
     probability of it is the visibility of the keypoint, 0 where it is below 0.5. The two middle
     lanes are read from the rows, if more than half of them have a point; the outer ones from the
     columns, if more than a quarter have one. A point lies at the mean of the best cell and its
-    neighbours, weighted by softmax. The class of a lane is its place, from left to right. Source:
+    neighbors, weighted by softmax. The class of a lane is its place, from left to right. Source:
     Qin et al., arXiv:2206.07389, and the demonstration of its authors.
 
     :param outputs: names of the four outputs, in this order.
@@ -125,7 +125,7 @@ def _uncropped(letterbox: Letterbox, anchors: LaneAnchors) -> tuple[int, int]:
 
 
 def _places(logits: np.ndarray) -> np.ndarray:
-    """Compute the position of a lane among (G, N) cells, with centres at halves: (N,) float32."""
+    """Compute the position of a lane among (G, N) cells, with centers at halves: (N,) float32."""
     with np.errstate(invalid='ignore', over='ignore'):
         is_finite = np.isfinite(logits).all(axis=0)
         best = np.where(is_finite, logits, 0).argmax(axis=0)

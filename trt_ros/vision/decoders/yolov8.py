@@ -53,9 +53,9 @@ class YoloV8Head(Head[Detections]):
             scores = highest(head[4:])
             keep = np.flatnonzero(passing(scores, thresholds.score))
             head = head[:, keep].astype(np.float32)
-            centre, half = head[:2], head[2:4] / 2
+            center, half = head[:2], head[2:4] / 2
             return to_detections(
-                np.concatenate([centre - half, centre + half]).T,
+                np.concatenate([center - half, center + half]).T,
                 scores[keep],
                 head[4:].argmax(axis=0),
                 letterbox,

@@ -35,7 +35,7 @@ class YoloxHead(Head[Detections]):
     A decoder of (1, N, 5 + C): x, y, w, h, objectness, C class scores; scores are 0 to 1.
 
     The N anchors are the cells of the grids of stride s = 8, 16 and 32, each row by row. For the
-    cell in column i and row j the centre is ((x + i) s, (y + j) s) and the size (exp(w) s,
+    cell in column i and row j the center is ((x + i) s, (y + j) s) and the size (exp(w) s,
     exp(h) s) in input pixels; the label is the best class (the first among equals), the score
     is objectness times its score. Anchors with a NaN among their scores are dropped.
     """
@@ -71,10 +71,10 @@ class YoloxHead(Head[Detections]):
             scores = check_range(head[:, 4]) * check_range(head[:, 5:].max(axis=1))
             keep = np.flatnonzero(passing(scores, thresholds.score))
             head, cell, stride = head[keep], cells[keep, :2], cells[keep, 2:]
-            centre = (head[:, :2] + cell) * stride
+            center = (head[:, :2] + cell) * stride
             half = np.exp(head[:, 2:4]) * stride / 2
             return to_detections(
-                np.hstack([centre - half, centre + half]),
+                np.hstack([center - half, center + half]),
                 scores[keep],
                 head[:, 5:].argmax(axis=1),
                 letterbox,

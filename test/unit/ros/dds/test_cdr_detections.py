@@ -29,7 +29,7 @@ def test_no_detections_are_a_header_and_a_zero():
 
 
 @pytest.mark.parametrize('frame_id', ['', 'abc', 'abcd'])
-def test_a_box_is_written_as_centre_and_size_behind_its_score(frame_id):
+def test_a_box_is_written_as_center_and_size_behind_its_score(frame_id):
     message = DetectionWriter(('cat',)).write(one_box(), (1, 2), frame_id, class_id_format='name')
     assert message.tobytes().count(b'\4\0\0\0cat\0') == 1
     assert struct.unpack_from('<5dI', message, message.size - 45) == (25, 50, 0, 30, 60, 1)

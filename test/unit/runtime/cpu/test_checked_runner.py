@@ -17,7 +17,7 @@ from trt_ros.errors import ClosedError, MemoryLimitError, ModelError, TimeLimitE
 from trt_ros.progress import CancelledError, Reporter
 from trt_ros.runtime.cpu import checked_runner as onnx_check
 from trt_ros.runtime.cpu.checked_runner import CheckedRunner
-from trt_ros.runtime.options import LabelledOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 
 
@@ -107,9 +107,7 @@ def test_model_that_crashes_fails_each_time(write, cache, starts):
     for _ in range(2):
         with pytest.raises(ModelError, match=r'The check of .*model\.onnx crashed with SIGFPE'):
             Pipeline.open(
-                LabelledOptions(
-                    model_path=str(path), backend='onnxruntime', engine_cache_dir=cache
-                )
+                LabeledOptions(model_path=str(path), backend='onnxruntime', engine_cache_dir=cache)
             )
     assert len(starts) == 2
 
@@ -120,7 +118,7 @@ def test_a_memory_bomb_is_an_error(write, cache, name):
     path = write(dict(attributes.memory())[name])
     with pytest.raises(MemoryLimitError, match=r'model\.onnx needs more than .* GiB of memory'):
         Pipeline.open(
-            LabelledOptions(model_path=str(path), backend='onnxruntime', engine_cache_dir=cache)
+            LabeledOptions(model_path=str(path), backend='onnxruntime', engine_cache_dir=cache)
         )
 
 
@@ -148,9 +146,7 @@ def test_a_model_that_hangs_can_be_cancelled(endless, cache):
 
     with pytest.raises(CancelledError):
         Pipeline.open(
-            LabelledOptions(
-                model_path=str(endless), backend='onnxruntime', engine_cache_dir=cache
-            ),
+            LabeledOptions(model_path=str(endless), backend='onnxruntime', engine_cache_dir=cache),
             on_progress=cancel_when_running,
             cancelled=cancelled,
         )
@@ -196,7 +192,7 @@ def test_an_input_that_cannot_be_allocated_is_refused(write, cache, name):
     path = write(dict(tensors.shapes())[name])
     with pytest.raises(ModelError, match=r'The input images .* is too large') as caught:
         Pipeline.open(
-            LabelledOptions(model_path=str(path), backend='onnxruntime', engine_cache_dir=cache)
+            LabeledOptions(model_path=str(path), backend='onnxruntime', engine_cache_dir=cache)
         )
     assert 'input_size' in caught.value.remedy
 

@@ -9,7 +9,7 @@ from support.fake_runner import FakeRunner
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.frame import Frame
@@ -22,10 +22,10 @@ ASKED = Thresholds(score=0.1, iou=0.5, max_detections=9)
 
 
 def step_by_step(runner, preprocess, decoder, batch=1):
-    return StepByStep(runner, Fitted.of_image(runner, preprocess, decoder), batch)
+    return StepByStep(runner, ResolvedModel.of_image(runner, preprocess, decoder), batch)
 
 
-def grey(value, wh=(128, 128)):
+def gray(value, wh=(128, 128)):
     return Frame.from_pixels(np.full((wh[1], wh[0], 3), value, np.uint8))
 
 
@@ -58,7 +58,7 @@ def scores(results):
     return [np.round(result.scores * 255).tolist() for result in results]
 
 
-def test_warming_up_runs_once_on_grey_of_the_networks_size_and_close_closes_the_runner():
+def test_warming_up_runs_once_on_gray_of_the_networks_size_and_close_closes_the_runner():
     seen = []
 
     def answer(tensors):
@@ -94,7 +94,7 @@ def test_warming_up_fails_where_scores_are_logits():
 def test_warm_up_chooses_threads_at_full_batch(batch):
     frames, _ = brightness_finder(-1, batch)
     settled = []
-    frames.runner.settle_threads = lambda tensors: (
+    frames.runner.tune_threads = lambda tensors: (
         settled.append(tensors['images'].shape) or ('2 threads',)
     )
     frames.warm_up()
@@ -122,7 +122,7 @@ def test_each_frame_of_a_batch_gets_its_own_result_in_its_own_pixels(size, batch
     frames, seen = brightness_finder(size, batch)
     sizes = [(64, 64), (128, 128)] * 3
     found = frames.infer_all(
-        [grey(value, wh) for value, wh in zip((50, 100, 150, 200, 250), sizes)], ASKED
+        [gray(value, wh) for value, wh in zip((50, 100, 150, 200, 250), sizes)], ASKED
     )
     assert seen == runs
     assert scores(found) == [[50], [100], [150], [200], [250]]
@@ -136,7 +136,7 @@ def test_each_frame_of_a_batch_gets_its_own_result_in_its_own_pixels(size, batch
 def test_single_image_is_padded_to_fixed_batch():
     frames, seen = brightness_finder(4, 1)
     frames.warm_up()
-    assert scores([frames.infer(grey(70), ASKED)]) == [[70]]
+    assert scores([frames.infer(gray(70), ASKED)]) == [[70]]
     assert seen == [4, 4]
 
 
@@ -145,13 +145,13 @@ def test_single_frame_without_batch_logs_nothing():
     assert (frames.log_lines, frames.max_batch) == ((), 1)
 
 
-def test_batched_results_equal_single_results(colour_detector):
-    runner = OnnxRuntimeRunner.open(colour_detector(batch='batch'), threads=1)
+def test_batched_results_equal_single_results(color_detector):
+    runner = OnnxRuntimeRunner.open(color_detector(batch='batch'), threads=1)
     decoder = choose_decoder('auto', runner.inputs, runner.outputs, runner.metadata, (64, 64))
     frames = step_by_step(runner, Preprocess((64, 64)), decoder, 3)
     frames.warm_up()
     assert frames.log_lines == ('batch size: up to 3 images per run',)
-    pictures = [grey(value, wh) for value, wh in ((60, (64, 64)), (90, (80, 40)), (99, (30, 50)))]
+    pictures = [gray(value, wh) for value, wh in ((60, (64, 64)), (90, (80, 40)), (99, (30, 50)))]
     for together, picture in zip(frames.infer_all(pictures, ASKED), pictures):
         alone = frames.infer(picture, ASKED)
         np.testing.assert_allclose(together.scores, alone.scores, rtol=1e-6)
@@ -160,15 +160,15 @@ def test_batched_results_equal_single_results(colour_detector):
     frames.close()
 
 
-def test_warm_up_detects_batch_dynamic_in_name_only(colour_detector):
-    path = colour_detector(batch='batch', is_baked=True)
+def test_warm_up_detects_batch_dynamic_in_name_only(color_detector):
+    path = color_detector(batch='batch', is_baked=True)
     runner = OnnxRuntimeRunner.open(path, threads=1)
     decoder = choose_decoder('auto', runner.inputs, runner.outputs, runner.metadata, (64, 64))
     frames = step_by_step(runner, Preprocess((64, 64)), decoder, 2)
     frames.warm_up()
     (told,) = frames.log_lines
     assert told.startswith(f'batch size 1: ONNX Runtime could not run {path}')
-    assert len(frames.infer_all([grey(90), grey(80)], ASKED)) == 2
+    assert len(frames.infer_all([gray(90), gray(80)], ASKED)) == 2
     frames.close()
 
 
@@ -186,10 +186,10 @@ def test_warm_up_detects_output_without_batch():
     with pytest.raises(
         TensorMismatchError, match=r'output0 has the shape \(1, 7, 84\) for a batch of 2'
     ):
-        frames.infer_all([grey(0)] * 2, ASKED)
+        frames.infer_all([gray(0)] * 2, ASKED)
     frames.warm_up()
     assert frames.max_batch == 1
-    assert scores(frames.infer_all([grey(40), grey(50)], ASKED)) == [[40], [50]]
+    assert scores(frames.infer_all([gray(40), gray(50)], ASKED)) == [[40], [50]]
 
 
 def test_family_without_batched_output_runs_images_singly():
@@ -215,7 +215,7 @@ def test_family_without_batched_output_runs_images_singly():
     assert frames.log_lines == (
         'batch size 1: only the image input of the network has a batch dimension',
     )
-    assert [result.labels.tolist() for result in frames.infer_all([grey(0)] * 2, ASKED)] == [
+    assert [result.labels.tolist() for result in frames.infer_all([gray(0)] * 2, ASKED)] == [
         [1],
         [1],
     ]
@@ -246,5 +246,5 @@ def test_constant_inputs_are_repeated_per_image(size):
     frames = step_by_step(
         FakeRunner(answer, inputs=inputs, outputs=outputs), Preprocess((64, 64)), decoder, 2
     )
-    frames.infer_all([grey(0)] * 2, ASKED)
+    frames.infer_all([gray(0)] * 2, ASKED)
     assert seen == ([[[64, 64]] * 2] if size == -1 else [[[64, 64]]] * 2)

@@ -20,8 +20,8 @@ pytest.importorskip('onnxruntime')
 
 
 @pytest.fixture
-def steps(colour_detector):
-    options = PipelineOptions(model_path=str(colour_detector(batch='n')), backend='onnxruntime')
+def steps(color_detector):
+    options = PipelineOptions(model_path=str(color_detector(batch='n')), backend='onnxruntime')
     found, _ = open_on_the_cpu(options, 2)
     yield found
     found.close()

@@ -88,9 +88,9 @@ def test_dynamic_shapes_change_from_call_to_call(write):
         assert result.tolist() == [[-1, -1]] * rows
 
 
-def test_metadata_is_that_of_the_model(colour_detector):
+def test_metadata_is_that_of_the_model(color_detector):
     metadata = {'names': "{0: 'a'}", 'stride': '32'}
-    runner = OnnxRuntimeRunner.open(colour_detector(metadata=metadata))
+    runner = OnnxRuntimeRunner.open(color_detector(metadata=metadata))
     assert dict(runner.metadata) == metadata
 
 
@@ -178,7 +178,7 @@ def on_cpus(monkeypatch):
 def test_uses_fewest_threads_of_nearly_equal_speed(write, on_cpus, seconds, tried, chosen):
     seen = on_cpus(seconds)
     runner = OnnxRuntimeRunner.open(write())
-    lines = runner.settle_threads(X)
+    lines = runner.tune_threads(X)
     assert seen == tried
     assert options_of(runner).intra_op_num_threads == chosen
     assert lines == () or lines[0].startswith(f'CPU threads: {chosen} (median run with ')
@@ -187,7 +187,7 @@ def test_uses_fewest_threads_of_nearly_equal_speed(write, on_cpus, seconds, trie
 
 def test_log_line_reports_measured_times(write, on_cpus):
     on_cpus({2: 0.01, 1: 0.0132})
-    assert OnnxRuntimeRunner.open(write()).settle_threads(X) == (
+    assert OnnxRuntimeRunner.open(write()).tune_threads(X) == (
         'CPU threads: 2 (median run with 2: 10 ms; with 1: 13.2 ms)',
     )
 
@@ -195,7 +195,7 @@ def test_log_line_reports_measured_times(write, on_cpus):
 def test_requested_threads_are_used_without_measuring(write, on_cpus):
     tried = on_cpus({4: 0.01, 2: 0.01, 1: 0.01})
     runner = OnnxRuntimeRunner.open(write(), threads=3)
-    assert runner.settle_threads(X) == ()
+    assert runner.tune_threads(X) == ()
     assert (tried, options_of(runner).intra_op_num_threads) == ([], 3)
 
 
@@ -319,7 +319,7 @@ def test_reports_operator_that_cannot_run(write, more):
     assert more['op'] in caught.value.cause
 
 
-def test_dynamically_quantised_convolutions_report_remedy(tmp_path):
+def test_dynamically_quantized_convolutions_report_remedy(tmp_path):
     path = tmp_path / 'dynamic.onnx'
     graph = helper.make_graph(
         [helper.make_node('ConvInteger', ['x', 'w'], ['y'])],

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.tensors import TensorSpec
@@ -26,7 +26,7 @@ def test_constant_input_is_uploaded_once_per_image_slot_and_never_per_frame(
     engine.profiles = ({**engine.profiles[0], 'orig_target_sizes': ((1, 2), (1, 2), (4, 2))},)
     pipeline = GraphPipeline.open(
         engine,
-        Fitted.of_image(
+        ResolvedModel.of_image(
             engine,
             Preprocess((64, 96)),
             replace(decoder, constant_inputs={'orig_target_sizes': SIZE}),

@@ -35,7 +35,7 @@ class Opened:
         ([(2, 0, 200), (1, 90, 100), (2, 0, 300)], 1),
     ],
 )
-def test_pipelines_and_utilisation_count_before_free_memory(loads, chosen):
+def test_pipelines_and_utilization_count_before_free_memory(loads, chosen):
     assert least_busy([GpuLoad(i, *load) for i, load in enumerate(loads)]).device == chosen
 
 
@@ -58,8 +58,8 @@ def test_pipelines_that_are_opened_at_once_spread(two_gpus):
     with reserved_device(LEAST_BUSY) as (device, lines):
         assert device == SECOND
     assert lines == (
-        'device 60 not chosen: 0 pipelines of this process, utilisation 0 %, 10.0 GB free',
-        'device 61 chosen: 0 pipelines of this process, utilisation 0 %, 12.0 GB free',
+        'device 60 not chosen: 0 pipelines of this process, utilization 0 %, 10.0 GB free',
+        'device 61 chosen: 0 pipelines of this process, utilization 0 %, 12.0 GB free',
     )
 
 

@@ -16,7 +16,7 @@ from trt_ros.errors import (
     ParameterError,
     TensorMismatchError,
 )
-from trt_ros.runtime.fitting import Fitted
+from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.request import RequestArgs
@@ -284,7 +284,7 @@ def test_tensorrt_execution_error_includes_its_message(open_graph, engine, pictu
     ],
     ids=str,
 )
-def test_rejects_options_that_cannot_be_honoured(wrong):
+def test_rejects_options_that_cannot_be_honored(wrong):
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         GraphOptions(**wrong)
 
@@ -407,7 +407,7 @@ def test_outputs_without_batch_axis_reach_decoder_whole(engine, picture):
     decoder = choose_decoder('auto', engine.inputs, engine.outputs, {}, (64, 96), families=TENSORS)
     pipeline = GraphPipeline.open(
         engine,
-        Fitted.of_image(engine, Preprocess((64, 96)), decoder),
+        ResolvedModel.of_image(engine, Preprocess((64, 96)), decoder),
         options=GraphOptions(gpu_timeout_seconds=0),
     )
     assert pipeline.infer(picture(), ASKED)['any'].shape == (7, 5)

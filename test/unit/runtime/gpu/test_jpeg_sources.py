@@ -26,7 +26,7 @@ class FakeCodec:
     :ivar examples: number of images that were decoded into memory of the library.
     """
 
-    ColorSpec = SimpleNamespace(GRAY='grey', SRGB='colour')
+    ColorSpec = SimpleNamespace(GRAY='gray', SRGB='color')
     SampleFormat = SimpleNamespace(I_Y='I_Y', I_BGR='I_BGR')
 
     def __init__(self) -> None:
@@ -50,8 +50,8 @@ class FakeCodec:
         driver().cuCtxPushCurrent(100)  # The library leaves a context of GPU 0 current.
         if self.refuses:
             return None
-        grey = params == {'color_spec': 'grey', 'sample_format': 'I_Y'}
-        pixels = cv2.imdecode(bitstream, 0 if grey else 1)
+        gray = params == {'color_spec': 'gray', 'sample_format': 'I_Y'}
+        pixels = cv2.imdecode(bitstream, 0 if gray else 1)
         if image is None:
             self.examples += 1
             return pixels

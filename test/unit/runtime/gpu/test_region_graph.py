@@ -23,7 +23,7 @@ HW = (8, 8)
 
 
 class Context:
-    """A context of a network that returns the mean colour of each image, on host memory."""
+    """A context of a network that returns the mean color of each image, on host memory."""
 
     def __init__(self, engine):
         self.engine, self.addresses, self.batch = engine, {}, 0

@@ -88,8 +88,8 @@ def arrays_of(result):
     )
 
 
-def test_network_on_a_server_is_recognised_and_decoded_like_its_file(serve, colour_detector):
-    with Pipeline.open(serve(colour_detector()).address('colours')) as pipeline:
+def test_network_on_a_server_is_recognized_and_decoded_like_its_file(serve, color_detector):
+    with Pipeline.open(serve(color_detector()).address('shapes')) as pipeline:
         assert found(pipeline(RED)) == EXPECTED
         assert pipeline.backend == 'triton'
         assert pipeline.class_names == ('red', 'green', 'blue')
@@ -110,11 +110,11 @@ def test_network_on_a_server_is_recognised_and_decoded_like_its_file(serve, colo
     ids=['classifier', 'segmenter', 'depth', 'pose', 'oriented boxes', 'tensor'],
 )
 def test_result_of_every_task_equals_that_of_the_file(serve, tmp_path, shapes, metadata, options):
-    from trt_ros.vision.decoders.registry import DRAWN, TENSORS
+    from trt_ros.vision.decoders.registry import ALL_FAMILIES, TENSORS
 
     path = save(tmp_path / 'net.onnx', shapes, **metadata)
     address = serve(path).address('net')
-    families = TENSORS if options else DRAWN
+    families = TENSORS if options else ALL_FAMILIES
     pixels = np.random.default_rng(1).integers(0, 256, (96, 128, 3), dtype=np.uint8)
     with (
         Pipeline.open(address, families=families, **options) as remote,
@@ -129,24 +129,24 @@ def test_result_of_every_task_equals_that_of_the_file(serve, tmp_path, shapes, m
 
 
 @pytest.mark.parametrize('arguments', [['--plain'], ['--plain', '--typed']], ids=' '.join)
-def test_server_without_extensions_gets_inputs_through_grpc(serve, colour_detector, arguments):
-    address = serve(colour_detector(), arguments=arguments).address('colours')
+def test_server_without_extensions_gets_inputs_through_grpc(serve, color_detector, arguments):
+    address = serve(color_detector(), arguments=arguments).address('shapes')
     with Pipeline.open(address, labels=['r', 'g', 'b']) as pipeline:
         assert found(pipeline(RED)) == EXPECTED
         assert pipeline.diagnostics()['server inputs'] == 'gRPC'
 
 
-def test_batch_is_limited_to_that_of_the_server(serve, colour_detector, tmp_path, caplog):
-    server = serve(colour_detector(batch='batch'))
+def test_batch_is_limited_to_that_of_the_server(serve, color_detector, tmp_path, caplog):
+    server = serve(color_detector(batch='batch'))
     frames = [Frame.from_pixels(RED)] * 10
-    with Pipeline.open(server.address('colours'), batch=10) as pipeline:
+    with Pipeline.open(server.address('shapes'), batch=10) as pipeline:
         assert pipeline.max_batch == 8
         assert [found(each) for each in pipeline.infer_all(frames)] == [EXPECTED] * 10
 
 
-def test_runs_of_several_threads_overlap_with_a_region_each(serve, colour_detector):
+def test_runs_of_several_threads_overlap_with_a_region_each(serve, color_detector):
     with (
-        Pipeline.open(serve(colour_detector()).address('colours')) as pipeline,
+        Pipeline.open(serve(color_detector()).address('shapes')) as pipeline,
         ThreadPoolExecutor(4) as threads,
     ):
         pictures = [
@@ -156,9 +156,9 @@ def test_runs_of_several_threads_overlap_with_a_region_each(serve, colour_detect
         assert [int(each.labels[0]) for each in results] == [n % 3 for n in range(40)]
 
 
-def test_submitted_frames_run_at_the_same_time(serve, colour_detector):
-    server = serve(colour_detector())
-    with Pipeline.open(server.address('colours'), frames_in_flight=2) as pipeline:
+def test_submitted_frames_run_at_the_same_time(serve, color_detector):
+    server = serve(color_detector())
+    with Pipeline.open(server.address('shapes'), frames_in_flight=2) as pipeline:
         stop(server.process)
         try:
             # Neither waits for the server.
@@ -171,9 +171,9 @@ def test_submitted_frames_run_at_the_same_time(serve, colour_detector):
             pipeline.submit(depth)
 
 
-def test_killed_server_drops_frames_until_it_is_back(serve, colour_detector):
-    server = serve(colour_detector())
-    with Pipeline.open(server.address('colours')) as pipeline:
+def test_killed_server_drops_frames_until_it_is_back(serve, color_detector):
+    server = serve(color_detector())
+    with Pipeline.open(server.address('shapes')) as pipeline:
         assert found(pipeline(RED)) == EXPECTED
         server.kill()
         with pytest.raises(RemoteUnavailableError, match='is not available') as raised:
@@ -195,9 +195,9 @@ def test_killed_server_drops_frames_until_it_is_back(serve, colour_detector):
         assert pipeline.diagnostics()['server inputs'] == 'shared memory'
 
 
-def test_server_that_hangs_costs_the_timeout_per_frame(serve, colour_detector):
-    server = serve(colour_detector())
-    with Pipeline.open(server.address('colours'), remote_timeout=0.2) as pipeline:
+def test_server_that_hangs_costs_the_timeout_per_frame(serve, color_detector):
+    server = serve(color_detector())
+    with Pipeline.open(server.address('shapes'), remote_timeout=0.2) as pipeline:
         stop(server.process)
         with pytest.raises(RemoteUnavailableError, match=r'did not answer within 0\.2 s'):
             pipeline(RED)
@@ -212,9 +212,9 @@ def test_server_that_hangs_costs_the_timeout_per_frame(serve, colour_detector):
         assert found(wait_until(infer, 'the server to answer again')) == EXPECTED
 
 
-def test_no_shared_memory_is_left_behind(serve, colour_detector):
+def test_no_shared_memory_is_left_behind(serve, color_detector):
     before = open_regions()
-    pipeline = Pipeline.open(serve(colour_detector()).address('colours'))
+    pipeline = Pipeline.open(serve(color_detector()).address('shapes'))
     pipeline(RED)
     assert open_regions() == before  # Also while it is used: a killed process leaves none.
     pipeline.close()
@@ -225,16 +225,16 @@ def test_configure_without_a_server_names_its_address():
         Pipeline.open('grpc://localhost:1/net')
 
 
-def test_unknown_model_is_named(serve, colour_detector):
-    address = serve(colour_detector()).address('colors')
-    with pytest.raises(RemoteUnavailableError, match=r'does not have grpc://.*/colors(?s:.*)Load'):
+def test_unknown_model_is_named(serve, color_detector):
+    address = serve(color_detector()).address('shapes')
+    with pytest.raises(RemoteUnavailableError, match=r'does not have grpc://.*/shapes(?s:.*)Load'):
         Pipeline.open(address)
 
 
-def test_opening_is_cancelled_while_a_server_does_not_answer(serve, colour_detector):
+def test_opening_is_cancelled_while_a_server_does_not_answer(serve, color_detector):
     import threading
 
-    server = serve(colour_detector())
+    server = serve(color_detector())
     stop(server.process)
     cancelled = threading.Event()
 
@@ -243,24 +243,24 @@ def test_opening_is_cancelled_while_a_server_does_not_answer(serve, colour_detec
             cancelled.set()
 
     with pytest.raises(CancelledError, match='Cancelled before waiting for localhost'):
-        Pipeline.open(server.address('colours'), on_progress=cancel, cancelled=cancelled)
+        Pipeline.open(server.address('shapes'), on_progress=cancel, cancelled=cancelled)
 
 
-def test_closed_pipeline_sends_nothing(serve, colour_detector):
-    pipeline = Pipeline.open(serve(colour_detector()).address('colours'))
+def test_closed_pipeline_sends_nothing(serve, color_detector):
+    pipeline = Pipeline.open(serve(color_detector()).address('shapes'))
     runner = pipeline.frames.runner
     pipeline.close()
     pipeline.close()
-    with pytest.raises(ClosedError, match=r'The connection to .*colours is closed'):
+    with pytest.raises(ClosedError, match=r'The connection to .*colors is closed'):
         runner.infer({'images': np.zeros((1, 3, 64, 64), np.float32)})
 
 
-def test_replaced_model_of_another_shape_is_reported(serve, colour_detector, tmp_path):
-    server = serve(colour_detector())
-    with Pipeline.open(server.address('colours')) as pipeline:
+def test_replaced_model_of_another_shape_is_reported(serve, color_detector, tmp_path):
+    server = serve(color_detector())
+    with Pipeline.open(server.address('shapes')) as pipeline:
         server.kill()
-        colour_detector(shape=(96, 96))
-        serve(tmp_path / 'colours.onnx').kill()  # Writes the repository anew.
+        color_detector(shape=(96, 96))
+        serve(tmp_path / 'colors.onnx').kill()  # Writes the repository anew.
         server.start()
 
         def infer():
@@ -278,20 +278,20 @@ def test_replaced_model_of_another_shape_is_reported(serve, colour_detector, tmp
 
 
 @pytest.fixture
-def secured(serve, colour_detector, certificate, tmp_path):
+def secured(serve, color_detector, certificate, tmp_path):
     """Return the address of a server that wants a token, and the options for it."""
     certificate_path, key = certificate
     token_path = tmp_path / 'token'
     token_path.write_text('s3cret-token\n')
     server = serve(
-        colour_detector(),
+        color_detector(),
         arguments=['--token=s3cret-token', f'--certificate={certificate_path}', f'--key={key}'],
     )
     options = {
         'remote_ca_path': str(certificate_path),
         'remote_token_path': str(token_path),
     }
-    return server.address('colours', 'grpcs'), options
+    return server.address('colors', 'grpcs'), options
 
 
 def test_server_with_tls_gets_the_token(secured, caplog):
@@ -351,9 +351,9 @@ def test_options_of_files_are_reported_as_ignored(caplog):
     assert 'Ignored by the inference server: precision, cpu_threads.' in caplog.messages
 
 
-def test_command_line_detects_and_measures_on_a_server(serve, colour_detector, tmp_path, capsys):
+def test_command_line_detects_and_measures_on_a_server(serve, color_detector, tmp_path, capsys):
     cv2 = pytest.importorskip('cv2')
-    address = serve(colour_detector(batch='batch')).address('colours')
+    address = serve(color_detector(batch='batch')).address('shapes')
     cv2.imwrite(str(tmp_path / 'red.png'), RED)
     assert main(['infer', str(tmp_path / 'red.png'), '--model', address, '--json']) == 0
     [entry] = json.loads(capsys.readouterr().out)

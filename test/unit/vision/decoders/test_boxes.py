@@ -91,7 +91,7 @@ def test_torchvision_has_no_batch_and_any_number_of_boxes():
     assert found(decode('auto', outputs(2))) == [(1, 0.5, FOUR[0]), (2, 0.5, FOUR[1])]
 
 
-def test_normalised_boxes_are_of_the_input_and_come_back_in_image_pixels():
+def test_normalized_boxes_are_of_the_input_and_come_back_in_image_pixels():
     letterbox = Letterbox.fit((200, 200), (100, 200), 'letterbox')  # Half the size, 50 columns on.
     outputs = plain([[0.25, 0.0, 0.5, 0.5]], [[0.5]])
     assert found(decode('boxes_normalised', outputs, letterbox)) == [(0, 0.5, [0, 0, 100, 100])]

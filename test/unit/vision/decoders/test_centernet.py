@@ -49,23 +49,23 @@ def test_no_objects(network, are_logits):
 
 @pytest.mark.parametrize('dtype', [np.float32, np.float16])
 @pytest.mark.parametrize('are_logits', [True, False])
-def test_a_peak_is_a_centre_with_offset_and_size_in_cells(network, are_logits, dtype):
+def test_a_peak_is_a_center_with_offset_and_size_in_cells(network, are_logits, dtype):
     outputs = empty(dtype, are_logits=are_logits)
     place(outputs, 2, 5, 7, math.log(3) if are_logits else 0.75)
     found = decode(network, outputs)
-    # Centre (7.25, 5.75) cells of 4 pixels, twice as large in the image.
+    # Center (7.25, 5.75) cells of 4 pixels, twice as large in the image.
     assert found.xyxy.tolist() == [[8 * 5.25, 8 * 4.75, 8 * 9.25, 8 * 6.75]]
     assert found.scores.tolist() == pytest.approx([0.75], abs=1e-3)
     assert found.labels.tolist() == [2]
 
 
-def test_without_offsets_the_centre_is_that_of_the_cell(network):
+def test_without_offsets_the_center_is_that_of_the_cell(network):
     outputs = empty(has_offsets=False)
     place(outputs, 0, 5, 7, 2)
     assert decode(network, outputs).xyxy.tolist() == [[8 * 5.5, 8 * 4.5, 8 * 9.5, 8 * 6.5]]
 
 
-def test_only_the_highest_of_neighbouring_cells_of_a_class_is_an_object(network):
+def test_only_the_highest_of_neighboring_cells_of_a_class_is_an_object(network):
     outputs = empty()
     place(outputs, 0, 5, 7, 2)
     place(outputs, 0, 6, 8, 3)
@@ -93,7 +93,7 @@ def test_scores_equal_to_the_threshold_pass(network, threshold):
     assert len(decode(network, outputs, thresholds)) == 2
 
 
-def test_equal_neighbours_are_both_peaks_and_the_best_are_kept(network):
+def test_equal_neighbors_are_both_peaks_and_the_best_are_kept(network):
     outputs = empty()
     for column in range(20):
         place(outputs, 1, 4, column, 2.0)

@@ -17,7 +17,7 @@ ASKED = {
     'decoder': 'onnx_nms',
     'iou_threshold': 0.5,
     'score_threshold': None,
-    'normalised': False,
+    'normalized': False,
     'per_class': None,
     'in_all': None,
     'background': -1,
@@ -93,8 +93,8 @@ def test_boxes_outside_image_do_not_count_towards_max_detections():
     assert detect(boxes, scores, max_detections=2) == [(*A, 0), (*FAR, 0)]
 
 
-def test_normalised_boxes_and_a_background():
-    assert detect([(0.25, 0.25, 0.5, 0.5)], [(0.9, 0.8)], normalised=True, background=0) == [
+def test_normalized_boxes_and_a_background():
+    assert detect([(0.25, 0.25, 0.5, 0.5)], [(0.9, 0.8)], normalized=True, background=0) == [
         (16, 16, 32, 32, 1)
     ]
 

@@ -35,16 +35,16 @@ def test_no_coverage_finds_nothing():
 
 
 @pytest.mark.parametrize(
-    ('row', 'column', 'centre'),
+    ('row', 'column', 'center'),
     [
         (1, 2, (32.5, 16.5)),
         (2, 1, (16.5, 32.5)),
         (5, 9, (144.5, 80.5)),
     ],
 )
-def test_boxes_reach_from_a_half_pixel_into_their_cell(row, column, centre):
+def test_boxes_reach_from_a_half_pixel_into_their_cell(row, column, center):
     found = decode(grids((0, row, column, 0.9, 5, 6, 7, 8)))
-    x, y = centre
+    x, y = center
     assert found.xyxy[0].tolist() == pytest.approx([x - 5, y - 6, x + 7, y + 8], abs=1e-4)
 
 

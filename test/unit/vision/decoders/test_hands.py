@@ -137,8 +137,8 @@ def test_the_region_is_three_times_the_palm_and_moved_to_the_fingers():
     turned = palms(math.atan2(5, 50)).keypoints[0, :, :2]
     low, high = turned.min(axis=0), turned.max(axis=0)
     size = high - low
-    centre = (low + high) / 2 - [0, 0.4 * size[1]]
-    assert region.tolist() == pytest.approx([*centre, *[3 * size.max()] * 2], abs=1e-4)
+    center = (low + high) / 2 - [0, 0.4 * size[1]]
+    assert region.tolist() == pytest.approx([*center, *[3 * size.max()] * 2], abs=1e-4)
 
 
 def test_regions_turn_with_the_palm():

@@ -50,7 +50,7 @@ def test_mask_is_limited_to_its_box_and_to_values_above_half():
     assert found.detections.labels.tolist() == [1]
     assert found.origins_xy.tolist() == [[20, 15]]
     assert found.masks[0].shape == (10, 20)
-    # Halfway between the centres of the cells (30 and 34) the probability is a half.
+    # Halfway between the centers of the cells (30 and 34) the probability is a half.
     assert found.masks[0].tolist() == [[True] * 12 + [False] * 8] * 10
 
 

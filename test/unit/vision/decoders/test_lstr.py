@@ -127,7 +127,7 @@ def test_the_image_is_not_padded(network, dtype):
     assert LSTR.constant_inputs(alone) == {}
 
 
-def test_channels_are_normalised_in_the_order_of_bgr():
+def test_channels_are_normalized_in_the_order_of_bgr():
     frame = Frame.from_pixels(np.full((2, 2, 3), (255, 0, 0), np.uint8), 'bgr8')
     tensor = Preprocess(HW, **LSTR.preprocess)(frame)[0]
     blue, _, red = tensor[0, :, 0, 0]

@@ -17,7 +17,7 @@ GRIDS = {8: (12, 20), 16: (6, 10), 32: (3, 5), 64: (2, 3)}
 TWICE = Letterbox.fit((320, 192), HW, 'stretch')
 THRESHOLDS = Thresholds(score=0.25, iou=0.5, max_detections=100)
 CLASSES, BINS = 3, 8
-FAMILIES = {'nanodet_plus': NANODET_PLUS, 'nanodet': NANODET, 'picodet': PICODET}
+DETECTORS = {'nanodet_plus': NANODET_PLUS, 'nanodet': NANODET, 'picodet': PICODET}
 
 
 def strides_of(name):
@@ -54,12 +54,12 @@ def described(outputs):
 
 
 def decode(network, name, outputs, thresholds=THRESHOLDS, **known):
-    return FAMILIES[name].open(network(described(outputs), hw=HW, class_count=CLASSES, **known))(
+    return DETECTORS[name].open(network(described(outputs), hw=HW, class_count=CLASSES, **known))(
         outputs, TWICE, thresholds
     )
 
 
-@pytest.mark.parametrize('name', FAMILIES)
+@pytest.mark.parametrize('name', DETECTORS)
 def test_no_objects(network, name):
     assert len(decode(network, name, empty(name))) == 0
 
@@ -67,7 +67,7 @@ def test_no_objects(network, name):
 @pytest.mark.parametrize('dtype', [np.float32, np.float16])
 @pytest.mark.parametrize(
     ('name', 'stride'),
-    [(name, stride) for name in FAMILIES for stride in strides_of(name)],
+    [(name, stride) for name in DETECTORS for stride in strides_of(name)],
 )
 def test_sides_are_distances_in_strides_from_the_point_of_the_cell(network, name, stride, dtype):
     outputs = empty(name, dtype)
@@ -79,7 +79,7 @@ def test_sides_are_distances_in_strides_from_the_point_of_the_cell(network, name
     assert (found.scores.tolist(), found.labels.tolist()) == ([0.75], [1])
 
 
-@pytest.mark.parametrize('name', FAMILIES)
+@pytest.mark.parametrize('name', DETECTORS)
 def test_a_distance_is_the_mean_bin(network, name):
     outputs = empty(name)
     for values in outputs.values():
@@ -98,7 +98,7 @@ def test_a_distance_is_the_mean_bin(network, name):
     assert found.xyxy[0].tolist() == pytest.approx((2 * expected).tolist(), abs=1e-3)
 
 
-@pytest.mark.parametrize('name', FAMILIES)
+@pytest.mark.parametrize('name', DETECTORS)
 def test_each_class_that_passes_is_a_detection_and_overlaps_are_suppressed(network, name):
     outputs = empty(name)
     place(name, outputs, 8, 4, 4, [0.5, 0, 0.75], [1, 1, 1, 1])
@@ -109,7 +109,7 @@ def test_each_class_that_passes_is_a_detection_and_overlaps_are_suppressed(netwo
     assert found.labels.tolist() == [2, 0, 0]
 
 
-@pytest.mark.parametrize('name', FAMILIES)
+@pytest.mark.parametrize('name', DETECTORS)
 def test_a_cell_with_nan_is_dropped(network, name):
     outputs = empty(name)
     place(name, outputs, 8, 4, 4, [np.nan, 0, 0], [1, 1, 1, 1])
@@ -119,7 +119,7 @@ def test_a_cell_with_nan_is_dropped(network, name):
     assert len(decode(network, name, outputs)) == 0
 
 
-@pytest.mark.parametrize('name', FAMILIES)
+@pytest.mark.parametrize('name', DETECTORS)
 def test_scores_that_are_logits_are_refused(network, name):
     outputs = empty(name)
     place(name, outputs, 8, 4, 4, [-4, 0, 0], [1, 1, 1, 1])
@@ -144,7 +144,7 @@ def test_the_number_of_bins_follows_from_the_classes(network, channels, classes,
     assert NANODET_PLUS.open(seen).bin_count == bins
 
 
-@pytest.mark.parametrize('name', FAMILIES)
+@pytest.mark.parametrize('name', DETECTORS)
 @pytest.mark.parametrize('change', ['one row less', 'one channel less', 'of another input'])
 def test_other_outputs_are_refused(network, name, change):
     outputs = empty(name)
@@ -156,13 +156,13 @@ def test_other_outputs_are_refused(network, name, change):
     hw = (640, 640) if change == 'of another input' else HW
     remedy = 'tools/export_model.py' if name == 'picodet' else 'Set `labels` to the names of the'
     with pytest.raises(TensorMismatchError, match=remedy):
-        FAMILIES[name].open(network(described(outputs), hw=hw, class_count=CLASSES))
+        DETECTORS[name].open(network(described(outputs), hw=hw, class_count=CLASSES))
 
 
-@pytest.mark.parametrize('name', FAMILIES)
+@pytest.mark.parametrize('name', DETECTORS)
 def test_an_array_of_another_shape_is_refused(network, name):
     outputs = empty(name)
-    head = FAMILIES[name].open(network(described(outputs), hw=HW, class_count=CLASSES))
+    head = DETECTORS[name].open(network(described(outputs), hw=HW, class_count=CLASSES))
     first = next(iter(outputs))
     outputs[first] = outputs[first][:, 1:]
     with pytest.raises(TensorMismatchError, match='Not a network of distances') as error:

@@ -1,4 +1,4 @@
-"""Nearest families of networks that no decoder recognises."""
+"""Nearest families of networks that no decoder recognizes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from trt_ros.vision.decoders import registry as decoder
 from trt_ros.vision.decoders.nearest import layouts, nearest
 
-DETECTORS = [family.name for family in decoder.FAMILIES]
+DETECTORS = [family.name for family in decoder.DETECTORS]
 #: Read the outputs of another one, and differ by metadata or by a further input.
 SAME = {'yolov3', 'boxes_normalised', 'yolo_semantic', 'yolov8_cls', 'yolo_depth', 'tensor'}
 
@@ -63,7 +63,7 @@ def test_every_family_has_a_layout(network):
     every = [
         family.name
         for families in (
-            decoder.FAMILIES,
+            decoder.DETECTORS,
             decoder.SEGMENTERS,
             decoder.POSES,
             decoder.ORIENTED,

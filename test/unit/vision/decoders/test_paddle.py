@@ -16,7 +16,7 @@ THRESHOLDS = Thresholds(score=0.25, iou=0.5, max_detections=100)
 INPUTS = 'scale_factor (1, 2); im_shape (1, 2)'
 FINISHED = 'multiclass_nms3_0.tmp_0 (?, 6); multiclass_nms3_0.tmp_2 (1) int32'
 RAW = 'boxes (1, 5, 4); scores (1, 3, 5)'
-FAMILIES = (PPYOLOE, PPYOLOE_PLUS, PICODET)
+DETECTORS = (PPYOLOE, PPYOLOE_PLUS, PICODET)
 
 
 def finished(*rows, dtype=np.float32):
@@ -33,7 +33,7 @@ def raw(boxes, scores, dtype=np.float32):
     return outputs
 
 
-@pytest.mark.parametrize('family', FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize('family', DETECTORS, ids=lambda family: family.name)
 def test_no_objects(network, family):
     head = family.open(network(FINISHED, inputs=INPUTS, hw=HW))
     assert len(head(finished(), TWICE, THRESHOLDS)) == 0
@@ -42,7 +42,7 @@ def test_no_objects(network, family):
 
 
 @pytest.mark.parametrize('dtype', [np.float32, np.float16])
-@pytest.mark.parametrize('family', FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize('family', DETECTORS, ids=lambda family: family.name)
 def test_rows_are_class_score_and_corners_without_further_nms(network, family, dtype):
     outputs = finished(
         [1, 0.5, 10, 20, 30, 40],
@@ -61,7 +61,7 @@ def test_rows_are_class_score_and_corners_without_further_nms(network, family, d
 
 
 @pytest.mark.parametrize('dtype', [np.float32, np.float16])
-@pytest.mark.parametrize('family', FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize('family', DETECTORS, ids=lambda family: family.name)
 def test_boxes_before_nms_have_scores_by_class(network, family, dtype):
     outputs = raw(
         [[10, 20, 30, 40], [11, 20, 30, 40], [50, 0, 60, 10], [70, 0, 90, 10]],
@@ -89,7 +89,7 @@ def test_values_that_are_no_scores_are_refused(network, outputs):
         head(outputs, TWICE, THRESHOLDS)
 
 
-@pytest.mark.parametrize('family', FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize('family', DETECTORS, ids=lambda family: family.name)
 def test_the_image_is_fed_as_one_that_was_not_resized(network, family):
     fed = family.constant_inputs(network(FINISHED, inputs=INPUTS, hw=HW))
     assert {name: value.tolist() for name, value in fed.items()} == {
@@ -100,7 +100,7 @@ def test_the_image_is_fed_as_one_that_was_not_resized(network, family):
     assert family.constant_inputs(network(FINISHED, hw=HW)) == {}
 
 
-@pytest.mark.parametrize('family', FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize('family', DETECTORS, ids=lambda family: family.name)
 @pytest.mark.parametrize(
     ('outputs', 'known'),
     [

@@ -44,7 +44,7 @@ def test_no_palms(network):
 
 @pytest.mark.parametrize('dtype', [np.float32, np.float16])
 @pytest.mark.parametrize(('stride', 'which'), [(8, 0), (8, 1), (16, 0), (16, 5)])
-def test_boxes_and_landmarks_are_relative_to_the_centre_of_the_cell(network, stride, which, dtype):
+def test_boxes_and_landmarks_are_relative_to_the_center_of_the_cell(network, stride, which, dtype):
     row, column = 2, 3
     columns, per_cell, before = (12, 2, 0) if stride == 8 else (6, 6, 2 * 8 * 12)
     outputs = empty(dtype)

@@ -45,8 +45,8 @@ def test_zeros_are_the_anchor_in_the_middle_of_its_cell(head, dtype, name, ancho
     outputs = empty(dtype)
     outputs[name][0, anchor, 2, 3] = [0, 0, 0, 0, logit(0.9), -20, logit(0.8), -20]
     found = head(outputs, WHOLE, THRESHOLDS)
-    centre = np.array([3.5, 2.5]) * stride
-    corners = [*(centre - np.array(wh) / 2), *(centre + np.array(wh) / 2)]
+    center = np.array([3.5, 2.5]) * stride
+    corners = [*(center - np.array(wh) / 2), *(center + np.array(wh) / 2)]
     assert found.xyxy[0].tolist() == pytest.approx(np.clip(corners, 0, 160), abs=0.01)
     assert found.scores.tolist() == pytest.approx([0.72], abs=2e-3)
     assert found.labels.tolist() == [1]

@@ -7,15 +7,15 @@ import re
 
 import pytest
 
-from support.recognised_networks import COCO, CUT, SEG, TOLD, TWO, bins, cut
+from support.recognized_networks import COCO, CUT, SEG, TOLD, TWO, bins, cut
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.decoders import registry as decoder
 from trt_ros.vision.decoders.output_layouts import CLASS_OFFSETS, SCORES_FIRST, anchor_rows
-from trt_ros.vision.decoders.recognition import RULES, recognise
+from trt_ros.vision.decoders.recognition import RULES, recognize
 from trt_ros.vision.decoders.registry import choose_family
 
 TABLE = {
-    'detect': decoder.FAMILIES,
+    'detect': decoder.DETECTORS,
     'segment': decoder.SEGMENTERS,
     'pose': decoder.POSES,
     'obb': decoder.ORIENTED,
@@ -25,7 +25,7 @@ TABLE = {
     'tensor': decoder.TENSORS,
 }
 
-FAMILIES = {family.name: family for families in TABLE.values() for family in families}
+DETECTORS = {family.name: family for families in TABLE.values() for family in families}
 
 # Families and the ends of their why, in the order they are named; and the network.
 AMBIGUOUS = [
@@ -147,9 +147,9 @@ AMBIGUOUS = [
 
 
 @pytest.mark.parametrize(('family', 'classes', 'evidence', 'outputs', 'known'), TOLD)
-def test_a_network_is_recognised(network, family, classes, evidence, outputs, known):
+def test_a_network_is_recognized(network, family, classes, evidence, outputs, known):
     seen = network(outputs, **known)
-    chosen, why = choose_family(TABLE[FAMILIES[family].task], 'auto', seen)
+    chosen, why = choose_family(TABLE[DETECTORS[family].task], 'auto', seen)
     assert (chosen.name, why.endswith(evidence)) == (family, True), why
     assert family == 'tensor' or any(str(spec) in why for spec in seen.outputs)
     assert '\n' not in why
@@ -159,7 +159,7 @@ def test_a_network_is_recognised(network, family, classes, evidence, outputs, kn
 @pytest.mark.parametrize(('evidence', 'outputs', 'known'), AMBIGUOUS)
 def test_ambiguous_networks_are_refused_with_the_evidence(network, evidence, outputs, known):
     seen = network(outputs, **known)
-    tasks = dict.fromkeys(FAMILIES[name].task for name in evidence)
+    tasks = dict.fromkeys(DETECTORS[name].task for name in evidence)
     with pytest.raises(TensorMismatchError, match='More than one decoder') as error:
         choose_family(sum((TABLE[task] for task in tasks), ()), 'auto', seen)
     listed, _, fields = error.value.cause.partition('. Seen: ')
@@ -170,7 +170,7 @@ def test_ambiguous_networks_are_refused_with_the_evidence(network, evidence, out
     assert [family for family, _ in claims] == list(evidence)
     for family, why in claims:
         assert why.endswith(evidence[family]), why
-        assert choose_family((FAMILIES[family],), family, seen)[0].open(seen)
+        assert choose_family((DETECTORS[family],), family, seen)[0].open(seen)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +197,8 @@ def test_ambiguous_networks_are_refused_with_the_evidence(network, evidence, out
     ],
 )
 def test_the_error_names_the_outputs_that_are_decoded(network, outputs, known, remedy):
-    with pytest.raises(TensorMismatchError, match='No decoder recognises') as error:
-        choose_family(decoder.DRAWN, 'auto', network(outputs, **known))
+    with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
+        choose_family(decoder.ALL_FAMILIES, 'auto', network(outputs, **known))
     assert error.value.remedy.startswith(remedy)
 
 
@@ -228,10 +228,10 @@ def test_the_error_says_whether_labels_decide(network, task, outputs, known, abo
     ],
 )
 @pytest.mark.parametrize('known', [{}, {'class_count': 1}])
-def test_a_possible_landmark_head_is_not_recognised_as_classes(network, channels, name, known):
+def test_a_possible_landmark_head_is_not_recognized_as_classes(network, channels, name, known):
     seen = network(f'output (1, 25200, {channels})', **known)
     with pytest.raises(TensorMismatchError, match=f'a keypoint network: {name}') as error:
-        choose_family(decoder.FAMILIES, 'auto', seen)
+        choose_family(decoder.DETECTORS, 'auto', seen)
     assert f'yolov5: output (1, 25200, {channels})' in error.value.cause
     assert 'Run the node `pose`, or set `labels` or `decoder: yolov5`' in error.value.remedy
     family, _ = choose_family(decoder.POSES, 'auto', seen)
@@ -239,7 +239,7 @@ def test_a_possible_landmark_head_is_not_recognised_as_classes(network, channels
 
 
 def test_the_columns_of_coco_are_a_detector_in_the_node_detector(network):
-    both = (*decoder.FAMILIES, *decoder.ORIENTED)
+    both = (*decoder.DETECTORS, *decoder.ORIENTED)
     for known in ({}, {'class_count': 80}):
         family, _ = choose_family(both, 'auto', network('output0 (1, 84, 8400)', **known))
         assert family.name == 'yolov8'
@@ -249,7 +249,7 @@ def test_the_columns_of_coco_are_a_detector_in_the_node_detector(network):
 
 
 def test_the_columns_of_people_may_be_keypoints(network):
-    both, seen = (*decoder.FAMILIES, *decoder.ORIENTED), network('output0 (1, 56, 8400)')
+    both, seen = (*decoder.DETECTORS, *decoder.ORIENTED), network('output0 (1, 56, 8400)')
     with pytest.raises(TensorMismatchError, match='More than one decoder') as error:
         choose_family(both, 'auto', seen)
     keypoints = 'It may also be YOLOv8-pose, 1 class and 17 keypoints, which the node `pose` runs.'
@@ -286,18 +286,18 @@ def test_the_columns_of_people_may_be_keypoints(network):
     ],
 )
 def test_the_error_says_how_to_export_a_known_network(network, outputs, task, advice):
-    with pytest.raises(TensorMismatchError, match='No decoder recognises') as error:
+    with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
         choose_family(TABLE[task], 'auto', network(outputs))
     assert advice in error.value.remedy and 'Set outputs' not in error.value.remedy
 
 
 def test_boxes_of_mmdeploy_are_no_queries_of_masks(network):
     seen = network('dets (1, 100, 5); labels (1, 100) int64; masks (1, 100, 64, 64)')
-    with pytest.raises(TensorMismatchError, match='No decoder recognises') as error:
+    with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
         choose_family(decoder.SEGMENTERS, 'auto', seen)
     assert 'maskformer' not in error.value.remedy
-    with pytest.raises(TensorMismatchError, match='No decoder recognises') as error:
-        choose_family(decoder.FAMILIES, 'auto', seen)
+    with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
+        choose_family(decoder.DETECTORS, 'auto', seen)
     assert 'Set outputs to dets, labels (decoder mmdetection)' in error.value.remedy
 
 
@@ -327,13 +327,13 @@ def test_the_error_says_that_only_the_names_do_not_fit(network, task, outputs, c
 @pytest.mark.parametrize('outputs', ['heatmaps (?, 17, ?, ?)', 'out (1, 17, 64, 48)'])
 def test_heatmaps_of_a_named_object_are_keypoints(network, outputs):
     seen = network(outputs, hw=(256, 192), class_count=1)
-    assert choose_family(decoder.DRAWN, 'auto', seen)[0].name == 'heatmap_pose'
+    assert choose_family(decoder.ALL_FAMILIES, 'auto', seen)[0].name == 'heatmap_pose'
 
 
 @pytest.mark.parametrize('shape', ['68, 18', '197, 768', '257, 384'])
 def test_features_are_no_keypoints(network, shape):
-    with pytest.raises(TensorMismatchError, match='No decoder recognises'):
-        choose_family(decoder.DRAWN, 'auto', network(f'last_hidden_state (1, {shape})'))
+    with pytest.raises(TensorMismatchError, match='No decoder recognizes'):
+        choose_family(decoder.ALL_FAMILIES, 'auto', network(f'last_hidden_state (1, {shape})'))
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_features_are_no_keypoints(network, shape):
 )
 def test_decoder_option_or_class_names_resolve_ambiguity(network, name, known):
     seen = network('output (1, 25200, 16)', **known)
-    family, _ = choose_family(decoder.FAMILIES, name, seen)
+    family, _ = choose_family(decoder.DETECTORS, name, seen)
     assert (family.name, family.open(seen).class_count) == ('yolov5', 11)
 
 
@@ -359,7 +359,7 @@ def test_every_rule_is_the_only_match_of_some_network(network):
 
 
 def test_every_family_has_a_rule():
-    assert {rule.family for rule in RULES} == FAMILIES.keys()
+    assert {rule.family for rule in RULES} == DETECTORS.keys()
 
 
 # A row for each of `CLASS_OFFSETS`.
@@ -478,10 +478,10 @@ def test_evidence_for_boxes_with_or_without_objectness(
         ('embed', 'scores (1, 99); boxes (1, 99, 4)', {}),
     ],
 )
-def test_other_networks_are_not_recognised(network, task, outputs, known):
+def test_other_networks_are_not_recognized(network, task, outputs, known):
     seen = network(outputs, **known)
-    assert [family.name for family in TABLE[task] if recognise(family.name, seen)] == []
-    with pytest.raises(TensorMismatchError, match=r'No decoder recognises|This (looks like|is) a'):
+    assert [family.name for family in TABLE[task] if recognize(family.name, seen)] == []
+    with pytest.raises(TensorMismatchError, match=r'No decoder recognizes|This (looks like|is) a'):
         choose_family(TABLE[task], 'auto', seen)
 
 
@@ -496,8 +496,8 @@ def test_the_docs_have_every_family_in_the_tables_of_exports_and_of_preprocessin
     text = (Path(__file__).parents[4] / 'docs' / 'models.md').read_text()
     tables = re.findall(r'((?:^\|.*\n)+)', text, re.MULTILINE)
     detectors, others, preprocessing = tables[0], tables[2], tables[4]  # Between: exports.
-    detecting = [family.name for family in decoder.FAMILIES]
-    elsewhere = [name for name in FAMILIES if name not in (*detecting, 'tensor')]
+    detecting = [family.name for family in decoder.DETECTORS]
+    elsewhere = [name for name in DETECTORS if name not in (*detecting, 'tensor')]
     for table, families in (
         (detectors, detecting),
         (others, elsewhere),

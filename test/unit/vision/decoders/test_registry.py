@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from support.recognised_networks import DEPLOYED
+from support.recognized_networks import DEPLOYED
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.registry import (
     CLASSIFIERS,
-    FAMILIES,
+    DETECTORS,
     ORIENTED,
     POSES,
     SEGMENTERS,
@@ -60,7 +60,7 @@ def test_an_ambiguous_network_names_the_candidates_and_the_way_out():
 def test_the_error_for_an_unknown_network_lists_outputs_nearest_families_and_the_node(
     shapes, arguments
 ):
-    with pytest.raises(TensorMismatchError, match='No decoder recognises') as error:
+    with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
         choose(*shapes, **arguments)
     for shape in shapes:
         assert str(shape) in error.value.cause
@@ -112,7 +112,7 @@ def test_rejects_decoder_name_that_does_not_match(name, shapes, message):
         choose(*shapes, name=name)
 
 
-@pytest.mark.parametrize('family', FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize('family', DETECTORS, ids=lambda family: family.name)
 @pytest.mark.parametrize('outputs', ['none', 'x (1, 1000)', 'x (1, 3, 2, 2); y (1, 7)'])
 def test_a_wrong_decoder_name_reports_the_expected_outputs_and_a_remedy(network, family, outputs):
     with pytest.raises(TensorMismatchError, match='expected') as error:
@@ -134,7 +134,7 @@ def test_unknown_decoder_name_lists_only_the_nearest_names(name, remedy):
 
 
 def test_each_family_has_valid_preprocessing():
-    fields = {family.name: Preprocess((64, 64), **family.preprocess) for family in FAMILIES}
+    fields = {family.name: Preprocess((64, 64), **family.preprocess) for family in DETECTORS}
     yolov8, yolox = fields['yolov8'], fields['yolox']
     assert (yolov8.resize, yolov8.channel_order, yolov8.scale) == ('letterbox', 'rgb', 1 / 255)
     assert (yolox.resize, yolox.channel_order, yolox.scale) == ('letterbox_topleft', 'bgr', 1.0)
@@ -143,7 +143,7 @@ def test_each_family_has_valid_preprocessing():
 def test_only_families_with_a_size_input_have_constant_inputs(network):
     def fed(outputs, inputs=''):
         seen = network(outputs, inputs=inputs, hw=(480, 640))
-        return choose_family(FAMILIES, 'auto', seen)[0].constant_inputs(seen)
+        return choose_family(DETECTORS, 'auto', seen)[0].constant_inputs(seen)
 
     size = fed(
         'labels (1, 9) int64; boxes (1, 9, 4); scores (1, 9)', 'orig_target_sizes (1, 2) int64'
@@ -206,9 +206,9 @@ MASKS, KEYPOINTS = {'task': 'segment'}, {'task': 'pose', 'kpt_shape': '[17, 3]'}
         (POSES, 'output0 (1, 300, 57)', {**KEYPOINTS, 'end2end': 'True'}, None),
         (ORIENTED, 'output0 (1, 25, 8400)', {}, 20),
         (ORIENTED, 'output0 (1, 300, 7)', {'task': 'obb', 'end2end': 'True'}, None),
-        (FAMILIES, 'hm (1, 20, 160, 160); wh (1, 2, 160, 160)', {}, 20),
-        (FAMILIES, 'output (1, 8500, 52)', {}, 20),
-        (FAMILIES, DEPLOYED, {'inputs': 'orig_target_sizes (?, 2) int64'}, None),
+        (DETECTORS, 'hm (1, 20, 160, 160); wh (1, 2, 160, 160)', {}, 20),
+        (DETECTORS, 'output (1, 8500, 52)', {}, 20),
+        (DETECTORS, DEPLOYED, {'inputs': 'orig_target_sizes (?, 2) int64'}, None),
     ],
 )
 def test_a_background_that_the_network_does_not_count_is_left_out(
@@ -232,7 +232,7 @@ def test_a_background_that_the_network_does_not_count_is_left_out(
 )
 def test_a_background_is_kept_where_classes_may_begin_with_it(network, outputs):
     seen = network(outputs)
-    families = SEGMENTERS if 'int64' in outputs else FAMILIES
+    families = SEGMENTERS if 'int64' in outputs else DETECTORS
     decoder = choose_decoder(
         'auto',
         seen.inputs,

@@ -142,7 +142,7 @@ def test_classes_keep_as_many_bits_as_they_need(dtype, expected):
     ('dtype', 'named_count', 'none'),
     [('int64', None, 65535), ('int64', 255, 255), ('int64', 256, 65535), ('int8', None, 255)],
 )
-def test_class_indices_that_are_no_class_are_unlabelled(dtype, named_count, none):
+def test_class_indices_that_are_no_class_are_unlabeled(dtype, named_count, none):
     cells = np.array([[[-1, 3], [70000 if dtype == 'int64' else -7, 0]]]).astype(dtype)
     head = SemanticHead('out', cells.shape, True, True, named_count)
     labels = head({'out': cells}, Letterbox.fit((2, 2), (2, 2), 'stretch')).labels

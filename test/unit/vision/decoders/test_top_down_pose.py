@@ -43,7 +43,7 @@ def test_the_maximum_is_found_between_the_cells(dtype):
     found = decode(blobs(*cells).astype(dtype))
     x, y, visibility = found.keypoints[0].T
     expected_x, expected_y, heights = np.array(cells).T
-    # The outer cells' centres are those of the outer pixels, at 0.5 and 191.5, 0.5 and 255.5.
+    # The outer cells' centers are those of the outer pixels, at 0.5 and 191.5, 0.5 and 255.5.
     assert x.tolist() == pytest.approx((expected_x * 191 / 47 + 0.5).tolist(), abs=0.02)
     assert y.tolist() == pytest.approx((expected_y * 255 / 63 + 0.5).tolist(), abs=0.02)
     assert (visibility <= heights + 1e-3).all()
@@ -80,7 +80,7 @@ def test_values_above_1_are_limited():
     assert decode(blobs((20.0, 30.0, 1.3))).keypoints[0, 0, 2] == 1
 
 
-def test_a_single_cell_has_no_neighbours():
+def test_a_single_cell_has_no_neighbors():
     found = decode(np.full((1, 3, 1, 1), 0.5, np.float32))
     assert found.keypoints.tolist() == [[[0.5, 0.5, 0.5]] * 3]
 

@@ -14,8 +14,8 @@ from trt_ros.vision.thresholds import Thresholds
 
 SIZES = {'ufld_v2_culane': (200, 100, 72, 81), 'ufld_v2_tusimple': (100, 100, 56, 41)}
 HW = {'ufld_v2_culane': (320, 1600), 'ufld_v2_tusimple': (320, 800)}
-FAMILIES = {family.name: family for family in (UFLD_V2_CULANE, UFLD_V2_TUSIMPLE)}
-CULANE, TUSIMPLE = FAMILIES
+DETECTORS = {family.name: family for family in (UFLD_V2_CULANE, UFLD_V2_TUSIMPLE)}
+CULANE, TUSIMPLE = DETECTORS
 CULANE_IMAGE, TUSIMPLE_IMAGE = (1640, 590), (1280, 720)
 
 
@@ -42,13 +42,13 @@ def place(outputs, lane, cell, at, kind='row', logit=6.0):
 
 def decode(network, name, outputs, image_wh=CULANE_IMAGE, **thresholds):
     specs = '; '.join(f'{key} {value.shape}' for key, value in outputs.items())
-    family = FAMILIES[name]
+    family = DETECTORS[name]
     head = family.open(network(specs, hw=HW[name]))
     preprocess = Preprocess(HW[name], **family.preprocess)
     return head(outputs, preprocess.letterbox(image_wh), Thresholds(**thresholds))
 
 
-@pytest.mark.parametrize('name', FAMILIES)
+@pytest.mark.parametrize('name', DETECTORS)
 def test_no_lanes(network, name):
     found = decode(network, name, empty(name))
     assert (len(found), found.keypoints.shape[1:]) == (0, (max(SIZES[name][2:]), 3))
@@ -113,7 +113,7 @@ def test_a_lane_has_points_in_half_of_the_rows_or_a_quarter_of_the_columns(
         assert len(decode(network, CULANE, outputs)) == (count == enough)
 
 
-def test_a_point_is_the_mean_of_the_best_cell_and_its_neighbours(network):
+def test_a_point_is_the_mean_of_the_best_cell_and_its_neighbors(network):
     outputs = empty(CULANE)
     place(outputs, 1, 99, slice(None))
     outputs['loc_row'][0, 100, :, 1] = 50
@@ -150,18 +150,18 @@ def test_rows_with_non_finite_values_have_no_point(network, output, value):
     assert np.flatnonzero(found.keypoints[0, :, 2] == 0).tolist()[0] == 7
 
 
-@pytest.mark.parametrize('name', FAMILIES)
+@pytest.mark.parametrize('name', DETECTORS)
 def test_the_network_sees_the_lower_part_of_the_image(name):
     """The stretched image is cut off above, as the authors crop it."""
     height, width = HW[name]
     inner = {CULANE: 533, TUSIMPLE: 400}[name]
-    letterbox = Preprocess(HW[name], **FAMILIES[name].preprocess).letterbox((1000, 500))
+    letterbox = Preprocess(HW[name], **DETECTORS[name].preprocess).letterbox((1000, 500))
     assert letterbox.inner_wh == (width, inner)
     assert letterbox.pad_xy == (0, height - inner)
     pixels = np.repeat(np.arange(500)[:, None] // 2, 1000, axis=1).astype(np.uint8)
     frame = Frame.from_pixels(np.stack([pixels] * 3, axis=-1), 'rgb8')
-    cropped, _ = Preprocess(HW[name], **FAMILIES[name].preprocess)(frame)
-    whole, _ = Preprocess((inner, width), **{**FAMILIES[name].preprocess, 'resize': 'stretch'})(
+    cropped, _ = Preprocess(HW[name], **DETECTORS[name].preprocess)(frame)
+    whole, _ = Preprocess((inner, width), **{**DETECTORS[name].preprocess, 'resize': 'stretch'})(
         frame
     )
     np.testing.assert_allclose(cropped, whole[:, :, -height:], atol=1e-5)

@@ -41,7 +41,7 @@ def test_boxes_come_back_in_image_pixels_best_first():
     assert found.scores.tolist() == [0.75, 0.5]
 
 
-def test_rtdetr_of_ultralytics_gives_centres_of_0_to_1():
+def test_rtdetr_of_ultralytics_gives_centers_of_0_to_1():
     letterbox = Letterbox.fit((400, 300), (100, 200), 'stretch')
     found = EndToEndHead('output0', None, is_rtdetr=True)(
         {'output0': rows((0.5, 0.5, 0.25, 0.5, 0.75, 3))},

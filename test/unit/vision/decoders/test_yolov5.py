@@ -57,7 +57,7 @@ def test_the_score_of_an_untrained_only_class_is_objectness():
 
 
 @pytest.mark.parametrize('metadata, score', [({}, 0.8), ({'stride': '32'}, 0.4)])
-def test_only_yolov5_is_recognised_by_its_metadata(network, metadata, score):
+def test_only_yolov5_is_recognized_by_its_metadata(network, metadata, score):
     opened = open_head(network('output (1, 20, 6)', **metadata))
     found = opened(
         {'output': head((50, 50, 20, 20, 0.8, {0: 0.5}), classes=1)},

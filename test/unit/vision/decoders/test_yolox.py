@@ -35,7 +35,7 @@ def test_an_empty_head_finds_nothing():
 
 
 @pytest.mark.parametrize(
-    ('index', 'centre', 'size'),
+    ('index', 'center', 'size'),
     [
         (0, (4, 4), 8),  # Stride 8, first cell: (0 + 0.5) * 8.
         (11, (92, 4), 8),  # The end of its first row.
@@ -44,9 +44,9 @@ def test_an_empty_head_finds_nothing():
         (96 + 24 + 5, (80, 48), 32),  # Stride 32, the last cell: row 1, column 2.
     ],
 )
-def test_boxes_lie_around_their_cells(index, centre, size):
+def test_boxes_lie_around_their_cells(index, center, size):
     found = decode(head((index, 0.5, 0.5, np.log(0.5), np.log(0.25), 1.0, {1: 0.9})))
-    (x, y), width, height = centre, size / 2, size / 4
+    (x, y), width, height = center, size / 2, size / 4
     expected = [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
     assert found.xyxy[0].tolist() == pytest.approx(expected, abs=1e-4)
     assert found.labels.tolist() == [1]
@@ -70,7 +70,7 @@ def test_boxes_come_back_in_image_pixels():
     assert found.xyxy.tolist() == [[32, 0, 64, 32]]
 
 
-def test_overlapping_neighbours_are_suppressed():
+def test_overlapping_neighbors_are_suppressed():
     same = [(index, 4.5 - index, 4.5, 1, 1, 1.0, {0: 0.5 + index / 10}) for index in range(4)]
     assert decode(head(*same)).scores.tolist() == pytest.approx([0.8])
 

@@ -1,0 +1,318 @@
+"""What is seen in an ONNX file before TensorRT sees it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+import pytest
+
+from trt_ros.engine.builder.onnx_check import read_inputs, read_onnx, refuse_unbuildable
+from trt_ros.errors import ModelError
+from trt_ros.tensors import TensorSpec
+
+
+def test_reports_empty_model_file(tmp_path):
+    path = tmp_path / 'empty.onnx'
+    path.touch()
+    with pytest.raises(ModelError, match='is empty'):
+        read_onnx(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ModelError, match=r'The model file .*gone\.onnx'):
+        read_onnx(tmp_path / 'gone.onnx')
+
+
+def test_distinguishes_git_lfs_pointer_from_model(tmp_path):
+    path = tmp_path / 'pointer.onnx'
+    path.write_text('version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 1\n')
+    with pytest.raises(ModelError, match='git lfs pull'):
+        read_onnx(path)
+
+
+def test_a_model_is_described(models):
+    path = models.conv(batch='n', size=('h', 'w'), metadata={'names': "{0: 'weed'}"})
+    _, info = read_onnx(path)
+    assert info.inputs == (TensorSpec('x', (-1, 3, -1, -1), 'float32', 'input'),)
+    assert info.outputs == (TensorSpec('y', (-1, 8, -1, -1), 'float32', 'output'),)
+    assert info.metadata == {'names': "{0: 'weed'}"}
+    assert (info.opset, info.producer) == (17, 'test')
+    assert info.ops == {'Conv': 2, 'Mul': 1, 'Relu': 2}
+    assert info.float_types == ('float32',)
+    assert info.warnings == ()
+
+
+def test_rejects_truncated_model(models):
+    path = models.conv()
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(ModelError, match='is not an ONNX model or is truncated'):
+        read_onnx(path)
+
+
+def test_a_model_that_breaks_the_rules_is_refused_with_the_reason(models):
+    path = models.save([helper.make_node('Relu', ['nowhere'], ['y'])], {'x': [1]}, {'y': [1]})
+    with pytest.raises(ModelError, match=r'is not valid ONNX.*\n.*nowhere'):
+        read_onnx(path)
+
+
+def test_reports_model_newer_than_onnx(models):
+    path = models.conv()
+    model = onnx.load(path)
+    model.ir_version = 99
+    onnx.save(model, path)
+    with pytest.raises(ModelError, match='pip install -U onnx'):
+        read_onnx(path)
+
+
+def test_a_model_without_inputs_is_refused(models):
+    constant = helper.make_node('Constant', [], ['y'], value_floats=[1.0])
+    with pytest.raises(ModelError, match='has no inputs'):
+        read_onnx(models.save([constant], {}, {'y': [1]}))
+
+
+def test_strings_are_refused(models):
+    with pytest.raises(ModelError, match='has the unsupported type STRING'):
+        read_onnx(models.one('Identity', kind=TensorProto.STRING))
+
+
+@pytest.fixture
+def with_data_file(models):
+    """A model whose weights lie in another file: path and that file."""
+    path = models.conv()
+    model = onnx.load(path)
+    onnx.save(model, path, save_as_external_data=True, location='w.data', size_threshold=0)
+    return path, path.parent / 'w.data'
+
+
+def test_data_files_are_found(with_data_file):
+    path, _ = with_data_file
+    assert read_onnx(path)[1].ops['Conv'] == 2
+
+
+def test_a_data_file_cut_short_is_refused_because_it_would_kill_the_parser(with_data_file):
+    path, data = with_data_file
+    data.write_bytes(data.read_bytes()[:1000])
+    with pytest.raises(ModelError, match=r'w\.data has 1000 bytes; \d+ are required'):
+        read_onnx(path)
+
+
+def test_a_missing_data_file_is_named(with_data_file):
+    path, data = with_data_file
+    data.unlink()
+    with pytest.raises(ModelError, match=r'w\.data does not exist'):
+        read_onnx(path)
+
+
+@pytest.mark.parametrize('location', ['../w.data', '/etc/passwd', ''])
+def test_a_data_file_elsewhere_is_refused(with_data_file, location):
+    path, _ = with_data_file
+    model = onnx.load(path, load_external_data=False)
+    for entry in model.graph.initializer[0].external_data:
+        if entry.key == 'location':
+            entry.value = location
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match='is not a relative path'):
+        read_onnx(path)
+
+
+def test_reports_integers_outside_int32_except_slice_ends(models):
+    large = models.one('Add', kind=TensorProto.INT64, weights={'big': np.int64([2**40] * 4)})
+    assert 'big contains 1099511627776, outside INT32' in read_onnx(large)[1].warnings[0]
+    end = models.one(
+        'Add', kind=TensorProto.INT64, name='end', weights={'end': np.int64([2**63 - 1] * 4)}
+    )
+    assert read_onnx(end)[1].warnings == ()
+
+
+@pytest.mark.parametrize('opset', [99, 2**62])
+def test_opset_beyond_the_checker_is_a_warning(models, opset):
+    model = onnx.load(models.one('Relu'))
+    model.opset_import[0].version = opset
+    onnx.save(model, path := models.folder / 'new.onnx')
+    _, info = read_onnx(path)
+    newest = onnx.defs.onnx_opset_version()
+    assert info.opset == opset
+    assert f'opset {opset} is newer than {newest}, the last one' in info.warnings[-1]
+
+
+def test_an_operator_of_a_plugin_is_a_warning(models):
+    _, info = read_onnx(models.one('EfficientNMS_TRT'))
+    assert 'EfficientNMS_TRT' in info.warnings[0]
+
+
+def test_nms_is_refused_for_rtx_with_the_node_and_the_remedy(models):
+    nodes = [helper.make_node('NonMaxSuppression', ['boxes', 'scores'], ['y'], 'suppress')]
+    path = models.save(
+        nodes, {'boxes': [1, 9, 4], 'scores': [1, 1, 9]}, {'y': ['n', 3]}, y=TensorProto.INT64
+    )
+    model, _ = read_onnx(path)
+    with pytest.raises(ModelError, match=r'NonMaxSuppression \(node suppress.*\n.*without NMS'):
+        refuse_unbuildable(path, model)
+
+
+def test_integer_quantization_is_refused_for_rtx_with_the_format_that_builds(models):
+    nodes = [
+        helper.make_node('DynamicQuantizeLinear', ['x'], ['x8', 'x_scale', 'x_zero']),
+        helper.make_node('MatMulInteger', ['x8', 'x8', 'x_zero'], ['y'], 'product'),
+    ]
+    path = models.save(nodes, {'x': [4, 4]}, {'y': [4, 4]}, y=TensorProto.INT32)
+    model, _ = read_onnx(path)
+    with pytest.raises(
+        ModelError, match='does not support the operator DynamicQuantizeLinear'
+    ) as error:
+        refuse_unbuildable(path, model)
+    assert 'quant_format=QuantFormat.QDQ' in error.value.remedy
+
+
+def test_accepts_layers_that_fold_to_constants(models):
+    nodes = [
+        helper.make_node('Shape', ['x'], ['shape']),
+        helper.make_node('NonZero', ['shape'], ['where']),
+        helper.make_node('Cast', ['where'], ['w'], to=TensorProto.FLOAT),
+        helper.make_node('Add', ['x', 'w'], ['y']),
+    ]
+    path = models.save(nodes, {'x': [1, 2]}, {'y': [1, 2]})
+    refuse_unbuildable(path, read_onnx(path)[0])
+
+
+def declare(path, **entries):
+    """Rewrite where the first weight says that its bytes lie; None leaves an entry out."""
+    model = onnx.load(path, load_external_data=False)
+    weight = model.graph.initializer[0]
+    kept = {entry.key: entry.value for entry in weight.external_data} | entries
+    del weight.external_data[:]
+    for key, value in kept.items():
+        if value is not None:
+            weight.external_data.add(key=key, value=str(value))
+    path.write_bytes(model.SerializeToString())
+
+
+@pytest.fixture
+def one_weight(models):
+    """A model of one weight of 64 bytes in another file: path and that file."""
+    path = models.one('MatMul', weights={'w': np.ones((4, 4), np.float32)})
+    onnx.save(
+        onnx.load(path), path, save_as_external_data=True, location='w.data', size_threshold=0
+    )
+    data = path.parent / 'w.data'
+    assert data.stat().st_size == 64
+    return path, data
+
+
+@pytest.mark.parametrize(
+    'entries', [{}, {'length': None}, {'length': 0}, {'length': None, 'offset': None}], ids=str
+)
+def test_a_data_file_one_byte_short_is_refused_however_its_size_is_declared(one_weight, entries):
+    path, data = one_weight
+    declare(path, **entries)
+    read_onnx(path)
+    data.write_bytes(data.read_bytes()[:-1])
+    with pytest.raises(ModelError, match=r'w\.data has 63 bytes; 64 are required'):
+        read_onnx(path)
+
+
+def test_external_data_offset_counts_towards_required_bytes(one_weight):
+    path, data = one_weight
+    declare(path, offset=1)
+    with pytest.raises(ModelError, match=r'w\.data has 64 bytes; 65 are required'):
+        read_onnx(path)
+    data.write_bytes(b'\0' * 65)
+    read_onnx(path)
+
+
+@pytest.mark.parametrize('length', [1, 63])
+def test_external_data_declared_shorter_than_its_shape_needs_is_refused(one_weight, length):
+    path, _ = one_weight
+    declare(path, length=length)
+    with pytest.raises(
+        ModelError,
+        match=(
+            rf'weights w of .* are too short\.\nCause: {length} bytes are declared; '
+            r'the shape \[4, 4\] requires 64\.'
+        ),
+    ):
+        read_onnx(path)
+
+
+@pytest.mark.parametrize('entries', [{'offset': -1}, {'length': -1}], ids=str)
+def test_a_negative_place_of_external_data_is_refused(one_weight, entries):
+    path, _ = one_weight
+    declare(path, **entries)
+    with pytest.raises(ModelError, match=r'weights w of .* is not available'):
+        read_onnx(path)
+
+
+def test_external_int4_weights_are_two_values_per_byte(models):
+    node = helper.make_node('DequantizeLinear', ['w', 's'], ['y'])
+    path = models.save(
+        [node, helper.make_node('Identity', ['x'], ['z'])],
+        {'x': [1]},
+        {'y': [5], 'z': [1]},
+        opset=21,
+        weights={'s': np.float32(1)},
+    )
+    model = onnx.load(path)
+    model.ir_version = 10
+    model.graph.initializer.insert(
+        0, helper.make_tensor('w', TensorProto.INT4, [5], b'\x21\x43\x05', raw=True)
+    )
+    onnx.save(model, path, save_as_external_data=True, location='w.data', size_threshold=0)
+    read_onnx(path)
+    declare(path, length=2)
+    with pytest.raises(ModelError, match=r'2 bytes are declared; the shape \[5\] requires 3'):
+        read_onnx(path)
+
+
+@pytest.mark.parametrize(
+    ('fields', 'cause'),
+    [
+        ({'data_type': 99, 'raw_data': b'0000'}, 'type 99 is unknown'),
+        ({'data_type': 0, 'raw_data': b'0000'}, 'type 0 is unknown'),
+        (
+            {'data_type': TensorProto.FLOAT, 'raw_data': b'00'},
+            'has 2 bytes; its shape and type require 4',
+        ),
+        (
+            {'data_type': TensorProto.FLOAT, 'raw_data': b'00000'},
+            'has 5 bytes; its shape and type require 4',
+        ),
+        (
+            {'data_type': TensorProto.FLOAT, 'dims': [-1], 'raw_data': b'0000'},
+            r'shape is \[1, -1\]',
+        ),
+        ({'data_type': TensorProto.INT64, 'dims': [3], 'int64_data': [1]}, 'reshape|size'),
+    ],
+)
+def test_a_tensor_whose_bytes_type_and_shape_contradict_each_other_is_refused(
+    models, fields, cause
+):
+    path = models.one('Relu')
+    model = onnx.load(path)
+    tensor = TensorProto(name='w', dims=[1])
+    tensor.MergeFrom(TensorProto(**fields))
+    model.graph.initializer.append(tensor)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError) as caught:
+        read_onnx(path)
+    assert re.search(cause, caught.value.cause), caught.value
+
+
+def test_an_input_of_an_unknown_type_is_refused(models):
+    path = models.one('Relu')
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.elem_type = 99
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError):
+        read_onnx(path)
+    with pytest.raises(ModelError, match='unknown type 99'):
+        read_inputs(path)
+
+
+def test_metadata_that_is_not_utf8_is_refused(models):
+    path = models.conv(metadata={'names': 'REPLACED'})
+    path.write_bytes(path.read_bytes().replace(b'REPLACED', b'\xed\xa0\x80\xffaaaa'))
+    with pytest.raises(ModelError, match='are not UTF-8'):
+        read_onnx(path)

@@ -1,0 +1,211 @@
+"""Real builds with tensorrt_rtx, on the CPU: reports, progress and logs."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+import pytest
+
+import trt_ros
+from trt_ros.engine.builder.parent import BuildLog, build
+from trt_ros.engine.options import BuildOptions, ShapeRange
+from trt_ros.engine.plan import parse_plan_header
+from trt_ros.errors import ModelError
+from trt_ros.progress import Reporter
+
+pytestmark = pytest.mark.slow  # A second each.
+
+FP8 = TensorProto.FLOAT8E4M3FN
+
+
+def report_of(path, library, **options):
+    """Build and give the report; the plan must be one."""
+    built = build(path, BuildOptions(**options), library)
+    try:
+        plan = built.plan.read()
+        header = parse_plan_header(plan[:64])
+        assert (header.library, header.version, header.nbytes) == (
+            'tensorrt_rtx',
+            library.version,
+            len(plan),
+        )
+        return {**built.report, 'header': header}
+    finally:
+        built.close()
+
+
+@pytest.mark.parametrize(
+    ('precision', 'layers'),
+    [
+        ('auto', {'float32': 6}),
+        ('fp32', {'float32': 6}),
+        ('tf32', {'float32': 6}),
+        ('fp16', {'float16': 3, 'float32': 3}),
+        ('bf16', {'bfloat16': 3, 'float32': 3}),
+    ],
+)
+def test_layers_have_requested_precision(models, rtx, precision, layers):
+    report = report_of(models.conv(), rtx, precision=precision)
+    assert report['layer_precisions'] == layers
+    assert report['layers_from'] == 'network'
+    assert [one['dtype'] for one in (*report['inputs'], *report['outputs'])] == ['float32'] * 2
+
+
+def test_inputs_and_outputs_are_lowered_on_request(models, rtx):
+    report = report_of(models.conv(), rtx, precision='fp16', io_dtypes='lower')
+    assert [one['dtype'] for one in (*report['inputs'], *report['outputs'])] == ['float16'] * 2
+
+
+def test_report_contains_metadata_opset_and_shapes(models, rtx):
+    report = report_of(models.conv(metadata={'names': '{0: "a"}'}), rtx)
+    assert report['metadata'] == {'names': '{0: "a"}'}
+    assert (report['onnx_opset'], report['batch'], report['profiles']) == (17, 1, [])
+    assert report['inputs'] == [
+        {'name': 'x', 'shape': [1, 3, 32, 32], 'dtype': 'float32', 'mode': 'input'}
+    ]
+
+
+def test_dynamic_shapes_get_requested_profiles(models, rtx):
+    path = models.conv(batch='n', size=('h', 'w'))
+    small, large = (
+        ShapeRange('x', (1, 3, s, s), (2, 3, s, s), (4, 3, 2 * s, s)) for s in (32, 64)
+    )
+    report = report_of(path, rtx, profiles=((small,), (large,)))
+    assert report['batch'] == 4
+    assert [profile[0]['high'] for profile in report['profiles']] == [
+        [4, 3, 64, 32],
+        [4, 3, 128, 64],
+    ]
+
+
+def test_dynamic_shapes_without_a_profile_take_the_input_size(models, rtx):
+    path = models.conv(batch='n', size=('h', 'w'))
+    report = report_of(path, rtx, input_size=(48, 64))
+    assert report['profiles'][0][0]['best'] == [1, 3, 48, 64]
+
+
+def test_compute_capabilities_are_in_the_plan(models, rtx):
+    assert report_of(models.conv(), rtx, compute_capabilities=('8.6', '12.0'))[
+        'header'
+    ].compute_capabilities == ((8, 6), (12, 0))
+
+
+def test_fp8_of_the_model_is_kept(models, rtx):
+    if rtx.version < (1, 5):
+        pytest.skip('tensorrt_rtx 1.4 needs a GPU for that')
+    nodes = [
+        helper.make_node('QuantizeLinear', ['x', 's', 'z'], ['xq']),
+        helper.make_node('DequantizeLinear', ['xq', 's', 'z'], ['xd']),
+        helper.make_node('QuantizeLinear', ['w', 's', 'z'], ['wq']),
+        helper.make_node('DequantizeLinear', ['wq', 's', 'z'], ['wd']),
+        helper.make_node('MatMul', ['xd', 'wd'], ['y']),
+    ]
+    path = models.save(
+        nodes,
+        {'x': [16, 64]},
+        {'y': [16, 64]},
+        opset=19,
+        weights={'s': np.float32(0.1), 'w': np.eye(64, dtype=np.float32)},
+    )
+    model = onnx.load(path)
+    model.graph.initializer.append(helper.make_tensor('z', FP8, [], [0.0]))
+    onnx.save(model, path)
+    report = report_of(path, rtx, compute_capabilities=('8.9',))
+    assert report['layer_precisions']['float8_e4m3fn'] == 2
+    assert report['fp8_convolutions'] == []
+
+
+def test_reports_options_without_effect_on_rtx(models, rtx):
+    report = report_of(models.conv(), rtx, precision='fp32', optimization_level=5, aux_streams=2)
+    assert [line.split(':')[0] for line in report['ignored_options']] == [
+        'precision fp32',
+        'optimization_level',
+        'aux_streams',
+    ]
+    assert report_of(models.conv(), rtx, precision='tf32')['ignored_options'] == []
+    assert report_of(models.conv(), rtx, batch=4)['ignored_options'] == [
+        'batch 4: the batch size of the model is fixed'
+    ]
+
+
+def test_weight_streaming_builds(models, rtx):
+    assert report_of(models.conv(), rtx, weight_streaming_budget_mib=1)['batch'] == 1
+
+
+def test_external_data_is_read_and_converted(models, rtx):
+    path = models.conv()
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location='w', size_threshold=0)
+    assert report_of(path, rtx)['layer_precisions'] == {'float32': 6}
+    assert report_of(path, rtx, precision='fp16')['layer_precisions']['float16'] == 3
+
+
+@pytest.mark.parametrize('opset', [7, 11, 24])
+def test_old_and_new_opsets_build(models, rtx, opset):
+    assert report_of(models.conv(opset=opset), rtx)['onnx_opset'] == opset
+
+
+def test_the_demo_model_builds(rtx):
+    model = Path(trt_ros.__file__).parent / 'demo' / 'shapes.onnx'
+    report = report_of(model, rtx, precision='fp16')
+    assert max(report['layer_precisions'], key=report['layer_precisions'].get) == 'float16'
+    assert 'names' in report['metadata']
+
+
+@pytest.mark.parametrize('precision', ['tf32', 'fp16', 'bf16'])
+def test_the_weeds_detector_builds(weeds, rtx, precision):
+    report = report_of(weeds / 'weeds_yolox_nano.onnx', rtx, precision=precision)
+    assert report['outputs'][0]['shape'] == [1, 3549, 8]
+
+
+def test_a_path_with_spaces_and_signs_builds(models, rtx):
+    assert report_of(models.conv(name='ein Modell (größer)'), rtx)['batch'] == 1
+
+
+def test_progress_names_phases_and_never_decreases(models, rtx):
+    seen = []
+    build(models.conv(layers=40), BuildOptions(), rtx, report=Reporter(seen.append)).close()
+    phases = [one.phase for one in seen]
+    assert list(dict.fromkeys(phases))[:4] == [
+        'starting the build',
+        'checking the model',
+        'parsing the model',
+        'Building engine',
+    ]
+    percents = [one.percent for one in seen if one.percent is not None]
+    assert percents == sorted(percents) and percents[-1] == 100.0
+    elapsed = [one.elapsed_seconds for one in seen]
+    assert max(np.diff(elapsed)) < 10  # Reports go on while TensorRT is silent.
+
+
+def test_log_of_tensorrt_reaches_its_logger_at_debug_level(models, rtx, caplog):
+    build(models.conv(), BuildOptions(), rtx).close()
+    assert '[VERBOSE]' not in caplog.text
+    caplog.set_level(logging.DEBUG, 'trt_ros.tensorrt_rtx')
+    build(models.conv(), BuildOptions(), rtx).close()
+    assert '[VERBOSE] Parsing node: conv_0 [Conv]' in caplog.messages
+
+
+def test_log_is_written_although_the_build_fails(models, rtx, tmp_path):
+    path = models.save(
+        [helper.make_node('NonZero', ['x'], ['y'])],
+        {'x': [4]},
+        {'y': [1, 'n']},
+        y=TensorProto.INT64,
+    )
+    with (tmp_path / 'build.log').open('w+b', buffering=0) as file:
+        with pytest.raises(ModelError):
+            build(path, BuildOptions(), rtx, build_log=BuildLog(file, verbose=False))
+        build(models.conv(), BuildOptions(), rtx, build_log=BuildLog(file, verbose=False)).close()
+        file.seek(0)
+        assert b'[INFO] ONNX IR version' in file.read()
+
+
+def test_sparse_builds_and_timing_iterations_have_no_effect_on_rtx(models, rtx):
+    report = report_of(models.conv(), rtx, sparse=True, avg_timing_iterations=4)
+    assert report['ignored_options'] == [
+        'avg_timing_iterations: tensorrt_rtx accepts it without effect'
+    ]

@@ -1,0 +1,168 @@
+"""Options that make no sense, and shapes for dynamic inputs."""
+
+from __future__ import annotations
+
+import pytest
+
+from trt_ros.engine.builder.profiles import (
+    largest_batch,
+    metadata_hw,
+    resolve_profiles,
+    sizes_without_effect,
+)
+from trt_ros.engine.options import BuildOptions, ShapeRange
+from trt_ros.errors import ModelError, ParameterError
+from trt_ros.tensors import TensorSpec
+
+
+def spec(*shape, name='x'):
+    return TensorSpec(name, shape, 'float32', 'input')
+
+
+def settle(*inputs, asked=(), metadata=None, input_size=(), batch=1):
+    return resolve_profiles(
+        inputs, asked, metadata=metadata or {}, input_size=input_size, batch=batch
+    )
+
+
+def test_fixed_shapes_need_no_profile():
+    assert settle(spec(1, 3, 8, 8)) == ()
+
+
+@pytest.mark.parametrize(
+    ('inputs', 'best'),
+    [
+        (spec(-1, 3, 8, 8), (1, 3, 8, 8)),
+        (spec(-1, 3, -1, -1), (1, 3, 640, 640)),
+        (spec(1, -1, -1, 3), (1, 640, 640, 3)),
+        (spec(-1, -1, -1, -1), (1, 3, 640, 640)),
+        (spec(-1, 9), (1, 9)),
+    ],
+)
+def test_batch_and_size_of_images_have_defaults(inputs, best):
+    ((only,),) = settle(inputs)
+    assert only == ShapeRange('x', best, best, best)
+
+
+def test_dynamic_batch_ranges_from_1_to_requested_maximum():
+    ((image, sizes),) = settle(spec(-1, 3, 8, 8), spec(-1, 2, name='sizes'), batch=8)
+    assert image == ShapeRange('x', (1, 3, 8, 8), (8, 3, 8, 8), (8, 3, 8, 8))
+    assert sizes == ShapeRange('sizes', (1, 2), (8, 2), (8, 2))
+    ((fixed,),) = settle(spec(1, 3, -1, -1), input_size=(8, 16), batch=8)
+    assert fixed == ShapeRange('x', (1, 3, 8, 16), (1, 3, 8, 16), (1, 3, 8, 16))
+    assert settle(spec(1, 3, 8, 8), batch=8) == ()
+
+
+def test_size_comes_from_option_then_metadata_then_640():
+    image = spec(1, 3, -1, -1)
+    assert settle(image, metadata={'imgsz': '[320, 416]'})[0][0].best == (1, 3, 320, 416)
+    assert settle(image, metadata={'imgsz': '[320, 416]'}, input_size=(8, 16))[0][0].best == (
+        1,
+        3,
+        8,
+        16,
+    )
+    assert settle(image, metadata={'imgsz': 'nonsense'})[0][0].best == (1, 3, 640, 640)
+
+
+def test_unknown_dimension_requires_profile():
+    with pytest.raises(
+        ParameterError, match=r'input x \(1, \?, 9\) float32 has dynamic dimensions'
+    ):
+        settle(spec(1, -1, 9))
+
+
+def test_profile_of_unknown_input_lists_inputs():
+    with pytest.raises(ParameterError, match=r'names the unknown input y(?s:.*)x \(\?\)'):
+        settle(spec(-1), asked=((ShapeRange('y', (1,), (1,), (1,)),),))
+
+
+def test_a_profile_must_cover_each_dynamic_input():
+    with pytest.raises(ParameterError, match='lacks the dynamic inputs z'):
+        settle(spec(-1), spec(-1, name='z'), asked=((ShapeRange('x', (1,), (1,), (1,)),),))
+
+
+def test_a_profile_cannot_change_what_is_fixed():
+    with pytest.raises(ParameterError, match=r'profile shape \(1, 4\) does not match the input x'):
+        settle(spec(-1, 3), asked=((ShapeRange('x', (1, 4), (1, 4), (1, 4)),),))
+
+
+def test_the_batch_is_the_largest_of_all_profiles():
+    small, large = (ShapeRange('x', (1, 3), (1, 3), (n, 3)) for n in (2, 8))
+    assert largest_batch((spec(-1, 3),), ((small,), (large,))) == 8
+    assert largest_batch((spec(4, 3),), ()) == 4
+    assert largest_batch((spec(),), ()) == 1
+
+
+@pytest.mark.parametrize(
+    ('low', 'best', 'high'),
+    [((2,), (1,), (3,)), ((1,), (3,), (2,)), ((0,), (1,), (1,)), ((1,), (1, 1), (1,))],
+)
+def test_rejects_profile_that_is_not_a_range(low, best, high):
+    with pytest.raises(ParameterError, match='Invalid profile'):
+        ShapeRange('x', low, best, high)
+
+
+@pytest.mark.parametrize(
+    'values',
+    [
+        {'precision': 'int8'},
+        {'io_dtypes': 'x'},
+        {'converter': 'x'},
+        {'hardware_compatible': 'x'},
+        {'optimization_level': 6},
+        {'weight_streaming_budget_mib': -1},
+        {'input_size': (0, 4)},
+    ],
+)
+def test_options_out_of_range_are_refused(values):
+    with pytest.raises(ParameterError, match=next(iter(values))):
+        BuildOptions(**values)
+
+
+@pytest.mark.parametrize(
+    'imgsz',
+    [
+        '',
+        '640',
+        '[1e999, 1e999]',
+        '[nan, 1]',
+        '[0, 0]',
+        '[-1, 640]',
+        '[' * 5000,
+        '9' * 5000,
+        '["a", "b"]',
+        '{}',
+        '\0',
+    ],
+)
+def test_invalid_image_size_in_metadata_is_ignored(imgsz):
+    assert metadata_hw({'imgsz': imgsz}) is None
+
+
+def test_an_image_size_is_read_from_the_metadata():
+    assert metadata_hw({'imgsz': '[480, 640]'}) == (480, 640)
+
+
+def test_inputs_that_cannot_be_allocated_are_refused():
+    fixed = TensorSpec('x', (1, 3, 2**31, 2**31), 'float32', 'input')
+    dynamic = TensorSpec('x', (1, 3, -1, -1), 'float32', 'input')
+    for spec, metadata in ((fixed, {}), (dynamic, {'imgsz': '[1000000000, 1000000000]'})):
+        with pytest.raises(ModelError, match=r'The input x .* is too large'):
+            resolve_profiles([spec], (), metadata=metadata, input_size=())
+
+
+@pytest.mark.parametrize(
+    ('shape', 'said'),
+    [
+        ((1, 3, 8, 8), ['batch 4: the batch size', 'input_size: the image size']),
+        ((-1, 3, 8, 8), ['input_size: the image size']),
+        ((1, 3, -1, 8), ['batch 4: the batch size']),
+        ((-1, 3, -1, -1), []),
+        ((-1, 8), ['input_size: the image size']),
+    ],
+)
+def test_sizes_that_no_input_has_are_reported(shape, said):
+    found = sizes_without_effect([spec(*shape)], BuildOptions(batch=4, input_size=(8, 8)))
+    assert [line.removesuffix(' of the model is fixed') for line in found] == said
+    assert sizes_without_effect([spec(*shape)], BuildOptions()) == []

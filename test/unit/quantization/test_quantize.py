@@ -1,0 +1,362 @@
+"""Quantization of the demo detector from pictures to file, as `trt-ros quantize` runs it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from trt_ros.cli import main
+from trt_ros.demo.evaluate import MODEL
+from trt_ros.demo.scene import TRAINING, draw
+from trt_ros.quantization.formats import FORMATS
+from trt_ros.quantization.layers import QuantNetwork
+
+cv2 = pytest.importorskip('cv2')
+onnx = pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+
+
+@pytest.fixture(scope='module')
+def pictures(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('pictures')
+    for index in range(4):
+        picture = draw(np.random.default_rng([TRAINING, index]), (640, 480))[0]
+        cv2.imwrite(str(folder / f'{index}.png'), picture)
+    return folder
+
+
+@pytest.fixture
+def quantize(pictures, residual_model, tmp_path, capsys):
+    """Run the verb on a network of three convolutions, or another one."""
+    small = tmp_path / 'small.onnx'
+    onnx.save(residual_model(), small)
+
+    def run(*args, model=small, to='int8', images=pictures, output='q.onnx'):
+        output = tmp_path / output
+        flags = ['--to', to, '--output', output, *args]
+        code = main(['quantize', str(model), str(images), *map(str, flags)])
+        return code, capsys.readouterr()
+
+    return run
+
+
+def of_type(model, kind):
+    return [node for node in model.graph.node if node.op_type == kind]
+
+
+def reasons(path):
+    report = json.loads(path.read_text())
+    return report, {layer['name']: layer['reason'] for layer in report['layers']}
+
+
+def test_the_report_does_not_replace_a_model(quantize, tmp_path):
+    content = (tmp_path / 'small.onnx').read_bytes()
+    code, printed = quantize('--json', tmp_path / 'small.onnx')
+    assert code == 1 and 'would be an .onnx file.\nRemedy: Name it .json.' in printed.err
+    assert (tmp_path / 'small.onnx').read_bytes() == content
+
+
+@pytest.mark.parametrize('to', ['int8', 'fp8'])
+def test_results_of_a_detector_agree_with_those_of_the_original(quantize, to, tmp_path):
+    names = [layer.name for layer in QuantNetwork(onnx.load(MODEL), (), FORMATS[to]).layers]
+    kept = [part for name in names[3:] for part in ('--keep', name)]  # Takes less time.
+    code, printed = quantize(*kept, '--json', tmp_path / 'report.json', to=to, model=MODEL)
+    assert code == 0, printed.err
+    report, why = reasons(tmp_path / 'report.json')
+    assert (report['to'], report['frames'], report['resumed']) == (to, 4, 0)
+    assert report['agreement']['metric'] == 'mAP50 against the original'
+    assert report['agreement']['value'] >= 0.99
+    quantized = [name for name in why if not why[name]]
+    assert quantized and set(quantized) <= set(names[:3])
+    assert all(layer['error'] > 0 for layer in report['layers'] if not layer['reason'])
+    assert f'{to}: {len(quantized)} of 42 convolutions and matrix products' in printed.out
+    model = onnx.load(tmp_path / 'q.onnx')
+    assert len(of_type(model, 'DequantizeLinear')) == 2 * len(quantized)
+    assert {each.key for each in model.metadata_props} >= {'names', 'task', 'stride'}
+
+
+def test_calibration_continues_where_an_earlier_run_ended(quantize, monkeypatch, tmp_path):
+    from trt_ros.quantization import calibration
+
+    original, seen = calibration.Histogram.add, []
+
+    def interrupted(histogram, values):
+        seen.append(values.shape)
+        if len(seen) == 6:  # The second of two activations of the third of four pictures.
+            raise KeyboardInterrupt
+        original(histogram, values)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(calibration.Histogram, 'add', interrupted)
+        assert quantize()[0] == 130
+    assert not (tmp_path / 'q.onnx').exists()
+    code, printed = quantize()
+    assert code == 0
+    assert 'calibrated with 4 images, 2 of them by an earlier run' in printed.out
+    resumed = dict(np.load(tmp_path / 'q.calibration.npz'))
+    code, printed = quantize('--method', 'max', '--max-drop', '1')
+    assert 'calibrated with 4 images, 4 of them by an earlier run, method max' in printed.out
+    (tmp_path / 'q.calibration.npz').write_bytes(b'damaged')
+    code, printed = quantize()
+    assert 'calibrated with 4 images, method mse' in printed.out
+    for name, values in np.load(tmp_path / 'q.calibration.npz').items():
+        np.testing.assert_array_equal(values, resumed[name])
+
+
+def test_layers_return_to_float_until_the_results_agree(quantize, monkeypatch, tmp_path):
+    """The range of one activation is spoilt: its layer returns, the other stays quantized."""
+    from trt_ros.quantization.calibration import Calibration
+
+    ranges = Calibration.ranges
+
+    def spoil(calibration, *args):
+        return {**ranges(calibration, *args), 'a': 1e-3}
+
+    monkeypatch.setattr(Calibration, 'ranges', spoil)
+    path = tmp_path / 'report.json'
+    assert quantize('--json', path, '--max-drop', '0.05')[0] == 0
+    report, why = reasons(path)
+    assert why['b'] == 'in float to meet --max-drop'
+    assert why['a'] == ''
+    assert report['agreement']['metric'] == 'equal pixels'
+    assert report['agreement']['value'] >= 0.95
+    quantize('--json', path, '--max-drop', '1')
+    report, why = reasons(path)
+    assert (why['a'], why['b']) == ('', '')
+    assert report['agreement']['value'] < 0.9
+
+
+def test_drop_that_no_layer_meets_is_an_error(quantize, monkeypatch):
+    from trt_ros.quantization.calibration import Calibration
+
+    monkeypatch.setattr(Calibration, 'ranges', lambda *_: {'images': 1e-6, 'a': 1e-6})
+    code, printed = quantize()
+    assert code == 1
+    assert 'No layer can be quantized to int8 with a drop of 0.01.' in printed.err
+
+
+@pytest.mark.parametrize(
+    ('args', 'options', 'message'),
+    [
+        (['--method', 'entropy'], {'to': 'fp8'}, 'method entropy cannot be used for fp8'),
+        (['--keep', 'none*'], {}, "keep 'none*' matches no node"),
+        ([], {'output': 'q.engine'}, 'It is not an .onnx file'),
+        ([], {'output': 'small.onnx'}, 'It is the model itself'),
+        ([], {'output': 'missing/q.onnx'}, 'missing does not exist'),
+        (['--json', 'missing/r.json'], {}, 'The folder missing does not exist'),
+        ([], {'images': 'missing.png'}, 'missing.png does not exist'),
+    ],
+)
+def test_bad_arguments_are_errors_with_remedies(quantize, args, options, message, tmp_path):
+    code, printed = quantize(*args, **options)
+    assert code == 1
+    assert message in printed.err
+    assert 'Remedy: ' in printed.err
+    assert not (tmp_path / 'q.onnx').exists()
+
+
+def of_outputs(shape):
+    """Return a network of a convolution and a product, whose output has a shape of 48 values."""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["": 17]>
+        network (float[1, 3, 16, 16] images) => (float[{', '.join(map(str, shape))}] found) {{
+            [conv] a = Conv<strides = [8, 8]>(images, w)
+            [relu] b = Relu(a)
+            [flat] c = Reshape(b, row)
+            [product] d = MatMul(c, v)
+            [shaped] found = Reshape(d, shape)
+        }}"""
+    )
+    rng = np.random.default_rng(0)
+    for name, values in (
+        ('w', rng.normal(size=(8, 3, 8, 8)).astype(np.float32)),
+        ('v', rng.normal(size=(32, 48)).astype(np.float32)),
+        ('row', np.array([1, 32])),
+        ('shape', np.array(shape)),
+    ):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    return model
+
+
+@pytest.mark.parametrize(
+    ('shape', 'metric'),
+    [((1, 48), 'equal best class'), ((1, 2, 3, 2, 4), 'cosine of outputs')],
+)
+def test_metric_is_that_of_the_task(quantize, tmp_path, shape, metric):
+    path = tmp_path / 'task.onnx'
+    onnx.save(of_outputs(shape), path)
+    code, printed = quantize('--json', tmp_path / 'report.json', model=path)
+    assert code == 0, printed.err
+    report, why = reasons(tmp_path / 'report.json')
+    assert report['agreement']['metric'] == metric
+    assert 0.99 <= report['agreement']['value'] <= 1.0
+    assert why == {'conv': '', 'product': 'last layer before the results'}
+    assert 'no GPU: latency not measured' in printed.out or report['latency']['rows']
+
+
+def test_original_that_computes_nan_is_refused(quantize, residual_model, tmp_path):
+    model = residual_model()
+    (bias,) = (each for each in model.graph.initializer if each.name == 'bb')
+    bias.CopyFrom(onnx.numpy_helper.from_array(np.full(3, np.nan, np.float32), 'bb'))
+    onnx.save(model, tmp_path / 'nan.onnx')
+    code, printed = quantize(model=tmp_path / 'nan.onnx')
+    assert code == 1
+    assert 'The original network computes NaN in scores.' in printed.err
+    assert not (tmp_path / 'q.onnx').exists()
+
+
+def test_layers_that_cause_infinity_return_to_float(quantize, tmp_path):
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 17]>
+        network (float[1, 3, 16, 16] images) => (float[1, 2, 3, 2, 4] found) {
+            [first] a = Conv<strides = [8, 8]>(images, w)
+            [small] b = Conv(a, one)
+            positive = Abs(b)
+            logarithm = Log(positive)
+            c = Reshape(logarithm, row)
+            [product] d = MatMul(c, v)
+            [shaped] found = Reshape(d, shape)
+        }"""
+    )
+    rng = np.random.default_rng(0)
+    weights = rng.uniform(0.5, 1.0, (8, 3, 8, 8)).astype(np.float32)
+    weights[1:] *= 1e-5  # Less than a step of int8.
+    for name, values in (
+        ('w', weights),
+        ('one', np.eye(8, dtype=np.float32)[..., None, None]),
+        ('v', rng.normal(size=(32, 48)).astype(np.float32)),
+        ('row', np.array([1, 32])),
+        ('shape', np.array((1, 2, 3, 2, 4))),
+    ):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    onnx.save(model, tmp_path / 'small.onnx')
+    code, printed = quantize('--json', tmp_path / 'report.json')
+    assert code == 0, printed.err
+    report, why = reasons(tmp_path / 'report.json')
+    assert why['small'] == 'in float to meet --max-drop' and not why['first']
+    (output,) = report['agreement']['outputs'].values()
+    assert output['non_finite_here'] == 0
+
+
+def test_images_that_cannot_be_read_are_left_out(pictures, residual_model, tmp_path, capsys):
+    recordings = pytest.importorskip('support.recordings')
+    folder = tmp_path / 'images'
+    onnx.save(residual_model(), tmp_path / 'small.onnx')
+    shutil.copytree(pictures, folder)
+    (folder / '0.png').write_bytes(b'not a picture')
+    (folder / 'video.mp4').write_bytes(b'not a video')
+    image = np.zeros((16, 16, 3), np.uint8)
+    messages = [
+        ('/camera', index, recordings.raw_image(index, image, encoding))
+        for index, encoding in enumerate(('bgr8', 'none8', 'rgb8'))
+    ]
+    drive = recordings.storage_file(recordings.write_recording(tmp_path / 'drive', messages))
+    cut = tmp_path / 'cut.mcap'
+    cut.write_bytes(drive.read_bytes()[:-100])
+    output, report = str(tmp_path / 'q.onnx'), str(tmp_path / 'report.json')
+    flags = ['--to', 'int8', '--output', output, '--json', report]
+    model = str(tmp_path / 'small.onnx')
+    assert main(['quantize', model, str(folder), str(drive), str(cut), *flags]) == 0
+    printed = capsys.readouterr()
+    assert json.loads((tmp_path / 'report.json').read_text())['frames'] == 3 + 2 + 2
+    assert f'left out: 2 (unreadable file). Cannot read {folder / "0.png"}' in printed.err
+    assert 'left out: 2 (unknown encoding). ' in printed.err
+    assert f'left out: 1 (damaged recording). Recording {cut} is damaged' in printed.err
+
+
+def test_images_of_which_none_can_be_read_are_refused(quantize, tmp_path):
+    (tmp_path / 'bad.png').write_bytes(b'not a picture')
+    code, printed = quantize(images=tmp_path / 'bad.png')
+    assert code == 1
+    assert 'left out: 1 (unreadable file).' in printed.err
+    assert 'The files have no images.' in printed.err
+
+
+def test_network_of_several_inputs_is_refused(quantize, tmp_path):
+    model = of_outputs((1, 48))
+    extra = onnx.helper.make_tensor_value_info('state', onnx.TensorProto.FLOAT, [1, 48])
+    model.graph.input.append(extra)
+    model.graph.node.append(onnx.helper.make_node('Add', ['found', 'state'], ['next']))
+    model.graph.output[0].name = 'next'
+    onnx.save(model, tmp_path / 'two.onnx')
+    code, printed = quantize(model=tmp_path / 'two.onnx')
+    assert code == 1
+    assert 'two.onnx cannot be calibrated with images' in printed.err
+    assert 'state' in printed.err
+
+
+@pytest.fixture
+def engine_of(monkeypatch, residual_model, tmp_path):
+    """Let ONNX Runtime run a network with this last layer and output in place of the engine."""
+    from trt_ros.quantization import engine_check
+    from trt_ros.runtime.backends import BACKENDS
+
+    cpu = next(each for each in BACKENDS if each.name == 'onnxruntime')
+
+    def use(change, output='scores'):
+        def opened(options, report, batch):
+            assert options.precision == 'fp16'
+            model = residual_model()
+            head = next(each for each in model.graph.initializer if each.name == 'wh')
+            values = change(onnx.numpy_helper.to_array(head)).astype(np.float32)
+            head.CopyFrom(onnx.numpy_helper.from_array(values, 'wh'))
+            model.graph.node[-1].output[0] = model.graph.output[0].name = output
+            onnx.save(model, tmp_path / 'engine.onnx')
+            path = str(tmp_path / 'engine.onnx')
+            return cpu.open(replace(options, model_path=path, precision='auto'), report, batch)
+
+        backend = replace(cpu, name='tensorrt_rtx', open=opened)
+        monkeypatch.setattr(engine_check, 'choose_backend', lambda _: (backend, ''))
+
+    return use
+
+
+def test_engine_that_computes_what_the_file_says_is_reported(quantize, engine_of, tmp_path):
+    engine_of(lambda weights: weights)
+    code, printed = quantize('--json', tmp_path / 'r.json')
+    assert code == 0
+    assert 'engine: equal pixels 1.0000' in printed.out
+    report, _ = reasons(tmp_path / 'r.json')
+    assert report['engine']['agreement']['value'] == 1.0
+    assert report['engine']['problem'] == ''
+
+
+@pytest.mark.parametrize(
+    ('change', 'problem'),
+    [
+        (np.negative, r'equal pixels 0\.0000, and (0\.99|1\.)\d* with ONNX Runtime'),
+        (lambda weights: weights * np.nan, r'values of scores are NaN or Inf'),
+    ],
+    ids=['wrong', 'NaN'],
+)
+def test_wrong_engine_is_an_error_after_the_report(quantize, engine_of, change, problem, tmp_path):
+    engine_of(change)
+    code, printed = quantize('--json', tmp_path / 'r.json', '--max-drop', '1')
+    assert code == 1
+    assert re.search(f'The engine of .*q.onnx is wrong: .*{problem}', printed.err)
+    assert 'with precision fp16' in printed.err
+    assert 'results: equal pixels' in printed.out
+    assert 'latency' not in printed.out
+    report, _ = reasons(tmp_path / 'r.json')
+    assert re.search(problem, report['engine']['problem'])
+
+
+def test_engine_of_other_outputs_cannot_be_compared(quantize, engine_of):
+    engine_of(lambda weights: weights, output='nms_scores')
+    code, printed = quantize()
+    assert code == 0
+    assert 'engine: not compared, as it has the outputs nms_scores instead of scores\n' in (
+        printed.out
+    )
+
+
+def test_engine_is_not_compared_without_latency(quantize, engine_of):
+    engine_of(np.negative)
+    code, printed = quantize('--no-latency')
+    assert code == 0
+    assert 'engine: ' not in printed.out

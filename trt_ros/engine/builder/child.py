@@ -1,0 +1,402 @@
+"""Engine build inside the child process; writes the plan to a file of its parent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+import os
+from pathlib import Path
+import threading
+import time
+from typing import Any
+
+from trt_ros.child import Events
+from trt_ros.engine.builder import config as settings
+from trt_ros.engine.builder import layers
+from trt_ros.engine.builder.failures import error_from_log, parser_errors
+from trt_ros.engine.builder.onnx_check import (
+    OnnxInfo,
+    metadata_of,
+    nodes,
+    read_onnx,
+    refuse_unbuildable,
+)
+from trt_ros.engine.builder.onnx_cut_nms import UncuttableError, cut_nms, cut_reason
+from trt_ros.engine.builder.onnx_einsum import lower_equations
+from trt_ros.engine.builder.onnx_images import images_as_uint8
+from trt_ros.engine.builder.onnx_nms import BATCHED
+from trt_ros.engine.builder.onnx_nodes import fp8_convolutions
+from trt_ros.engine.builder.onnx_precision import convert
+from trt_ros.engine.builder.onnx_simplify import simplify
+from trt_ros.engine.builder.profiles import largest_batch, resolve_profiles, sizes_without_effect
+from trt_ros.engine.options import BuildOptions, Profile
+from trt_ros.errors import BackendError, ModelError, ParameterError, TrtRosError
+from trt_ros.trt import Library, load_trt
+
+
+class Steps:
+    """Progress of nested phases in percent, from the callbacks of IProgressMonitor."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[int, int]] = {}  # Name -> (done, total); outermost first
+        self._percent = 0.0
+
+    def start(self, phase: str, steps: int) -> None:
+        """Begin a phase inside the phases that are open."""
+        self._open[phase] = (0, max(steps, 1))
+
+    def step(self, phase: str, done: int) -> None:
+        """Record that step `done` of a phase, counted from 0, is complete."""
+        self._open[phase] = (done + 1, self._open.get(phase, (0, 1))[1])
+
+    def finish(self, phase: str) -> None:
+        """End a phase."""
+        self._open.pop(phase, None)
+
+    @property
+    def percent(self) -> float:
+        """Progress in percent, which never decreases."""
+        share, total = 1.0, 0.0
+        for done, steps in self._open.values():
+            total += share * min(done / steps, 1.0)
+            share /= steps
+        self._percent = max(self._percent, min(total, 1.0) * 100)
+        return self._percent
+
+
+def monitor(library: Library, events: Events) -> Any:
+    """Create an IProgressMonitor; TensorRT may call it from several threads at the same time."""
+    steps, lock = Steps(), threading.Lock()
+
+    class Monitor(library.trt.IProgressMonitor):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            library.trt.IProgressMonitor.__init__(self)
+            self._reported = 0.0
+
+        def phase_start(self, phase_name: str, parent_phase: str, num_steps: int) -> None:
+            with lock:
+                steps.start(phase_name, num_steps)
+                self._report(phase_name)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            with lock:
+                steps.step(phase_name, step)
+                if time.monotonic() - self._reported > 0.1:
+                    self._report(phase_name)
+            return (
+                True  # The parent cancels by a signal, since TensorRT may not call this for long.
+            )
+
+        def phase_finish(self, phase_name: str) -> None:
+            with lock:
+                steps.finish(phase_name)
+
+        def _report(self, phase: str) -> None:
+            self._reported = time.monotonic()
+            events.phase(phase, steps.percent)
+
+    return Monitor()
+
+
+def run_build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
+    """
+    Build an engine in the child process.
+
+    :param spec: path of the model, options, library and file descriptors for the results; see
+        `parent.build`.
+    :returns: the build report, part of the sidecar.
+    """
+    path, options = Path(spec['onnx']), BuildOptions.from_json(spec['options'])
+    events.phase('checking the model')
+    model, info = read_onnx(path)
+    library = load_trt(spec['library'])
+    with _log_to(library, spec.get('log_fd'), spec.get('log_verbose', False)):
+        return _build(spec, path, options, model, info, library, events)
+
+
+@contextmanager
+def _log_to(library: Library, fd: int | None, verbose: bool) -> Iterator[None]:
+    """Write TensorRT's own log to a file of the parent; each message at once, as it may crash."""
+    if fd is None:
+        yield
+        return
+
+    def write(severity: str, message: str) -> None:
+        if verbose or severity != 'VERBOSE':
+            _write(fd, f'[{severity}] {message}\n'.encode(errors='replace'))
+
+    with library.log.copy_to(write):
+        yield
+
+
+def _build(
+    spec: dict[str, Any],
+    path: Path,
+    options: BuildOptions,
+    model: Any,
+    info: OnnxInfo,
+    library: Library,
+    events: Events,
+) -> dict[str, Any]:
+    changed, cut_line = cut_where_needed(path, model, options, library)
+    if changed is not None:
+        model = changed
+        kept = {value.name for value in model.graph.input}
+        info = replace(
+            info,
+            metadata=metadata_of(model),
+            inputs=tuple(spec for spec in info.inputs if spec.name in kept),
+        )
+        _refuse_rereading(options, 'a network whose NMS is cut off', 'contains NMS')
+    simpler, simplified, lowered = None, '', ''
+    if options.simplify:
+        _refuse_rereading(options, 'simplify', 'is as it was')
+        events.phase('simplifying the model')
+        simpler, simplified = simplify(path, model, info.inputs, _best_shapes(info, options))
+        changed, model = simpler or changed, simpler or model
+    if library.is_rtx:
+        refuse_unbuildable(path, model)
+    _refuse_other_floats(path, info, options)
+    profiles = _profiles(info, options)
+    if options.precision in ('fp16', 'bf16') and 'float32' in info.float_types:
+        events.phase(f'converting the model to {options.precision}')
+        changed, lowered = convert(
+            path,
+            options.precision,
+            io_dtypes=options.io_dtypes,
+            converter=options.converter,
+            fp32=options.fp32,
+            model=changed,
+        )
+    if rewrite(changed or model, options):
+        changed = changed or model
+    converted = None if changed is None else changed.SerializeToString()
+    in_fp8 = fp8_convolutions((changed or model).graph)
+    del model, simpler, changed
+    events.phase('parsing the model')
+    began = time.monotonic()
+    settings.load_plugins(library, options.plugins)
+    builder = library.new_builder()
+    typed = library.member('NetworkDefinitionCreationFlag', 'STRONGLY_TYPED')
+    network = builder.create_network(1 << int(typed or 0))
+    parse_errors, warnings = _parse(library, network, path, converted)
+    _refuse_shape_inputs(path, network)
+    config = builder.create_builder_config()
+    ignored = settings.apply(library, builder, config, options, profiles)
+    config.progress_monitor = monitor(library, events)
+    timing = _timing_cache(library, config, spec.get('timing_cache'))
+    fallback = settings.not_on_dla(network, config) if options.dla_core is not None else []
+    with library.log.collect() as captured:
+        plan = builder.build_serialized_network(network, config)
+    if plan is None:
+        raise error_from_log(captured.errors, doing='build', library=library)
+    _write(spec['plan_fd'], plan)
+    seconds = time.monotonic() - began
+    if timing is not None and spec.get('timing_fd') is not None:
+        kernel_times = timing.serialize()
+        if kernel_times is not None:
+            _write(spec['timing_fd'], kernel_times)
+    events.phase('reading the layers', 100.0)
+    return {
+        'inputs': [vars(spec) for spec in _io(network, 'input')],
+        'outputs': [vars(spec) for spec in _io(network, 'output')],
+        'metadata': info.metadata,
+        'onnx_opset': info.opset,
+        'onnx_producer': info.producer,
+        'profiles': [[vars(each) for each in profile] for profile in profiles],
+        'batch': largest_batch(info.inputs, profiles),
+        'build_seconds': round(seconds, 3),
+        'parser_errors': parse_errors,
+        'parser_warnings': [*info.warnings, *warnings],
+        'build_warnings': captured.warnings,
+        'ignored_options': [*sizes_without_effect(info.inputs, options), *ignored],
+        'dla_fallback': fallback,
+        'cut_nms': cut_line,
+        'simplified': simplified,
+        'lowered': lowered,
+        'fp8_convolutions': in_fp8,
+        **_layer_report(library, network, plan),
+    }
+
+
+def _profiles(info: OnnxInfo, options: BuildOptions) -> tuple[Profile, ...]:
+    return resolve_profiles(
+        info.inputs,
+        options.profiles,
+        metadata=info.metadata,
+        input_size=options.input_size,
+        batch=options.batch,
+    )
+
+
+def _best_shapes(info: OnnxInfo, options: BuildOptions) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each input that the engine is optimized for."""
+    dynamic = {each.name: each.best for profile in _profiles(info, options) for each in profile}
+    return {spec.name: dynamic.get(spec.name, spec.shape) for spec in info.inputs}
+
+
+def rewrite(model: Any, options: BuildOptions) -> bool:
+    """
+    Write a network in place as TensorRT and the frame path need it; results stay the same.
+
+    :returns: whether it has changed.
+    :raises ParameterError: when it has, and TensorRT would read the file again.
+    """
+    found = {
+        'upper-case letters in Einsum equations': lower_equations(model),
+        'int32 image inputs': images_as_uint8(model),
+    }
+    rewritten = [what for what, changes in found.items() if changes]
+    if rewritten and options.strip_weights:
+        raise ParameterError(
+            f'strip_weights cannot be combined with {" and ".join(rewritten)}.',
+            cause='They are rewritten, but TensorRT reads the ONNX file again at load.',
+            remedy='Remove strip_weights, or change them in the model.',
+        )
+    return bool(rewritten)
+
+
+def cut_where_needed(
+    path: Path,
+    model: Any,
+    options: BuildOptions,
+    library: Library,
+) -> tuple[Any | None, str]:
+    """
+    Cut NMS off the network if that is requested or if this TensorRT cannot run it.
+
+    :returns: the network without NMS, None if it is unchanged; and a line for the log.
+    :raises ModelError: if NMS must be cut off but cannot be.
+    """
+    reason = cut_reason(model, library, options.plugins)
+    if not (options.cut_nms or reason):
+        return None, ''
+    try:
+        return cut_nms(path, model)
+    except UncuttableError as error:
+        if options.cut_nms:
+            raise
+        found = {node.op_type for node in nodes(model.graph)}
+        if not library.is_rtx and 'NonMaxSuppression' in found and not found & BATCHED:
+            # NMS in the middle of a network may end in outputs of a fixed size.
+            return None, f'NMS remains in the network. {error.problem} {error.cause}'
+        raise ModelError(
+            f'{path} cannot be built: {reason}. {error.problem}',
+            cause=error.cause,
+            remedy=error.remedy,
+        ) from error
+
+
+def _refuse_rereading(options: BuildOptions, what: str, still: str) -> None:
+    """Refuse options that read the ONNX file again, which is still as it was."""
+    for option, wanted in (
+        ('strip_weights', options.strip_weights),
+        ('converter modelopt', options.converter == 'modelopt'),
+    ):
+        if wanted:
+            raise ParameterError(
+                f'{option} cannot be combined with {what}.',
+                cause=f'It reads the ONNX file, which still {still}.',
+                remedy=f'Remove {option}, or change the ONNX file in advance.',
+            )
+
+
+def _refuse_other_floats(path: Path, info: OnnxInfo, options: BuildOptions) -> None:
+    """Refuse a precision that does not hold for every tensor that is not quantized."""
+    own = {'fp32': 'float32', 'tf32': 'float32', 'fp16': 'float16', 'bf16': 'bfloat16'}
+    allowed = {own.get(options.precision), 'float32', 'float64'}
+    others = [kind for kind in info.float_types if kind not in allowed]
+    if options.precision != 'auto' and others:
+        raise ParameterError(
+            f'precision {options.precision} is not possible for {path}.',
+            cause=f'The model computes in {", ".join(others)}.',
+            remedy='Set precision to auto, or export the model in float32.',
+        )
+
+
+def _parse(
+    library: Library,
+    network: Any,
+    path: Path,
+    converted: bytes | None,
+) -> tuple[list[str], list[str]]:
+    with library.log.collect() as captured:
+        parser = library.trt.OnnxParser(network, library.log)
+        parsed = (
+            parser.parse_from_file(str(path))
+            if converted is None
+            else parser.parse(converted, str(path))
+        )
+    if not parsed:
+        raise error_from_log(
+            parser_errors(parser) or captured.errors, doing='parse', library=library
+        )
+    if not network.num_inputs or not network.num_outputs:  # The parser accepts an empty file.
+        raise ModelError(f'{path} contains no network.', remedy='Export it again.')
+    return parser_errors(parser), captured.warnings
+
+
+def _refuse_shape_inputs(path: Path, network: Any) -> None:
+    """Refuse inputs whose values are shapes, for which TensorRT only asks for a profile."""
+    for spec, tensor in zip(
+        _io(network, 'input'), map(network.get_input, range(network.num_inputs))
+    ):
+        if tensor.is_shape_tensor:
+            raise ModelError(
+                f'The input {spec} of {path} is a shape tensor.',
+                cause='TensorRT reads it in host memory and derives shapes from it, so no CUDA '
+                'graph can contain its value.',
+                remedy='Export the network with a constant in its place, or use backend '
+                'onnxruntime.',
+            )
+
+
+def _timing_cache(library: Library, config: Any, path: str | None) -> Any | None:
+    if path is None or library.is_rtx:  # tensorrt_rtx only logs a warning.
+        return None
+    from trt_ros.engine.cache import Blob
+
+    cache = config.create_timing_cache(Blob(Path(path)).load() or b'')
+    if not config.set_timing_cache(cache, False):
+        cache = config.create_timing_cache(b'')  # It was of another GPU or release.
+        if not config.set_timing_cache(cache, False):
+            raise BackendError(
+                f'{library} rejected an empty timing cache.', remedy='Set timing_cache to false.'
+            )
+    return cache
+
+
+def _io(network: Any, mode: Any) -> list[Any]:
+    from trt_ros.engine.engine import DTYPES
+    from trt_ros.tensors import TensorSpec
+
+    count, get = (
+        (network.num_inputs, network.get_input)
+        if mode == 'input'
+        else (network.num_outputs, network.get_output)
+    )
+    return [
+        TensorSpec(one.name, tuple(one.shape), DTYPES[one.dtype.name], mode)
+        for one in map(get, range(count))
+    ]
+
+
+def _layer_report(library: Library, network: Any, plan: Any) -> dict[str, Any]:
+    """Report the layers of the engine if a GPU can load it, otherwise of the typed network."""
+    found, source = [], 'engine'
+    with suppress(TrtRosError):  # Expected of an engine for another GPU.
+        found = layers.read_engine(library, plan).layers
+    if not found:
+        found, source = layers.of_network(network), 'network'
+    return {
+        'layers': [asdict(layer) for layer in found],
+        'layers_from': source,
+        'layer_precisions': layers.counts(found),
+    }
+
+
+def _write(fd: int, data: Any) -> None:
+    view = memoryview(data).cast('B')
+    while view:
+        view = view[os.write(fd, view[: 1 << 24]) :]

@@ -1,0 +1,248 @@
+"""Application of build options to TensorRT; unsupported options are refused with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trt_ros.driver import nvidia_driver
+from trt_ros.engine.options import BuildOptions, Profile
+from trt_ros.errors import BackendError, ParameterError
+from trt_ros.trt import Library
+
+
+def refuse_unsupported(library: Library, options: BuildOptions) -> None:
+    """
+    Check that a TensorRT supports the options.
+
+    :raises ParameterError: naming the first option that it does not support.
+    """
+    rtx = library.is_rtx
+    unknown = [
+        name
+        for name in options.compute_capabilities
+        if library.member('ComputeCapability', _target(name)) is None
+    ]
+    refusals = (
+        (
+            'dla_core',
+            rtx and options.dla_core is not None,
+            'tensorrt_rtx does not support deep learning accelerators.',
+            'Remove dla_core, or use backend tensorrt.',
+        ),
+        (
+            'plugins',
+            rtx and bool(options.plugins),
+            'tensorrt_rtx does not support plugins.',
+            'Remove plugins, or use backend tensorrt.',
+        ),
+        (
+            'version_compatible',
+            rtx and options.version_compatible,
+            'Engines of tensorrt_rtx only run on the release that built them.',
+            'Remove version_compatible, or use backend tensorrt.',
+        ),
+        (
+            'hardware_compatible',
+            rtx and options.hardware_compatible != 'none',
+            'tensorrt_rtx selects target GPUs by compute capability.',
+            'Set compute_capabilities instead.',
+        ),
+        (
+            'strip_weights',
+            rtx and options.strip_weights and not nvidia_driver().gpus,
+            'tensorrt_rtx needs a GPU to build an engine without weights.',
+            'Build on a machine with a GPU.',
+        ),
+        (
+            'compute_capabilities',
+            not rtx and bool(options.compute_capabilities),
+            'tensorrt builds for the GPU of this machine.',
+            'Set hardware_compatible instead.',
+        ),
+        (
+            'compute_capabilities',
+            rtx and bool(unknown),
+            f'Unknown compute capability: {", ".join(unknown)}.',
+            'Choose from ' + ', '.join(_known_targets(library)) + '.',
+        ),
+        (
+            'compute_capabilities',
+            'current' in options.compute_capabilities and not nvidia_driver().gpus,
+            'The value current needs a GPU, and this machine has none.',
+            'Set a number such as 8.6.',
+        ),
+        (
+            'hardware_compatible',
+            not rtx
+            and library.member('HardwareCompatibilityLevel', options.hardware_compatible.upper())
+            is None,
+            f'It lacks the level {options.hardware_compatible}.',
+            'Set hardware_compatible to ampere_plus, or update TensorRT.',
+        ),
+        (
+            'strip_weights',
+            options.strip_weights and options.precision in ('fp16', 'bf16'),
+            f'The weights are loaded from the ONNX file, which is not {options.precision}.',
+            'Convert the ONNX file in advance, and set precision to auto.',
+        ),
+    )
+    for option, refused, cause, remedy in refusals:
+        if refused:
+            raise ParameterError(
+                f'{library} cannot apply {option} = {getattr(options, option)!r}.',
+                cause=cause,
+                remedy=remedy,
+            )
+
+
+def apply(
+    library: Library, builder: Any, config: Any, options: BuildOptions, profiles: Sequence[Profile]
+) -> list[str]:
+    """
+    Set an IBuilderConfig.
+
+    :returns: options that the library accepts without effect, one line each.
+    :raises ParameterError: if it rejects an option.
+    """
+    # The engine inspector reports precisions only with this verbosity.
+    config.profiling_verbosity = library.trt.ProfilingVerbosity.DETAILED
+    flags = {
+        'TF32': options.precision != 'fp32',
+        'VERSION_COMPATIBLE': options.version_compatible,
+        'STRIP_PLAN': options.strip_weights,
+        'WEIGHT_STREAMING': options.weight_streaming_budget_mib is not None,
+        'SPARSE_WEIGHTS': options.sparse,
+        'GPU_FALLBACK': options.dla_core is not None,
+    }
+    for name, wanted in flags.items():
+        _set_flag(library, config, name, wanted)
+    if options.workspace_mib is not None:
+        _set_workspace(library, config, options.workspace_mib)
+    ignored = _set_tuning(library, config, options)
+    if options.compute_capabilities:
+        _set_targets(library, config, options.compute_capabilities)
+    if options.hardware_compatible != 'none':
+        config.hardware_compatibility_level = library.member(
+            'HardwareCompatibilityLevel', options.hardware_compatible.upper()
+        )
+    if options.dla_core is not None:
+        _set_dla(library, builder, config, options.dla_core)
+    if options.plugins and options.version_compatible:
+        config.plugins_to_serialize = list(options.plugins)
+    for profile in profiles:
+        _add_profile(library, builder, config, profile)
+    return ignored
+
+
+def load_plugins(library: Library, plugins: Sequence[str]) -> None:
+    """
+    Load plugin libraries.
+
+    :raises BackendError: if one cannot be loaded.
+    """
+    for path in plugins:
+        with library.log.collect() as captured:
+            handle = library.trt.get_plugin_registry().load_library(path)
+        if handle is None:
+            raise BackendError(
+                f'The plugin library {path} cannot be loaded.',
+                cause='\n'.join(captured.errors),
+                remedy=f'Check for missing libraries with `ldd {path}`.',
+            )
+
+
+def not_on_dla(network: Any, config: Any) -> list[str]:
+    """Return the names of layers that a DLA cannot run; they fall back to the GPU."""
+    layers = (network.get_layer(index) for index in range(network.num_layers))
+    return [layer.name for layer in layers if not config.can_run_on_DLA(layer)]
+
+
+def _set_workspace(library: Library, config: Any, mib: int) -> None:
+    pool, nbytes = library.trt.MemoryPoolType.WORKSPACE, mib << 20
+    config.set_memory_pool_limit(pool, nbytes)
+    if config.get_memory_pool_limit(pool) != nbytes:
+        raise ParameterError(
+            f'{library} rejected workspace_mib = {mib}.',
+            remedy='Set another workspace_mib, or remove it.',
+        )
+
+
+def _set_tuning(library: Library, config: Any, options: BuildOptions) -> list[str]:
+    """Set optimization level and auxiliary streams; return options without effect."""
+    ignored = []
+    if library.is_rtx and options.precision == 'fp32':
+        # Measured with 1.5 on an H200: docs/benchmarks.md, Engines.
+        ignored.append(
+            f'precision fp32: {library.name} still computes float32 matrix products in TF32'
+        )
+    for option, attribute in (
+        ('optimization_level', 'builder_optimization_level'),
+        ('avg_timing_iterations', 'avg_timing_iterations'),
+        ('aux_streams', 'max_aux_streams'),
+    ):
+        value = getattr(options, option)
+        if value is not None:
+            setattr(config, attribute, value)
+            if library.is_rtx:
+                ignored.append(f'{option}: {library.name} accepts it without effect')
+    return ignored
+
+
+def _set_dla(library: Library, builder: Any, config: Any, core: int) -> None:
+    if builder.num_DLA_cores <= core:
+        raise ParameterError(
+            f'DLA core {core} does not exist.',
+            cause=f'{library} finds {builder.num_DLA_cores} DLA cores on this machine.',
+            remedy='Remove dla_core.',
+        )
+    config.default_device_type, config.DLA_core = library.trt.DeviceType.DLA, core
+
+
+def _add_profile(library: Library, builder: Any, config: Any, profile: Profile) -> None:
+    shapes = builder.create_optimization_profile()
+    for each in profile:
+        shapes.set_shape(each.name, each.low, each.best, each.high)
+    if config.add_optimization_profile(shapes) < 0:
+        raise ParameterError(
+            f'{library} rejected the profile {profile}.',
+            remedy='Set min <= opt <= max shapes for all dynamic inputs.',
+        )
+
+
+def _set_flag(library: Library, config: Any, name: str, wanted: bool) -> None:
+    flag = library.member('BuilderFlag', name)
+    if flag is None:
+        if wanted:
+            raise ParameterError(
+                f'{library} does not support {name}.', remedy=f'Remove the option for {name}.'
+            )
+        return
+    (config.set_flag if wanted else config.clear_flag)(flag)
+    if config.get_flag(flag) != wanted:
+        raise ParameterError(
+            f'{library} rejected {name} = {wanted}.', remedy=f'Remove the option for {name}.'
+        )
+
+
+def _target(name: str) -> str:
+    return 'CURRENT' if name == 'current' else f'SM{name.replace(".", "")}'
+
+
+def _known_targets(library: Library) -> list[str]:
+    names = dir(getattr(library.trt, 'ComputeCapability', None))
+    numbers = sorted(int(name[2:]) for name in names if name.startswith('SM'))
+    return [f'{number // 10}.{number % 10}' for number in numbers] + ['current']
+
+
+def _set_targets(library: Library, config: Any, names: Sequence[str]) -> None:
+    config.num_compute_capabilities = len(
+        names
+    )  # Before set_compute_capability, which fails otherwise.
+    for index, name in enumerate(names):
+        target = library.member('ComputeCapability', _target(name))
+        if not config.set_compute_capability(target, index):
+            raise ParameterError(
+                f'{library} rejected compute capability {name}.',
+                remedy='Remove it from compute_capabilities.',
+            )

@@ -1,0 +1,418 @@
+"""Reading and validation of ONNX files before TensorRT parses them; needs no TensorRT."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+import math
+from pathlib import Path
+from typing import Any
+
+from trt_ros.engine.builder.model_file import check_model_file
+from trt_ros.errors import ModelError
+from trt_ros.tensors import TensorSpec
+
+LARGEST_NBYTES = 2**31 - 2**20  # Size limit of a protobuf message.
+FLOATS = {'FLOAT': 'float32', 'FLOAT16': 'float16', 'BFLOAT16': 'bfloat16', 'DOUBLE': 'float64'}
+INT64_SENTINELS = {-(2**63), 2**63 - 1}  # 'To the end' in Slice; every parser clamps them.
+_WITHOUT_NMS = 'Export the model without NMS, which trt_ros runs after the network, or use '
+#: Operators of onnxruntime's dynamic quantization and of its QOperator format.
+INTEGER_OPS = (
+    'ConvInteger',
+    'MatMulInteger',
+    'QLinearConv',
+    'QLinearMatMul',
+    'DynamicQuantizeLinear',
+)
+INTEGER_REMEDY = (
+    'Quantize the float model statically in Q/DQ format, symmetrically (onnxruntime.quantization: '
+    'quantize_static with quant_format=QuantFormat.QDQ), which TensorRT builds; or use backend '
+    'onnxruntime.'
+)
+# Operator -> remedy. No release of tensorrt_rtx from 1.4 to 1.7 builds these operators, although
+# its parser accepts some.
+NOT_IN_RTX = {
+    'NonMaxSuppression': _WITHOUT_NMS + 'backend onnxruntime.',
+    'EfficientNMS_TRT': _WITHOUT_NMS + 'backend tensorrt.',
+    **dict.fromkeys(
+        ('BatchedNMS_TRT', 'BatchedNMSDynamic_TRT'),
+        _WITHOUT_NMS + 'TensorRT 10, the last release that has this operator.',
+    ),
+    'TRTBatchedNMS': _WITHOUT_NMS + "backend tensorrt with MMDeploy's library in plugins.",
+    **dict.fromkeys(INTEGER_OPS, INTEGER_REMEDY),
+    **dict.fromkeys(
+        (
+            'NonZero',
+            'DeformConv',
+            'Compress',
+            'Unique',
+            'Col2Im',
+            'MaxUnpool',
+            'AffineGrid',
+            'DFT',
+            'BitShift',
+            'BitwiseAnd',
+            'BitwiseOr',
+            'BitwiseXor',
+            'BitwiseNot',
+            'Det',
+            'CenterCropPad',
+            'TfIdfVectorizer',
+            'StringNormalizer',
+            'StringConcat',
+            'StringSplit',
+        ),
+        'Export the model without this operator, or use backend tensorrt or onnxruntime.',
+    ),
+}
+
+
+@dataclass(frozen=True)
+class OnnxInfo:
+    """
+    Contents of an ONNX file.
+
+    :param inputs: inputs that are not weights; dimensions -1 if dynamic.
+    :param outputs: outputs; dimensions -1 if dynamic.
+    :param metadata: the file's metadata.
+    :param opset: version of the default operator set.
+    :param producer: name and version of the exporter.
+    :param ops: number of nodes per operator, including subgraphs.
+    :param float_types: NumPy names of the floating-point types of weights, inputs and outputs.
+    :param warnings: possible problems, one line each.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    metadata: dict[str, str]
+    opset: int
+    producer: str
+    ops: dict[str, int]
+    float_types: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
+    """
+    Load and validate an ONNX file; its external data stays on disk.
+
+    :returns: the ModelProto and its description.
+    :raises ModelError: if it is missing, damaged, empty or not valid ONNX.
+    """
+    import onnx
+
+    model = _parse(path)
+    _check_text(path, model)
+    _check_tensors(path, model)
+    _check_external_data(path, model)
+    warnings = _check_by_onnx(path, model)
+    inputs = _inputs(path, model)
+    outputs = tuple(_spec(value, 'output', path) for value in model.graph.output)
+    if not inputs or not outputs:
+        raise ModelError(
+            f'The model {path} has no {"outputs" if inputs else "inputs"}.',
+            remedy='Export it again with named inputs and outputs.',
+        )
+    data_type = onnx.TensorProto.DataType
+    kinds = {data_type.Name(tensor.data_type) for tensor in tensors(model.graph)}
+    floats = {FLOATS[kind] for kind in kinds & set(FLOATS)} | {
+        spec.dtype for spec in (*inputs, *outputs) if spec.dtype in FLOATS.values()
+    }
+    return model, OnnxInfo(
+        inputs,
+        outputs,
+        metadata_of(model),
+        opset_of(model),
+        f'{model.producer_name} {model.producer_version}'.strip(),
+        dict(sorted(Counter(node.op_type for node in nodes(model.graph)).items())),
+        tuple(sorted(floats)),
+        (*warnings, *_unknown_opset(model), *_large_integers(model)),
+    )
+
+
+def opset_of(model: Any) -> int:
+    """Return the version of the default operator set of a ModelProto."""
+    return max(
+        (one.version for one in model.opset_import if one.domain in ('', 'ai.onnx')), default=1
+    )
+
+
+def read_inputs(path: Path) -> tuple[TensorSpec, ...]:
+    """
+    Return the descriptions of a model's inputs. Safe for untrusted files: reads nothing else.
+
+    :raises ModelError: if it is missing or damaged, or if an input is not supported.
+    """
+    return _inputs(path, _parse(path))
+
+
+def _parse(path: Path) -> Any:
+    import onnx
+
+    check_model_file(path)
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception as error:  # Each version of protobuf has its own exception class.
+        raise ModelError(
+            f'{path} is not an ONNX model or is truncated.',
+            cause=str(error),
+            remedy='Export or copy it again, and compare its size with the original.',
+        ) from error
+    if not model.graph.node and not model.graph.output:
+        raise ModelError(
+            f'{path} contains no network.',
+            remedy='Export or copy it again, and compare its size with the original.',
+        )
+    return model
+
+
+def _inputs(path: Path, model: Any) -> tuple[TensorSpec, ...]:
+    weights = {tensor.name for tensor in model.graph.initializer}
+    return tuple(
+        _spec(value, 'input', path) for value in model.graph.input if value.name not in weights
+    )
+
+
+def metadata_of(model: Any) -> dict[str, str]:
+    """Return the metadata of a ModelProto."""
+    return {entry.key: entry.value for entry in model.metadata_props}
+
+
+def refuse_unbuildable(path: Path, model: Any) -> None:
+    """
+    Check that a model has no operators that tensorrt_rtx parses but fails to build, minutes later.
+
+    Operators on constants are allowed, since tensorrt_rtx folds them.
+
+    :raises ModelError: naming the first unsupported node.
+    """
+    live = live_tensors(model.graph)
+    for node in model.graph.node:
+        if node.op_type in NOT_IN_RTX and live.intersection(node.input):
+            raise ModelError(
+                f'tensorrt_rtx does not support the operator {node.op_type} '
+                f'(node {node.name or node.output[0]} of {path}).',
+                remedy=NOT_IN_RTX[node.op_type],
+            )
+
+
+def live_tensors(graph: Any) -> set[str]:
+    """Return the tensors that depend on the values of the inputs, not only on their shapes."""
+    live = {value.name for value in graph.input} - {one.name for one in graph.initializer}
+    for node in graph.node:
+        if node.op_type not in ('Shape', 'Size') and live.intersection(used(node)):
+            live.update(node.output)
+    return live
+
+
+def used(node: Any) -> Iterable[str]:
+    """Yield every tensor that a node reads, including from inside its subgraphs."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            yield from (value.name for value in graph.output)
+            for inner in graph.node:
+                yield from used(inner)
+
+
+def nodes(graph: Any) -> Iterator[Any]:
+    """Yield every node, including subgraphs."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from nodes(inner)
+
+
+def tensors(graph: Any) -> Iterator[Any]:
+    """Yield every constant tensor: weights and attributes, including subgraphs."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField('t'):
+                yield attribute.t
+            yield from attribute.tensors
+            for inner in (attribute.g, *attribute.graphs):
+                yield from tensors(inner)
+
+
+def _check_text(path: Path, model: Any) -> None:
+    """Check that names and metadata are UTF-8; protobuf returns others as bytes."""
+    values = [value for entry in model.metadata_props for value in (entry.key, entry.value)]
+    values += [model.producer_name, model.producer_version]
+    values += [value.name for value in (*model.graph.input, *model.graph.output)]
+    values += [tensor.name for tensor in tensors(model.graph)]
+    values += [node.op_type for node in nodes(model.graph)]
+    if not all(isinstance(value, str) for value in values):
+        raise ModelError(
+            f'Names or metadata of {path} are not UTF-8.', remedy='Export or copy the model again.'
+        )
+
+
+def _check_tensors(path: Path, model: Any) -> None:
+    """Check types and sizes; ONNX's functions raise arbitrary exceptions for invalid ones."""
+    import onnx
+
+    for tensor in tensors(model.graph):
+        problem = f'The tensor {tensor.name or "of a constant"} of {path} is damaged.'
+        remedy = 'Export or copy the model again.'
+        if tensor.data_type not in onnx.TensorProto.DataType.values()[1:]:
+            raise ModelError(
+                problem,
+                cause=f'Its type {tensor.data_type} is unknown to ONNX {onnx.__version__}.',
+                remedy=remedy,
+            )
+        if min(tensor.dims, default=0) < 0:
+            raise ModelError(problem, cause=f'Its shape is {list(tensor.dims)}.', remedy=remedy)
+        if tensor.HasField('raw_data') and len(tensor.raw_data) != _nbytes(tensor):
+            raise ModelError(
+                problem,
+                cause=f'It has {len(tensor.raw_data)} bytes; its shape and type require '
+                f'{_nbytes(tensor)}.',
+                remedy=remedy,
+            )
+
+
+def _check_external_data(path: Path, model: Any) -> None:
+    """Check external data files; one that is too short kills TensorRT's parser with SIGBUS."""
+    import onnx
+
+    for tensor in tensors(model.graph):
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = Path(entries.get('location', ''))
+        problem = f'The external data of the weights {tensor.name} of {path} is not available.'
+        if not location.name or location.is_absolute() or '..' in location.parts:
+            raise ModelError(
+                problem,
+                cause=f'{str(location)!r} is not a relative path inside the folder of the model.',
+                remedy='Export the model again.',
+            )
+        file = path.parent / location
+        if not file.is_file():
+            raise ModelError(
+                problem,
+                cause=f'The file {file} does not exist.',
+                remedy='Copy the data file to the folder of the model.',
+            )
+        try:
+            begin, needed = int(entries.get('offset', 0)), _nbytes(tensor)
+            nbytes = int(entries.get('length', 0)) or needed
+        except (ValueError, KeyError) as error:  # KeyError: a type that NumPy lacks.
+            raise ModelError(
+                problem, cause=str(error), remedy='Export the model again.'
+            ) from error
+        if 0 <= nbytes < needed:
+            raise ModelError(
+                f'The weights {tensor.name} of {path} are too short.',
+                cause=f'{nbytes} bytes are declared; the shape {list(tensor.dims)} requires '
+                f'{needed}.',
+                remedy='Export the model again.',
+            )
+        if begin < 0 or nbytes < 0 or begin + nbytes > file.stat().st_size:
+            raise ModelError(
+                problem,
+                cause=f'{file} has {file.stat().st_size} bytes; {begin + nbytes} are required.',
+                remedy='Copy the complete data file again.',
+            )
+
+
+def _nbytes(tensor: Any) -> int:
+    import numpy as np
+    import onnx
+
+    count: int = math.prod(tensor.dims)
+    kind = onnx.TensorProto.DataType.Name(tensor.data_type)
+    if kind in ('INT4', 'UINT4', 'FLOAT4E2M1', 'INT2', 'UINT2'):
+        per_byte = 4 if kind.endswith('2') else 2
+        return -(-count // per_byte)
+    itemsize = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize
+    return count * int(itemsize)
+
+
+def _check_by_onnx(path: Path, model: Any) -> tuple[str, ...]:
+    import onnx
+
+    try:
+        # With a path it also checks external data and supports models above 2 GB.
+        onnx.checker.check_model(str(path))
+    except Exception as error:
+        text = str(error).strip()
+        if 'No Op registered for' in text:
+            return (f'Unknown ONNX operator: {text.splitlines()[0]}',)  # Of a plugin
+        raise ModelError(
+            f'{path} is not valid ONNX.',
+            cause=text,
+            remedy='Run `pip install -U onnx`, or export the model with a lower opset.'
+            if 'version' in text
+            else 'Export the model again.',
+        ) from error
+    return ()
+
+
+def _spec(value: Any, mode: Any, path: Path) -> TensorSpec:
+    import onnx
+
+    if not value.type.HasField('tensor_type'):
+        raise ModelError(
+            f'The {mode} {value.name} of {path} is not a tensor.',
+            remedy='Export the model with tensors as inputs and outputs.',
+        )
+    number = value.type.tensor_type.elem_type
+    if number not in onnx.TensorProto.DataType.values():
+        raise ModelError(
+            f'The {mode} {value.name} of {path} has the unknown type {number}.',
+            remedy='Export or copy the model again, or run `pip install -U onnx`.',
+        )
+    kind = onnx.TensorProto.DataType.Name(number)
+    if kind in ('STRING', 'UNDEFINED', 'COMPLEX64', 'COMPLEX128'):
+        raise ModelError(
+            f'The {mode} {value.name} of {path} has the unsupported type {kind}.',
+            cause='TensorRT supports real numbers and booleans only.',
+            remedy='Remove this part from the model.',
+        )
+    shape = tuple(
+        size.dim_value if size.HasField('dim_value') and size.dim_value > 0 else -1
+        for size in value.type.tensor_type.shape.dim
+    )
+    return TensorSpec(value.name, shape, FLOATS.get(kind, kind.lower()), mode)
+
+
+def _unknown_opset(model: Any) -> Iterator[str]:
+    import onnx
+
+    newest = onnx.defs.onnx_opset_version()
+    if opset_of(model) > newest:
+        yield f'opset {opset_of(model)} is newer than {newest}, the last one that onnx knows'
+
+
+def _large_integers(model: Any) -> Iterator[str]:
+    import numpy as np
+    import onnx
+
+    limit = np.iinfo(np.int32)
+    for tensor in tensors(model.graph):
+        if (
+            tensor.data_type == onnx.TensorProto.INT64
+            and tensor.data_location != onnx.TensorProto.EXTERNAL
+        ):
+            try:
+                values = onnx.numpy_helper.to_array(tensor)
+            except ValueError as error:
+                raise ModelError(
+                    f'The tensor {tensor.name or "of a constant"} is damaged.',
+                    cause=str(error),
+                    remedy='Export or copy the model again.',
+                ) from error
+            beyond = [
+                int(value)
+                for value in values[(values < limit.min) | (values > limit.max)]
+                if int(value) not in INT64_SENTINELS
+            ]
+            if beyond:
+                yield (
+                    f'{tensor.name or "a constant"} contains {beyond[0]}, outside INT32: '
+                    'TensorRT clamps such values if they are shapes or indices.'
+                )

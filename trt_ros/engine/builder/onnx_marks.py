@@ -1,0 +1,122 @@
+"""Intermediate tensors of an ONNX model as additional outputs, to compare it layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trt_ros.engine.builder.onnx_check import LARGEST_NBYTES, live_tensors, used
+from trt_ros.engine.builder.onnx_nodes import QUANTIZING
+from trt_ros.engine.key import total_nbytes
+from trt_ros.errors import ModelError
+
+
+@dataclass(frozen=True)
+class Layer:
+    """
+    A node of the model with one of its outputs.
+
+    :param output: name of the tensor.
+    :param op: operator of the node.
+    :param node: name of the node; its first output where it has no name.
+    """
+
+    output: str
+    op: str
+    node: str
+
+    def __str__(self) -> str:
+        return f'{self.op} {self.node} (output {self.output})'
+
+
+class LayerGraph:
+    """
+    Layers of a model, each named by an output, in topological order.
+
+    :ivar layers: names of the layers that can be compared: float values that depend on the
+        inputs. Outputs of Q/DQ nodes are left out, since reading one would prevent its fusion.
+    :ivar parents: per tensor, the closest of `layers` that it is computed from.
+    :ivar outputs: names of the outputs of the model.
+    """
+
+    def __init__(self, model: Any) -> None:
+        import onnx
+
+        if model.functions:
+            from onnx import inliner
+
+            model = inliner.inline_local_functions(model)
+        self._model = model
+        graph = onnx.shape_inference.infer_shapes(model).graph
+        self._values = {
+            value.name: value
+            for value in (*graph.value_info, *graph.output)
+            if value.type.tensor_type.elem_type
+            in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
+        }
+        live = live_tensors(model.graph)
+        self.outputs = {value.name for value in model.graph.output}
+        self.layers: list[str] = []
+        self._nodes: dict[str, Layer] = {}
+        self.parents: dict[str, tuple[str, ...]] = {}
+        sources: dict[str, tuple[str, ...]] = {}
+        for node in model.graph.node:
+            parents = tuple(
+                dict.fromkeys(each for name in used(node) for each in sources.get(name, ()))
+            )
+            for name in filter(None, node.output):
+                self._nodes[name] = Layer(name, node.op_type, node.name or node.output[0])
+                self.parents[name] = sources[name] = parents
+                if name in live and name in self._values and node.op_type not in QUANTIZING:
+                    self.layers.append(name)
+                    sources[name] = (name,)
+
+    @classmethod
+    def read(cls, path: Path) -> LayerGraph:
+        """
+        Load a model with its weights.
+
+        :raises ModelError: if it is too large.
+        """
+        import onnx
+
+        nbytes = total_nbytes(path)
+        if nbytes > LARGEST_NBYTES:
+            raise ModelError(
+                f'{path} is too large to be compared layer by layer: {nbytes / 2**30:.1f} GiB.',
+                cause='A protobuf message is limited to 2 GiB.',
+                remedy='Remove --layers.',
+            )
+        return cls(onnx.load(str(path)))
+
+    def layer(self, name: str) -> Layer:
+        """Return the layer of a tensor, whether it can be compared or not."""
+        return self._nodes[name]
+
+    def upstream(self, name: str, *, without: Collection[str] = ()) -> set[str]:
+        """
+        Return the layers that a tensor is computed from.
+
+        :param without: layers to leave out, and what only they are computed from.
+        """
+        found: set[str] = set()
+        pending = [name]
+        while pending:
+            for parent in self.parents.get(pending.pop(), ()):
+                if parent not in found and parent not in without:
+                    found.add(parent)
+                    pending.append(parent)
+        return found
+
+    def write(self, path: Path, outputs: Iterable[str]) -> None:
+        """Write the model with more outputs, names of `layers`, to one file."""
+        import onnx
+
+        model = onnx.ModelProto()
+        model.CopyFrom(self._model)
+        model.graph.output.extend(
+            self._values[name] for name in outputs if name not in self.outputs
+        )
+        onnx.save(model, str(path))

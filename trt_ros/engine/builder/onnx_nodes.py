@@ -1,0 +1,117 @@
+"""Nodes of ONNX models by kind and name, and the opset of quantized models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+import mmap
+from pathlib import Path
+from typing import Any
+
+from trt_ros.engine.builder.onnx_check import nodes, tensors
+from trt_ros.errors import ModelError, ParameterError
+
+HEAVY = {'Conv', 'ConvTranspose', 'Gemm', 'MatMul', 'Einsum', 'Attention', 'LSTM', 'GRU', 'RNN'}
+# Between the DequantizeLinear of weights and their matrix product.
+VIEWS = {'Transpose', 'Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity'}
+QUANTIZING = {'QuantizeLinear', 'DequantizeLinear'}
+QUANTISING_OPSET = 19  # First one with scales of float16 or bfloat16.
+
+
+def is_quantized(graph: Any) -> bool:
+    """Return whether a graph has Q/DQ nodes, including in subgraphs."""
+    return any(node.op_type in QUANTIZING for node in nodes(graph))
+
+
+def has_fp8(path: Path) -> bool:
+    """Return whether an ONNX file has fp8 tensors; parses only files with Q/DQ nodes."""
+    with path.open('rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if data.find(b'QuantizeLinear') < 0:
+            return False
+    import onnx
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception:  # Whoever loads it reports why.
+        return False
+    return bool(_fp8_tensors(model.graph))
+
+
+def _fp8_tensors(graph: Any) -> set[str]:
+    """Return the names of the fp8 tensors in a graph; those of zero points, too."""
+    from onnx import TensorProto
+
+    known = TensorProto.DataType.values()
+    return {
+        tensor.name
+        for tensor in tensors(graph)
+        if tensor.data_type in known
+        and TensorProto.DataType.Name(tensor.data_type).startswith('FLOAT8')
+    }
+
+
+def fp8_convolutions(graph: Any) -> list[str]:
+    """Return the keys of the convolutions that read fp8 tensors, in topological order."""
+    fp8 = _fp8_tensors(graph)
+    read = {
+        node.output[0]
+        for node in nodes(graph)
+        if node.op_type == 'DequantizeLinear' and fp8.intersection(node.input)
+    }
+    return [
+        node_key(node)
+        for node in nodes(graph)
+        if node.op_type in ('Conv', 'ConvTranspose') and read.intersection(node.input)
+    ]
+
+
+def to_quantizing_opset(model: Any, precision: str) -> Any:
+    """
+    Return a model in an opset in which Q/DQ nodes have fp8 values and scales of lower precision.
+
+    :param precision: precision that the model is converted to, for the error.
+    :raises ModelError: if it cannot be converted to that opset.
+    """
+    import onnx
+
+    opset = next((one for one in model.opset_import if one.domain in ('', 'ai.onnx')), None)
+    if opset is None or opset.version >= QUANTISING_OPSET:
+        return model
+    try:
+        return onnx.version_converter.convert_version(model, QUANTISING_OPSET)
+    except Exception as error:  # Its own exceptions, or RuntimeError from C++.
+        raise ModelError(
+            f'A quantized model of opset {opset.version} cannot be converted to {precision}.',
+            cause=f'Q/DQ nodes in {precision} require opset {QUANTISING_OPSET}: {error}',
+            remedy=f'Export it with opset {QUANTISING_OPSET} or newer, or set precision to auto.',
+        ) from error
+
+
+def matching_nodes(graph: Any, patterns: Sequence[str], *, option: str) -> set[str]:
+    """
+    Return the keys of the nodes that the patterns (as of fnmatch) match.
+
+    :param patterns: names of nodes, operators or names of outputs.
+    :param option: name of the option, for the error.
+    :raises ParameterError: if a pattern matches no node.
+    """
+    found: set[str] = set()
+    for pattern in patterns:
+        keys = {
+            node_key(node)
+            for node in graph.node
+            if any(fnmatchcase(text, pattern) for text in (node.name, node.op_type, *node.output))
+        }
+        if not keys:
+            raise ParameterError(
+                f'{option} {pattern!r} matches no node, operator or output of the model.',
+                remedy='Use a name or operator of the model, as shown by `trt-ros verify --layers`'
+                ' or Netron.',
+            )
+        found |= keys
+    return found
+
+
+def node_key(node: Any) -> str:
+    """Return a unique key of a node: node names may be empty, tensor names are unique."""
+    return ' '.join(node.output)

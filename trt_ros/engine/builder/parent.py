@@ -1,0 +1,150 @@
+"""Engine builds from ONNX in a child process that can be killed at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+import logging
+import os
+from pathlib import Path
+from typing import IO, Any
+
+from trt_ros.child import Child, memory_limit
+from trt_ros.engine.builder.config import refuse_unsupported
+from trt_ros.engine.builder.model_file import check_model_file
+from trt_ros.engine.key import total_nbytes
+from trt_ros.engine.options import BuildOptions
+from trt_ros.progress import Reporter
+from trt_ros.trt import Library
+
+#: Memory limit of a build, to which 16 bytes are added per byte of the model.
+BASE_NBYTES = 8 << 30
+
+
+@dataclass(frozen=True)
+class BuildLog:
+    """
+    Destination of TensorRT's own log of a build, one line per message.
+
+    :param file: file to write to, which the caller closes.
+    :param verbose: include messages of the severity VERBOSE: fusions and kernels.
+    """
+
+    file: IO[bytes]
+    verbose: bool
+
+
+@dataclass(frozen=True)
+class Built:
+    """
+    A built plan in an anonymous memory file; close() releases it.
+
+    :param report: build report, the part of the sidecar that the build determines.
+    :param timing_cache: updated kernel times of TensorRT; b'' if it has none.
+    """
+
+    plan: IO[bytes]
+    report: Mapping[str, Any]
+    timing_cache: bytes
+
+    def close(self) -> None:
+        """Release the memory of the plan."""
+        self.plan.close()
+
+
+def build(
+    onnx: Path,
+    options: BuildOptions,
+    library: Library,
+    *,
+    report: Reporter | None = None,
+    timeout_seconds: float | None = None,
+    device: int = 0,
+    timing_cache: Path | None = None,
+    build_log: BuildLog | None = None,
+) -> Built:
+    """
+    Build an engine.
+
+    :param report: called on this thread with phases and percentages and to check for
+        cancellation, both within a second whatever TensorRT does.
+    :param timeout_seconds: time limit; None for no limit.
+    :param device: CUDA device index of the GPU to build on, if one is needed.
+    :param timing_cache: file of measured kernel times to start from.
+    :param build_log: destination of TensorRT's own log; None for the logger of the library at
+        debug level, if that is enabled.
+    :raises CancelledError: if `report` was cancelled; the child process has exited by then.
+    :raises TimeLimitError: if the build took longer than `timeout_seconds`.
+    :raises ModelError: if the model cannot be read, parsed or built, or needs too much memory.
+    :raises ParameterError: if an option is not supported.
+    """
+    refuse_unsupported(library, options)
+    check_model_file(onnx)
+    with (
+        _memory_file('plan') as plan,
+        _memory_file('timing') as timing,
+        _debug_log(library, build_log) as log_to,
+    ):
+        child = Child(
+            'trt_ros.engine.builder.child:run_build',
+            title=f'The build of {onnx}',
+            remedy='Check the model with `trt-ros inspect`, increase the time limit, or reduce '
+            'optimization_level.',
+            memory_nbytes=memory_limit(total_nbytes(onnx), base_nbytes=BASE_NBYTES, factor=16),
+            pass_fds=(
+                plan.fileno(),
+                timing.fileno(),
+                *([] if log_to is None else [log_to.file.fileno()]),
+            ),
+            environment=_first_gpu(device),
+        )
+        with closing(child):
+            done = child.call(
+                {
+                    'onnx': str(onnx.absolute()),
+                    'options': options.to_json(),
+                    'library': library.name,
+                    'plan_fd': plan.fileno(),
+                    'timing_fd': timing.fileno(),
+                    'timing_cache': timing_cache and str(timing_cache),
+                    'log_fd': log_to and log_to.file.fileno(),
+                    'log_verbose': bool(log_to and log_to.verbose),
+                },
+                report=report or Reporter(),
+                phase='starting the build',
+                timeout_seconds=timeout_seconds,
+            )
+        timing.seek(0)
+        plan.seek(0)
+        return Built(os.fdopen(os.dup(plan.fileno()), 'rb'), done, timing.read())
+
+
+@contextmanager
+def _memory_file(name: str) -> Iterator[IO[bytes]]:
+    with os.fdopen(os.memfd_create(f'trt_ros {name}'), 'w+b') as file:
+        yield file
+
+
+@contextmanager
+def _debug_log(library: Library, given: BuildLog | None) -> Iterator[BuildLog | None]:
+    """Return the log to write; what nobody asked for goes to the debug level of the logger."""
+    out = logging.getLogger(f'trt_ros.{library.name}')
+    if given is not None or not out.isEnabledFor(logging.DEBUG):
+        yield given
+        return
+    with _memory_file('log') as file:
+        try:
+            yield BuildLog(file, verbose=True)
+        finally:  # Also of builds that failed.
+            file.seek(0)
+            for line in file.read().decode(errors='replace').splitlines():
+                out.debug('%s', line)
+
+
+def _first_gpu(device: int) -> dict[str, str]:
+    """Return environment variables that make GPU `device` the first visible one."""
+    visible = [name for name in os.environ.get('CUDA_VISIBLE_DEVICES', '').split(',') if name]
+    if device < len(visible):
+        return {'CUDA_VISIBLE_DEVICES': visible[device]}
+    return {'CUDA_VISIBLE_DEVICES': str(device)} if device else {}

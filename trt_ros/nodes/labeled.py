@@ -1,0 +1,168 @@
+"""Base classes of the nodes whose networks have classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass, fields
+import threading
+from typing import Any
+
+from std_msgs.msg import Header
+from vision_msgs.msg import LabelInfo
+
+from trt_ros.nodes.inference import InferenceNode
+from trt_ros.ros.messages import LATCHED, to_label_info
+from trt_ros.ros.parameters import param
+from trt_ros.runtime.feeds import RunInputs
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.thresholds import Thresholds, parse_class_scores
+
+
+@dataclass(frozen=True)
+class ThresholdParameters:
+    """Parameters that select the published objects."""
+
+    score_threshold: float = param(
+        0.25, 'Minimum score of a published detection.', between=(0.0, 1.0), mutable=True
+    )
+    iou_threshold: float = param(
+        0.45,
+        'IoU above which the lower-scoring of two boxes of one class is suppressed.',
+        between=(0.0, 1.0),
+        mutable=True,
+    )
+    max_detections: int = param(
+        100,
+        'Maximum number of detections per image.',
+        between=(1, 10000),
+        mutable=True,
+    )
+
+    classes: tuple[str, ...] = param(
+        (),
+        'Names or indices of the published classes; empty publishes all.',
+        mutable=True,
+    )
+    class_score_thresholds: tuple[str, ...] = param(
+        (),
+        "Minimum scores of single classes, instead of score_threshold: 'person:0.6', the class "
+        'being a name or an index.',
+        mutable=True,
+    )
+    class_agnostic_nms: bool = param(
+        False,
+        'Whether boxes also suppress those of other classes, above iou_threshold.',
+        mutable=True,
+    )
+
+    def thresholds(self) -> Thresholds:
+        """
+        Return the current thresholds.
+
+        :raises ParameterError: when a score of class_score_thresholds is invalid.
+        """
+        return Thresholds(
+            self.score_threshold,
+            self.iou_threshold,
+            self.max_detections,
+            self.classes,
+            parse_class_scores(self.class_score_thresholds),
+            self.class_agnostic_nms,
+        )
+
+
+THRESHOLD_NAMES = frozenset(each.name for each in fields(ThresholdParameters))
+
+
+@dataclass(frozen=True)
+class ClassIdParameters:
+    """Parameters of published class ids."""
+
+    class_id_format: str = param(
+        'name',
+        'Content of the class_id fields: class name or class index.',
+        choices=('name', 'index'),
+        mutable=True,
+    )
+
+
+class LabeledNode(InferenceNode):
+    """A node that publishes its class names on ~/label_info; `score_threshold` is a parameter."""
+
+    def class_maps(self) -> Mapping[str, Mapping[int, str]]:
+        """Return class names by published number, by prefix of the topic label_info."""
+        return {'': dict(enumerate(self.pipeline.class_names))}
+
+    def label_threshold(self) -> float:
+        """Return the minimum score of the published classes."""
+        return float(self.parameters.score_threshold)
+
+    def configure(self) -> None:
+        """Open the pipeline and publish the class names."""
+        super().configure()
+        self._label_infos = {
+            prefix: self.publisher(LabelInfo, f'~/{prefix}label_info', LATCHED)
+            for prefix in self.class_maps()
+        }
+        self.parameters_changed()
+
+    def parameters_changed(self) -> None:
+        """Publish the class names with the new threshold."""
+        header = Header(stamp=self.get_clock().now().to_msg())
+        for prefix, class_map in self.class_maps().items():
+            self._label_infos[prefix].publish(
+                to_label_info(header, class_map, self.label_threshold())
+            )
+
+
+class ObjectNode(LabeledNode):
+    """
+    A node that detects objects; its parameters include ThresholdParameters.
+
+    :ivar class_thresholds: limits of the published objects; while configured.
+    """
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        self._full_frames, self._counting = 0, threading.Lock()
+        super().__init__(name, **kwargs)
+
+    def parameters_changed(self) -> None:
+        """Look up the chosen classes, and publish the class names with the new threshold."""
+        self.class_thresholds: Thresholds = self.pipeline.resolve_classes(
+            self.parameters.thresholds()
+        )
+        super().parameters_changed()
+
+    def thresholds(self) -> Thresholds:
+        """Return the thresholds of the pipeline."""
+        thresholds: Thresholds = self.parameters.thresholds()
+        return thresholds
+
+    def infer(self, frames: list[Frame]) -> Sequence[Any]:
+        """Run the pipeline with the current thresholds; count images that reach max_detections."""
+        thresholds = self.thresholds()
+        results = self.pipeline.infer_all(frames, thresholds)
+        self._count(results, thresholds)
+        return results
+
+    def infer_inputs(self, inputs: RunInputs) -> Any:
+        """Run the pipeline on a set of inputs, as `infer` on images."""
+        thresholds = self.thresholds()
+        result = self.pipeline.infer_inputs(inputs, thresholds)
+        self._count([result], thresholds)
+        return result
+
+    def _count(self, results: Sequence[Any], thresholds: Thresholds) -> None:
+        limit = min(thresholds.max_detections, self.pipeline.max_detections)
+        full = sum(
+            isinstance(each, Sized) and not isinstance(each, Mapping) and len(each) >= limit
+            for each in results
+        )
+        with self._counting:
+            self._full_frames += full
+
+    def _diagnostics(self) -> Mapping[str, str]:
+        return {
+            **super()._diagnostics(),
+            'frames that reached max_detections': str(self._full_frames),
+        }

@@ -1,0 +1,388 @@
+"""Quantization of a model: calibration, choice of the layers, output file and report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+import hashlib
+from itertools import islice
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trt_ros.engine.builder.onnx_check import LARGEST_NBYTES
+from trt_ros.engine.builder.onnx_nodes import to_quantizing_opset
+from trt_ros.engine.key import OnnxFile, total_nbytes
+from trt_ros.errors import ModelError, ParameterError
+from trt_ros.progress import Reporter
+from trt_ros.quantization.by_modelopt import METHODS, quantize_by_modelopt, quantized_layers
+from trt_ros.quantization.calibration import Calibration
+from trt_ros.quantization.engine_check import EngineCheck, check_engine
+from trt_ros.quantization.formats import FORMATS
+from trt_ros.quantization.frame_network import FrameNetwork
+from trt_ros.quantization.latency import LatencyTable
+from trt_ros.quantization.layers import QuantNetwork
+from trt_ros.quantization.result_agreement import Evaluation, ResultAgreement
+from trt_ros.quantization.search import LayerSearch
+from trt_ros.regular_file import check_output_file
+from trt_ros.runtime.cpu.checked_runner import CheckedRunner
+from trt_ros.runtime.feeds import is_one_image
+from trt_ros.runtime.fitting import ResolvedModel, resolve
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.vision.decoders.registry import ALL_FAMILIES
+from trt_ros.vision.frame import Frame
+
+EVALUATED_FRAMES = 32
+
+
+@dataclass(frozen=True)
+class QuantOptions:
+    """
+    Options of a quantization.
+
+    :param to: 'int8' or 'fp8'.
+    :param method: how ranges are chosen from the histograms; '' for the default of the format.
+    :param keep: patterns of layers that stay in float: names, operators or outputs.
+    :param max_drop: largest drop of the agreement with the original, 0 to 1.
+    :param score: minimum score of compared boxes.
+    :param engine: whether to compare the results of the engine, too, where there is a GPU.
+    :param tool: 'modelopt' for nvidia-modelopt, '' for trt_ros itself.
+    """
+
+    to: str
+    method: str = ''
+    keep: tuple[str, ...] = ()
+    max_drop: float = 0.01
+    score: float = 0.25
+    engine: bool = True
+    tool: str = ''
+
+    def __post_init__(self) -> None:
+        methods = self._methods
+        if self.method and self.method not in methods:
+            raise ParameterError(
+                f'The method {self.method} cannot be used for {self.to}'
+                + (f' with {self.tool}.' if self.tool else '.'),
+                remedy=f'Choose one of {", ".join(methods)}.',
+            )
+
+    @property
+    def _methods(self) -> tuple[str, ...]:
+        return METHODS[self.to] if self.tool else FORMATS[self.to].methods
+
+    @property
+    def chosen_method(self) -> str:
+        """The method, or the default of the format and the tool."""
+        return self.method or self._methods[0]
+
+
+@dataclass(frozen=True)
+class FrameSource:
+    """
+    Frames to calibrate with.
+
+    :param open: yields them from the first; called once.
+    :param count: expected number, which may be wrong for videos.
+    :param fingerprint: changes when the frames do.
+    """
+
+    open: Callable[[], Iterator[Frame]]
+    count: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class LayerResult:
+    """
+    A convolution or matrix product in the result.
+
+    :param error: error of the last layers when this one alone is quantized, infinite for NaN; None
+        if it was never.
+    :param reason: why it stays in float; '' where it is quantized.
+    """
+
+    name: str
+    error: float | None
+    reason: str
+
+
+@dataclass
+class QuantReport:
+    """
+    Result of a quantization.
+
+    :param frames: number of frames of the calibration.
+    :param resumed: number of them whose values were kept by an earlier run.
+    :param engine: None where no engine was compared.
+    :param latency: None where it was not asked for.
+    """
+
+    model: str
+    output: str
+    to: str
+    tool: str
+    method: str
+    frames: int
+    resumed: int
+    agreement: ResultAgreement
+    layers: list[LayerResult]
+    log_lines: tuple[str, ...]
+    engine: EngineCheck | None = None
+    latency: LatencyTable | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the values for JSON."""
+        found = {**asdict(self), 'agreement': self.agreement.as_dict()}
+        for layer in found['layers']:
+            if layer['error'] == math.inf:  # JSON has no infinity.
+                layer['error'] = None
+        if self.engine and self.engine.agreement:
+            found['engine']['agreement'] = self.engine.agreement.as_dict()
+        return found
+
+
+def quantize(
+    options: QuantOptions,
+    pipeline_options: PipelineOptions,
+    source: FrameSource,
+    output: Path,
+    report: Reporter,
+) -> QuantReport:
+    """
+    Quantize a model and write it.
+
+    The calibration is kept beside the output, as NAME.calibration.npz.
+
+    :param pipeline_options: the model and its preprocessing.
+    :param output: ONNX file to write.
+    :raises TrtRosError: a ParameterError, ModelError, TensorMismatchError or BadFrameError.
+    """
+    path = Path(pipeline_options.model_path).expanduser()
+    _check_output(output, path)
+    fitted = _fitted(path, pipeline_options, report)
+    network = QuantNetwork(_load(path, options.to), options.keep, FORMATS[options.to])
+    frames = _Frames(source)
+    if options.tool == 'modelopt':
+        found = _modelopt(options, network, fitted, frames, report)
+    else:
+        key = _key(path, source, fitted, [layer.activation for layer in network.layers])
+        found = _own(options, network, fitted, frames, calibration_path(output), key, report)
+    _write(found.model, output)
+    engine = None
+    if options.engine:
+        engine = check_engine(
+            output, fitted, found.evaluation, found.agreement, pipeline_options, report
+        )
+    left_out = [LayerResult(name, None, why) for name, why in network.left_out.items()]
+    return QuantReport(
+        str(path),
+        str(output),
+        options.to,
+        options.tool,
+        options.chosen_method,
+        found.frames,
+        found.resumed,
+        found.agreement,
+        found.layers + left_out,
+        fitted.log_lines,
+        engine,
+    )
+
+
+class _Frames:
+    """The frames of the source; keeps some to evaluate with."""
+
+    def __init__(self, source: FrameSource) -> None:
+        self._source, self.count = source, source.count
+        self._stride = -(-source.count // EVALUATED_FRAMES)
+        self.evaluated: list[Frame] = []
+        self.done = 0
+
+    def __iter__(self) -> Iterator[Frame]:
+        for index, frame in enumerate(self._source.open()):
+            if index % self._stride == 0 and len(self.evaluated) < EVALUATED_FRAMES:
+                self.evaluated.append(frame)
+            self.done = index + 1
+            yield frame
+
+    def check_any(self) -> None:
+        if not self.done:
+            raise ParameterError('The files have no images.', remedy='Calibrate with some images.')
+
+
+@dataclass(frozen=True)
+class _Quantized:
+    model: Any
+    evaluation: Evaluation
+    agreement: ResultAgreement
+    layers: list[LayerResult]
+    frames: int
+    resumed: int = 0
+
+
+def _own(
+    options: QuantOptions,
+    network: QuantNetwork,
+    fitted: ResolvedModel[Any],
+    frames: _Frames,
+    kept: Path,
+    key: str,
+    report: Reporter,
+) -> _Quantized:
+    """Calibrate with histograms, and return the most sensitive layers to float."""
+    quant_format = FORMATS[options.to]
+    activations = sorted({layer.activation for layer in network.layers})
+    calibration = Calibration(activations, kept, key)
+    resumed = calibration.done
+    with FrameNetwork(network.model, fitted, activations) as instrumented:
+        calibration.run(instrumented, frames, frames.count, report)
+    frames.check_any()
+    with FrameNetwork(network.model, fitted) as original:
+        evaluation = Evaluation(original, frames.evaluated, options.score)
+    amax = calibration.ranges(options.chosen_method, quant_format)
+    search = LayerSearch(network, fitted, amax, quant_format, evaluation, report)
+    errors = search.errors()
+    layers, agreement = search.fallback(errors, options.max_drop)
+    quantized = {layer.name for layer in layers}
+    results = [
+        LayerResult(
+            layer.name,
+            errors[layer.name],
+            '' if layer.name in quantized else 'in float to meet --max-drop',
+        )
+        for layer in network.layers
+    ]
+    model = search.model(layers)
+    return _Quantized(model, evaluation, agreement, results, calibration.done, resumed)
+
+
+def _modelopt(
+    options: QuantOptions,
+    network: QuantNetwork,
+    fitted: ResolvedModel[Any],
+    frames: _Frames,
+    report: Reporter,
+) -> _Quantized:
+    """Quantize with nvidia-modelopt, which chooses among the layers that may be quantized."""
+
+    def inputs(original: FrameNetwork) -> Iterator[dict[str, np.ndarray]]:
+        for index, frame in enumerate(frames):
+            report('calibrating', 100.0 * index / frames.count)
+            yield original.inputs_of(frame)
+
+    with FrameNetwork(network.model, fitted) as original:
+        model = quantize_by_modelopt(
+            network.model, options.to, options.chosen_method, network.left_out, inputs(original)
+        )
+        frames.check_any()
+        evaluation = Evaluation(original, frames.evaluated, options.score)
+    with FrameNetwork(model, fitted) as variant:
+        agreement = evaluation.agreement(variant)
+    if not agreement.drop <= options.max_drop:
+        raise ParameterError(
+            f'The network of nvidia-modelopt has a drop of more than {options.max_drop:g}.',
+            cause=f'{agreement}.',
+            remedy='Keep layers in float with --keep, or quantize without --tool, which chooses '
+            'them.',
+        )
+    quantized = quantized_layers(model)
+    results = [
+        LayerResult(
+            layer.name, None, '' if layer.name in quantized else 'left out by nvidia-modelopt'
+        )
+        for layer in network.layers
+    ]
+    return _Quantized(model, evaluation, agreement, results, frames.done)
+
+
+def calibration_path(output: Path) -> Path:
+    """Return the path of the file that keeps the calibration."""
+    return output.with_suffix('.calibration.npz')
+
+
+def _check_output(output: Path, model: Path) -> None:
+    problem = f'The file {output} cannot be written.'
+    if output.suffix != '.onnx':
+        raise ParameterError(problem, cause='It is not an .onnx file.', remedy='Name it so.')
+    check_output_file(output)
+    if output.exists() and model.exists() and output.samefile(model):
+        raise ParameterError(
+            problem, cause='It is the model itself.', remedy='Choose another name.'
+        )
+
+
+def _fitted(path: Path, options: PipelineOptions, report: Reporter) -> ResolvedModel[Any]:
+    """Load the model in a child process first, and decide about preprocessing and decoder."""
+    original = CheckedRunner.open(path, report=report, cache_dir=options.engine_cache_dir)
+    try:
+        fitted = resolve(original, options, ALL_FAMILIES)
+    finally:
+        original.close()
+    if not is_one_image(fitted.feeds):
+        raise ParameterError(
+            f'{path} cannot be calibrated with images.',
+            cause=f'Its inputs are {"; ".join(map(str, original.inputs))}.',
+            remedy='Quantize it with a tool that takes arrays for all inputs.',
+        )
+    return fitted
+
+
+def _load(path: Path, to: str) -> Any:
+    """Return the ModelProto with its weights, in an opset with the types of Q/DQ nodes."""
+    import onnx
+
+    nbytes = total_nbytes(path)
+    if nbytes > LARGEST_NBYTES:
+        raise ModelError(
+            f'{path} is too large to be quantized: {nbytes / 2**30:.1f} GiB.',
+            cause='A protobuf message is limited to 2 GiB.',
+            remedy='Quantize it with the tools of its exporter.',
+        )
+    model = onnx.load(str(path))
+    if model.functions:
+        from onnx import inliner
+
+        model = inliner.inline_local_functions(model)
+    return to_quantizing_opset(model, to)
+
+
+def _key(
+    path: Path, source: FrameSource, fitted: ResolvedModel[Any], activations: list[str]
+) -> str:
+    """Return the hash of all that the histograms depend on."""
+    onnx = OnnxFile.read(path)
+    parts = [
+        onnx.sha256,
+        onnx.external,
+        source.fingerprint,
+        str(fitted.preprocess),
+        activations,
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _write(model: Any, output: Path) -> None:
+    import onnx
+
+    onnx.checker.check_model(model)
+    part = output.with_name(f'.{output.name}.part')
+    try:
+        onnx.save(model, str(part))
+        os.replace(part, output)
+    except OSError as error:
+        raise ParameterError(
+            f'The file {output} cannot be written.',
+            cause=error.strerror or '',
+            remedy='Choose another folder.',
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def limited(frames: Iterator[Frame], count: int, limit: int) -> Iterator[Frame]:
+    """Yield at most `limit` of about `count` frames, evenly spread."""
+    return islice(islice(frames, 0, None, max(1, -(-count // limit))), limit)
