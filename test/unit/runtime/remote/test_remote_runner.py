@@ -89,7 +89,7 @@ def arrays_of(result):
 
 
 def test_network_on_a_server_is_recognized_and_decoded_like_its_file(serve, color_detector):
-    with Pipeline.open(serve(color_detector()).address('shapes')) as pipeline:
+    with Pipeline.open(serve(color_detector()).address('colors')) as pipeline:
         assert found(pipeline(RED)) == EXPECTED
         assert pipeline.backend == 'triton'
         assert pipeline.class_names == ('red', 'green', 'blue')
@@ -110,11 +110,11 @@ def test_network_on_a_server_is_recognized_and_decoded_like_its_file(serve, colo
     ids=['classifier', 'segmenter', 'depth', 'pose', 'oriented boxes', 'tensor'],
 )
 def test_result_of_every_task_equals_that_of_the_file(serve, tmp_path, shapes, metadata, options):
-    from trt_ros.vision.decoders.registry import ALL_FAMILIES, TENSORS
+    from trt_ros.vision.decoders.registry import DRAWN, TENSORS
 
     path = save(tmp_path / 'net.onnx', shapes, **metadata)
     address = serve(path).address('net')
-    families = TENSORS if options else ALL_FAMILIES
+    families = TENSORS if options else DRAWN
     pixels = np.random.default_rng(1).integers(0, 256, (96, 128, 3), dtype=np.uint8)
     with (
         Pipeline.open(address, families=families, **options) as remote,
@@ -130,7 +130,7 @@ def test_result_of_every_task_equals_that_of_the_file(serve, tmp_path, shapes, m
 
 @pytest.mark.parametrize('arguments', [['--plain'], ['--plain', '--typed']], ids=' '.join)
 def test_server_without_extensions_gets_inputs_through_grpc(serve, color_detector, arguments):
-    address = serve(color_detector(), arguments=arguments).address('shapes')
+    address = serve(color_detector(), arguments=arguments).address('colors')
     with Pipeline.open(address, labels=['r', 'g', 'b']) as pipeline:
         assert found(pipeline(RED)) == EXPECTED
         assert pipeline.diagnostics()['server inputs'] == 'gRPC'
@@ -139,14 +139,14 @@ def test_server_without_extensions_gets_inputs_through_grpc(serve, color_detecto
 def test_batch_is_limited_to_that_of_the_server(serve, color_detector, tmp_path, caplog):
     server = serve(color_detector(batch='batch'))
     frames = [Frame.from_pixels(RED)] * 10
-    with Pipeline.open(server.address('shapes'), batch=10) as pipeline:
+    with Pipeline.open(server.address('colors'), batch=10) as pipeline:
         assert pipeline.max_batch == 8
         assert [found(each) for each in pipeline.infer_all(frames)] == [EXPECTED] * 10
 
 
 def test_runs_of_several_threads_overlap_with_a_region_each(serve, color_detector):
     with (
-        Pipeline.open(serve(color_detector()).address('shapes')) as pipeline,
+        Pipeline.open(serve(color_detector()).address('colors')) as pipeline,
         ThreadPoolExecutor(4) as threads,
     ):
         pictures = [
@@ -158,7 +158,7 @@ def test_runs_of_several_threads_overlap_with_a_region_each(serve, color_detecto
 
 def test_submitted_frames_run_at_the_same_time(serve, color_detector):
     server = serve(color_detector())
-    with Pipeline.open(server.address('shapes'), frames_in_flight=2) as pipeline:
+    with Pipeline.open(server.address('colors'), frames_in_flight=2) as pipeline:
         stop(server.process)
         try:
             # Neither waits for the server.
@@ -173,7 +173,7 @@ def test_submitted_frames_run_at_the_same_time(serve, color_detector):
 
 def test_killed_server_drops_frames_until_it_is_back(serve, color_detector):
     server = serve(color_detector())
-    with Pipeline.open(server.address('shapes')) as pipeline:
+    with Pipeline.open(server.address('colors')) as pipeline:
         assert found(pipeline(RED)) == EXPECTED
         server.kill()
         with pytest.raises(RemoteUnavailableError, match='is not available') as raised:
@@ -197,7 +197,7 @@ def test_killed_server_drops_frames_until_it_is_back(serve, color_detector):
 
 def test_server_that_hangs_costs_the_timeout_per_frame(serve, color_detector):
     server = serve(color_detector())
-    with Pipeline.open(server.address('shapes'), remote_timeout=0.2) as pipeline:
+    with Pipeline.open(server.address('colors'), remote_timeout=0.2) as pipeline:
         stop(server.process)
         with pytest.raises(RemoteUnavailableError, match=r'did not answer within 0\.2 s'):
             pipeline(RED)
@@ -214,7 +214,7 @@ def test_server_that_hangs_costs_the_timeout_per_frame(serve, color_detector):
 
 def test_no_shared_memory_is_left_behind(serve, color_detector):
     before = open_regions()
-    pipeline = Pipeline.open(serve(color_detector()).address('shapes'))
+    pipeline = Pipeline.open(serve(color_detector()).address('colors'))
     pipeline(RED)
     assert open_regions() == before  # Also while it is used: a killed process leaves none.
     pipeline.close()
@@ -226,8 +226,8 @@ def test_configure_without_a_server_names_its_address():
 
 
 def test_unknown_model_is_named(serve, color_detector):
-    address = serve(color_detector()).address('shapes')
-    with pytest.raises(RemoteUnavailableError, match=r'does not have grpc://.*/shapes(?s:.*)Load'):
+    address = serve(color_detector()).address('colour')
+    with pytest.raises(RemoteUnavailableError, match=r'does not have grpc://.*/colour(?s:.*)Load'):
         Pipeline.open(address)
 
 
@@ -243,11 +243,11 @@ def test_opening_is_cancelled_while_a_server_does_not_answer(serve, color_detect
             cancelled.set()
 
     with pytest.raises(CancelledError, match='Cancelled before waiting for localhost'):
-        Pipeline.open(server.address('shapes'), on_progress=cancel, cancelled=cancelled)
+        Pipeline.open(server.address('colors'), on_progress=cancel, cancelled=cancelled)
 
 
 def test_closed_pipeline_sends_nothing(serve, color_detector):
-    pipeline = Pipeline.open(serve(color_detector()).address('shapes'))
+    pipeline = Pipeline.open(serve(color_detector()).address('colors'))
     runner = pipeline.frames.runner
     pipeline.close()
     pipeline.close()
@@ -257,7 +257,7 @@ def test_closed_pipeline_sends_nothing(serve, color_detector):
 
 def test_replaced_model_of_another_shape_is_reported(serve, color_detector, tmp_path):
     server = serve(color_detector())
-    with Pipeline.open(server.address('shapes')) as pipeline:
+    with Pipeline.open(server.address('colors')) as pipeline:
         server.kill()
         color_detector(shape=(96, 96))
         serve(tmp_path / 'colors.onnx').kill()  # Writes the repository anew.
@@ -353,7 +353,7 @@ def test_options_of_files_are_reported_as_ignored(caplog):
 
 def test_command_line_detects_and_measures_on_a_server(serve, color_detector, tmp_path, capsys):
     cv2 = pytest.importorskip('cv2')
-    address = serve(color_detector(batch='batch')).address('shapes')
+    address = serve(color_detector(batch='batch')).address('colors')
     cv2.imwrite(str(tmp_path / 'red.png'), RED)
     assert main(['infer', str(tmp_path / 'red.png'), '--model', address, '--json']) == 0
     [entry] = json.loads(capsys.readouterr().out)
