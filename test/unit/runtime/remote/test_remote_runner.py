@@ -110,11 +110,11 @@ def test_network_on_a_server_is_recognized_and_decoded_like_its_file(serve, colo
     ids=['classifier', 'segmenter', 'depth', 'pose', 'oriented boxes', 'tensor'],
 )
 def test_result_of_every_task_equals_that_of_the_file(serve, tmp_path, shapes, metadata, options):
-    from trt_ros.vision.decoders.registry import DRAWN, TENSORS
+    from trt_ros.vision.decoders.registry import ALL_FAMILIES, TENSORS
 
     path = save(tmp_path / 'net.onnx', shapes, **metadata)
     address = serve(path).address('net')
-    families = TENSORS if options else DRAWN
+    families = TENSORS if options else ALL_FAMILIES
     pixels = np.random.default_rng(1).integers(0, 256, (96, 128, 3), dtype=np.uint8)
     with (
         Pipeline.open(address, families=families, **options) as remote,
