@@ -11,7 +11,15 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / 'trt_ros'
 
-FOR_ALL = {'errors', 'parameter_field', 'profiling', 'progress', 'regular_file', 'tensors'}
+FOR_ALL = {
+    'blob',
+    'errors',
+    'parameter_field',
+    'profiling',
+    'progress',
+    'regular_file',
+    'tensors',
+}
 LAYERS = {  # layer: the layers that it may import beside itself and those for all
     'vision': set(),
     'driver': set(),
@@ -80,6 +88,7 @@ DOORS = {  # foreign package: the layers that may import it
     'tqdm': {'cli', 'demo'},
     'numpy': LAYERS.keys()
     - {
+        'blob',
         'errors',
         'parameter_field',
         'progress',

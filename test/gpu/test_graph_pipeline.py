@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trt_ros.blob import Blob
 from trt_ros.cuda.calls import CudaError, check, live, runtime
-from trt_ros.engine.cache import Blob
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ClosedError, GpuFailedError, TensorMismatchError

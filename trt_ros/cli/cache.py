@@ -1,4 +1,4 @@
-"""The engines on this machine: list, verify, prune."""
+"""The engines on this machine and the files beside them: list, verify, prune."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         'action',
         choices=('list', 'verify', 'prune'),
-        help='prune removes engines that are damaged or of a TensorRT that is not installed',
+        help='prune removes damaged files and engines of a TensorRT that is not installed',
     )
     parser.add_argument(
         '--cache-dir', default='', metavar='DIR', help='default: $XDG_CACHE_HOME/trt_ros'
@@ -29,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """List, verify or remove engines; 1 when an engine is damaged."""
+    """List, verify or remove engines; 1 when an engine or a file beside them is damaged."""
     from trt_ros.engine.cache import EngineCache, remove
     from trt_ros.engine.files import locked
     from trt_ros.progress import Reporter
@@ -42,15 +42,28 @@ def run(args: Namespace) -> int:
             path = Path(row['engine'])
             with locked(path.parents[1], Reporter()):
                 remove(path)
+    damaged = [] if args.action == 'list' else _damaged_files(cache)
+    if args.action == 'prune' and not args.dry_run:
+        for row in damaged:
+            Path(row['file']).unlink(missing_ok=True)
     if args.json:
-        print(json.dumps(rows, indent=1))
+        print(json.dumps(rows + damaged, indent=1))
     else:
         for row in rows:
             print(_line(row))
+        for row in damaged:
+            print(f'{row["file"]}: {row["problem"]}')
         size = sum(row['nbytes'] for row in rows) / 2**20
         what = {'list': '', 'verify': '', 'prune': ' to remove' if args.dry_run else ' removed'}
         print(f'{len(rows)} engines{what[args.action]}, {size:.1f} MiB, in {cache.root}')
-    return 1 if args.action == 'verify' and any(row['problem'] for row in rows) else 0
+    has_problem = bool(damaged) or any(row['problem'] for row in rows)
+    return 1 if args.action == 'verify' and has_problem else 0
+
+
+def _damaged_files(cache: EngineCache) -> list[dict[str, Any]]:
+    """Return the damaged files of compiled kernels, kernel times and image sizes."""
+    rows = [{'file': str(blob.path), 'problem': blob.problem()} for blob in cache.blobs()]
+    return [row for row in rows if row['problem']]
 
 
 def _row(cache: EngineCache, path: Path, *, verify: bool) -> dict[str, Any]:

@@ -176,7 +176,7 @@ def _write(path: Path, found: Mapping[str, Any], folder: Path, version: int, con
 
 def _write_file(path: Path, source: IO[bytes]) -> None:
     """Write a file that the user of the server may read."""
-    from trt_ros.engine.files import write_atomically
+    from trt_ros.blob import write_atomically
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, source)

@@ -10,13 +10,12 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 import hashlib
-import os
 from pathlib import Path
 import re
-import tempfile
 from typing import Any
 import weakref
 
+from trt_ros.blob import Blob
 from trt_ros.cuda.calls import check, core, count_live, driver
 from trt_ros.cuda.context import Context, current_context
 from trt_ros.errors import BackendError, ClosedError
@@ -81,18 +80,11 @@ def cubin_of(
     from cuda.bindings import __version__ as bindings_version
 
     key = hashlib.sha256(f'{bindings_version}\n{source}'.encode()).hexdigest()[:16]
-    path = cache_dir / f'{name}-{arch}-{key}.cubin'
-    try:
-        return path.read_bytes()
-    except OSError:
+    blob = Blob(cache_dir / f'{name}-{arch}-{key}.blob')
+    cubin = blob.load()  # The driver crashes or hangs on a damaged one.
+    if cubin is None:
         cubin = compile_source(source, arch)
-    try:
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=cache_dir, delete=False) as part:
-            part.write(cubin)
-        os.replace(part.name, path)  # Two processes may both write: their contents are equal.
-    except OSError:
-        pass  # Without a writable cache the next start compiles again.
+        blob.save(cubin)  # Without a writable cache the next start compiles again.
     return cubin
 
 

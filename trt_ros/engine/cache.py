@@ -18,17 +18,16 @@ from pathlib import Path
 import re
 from typing import Any
 
+from trt_ros.blob import PART, Blob, write_atomically
 from trt_ros.driver import nvidia_driver
 from trt_ros.engine.builder.model_file import check_model_file
 from trt_ros.engine.builder.parent import BuildLog, Built, build
 from trt_ros.engine.files import (
     LOCK,
-    PART,
     check_private,
     locked,
     make_private,
     sha256_of_file,
-    write_atomically,
 )
 from trt_ros.engine.key import OnnxFile, cache_key, machine
 from trt_ros.engine.options import BuildOptions
@@ -38,7 +37,6 @@ from trt_ros.progress import Reporter
 from trt_ros.trt import Library
 
 SIDECAR = '.json'
-_DIGEST_NBYTES = 32
 log = logging.getLogger('trt_ros.engine')
 
 
@@ -54,37 +52,6 @@ class Entry:
     path: Path
     sidecar: Mapping[str, Any]
     build_reason: str = ''
-
-
-class Blob:
-    """
-    A file of library data for the next process: kernel times or compiled kernels.
-
-    The file begins with the SHA-256 of the data; a damaged file is ignored.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def load(self) -> bytes | None:
-        """Return the data; None if the file is missing or damaged."""
-        try:
-            raw = self.path.read_bytes()
-        except OSError:
-            return None
-        digest, data = raw[:_DIGEST_NBYTES], raw[_DIGEST_NBYTES:]
-        return data if hashlib.sha256(data).digest() == digest else None
-
-    def save(self, data: bytes) -> bool:
-        """Write the data unless it is empty or unchanged; return whether the file was written."""
-        if not data or self.load() == data:
-            return False
-        try:
-            write_atomically(self.path, io.BytesIO(hashlib.sha256(data).digest() + data))
-        except OSError as error:
-            log.warning('Cannot write %s: %s', self.path, error.strerror)
-            return False
-        return True
 
 
 def default_root() -> Path:
@@ -265,6 +232,16 @@ class EngineCache:
         """Yield the path of every engine, sorted."""
         yield from sorted(self.root.glob('*/*/bs*/*.engine'))
 
+    def blobs(self) -> Iterator[Blob]:
+        """Yield what is kept beside the engines: compiled kernels, kernel times, image sizes."""
+        for pattern in (
+            'kernels/*.blob',
+            '.timing/*.timing',
+            '.images/*.json',
+            '*/*/bs*/*.runtime',
+        ):
+            yield from map(Blob, sorted(self.root.glob(pattern)))
+
     def timing_cache(self, library: Library, device: int) -> Blob | None:
         """Return the file of measured kernel times: tensorrt only, one per release and GPU."""
         if library.is_rtx:
@@ -378,7 +355,6 @@ def _safe_name(text: str) -> str:
 
 __all__ = [
     'LOCK',
-    'Blob',
     'EngineCache',
     'Entry',
     'default_root',

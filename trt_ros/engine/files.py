@@ -1,4 +1,4 @@
-"""Atomic writes, folder locks and permission checks for files shared between processes."""
+"""Hashes, folder locks and permission checks of files shared between processes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import fcntl
 import hashlib
 import os
 from pathlib import Path
-import shutil
 import stat
-import threading
 import time
 from typing import IO
 
@@ -18,7 +16,6 @@ from trt_ros.errors import ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.regular_file import open_regular
 
-PART = '.part'  # Suffix of files being written; the next writer removes leftovers.
 LOCK = '.lock'
 
 
@@ -34,24 +31,6 @@ def sha256_of_file(path: Path) -> str:
     """Return the SHA-256 of a regular file."""
     with open_regular(path) as file:
         return sha256_of(file)
-
-
-def write_atomically(path: Path, source: IO[bytes]) -> None:
-    """Write the rest of `source` to `path` and to the disk: completely or not at all."""
-    part = path.with_name(f'.{path.name}.{os.getpid()}.{threading.get_native_id()}{PART}')
-    try:
-        with os.fdopen(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), 'wb') as file:
-            shutil.copyfileobj(source, file, 1 << 20)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 @contextmanager

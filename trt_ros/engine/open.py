@@ -10,6 +10,7 @@ from pathlib import Path
 import shlex
 from typing import Any
 
+from trt_ros.blob import Blob
 from trt_ros.cuda.usage import measured
 from trt_ros.driver import nvidia_driver
 from trt_ros.engine import cache as caches
@@ -40,7 +41,7 @@ class OpenedEngine:
     """
 
     engine: Engine
-    runtime_cache: caches.Blob | None
+    runtime_cache: Blob | None
     sidecar: Mapping[str, Any]
     log_lines: tuple[str, ...]
 

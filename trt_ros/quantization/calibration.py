@@ -10,7 +10,7 @@ import zipfile
 
 import numpy as np
 
-from trt_ros.engine.files import write_atomically
+from trt_ros.blob import write_atomically
 from trt_ros.progress import Reporter
 from trt_ros.quantization.formats import QuantFormat
 from trt_ros.quantization.frame_network import FrameNetwork

@@ -14,6 +14,7 @@ import sys
 import pytest
 
 import trt_ros
+from trt_ros.blob import Blob
 from trt_ros.cli import main
 from trt_ros.cli._ros2 import TrtCommand
 from trt_ros.cli.build import build_options, parse_profile
@@ -280,6 +281,29 @@ def test_an_empty_cache_is_listed_as_such(call, cache):
     code, out, _ = call('cache', 'list')
     assert (code, out) == (0, f'0 engines, 0.0 MiB, in {cache}\n')
     assert json.loads(call('cache', 'list', '--json')[1]) == []
+
+
+@pytest.mark.parametrize(
+    'place',
+    [
+        'kernels/decode-sm_90-0123.blob',
+        '.timing/tensorrt10.9-GPU.timing',
+        '.images/0123.json',
+        'net/fp16/bs1/net-0123.engine.GPU-580.runtime',
+    ],
+)
+def test_damaged_files_beside_the_engines_are_named_and_pruned(place, call, cache):
+    blob = Blob(cache / place)
+    blob.path.parent.mkdir(parents=True)
+    blob.save(b'content')
+    assert call('cache', 'verify')[0] == 0
+    blob.path.write_bytes(blob.path.read_bytes()[:-1])
+    code, out, _ = call('cache', 'verify')
+    assert code == 1 and f'{blob.path}: its SHA-256 differs' in out
+    assert call('cache', 'prune', '--dry-run')[0] == 0 and blob.path.exists()
+    (row,) = json.loads(call('cache', 'prune', '--json')[1])
+    assert row['file'] == str(blob.path) and not blob.path.exists()
+    assert call('cache', 'verify')[0] == 0
 
 
 @needs_rtx

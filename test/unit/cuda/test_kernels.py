@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 
 import pytest
@@ -49,6 +50,38 @@ def test_a_cubin_is_compiled_once_and_then_read_from_the_cache(tmp_path, monkeyp
     first = kernels.cubin_of('decode', 'sm_90', tmp_path, functions)
     monkeypatch.setattr(kernels, 'compile_source', lambda *_: pytest.fail('compiled again'))
     assert kernels.cubin_of('decode', 'sm_90', tmp_path, functions) == first
+
+
+@pytest.mark.parametrize('damage', ['empty', 'short', 'half', 'last byte', 'zeros', 'bit', 'raw'])
+def test_damaged_cubin_is_compiled_again_and_replaced(damage, tmp_path, monkeypatch):
+    """The driver crashes or hangs on some of them, in every process that starts."""
+    cubin = bytes(range(256)) * 20
+    monkeypatch.setattr(kernels, 'compile_source', lambda *_: cubin)
+    assert kernels.cubin_of('preprocess', 'sm_90', tmp_path) == cubin
+    (path,) = tmp_path.iterdir()
+    raw = path.read_bytes()
+    damaged = {
+        'empty': b'',
+        'short': raw[:100],
+        'half': raw[: len(raw) // 2],
+        'last byte': raw[:-1],
+        'zeros': bytes(len(raw)),
+        'bit': raw[:-1] + bytes([raw[-1] ^ 1]),
+        'raw': cubin,  # Without a hash.
+    }
+    path.write_bytes(damaged[damage])
+    assert kernels.cubin_of('preprocess', 'sm_90', tmp_path) == cubin
+    assert path.read_bytes() == raw
+
+
+def test_named_pipe_in_place_of_a_cubin_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernels, 'compile_source', lambda *_: b'cubin')
+    kernels.cubin_of('preprocess', 'sm_90', tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.unlink()
+    os.mkfifo(path)
+    assert kernels.cubin_of('preprocess', 'sm_90', tmp_path) == b'cubin'
+    assert path.is_file()
 
 
 def test_other_kernels_of_a_file_have_cubins_of_their_own(tmp_path, monkeypatch):

@@ -13,7 +13,6 @@ import pytest
 
 from trt_ros.engine.cache import (
     LOCK,
-    Blob,
     EngineCache,
     default_root,
     kernel_folder,
@@ -338,41 +337,6 @@ def test_kernels_lie_in_the_engine_cache_and_only_where_nobody_else_can_write(tm
     assert 'compiled at each start' in caplog.text and 'Other users can write to' in caplog.text
     (tmp_path / 'file').touch()
     assert kernel_folder(tmp_path / 'file') is None
-
-
-def test_blob_is_read_whole_or_not_at_all(tmp_path):
-    blob = Blob(tmp_path / 'kernels')
-    assert blob.load() is None
-    assert not blob.save(b'') and not blob.path.exists()
-    assert blob.save(b'kernels') and blob.load() == b'kernels'
-    assert not blob.save(b'kernels')  # Nothing new, nothing written.
-    blob.path.write_bytes(blob.path.read_bytes()[:-1])
-    assert blob.load() is None
-    assert blob.save(b'kernels') and blob.load() == b'kernels'
-    assert [path.name for path in tmp_path.iterdir()] == ['kernels']
-
-
-def test_blob_that_cannot_be_written_warns(tmp_path, caplog):
-    assert not Blob(tmp_path / 'gone' / 'kernels').save(b'x')
-    assert 'Cannot write' in caplog.text
-
-
-def test_two_nodes_of_one_process_may_keep_their_kernels_at_once(tmp_path, caplog):
-    blob, together = Blob(tmp_path / 'kernels'), threading.Barrier(2)
-    texts = [bytes([number]) * 100_000 for number in range(2)]
-
-    def keep(text):
-        for _ in range(20):
-            together.wait()
-            blob.save(text)
-
-    threads = [threading.Thread(target=keep, args=(text,)) for text in texts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert blob.load() in texts
-    assert caplog.messages == []
 
 
 def test_sidecar_with_other_key_of_same_prefix_is_ignored(cache, models, rtx):

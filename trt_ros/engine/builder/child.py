@@ -355,7 +355,7 @@ def _refuse_shape_inputs(path: Path, network: Any) -> None:
 def _timing_cache(library: Library, config: Any, path: str | None) -> Any | None:
     if path is None or library.is_rtx:  # tensorrt_rtx only logs a warning.
         return None
-    from trt_ros.engine.cache import Blob
+    from trt_ros.blob import Blob
 
     cache = config.create_timing_cache(Blob(Path(path)).load() or b'')
     if not config.set_timing_cache(cache, False):

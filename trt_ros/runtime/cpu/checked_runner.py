@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from trt_ros.blob import write_atomically
 from trt_ros.child import BUSY_FACTOR, Child, Events, limit_memory, memory_limit, too_large
 from trt_ros.engine.builder.model_file import check_model_file
 from trt_ros.engine.cache import EngineCache
-from trt_ros.engine.files import check_private, make_private, write_atomically
+from trt_ros.engine.files import check_private, make_private
 from trt_ros.engine.key import OnnxFile, total_nbytes
 from trt_ros.errors import ClosedError, MemoryLimitError, ParameterError
 from trt_ros.progress import Reporter

@@ -11,10 +11,10 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from trt_ros.blob import Blob
 from trt_ros.cuda.device import Gpu, open_gpu
 from trt_ros.cuda.monitor import Monitor
 from trt_ros.cuda.usage import measured
-from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import GpuFailedError
 from trt_ros.profiling import mark

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.engine.cache import Blob, EngineCache
+from trt_ros.blob import Blob
+from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.files import make_private
 from trt_ros.errors import BadFrameError, ParameterError, TrtRosError
 from trt_ros.vision.frame import Frame

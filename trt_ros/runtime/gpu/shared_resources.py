@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from trt_ros.blob import Blob
 from trt_ros.cuda.device import Gpu
 from trt_ros.cuda.jpeg import JpegDecoder
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, fill_async
-from trt_ros.engine.cache import Blob, kernel_folder
+from trt_ros.engine.cache import kernel_folder
 from trt_ros.engine.engine import Engine
 from trt_ros.runtime.feeds import (
     Feeds,

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from trt_ros.blob import Blob
 from trt_ros.cuda.device import Event, Stream, open_gpu
 from trt_ros.cuda.memory import DeviceBuffer, copy_async
-from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import ClosedError, GpuFailedError
 from trt_ros.runtime.fitting import ResolvedModel

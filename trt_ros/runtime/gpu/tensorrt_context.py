@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from trt_ros.blob import Blob
 from trt_ros.cuda.calls import check, context_is_lost, keep_forever, runtime
 from trt_ros.cuda.memory import DeviceBuffer
 from trt_ros.cuda.usage import measured
-from trt_ros.engine.cache import Blob
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import BackendError, ClosedError, TensorMismatchError
 

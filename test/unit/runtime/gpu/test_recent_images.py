@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from trt_ros.engine.cache import Blob
+from trt_ros.blob import Blob
 from trt_ros.runtime.gpu.recent_images import MAX_RECENT, RecentImages
 from trt_ros.vision.frame import Frame
 
