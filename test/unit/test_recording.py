@@ -132,6 +132,21 @@ def test_a_killed_writer_may_have_written_out_of_order(tmp_path, opened):
     assert found == sorted(times[:18])
 
 
+def test_messages_of_equal_times_are_not_read_ahead(tmp_path, opened):
+    """As those of a simulation without /clock: of 40 images in chunks of nine, the last is bad."""
+    images = [('/camera', 0, raw_image(index, NOISE[index])) for index in range(40)]
+    path = storage_file(write_recording(tmp_path / 'bag', images))
+    data = bytearray(path.read_bytes())
+    data[chunks_of(data)[-1] + 53] = 255  # Of the size of its first record.
+    loose = tmp_path / path.name
+    loose.write_bytes(data)
+    messages, found = opened(loose).messages(['/camera']), []
+    with pytest.raises(BadFrameError, match='is damaged'):
+        found.extend(bytes(data) for _, _, data in messages)
+    whole = [bytes(data) for _, _, data in opened(path).messages(['/camera'])]
+    assert found == whole[:36]
+
+
 @pytest.mark.parametrize('compression', [None, CompressionMode.STORAGE])
 def test_chunks_that_overlap_in_time_are_read_as_rosbags_does(tmp_path, opened, compression):
     times = np.random.default_rng(3).integers(0, 20, 60)  # Many are equal.

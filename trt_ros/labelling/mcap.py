@@ -2,14 +2,15 @@
 Writer of MCAP files that are readable while they are written, and can be continued.
 
 Format: https://mcap.dev/spec. After each chunk, a record of private opcode 0x80 holds the position
-of the caller's input. Index and footer always follow, and the next chunks overwrite them.
+of the caller's input. Index and footer always follow, and the next chunks overwrite them. The last
+chunk grows until it is full: chunks end at the same messages whenever the file was written.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 import struct
@@ -20,11 +21,12 @@ from trt_ros.errors import ClosedError, ParameterError
 
 MAGIC = b'\x89MCAP0\r\n'
 CHUNK_NBYTES = 4 << 20
-CHUNK_POSITIONS = 100  # Inputs per chunk at most, so that little is lost.
+CHUNK_POSITIONS = 100  # Inputs per chunk at most.
 MAX_UNWRITTEN_NBYTES = 16 << 20
 SECONDS_PER_WRITE = 1.0
 
 _HEADER, _FOOTER, _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06
+_CHUNK_HEAD_NBYTES = 9 + 8 + 8 + 8 + 4 + 4 + 8  # Without a name of a compression.
 _MESSAGE_INDEX, _CHUNK_INDEX, _STATISTICS, _DATA_END, _POSITION = 0x07, 0x08, 0x0B, 0x0F, 0x80
 
 
@@ -60,11 +62,19 @@ class McapWriter:
     A writer of an MCAP file of ROS 2 messages, until close().
 
     :param resume: continue an existing file with the same topics.
-    :ivar position: of the last checkpoint in a whole chunk; 0 in a new file.
+    :param seconds_per_write: how long messages wait at most before a checkpoint writes them.
+    :ivar position: of the last checkpoint in the file at opening; 0 in a new file.
     :raises ParameterError: when the file cannot be written, exists already, or does not fit.
     """
 
-    def __init__(self, path: Path, topics: Sequence[OutputTopic], *, resume: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        topics: Sequence[OutputTopic],
+        *,
+        resume: bool = False,
+        seconds_per_write: float = SECONDS_PER_WRITE,
+    ) -> None:
         self._path, self._definitions = path, _definitions(topics)
         self._channels = {topic.name: number for number, topic in enumerate(topics, 1)}
         self._schema_count = len({topic.message_type for topic in topics})
@@ -73,8 +83,9 @@ class McapWriter:
         self._counts: dict[int, int] = dict.fromkeys(self._channels.values(), 0)
         self._start_ns, self._end_ns = 0, 0
         self._clear_chunk()
-        self._write_due = time.monotonic() + SECONDS_PER_WRITE
-        self.position = self._pending_position = self._chunk_positions = 0
+        self._seconds_per_write = seconds_per_write
+        self._write_due = time.monotonic() + seconds_per_write
+        self.position = self._pending_position = 0
         head = MAGIC + _record(_HEADER, _text('ros2') + _text('trt_ros')) + self._definitions
         self._file = _open_file(path, resume)
         try:
@@ -90,10 +101,13 @@ class McapWriter:
     def write(self, topic: str, time_ns: int, message: bytes | memoryview) -> None:
         """Append a serialized message."""
         channel = self._channels[topic]
-        self._messages[channel].append((time_ns, len(self._records)))
+        self._index(channel, time_ns, len(self._records))
         size = 22 + len(message)
         self._records += struct.pack('<BQHIQQ', _MESSAGE, size, channel, 0, time_ns, time_ns)
         self._records += message
+
+    def _index(self, channel: int, time_ns: int, offset: int) -> None:
+        self._messages[channel].append((time_ns, offset))
         self._start_ns = min(self._start_ns, time_ns)
         self._end_ns = max(self._end_ns, time_ns)
 
@@ -109,13 +123,14 @@ class McapWriter:
         self._pending_position = position
         self._chunk_positions += 1
         if len(self._records) >= CHUNK_NBYTES or self._chunk_positions >= CHUNK_POSITIONS:
-            self._write_chunk()
+            self._finish_chunk()
+        if time.monotonic() >= self._write_due or len(self._unwritten) > MAX_UNWRITTEN_NBYTES:
+            self._write_all()
 
     def close(self) -> None:
         """Write what is left, with the index; may be called twice."""
         if not self._file.closed:
             try:
-                self._write_chunk()
                 self._write_all()
                 self._file.truncate()
             finally:
@@ -126,10 +141,19 @@ class McapWriter:
         self._messages: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         self._start_ns, self._end_ns = (1 << 63) - 1, 0
 
-    def _write_chunk(self) -> None:
-        if self._pending_position == self.position:
-            return
-        data = bytearray()
+    def _finish_chunk(self) -> None:
+        data, index = self._chunk()
+        self._unwritten += data
+        self._data_end += len(data)
+        self._chunks += index
+        self._count(1)
+        self._clear_chunk()
+
+    def _chunk(self) -> tuple[bytes, list[_ChunkIndex]]:
+        """Return the records of the last chunk and its index, if it has messages."""
+        if not self._chunk_positions:
+            return b'', []
+        data, found = bytearray(), list[_ChunkIndex]()
         if self._records:
             body = struct.pack(
                 '<QQQI', self._start_ns, self._end_ns, len(self._records), crc32(self._records)
@@ -141,31 +165,32 @@ class McapWriter:
             )
             for channel, messages in self._messages.items():
                 index.indices[channel] = self._data_end + len(data)
-                self._counts[channel] += len(messages)
                 entries = b''.join(struct.pack('<QQ', *each) for each in messages)
                 data += _record(
                     _MESSAGE_INDEX, struct.pack('<HI', channel, len(entries)) + entries
                 )
             index.indices_nbytes = len(data) - index.nbytes
-            self._chunks.append(index)
-        data += _record(_POSITION, struct.pack('<Q', self._pending_position))
-        self._unwritten += data
-        self._data_end += len(data)
-        self.position = self._pending_position
-        self._clear_chunk()
-        if time.monotonic() >= self._write_due or len(self._unwritten) > MAX_UNWRITTEN_NBYTES:
-            self._write_all()
+            found.append(index)
+        return bytes(data + _record(_POSITION, struct.pack('<Q', self._pending_position))), found
+
+    def _count(self, sign: int) -> None:
+        """Add the messages of the last chunk to the counts of the others, or subtract them."""
+        for channel, messages in self._messages.items():
+            self._counts[channel] += sign * len(messages)
 
     def _write_all(self) -> None:
         """Write chunks, index and footer over the last index and footer, in one call."""
-        data, start = self._unwritten, self._data_end - len(self._unwritten)
+        last, last_index = self._chunk()
+        self._count(1)
+        data, start = self._unwritten + last, self._data_end - len(self._unwritten)
+        chunks = [*self._chunks, *last_index]
         data += _record(_DATA_END, bytes(4))
         summary = start + len(data)
         data += self._definitions
-        for each in self._chunks:
+        for each in chunks:
             data += _record(_CHUNK_INDEX, _chunk_index(each))
-        starts = [each.start_ns for each in self._chunks]
-        ends = [each.end_ns for each in self._chunks]
+        starts = [each.start_ns for each in chunks]
+        ends = [each.end_ns for each in chunks]
         data += _record(
             _STATISTICS,
             struct.pack(
@@ -175,7 +200,7 @@ class McapWriter:
                 len(self._channels),
                 0,
                 0,
-                len(self._chunks),
+                len(chunks),
                 min(starts, default=0),
                 max(ends, default=0),
                 10 * len(self._counts),
@@ -183,6 +208,7 @@ class McapWriter:
             + b''.join(struct.pack('<HQ', *each) for each in self._counts.items()),
         )
         data += _record(_FOOTER, struct.pack('<QQI', summary, 0, 0)) + MAGIC
+        self._count(-1)
         left = memoryview(data)
         try:
             self._file.seek(start)
@@ -197,10 +223,10 @@ class McapWriter:
                 'with --video or --coco, delete the files of this run and start again.',
             ) from error
         self._unwritten = bytearray()
-        self._write_due = time.monotonic() + SECONDS_PER_WRITE
+        self._write_due = time.monotonic() + self._seconds_per_write
 
     def _continue(self, head: bytes) -> None:
-        """Read the index of the whole chunks, and continue after the last checkpoint."""
+        """Read the index of the whole chunks, and continue in the last one."""
         file = self._file
         file.seek(0)
         # Definitions of more topics would follow.
@@ -209,37 +235,85 @@ class McapWriter:
                 f'File {self._path} cannot be resumed: it has other topics.',
                 remedy='Use the options of the first run, or another output file.',
             )
-        self._data_end = at = len(head)
-        size = file.seek(0, 2)
-        found: list[_ChunkIndex] = []
-        counts: defaultdict[int, int] = defaultdict(int)
-        while True:
-            file.seek(at)
-            start = file.read(9 + 24)
-            if len(start) < 9:
+        self._data_end = len(head)
+        groups = list(_groups(file, len(head)))
+        for group in groups:
+            is_last = group is groups[-1]
+            records = _records(file, group) if is_last else b''
+            if records is None:
                 break
-            opcode, nbytes = struct.unpack_from('<BQ', start)
-            if at + 9 + nbytes > size or opcode not in (_CHUNK, _MESSAGE_INDEX, _POSITION):
+            positions, self.position = group.position - self.position, group.position
+            if is_last and positions < CHUNK_POSITIONS and len(records) < CHUNK_NBYTES:
+                self._load(records, positions)
                 break
-            if opcode == _CHUNK:
-                start_ns, end_ns, records_nbytes = struct.unpack_from('<QQQ', start, 9)
-                found.append(_ChunkIndex(start_ns, end_ns, at, 9 + nbytes, records_nbytes, {}))
-            elif opcode == _MESSAGE_INDEX:
-                (channel,) = struct.unpack_from('<H', start, 9)
-                found[-1].indices[channel] = at
-                found[-1].indices_nbytes += 9 + nbytes
-                counts[channel] += (nbytes - 6) // 16
-            else:
-                (self.position,) = struct.unpack_from('<Q', start, 9)
-                self._data_end = at + 9 + nbytes
-                self._chunks += found
-                for channel, count in counts.items():
-                    self._counts[channel] += count
-                found, counts = [], defaultdict(int)
-            at += 9 + nbytes
+            self._data_end = group.end
+            self._chunks += group.chunks
+            for channel, count in group.counts.items():
+                self._counts[channel] += count
         self._pending_position = self.position
-        file.truncate(self._data_end)
         self._write_all()
+        file.truncate()
+
+    def _load(self, records: bytes, positions: int) -> None:
+        """Continue in a chunk of these records."""
+        self._records, self._chunk_positions = bytearray(records), positions
+        offset = 0
+        while offset < len(records):
+            nbytes, channel, time_ns = struct.unpack_from('<QH4xQ', records, offset + 1)
+            self._index(channel, time_ns, offset)
+            offset += 9 + nbytes
+
+
+@dataclass
+class _Group:
+    """Records up to a position: a chunk, if there were messages, and their indices."""
+
+    chunks: list[_ChunkIndex] = field(default_factory=list)
+    counts: Counter[int] = field(default_factory=Counter)
+    position: int = 0
+    end: int = 0
+
+
+def _groups(file: FileIO, at: int) -> Iterator[_Group]:
+    """Yield the whole groups of a file from an offset on."""
+    size, group = file.seek(0, 2), _Group()
+    while True:
+        file.seek(at)
+        start = file.read(9 + 24)
+        if len(start) < 9 + 8:
+            return
+        opcode, nbytes = struct.unpack_from('<BQ', start)
+        end = at + 9 + nbytes
+        if end > size:
+            return
+        if opcode == _CHUNK and not group.chunks:
+            start_ns, end_ns, records_nbytes = struct.unpack_from('<QQQ', start, 9)
+            group.chunks.append(_ChunkIndex(start_ns, end_ns, at, 9 + nbytes, records_nbytes, {}))
+        elif opcode == _MESSAGE_INDEX and group.chunks:
+            (channel,) = struct.unpack_from('<H', start, 9)
+            group.chunks[0].indices[channel] = at
+            group.chunks[0].indices_nbytes += 9 + nbytes
+            group.counts[channel] += (nbytes - 6) // 16
+        elif opcode == _POSITION:
+            (group.position,), group.end = struct.unpack_from('<Q', start, 9), end
+            yield group
+            group = _Group()
+        else:
+            return
+        at = end
+
+
+def _records(file: FileIO, group: _Group) -> bytes | None:
+    """Return the records of the chunk of a group; None if its write was interrupted."""
+    if not group.chunks:
+        return b''
+    chunk = group.chunks[0]
+    file.seek(chunk.offset)
+    data = file.read(chunk.nbytes)
+    records = data[_CHUNK_HEAD_NBYTES:]
+    (crc,) = struct.unpack_from('<I', data, 9 + 24)
+    is_whole = len(records) == chunk.records_nbytes and crc32(records) == crc
+    return records if is_whole else None
 
 
 def _open_file(path: Path, resume: bool) -> FileIO:

@@ -41,7 +41,8 @@ def chunk_messages(
     ordered = sorted(chunks, key=lambda each: (each.message_start_time, each.chunk_start_offset))
     waiting: list[_Message] = []  # Chunks may overlap in time.
     for chunk, data in _loaded(path, ordered, threads):
-        while waiting and waiting[0][0] < chunk.message_start_time:
+        # All times may be equal: nothing of this chunk and the next ones comes before these.
+        while waiting and waiting[0][:2] < (chunk.message_start_time, chunk.chunk_start_offset):
             yield _content(heapq.heappop(waiting))
         for message in _messages_in(data, chunk.chunk_start_offset, topic_of):
             heapq.heappush(waiting, message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing, suppress
+import math
 import resource
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 pytest.importorskip('rosbags')
 
 from trt_ros.errors import BadFrameError, ClosedError, ParameterError
-from trt_ros.labelling.mcap import CHUNK_POSITIONS, McapWriter, OutputTopic
+from trt_ros.labelling.mcap import CHUNK_NBYTES, CHUNK_POSITIONS, McapWriter, OutputTopic
 from trt_ros.recording import Recording
 
 TOPICS = [
@@ -46,10 +47,9 @@ def test_a_file_without_messages_is_readable(tmp_path):
     assert read(tmp_path / 'a.mcap') == []
 
 
-def test_nothing_is_written_after_a_failed_write(tmp_path, monkeypatch):
-    monkeypatch.setattr('trt_ros.labelling.mcap.SECONDS_PER_WRITE', 0.0)
+def test_nothing_is_written_after_a_failed_write(tmp_path):
     path = tmp_path / 'a.mcap'
-    writer = McapWriter(path, TOPICS)
+    writer = McapWriter(path, TOPICS, seconds_per_write=0.0)
     write(writer, range(1, CHUNK_POSITIONS + 1))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 100, limits[1]))
@@ -81,49 +81,116 @@ def test_messages_and_counts_are_read_by_rosbags(tmp_path):
         assert recording.topics['/a'].definition == 'string data\n'
 
 
-def test_the_finished_part_is_readable_before_close(tmp_path, monkeypatch):
-    monkeypatch.setattr('trt_ros.labelling.mcap.SECONDS_PER_WRITE', 0.0)
-    with closing(McapWriter(tmp_path / 'a.mcap', TOPICS)) as writer:
-        write(writer, range(1, CHUNK_POSITIONS + 50))
-        assert read(tmp_path / 'a.mcap') == expected(range(1, CHUNK_POSITIONS + 1))
+def test_each_message_is_readable_once_its_time_is_over(tmp_path):
+    path = tmp_path / 'a.mcap'
+    with closing(McapWriter(path, TOPICS, seconds_per_write=0.0)) as writer:
+        for number in range(1, CHUNK_POSITIONS + 50, 7):
+            write(writer, [number])
+            assert read(path) == expected(range(1, number + 1, 7))
 
 
-@pytest.mark.parametrize('nbytes_lost', [0, 1, 100, 4000])
-def test_a_continued_file_equals_one_of_a_single_run(tmp_path, monkeypatch, nbytes_lost):
-    monkeypatch.setattr('trt_ros.labelling.mcap.SECONDS_PER_WRITE', 0.0)
+def test_messages_are_written_together_before_their_time_is_over(tmp_path):
+    path = tmp_path / 'a.mcap'
+    with closing(McapWriter(path, TOPICS, seconds_per_write=math.inf)) as writer:
+        write(writer, range(1, 2 * CHUNK_POSITIONS))
+        assert read(path) == []
+
+
+@pytest.mark.parametrize('nbytes_lost, position', [(0, 279), (1, 279), (100, 279), (4000, 200)])
+def test_a_continued_file_equals_one_of_a_single_run(tmp_path, nbytes_lost, position):
     with closing(McapWriter(tmp_path / 'whole.mcap', TOPICS)) as writer:
         write(writer, range(1, 501))
     part = tmp_path / 'part.mcap'
-    with closing(McapWriter(part, TOPICS)) as writer:
+    with closing(McapWriter(part, TOPICS, seconds_per_write=0.0)) as writer:
         write(writer, range(1, 280))
         data = part.read_bytes()  # As after a kill.
     part.write_bytes(data[: len(data) - nbytes_lost])
     with closing(McapWriter(part, TOPICS, resume=True)) as writer:
-        assert writer.position == (100 if nbytes_lost > 100 else 200)  # Whole chunks.
+        assert writer.position == position
         write(writer, range(writer.position + 1, 501))
     assert part.read_bytes() == (tmp_path / 'whole.mcap').read_bytes()
 
 
-def test_a_write_that_stops_anywhere_is_read_and_continued(tmp_path, monkeypatch):
+def test_a_file_continued_often_equals_one_of_a_single_run(tmp_path):
+    """Some inputs have no message, and one message fills a chunk."""
+    large = bytes(CHUNK_NBYTES)
+
+    def write_all(writer, numbers):
+        for number in numbers:
+            if number % 5:
+                writer.write('/a', number, large if number == 40 else message(number))
+            writer.checkpoint(number)
+
+    with closing(McapWriter(tmp_path / 'whole.mcap', TOPICS)) as writer:
+        write_all(writer, range(1, 250))
+    part = tmp_path / 'part.mcap'
+    for stop in (1, 6, 7, 39, 41, 45, 46, 139, 140, 141, 249, 250):
+        with closing(McapWriter(part, TOPICS, resume=part.exists())) as writer:
+            write_all(writer, range(writer.position + 1, stop))
+    assert part.read_bytes() == (tmp_path / 'whole.mcap').read_bytes()
+    with closing(Recording(part)) as recording:
+        assert recording.topics['/a'].count == 200
+
+
+@pytest.mark.parametrize('first, second', [(100, 200), (120, 150), (190, 210)])
+def test_a_write_that_stops_anywhere_is_read_and_continued(tmp_path, first, second):
     """As after SIGKILL: the kernel may end a write between two pages."""
-    monkeypatch.setattr('trt_ros.labelling.mcap.SECONDS_PER_WRITE', 0.0)
     path, whole, stopped = (tmp_path / f'{name}.mcap' for name in ('a', 'whole', 'stopped'))
-    with closing(McapWriter(path, TOPICS)) as writer:
-        write(writer, range(1, 101))
-        before = path.read_bytes()
-        write(writer, range(101, 201))
-        after = path.read_bytes()
+
+    def written(count):
+        path.unlink(missing_ok=True)
+        with closing(McapWriter(path, TOPICS)) as writer:
+            write(writer, range(1, count + 1))
+        return path.read_bytes()
+
+    before, after = written(first), written(second)
     with closing(McapWriter(whole, TOPICS)) as writer:
         write(writer, range(1, 301))
     start = next(i for i, (old, new) in enumerate(zip(before, after)) if old != new)
+    finished = first // CHUNK_POSITIONS * CHUNK_POSITIONS
     for place in range(start + 1, len(after), 97):
         stopped.write_bytes(after[:place] + before[place:])
         with suppress(BadFrameError):
             read(stopped)
         with closing(McapWriter(stopped, TOPICS, resume=True)) as writer:
-            assert writer.position in (100, 200)
+            assert finished <= writer.position <= second
             write(writer, range(writer.position + 1, 301))
         assert stopped.read_bytes() == whole.read_bytes()
+
+
+def test_a_file_that_is_cut_anywhere_is_continued_with_its_whole_records(tmp_path):
+    path, cut = tmp_path / 'whole.mcap', tmp_path / 'cut.mcap'
+    with closing(McapWriter(path, TOPICS)) as writer:
+        head = path.stat().st_size
+        write(writer, range(1, CHUNK_POSITIONS + 4))
+    whole = path.read_bytes()
+    for length in (*range(head, len(whole), 211), *range(len(whole) - 600, len(whole))):
+        cut.write_bytes(whole[:length])
+        with closing(McapWriter(cut, TOPICS, resume=True)) as writer:
+            assert writer.position in (0, CHUNK_POSITIONS, CHUNK_POSITIONS + 3)
+            write(writer, range(writer.position + 1, CHUNK_POSITIONS + 4))
+        assert cut.read_bytes() == whole
+
+
+def test_a_chunk_that_was_half_overwritten_is_written_again(tmp_path):
+    path = tmp_path / 'a.mcap'
+    with closing(McapWriter(path, TOPICS)) as writer:
+        write(writer, range(1, CHUNK_POSITIONS + 50))
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(message(CHUNK_POSITIONS + 20), message(0)))
+    with closing(McapWriter(path, TOPICS, resume=True)) as writer:
+        assert writer.position == CHUNK_POSITIONS
+        write(writer, range(CHUNK_POSITIONS + 1, CHUNK_POSITIONS + 50))
+    assert path.read_bytes() == whole
+
+
+def test_a_chunk_with_another_message_is_damaged(tmp_path):
+    path = tmp_path / 'a.mcap'
+    with closing(McapWriter(path, TOPICS)) as writer:
+        write(writer, range(1, 5))
+    path.write_bytes(path.read_bytes().replace(message(2), message(77)))
+    with pytest.raises(BadFrameError, match='is damaged'):
+        read(path)
 
 
 def test_a_finished_file_is_continued_with_nothing(tmp_path):
