@@ -12,6 +12,7 @@ import sys
 
 from commands import run
 from environment import CHECKOUT, REQUIREMENTS, Environment, report, write
+from installation import pip_install
 
 
 def become(environment: Environment, *command: str, **more: str) -> int:
@@ -144,7 +145,15 @@ def pytest(
 
 def check(environment: Environment, arguments: list[str]) -> int:
     """Check style and types beside the fast tests."""
-    fast = ('-m', 'not (ros or gpu or slow or soak)', '-q', '-n', workers(), '--dist', 'loadfile')
+    fast = (
+        '-m',
+        'not (ros or gpu or slow or soak or nightly)',
+        '-q',
+        '-n',
+        workers(),
+        '--dist',
+        'loadfile',
+    )
     return run_together(
         environment, lint_commands(environment), lambda: pytest(environment, *fast, *arguments)
     )
@@ -173,7 +182,7 @@ def docs(environment: Environment, arguments: list[str]) -> int:
 
 
 def test(environment: Environment, arguments: list[str]) -> int:
-    """Run the selected tests, or everything that CI runs."""
+    """Run the selected tests, everything that CI runs, or `all`."""
     if arguments and arguments[0] == 'gpu':
         # More than 12 processes wait for each other on one GPU.
         beside = ('-m', 'gpu and not alone', '-n', workers(12), '--dist', 'loadgroup')
@@ -186,13 +195,26 @@ def test(environment: Environment, arguments: list[str]) -> int:
         return min(codes) if NO_TESTS in codes else max(codes)
     if arguments and arguments[0] in ('cpp', 'soak'):
         return pytest(environment, '-m', *arguments)
+    everything = ('-m', 'not (gpu or soak)')
+    if arguments and arguments != ['all']:
+        return pytest(environment, *everything, *arguments)
     if arguments:
-        return pytest(environment, *arguments)
+        install_for_all_tests(environment)
     failed = run_together(environment, lint_commands(environment), lambda: docs(environment, []))
     # One file, one process: its tests share nodes.
     parallel = ('-n', workers(), '--dist', 'loadfile', '--no-loadscope-reorder')
-    failed = pytest(environment, *parallel, coverage=True) or failed
+    marks = everything if arguments else ()
+    failed = pytest(environment, *marks, *parallel, coverage=True) or failed
     return test_with_numpy_1(environment) or failed
+
+
+def install_for_all_tests(environment: Environment) -> None:
+    """Install what only `./dev test all` needs into the environment, at its first use."""
+    requirements, done = REQUIREMENTS / 'all.txt', environment.notes / 'all'
+    if not done.exists() or done.read_text() != requirements.read_text():
+        report('installing the packages of the slowest tests')
+        pip_install(environment, '--requirement', str(requirements))
+        write(done, requirements.read_text())
 
 
 def test_with_numpy_1(environment: Environment) -> int:
@@ -206,7 +228,7 @@ def test_with_numpy_1(environment: Environment) -> int:
         options = ['--disable-pip-version-check', '--no-deps', '--target', str(folder)]
         run([*pip, *options, 'numpy==1.26.4'], environment, 'pip')
     tests = (f'test/unit/{name}' for name in ('draw', 'tracking', 'vision'))
-    fast = ('-m', 'not (gpu or slow)', '-q', '-n', workers())
+    fast = ('-m', 'not (gpu or slow or nightly)', '-q', '-n', workers())
     return pytest(environment, *fast, *tests, packages=folder)
 
 

@@ -155,11 +155,15 @@ class _Summary:
 
 def _counted(tasks: Sequence[LabelTask], summary: _Summary) -> Iterator[tuple[LabelTask, int]]:
     """Yield the tasks that can be done with their numbers of images."""
+    from trt_ros.labelling.task import as_trt_ros_error
+
     for task in tasks:
         try:
-            yield task, task.check()
-        except TrtRosError as error:
-            summary(task, error)
+            count = task.check()
+        except Exception as error:  # The other recordings may be good.
+            summary(task, as_trt_ros_error(error, task.path))
+        else:
+            yield task, count
 
 
 def _label_here(
@@ -191,10 +195,10 @@ def _label_with_workers(
     """Label recordings in other processes."""
     from trt_ros.labelling.workers import LabelPool
 
-    open_worker, workers = _worker_opener(options, args, len(counted))
+    make_worker, workers = _worker_maker(options, args, len(counted))
     total = sum(count for _, count in counted)
     with _bar(total, f'{len(counted)} recordings') as bar:
-        pool = LabelPool(open_worker, workers, on_frames=bar.update, on_log=_print_log)
+        pool = LabelPool(make_worker, workers, on_frames=bar.update, on_log=_print_log)
 
         def done(task: LabelTask, outcome: LabelReport | TrtRosError) -> None:
             with bar.external_write_mode(file=sys.stderr):
@@ -203,10 +207,10 @@ def _label_with_workers(
         pool.label([task for task, _ in counted], done)
 
 
-def _worker_opener(
+def _worker_maker(
     options: LabeledOptions, args: Namespace, task_count: int
 ) -> tuple[Callable[[], Worker], int]:
-    """Return a function that opens a worker, and the number of workers."""
+    """Return a function that starts a worker, and the number of workers."""
     from trt_ros.labelling.workers import LocalWorker
     from trt_ros.runtime.backends import choose_backend
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from trt_ros.errors import BadFrameError, ParameterError, TrtRosError
+from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.labelling.definitions import definition_of
 from trt_ros.labelling.mcap import McapWriter, OutputTopic
 from trt_ros.labelling.results import ImageHeader, ResultMessages
@@ -216,7 +216,7 @@ class _Job:
                     each.result()
             finally:  # After an error, the next recording needs the slots of the pipeline.
                 for message, pending in in_flight:
-                    with suppress(TrtRosError):
+                    with suppress(Exception):
                         _result(message, pending)
 
     def _skip(self, messages: Messages, count: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from trt_ros.labelling.job import LabelReport
 from trt_ros.labelling.task import Labeler, LabelTask
 from trt_ros.labelling.workers import Worker, WorkerDiedError
 from trt_ros.runtime.options import LabeledOptions
+
+START_SECONDS = 10.0  # Until a worker that does not start is reported.
 
 
 def open_ray(
@@ -24,7 +26,7 @@ def open_ray(
     :param count: wanted number of workers.
     :param gpus: number of GPUs per worker; None for 1 if the cluster has any, for a backend that
         may use them.
-    :returns: a function that opens a worker, and the number of workers that the cluster can run.
+    :returns: a function that starts a worker, and the number of workers that the cluster can run.
     :raises BackendError: when Ray is not installed, or cannot be reached.
     :raises ParameterError: when the cluster cannot run a worker.
     """
@@ -56,20 +58,38 @@ def open_ray(
         path = str(Path(options.model_path).expanduser().absolute())
         options = replace(options, model_path=path)
     actor = ray.remote(num_cpus=cpus, num_gpus=gpus)(Labeler)
-    return lambda: RayWorker(ray, actor, options), count
+    needs = {'GPU': gpus} if gpus else {'CPU': cpus}
+    return lambda: RayWorker(ray, actor, options, needs), count
 
 
 class RayWorker(Worker):
-    """An actor of Ray."""
+    """
+    An actor of Ray.
 
-    def __init__(self, ray: Any, actor: Any, options: LabeledOptions) -> None:
-        self._ray = ray
+    :param needs: amounts of the resources of the cluster that it takes, by name.
+    """
+
+    def __init__(
+        self, ray: Any, actor: Any, options: LabeledOptions, needs: Mapping[str, float]
+    ) -> None:
+        self._ray, self._needs = ray, needs
         self._actor = actor.remote(options)
-        try:
-            self.log_lines = self._get(self._actor.open.remote())
-        except BaseException:
-            self.close()
-            raise
+
+    def open(self, on_wait: Callable[[str], object]) -> Sequence[str]:
+        """Open the pipeline; see Worker.open."""
+        started = self._actor.__ray_ready__.remote()
+        if not self._ray.wait([started], timeout=START_SECONDS)[0]:
+            free, all_ = self._ray.available_resources(), self._ray.cluster_resources()
+            on_wait(
+                'Waiting for Ray to start a worker: it needs '
+                + ' and '.join(
+                    f'{amount:g} {name}, of which {free.get(name, 0):g} of {all_.get(name, 0):g} '
+                    'are free'
+                    for name, amount in self._needs.items()
+                )
+            )
+        lines: tuple[str, ...] = self._get(self._actor.open.remote())
+        return lines
 
     def label(self, task: LabelTask, on_frames: Callable[[int], object]) -> LabelReport:
         """Label a recording; see Worker.label."""

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+import traceback
 from typing import Any
 
-from trt_ros.errors import ParameterError, TrtRosError
+from trt_ros.errors import BackendError, ParameterError, TrtRosError
 from trt_ros.labelling.coco import CocoLabels
 from trt_ros.labelling.job import LabelReport, chosen_topics, label_recording
 from trt_ros.labelling.video import AnnotatedVideos, video_paths
@@ -110,6 +111,17 @@ class LabelTask:
         return self
 
 
+def as_trt_ros_error(error: Exception, path: Path) -> TrtRosError:
+    """Return an error of the recording `path`, with its traceback if it was not foreseen."""
+    if isinstance(error, TrtRosError):
+        return error
+    return BackendError(
+        f'Recording {path} was not labeled.',
+        cause=''.join(traceback.format_exception(error)).rstrip(),
+        remedy='Report this error of trt_ros or of a library with the recording.',
+    )
+
+
 class Labeler:
     """
     A pipeline that labels recordings. Owns the pipeline from open() to close().
@@ -140,8 +152,8 @@ class Labeler:
         """
         try:
             return self._label(task, on_frames)
-        except TrtRosError as error:
-            return error
+        except Exception as error:  # The other recordings may be good.
+            return as_trt_ros_error(error, task.path)
 
     def _label(self, task: LabelTask, on_frames: Callable[[int], object]) -> LabelReport:
         assert self._pipeline is not None

@@ -16,7 +16,7 @@ from typing import Any
 
 from trt_ros.errors import BackendError, TrtRosError
 from trt_ros.labelling.job import LabelReport
-from trt_ros.labelling.task import Labeler, LabelTask
+from trt_ros.labelling.task import Labeler, LabelTask, as_trt_ros_error
 from trt_ros.runtime.options import LabeledOptions
 
 MAX_ATTEMPTS = 3
@@ -31,14 +31,20 @@ class WorkerDiedError(Exception):
 
 class Worker:
     """
-    A process with a pipeline. Owned by whoever opened it.
+    A process with a pipeline, after open(). Owned by whoever made it.
 
-    :raises TrtRosError: when the pipeline cannot be opened.
-    :raises WorkerDiedError: when the process ends meanwhile.
-    :ivar log_lines: lines of the pipeline for the log.
+    :raises WorkerDiedError: when the process cannot be started.
     """
 
-    log_lines: tuple[str, ...]
+    def open(self, on_wait: Callable[[str], object]) -> Sequence[str]:
+        """
+        Open the pipeline; return its log lines.
+
+        :param on_wait: called with the reason if the worker must wait for something.
+        :raises TrtRosError: when that is not possible.
+        :raises WorkerDiedError: when the process ends meanwhile.
+        """
+        raise NotImplementedError
 
     def label(self, task: LabelTask, on_frames: Callable[[int], object]) -> LabelReport:
         """
@@ -63,11 +69,13 @@ class LocalWorker(Worker):
         self._process = context.Process(target=_serve, args=(theirs, options), daemon=True)
         try:
             self._process.start()
+        finally:
             theirs.close()
-            self.log_lines = self._receive()
-        except BaseException:
-            self.close()
-            raise
+
+    def open(self, on_wait: Callable[[str], object]) -> Sequence[str]:
+        """Open the pipeline; see Worker.open."""
+        lines: tuple[str, ...] = self._receive()
+        return lines
 
     def label(self, task: LabelTask, on_frames: Callable[[int], object]) -> LabelReport:
         """Label a recording; see Worker.label."""
@@ -137,21 +145,21 @@ class LabelPool:
     The functions are called on the thread of label(): one that fails, as where nobody reads the
     output any more, ends it.
 
-    :param open_worker: opens a worker; called from several threads.
+    :param make_worker: starts a worker; called from several threads.
     :param on_frames: called with the number of images done since the last call; negative where
         those of a worker that died are done again.
-    :param on_log: called once with the log lines of the first worker.
+    :param on_log: called with the log lines of the first worker, and with what a worker waits for.
     """
 
     def __init__(
         self,
-        open_worker: Callable[[], Worker],
+        make_worker: Callable[[], Worker],
         count: int,
         *,
         on_frames: Callable[[int], object] = lambda count: None,
         on_log: Callable[[Sequence[str]], object] = lambda lines: None,
     ) -> None:
-        self._open_worker, self._count = open_worker, count
+        self._make_worker, self._count = make_worker, count
         self._on_frames, self._on_log = on_frames, on_log
         self._lock = threading.Lock()
         self._tasks: deque[LabelTask] = deque()
@@ -213,10 +221,7 @@ class LabelPool:
             counted = _Counted(self._events.put)
             try:
                 worker = worker or self._open()
-                try:
-                    self._events.put((task, worker.label(attempt, counted)))
-                except TrtRosError as error:
-                    self._events.put((task, error))
+                self._events.put((task, _outcome(worker, attempt, counted)))
                 return worker
             except WorkerDiedError:
                 if worker is not None:
@@ -225,7 +230,11 @@ class LabelPool:
                 if self._is_stopped:
                     return None
                 self._events.put(-counted.total)
-                attempt = task.again()
+                try:
+                    attempt = task.again()
+                except Exception as error:
+                    self._events.put((task, as_trt_ros_error(error, task.path)))
+                    return None
         problem = BackendError(
             f'The worker of {task.path} died {MAX_ATTEMPTS} times.',
             cause='Its process crashed or was killed, as by lack of memory.',
@@ -236,14 +245,20 @@ class LabelPool:
         return None
 
     def _open(self) -> Worker:
-        worker = self._open_worker()
-        with self._lock:
+        worker = self._make_worker()
+        with self._lock:  # Before it opens, which may take minutes: _stop() closes it.
             self._workers.add(worker)
-            is_first, self._is_logged = not self._is_logged, True
-        if self._is_stopped:
+        try:
+            if self._is_stopped:
+                raise WorkerDiedError
+            log_lines = worker.open(lambda reason: self._events.put([reason]))
+        except BaseException:
             self._close(worker)
-        elif is_first:
-            self._events.put(list(worker.log_lines))
+            raise
+        with self._lock:
+            is_first, self._is_logged = not self._is_logged, True
+        if is_first:
+            self._events.put(list(log_lines))
         return worker
 
     def _close(self, worker: Worker) -> None:
@@ -258,6 +273,17 @@ class LabelPool:
             workers = list(self._workers)
         for worker in workers:
             worker.close()
+
+
+def _outcome(
+    worker: Worker, task: LabelTask, on_frames: Callable[[int], object]
+) -> LabelReport | TrtRosError:
+    try:
+        return worker.label(task, on_frames)
+    except WorkerDiedError:
+        raise
+    except Exception as error:  # The other recordings may be good.
+        return as_trt_ros_error(error, task.path)
 
 
 class _Counted:

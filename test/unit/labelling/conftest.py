@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+import re
 import sys
 
 import numpy as np
 import pytest
+
+pytest.importorskip('rosbags')
+
+from support.broken_task import BrokenTask
+from trt_ros.labelling.task import LabelTask
+from trt_ros.runtime.options import LabeledOptions
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
 COUNTS = (300, 10, 20, 300)
 
@@ -15,7 +23,6 @@ COUNTS = (300, 10, 20, 300)
 @pytest.fixture
 def drives(tmp_path) -> Path:
     """Return a folder of recordings, with COUNTS images each."""
-    pytest.importorskip('rosbags')
     from support.recordings import raw_image, write_recording
 
     folder = tmp_path / 'drives'
@@ -46,6 +53,39 @@ def label(color_detector, drives) -> Callable[..., list[str]]:
         ]
 
     return command
+
+
+@pytest.fixture
+def options(color_detector):
+    pytest.importorskip('onnxruntime')
+    return LabeledOptions(model_path=str(color_detector()), backend='onnxruntime')
+
+
+@pytest.fixture
+def tasks(drives, tmp_path) -> list[LabelTask]:
+    """Return three recordings, of which the labelling of the first raises ZeroDivisionError."""
+    kinds = (BrokenTask, LabelTask, LabelTask)
+    return [
+        kind(drives / f'drive_{number}', tmp_path / f'{number}.mcap', (), DEFAULT_THRESHOLDS)
+        for number, kind in enumerate(kinds)
+    ]
+
+
+@pytest.fixture
+def assert_two_of_three_are_labeled() -> Callable[[dict], None]:
+    """Check the outcomes of `tasks` by path."""
+
+    def check(outcomes) -> None:
+        found = {path.name: outcome for path, outcome in outcomes.items()}
+        error = found.pop('drive_0')
+        assert re.match(r'Recording \S*drive_0 was not labeled.\nCause: Traceback', str(error))
+        assert 'ZeroDivisionError: as of a bug\nRemedy: Report' in str(error)
+        assert {name: each.frames for name, each in found.items()} == {
+            'drive_1': COUNTS[1],
+            'drive_2': COUNTS[2],
+        }
+
+    return check
 
 
 @pytest.fixture

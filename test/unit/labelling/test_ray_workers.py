@@ -17,7 +17,12 @@ import ray
 from support.waiting import wait_until
 from trt_ros.errors import BackendError, ParameterError
 from trt_ros.labelling.ray_workers import open_ray
+from trt_ros.labelling.workers import LabelPool
 from trt_ros.runtime.options import LabeledOptions
+
+# Ray warns of its own future, and leaves its processes to the garbage collector.
+pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings('ignore')]
+TESTS = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -75,6 +80,43 @@ def test_worker_that_fits_nowhere_is_refused(monkeypatch):
             open_ray('local', LabeledOptions(), 1, 64.0)
     finally:
         ray.shutdown()
+
+
+@pytest.fixture
+def busy_cluster(monkeypatch):
+    """Start Ray on this machine with one CPU, which an actor has; return it."""
+
+    class Busy:
+        """An actor that does nothing; local, so that Ray sends it."""
+
+    monkeypatch.delenv('RAY_ADDRESS', raising=False)
+    monkeypatch.setenv('RAY_USAGE_STATS_ENABLED', '0')
+    monkeypatch.setenv('PYTHONPATH', os.pathsep.join(map(str, (TESTS.parent, TESTS))))
+    ray.init('local', num_cpus=1, log_to_driver=False, configure_logging=False)
+    try:
+        actor = ray.remote(num_cpus=1)(Busy).remote()
+        ray.get(actor.__ray_ready__.remote())
+        yield actor
+    finally:
+        ray.shutdown()
+
+
+def test_busy_cluster_is_reported_and_an_unforeseen_error_leaves_the_others(
+    busy_cluster, options, tasks, assert_two_of_three_are_labeled
+):
+    lines, outcomes = [], {}
+
+    def log(more):
+        if not lines:
+            ray.kill(busy_cluster)
+        lines.extend(more)
+
+    make_worker, count = open_ray('local', options, 1, None)
+    LabelPool(make_worker, count, on_log=log).label(
+        tasks, lambda task, outcome: outcomes.update({task.path: outcome})
+    )
+    assert lines[0].endswith('it needs 1 CPU, of which 0 of 1 are free')
+    assert_two_of_three_are_labeled(outcomes)
 
 
 def test_ray_that_cannot_start_is_reported(label, tmp_path, environment):

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
 import os
 from pathlib import Path
 import pickle
 import signal
 import subprocess
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.cli import main
-from trt_ros.cli.label import _worker_opener
+from trt_ros.cli.label import _worker_maker
 from trt_ros.errors import BadFrameError
+from trt_ros.labelling.job import LabelReport
+from trt_ros.labelling.task import Labeler
+from trt_ros.labelling.workers import LabelPool, LocalWorker, Worker, WorkerDiedError
 from trt_ros.runtime.options import LabeledOptions
 
 COUNTS = (300, 10, 20, 300)  # Of the fixture `drives`.
@@ -77,6 +84,73 @@ def test_error_of_one_recording_leaves_the_others(label, tmp_path):
     assert (output / 'drive_1.mcap').read_bytes() == b'mine'
 
 
+@pytest.mark.parametrize('is_here', [True, False])
+def test_unforeseen_error_of_one_recording_leaves_the_others(
+    options, tasks, assert_two_of_three_are_labeled, is_here
+):
+    outcomes = {}
+    if is_here:
+        with closing(Labeler(options)) as labeler:
+            labeler.open()
+            outcomes = {each.path: labeler.label(each) for each in tasks}
+    else:
+        pool = LabelPool(partial(LocalWorker, options), 1)
+        pool.label(tasks, lambda task, outcome: outcomes.update({task.path: outcome}))
+    assert_two_of_three_are_labeled(outcomes)
+
+
+def test_worker_that_still_opens_is_closed_by_an_interrupt(tasks):
+    """As Ctrl-C while the engine is built, or while Ray has no free CPU."""
+
+    class Opening(Worker):
+        def __init__(self):
+            self.is_closed = threading.Event()
+
+        def open(self, on_wait):
+            on_wait('a reason')
+            assert self.is_closed.wait(DEADLINE_SECONDS)
+            raise WorkerDiedError
+
+        def close(self):
+            self.is_closed.set()
+
+    reasons = []
+
+    def interrupt(lines):
+        reasons.extend(lines)
+        raise KeyboardInterrupt
+
+    pool = LabelPool(Opening, 1, on_log=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        pool.label(tasks, lambda *_: None)
+    assert reasons == ['a reason']
+
+
+def test_recording_that_cannot_be_started_over_leaves_the_others(tasks, tmp_path):
+    """Its worker died, and its first results cannot be deleted."""
+
+    class Dying(Worker):
+        def open(self, on_wait):
+            return ()
+
+        def label(self, task, on_frames):
+            if task.video:
+                task.output.mkdir()
+                raise WorkerDiedError
+            return LabelReport(frames=3)
+
+        def close(self):
+            pass
+
+    outcomes = {}
+    first, second = replace(tasks[1], video=True), tasks[2]
+    LabelPool(Dying, 1).label(
+        [first, second], lambda task, outcome: outcomes.update({task.path: outcome})
+    )
+    assert 'was not labeled' in str(outcomes[first.path])
+    assert outcomes[second.path].frames == 3
+
+
 def test_model_that_cannot_be_opened_ends_all(label, tmp_path, capsys):
     command = label(tmp_path / 'out', '--workers', '2')[3:]
     command[command.index('--model') + 1] = str(tmp_path / 'none.onnx')
@@ -112,9 +186,9 @@ def test_workers_take_the_gpus_in_turn_with_device_auto(monkeypatch):
     monkeypatch.setattr('trt_ros.cli.label.nvidia_driver', lambda: gpus)
     args = Namespace(workers=3, ray=None)
     options = LabeledOptions(backend='onnxruntime', device='auto')
-    open_worker, count = _worker_opener(options, args, 5)
+    make_worker, count = _worker_maker(options, args, 5)
     for _ in range(count):
-        open_worker()
+        make_worker()
     assert [each.device for each in opened] == [0, 1, 0]
 
 
