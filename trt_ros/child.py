@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 import ctypes
+import errno
 from importlib import import_module
 import json
 import os
@@ -33,6 +34,8 @@ from trt_ros.errors import (
 )
 from trt_ros.progress import Reporter
 
+MAX_RESULT_NBYTES = 256 << 20  # As JSON; a model of 50 MB of metadata has 50 MB.
+_MAX_OUTPUT_NBYTES = 1 << 16  # Of the output of a crashed process, its end.
 HEARTBEAT_SECONDS = 0.05  # Interval of the checks for cancellation and memory use.
 BUSY_FACTOR = 10.0  # Of checks whose time limit the user has not set; see Child.call.
 PR_SET_PDEATHSIG = 1
@@ -129,7 +132,8 @@ class Child:
         :returns: the return value of the function.
         :raises CancelledError: if `report` was cancelled.
         :raises TimeLimitError: after the time limit.
-        :raises MemoryLimitError: if the process needs too much memory.
+        :raises MemoryLimitError: if the process needs too much memory, or its result has more
+            than `MAX_RESULT_NBYTES` bytes.
         :raises TrtRosError: raised by the function, or if the process crashed.
         """
         report(phase)
@@ -167,7 +171,9 @@ class Child:
         self, report: Reporter, phase: str, timeout_seconds: float | None, busy_factor: float
     ) -> dict[str, Any]:
         """Report until the function returns or raises; return {} if the process exited instead."""
-        began, percent, buffer = time.monotonic(), None, b''
+        began, percent = time.monotonic(), None
+        chunks: list[bytes] = []  # Of a line whose end has not been read.
+        nbytes = 0
         with selectors.DefaultSelector() as selector:
             selector.register(self._events, selectors.EVENT_READ)
             while True:
@@ -175,7 +181,14 @@ class Child:
                     chunk = os.read(self._events.fileno(), 1 << 16)
                     if not chunk:
                         return {}
-                    *lines, buffer = (buffer + chunk).split(b'\n')
+                    *lines, rest = chunk.split(b'\n')
+                    if lines:
+                        lines[0] = b''.join((*chunks, lines[0]))
+                        chunks, nbytes = [], 0
+                    chunks.append(rest)
+                    nbytes += len(rest)
+                    if nbytes > MAX_RESULT_NBYTES:
+                        raise self._result_too_large()
                     for event in map(json.loads, lines):
                         if 'phase' not in event:
                             return dict(event)
@@ -199,6 +212,13 @@ class Child:
                         remedy=self._remedy,
                     )
 
+    def _result_too_large(self) -> MemoryLimitError:
+        return MemoryLimitError(
+            f'{self._title} has a result of more than {MAX_RESULT_NBYTES >> 20} MiB.',
+            cause='The names or the metadata of the model are too long.',
+            remedy='Remove the metadata from the model, or export it again.',
+        )
+
     def _cpu_seconds(self) -> float:
         """Return the CPU time of the process in seconds; infinity if it has exited."""
         try:
@@ -209,8 +229,9 @@ class Child:
 
     def _exit_error(self) -> TrtRosError:
         code = self._process.wait()
-        self._output.seek(0)
-        output = self._output.read().decode(errors='replace').strip()
+        nbytes = self._output.seek(0, os.SEEK_END)
+        self._output.seek(max(nbytes - _MAX_OUTPUT_NBYTES, 0))
+        output = self._output.read(_MAX_OUTPUT_NBYTES).decode(errors='replace').strip()
         tail = '\n'.join(output.splitlines()[-15:])
         if code == -signal.SIGKILL:
             return BackendError(
@@ -280,6 +301,20 @@ def _environment() -> dict[str, str]:
     return {**os.environ, 'PYTHONPATH': os.pathsep.join([str(package), *filter(None, sys.path)])}
 
 
+def _error_event(error: TrtRosError) -> list[str]:
+    return [type(error).__name__, error.problem, error.cause, error.remedy]
+
+
+def _file_too_large(error: OSError) -> BackendError:
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return BackendError(
+        'A result cannot be written.',
+        cause=f'{error.strerror}; the file size limit of this process (ulimit -f) is '
+        f'{limit / 2**20:.1f} MiB.',
+        remedy='Raise the limit: ulimit -f unlimited',
+    )
+
+
 def main(function: str, parent: str, events_fd: str) -> int:
     """Run the function for each request on stdin; return the exit code."""
     # The kernel kills this process if the parent is killed.
@@ -295,7 +330,11 @@ def main(function: str, parent: str, events_fd: str) -> int:
         try:
             events(done=getattr(import_module(module), name)(json.loads(line), events))
         except TrtRosError as error:
-            events(error=[type(error).__name__, error.problem, error.cause, error.remedy])
+            events(error=_error_event(error))
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise
+            events(error=_error_event(_file_too_large(error)))
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 import os
 import threading
+import time
 
 import pytest
 
@@ -39,6 +40,15 @@ def fail(request, events):
 
 def leave(request, events):
     sys.exit(7)
+
+def write_long(request, events):
+    return 'x' * request['nbytes']
+
+def write_file(request, events):
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+    with open(os.memfd_create('plan'), 'wb') as file:
+        file.write(bytes(2 << 20))
 
 def hang(request, events):
     events.phase('hanging')
@@ -188,3 +198,30 @@ def test_no_file_stays_open(start):
             raise KeyError  # Of the one that ends well.
         child.close()
     assert descriptors() == before
+
+
+def test_reading_a_long_result_takes_time_in_proportion_to_its_length(start):
+    def seconds(nbytes):
+        began = time.thread_time()  # Of this process, whatever others do meanwhile.
+        assert len(call(child, nbytes=nbytes)) == nbytes
+        return time.thread_time() - began
+
+    with start('write_long', memory_nbytes=2 << 30) as child:
+        call(child, nbytes=1)
+        assert seconds(32 << 20) < 16 * seconds(4 << 20)  # Was 64 times as long.
+
+
+def test_result_of_unlimited_length_is_refused(start, monkeypatch):
+    monkeypatch.setattr('trt_ros.child.MAX_RESULT_NBYTES', 1 << 20)
+    with start('write_long') as child:
+        assert len(call(child, nbytes=1 << 19)) == 1 << 19
+        with pytest.raises(MemoryLimitError, match='more than 1 MiB') as caught:
+            call(child, nbytes=1 << 21)
+    assert 'metadata' in caught.value.cause and caught.value.remedy
+
+
+def test_file_size_limit_is_named(start):
+    with start('write_file') as child, pytest.raises(BackendError) as caught:
+        call(child)
+    assert 'ulimit -f) is 1.0 MiB' in caught.value.cause
+    assert 'ulimit -f' in caught.value.remedy

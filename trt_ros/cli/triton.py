@@ -158,12 +158,14 @@ def _write(path: Path, found: Mapping[str, Any], folder: Path, version: int, con
     """Write the configuration last: Triton loads a model when it appears."""
     import io
 
+    from trt_ros.regular_file import open_regular
+
     target = folder / str(version)
     try:
         for name in found.get('external_data', ()):
-            with open(path.parent / name, 'rb') as file:
+            with open_regular(path.parent / name) as file:
                 _write_file(target / name, file)
-        with open(path, 'rb') as file:
+        with open_regular(path) as file:
             _write_file(target / _file_name(found), file)
         _write_file(folder / 'config.pbtxt', io.BytesIO(config.encode()))
     except OSError as error:

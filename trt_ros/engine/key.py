@@ -8,6 +8,7 @@ import hashlib
 from importlib.metadata import PackageNotFoundError, version
 import json
 import mmap
+import os
 from pathlib import Path
 import platform
 import re
@@ -18,6 +19,7 @@ from trt_ros.driver import GpuInfo, nvidia_driver
 from trt_ros.engine.files import sha256_of_file
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError, ParameterError
+from trt_ros.regular_file import open_regular
 from trt_ros.trt import Library
 
 SCHEMA = 2  # Increase it when the same key would denote a different engine.
@@ -65,13 +67,15 @@ def external_names(path: Path) -> list[str]:
     """
     Return the names of a model's external data files that exist.
 
+    :raises ModelError: if one is a link to a file outside the folder of the model.
+
     Scans the bytes without parsing them, since a model may have gigabytes. Weights that match by
     chance are harmless: they do not name a file.
     """
     found: set[str] = set()
     if path.stat().st_size == 0:
         return []
-    with path.open('rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         for match in _LOCATION.finditer(data):
             begin, length, shift = match.end(), 0, 0
             while begin < len(data) and shift < 28:  # A varint
@@ -84,10 +88,23 @@ def external_names(path: Path) -> list[str]:
                 name
                 and '\0' not in name
                 and '..' not in Path(name).parts
-                and (path.parent / name).is_file()
+                and os.path.isfile(path.parent / name)  # Path.is_file raises for long names.
             ):
+                _refuse_outside(path, name)
                 found.add(name)
     return sorted(found)
+
+
+def _refuse_outside(path: Path, name: str) -> None:
+    # Models of a download cache are links, too: to one folder with all of their files.
+    folders = {Path(os.path.realpath(path.parent)), Path(os.path.realpath(path)).parent}
+    file = Path(os.path.realpath(path.parent / name))
+    if not folders.intersection(file.parents):
+        raise ModelError(
+            f'The external data {name} of {path} is outside the folder of the model.',
+            cause=f'It leads to {file} through a symbolic link.',
+            remedy='Copy the data file to the folder of the model.',
+        )
 
 
 def total_nbytes(path: Path) -> int:

@@ -12,6 +12,7 @@ from trt_ros.driver import Driver, GpuInfo
 from trt_ros.engine import key as keys
 from trt_ros.engine.key import OnnxFile, cache_key, external_names
 from trt_ros.engine.options import BuildOptions, ShapeRange
+from trt_ros.errors import ModelError
 from trt_ros.trt import Library
 
 H200 = GpuInfo(0, 'NVIDIA H200', (9, 0), 132, 150 << 30, False, 'GPU-1', '0000:01:00.0')
@@ -53,6 +54,22 @@ def test_data_files_are_found_without_parsing(models):
     after = OnnxFile.read(path)
     assert before.sha256 == after.sha256 and before.external != after.external
     assert rtx_key(before) != rtx_key(after)
+
+
+def test_data_file_outside_the_folder_is_not_read_through_a_link(models, tmp_path):
+    path = models.conv()
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location='w', size_threshold=0)
+    outside = tmp_path / 'outside' / 'w'
+    outside.parent.mkdir()
+    (path.parent / 'w').rename(outside)
+    (path.parent / 'w').symlink_to(outside)
+    with pytest.raises(ModelError, match='outside the folder of the model') as caught:
+        OnnxFile.read(path)
+    assert str(outside) in caught.value.cause
+    # In a download cache the model is a link, too, to the same folder.
+    moved = path.rename(outside.parent / 'net.onnx')
+    path.symlink_to(moved)
+    assert external_names(path) == ['w']
 
 
 def test_every_option_but_the_timing_cache_changes_the_key():

@@ -51,7 +51,8 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     (
         r'cudnn_impl\.cpp.*FP8',
         'int8 convolutions are not supported.',
-        'Update to tensorrt_rtx 1.7 or newer, or use fp16 or fp8.',
+        'Use fp16 or fp8, or tensorrt_rtx 1.7 or newer, which does not support compute capability '
+        '9.0.',
     ),
     (
         r'(\S+): input has type Int32 but must have type FP8',
@@ -131,6 +132,8 @@ def error_from_log(errors: Sequence[str], *, doing: str, library: object) -> Trt
     return ModelError(
         f'{library} cannot {doing} the model.',
         cause='\n'.join(text.strip() for text in errors[:5]) or 'TensorRT logged no reason.',
+        remedy='Check the model with `trt-ros inspect`, read the log of `trt-ros build --verbose` '
+        'or use backend onnxruntime.',
     )
 
 

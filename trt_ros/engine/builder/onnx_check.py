@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -287,14 +288,15 @@ def _check_external_data(path: Path, model: Any) -> None:
         if not location.name or location.is_absolute() or '..' in location.parts:
             raise ModelError(
                 problem,
-                cause=f'{str(location)!r} is not a relative path inside the folder of the model.',
+                cause=f'{str(location)[:300]!r} is not a relative path inside the '
+                'folder of the model.',
                 remedy='Export the model again.',
             )
         file = path.parent / location
-        if not file.is_file():
+        if not os.path.isfile(file):  # Path.is_file raises for some invalid names.
             raise ModelError(
                 problem,
-                cause=f'The file {file} does not exist.',
+                cause=f'The file {str(file)[:300]} does not exist.',
                 remedy='Copy the data file to the folder of the model.',
             )
         try:

@@ -24,6 +24,7 @@ from trt_ros.engine.files import check_private, make_private
 from trt_ros.engine.key import OnnxFile, total_nbytes
 from trt_ros.errors import ClosedError, MemoryLimitError, ParameterError
 from trt_ros.progress import Reporter
+from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner, load_onnxruntime
 from trt_ros.runtime.runner import Runner, check_inputs
 from trt_ros.tensors import TensorSpec, refuse_large
@@ -230,7 +231,7 @@ class PassedChecks:
             name = hashlib.sha256(json.dumps(key).encode()).hexdigest()
             self._file, self._root = folder / f'{name}.json', root
             check_private(self._file, root)
-            self.passed = set(json.loads(self._file.read_bytes()))
+            self.passed = set(json.loads(read_regular(self._file, MAX_TEXT_NBYTES)))
 
     def add(self, shapes: str) -> None:
         """Record that the model ran with these shapes."""

@@ -16,6 +16,7 @@ from trt_ros.errors import (
     TrtRosError,
 )
 from trt_ros.progress import Reporter
+from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 from trt_ros.runtime.remote.address import ModelAddress
 
 ReplyT = TypeVar('ReplyT')
@@ -192,7 +193,7 @@ def _token(path: str) -> str:
 
 def _read(path: str, name: str) -> bytes:
     try:
-        return Path(path).expanduser().read_bytes()
+        return read_regular(Path(path).expanduser(), MAX_TEXT_NBYTES)
     except OSError as error:
         raise ParameterError(
             f'The file {path} of {name} cannot be read.',

@@ -53,6 +53,11 @@ SAID = [
 ]
 
 
+@pytest.mark.parametrize('texts', [[], ['Something new failed.'], *([text] for text, _ in SAID)])
+def test_every_refusal_has_a_remedy(texts):
+    assert error_from_log(texts, doing='build', library='tensorrt_rtx 1.5').remedy
+
+
 @pytest.mark.parametrize('op', ['ConvInteger', 'MatMulInteger', 'DynamicQuantizeLinear'])
 @pytest.mark.parametrize(
     'text',
@@ -81,7 +86,9 @@ def test_known_texts_are_explained_with_a_remedy(text, told):
 
 def test_unknown_texts_are_passed_on():
     error = error_from_log(['never seen', 'and more'], doing='parse', library='tensorrt 10.3')
-    assert str(error) == 'tensorrt 10.3 cannot parse the model.\nCause: never seen\nand more'
+    assert str(error).startswith(
+        'tensorrt 10.3 cannot parse the model.\nCause: never seen\nand more\nRemedy: '
+    )
 
 
 def test_an_operator_that_tensorrt_lacks_is_not_sent_to_tensorrt():

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 import pytest
 
 from trt_ros.engine.builder.onnx_check import read_inputs, read_onnx, refuse_unbuildable
+from trt_ros.engine.key import external_names
 from trt_ros.errors import ModelError
 from trt_ros.tensors import TensorSpec
 
@@ -116,6 +117,19 @@ def test_a_data_file_elsewhere_is_refused(with_data_file, location):
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match='is not a relative path'):
         read_onnx(path)
+
+
+def test_data_file_with_a_name_too_long_for_the_disk_does_not_exist(with_data_file):
+    path, _ = with_data_file
+    model = onnx.load(path, load_external_data=False)
+    for entry in model.graph.initializer[0].external_data:
+        if entry.key == 'location':
+            entry.value = 'w' * 5000
+    path.write_bytes(model.SerializeToString())
+    assert external_names(path) == ['w.data']
+    with pytest.raises(ModelError, match='does not exist') as caught:
+        read_onnx(path)
+    assert len(str(caught.value)) < 1000
 
 
 def test_reports_integers_outside_int32_except_slice_ends(models):

@@ -338,6 +338,19 @@ def test_files_of_tls_and_token_are_checked(scheme, options, message, tmp_path, 
         Pipeline.open(f'{scheme}://localhost:1/net', **options)
 
 
+@pytest.mark.parametrize('option', ['remote_ca_path', 'remote_token_path'])
+@pytest.mark.parametrize('kind', ['named pipe', 'device'])
+def test_files_without_end_are_refused_at_once(option, kind, tmp_path):
+    pytest.importorskip('tritonclient.grpc')
+    path = Path('/dev/zero')
+    if kind == 'named pipe':
+        path = tmp_path / 'pipe'
+        os.mkfifo(path)
+    with pytest.raises(ParameterError, match=f'{path} of {option} cannot be read') as caught:
+        Pipeline.open('grpcs://localhost:1/net', **{option: str(path)})
+    assert 'Not a regular file' in caught.value.cause
+
+
 def test_model_and_backend_must_agree():
     with pytest.raises(ParameterError, match='grpc://gpu/net, but backend is tensorrt'):
         Pipeline.open('grpc://gpu/net', backend='tensorrt')
