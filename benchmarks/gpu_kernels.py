@@ -27,6 +27,8 @@ from trt_ros.cuda.device import Event, Stream, open_gpu
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
+from trt_ros.results.boxes import Detections
+from trt_ros.results.masks import Instances
 from trt_ros.runtime.gpu import preprocess as steps
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.runtime.gpu.request import write_request
@@ -42,10 +44,8 @@ from trt_ros.vision.decoders.yolo_rows import Rows
 from trt_ros.vision.decoders.yolov5 import YoloV5Head
 from trt_ros.vision.decoders.yolov8 import YoloV8Head
 from trt_ros.vision.decoders.yolov10 import EndToEndHead
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
-from trt_ros.vision.results import Instances
 from trt_ros.vision.thresholds import Thresholds
 
 TIMES = 20

@@ -38,13 +38,13 @@ TICKS = os.sysconf('SC_CLK_TCK')
 if SIZE in os.environ:  # A measured process.
     from trt_ros.nodes import image_source, overlay
     from trt_ros.nodes.detector import DetectorNode
+    from trt_ros.results.boxes import Detections
     from trt_ros.ros.frames import to_frame
     from trt_ros.ros.messages import ImageSender
     from trt_ros.ros.process import run_node
     from trt_ros.ros.sources import PictureSource
     from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.tensors import TensorSpec
-    from trt_ros.vision.detections import Detections
     from trt_ros.vision.frame import Frame
 
     def open_still(*_: Any) -> PictureSource:

@@ -11,9 +11,9 @@ import time
 
 import numpy as np
 
+from trt_ros.results.boxes import Detections
+from trt_ros.tracking.bytetrack import ByteTracker
 from trt_ros.tracking.ocsort import OcSortTracker
-from trt_ros.tracking.tracker import Tracker
-from trt_ros.vision.detections import Detections
 
 IMAGES, RATE_HZ = 600, 30.0
 
@@ -41,7 +41,7 @@ def main() -> None:
     for count in (10, 100, 300):
         for name, size_wh in (('spread', (1920, 1080)), ('crowded', (900, 500))):
             steps = list(scene(count, size_wh, values, np.random.default_rng(0)))
-            for cls in (Tracker, OcSortTracker):
+            for cls in (ByteTracker, OcSortTracker):
                 tracker, times = cls(), []
                 for found, stamp_ns, vectors in steps:
                     began = time.thread_time()

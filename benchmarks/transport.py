@@ -265,8 +265,8 @@ def detections_sender(rounds: str) -> None:
     from std_msgs.msg import Header
     from vision_msgs.msg import Detection2DArray
 
+    from trt_ros.results.boxes import Detections
     from trt_ros.ros.messages import detection_publish, to_detection_array
-    from trt_ros.vision.detections import Detections
 
     rng = np.random.default_rng(0)
     names = [f'class {number}' for number in range(80)]
@@ -274,11 +274,11 @@ def detections_sender(rounds: str) -> None:
     took: dict[str, dict[int, list[float]]] = {}
     with ros_node('sender', TUNED) as node:
         publisher = node.create_publisher(Detection2DArray, 'detections', QoSProfile(depth=50))
-        ours = detection_publish(node, publisher, names)
+        ours = detection_publish(node, publisher)
         transports: dict[str, Callable[[Detections], None]] = {
             OURS: lambda found: ours(found, header, 'name'),
             TUNED: lambda found: publisher.publish(
-                to_detection_array(found, header, names, class_id_format='name')
+                to_detection_array(found, header, class_id_format='name')
             ),
         }
         while publisher.get_subscription_count() == 0:
@@ -289,6 +289,7 @@ def detections_sender(rounds: str) -> None:
                     1000 * rng.random((count, 4), np.float32),
                     rng.random(count, np.float32),
                     rng.integers(0, 80, count, np.int32),
+                    class_names=names,
                 )
                 for transport, publish in transports.items():
                     began = time.perf_counter()

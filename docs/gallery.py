@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 import sys
 
@@ -14,20 +13,22 @@ from support.rgbd_scenes import Scene, Solid, render, yaw
 from trt_ros import Pipeline
 from trt_ros.cli import main as run_cli
 from trt_ros.demo.evaluate import MODEL
-from trt_ros.demo.scene import CLASSES, MovingScene
-from trt_ros.draw import draw_result
-from trt_ros.draw.boxes_3d import box_corners, draw_boxes_3d
-from trt_ros.draw.objects import Trails, draw_detections, object_labels
+from trt_ros.demo.scene import MovingScene
+from trt_ros.drawing import draw
+from trt_ros.drawing.boxes_3d import box_corners, draw_boxes_3d
+from trt_ros.drawing.objects import Trails, object_labels
 from trt_ros.media import read_picture, write_picture
-from trt_ros.tracking.ocsort import OcSortTracker
-from trt_ros.tracking.tracker import TrackOptions
+from trt_ros.results.base import Result
+from trt_ros.results.boxes import Detections, OrientedBoxes
+from trt_ros.results.classes import Classification
+from trt_ros.results.depth import Depth
+from trt_ros.results.masks import Instances
+from trt_ros.results.poses import COCO, LIMBS, Poses
+from trt_ros.tracking.tracker import Tracker
 from trt_ros.vision.boxes_3d import DepthScene
 from trt_ros.vision.decoders.semantic import SemanticHead
 from trt_ros.vision.depth_points import Intrinsics
-from trt_ros.vision.detections import Detections
-from trt_ros.vision.keypoints import COCO, LIMBS
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import Classification, Depth, Instances, OrientedBoxes, Poses
 
 CHECKOUT = Path(__file__).parents[1]
 FOLDER = CHECKOUT / 'docs/images/gallery'
@@ -120,18 +121,17 @@ def photograph(scene: Scene, colors: np.ndarray) -> np.ndarray:
 def from_shapes() -> None:
     """Draw detections and tracks of the demo network."""
     scene = MovingScene(9)
-    tracker, trails = OcSortTracker(itertools.count(1)), Trails()
+    tracker, trails = Tracker(), Trails()
     with Pipeline.open(str(MODEL), backend='onnxruntime') as pipeline:
         for index in range(0, 90, 3):
             pixels = scene.frame(index)[0]
             found, stamp_ns = pipeline(pixels), index * 50_000_000
-            tracks = tracker.update(found, stamp_ns, TrackOptions())
-            shown, ids = found.take(tracks.indices), [str(each) for each in tracks.ids.tolist()]
-            trails.add(shown, ids, stamp_ns, 3.0)
+            shown = tracker(found, stamp_ns)
+            trails.add(shown, stamp_ns, 3.0)
     detected, tracked = pixels.copy(), pixels
-    draw_detections(detected, found, CLASSES)
+    draw(detected, found)
     trails.draw(tracked)
-    draw_detections(tracked, shown, CLASSES, ids)
+    draw(tracked, shown)
     save('detections', detected)
     save('tracks', tracked)
 
@@ -213,14 +213,15 @@ def oriented() -> None:
         cv2.fillPoly(pixels, [np.rint(corners).astype(np.int32)], rng.uniform(40, 200, 3).tolist())
     scores = np.linspace(0.95, 0.8, len(boxes)).astype(np.float32)
     found = OrientedBoxes(boxes, theta, scores, np.zeros(len(boxes), np.int32))
-    draw_detections(pixels, found, ('container',))
+    found.class_names = ('container',)
+    draw(pixels, found)
     save('oriented', pixels)
 
 
-def save_result(name: str, photo: np.ndarray, result: object) -> None:
+def save_result(name: str, photo: np.ndarray, result: Result) -> None:
     """Draw a result on a copy of the picture and save it."""
-    pixels = photo.copy()
-    draw_result(pixels, result, NAMES)
+    pixels, result.class_names = photo.copy(), NAMES
+    draw(pixels, result)
     save(name, pixels)
 
 

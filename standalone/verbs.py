@@ -227,7 +227,7 @@ def test_with_numpy_1(environment: Environment) -> int:
         pip = [str(environment.python), '-I', '-m', 'pip', 'install']
         options = ['--disable-pip-version-check', '--no-deps', '--target', str(folder)]
         run([*pip, *options, 'numpy==1.26.4'], environment, 'pip')
-    tests = (f'test/unit/{name}' for name in ('draw', 'tracking', 'vision'))
+    tests = (f'test/unit/{name}' for name in ('drawing', 'results', 'tracking', 'vision'))
     fast = ('-m', 'not (gpu or slow or nightly)', '-q', '-n', workers())
     return pytest(environment, *fast, *tests, packages=folder)
 

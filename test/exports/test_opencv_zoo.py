@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.results.boxes import Detections
+from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import NetworkDescription
 from trt_ros.vision.decoders.hands import MEDIAPIPE_HAND
 from trt_ros.vision.decoders.palms import MEDIAPIPE_PALM, hand_regions
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox, Preprocess
-from trt_ros.vision.regions import Crop, to_source
-from trt_ros.vision.results import Poses
+from trt_ros.vision.regions import Crop
 from trt_ros.vision.thresholds import Thresholds
 
 #: The zoo passes corners to an NMS of widths and heights, which suppresses more: so without it.
@@ -103,7 +103,7 @@ def test_hands_in_the_regions_of_palms_equal_the_zoos(angle):
     head = MEDIAPIPE_HAND.open(NetworkDescription((spec,), specs, {}, (224, 224)))
     crop = Crop(Preprocess((224, 224)), head.region_scale)
     (affine,) = crop.maps(np.column_stack([regions.cxcywh, regions.theta]))
-    hand = to_source(head(outputs, crop.letterbox), affine)
+    hand = head(outputs, crop.letterbox).to_source(affine)
     np.testing.assert_allclose(
         hand.keypoints[0, :, :2], expected[4:67].reshape(21, 3)[:, :2], atol=4
     )

@@ -18,8 +18,8 @@ import pytest
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 from support.tracking_scenes import Step, image_times, observe, swaying, walking  # noqa: E402
+from trt_ros.tracking.bytetrack import ByteTracker, TrackOptions  # noqa: E402
 from trt_ros.tracking.ocsort import OcSortTracker  # noqa: E402
-from trt_ros.tracking.tracker import Tracker, TrackOptions  # noqa: E402
 from trt_ros.vision.nms import iou  # noqa: E402
 
 HIGH_SCORE, LOW_SCORE = 0.4, 0.1
@@ -37,7 +37,7 @@ def scene(kind: str, rate_hz: float, dropped: float, seed: int) -> list[Step]:
     return observe(times, centers, sizes, rng)
 
 
-def run_own(cls: type[Tracker], steps: list[Step]) -> Tracked:
+def run_own(cls: type[ByteTracker], steps: list[Step]) -> Tracked:
     tracker, options = cls(), TrackOptions(high_score=HIGH_SCORE, low_score=LOW_SCORE)
     results = ((step, tracker.update(step.found, step.stamp_ns, options)) for step in steps)
     return [(tracks.ids, step.found.xyxy[tracks.indices]) for step, tracks in results]
@@ -108,7 +108,7 @@ def contestants():
     from trackers import ByteTrackTracker, OCSORTTracker
 
     return {
-        'ByteTrack, trt_ros': lambda steps: run_own(Tracker, steps),
+        'ByteTrack, trt_ros': lambda steps: run_own(ByteTracker, steps),
         'OC-SORT, trt_ros': lambda steps: run_own(OcSortTracker, steps),
         'ByteTrack, trackers': lambda steps: run_theirs(
             ByteTrackTracker, steps, track_activation_threshold=HIGH_SCORE

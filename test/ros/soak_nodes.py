@@ -19,7 +19,7 @@ from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Image
 
 from trt_ros.container.__main__ import main_mt
-from trt_ros.demo.scene import draw
+from trt_ros.demo.scene import draw_scene
 from trt_ros.nodes.detector import DetectorNode
 from trt_ros.ros import diagnostics
 from trt_ros.ros.dds.transport import serialized_publish
@@ -124,7 +124,7 @@ def good_image(rng: np.random.Generator) -> np.ndarray:
     if encoding.startswith(('yuv', 'yuyv', 'uyvy', 'nv')):
         width, height = width // 2 * 2, height // 2 * 2
     if encoding in ('bgr8', '8UC3', 'rgb8', 'mono8', '8UC1'):
-        pixels = draw(rng, (width, height))[0]
+        pixels = draw_scene(rng, (width, height))[0]
         if encoding in ('mono8', '8UC1'):
             pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY)
         rows = pixels.reshape(height, -1)

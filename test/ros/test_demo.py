@@ -14,7 +14,7 @@ pytest.importorskip('rclpy')
 
 from trt_ros.demo.show import listen
 from trt_ros.demo.tally import Sighting, Tally
-from trt_ros.vision.detections import Detections
+from trt_ros.results.boxes import Detections
 
 pytestmark = [pytest.mark.ros, pytest.mark.slow]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trt_ros.vision.detections import Detections
+from trt_ros.results.boxes import Detections
 from trt_ros.vision.nms import iou
 
 SIZE_WH = np.array([1280.0, 720.0])

@@ -10,8 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from trt_ros.draw.labels import Label, draw_label
-from trt_ros.draw.panels import Panel, in_rows
+from trt_ros.drawing.labels import Label, draw_label
+from trt_ros.drawing.panels import Panel, in_rows
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.media import (
     check_picture_path,

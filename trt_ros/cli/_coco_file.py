@@ -13,6 +13,7 @@ from trt_ros.errors import ParameterError
 from trt_ros.regular_file import check_output_file
 
 if TYPE_CHECKING:
+    from trt_ros.results.base import Result
     from trt_ros.runtime.pipeline import Pipeline
 
 
@@ -63,7 +64,8 @@ class CocoFile:
         pipeline: Pipeline[Any],
         files: Sequence[Path],
     ) -> None:
-        from trt_ros.vision.coco import CocoIds, category_ids, check_has_format
+        from trt_ros.labelling.coco import check_has_format
+        from trt_ros.results.coco import CocoIds, category_ids
 
         self._path = path
         decoder = pipeline.decoder
@@ -77,13 +79,11 @@ class CocoFile:
         )
         self._entries: list[dict[str, Any]] = []
 
-    def add(self, path: Path, result: object) -> int:
+    def add(self, path: Path, result: Result) -> int:
         """Add the result of an image or video frame; return its image id."""
-        from trt_ros.vision.coco import coco_entries
-
         image_id = self._image_ids.get(path, self._next_id)
         self._next_id += 1
-        self._entries += coco_entries(result, image_id, self._categories)
+        self._entries += result.as_coco(image_id, self._categories)
         return image_id
 
     def write(self) -> None:

@@ -27,8 +27,8 @@ def draw_network_inputs(args: Namespace) -> None:
 
     :raises ParameterError: without pictures, or when the file cannot be written.
     """
-    from trt_ros.draw import draw_result
-    from trt_ros.draw.panels import Panel, in_rows, input_view
+    from trt_ros.drawing import draw
+    from trt_ros.drawing.panels import Panel, in_rows, input_view
     from trt_ros.media import check_picture_path, write_picture
     from trt_ros.runtime.feeds import image_feeds
     from trt_ros.runtime.pipeline import Pipeline
@@ -43,7 +43,7 @@ def draw_network_inputs(args: Namespace) -> None:
     check_picture_path(args.picture)
     options = replace(input_options(args), precision=build_options(args).precision)
     with ExitStack() as stack:
-        pipeline: Pipeline[object] = Pipeline.open(options, families=ALL_FAMILIES)
+        pipeline: Pipeline[Any] = Pipeline.open(options, families=ALL_FAMILIES)
         stack.callback(pipeline.close)
         print('\n'.join(pipeline.log_lines), file=sys.stderr)
         name, preprocess = pipeline.decoder.name, pipeline.preprocess
@@ -63,7 +63,7 @@ def draw_network_inputs(args: Namespace) -> None:
             tensor, _ = preprocess(*images)
             found = run_sample(pipeline, pipeline.feeds, inputs, args.score_threshold)
             pixels = to_color(images[0], 'bgr').copy()
-            draw_result(pixels, found, pipeline.class_names)
+            draw(pixels, found)
             rows.append(
                 (
                     Panel(

@@ -82,7 +82,7 @@ def run(args: Namespace) -> int:
     entries: list[dict[str, Any]] = []
     failed = 0
     with ExitStack() as stack:
-        pipeline: Pipeline[object] = Pipeline.open(options, families=ALL_FAMILIES)
+        pipeline: Pipeline[Any] = Pipeline.open(options, families=ALL_FAMILIES)
         stack.callback(pipeline.close)
         for line in pipeline.log_lines:
             print(line, file=sys.stderr)
@@ -164,8 +164,7 @@ def _entries_of(
 
     :raises BadFrameError: when it is neither an image nor a video.
     """
-    from trt_ros.cli._results import result_as_json
-    from trt_ros.draw import draw_result
+    from trt_ros.drawing import draw
     from trt_ros.media import open_video_writer, read_picture, write_picture
     from trt_ros.vision.frame import Frame
 
@@ -187,11 +186,11 @@ def _entries_of(
                 write_picture(annotated.with_name(f'{stem}_{name}'), values)
                 return f'{stem}_{name}'
 
-            found = result_as_json(result, pipeline, write_array if annotated else None)
-            yield {**entry, 'width': width, 'height': height, **found}
+            data = result.as_json(write_array if annotated else None)
+            yield {**entry, 'width': width, 'height': height, **data}
             if annotated is None:
                 continue
-            draw_result(pixels, result, pipeline.class_names)
+            draw(pixels, result)
             if not is_video:
                 write_picture(annotated, pixels)
                 continue

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from trt_ros.demo.scene import CLASSES, held_out
+from trt_ros.results.boxes import Detections
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.average_precision import average_precisions
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 

@@ -14,7 +14,7 @@ MIN_VISIBLE = 0.7  # Visible fraction below which a shape is not drawn, or, movi
 TRAINING, HELD_OUT = 1, 2  # First half of the seed, so that the two sets share no picture.
 
 
-def draw(
+def draw_scene(
     rng: np.random.Generator, size_wh: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
@@ -36,9 +36,9 @@ def draw(
 
 
 def held_out(count: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield the first `count` 640x480 pictures that are not used in training, as `draw` does."""
+    """Yield the first `count` 640x480 pictures that are not used in training."""
     for index in range(count):
-        yield draw(np.random.default_rng([HELD_OUT, index]), (640, 480))
+        yield draw_scene(np.random.default_rng([HELD_OUT, index]), (640, 480))
 
 
 class MovingScene:
@@ -71,7 +71,7 @@ class MovingScene:
             )
 
     def frame(self, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Draw frame `index`, as `draw` does; shapes below MIN_VISIBLE are not annotated."""
+        """Draw frame `index`, as `draw_scene` does; shapes below MIN_VISIBLE are not annotated."""
         pan_x = self._sway + round(self._sway * math.sin(index / 70))
         pan_y = self._sway + round(self._sway * math.sin(index / 110))
         width, height = self.size_wh

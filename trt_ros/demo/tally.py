@@ -9,8 +9,8 @@ import statistics
 import numpy as np
 
 from trt_ros.errors import TrtRosError
+from trt_ros.results.boxes import Detections
 from trt_ros.vision.average_precision import matches
-from trt_ros.vision.detections import Detections
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trt_ros.demo.scene import CLASSES, TRAINING, draw
+from trt_ros.demo.scene import CLASSES, TRAINING, draw_scene
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 
@@ -45,7 +45,7 @@ def draw_input(index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         (MAX_SHAPES,) int64 classes, -1 where there is no shape.
     """
     rng = np.random.default_rng([TRAINING, index])
-    image, xyxy, labels = draw(rng, PICTURE_SIZES_WH[index % len(PICTURE_SIZES_WH)])
+    image, xyxy, labels = draw_scene(rng, PICTURE_SIZES_WH[index % len(PICTURE_SIZES_WH)])
     pixels, letterbox = PREPROCESS(Frame.from_pixels(image))
     boxes = np.zeros((MAX_SHAPES, 4), np.float32)
     boxes[: len(xyxy)] = letterbox.to_input(xyxy)

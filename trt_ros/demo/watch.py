@@ -18,9 +18,9 @@ from vision_msgs.msg import Detection2DArray, LabelInfo
 
 from trt_ros.demo.scene import CLASSES
 from trt_ros.demo.tally import Sighting
+from trt_ros.results.boxes import Detections
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.messages import LATCHED, from_detection_array
-from trt_ros.vision.detections import Detections
 
 
 class Watch:
@@ -68,8 +68,7 @@ class Watch:
     def _on_detections(self, message: Detection2DArray) -> None:
         stamp = _nanoseconds(message)
         seconds = (self._node.get_clock().now().nanoseconds - stamp) * 1e-9
-        found, _ = from_detection_array(message, self._class_ids)
-        assert isinstance(found, Detections)  # The demo model has no oriented boxes.
+        found = from_detection_array(message, self._class_ids).detections
         self._found.append((stamp, found, seconds))
 
     def _on_label_info(self, message: LabelInfo) -> None:

@@ -11,12 +11,33 @@ from typing import IO, Any
 
 from trt_ros.errors import ParameterError
 from trt_ros.labelling.results import ImageHeader
+from trt_ros.results.base import Result
+from trt_ros.results.coco import category_ids
+from trt_ros.results.labels import name_of
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.coco import category_ids, check_has_format, coco_entries
+from trt_ros.vision.decoders.registry import Decoder
+from trt_ros.vision.decoders.semantic import MaskHeads
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.labels import name_of
 
 _COPY_NBYTES = 1 << 20
+
+
+def check_has_format(decoder: Decoder[Any]) -> None:
+    """
+    Check that the format has the results of a decoder.
+
+    :raises ParameterError: when it has not.
+    """
+    if isinstance(decoder.head, MaskHeads):
+        raise ParameterError(
+            'COCO has no format for several masks per image.',
+            remedy='Choose one output with --outputs, or leave --coco out.',
+        )
+    if decoder.task in ('classify', 'depth'):
+        raise ParameterError(
+            f'COCO has no format for the results of decoder {decoder.name}.',
+            remedy='Leave --coco out.',
+        )
 
 
 class CocoLabels:
@@ -39,7 +60,7 @@ class CocoLabels:
         self._images = _JsonArray(path.parent)
         self._annotations = _JsonArray(path.parent)
 
-    def write(self, topic: str, header: ImageHeader, frame: Frame, result: object) -> None:
+    def write(self, topic: str, header: ImageHeader, frame: Frame, result: Result) -> None:
         """
         Append an image and its objects.
 
@@ -48,7 +69,7 @@ class CocoLabels:
         with self._writing():
             self._append(topic, header, frame, result)
 
-    def _append(self, topic: str, header: ImageHeader, frame: Frame, result: object) -> None:
+    def _append(self, topic: str, header: ImageHeader, frame: Frame, result: Result) -> None:
         image_id, (seconds, nanoseconds) = self._images.count + 1, header.stamp
         self._images.append(
             {
@@ -58,7 +79,7 @@ class CocoLabels:
                 'height': frame.height,
             }
         )
-        for entry in coco_entries(result, image_id, self._category_ids, with_area=True):
+        for entry in result.as_coco(image_id, self._category_ids, with_area=True):
             self._annotations.append({'id': self._annotations.count + 1, **entry, 'iscrowd': 0})
 
     def close(self) -> None:

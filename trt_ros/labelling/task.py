@@ -161,9 +161,9 @@ class Labeler:
             recording = stack.enter_context(closing(Recording(task.path)))
             topics = chosen_topics(recording, list(task.topics))
             task.check_outputs(topics)
-            names, sinks = self._pipeline.class_names, list[Any]()
+            sinks = list[Any]()
             if task.video:
-                sinks.append(AnnotatedVideos(task.output, topics, recording, names))
+                sinks.append(AnnotatedVideos(task.output, topics, recording))
                 stack.enter_context(closing(sinks[-1]))
             if task.coco:
                 sinks.append(CocoLabels(task.coco_path, self._pipeline))

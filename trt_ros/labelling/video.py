@@ -9,7 +9,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from trt_ros.draw import draw_result
+from trt_ros.drawing import draw
 from trt_ros.labelling.results import ImageHeader
 from trt_ros.media import open_video_writer
 from trt_ros.recording import Recording
@@ -35,10 +35,8 @@ class AnnotatedVideos:
     :param recording: its topics have the rates.
     """
 
-    def __init__(
-        self, output: Path, topics: Sequence[str], recording: Recording, class_names: Sequence[str]
-    ) -> None:
-        self._paths, self._class_names = video_paths(output, topics), class_names
+    def __init__(self, output: Path, topics: Sequence[str], recording: Recording) -> None:
+        self._paths = video_paths(output, topics)
         self._rates_hz = {
             topic: recording.mean_rate_hz(topic) or DEFAULT_RATE_HZ for topic in topics
         }
@@ -52,7 +50,7 @@ class AnnotatedVideos:
         :raises ParameterError: when the file cannot be written.
         """
         pixels = np.array(to_color(frame, 'bgr'))
-        draw_result(pixels, result, self._class_names)
+        draw(pixels, result)
         if topic not in self._writers:
             self._sizes[topic] = frame.width, frame.height
             self._writers[topic] = open_video_writer(

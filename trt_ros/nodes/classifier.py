@@ -14,13 +14,13 @@ from vision_msgs.msg import Detection2DArray, ObjectHypothesis, ObjectHypothesis
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labeled import ClassIdParameters, LabeledNode
 from trt_ros.nodes.regions import ObjectResults, RegionNode
+from trt_ros.results.classes import Classification
+from trt_ros.results.labels import name_of
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabeledOptions, RegionOptions
 from trt_ros.vision.decoders.registry import CLASSIFIERS
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.labels import name_of
-from trt_ros.vision.results import Classification
 
 
 @dataclass(frozen=True)

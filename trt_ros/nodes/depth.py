@@ -14,6 +14,7 @@ from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError
 from trt_ros.nodes.inference import Camera, InferenceNode, InferenceParameters
+from trt_ros.results.depth import Depth
 from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of
 from trt_ros.ros.dds.cdr_points import FLOAT32
 from trt_ros.ros.messages import ImageSender
@@ -25,7 +26,6 @@ from trt_ros.vision.decoders.registry import DEPTHS
 from trt_ros.vision.depth_points import mask_invalid
 from trt_ros.vision.frame import Frame, to_color
 from trt_ros.vision.organized_points import OrganizedPoints, organized_wh
-from trt_ros.vision.results import Depth
 
 
 @dataclass(frozen=True)

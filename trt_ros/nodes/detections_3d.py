@@ -35,7 +35,7 @@ from trt_ros.ros.parameters import param
 from trt_ros.ros.points import PointSender
 from trt_ros.ros.process import run_node
 from trt_ros.ros.qos import why_lost, why_silent
-from trt_ros.ros.regions import Objects, choose_objects, read_objects
+from trt_ros.ros.regions import ChosenObjects, choose_objects, read_objects
 from trt_ros.ros.transforms import Transform, Transforms
 from trt_ros.vision.boxes_3d import Boxes3D, DepthScene
 from trt_ros.vision.depth_points import DepthImage, check_is_depth
@@ -96,7 +96,7 @@ class _Located:
     :param frame_id: frame of the depth image.
     """
 
-    objects: Objects
+    objects: ChosenObjects
     boxes: Boxes3D
     scene: DepthScene
     frame_id: str

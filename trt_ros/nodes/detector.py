@@ -8,21 +8,19 @@ import itertools
 import sys
 from typing import Any
 
-import numpy as np
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labeled import ClassIdParameters, ObjectNode, ThresholdParameters
-from trt_ros.nodes.tracking import CameraTracker, TrackingParameters, tracking_stamp
+from trt_ros.nodes.tracking import TrackingParameters, open_tracker, tracking_stamp
+from trt_ros.results.boxes import Boxes
 from trt_ros.ros.messages import detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.vision.decoders.registry import DETECTORS, ORIENTED
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.results import OrientedBoxes
 from trt_ros.vision.thresholds import Thresholds
 
 
@@ -59,11 +57,11 @@ class DetectorOutputs:
         ids: Iterator[int],
     ) -> None:
         self._detections, self._tracks = detections, tracks
-        self._tracker = CameraTracker(method, ids) if tracks else None
+        self._tracker = open_tracker(method, ids) if tracks else None
 
     def publish(
         self,
-        found: Detections | OrientedBoxes,
+        found: Boxes,
         header: Header,
         parameters: DetectorParameters,
         thresholds: Thresholds,
@@ -74,15 +72,12 @@ class DetectorOutputs:
             return
         stamp_ns = tracking_stamp(header)  # First: an image that is dropped has no results.
         min_scores = thresholds.min_scores(found.labels)
-        shown = found.take(np.flatnonzero(found.scores >= min_scores))
+        shown = found[found.scores >= min_scores]
         self._detections(shown, header, parameters.class_id_format)
-        tracked, ids = self._tracker.track(
-            found,
-            stamp_ns,
-            parameters.track_options(min_scores),
-            lost=parameters.publish_lost_tracks,
-        )
-        self._tracks(tracked, header, parameters.class_id_format, ids)
+        tracked = self._tracker(found, stamp_ns, options=parameters.track_options(min_scores))
+        if parameters.publish_lost_tracks:
+            tracked = tracked.extended(self._tracker.lost)
+        self._tracks(tracked, header, parameters.class_id_format)
 
 
 class DetectorNode(ObjectNode):
@@ -109,9 +104,7 @@ class DetectorNode(ObjectNode):
         """Create the publishers of a camera's results."""
 
         def publisher(name: str) -> Callable[..., None]:
-            return detection_publish(
-                self, camera.publisher(Detection2DArray, name), self.pipeline.class_names
-            )
+            return detection_publish(self, camera.publisher(Detection2DArray, name))
 
         return DetectorOutputs(
             self.parameters.track_method,
@@ -123,7 +116,7 @@ class DetectorNode(ObjectNode):
     def publish(
         self,
         outputs: DetectorOutputs,
-        result: Detections | OrientedBoxes,
+        result: Boxes,
         header: Header,
         frame: Frame,
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 import threading
 from typing import Any
@@ -11,6 +11,7 @@ from std_msgs.msg import Header
 from vision_msgs.msg import LabelInfo
 
 from trt_ros.nodes.inference import InferenceNode
+from trt_ros.results.boxes import Objects
 from trt_ros.ros.messages import LATCHED, to_label_info
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.feeds import RunInputs
@@ -154,10 +155,7 @@ class ObjectNode(LabeledNode):
 
     def _count(self, results: Sequence[Any], thresholds: Thresholds) -> None:
         limit = min(thresholds.max_detections, self.pipeline.max_detections)
-        full = sum(
-            isinstance(each, Sized) and not isinstance(each, Mapping) and len(each) >= limit
-            for each in results
-        )
+        full = sum(isinstance(each, Objects) and len(each) >= limit for each in results)
         with self._counting:
             self._full_frames += full
 

@@ -18,8 +18,8 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray, Detection3DArray
 
-from trt_ros.draw.boxes_3d import box_corners, draw_boxes_3d
-from trt_ros.draw.objects import Trails, draw_detections, object_labels
+from trt_ros.drawing.boxes_3d import box_corners, draw_boxes_3d
+from trt_ros.drawing.objects import Trails, draw_detections, object_labels
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.media import write_picture
 from trt_ros.nodes.drawing import DrawingParameters
@@ -237,12 +237,12 @@ class OverlayNode(ManagedNode):
 
     def _draw_detections(self, pixels: np.ndarray, message: np.ndarray, header: Header) -> None:
         parameters: OverlayParameters = self.parameters
-        boxes, ids = self._read_detections(message, self._class_ids)
+        found = self._read_detections(message, self._class_ids)
         stamp_ns = header.stamp.sec * 1_000_000_000 + header.stamp.nanosec
         if parameters.trail_seconds:
-            self._trails.add(boxes, ids, stamp_ns, parameters.trail_seconds)
+            self._trails.add(found, stamp_ns, parameters.trail_seconds)
             self._trails.draw(pixels, parameters.style())
-        draw_detections(pixels, boxes, self._class_ids, ids, style=parameters.style())
+        draw_detections(pixels, found, style=parameters.style())
 
     def _draw_boxes_3d(
         self, pixels: np.ndarray, message: np.ndarray, frame: Frame, frame_id: str

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import sys
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray, ObjectHypothesis, ObjectHypothesisWithPose
 
-from trt_ros.draw import draw_result
+from trt_ros.drawing import draw
 from trt_ros.nodes.drawing import DrawingParameters
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labeled import (
@@ -22,20 +23,16 @@ from trt_ros.nodes.labeled import (
     ThresholdParameters,
 )
 from trt_ros.nodes.regions import ObjectResults, RegionNode
+from trt_ros.results.boxes import OrientedBoxes
+from trt_ros.results.labels import name_of
+from trt_ros.results.poses import NAMES, Poses
 from trt_ros.ros.dds.transport import should_publish
-from trt_ros.ros.messages import (
-    ImageSender,
-    detection_publish,
-    to_detection_array,
-)
+from trt_ros.ros.messages import ImageSender, detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabeledOptions, RegionOptions
 from trt_ros.vision.decoders.registry import POSES
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.keypoints import NAMES, keypoint_boxes
-from trt_ros.vision.labels import name_of
-from trt_ros.vision.results import Poses
 
 
 @dataclass(frozen=True)
@@ -93,9 +90,8 @@ class PoseNode(RegionNode, ObjectNode):
         self._keypoint_names = self.parameters.keypoint_names or NAMES.get(count or 0, ())
         return SimpleNamespace(
             objects=detections.publish,
-            detections=detection_publish(self, detections, self.pipeline.class_names),
-            named_keypoints=keypoints.publish,
-            keypoints=detection_publish(self, keypoints, self._keypoint_names),
+            detections=detection_publish(self, detections),
+            keypoints=detection_publish(self, keypoints),
             overlay=ImageSender(self, camera.publisher(Image, 'overlay')),
             regions=self._region_publish(camera),
         )
@@ -105,17 +101,17 @@ class PoseNode(RegionNode, ObjectNode):
         if not self.pipeline.decoder.head.proposes_regions or self.parameters.regions:
             return None
         regions = camera.publisher(Detection2DArray, 'regions')
-        return detection_publish(self, regions, self.pipeline.class_names)
+        return detection_publish(self, regions)
 
     def publish(
         self, outputs: SimpleNamespace, result: Poses, header: Header, frame: Frame
     ) -> None:
         """Publish the result of one image."""
-        outputs.detections(result.detections, header, self.parameters.class_id_format)
-        if outputs.regions:
-            outputs.regions(result.regions, header, self.parameters.class_id_format)
-        points, indices = keypoint_boxes(result, self.parameters.keypoint_threshold)
-        outputs.keypoints(points, header, 'name', indices)
+        outputs.detections(result, header, self.parameters.class_id_format)
+        if outputs.regions and result.regions is not None:
+            regions = replace(result.regions, class_names=result.class_names)
+            outputs.regions(regions, header, self.parameters.class_id_format)
+        outputs.keypoints(self._keypoint_boxes(result), header, 'name')
         self._draw(outputs, result, header, frame)
 
     def publish_objects(
@@ -127,18 +123,17 @@ class PoseNode(RegionNode, ObjectNode):
             self._add_classes(found)
         outputs.objects(Detection2DArray(header=header, detections=detections))
         poses = Poses.join(found.results)
-        points, indices = keypoint_boxes(poses, self.parameters.keypoint_threshold)
-        ids = [each.id for each in detections]
-        if any(ids):
-            message = to_detection_array(
-                points, header, self._keypoint_names, class_id_format='name'
-            )
-            for keypoint, index in zip(message.detections, indices.tolist()):
-                keypoint.id = ids[index] or str(index)
-            outputs.named_keypoints(message)
-        else:
-            outputs.keypoints(points, header, 'name', indices)
+        ids = [
+            each.id or str(index)
+            for index, (each, pose) in enumerate(zip(detections, found.results))
+            for _ in pose.keypoints
+        ]
+        named = poses.with_ids(np.array(ids, object))
+        outputs.keypoints(self._keypoint_boxes(named), header, 'name')
         self._draw(outputs, poses, header, found.frame)
+
+    def _keypoint_boxes(self, poses: Poses) -> OrientedBoxes:
+        return poses.keypoint_boxes(self.parameters.keypoint_threshold, self._keypoint_names)
 
     def _add_classes(self, found: ObjectResults) -> None:
         """Add the class of each pose to the results of its detection."""
@@ -158,10 +153,9 @@ class PoseNode(RegionNode, ObjectNode):
     def _draw(self, outputs: SimpleNamespace, result: Poses, header: Header, frame: Frame) -> None:
         if should_publish(outputs.overlay.publisher):
             parameters: PoseParameters = self.parameters
-            draw_result(
+            draw(
                 parameters.begin_drawing(outputs.overlay, header, frame),
                 result,
-                self.pipeline.class_names,
                 keypoint_names=parameters.keypoint_names,
                 min_visibility=parameters.keypoint_threshold,
                 style=parameters.style(),

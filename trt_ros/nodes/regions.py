@@ -21,7 +21,7 @@ from trt_ros.ros.frames import to_frame
 from trt_ros.ros.images import image_reader, image_topic
 from trt_ros.ros.inputs import InputStream, InputTopic
 from trt_ros.ros.qos import why_lost, why_silent
-from trt_ros.ros.regions import Objects, choose_objects, read_objects
+from trt_ros.ros.regions import ChosenObjects, choose_objects, read_objects
 from trt_ros.ros.sync import NO_PARTNER
 from trt_ros.runtime.options import RegionOptions
 from trt_ros.vision.frame import Frame
@@ -36,7 +36,7 @@ class ObjectResults(NamedTuple):
     :param results: one per object that is run, in their order.
     """
 
-    objects: Objects
+    objects: ChosenObjects
     results: Sequence[Any]
     frame: Frame
 

@@ -13,7 +13,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
-from trt_ros.draw import draw_result
+from trt_ros.drawing import draw
 from trt_ros.errors import ParameterError
 from trt_ros.nodes.drawing import DrawingParameters
 from trt_ros.nodes.inference import Camera, InferenceParameters
@@ -23,17 +23,16 @@ from trt_ros.nodes.labeled import (
     ObjectNode,
     ThresholdParameters,
 )
+from trt_ros.results.masks import Instances, mask_dtype
 from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.messages import ImageSender, detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.tensors import topic_name
 from trt_ros.runtime.options import LabeledOptions, MaskOptions
-from trt_ros.vision.confidence import as_confidence
 from trt_ros.vision.decoders.registry import SEGMENTERS
 from trt_ros.vision.decoders.semantic import MaskHeads
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.results import ClassMask, ClassMasks, Instances, mask_dtype
 
 
 @dataclass(frozen=True)
@@ -128,32 +127,31 @@ class SegmenterNode(ObjectNode):
                 for prefix in (self.class_maps() if self.parameters.confidence else ())
             },
             overlay=ImageSender(self, camera.publisher(Image, 'overlay')),
+            mask_dtype=np.uint16,
         )
         if self._has_instances:
             count = self.pipeline.decoder.class_count or len(self.pipeline.class_names)
-            outputs.mask_dtype = np.dtype(mask_dtype(count + 1) if count else np.uint16)
+            outputs.mask_dtype = mask_dtype(count + 1) if count else np.uint16
             outputs.instances = ImageSender(self, camera.publisher(Image, 'instances'))
             outputs.detections = detection_publish(
-                self, camera.publisher(Detection2DArray, 'detections'), self.pipeline.class_names
+                self, camera.publisher(Detection2DArray, 'detections')
             )
         return outputs
 
     def publish(
         self,
         outputs: SimpleNamespace,
-        result: Instances | ClassMask | ClassMasks,
+        result: Any,
         header: Header,
         frame: Frame,
     ) -> None:
         """Publish the result of one image."""
-        masks = self._masks(outputs, result)
-        if isinstance(result, Instances):
-            if should_publish(outputs.instances.publisher):
-                outputs.instances.begin(header, frame.wh, 'mono16')[:] = result.paint(
-                    np.arange(1, len(result) + 1, dtype=np.uint16)
-                )
-                outputs.instances.send()
-            outputs.detections(result.detections, header, self.parameters.class_id_format)
+        wants_confidence = any(
+            should_publish(each.publisher) for each in outputs.confidences.values()
+        )
+        masks = result.class_masks(outputs.mask_dtype, with_confidence=wants_confidence)
+        if self._has_instances:
+            self._publish_instances(outputs, result, header, frame)
         for sender, mask in zip(outputs.masks.values(), masks):
             encoding = 'mono8' if mask.labels.dtype == np.uint8 else 'mono16'
             sender.begin(header, frame.wh, encoding)[:] = mask.labels
@@ -164,29 +162,21 @@ class SegmenterNode(ObjectNode):
                 sender.send()
         if should_publish(outputs.overlay.publisher):
             parameters: SegmenterParameters = self.parameters
-            draw_result(
+            draw(
                 parameters.begin_drawing(outputs.overlay, header, frame),
                 result,
-                self.pipeline.class_names,
                 opacity=parameters.overlay_opacity,
                 style=parameters.style(),
             )
             outputs.overlay.send()
 
-    def _masks(
-        self, outputs: SimpleNamespace, result: Instances | ClassMask | ClassMasks
-    ) -> list[ClassMask]:
-        """Return the masks to publish, in the order of their publishers."""
-        if isinstance(result, ClassMask):
-            return [result]
-        if not isinstance(result, Instances):
-            return list(result.values())
-        found = result.detections
-        labels = result.paint((found.labels + 1).astype(outputs.mask_dtype))
-        if not any(should_publish(each.publisher) for each in outputs.confidences.values()):
-            return [ClassMask(labels)]
-        scores = as_confidence(found.scores.copy())
-        return [ClassMask(labels, result.paint(scores))]
+    def _publish_instances(
+        self, outputs: SimpleNamespace, result: Instances, header: Header, frame: Frame
+    ) -> None:
+        if should_publish(outputs.instances.publisher):
+            outputs.instances.begin(header, frame.wh, 'mono16')[:] = result.numbers()
+            outputs.instances.send()
+        outputs.detections(result, header, self.parameters.class_id_format)
 
 
 def main(args: list[str] | None = None) -> int:

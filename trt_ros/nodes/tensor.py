@@ -15,6 +15,7 @@ from vision_msgs.msg import Detection2DArray
 from trt_ros.errors import ParameterError
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.regions import ObjectResults, RegionNode
+from trt_ros.results.tensors import Tensors
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.tensors import TensorFormat, open_format
@@ -22,7 +23,6 @@ from trt_ros.runtime.bindings import OTHERS
 from trt_ros.runtime.options import PipelineOptions, RegionOptions
 from trt_ros.vision.decoders.registry import TENSORS
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.results import Tensors
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from functools import partial
 import itertools
 import math
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rclpy.qos import QoSProfile
@@ -19,7 +19,7 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.errors import BadFrameError, ParameterError
-from trt_ros.nodes.tracking import CameraTracker, TrackingParameters, tracking_stamp
+from trt_ros.nodes.tracking import TrackingParameters, open_tracker, tracking_stamp
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds.cdr import Fields, read_stamp
 from trt_ros.ros.dds.cdr_tensors import TensorListView
@@ -35,6 +35,9 @@ from trt_ros.ros.process import run_node
 from trt_ros.ros.qos import overridden, why_lost, why_silent
 from trt_ros.ros.sync import NO_PARTNER
 from trt_ros.ros.tensors import TensorLists, open_format
+
+if TYPE_CHECKING:
+    from trt_ros.tracking.tracker import Tracker
 
 DETECTIONS, TENSORS = 'detections', 'tensors'
 MAX_CAMERAS = 32  # Trackers kept: those of the frame_ids received last.
@@ -89,7 +92,7 @@ class TrackerNode(ManagedNode):
         self._types: dict[str, type] = {DETECTIONS: Detection2DArray}
         self._ids = itertools.count(1)
         self._class_ids = ClassIds()
-        self._cameras: OrderedDict[str, CameraTracker] = OrderedDict()
+        self._cameras: OrderedDict[str, Tracker] = OrderedDict()
         Diagnostics(
             self,
             self._counts,
@@ -103,7 +106,7 @@ class TrackerNode(ManagedNode):
 
     def configure(self) -> None:
         """Create the publisher."""
-        CameraTracker(self.parameters.track_method, self._ids)  # Fails here without SciPy.
+        open_tracker(self.parameters.track_method, self._ids)  # Fails here without SciPy.
         self._read = detection_reader(self)
         if self.parameters.use_appearance:
             tensors = open_format('auto')
@@ -122,9 +125,7 @@ class TrackerNode(ManagedNode):
                 counts.noun = 'message'
             self.while_configured.callback(self._topic_counts.clear)
         qos = QoSProfile(depth=self.parameters.qos_depth)
-        self._publish = detection_publish(
-            self, self.publisher(Detection2DArray, '~/tracks', qos), self._class_ids
-        )
+        self._publish = detection_publish(self, self.publisher(Detection2DArray, '~/tracks', qos))
 
     def activate(self) -> None:
         """Subscribe to detections, and their vectors; no track outlives a deactivation."""
@@ -182,26 +183,28 @@ class TrackerNode(ManagedNode):
         stamp, frame_id = fields.stamp(), fields.text('frame_id')
         header = Header(frame_id=frame_id)
         header.stamp.sec, header.stamp.nanosec = stamp
-        found, _ = self._read(message, self._class_ids)
+        found = self._read(message, self._class_ids)
         vectors = None if tensors is None else _vectors(self._read_tensors(tensors), len(found))
         parameters: TrackerParameters = self.parameters
         with self._counts.timed('track'):
             options = parameters.track_options(parameters.score_threshold)
-            tracked, ids = self._camera(frame_id).track(
+            tracker = self._camera(frame_id)
+            tracked = tracker(
                 found,
                 tracking_stamp(header),
-                replace(options, min_similarity=parameters.track_min_similarity),
-                lost=parameters.publish_lost_tracks,
+                options=replace(options, min_similarity=parameters.track_min_similarity),
                 vectors=vectors,
             )
+            if parameters.publish_lost_tracks:
+                tracked = tracked.extended(tracker.lost)
         with self._counts.timed('publish'):
-            self._publish(tracked, header, 'name', ids)
+            self._publish(tracked, header, 'name')
         self._latency.done(stamp)
 
-    def _camera(self, frame_id: str) -> CameraTracker:
+    def _camera(self, frame_id: str) -> Tracker:
         camera = self._cameras.get(frame_id)
         if camera is None:
-            camera = CameraTracker(self.parameters.track_method, self._ids)
+            camera = open_tracker(self.parameters.track_method, self._ids)
             self._cameras[frame_id] = camera
             if len(self._cameras) > MAX_CAMERAS:
                 self._cameras.popitem(last=False)

@@ -11,11 +11,10 @@ from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.parameters import param
-from trt_ros.vision.detections import Detections
-from trt_ros.vision.results import OrientedBoxes
 
 if TYPE_CHECKING:
-    from trt_ros.tracking.tracker import TrackOptions
+    from trt_ros.tracking.bytetrack import TrackOptions
+    from trt_ros.tracking.tracker import Tracker
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class TrackingParameters:
 
     def track_options(self, high_score: float | np.ndarray) -> TrackOptions:
         """Return the options of a tracker; `high_score` is the minimum that starts a track."""
-        from trt_ros.tracking.tracker import TrackOptions  # Needs SciPy.
+        from trt_ros.tracking.bytetrack import TrackOptions  # Needs SciPy.
 
         return TrackOptions(
             high_score=high_score,
@@ -80,47 +79,17 @@ class TrackingParameters:
         )
 
 
-class CameraTracker:
+def open_tracker(method: str, ids: Iterator[int]) -> Tracker:
     """
-    The tracker of one camera and the conversion of its tracks, for one thread at a time.
+    Return a tracker of one camera.
 
     :param method: value of the parameter track_method.
     :param ids: new identities, shared by the cameras of a node.
     :raises TrtRosError: when SciPy is not installed.
     """
+    from trt_ros.tracking.tracker import Tracker
 
-    def __init__(self, method: str, ids: Iterator[int]) -> None:
-        from trt_ros.tracking.ocsort import OcSortTracker
-        from trt_ros.tracking.tracker import Tracker
-
-        self._tracker = OcSortTracker(ids) if method == 'ocsort' else Tracker(ids)
-
-    @property
-    def resets(self) -> int:
-        """How often all tracks were ended because the time jumped."""
-        return self._tracker.resets
-
-    def track(
-        self,
-        found: Detections | OrientedBoxes,
-        stamp_ns: int,
-        options: TrackOptions,
-        *,
-        lost: bool,
-        vectors: np.ndarray | None = None,
-    ) -> tuple[Detections | OrientedBoxes, np.ndarray]:
-        """
-        Return the tracked detections with their identities, (N,) int64.
-
-        :param stamp_ns: return value of tracking_stamp().
-        :param lost: whether to append the tracks without a detection, with score 0.
-        :param vectors: (N, D), the appearance of each detection.
-        """
-        tracks = self._tracker.update(_upright(found), stamp_ns, options, vectors)
-        shown = found.take(tracks.indices)
-        if not (lost and len(tracks.lost_ids)):
-            return shown, tracks.ids
-        return _joined(shown, tracks.lost), np.concatenate([tracks.ids, tracks.lost_ids])
+    return Tracker(method, ids)
 
 
 def tracking_stamp(header: Header) -> int:
@@ -137,25 +106,3 @@ def tracking_stamp(header: Header) -> int:
             remedy='Publish images with the time of their capture in header.stamp.',
         )
     return stamp_ns
-
-
-def _upright(found: Detections | OrientedBoxes) -> Detections:
-    """Return the axis-aligned boxes around oriented ones."""
-    if isinstance(found, Detections):
-        return found
-    cos, sin = np.abs(np.cos(found.theta)), np.abs(np.sin(found.theta))
-    width, height = found.cxcywh[:, 2], found.cxcywh[:, 3]
-    half = np.stack([width * cos + height * sin, width * sin + height * cos], axis=1) / 2
-    center = found.cxcywh[:, :2]
-    return Detections(np.hstack([center - half, center + half]), found.scores, found.labels)
-
-
-def _joined(found: Detections | OrientedBoxes, lost: Detections) -> Detections | OrientedBoxes:
-    scores = np.concatenate([found.scores, lost.scores])
-    labels = np.concatenate([found.labels, lost.labels])
-    if isinstance(found, Detections):
-        return Detections(np.concatenate([found.xyxy, lost.xyxy]), scores, labels)
-    low, high = lost.xyxy[:, :2], lost.xyxy[:, 2:]
-    boxes = np.concatenate([found.cxcywh, np.hstack([(low + high) / 2, high - low])])
-    theta = np.concatenate([found.theta, np.zeros(len(lost), np.float32)])
-    return OrientedBoxes(boxes, theta, scores, labels)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
 
 from trt_ros.errors import ModelError
 from trt_ros.quantization.frame_network import FrameNetwork
+from trt_ros.results.base import Result
+from trt_ros.results.boxes import Objects
+from trt_ros.results.classes import Classification
+from trt_ros.results.masks import ClassMask
 from trt_ros.runtime.agreement import Agreement, BoxAgreement, agreements
 from trt_ros.vision.average_precision import average_precisions
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.results import Classification, ClassMask
 from trt_ros.vision.thresholds import Thresholds
 
 LOW_SCORE = 0.05  # Scores of the quantized network down to which the precision is averaged.
@@ -28,7 +31,7 @@ class ResultAgreement:
     :param metric: 'mAP50 against the original', 'equal best class', 'equal pixels' or 'cosine of
         outputs'.
     :param value: 1 for equal results, 0 where NaN or Inf are not those of the original.
-    :param boxes: None for tasks without upright boxes.
+    :param boxes: None for tasks without boxes.
     """
 
     metric: str
@@ -96,7 +99,7 @@ class Evaluation:
             pairs.append((result, wanted))
             for name, each in agreements(got, tensors).items():
                 outputs.setdefault(name, Agreement()).add(each)
-        metric, value = self._compare(pairs)
+        metric, value = _compare(pairs[0][1], pairs)
         if np.isnan(value):
             cosines = [each.cosine for each in outputs.values()]
             metric, value = 'cosine of outputs', min(cosines, default=1.0)
@@ -104,40 +107,40 @@ class Evaluation:
             value = 0.0
         return ResultAgreement(metric, float(value), outputs, self._boxes(pairs))
 
-    def _compare(self, pairs: Sequence[tuple[Any, Any]]) -> tuple[str, float]:
-        """Return the metric of the task and its value; NaN where there is none."""
-        wanted = pairs[0][1]
-        if _boxes_of(wanted) is not None:
-            found = [(_boxes_of(got), _boxes_of(want)) for got, want in pairs]
-            count = 1 + max((int(want.labels.max(initial=-1)) for _, want in found), default=-1)
-            precisions = average_precisions(
-                ((got, want.xyxy, want.labels) for got, want in found),
-                class_count=count,
-            )
-            true = precisions[~np.isnan(precisions)]
-            return 'mAP50 against the original', float(true.mean()) if true.size else float('nan')
-        if isinstance(wanted, Classification):
-            equal = [got.top(1)[0] == want.top(1)[0] for got, want in pairs]
-            return 'equal best class', float(np.mean(equal))
-        if isinstance(wanted, ClassMask):
-            equal = [np.mean(got.labels == want.labels) for got, want in pairs]
-            return 'equal pixels', float(np.mean(equal))
-        return '', float('nan')
-
     def _boxes(self, pairs: Sequence[tuple[Any, Any]]) -> BoxAgreement | None:
-        if _boxes_of(pairs[0][1]) is None:
+        if not isinstance(pairs[0][1], Objects):
             return None
         total = BoxAgreement()
         for got, want in pairs:
-            found = _boxes_of(got)
-            total.add(
-                BoxAgreement.of(
-                    found.take(np.flatnonzero(found.scores >= self._score)), _boxes_of(want)
-                )
-            )
+            found = got.detections
+            total.add(BoxAgreement.of(found[found.scores >= self._score], want.detections))
         return total
 
 
-def _boxes_of(result: Any) -> Any:
-    """Return the Detections of a result; None for tasks without upright boxes."""
-    return result if isinstance(result, Detections) else getattr(result, 'detections', None)
+@singledispatch
+def _compare(wanted: Result, pairs: Sequence[tuple[Any, Any]]) -> tuple[str, float]:
+    """Return the metric for results of this class and its value; NaN where there is none."""
+    return '', float('nan')
+
+
+@_compare.register
+def _(wanted: Objects, pairs: Sequence[tuple[Any, Any]]) -> tuple[str, float]:
+    found = [(got.detections, want.detections) for got, want in pairs]
+    count = 1 + max((int(want.labels.max(initial=-1)) for _, want in found), default=-1)
+    precisions = average_precisions(
+        ((got, want.xyxy, want.labels) for got, want in found), class_count=count
+    )
+    true = precisions[~np.isnan(precisions)]
+    return 'mAP50 against the original', float(true.mean()) if true.size else float('nan')
+
+
+@_compare.register
+def _(wanted: Classification, pairs: Sequence[tuple[Any, Any]]) -> tuple[str, float]:
+    equal = [got.top(1)[0] == want.top(1)[0] for got, want in pairs]
+    return 'equal best class', float(np.mean(equal))
+
+
+@_compare.register
+def _(wanted: ClassMask, pairs: Sequence[tuple[Any, Any]]) -> tuple[str, float]:
+    equal = [np.mean(got.labels == want.labels) for got, want in pairs]
+    return 'equal pixels', float(np.mean(equal))

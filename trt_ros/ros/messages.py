@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import compress
 from typing import Any
 
@@ -26,46 +27,35 @@ from vision_msgs.msg import (
 )
 
 from trt_ros.errors import BadFrameError
+from trt_ros.results.boxes import Boxes, Detections, Objects, OrientedBoxes
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds.cdr import ImageWriter
 from trt_ros.ros.dds.cdr_detections import (
     DetectionWriter,
     Entry,
-    bounding_boxes,
     read_detections,
 )
 from trt_ros.ros.dds.transport import serialized_publish
-from trt_ros.vision.detections import Detections
-from trt_ros.vision.labels import name_of
 from trt_ros.vision.regions import MAX_PIXELS
-from trt_ros.vision.results import OrientedBoxes
 
 #: For messages that are published once: later subscribers get them, too.
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
 
 def to_detection_array(
-    detections: Detections | OrientedBoxes,
-    header: Header,
-    class_names: Sequence[str],
-    *,
-    class_id_format: str,
-    ids: np.ndarray | None = None,
+    found: Objects, header: Header, *, class_id_format: str
 ) -> Detection2DArray:
     """
-    Convert detections to a message; boxes in source-image pixels, best score first.
+    Convert the boxes of objects to a message, in source-image pixels, best score first.
 
     :param header: the image's own, also given to each detection.
     :param class_id_format: 'name' (the number where there is no name) or 'index'.
-    :param ids: (N,) integers from 0; None: no ids.
     """
     # Python floats: message fields do not accept NumPy scalars.
-    boxes, scores = bounding_boxes(detections).tolist(), detections.scores.tolist()
+    boxes, scores = found.rotated_boxes().tolist(), found.scores.tolist()
+    class_ids = found.names if class_id_format == 'name' else map(str, found.labels.tolist())
     array = Detection2DArray(header=header)
-    for (x, y, theta, width, height), score, label in zip(
-        boxes, scores, detections.labels.tolist()
-    ):
-        class_id = name_of(class_names, label) if class_id_format == 'name' else str(label)
+    for (x, y, width, height, theta), score, class_id in zip(boxes, scores, class_ids):
         array.detections.append(
             Detection2D(
                 header=header,
@@ -81,36 +71,25 @@ def to_detection_array(
                 ),
             )
         )
-    for detection, number in zip(array.detections, () if ids is None else ids.tolist()):
-        detection.id = str(number)
+    for detection, identity in zip(array.detections, found.ids_as_text()):
+        detection.id = identity
     return array
 
 
-def detection_publish(
-    node: Node, publisher: Publisher, class_names: Sequence[str]
-) -> Callable[..., None]:
+def detection_publish(node: Node, publisher: Publisher) -> Callable[[Objects, Header, str], None]:
     """
-    Return a function that publishes detections.
+    Return a function that publishes the boxes of objects.
 
-    Its arguments (found, header, class_id_format, ids=None) are those of to_detection_array(). It
+    Its arguments (found, header, class_id_format) are those of to_detection_array(). It
     writes serialized messages, which takes a tenth of the time of rclpy's typed ones, and falls
     back to typed messages where rclpy reads the bytes differently (another vision_msgs). Call it
     from one thread at a time.
     """
 
-    def publish_typed(
-        found: Detections | OrientedBoxes,
-        header: Header,
-        class_id_format: str,
-        ids: np.ndarray | None = None,
-    ) -> None:
-        publisher.publish(
-            to_detection_array(
-                found, header, class_names, class_id_format=class_id_format, ids=ids
-            )
-        )
+    def publish_typed(found: Objects, header: Header, class_id_format: str) -> None:
+        publisher.publish(to_detection_array(found, header, class_id_format=class_id_format))
 
-    writer = DetectionWriter(class_names)
+    writer = DetectionWriter()
     if not _is_read_by_rclpy(writer):
         node.get_logger().warning(
             'Detections are published as typed messages, which is slow. Cause: this version of '
@@ -119,67 +98,49 @@ def detection_publish(
         return publish_typed
     publish = serialized_publish(node, publisher)
 
-    def write_and_publish(
-        found: Detections | OrientedBoxes,
-        header: Header,
-        class_id_format: str,
-        ids: np.ndarray | None = None,
-    ) -> None:
+    def write_and_publish(found: Objects, header: Header, class_id_format: str) -> None:
         stamp = header.stamp.sec, header.stamp.nanosec
-        publish(
-            writer.write(found, stamp, header.frame_id, class_id_format=class_id_format, ids=ids)
-        )
+        publish(writer.write(found, stamp, header.frame_id, class_id_format=class_id_format))
 
     return write_and_publish
 
 
+_SAMPLE = OrientedBoxes(
+    np.arange(8, dtype=np.float32).reshape(2, 4),
+    np.array([0.25, -0.5], np.float32),
+    np.array([0.75, 0.5], np.float32),
+    np.array([0, 1], np.int32),
+    ids=np.array([7, 12345]),
+    class_names=('a', 'bird'),
+)
+
+
 def _is_read_by_rclpy(writer: DetectionWriter) -> bool:
-    found = OrientedBoxes(
-        np.arange(8, dtype=np.float32).reshape(2, 4),
-        np.array([0.25, -0.5], np.float32),
-        np.array([0.75, 0.5], np.float32),
-        np.array([10, 2], np.int32),
-    )
     header = Header(frame_id='camera')
     header.stamp.sec, header.stamp.nanosec = 1, 2
-    ids = np.array([7, 12345])
-    written = writer.write(found, (1, 2), header.frame_id, class_id_format='index', ids=ids)
+    written = writer.write(_SAMPLE, (1, 2), header.frame_id, class_id_format='name')
     try:
         read = deserialize_message(written.tobytes(), Detection2DArray)
     except rclpy_implementation.RCLError:
         return False
-    return bool(read == to_detection_array(found, header, (), class_id_format='index', ids=ids))
+    return bool(read == to_detection_array(_SAMPLE, header, class_id_format='name'))
 
 
-#: Detections or, unless all boxes are axis-aligned, OrientedBoxes; and the id of each.
-ReadDetections = tuple[Detections | OrientedBoxes, list[str]]
-
-
-def from_detection_array(message: Detection2DArray, class_ids: ClassIds) -> ReadDetections:
+def from_detection_array(message: Detection2DArray, class_ids: ClassIds) -> Boxes:
     """
     Convert a message to detections; the result with the highest score counts.
 
     Boxes that are not finite, or beyond MAX_PIXELS, are left out.
 
     :param class_ids: gives the labels; new class ids are added.
+    :returns: Detections or, unless all boxes are axis-aligned, OrientedBoxes.
     """
     return _gather(_entries(message), class_ids)
 
 
-def detection_reader(node: Node) -> Callable[[np.ndarray, ClassIds], ReadDetections]:
+def detection_reader(node: Node) -> Callable[[np.ndarray, ClassIds], Boxes]:
     """Return a function like from_detection_array() for serialized messages, (N,) uint8."""
-    sample = to_detection_array(
-        OrientedBoxes(
-            np.arange(8, dtype=np.float32).reshape(2, 4),
-            np.array([0.25, -0.5], np.float32),
-            np.array([0.75, 0.5], np.float32),
-            np.array([0, 1], np.int32),
-        ),
-        Header(frame_id='camera'),
-        ('a', 'bird'),
-        class_id_format='name',
-        ids=np.array([7, 12345]),
-    )
+    sample = to_detection_array(_SAMPLE, Header(frame_id='camera'), class_id_format='name')
     try:
         is_as_expected = _entries(sample) == read_detections(
             np.frombuffer(serialize_message(sample), np.uint8)
@@ -223,7 +184,7 @@ def _entries(message: Detection2DArray) -> list[Entry]:
     return entries
 
 
-def _gather(entries: list[Entry], class_ids: ClassIds) -> ReadDetections:
+def _gather(entries: list[Entry], class_ids: ClassIds) -> Boxes:
     boxes = np.array([entry[2] for entry in entries]).reshape(-1, 5)
     is_box = (np.abs(boxes) <= MAX_PIXELS).all(axis=1)  # False for NaN, too.
     if not is_box.all():
@@ -231,15 +192,17 @@ def _gather(entries: list[Entry], class_ids: ClassIds) -> ReadDetections:
     labels = class_ids.labels(entry[0] for entry in entries)
     with np.errstate(over='ignore'):
         scores = np.array([entry[1] for entry in entries], np.float32)
-    ids = [entry[3] for entry in entries]
+    ids = np.array([entry[3] for entry in entries], object)
     angles = boxes[:, 2]
-    if angles.any():
-        return OrientedBoxes(
-            boxes[:, [0, 1, 3, 4]].astype(np.float32), angles.astype(np.float32), scores, labels
-        ), ids
     center, half = boxes[:, :2], boxes[:, 3:] / 2
-    found = np.hstack([center - half, center + half]).astype(np.float32)
-    return Detections(found, scores, labels), ids
+    found: Boxes
+    if angles.any():
+        cxcywh = np.hstack([center, boxes[:, 3:]]).astype(np.float32)
+        found = OrientedBoxes(cxcywh, angles.astype(np.float32), scores, labels)
+    else:
+        xyxy = np.hstack([center - half, center + half]).astype(np.float32)
+        found = Detections(xyxy, scores, labels)
+    return replace(found, ids=ids if ids.any() else None, class_names=class_ids)
 
 
 # Data type and number of channels of the published encodings.

@@ -14,7 +14,7 @@ from trt_ros.vision.regions import MAX_PIXELS
 
 
 @dataclass(frozen=True)
-class Objects:
+class ChosenObjects:
     """
     The detections of an image, and those that are run.
 
@@ -39,7 +39,7 @@ class Objects:
 
 def choose_objects(
     message: Detection2DArray, image_wh: tuple[int, int], max_regions: int
-) -> Objects:
+) -> ChosenObjects:
     """
     Choose the detections to run: the best `max_regions` by score, the first among equals.
 
@@ -53,7 +53,7 @@ def choose_objects(
     valid = np.flatnonzero(is_valid)
     scores = np.array([_score(message.detections[index]) for index in valid.tolist()])
     best = np.sort(valid[np.argsort(-scores, kind='stable')[:max_regions]])
-    return Objects(
+    return ChosenObjects(
         message, best, boxes[best], len(boxes) - len(valid), max(len(valid) - max_regions, 0)
     )
 

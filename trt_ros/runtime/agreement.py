@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.vision.detections import Detections
+from trt_ros.results.boxes import Detections
 from trt_ros.vision.nms import iou
 
 

@@ -21,6 +21,7 @@ from trt_ros.errors import (
     TrtRosError,
 )
 from trt_ros.progress import Progress, Reporter
+from trt_ros.results.base import Result
 from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.feeds import ImageFeed, RunInputs, image_feeds
@@ -37,7 +38,7 @@ from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 log = logging.getLogger('trt_ros.runtime')
 
-ResultT = TypeVar('ResultT')
+ResultT = TypeVar('ResultT', bound=Result)
 
 OBJECT_TASKS = ('detect', 'obb', 'pose')  # Tasks whose results are objects with a class and score.
 
@@ -45,8 +46,11 @@ OBJECT_TASKS = ('detect', 'obb', 'pose')  # Tasks whose results are objects with
 class PendingResult(Generic[ResultT]):
     """A submitted frame. `result` must be called: the frame occupies its slot until then."""
 
-    def __init__(self, pending: PendingResults[ResultT]) -> None:
+    def __init__(
+        self, pending: PendingResults[ResultT], finish: Callable[[ResultT], ResultT]
+    ) -> None:
         self._pending: PendingResults[ResultT] | None = pending
+        self._finish = finish
         self._result: ResultT | None = None
         self._error: BaseException | None = None
 
@@ -59,7 +63,7 @@ class PendingResult(Generic[ResultT]):
         pending, self._pending = self._pending, None
         if pending is not None:
             try:
-                self._result = pending.results()[0]
+                self._result = self._finish(pending.results()[0])
             except BaseException as error:
                 self._error = error
         if self._error is not None:
@@ -188,7 +192,7 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when the image cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        return self._open_frames().infer(frame, self.resolve_classes(thresholds))
+        return self._named(self._open_frames().infer(frame, self.resolve_classes(thresholds)))
 
     def infer_all(
         self, frames: Sequence[Frame], thresholds: Thresholds = DEFAULT_THRESHOLDS
@@ -201,7 +205,8 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when one of them cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        return self._open_frames().infer_all(frames, self.resolve_classes(thresholds))
+        found = self._open_frames().infer_all(frames, self.resolve_classes(thresholds))
+        return list(map(self._named, found))
 
     def infer_regions(
         self,
@@ -230,7 +235,8 @@ class Pipeline(Generic[ResultT]):
                 'The pipeline runs on whole images.', remedy='Open it with regions=True.'
             )
         maps, thresholds = crop.maps(regions), self.resolve_classes(thresholds)
-        return self._open_frames().infer_regions(_as_frame(image), maps, thresholds)
+        found = self._open_frames().infer_regions(_as_frame(image), maps, thresholds)
+        return list(map(self._named, found))
 
     def infer_inputs(
         self, inputs: RunInputs, thresholds: Thresholds = DEFAULT_THRESHOLDS
@@ -246,7 +252,12 @@ class Pipeline(Generic[ResultT]):
         :raises ClosedError: after close().
         """
         thresholds = self.resolve_classes(thresholds)
-        return self._open_frames().infer_inputs(self._with_frames(inputs), thresholds)
+        found = self._open_frames().infer_inputs(self._with_frames(inputs), thresholds)
+        return self._named(found)
+
+    def _named(self, result: ResultT) -> ResultT:
+        result.class_names = self.class_names
+        return result
 
     def resolve_classes(self, thresholds: Thresholds) -> Thresholds:
         """
@@ -316,8 +327,10 @@ class Pipeline(Generic[ResultT]):
         frames = self._open_frames()
         thresholds = self.resolve_classes(thresholds)
         if isinstance(image, Mapping):
-            return PendingResult(frames.submit_inputs(self._with_frames(image), thresholds))
-        return PendingResult(frames.submit([_as_frame(image)], thresholds))
+            pending = frames.submit_inputs(self._with_frames(image), thresholds)
+        else:
+            pending = frames.submit([_as_frame(image)], thresholds)
+        return PendingResult(pending, self._named)
 
     @property
     def preprocess(self) -> Preprocess:

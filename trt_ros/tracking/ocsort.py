@@ -6,14 +6,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from trt_ros.results.boxes import Detections
 from trt_ros.tracking import motion
 from trt_ros.tracking.association import Pairs
+from trt_ros.tracking.bytetrack import ByteTracker
 from trt_ros.tracking.track_table import Fields, TrackTable
-from trt_ros.tracking.tracker import Tracker
-from trt_ros.vision.detections import Detections
 
 
-class OcSortTracker(Tracker):
+class OcSortTracker(ByteTracker):
     """
     A tracker for objects that turn, stop or hide: `Tracker` with the three steps of OC-SORT.
 
@@ -27,7 +27,7 @@ class OcSortTracker(Tracker):
     MAX_VIRTUAL_OBSERVATIONS = 10
 
     FIELDS: ClassVar[Fields] = {
-        **Tracker.FIELDS,
+        **ByteTracker.FIELDS,
         'observed': (np.float64, (4,)),  # Last observation: cx, cy, w, h.
         # The filter after the last observation, as `mean` and `covariance`.
         'observed_mean': motion.FIELDS['mean'],

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from trt_ros.vision.detections import Detections
+from trt_ros.results.boxes import Detections
 from trt_ros.vision.nms import iou
 
 MIN_IOU = 0.5  # Of a detection with its true box.

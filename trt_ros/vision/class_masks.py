@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from trt_ros.results.masks import mask_dtype
 from trt_ros.vision.float16 import as_float32, sortable
 from trt_ros.vision.grid import Taps, bilinear
-from trt_ros.vision.results import mask_dtype
 
 BLOCK_VALUES = 1 << 16  # Computed at once; fastest of 2^13 to 2^19.
 

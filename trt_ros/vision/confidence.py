@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from trt_ros.results.masks import as_confidence
 from trt_ros.vision.class_masks import mixed_groups
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.grid import Taps, bilinear
@@ -45,15 +46,6 @@ def mask_confidence(cells: np.ndarray, labels: np.ndarray, rows: Taps, cols: Tap
         upper, lower = ends
         image.reshape(-1)[block] = upper + (lower - upper) * rows.weights.take(y)
     return as_confidence(image)
-
-
-def as_confidence(probability: np.ndarray) -> np.ndarray:
-    """Convert probabilities to uint8, 0 to 255; NaN becomes 0. Overwrites its argument."""
-    probability *= 255
-    probability += 0.5
-    np.fmax(probability, 0, out=probability)  # NaN, too.
-    np.fmin(probability, 255, out=probability)
-    return probability.astype(np.uint8)
 
 
 class _Probabilities:

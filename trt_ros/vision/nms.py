@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trt_ros.vision.detections import Detections
+from trt_ros.results.boxes import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.scores import check_range
 from trt_ros.vision.thresholds import Thresholds

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass
 
 import numpy as np
 
 from trt_ros.errors import ParameterError
 from trt_ros.vision.frame import Frame, Order, color_at, plain_channels, to_color
 from trt_ros.vision.letterbox import INTEGERS, Letterbox, Preprocess
-from trt_ros.vision.results import Poses
 
 #: Largest coordinate and size of a region; float32 holds its maps.
 MAX_PIXELS = 1e12
 
 REGION_RESIZES = ('expand', 'stretch')
-
-ResultT = TypeVar('ResultT')
 
 
 @dataclass(frozen=True)
@@ -181,24 +177,6 @@ def _taps(at: np.ndarray, size: int) -> tuple[tuple[np.ndarray, np.ndarray], ...
         (np.clip(tap, 0, size - 1), np.where((tap >= 0) & (tap < size), weights, np.float32(0)))
         for tap, weights in ((index, 1 - right), (index + 1, right))
     )
-
-
-def to_source(result: ResultT, affine: np.ndarray) -> ResultT:
-    """
-    Convert the result of one region from input pixels to source pixels.
-
-    :param affine: (2, 3), from input pixels to source pixels.
-    :returns: of `Poses`, the keypoints, and the boxes around the boxes; other results unchanged.
-    """
-    if not isinstance(result, Poses):
-        return result
-    turn, shift = affine[:, :2].T, affine[:, 2]
-    xyxy = result.detections.xyxy
-    corners = xyxy[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2) @ turn + shift
-    keypoints = result.keypoints.copy()
-    keypoints[..., :2] = keypoints[..., :2] @ turn + shift
-    boxes = np.hstack([corners.min(axis=1), corners.max(axis=1)]).astype(np.float32)
-    return replace(result, detections=replace(result.detections, xyxy=boxes), keypoints=keypoints)
 
 
 def _used(taps: tuple[tuple[np.ndarray, np.ndarray], ...]) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -24,12 +26,11 @@ from vision_msgs.msg import (
     Pose2D,
 )
 
+from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds.cdr import ImageWriter, read_compressed_image, read_image, read_stamp
 from trt_ros.ros.dds.cdr_detections import DetectionWriter, read_detections
 from trt_ros.ros.messages import from_detection_array, to_detection_array
-from trt_ros.vision.detections import Detections
-from trt_ros.vision.results import OrientedBoxes
 
 pytestmark = pytest.mark.ros
 
@@ -135,13 +136,13 @@ def detections(draw):
 def test_detections_are_written_like_typed_messages(
     found, stamp, frame_id, class_id_format, first_id, has_ids
 ):
-    writer = DetectionWriter(NAMES)
-    for each in found:  # One after another into the same memory.
-        ids = np.arange(len(each)) * 137 + first_id if has_ids else None
-        message = writer.write(each, stamp, frame_id, class_id_format=class_id_format, ids=ids)
-        typed = to_detection_array(
-            each, header_of(stamp, frame_id), NAMES, class_id_format=class_id_format, ids=ids
-        )
+    writer = DetectionWriter()
+    for boxes in found:  # One after another into the same memory.
+        ids = np.arange(len(boxes)) * 137 + first_id if has_ids else None
+        each = replace(boxes, ids=ids, class_names=NAMES)
+        message = writer.write(each, stamp, frame_id, class_id_format=class_id_format)
+        header = header_of(stamp, frame_id)
+        typed = to_detection_array(each, header, class_id_format=class_id_format)
         assert deserialize_message(message.tobytes(), Detection2DArray) == typed
         assert message.size == len(serialize_message(typed))
 
@@ -190,12 +191,13 @@ def test_rotated_box_is_written_with_its_angle():
         np.array([0.5], np.float32),
         np.array([0.75], np.float32),
         np.array([1], np.int32),
+        class_names=('a', 'b'),
     )
-    message = to_detection_array(found, Header(), ('a', 'b'), class_id_format='name')
+    message = to_detection_array(found, Header(), class_id_format='name')
     box = message.detections[0].bbox
     assert (box.center.position.x, box.center.position.y, box.center.theta) == (10, 20, 0.5)
     assert (box.size_x, box.size_y) == (30, 40)
-    back, ids = from_detection_array(message, class_ids := ClassIds())
-    assert ([*class_ids], ids) == (['b'], [''])
+    back = from_detection_array(message, class_ids := ClassIds())
+    assert ([*class_ids], back.ids, back.names) == (['b'], None, ['b'])
     assert (back.cxcywh.tolist(), back.theta.tolist()) == ([[10, 20, 30, 40]], [0.5])
-    assert isinstance(from_detection_array(Detection2DArray(), class_ids)[0], Detections)
+    assert isinstance(from_detection_array(Detection2DArray(), class_ids), Detections)

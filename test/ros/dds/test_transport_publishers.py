@@ -20,6 +20,7 @@ from vision_msgs.msg import (
 )
 
 from support.dds import RELIABLE, Inbox, number_of, numbered
+from trt_ros.results.boxes import Detections
 from trt_ros.ros import messages
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds import transport
@@ -28,7 +29,6 @@ from trt_ros.ros.dds.cdr_detections import DetectionWriter
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import RclSubscription
 from trt_ros.ros.messages import detection_publish
-from trt_ros.vision.detections import Detections
 
 pytestmark = pytest.mark.ros
 
@@ -76,20 +76,19 @@ def test_detections_of_other_layout_are_read_through_rclpy(node, monkeypatch, ca
         np.array([[10, 20, 30, 50]], np.float32),
         np.array([0.5], np.float32),
         np.array([1], np.int32),
+        class_names=('cat', 'dog'),
     )
-    written = DetectionWriter(('cat', 'dog')).write(
-        found, (1, 2), 'camera', class_id_format='name'
-    )
+    written = DetectionWriter().write(found, (1, 2), 'camera', class_id_format='name')
     fast = messages.detection_reader(node)
     with monkeypatch.context() as patch:
         patch.setattr(messages, 'read_detections', lambda message: [])
         slow = messages.detection_reader(node)
     assert 'Detections are read as typed messages' in capfd.readouterr().err
     for read in (fast, slow):
-        back, ids = read(written, class_ids := ClassIds(['bird']))
+        back = read(written, class_ids := ClassIds(['bird']))
         assert [*class_ids] == ['bird', 'dog']
         assert (back.xyxy.tolist(), back.scores.tolist()) == ([[10, 20, 30, 50]], [0.5])
-        assert (back.labels.tolist(), ids) == ([1], [''])
+        assert (back.labels.tolist(), back.ids, back.names) == ([1], None, ['dog'])
 
 
 @pytest.mark.parametrize('value', [1e300, np.nan, -np.inf])
@@ -100,15 +99,15 @@ def test_boxes_that_are_not_finite_are_left_out(node, value):
     message.detections[4].results = [
         ObjectHypothesisWithPose(hypothesis=ObjectHypothesis(class_id='cat', score=1e300))
     ]
-    found, ids = messages.detection_reader(node)(
+    found = messages.detection_reader(node)(
         np.frombuffer(serialize_message(message), np.uint8), ClassIds()
     )
-    assert (ids, found.scores.tolist()) == (['2', '4'], [0, np.inf])
+    assert (found.ids_as_text(), found.scores.tolist()) == (['2', '4'], [0, np.inf])
 
 
 def test_detections_keep_their_ids_however_large(rcl, node):
     kept = QoSProfile(depth=5, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-    publish = detection_publish(node, node.create_publisher(Detection2DArray, 'found', kept), ())
+    publish = detection_publish(node, node.create_publisher(Detection2DArray, 'found', kept))
     inbox = Inbox(
         lambda message: [
             each.id for each in deserialize_message(message.tobytes(), Detection2DArray).detections
@@ -124,7 +123,7 @@ def test_detections_keep_their_ids_however_large(rcl, node):
             np.ones(len(ids), np.float32),
             np.zeros(len(ids), np.int32),
         )
-        publish(found, Header(), 'index', np.array(ids, np.int64))
+        publish(found.with_ids(np.array(ids, np.int64)), Header(), 'index')
     publish(found, Header(), 'index')
     assert inbox.wait(4) == [['0', '999'], ['7', '1000'], [], []]
     subscription.close()

@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from trt_ros.demo.scene import CLASSES, TRAINING, Canvas, MovingScene, Shape, draw, held_out
+from trt_ros.demo.scene import CLASSES, TRAINING, Canvas, MovingScene, Shape, draw_scene, held_out
 
 WHITE = np.full((3, 3), 255, np.float32)
 
@@ -103,7 +103,7 @@ def test_a_shape_in_the_color_of_what_is_behind_is_not_tried():
 def test_a_drawn_picture_has_boxes_inside_it(size_wh):
     seen = set()
     for seed in range(8):
-        image, xyxy, labels = draw(np.random.default_rng(seed), size_wh)
+        image, xyxy, labels = draw_scene(np.random.default_rng(seed), size_wh)
         assert image.shape == (size_wh[1], size_wh[0], 3)
         assert (image.dtype, xyxy.dtype, labels.dtype) == (np.uint8, np.float32, np.int32)
         assert xyxy.shape == (len(labels), 4)
@@ -115,7 +115,9 @@ def test_a_drawn_picture_has_boxes_inside_it(size_wh):
 
 
 def test_the_same_seed_draws_the_same_picture():
-    first, again, other = (draw(np.random.default_rng(seed), (320, 240)) for seed in (5, 5, 6))
+    first, again, other = (
+        draw_scene(np.random.default_rng(seed), (320, 240)) for seed in (5, 5, 6)
+    )
     for one, two in zip(first, again):
         np.testing.assert_array_equal(one, two)
     assert not np.array_equal(first[0], other[0])
@@ -123,7 +125,9 @@ def test_the_same_seed_draws_the_same_picture():
 
 def test_held_out_pictures_differ_from_training_pictures():
     held = [image for image, _, _ in islice(held_out(500), 3)]
-    trained = [draw(np.random.default_rng([TRAINING, index]), (640, 480))[0] for index in range(3)]
+    trained = [
+        draw_scene(np.random.default_rng([TRAINING, index]), (640, 480))[0] for index in range(3)
+    ]
     assert not any(np.array_equal(one, two) for one in held for two in trained)
 
 

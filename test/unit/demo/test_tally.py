@@ -7,7 +7,7 @@ import pytest
 
 from trt_ros.demo.tally import Sighting, Tally
 from trt_ros.errors import TrtRosError
-from trt_ros.vision.detections import Detections
+from trt_ros.results.boxes import Detections
 
 XYXY = np.array([[0, 0, 10, 10], [20, 20, 40, 40]], np.float32)
 LABELS = np.array([0, 3], np.int32)

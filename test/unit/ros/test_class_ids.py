@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from trt_ros.results.labels import name_of
 from trt_ros.ros.class_ids import MAX_CHARACTERS, ClassIds
-from trt_ros.vision.labels import name_of
 
 
 def test_no_class_ids_have_no_labels():

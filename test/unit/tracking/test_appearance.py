@@ -5,16 +5,16 @@ import pytest
 
 from support.tracking_scenes import identities, observe
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.boxes import Detections
 from trt_ros.tracking.appearance import score_trust, unit_vectors
+from trt_ros.tracking.bytetrack import DEFAULT_OPTIONS, ByteTracker, TrackOptions
 from trt_ros.tracking.ocsort import OcSortTracker
-from trt_ros.tracking.tracker import DEFAULT_OPTIONS, Tracker, TrackOptions
-from trt_ros.vision.detections import Detections
 
 SECOND = 1_000_000_000
 RED, BLUE = [[2.0, 0, 0]], [[0, 0.5, 0]]
 
 
-@pytest.fixture(params=[Tracker, OcSortTracker])
+@pytest.fixture(params=[ByteTracker, OcSortTracker])
 def make(request):
     return request.param
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.results.boxes import Detections
 from trt_ros.vision.average_precision import average_precision, average_precisions, matches
-from trt_ros.vision.detections import Detections
 
 BOX, OTHER = (0, 0, 10, 10), (50, 50, 70, 60)
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import ParameterError
-from trt_ros.vision.detections import Detections
+from trt_ros.results.boxes import Detections
+from trt_ros.results.classes import Classification
+from trt_ros.results.poses import Poses
 from trt_ros.vision.frame import ENCODINGS, Frame, to_color
 from trt_ros.vision.letterbox import Preprocess
-from trt_ros.vision.regions import Crop, sample, to_source
-from trt_ros.vision.results import Classification, Poses
+from trt_ros.vision.regions import Crop, sample
 
 IDENTITY = {'scale': 1.0, 'pad_value': 0, 'resize': 'stretch'}
 
@@ -129,7 +130,7 @@ def test_keypoints_return_to_the_pixels_that_the_input_shows():
         ),
         np.array([[[5, 10, 0.5], [0, 0, 1]]], np.float32),
     )
-    upright, turned = (to_source(found, each) for each in maps)
+    upright, turned = (found.to_source(each) for each in maps)
     assert upright.keypoints.tolist() == [[[50, 40, 0.5], [45, 30, 1]]]
     assert turned.keypoints[0, 1].tolist() == pytest.approx([55, 50, 1])
     for each in (upright, turned):
@@ -139,7 +140,7 @@ def test_keypoints_return_to_the_pixels_that_the_input_shows():
 
 def test_results_without_pixels_stay_as_they_are():
     found = Classification(np.ones(3, np.float32))
-    assert to_source(found, crop().maps(np.array([[5, 5, 5, 5, 1.0]]))[0]) is found
+    assert found.to_source(crop().maps(np.array([[5, 5, 5, 5, 1.0]]))[0]) is found
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,18 @@ import struct
 
 import numpy as np
 
+from trt_ros.results.boxes import Objects
+from trt_ros.results.labels import name_of
 from trt_ros.ros.dds.cdr import ENCAPSULATION, Fields, append_number, append_text
 from trt_ros.ros.dds.memory import Pool
-from trt_ros.vision.detections import Detections
-from trt_ros.vision.labels import name_of
-from trt_ros.vision.results import OrientedBoxes
 
 # From its score on, a vision_msgs/Detection2D with one result is 49 doubles and an id: score;
 # pose: position 3, orientation 4, covariance 36; box: center x, y, theta, width, height.
 _DOUBLES = np.zeros(49, '<f8')
 _DOUBLES[7] = 1.0  # w of the orientation, as the message's own default.
 _NO_ID = struct.pack('<I4x', 1)
+#: Columns of rotated_boxes() in the order of BoundingBox2D: center x, y, theta, width, height.
+BOUNDING_BOX = [0, 1, 4, 2, 3]
 # Offsets of the score and the box, in doubles from the end of the doubles.
 _SCORE_AND_BOX = np.array([-49, -5, -4, -3, -2, -1])
 
@@ -59,31 +60,30 @@ class DetectionWriter:
 
     The constant bytes of each class are cached, and the numbers are filled in. Each message reuses
     the memory of the previous one, unless that is still referenced.
-
-    :param class_names: by label; () where the classes have no names.
     """
 
-    def __init__(self, class_names: Sequence[str]) -> None:
-        self._class_names = class_names
+    def __init__(self) -> None:
+        self._class_names: Sequence[str] = ()
         self._pool = Pool()
         self._layouts: dict[tuple[str, str], _Layout] = {}
 
     def write(
         self,
-        detections: Detections | OrientedBoxes,
+        found: Objects,
         stamp: tuple[int, int],
         frame_id: str,
         *,
         class_id_format: str,
-        ids: np.ndarray | None = None,
     ) -> np.ndarray:
         """
-        Serialize detections, like to_detection_array().
+        Serialize the boxes of objects, like to_detection_array().
 
         :param stamp: seconds, nanoseconds.
-        :param ids: (N,) integers from 0; None: no ids.
         :returns: (N,) uint8.
         """
+        if found.class_names is not self._class_names:
+            self._layouts.clear()
+            self._class_names = found.class_names
         key = frame_id, class_id_format
         layout = self._layouts.get(key)
         if layout is None:
@@ -92,20 +92,14 @@ class DetectionWriter:
             layout = self._layouts[key] = _Layout(
                 frame_id, self._class_names if class_id_format == 'name' else ()
             )
-        return self._write(layout, detections, stamp, ids)
+        return self._write(layout, found, stamp)
 
-    def _write(
-        self,
-        layout: _Layout,
-        detections: Detections | OrientedBoxes,
-        stamp: tuple[int, int],
-        ids: np.ndarray | None,
-    ) -> np.ndarray:
-        count = len(detections)
-        id_fields = [_NO_ID] * count if ids is None else list(map(_id_field, ids.tolist()))
+    def _write(self, layout: _Layout, found: Objects, stamp: tuple[int, int]) -> np.ndarray:
+        count = len(found)
+        id_fields = list(map(_id_field, found.ids_as_text())) or [_NO_ID] * count
         parts = [layout.head]
         offset = (len(layout.head) - 4) % 8
-        for label, id_field in zip(detections.labels.tolist(), id_fields):
+        for label, id_field in zip(found.labels.tolist(), id_fields):
             parts += layout.detections[offset][label], id_field
             offset = len(id_field) % 8
         # The block begins 4 bytes before the message, which aligns its doubles in memory.
@@ -122,33 +116,18 @@ class DetectionWriter:
         starts, doubles_end = ends[:-1:2] // 4, ends[1::2] // 8
         words[starts], words[starts + 1] = seconds, nanoseconds
         values = np.empty((count, 6))
-        values[:, 0] = detections.scores
-        values[:, 1:] = bounding_boxes(detections)
+        values[:, 0] = found.scores
+        values[:, 1:] = found.rotated_boxes()[:, BOUNDING_BOX]
         block[doubles_end[:, None] + _SCORE_AND_BOX] = values
         # The padding of the last id does not belong to the message.
         id_nbytes = 4 + int.from_bytes(id_fields[-1][:4], 'little')
         return message[: len(text) - len(id_fields[-1]) + id_nbytes]
 
 
-def _id_field(number: int) -> bytes:
+def _id_field(identity: str) -> bytes:
     """Serialize the id of a detection, padded to a multiple of 4 bytes."""
-    text = str(number).encode() + b'\0'
+    text = identity.encode() + b'\0'
     return struct.pack('<I', len(text)) + text + bytes(-len(text) % 4)
-
-
-def bounding_boxes(found: Detections | OrientedBoxes) -> np.ndarray:
-    """Return (N, 5) float64 in the order of BoundingBox2D: center x, y, theta, width, height."""
-    boxes = np.zeros((len(found), 5))
-    if isinstance(found, OrientedBoxes):
-        boxes[:, :2], boxes[:, 2], boxes[:, 3:] = (
-            found.cxcywh[:, :2],
-            found.theta,
-            found.cxcywh[:, 2:],
-        )
-    else:
-        low, high = (found.xyxy[:, side].astype(np.float64) for side in (slice(0, 2), slice(2, 4)))
-        boxes[:, :2], boxes[:, 3:] = (low + high) / 2, high - low
-    return boxes
 
 
 class _Layout:

@@ -17,6 +17,7 @@ from trt_ros.errors import (
     TensorMismatchError,
 )
 from trt_ros.profiling import mark
+from trt_ros.results.base import Result
 from trt_ros.runtime.feeds import (
     NO_LETTERBOX,
     RunInputs,
@@ -37,11 +38,10 @@ from trt_ros.runtime.runner import FinishedResults, FrameRunner, Runner
 from trt_ros.tensors import is_finite
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.regions import to_source
 from trt_ros.vision.thresholds import Thresholds
 
 log = logging.getLogger('trt_ros.runtime')
-ResultT = TypeVar('ResultT')
+ResultT = TypeVar('ResultT', bound=Result)
 
 
 WARM_UP_THRESHOLDS = Thresholds(score=1.0, iou=1.0, max_detections=1)
@@ -164,7 +164,7 @@ class StepByStep(FrameRunner[ResultT]):
             with mark('preprocess'):
                 tensors = np.split(crop(frame, some), len(some))
             found = self._run_tensors(tensors, [crop.letterbox] * len(some), thresholds)
-            results += map(to_source, found, some)
+            results += [each.to_source(affine) for each, affine in zip(found, some)]
         return results
 
     def submit_inputs(self, inputs: RunInputs, thresholds: Thresholds) -> FinishedResults[ResultT]:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trt_ros.results.boxes import Detections, OrientedBoxes
+from trt_ros.results.poses import Poses
 from trt_ros.runtime.gpu.decode import (
     COUNTERS_NBYTES,
     FLOATS,
@@ -19,9 +21,7 @@ from trt_ros.runtime.gpu.decode import (
     OutputSlice,
     Reader,
 )
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import OrientedBoxes, Poses
 from trt_ros.vision.scores import check_range
 
 TOP = 10240  # top.cu: TOP

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trt_ros.results.classes import Classification
 from trt_ros.runtime.gpu.decode import (
     COUNTERS_NBYTES,
     DATA_OFFSET,
@@ -19,7 +20,6 @@ from trt_ros.runtime.gpu.decode import (
     has_nonfinite,
 )
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import Classification
 
 
 class ClassesArgs(ctypes.Structure):

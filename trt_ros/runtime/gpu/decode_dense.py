@@ -10,6 +10,8 @@ import itertools
 
 import numpy as np
 
+from trt_ros.results.depth import Depth
+from trt_ros.results.masks import ClassMask, ClassMasks, mask_dtype
 from trt_ros.runtime.gpu.decode import (
     COUNTERS_NBYTES,
     DATA_OFFSET,
@@ -23,7 +25,6 @@ from trt_ros.runtime.gpu.decode import (
 from trt_ros.runtime.gpu.sources import aligned
 from trt_ros.vision.grid import line, taps
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import ClassMask, ClassMasks, Depth, mask_dtype
 
 
 class Axis(ctypes.Structure):
@@ -282,7 +283,10 @@ class GpuMasks:
         def read() -> tuple[ClassMasks, bool]:
             found = {name: read_mask() for name, read_mask in readers.items()}
             return (
-                {name: mask for name, (mask, _) in found.items()},
+                ClassMasks(
+                    {name: mask for name, (mask, _) in found.items()},
+                    [max(mask.classes, 2) for mask in self.masks.values()],
+                ),
                 any(is_nonfinite for _, is_nonfinite in found.values()),
             )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trt_ros.results.masks import LazyMasks, PaintedInstances, mask_dtype
 from trt_ros.runtime.gpu.decode import Address, Launch, OutputSlice, Reader
 from trt_ros.runtime.gpu.decode_boxes import COEFFICIENTS, GpuBoxes, HeadArgs
 from trt_ros.runtime.gpu.decode_dense import Axis
@@ -15,7 +16,6 @@ from trt_ros.runtime.gpu.tensorrt_context import item_nbytes, widen
 from trt_ros.vision.decoders.instances import instance_masks
 from trt_ros.vision.grid import line
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import LazyMasks, PaintedInstances, mask_dtype
 
 MAX_COEFFICIENTS = 256  # masks.cu: COEFFICIENTS_MAX
 TILE_WIDTH, TILE_HEIGHT = 64, 32  # masks.cu

@@ -45,7 +45,7 @@ from trt_ros.runtime.runner import FrameRunner, PendingResults
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.jpeg import example_jpeg
-from trt_ros.vision.regions import Crop, to_source
+from trt_ros.vision.regions import Crop
 from trt_ros.vision.thresholds import Thresholds
 
 Read = TypeVar('Read')
@@ -322,7 +322,8 @@ class GraphPipeline(FrameRunner[Any]):
         for start in range(0, len(maps), self.max_batch):
             some = maps[start : start + self.max_batch]
             pending = self.start([frame], {REGIONS: some.reshape(-1, 6)}, thresholds)
-            found += map(to_source, pending.region_results(len(some)), some)
+            results = pending.region_results(len(some))
+            found += [each.to_source(affine) for each, affine in zip(results, some)]
         return found
 
     def submit(self, frames: Sequence[Frame], thresholds: Thresholds) -> Pending:

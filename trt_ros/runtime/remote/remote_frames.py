@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from trt_ros.results.base import Result
 from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.remote.remote_runner import RemoteRunner
@@ -13,7 +14,7 @@ from trt_ros.runtime.runner import PendingResults
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
-ResultT = TypeVar('ResultT')
+ResultT = TypeVar('ResultT', bound=Result)
 
 
 class RemoteFrames(StepByStep[ResultT]):

@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.boxes import Detections
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import (
     Family,
@@ -18,7 +19,6 @@ from trt_ros.vision.decoders.family import (
     is_float,
     sigmoid,
 )
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import to_detections

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.classes import Classification
 from trt_ros.vision.decoders.embedding import vector, vectors
 from trt_ros.vision.decoders.family import IMAGENET_PREPROCESS, Family, Head, NetworkDescription
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import Classification
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 

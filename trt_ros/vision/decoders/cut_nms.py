@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.boxes import Detections
 from trt_ros.tensors import CUT_NMS
 from trt_ros.vision.decoders.boxes import BoxOutputs, open_parts
 from trt_ros.vision.decoders.family import Head, NetworkDescription, image_output
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import non_max_suppression, to_detections
 from trt_ros.vision.scores import passing

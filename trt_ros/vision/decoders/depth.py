@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.depth import Depth
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import (
     IMAGENET_PREPROCESS,
@@ -20,7 +21,6 @@ from trt_ros.vision.decoders.family import (
 from trt_ros.vision.decoders.semantic import dense
 from trt_ros.vision.grid import bilinear, covers, taps
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import Depth
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.boxes import Detections
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BoxesHead, box_outputs
 from trt_ros.vision.decoders.family import (
@@ -24,7 +25,6 @@ from trt_ros.vision.decoders.family import (
 )
 from trt_ros.vision.decoders.yolov8 import cell_counts
 from trt_ros.vision.decoders.yolov10 import EndToEndHead
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.scores import passing

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.tensors import Tensors
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import (
     IMAGENET_PREPROCESS,
@@ -19,7 +20,6 @@ from trt_ros.vision.decoders.family import (
     require_output,
 )
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import Tensors
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 
@@ -46,7 +46,7 @@ class EmbeddingHead(Head[Tensors]):
 
         :raises TensorMismatchError: when the output is missing or of another shape.
         """
-        return {self.output_name: vector(outputs, self.output_name)[np.newaxis]}
+        return Tensors({self.output_name: vector(outputs, self.output_name)[np.newaxis]})
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class TensorHead(Head[Tensors]):
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> Tensors:
         """Return copies of all outputs."""
-        return {name: np.array(output) for name, output in outputs.items()}
+        return Tensors((name, np.array(output)) for name, output in outputs.items())
 
 
 def vector(outputs: Mapping[str, np.ndarray], name: str) -> np.ndarray:

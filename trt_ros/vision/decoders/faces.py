@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import (
     Family,
@@ -21,7 +22,6 @@ from trt_ros.vision.decoders.family import (
 )
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes
-from trt_ros.vision.results import Poses
 from trt_ros.vision.scores import check_range, passing
 from trt_ros.vision.thresholds import Thresholds
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.boxes import Detections
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
 from trt_ros.vision.decoders.family import (
@@ -19,7 +20,6 @@ from trt_ros.vision.decoders.family import (
     image_output,
     is_float,
 )
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

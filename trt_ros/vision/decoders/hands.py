@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.poses import HAND, Poses
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import Family, NetworkDescription, image_output, is_float
 from trt_ros.vision.decoders.heatmap_pose import OnePoseHead, one_pose
 from trt_ros.vision.float16 import as_float32
-from trt_ros.vision.keypoints import HAND
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import Poses
 from trt_ros.vision.scores import check_range, finite_or_zero
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 

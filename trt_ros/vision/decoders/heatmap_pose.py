@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.boxes import Detections
+from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import (
     IMAGENET_PREPROCESS,
@@ -17,10 +19,8 @@ from trt_ros.vision.decoders.family import (
     image_output,
     is_float,
 )
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import Poses
 from trt_ros.vision.scores import finite_or_zero
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.masks import Instances
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import (
     YOLO_PREPROCESS,
@@ -29,7 +30,6 @@ from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.grid import covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import Box, cells_of, threshold_masks
-from trt_ros.vision.results import Instances
 from trt_ros.vision.thresholds import Thresholds
 
 

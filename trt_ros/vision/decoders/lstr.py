@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import (
     STRETCH_PREPROCESS,
@@ -20,7 +21,6 @@ from trt_ros.vision.decoders.family import (
 from trt_ros.vision.decoders.ufld import lanes_as_poses
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import Poses
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 POINTS = 50  # Per lane, at equal distances in y.

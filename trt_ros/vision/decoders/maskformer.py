@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.boxes import Detections
+from trt_ros.results.masks import ClassMask, Instances, mask_dtype
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_masks import best_class
 from trt_ros.vision.confidence import mask_confidence
@@ -21,12 +23,10 @@ from trt_ros.vision.decoders.family import (
     is_scores,
     sigmoid,
 )
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.grid import Taps, covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import Box, bounds, cells_of, threshold_masks, window_of
-from trt_ros.vision.results import ClassMask, Instances, mask_dtype
 from trt_ros.vision.scores import check_range, passing
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
@@ -246,9 +246,7 @@ class PanopticHead(Head[Instances]):
             boxes[:, :2].astype(np.int32),
             letterbox.image_wh,
         )
-        if not thresholds.chooses_classes:
-            return result
-        return result.take(result.detections.wanted(thresholds))
+        return result.wanted(thresholds)
 
 
 def _segments(

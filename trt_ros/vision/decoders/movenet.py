@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import (
     Family,
@@ -21,7 +22,6 @@ from trt_ros.vision.decoders.heatmap_pose import OnePoseHead, one_pose
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes
-from trt_ros.vision.results import Poses
 from trt_ros.vision.scores import check_range, finite_or_zero, passing
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 

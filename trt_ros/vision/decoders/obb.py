@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.boxes import OrientedBoxes, hull
 from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, Head, NetworkDescription
 from trt_ros.vision.decoders.yolo_rows import Rows, rows_of
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import select_best
-from trt_ros.vision.results import OrientedBoxes
 from trt_ros.vision.scores import check_range
 from trt_ros.vision.thresholds import Thresholds
 
@@ -123,18 +123,6 @@ def to_image(boxes: np.ndarray, letterbox: Letterbox) -> np.ndarray:
     image[:, 3] = height / (stretch * np.float32(x_scale * y_scale))
     image[:, 4] = theta if x_scale == y_scale else np.arctan2(along_y, along_x)
     return image
-
-
-def hull(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the bounding boxes of (N, 5) rotated boxes: (N, 2) minima and (N, 2) maxima."""
-    cos, sin = np.abs(np.cos(boxes[:, 4])), np.abs(np.sin(boxes[:, 4]))
-    half = (
-        np.stack(
-            [boxes[:, 2] * cos + boxes[:, 3] * sin, boxes[:, 2] * sin + boxes[:, 3] * cos], axis=1
-        )
-        / 2
-    )
-    return boxes[:, :2] - half, boxes[:, :2] + half
 
 
 def find_rows(network: NetworkDescription) -> Rows | None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.boxes import Detections
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders import cut_nms
 from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
@@ -24,7 +25,6 @@ from trt_ros.vision.decoders.family import (
     is_scores,
 )
 from trt_ros.vision.decoders.nanodet import STRIDES_WITH_64, find_separate, open_of_cell_centers
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

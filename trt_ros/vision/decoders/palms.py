@@ -9,6 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.boxes import OrientedBoxes
+from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.faces import FaceHead
 from trt_ros.vision.decoders.family import (
@@ -19,7 +21,6 @@ from trt_ros.vision.decoders.family import (
     sigmoid,
 )
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import OrientedBoxes, Poses
 from trt_ros.vision.thresholds import Thresholds
 
 LANDMARKS = 7

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.poses import NAMES, Poses
 from trt_ros.vision.decoders.family import YOLO_PREPROCESS, Family, Head, NetworkDescription
 from trt_ros.vision.decoders.yolo_rows import ObjectnessRows, Rows, choose_rows, rows_of
-from trt_ros.vision.keypoints import NAMES
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import Poses
 from trt_ros.vision.scores import check_range
 from trt_ros.vision.thresholds import Thresholds
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.boxes import Detections
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import (
     YOLO_PREPROCESS,
@@ -22,7 +23,6 @@ from trt_ros.vision.decoders.family import (
     is_float,
     sigmoid,
 )
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import to_detections
 from trt_ros.vision.thresholds import Thresholds

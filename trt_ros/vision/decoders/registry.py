@@ -11,6 +11,13 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.results.boxes import Detections, OrientedBoxes
+from trt_ros.results.classes import Classification
+from trt_ros.results.depth import Depth
+from trt_ros.results.labels import class_names
+from trt_ros.results.masks import ClassMask, Instances
+from trt_ros.results.poses import Poses
+from trt_ros.results.tensors import Tensors
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BOXES, BOXES_NORMALIZED
 from trt_ros.vision.decoders.centernet import CENTERNET
@@ -55,18 +62,7 @@ from trt_ros.vision.decoders.yolov5 import YOLOV5
 from trt_ros.vision.decoders.yolov8 import YOLOV8
 from trt_ros.vision.decoders.yolov10 import YOLOV10
 from trt_ros.vision.decoders.yolox import YOLOX
-from trt_ros.vision.detections import Detections
-from trt_ros.vision.labels import class_names
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import (
-    Classification,
-    ClassMask,
-    Depth,
-    Instances,
-    OrientedBoxes,
-    Poses,
-    Tensors,
-)
 from trt_ros.vision.thresholds import Thresholds
 
 #: Families of detectors. A new family is one module and one row.

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.masks import ClassMask, ClassMasks, as_confidence, mask_dtype, unlabeled
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_masks import best_class
-from trt_ros.vision.confidence import as_confidence, is_probability, mask_confidence
+from trt_ros.vision.confidence import is_probability, mask_confidence
 from trt_ros.vision.decoders.family import (
     IMAGENET_PREPROCESS,
     YOLO_PREPROCESS,
@@ -27,7 +28,6 @@ from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.grid import bilinear, covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import cells_of, threshold_masks
-from trt_ros.vision.results import ClassMask, ClassMasks, mask_dtype, unlabeled
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 
@@ -156,7 +156,10 @@ class MaskHeads(Head[ClassMasks]):
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> ClassMasks:
         """Decode each output, see `SemanticHead`."""
-        return {head.output_name: head(outputs, letterbox, thresholds) for head in self.heads}
+        return ClassMasks(
+            {head.output_name: head(outputs, letterbox, thresholds) for head in self.heads},
+            [head.class_count for head in self.heads],
+        )
 
 
 def dense(outputs: Mapping[str, np.ndarray], name: str, channels_first: bool = True) -> np.ndarray:

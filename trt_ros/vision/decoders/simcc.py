@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import (
     Family,
@@ -19,7 +20,6 @@ from trt_ros.vision.decoders.family import (
 from trt_ros.vision.decoders.heatmap_pose import TOP_DOWN_PREPROCESS, OnePoseHead, one_pose
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import Poses
 from trt_ros.vision.scores import finite_or_zero
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import (
     IMAGENET_PREPROCESS,
@@ -22,7 +23,6 @@ from trt_ros.vision.decoders.family import (
 from trt_ros.vision.decoders.ufld import lanes_as_poses
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import Poses
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 LANES = 4

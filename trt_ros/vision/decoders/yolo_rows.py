@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.boxes import Detections
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.family import NetworkDescription, corners, image_output, is_scores
 from trt_ros.vision.decoders.yolov8 import cell_counts
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.float16 import highest
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes

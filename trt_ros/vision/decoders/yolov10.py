@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.boxes import Detections
 from trt_ros.vision.decoders.family import (
     YOLO_PREPROCESS,
     Family,
@@ -17,7 +18,6 @@ from trt_ros.vision.decoders.family import (
     image_output,
     is_scores,
 )
-from trt_ros.vision.detections import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import to_detections
 from trt_ros.vision.scores import passing

@@ -11,34 +11,42 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import BadFrameError
+from trt_ros.results.boxes import Detections
 from trt_ros.ros.dds.cdr_detections import DetectionWriter, read_detections
-from trt_ros.vision.detections import Detections
 
 
-def one_box(label=0):
+def one_box(label=0, class_names=()):
     return Detections(
         np.array([[10, 20, 40, 80]], np.float32),
         np.array([0.5], np.float32),
         np.array([label], np.int32),
+        class_names=class_names,
     )
 
 
 def test_no_detections_are_a_header_and_a_zero():
-    message = DetectionWriter(()).write(Detections.empty(), (1, 2), 'abc', class_id_format='name')
+    message = DetectionWriter().write(Detections.empty(), (1, 2), 'abc', class_id_format='name')
     assert message.tobytes() == b'\0\1\0\0' + struct.pack('<iII', 1, 2, 4) + b'abc\0' + bytes(4)
 
 
 @pytest.mark.parametrize('frame_id', ['', 'abc', 'abcd'])
 def test_a_box_is_written_as_center_and_size_behind_its_score(frame_id):
-    message = DetectionWriter(('cat',)).write(one_box(), (1, 2), frame_id, class_id_format='name')
+    message = DetectionWriter().write(
+        one_box(class_names=('cat',)), (1, 2), frame_id, class_id_format='name'
+    )
     assert message.tobytes().count(b'\4\0\0\0cat\0') == 1
     assert struct.unpack_from('<5dI', message, message.size - 45) == (25, 50, 0, 30, 60, 1)
     assert struct.unpack_from('<d', message, message.size - 397) == (0.5,)
 
 
 def test_the_same_class_in_another_place_is_written_alike():
-    writer = DetectionWriter(('cat', 'a dog'))
-    found = Detections(np.zeros((3, 4), np.float32), np.zeros(3, np.float32), np.array([1, 0, 1]))
+    writer = DetectionWriter()
+    found = Detections(
+        np.zeros((3, 4), np.float32),
+        np.zeros(3, np.float32),
+        np.array([1, 0, 1]),
+        class_names=('cat', 'a dog'),
+    )
     both = writer.write(found, (0, 0), 'abc', class_id_format='name').tobytes()
     assert (both.count(b'a dog\0'), both.count(b'cat\0')) == (2, 1)
     indices = writer.write(found, (0, 0), 'abc', class_id_format='index').tobytes()
@@ -47,7 +55,7 @@ def test_the_same_class_in_another_place_is_written_alike():
 
 
 def test_changing_frame_ids_do_not_fill_memory():
-    writer = DetectionWriter(())
+    writer = DetectionWriter()
     for number in range(200):
         writer.write(one_box(), (0, 0), f'frame {number}', class_id_format='name')
     assert len(writer._layouts) < 50
@@ -55,25 +63,33 @@ def test_changing_frame_ids_do_not_fill_memory():
 
 def test_changing_classes_do_not_fill_memory():
     names = [f'{label} {"x" * 1000}' for label in range(20_000)]
-    writer = DetectionWriter(names)
+    writer = DetectionWriter()
     tracemalloc.start()
     try:
         for label in range(len(names)):
-            message = writer.write(one_box(label), (0, 0), 'abc', class_id_format='name')
+            message = writer.write(one_box(label, names), (0, 0), 'abc', class_id_format='name')
             assert message.tobytes().count(names[label].encode() + b'\0') == 1
         assert tracemalloc.get_traced_memory()[0] < 4 << 20
     finally:
         tracemalloc.stop()
 
 
+def test_other_class_names_are_written_as_soon_as_they_come():
+    writer = DetectionWriter()
+    for names in (('cat',), ('dog',)):
+        message = writer.write(one_box(0, names), (0, 0), 'abc', class_id_format='name')
+        assert names[0].encode() in message.tobytes()
+
+
 def two_boxes():
     return (
-        DetectionWriter(('cat', 'a dog'))
+        DetectionWriter()
         .write(
             Detections(
                 np.array([[10, 20, 40, 80], [0, 0, 2, 4]], np.float32),
                 np.array([0.5, 0.25], np.float32),
                 np.array([1, 0], np.int32),
+                class_names=('cat', 'a dog'),
             ),
             (1, 2),
             'abc',
@@ -84,7 +100,7 @@ def two_boxes():
 
 
 def test_no_detections_are_read_from_a_message_without_any():
-    message = DetectionWriter(()).write(Detections.empty(), (1, 2), '', class_id_format='name')
+    message = DetectionWriter().write(Detections.empty(), (1, 2), '', class_id_format='name')
     assert read_detections(message) == []
 
 
@@ -116,7 +132,7 @@ def test_a_damaged_message_is_read_or_refused(changes):
 
 
 def test_kept_message_is_not_overwritten():
-    writer = DetectionWriter(('cat',))
+    writer = DetectionWriter()
     first, second = (
         writer.write(one_box(), (number, 0), 'abc', class_id_format='name') for number in (1, 2)
     )

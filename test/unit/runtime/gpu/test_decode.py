@@ -11,6 +11,7 @@ import pytest
 
 from trt_ros.cuda import kernels
 from trt_ros.errors import ScoreRangeError
+from trt_ros.results.masks import Instances
 from trt_ros.runtime.gpu import decode_boxes, decode_classes, decode_dense, decode_masks
 from trt_ros.runtime.gpu import preprocess as graph_steps
 from trt_ros.runtime.gpu.decode import DATA_OFFSET
@@ -33,7 +34,6 @@ from trt_ros.vision.decoders.yolov8 import YoloV8Head
 from trt_ros.vision.decoders.yolov10 import EndToEndHead
 from trt_ros.vision.decoders.yolox import YoloxHead
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import Instances
 
 BOX = Letterbox.fit((1918, 1080), (640, 640), 'letterbox')
 

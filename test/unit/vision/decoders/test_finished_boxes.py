@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
+from trt_ros.results.labels import class_names
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.finished_boxes import MMDETECTION, TENSORFLOW
 from trt_ros.vision.decoders.registry import choose_decoder
-from trt_ros.vision.labels import class_names
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

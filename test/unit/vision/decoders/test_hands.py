@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
+from trt_ros.results.boxes import Detections
+from trt_ros.results.poses import BONES, HAND, NAMES, Poses
 from trt_ros.vision.decoders.hands import MEDIAPIPE_HAND
 from trt_ros.vision.decoders.palms import hand_regions
-from trt_ros.vision.detections import Detections
-from trt_ros.vision.keypoints import BONES, HAND, NAMES
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.results import Poses
 
 HW = (224, 224)
 OUTPUTS = 'Identity (1, 63); Identity_1 (1, 1); Identity_2 (1, 1); Identity_3 (1, 63)'

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.results.poses import LIMBS, NAMES
 from trt_ros.vision.decoders.heatmap_pose import HEATMAP_POSE, HeatmapHead
 from trt_ros.vision.decoders.simcc import SIMCC, SimccHead
-from trt_ros.vision.keypoints import LIMBS, NAMES
 from trt_ros.vision.letterbox import Letterbox
 
 INPUT_HW = (256, 192)

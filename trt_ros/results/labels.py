@@ -80,7 +80,7 @@ def name_of(names: Sequence[str], index: int) -> str:
 
 def built_in_names(name: str) -> tuple[str, ...]:
     """Return one of the lists of `BUILT_IN`."""
-    lists = files('trt_ros.vision') / 'class_lists'
+    lists = files('trt_ros.results') / 'class_lists'
     return tuple((lists / f'{name}.txt').read_text(encoding='utf-8').splitlines())
 
 

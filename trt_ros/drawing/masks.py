@@ -7,8 +7,9 @@ from functools import lru_cache
 import cv2
 import numpy as np
 
-from trt_ros.draw.style import color_of
-from trt_ros.vision.results import Depth, unlabeled
+from trt_ros.drawing.style import color_of
+from trt_ros.results.depth import Depth
+from trt_ros.results.masks import unlabeled
 
 
 def draw_mask(

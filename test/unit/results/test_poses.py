@@ -5,19 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-
-from trt_ros.vision.detections import Detections
-from trt_ros.vision.keypoints import keypoint_boxes
-from trt_ros.vision.results import Poses
+from trt_ros.results.boxes import Detections
+from trt_ros.results.poses import Poses
 
 NOTHING = Poses(Detections.empty(), np.zeros((0, 3, 3), np.float32))
 
 
 def test_no_objects_have_no_keypoints():
-    boxes, places = keypoint_boxes(NOTHING, 0.5)
-    assert len(boxes) == len(places) == 0
+    boxes = NOTHING.keypoint_boxes(0.5)
+    assert len(boxes) == len(boxes.ids) == 0
 
 
 @pytest.mark.parametrize(
@@ -33,7 +29,7 @@ def test_keypoints_as_visible_as_the_threshold_or_more_are_published(threshold, 
     points = np.zeros((2, 3, 3), np.float32)
     points[..., 0] = [[1, 2, 3], [4, 5, 6]]
     points[..., 2] = [[0.25, 0.5, 0.75], [0.5, 0.125, 0]]
-    boxes, found = keypoint_boxes(Poses(Detections.empty(), points), threshold)
-    assert (boxes.labels.tolist(), found.tolist()) == (labels, places)
+    boxes = Poses(Detections.empty(), points).keypoint_boxes(threshold)
+    assert (boxes.labels.tolist(), boxes.ids.tolist()) == (labels, places)
     assert boxes.scores.tolist() == points[places, labels, 2].tolist()
     assert boxes.cxcywh[:, 0].tolist() == points[places, labels, 0].tolist()

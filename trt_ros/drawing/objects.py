@@ -9,30 +9,27 @@ import zlib
 import cv2
 import numpy as np
 
-from trt_ros.draw.labels import Label, draw_labels, drawn_name
-from trt_ros.draw.style import DEFAULT_STYLE, Color, Style, color_of, ink
-from trt_ros.vision.detections import Detections
-from trt_ros.vision.keypoints import limbs
-from trt_ros.vision.results import OrientedBoxes
+from trt_ros.drawing.labels import Label, draw_labels, drawn_name
+from trt_ros.drawing.style import DEFAULT_STYLE, Color, Style, color_of, ink
+from trt_ros.results.boxes import Objects
+from trt_ros.results.poses import limbs
 
 
 def draw_detections(
     pixels: np.ndarray,
-    detections: Detections | OrientedBoxes,
-    class_names: Sequence[str],
-    ids: Sequence[str] = (),
+    found: Objects,
     *,
     style: Style = DEFAULT_STYLE,
 ) -> None:
     """
-    Draw every box with its class name and score, in place; the best box on top.
+    Draw every box with its class name, id and score, in place; the best box on top.
+
+    A box has the color of its id, or of its class if it has no id.
 
     :param pixels: (H, W, 3) BGR or (H, W, 4) BGRA, uint8, C-contiguous and writable.
-    :param class_names: by class index; an index beyond them is drawn as a number.
-    :param ids: one per box, '' for a box without; a box with one has the color of its id.
     """
-    corners, thickness = _corners(detections), style.thickness(pixels)
-    labels = object_labels(detections.labels, detections.scores, class_names, ids)
+    corners, thickness = _corners(found), style.thickness(pixels)
+    labels = object_labels(found.labels, found.scores, found.class_names, found.ids_as_text())
     for label, box in reversed(list(zip(labels, corners))):
         cv2.polylines(pixels, [box], True, ink(pixels, label.color), thickness)
     boxes = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
@@ -99,22 +96,20 @@ class Trails:
 
     def add(
         self,
-        detections: Detections | OrientedBoxes,
-        ids: Sequence[str],
+        found: Objects,
         stamp_ns: int,
         seconds: float,
     ) -> None:
         """
         Add the boxes of an image and forget older points; a time that goes back forgets all.
 
-        :param ids: one per box, '' for a box without.
         :param seconds: age of the oldest points that are kept.
         """
         if stamp_ns < self._newest_ns:
             self._points.clear()
         self._newest_ns = stamp_ns
-        centers = _corners(detections).mean(axis=1).round().astype(int).tolist()
-        for track_id, (x, y) in zip(ids, centers):
+        centers = _corners(found).mean(axis=1).round().astype(int).tolist()
+        for track_id, (x, y) in zip(found.ids_as_text(), centers):
             if track_id:
                 self._points.setdefault(track_id, deque()).append((stamp_ns, x, y))
         for track_id, points in list(self._points.items()):
@@ -131,10 +126,7 @@ class Trails:
             cv2.polylines(pixels, [line], False, color, style.thickness(pixels))
 
 
-def _corners(found: Detections | OrientedBoxes) -> np.ndarray:
+def _corners(found: Objects) -> np.ndarray:
     """Compute the corners of boxes: (N, 4, 2) int32, in pixels, in drawing order."""
-    if isinstance(found, OrientedBoxes):
-        corners = found.corners()
-    else:
-        corners = found.xyxy[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
-    return np.asarray(np.rint(np.clip(np.nan_to_num(corners), -1e6, 1e6)).astype(np.int32))
+    corners = np.clip(np.nan_to_num(found.corners()), -1e6, 1e6)
+    return np.asarray(np.rint(corners).astype(np.int32))

@@ -5,22 +5,18 @@ import pytest
 
 pytest.importorskip('cv2')
 
-from trt_ros.draw import draw_result
-from trt_ros.draw.masks import depth_view, draw_mask
-from trt_ros.draw.objects import draw_detections, draw_keypoints
-from trt_ros.draw.panels import Panel, in_rows, input_view
-from trt_ros.draw.style import Style, color_of
-from trt_ros.vision.detections import Detections
+from trt_ros.drawing import draw
+from trt_ros.drawing.masks import depth_view, draw_mask
+from trt_ros.drawing.objects import draw_detections, draw_keypoints
+from trt_ros.drawing.panels import Panel, in_rows, input_view
+from trt_ros.drawing.style import Style, color_of
+from trt_ros.results.boxes import Detections, OrientedBoxes
+from trt_ros.results.classes import Classification
+from trt_ros.results.depth import Depth
+from trt_ros.results.masks import ClassMask, ClassMasks, Instances
+from trt_ros.results.poses import Poses
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
-from trt_ros.vision.results import (
-    Classification,
-    ClassMask,
-    Depth,
-    Instances,
-    OrientedBoxes,
-    Poses,
-)
 
 
 def gray(size_wh=(200, 160)):
@@ -37,9 +33,14 @@ def found(*boxes):
     )
 
 
+def with_names(result, class_names):
+    result.class_names = class_names
+    return result
+
+
 def test_picture_without_detections_is_unchanged():
     pixels = gray()
-    draw_detections(pixels, Detections.empty(), ())
+    draw_detections(pixels, Detections.empty())
     assert (pixels == 90).all()
 
 
@@ -49,7 +50,7 @@ def test_further_masks_are_drawn_without_their_class_0():
         'line': ClassMask(np.repeat(np.uint8([[0], [0], [1], [1]]), 2, axis=1)),
     }
     pixels = gray((2, 4))
-    draw_result(pixels, masks, (), opacity=1.0)
+    draw(pixels, ClassMasks(masks, [2, 2]), opacity=1.0)
     assert (pixels[:2, 0] == color_of(0)).all()
     assert (pixels[:2, 1] == color_of(1)).all()
     assert (pixels[2:] == color_of(2)).all()
@@ -57,7 +58,7 @@ def test_further_masks_are_drawn_without_their_class_0():
 
 def test_a_box_is_drawn_along_its_edges_in_the_color_of_its_class():
     pixels = gray()
-    draw_detections(pixels, found((60, 50, 140, 120, 0.5, 1)), ('a', 'b'))
+    draw_detections(pixels, with_names(found((60, 50, 140, 120, 0.5, 1)), ('a', 'b')))
     for edge in (pixels[60:120, 60], pixels[120, 60:140], pixels[60:120, 140]):
         assert (edge == color_of(1)).all()
     assert (pixels[60:110, 70:130] == 90).all()
@@ -70,21 +71,23 @@ def test_a_box_is_drawn_along_its_edges_in_the_color_of_its_class():
 )
 def test_draws_box_at_or_beyond_the_edge(box):
     pixels = gray()
-    draw_detections(pixels, found((*box, 0.9, 0)), ('a name far longer than the box is wide',))
+    draw_detections(
+        pixels, with_names(found((*box, 0.9, 0)), ('a name far longer than the box is wide',))
+    )
     assert (pixels != 90).any()
 
 
 def test_a_class_without_a_name_shows_its_number():
     numbered, named = gray(), gray()
-    draw_detections(numbered, found((60, 50, 140, 120, 0.5, 7)), ('a',))
-    draw_detections(named, found((60, 50, 140, 120, 0.5, 7)), ('',) * 7 + ('7',))
+    draw_detections(numbered, with_names(found((60, 50, 140, 120, 0.5, 7)), ('a',)))
+    draw_detections(named, with_names(found((60, 50, 140, 120, 0.5, 7)), ('',) * 7 + ('7',)))
     assert np.array_equal(numbered, named)
 
 
 def test_the_best_detection_is_on_top():
     pixels = gray()
     box = (60, 50, 140, 120)
-    draw_detections(pixels, found((*box, 0.9, 0), (*box, 0.3, 1)), ())
+    draw_detections(pixels, found((*box, 0.9, 0), (*box, 0.3, 1)))
     assert (pixels[60:120, 60] == color_of(0)).all()
 
 
@@ -98,13 +101,15 @@ def test_a_rotated_box_is_drawn_along_its_edges():
     pixels = gray()
     draw_detections(
         pixels,
-        OrientedBoxes(
-            np.array([[100, 80, 60, 20]], np.float32),
-            np.array([np.pi / 2], np.float32),
-            np.array([0.5], np.float32),
-            np.array([1], np.int32),
+        with_names(
+            OrientedBoxes(
+                np.array([[100, 80, 60, 20]], np.float32),
+                np.array([np.pi / 2], np.float32),
+                np.array([0.5], np.float32),
+                np.array([1], np.int32),
+            ),
+            ('a', 'b'),
         ),
-        ('a', 'b'),
     )
     # Its width now lies along y.
     for edge in (pixels[60:110, 90], pixels[60:110, 110], pixels[110, 90:110]):
@@ -134,14 +139,14 @@ MASK[100, 100] = 1
 )
 def test_draws_results_of_every_task(result, at_xy):
     pixels = gray()
-    draw_result(pixels, result, ('a', 'b'))
+    draw(pixels, with_names(result, ('a', 'b')))
     assert (pixels[at_xy[1], at_xy[0]] != 90).any()
 
 
 def test_ignores_results_of_unknown_type():
     pixels = gray()
-    draw_result(pixels, Detections.empty(), ())
-    draw_result(pixels, {'output': MASK}, ())
+    draw(pixels, Detections.empty())
+    draw(pixels, {'output': MASK})
     assert (pixels == 90).all()
 
 
@@ -248,12 +253,12 @@ def test_draws_the_bones_of_a_hand():
 
 def test_without_labels_only_edges_are_drawn():
     labeled, plain = gray(), gray()
-    draw_detections(labeled, found((60, 50, 140, 120, 0.5, 1)), ('a', 'b'))
-    draw_detections(plain, found((60, 50, 140, 120, 0.5, 1)), (), style=Style(label_size=0))
+    draw_detections(labeled, with_names(found((60, 50, 140, 120, 0.5, 1)), ('a', 'b')))
+    draw_detections(plain, found((60, 50, 140, 120, 0.5, 1)), style=Style(label_size=0))
     assert (labeled[36:48, 62:80] != 90).any()
     assert (plain[:50] == 90).all() and (plain[60:120, 60] == color_of(1)).all()
     scores = gray()
-    draw_result(scores, Classification(np.float32([0.1, 0.9])), (), style=Style(label_size=0))
+    draw(scores, Classification(np.float32([0.1, 0.9])), style=Style(label_size=0))
     assert (scores == 90).all()
 
 
@@ -261,7 +266,7 @@ def test_labels_grow_with_their_size():
     heights = []
     for size in (1.0, 2.0):
         pixels = gray()
-        draw_detections(pixels, found((60, 90, 70, 95, 0.5, 1)), (), style=Style(size))
+        draw_detections(pixels, found((60, 90, 70, 95, 0.5, 1)), style=Style(size))
         heights.append(np.count_nonzero((pixels[:90] != 90).any(axis=(1, 2))))
     assert heights[0] + 8 < heights[1] <= 2 * heights[0]
 
@@ -269,9 +274,7 @@ def test_labels_grow_with_their_size():
 @pytest.mark.parametrize('width', [1, 3, 7])
 def test_lines_are_about_as_wide_as_given(width):
     pixels = gray()
-    draw_detections(
-        pixels, found((60, 50, 140, 120, 0.5, 1)), (), style=Style(0, line_width=width)
-    )
+    draw_detections(pixels, found((60, 50, 140, 120, 0.5, 1)), style=Style(0, line_width=width))
     drawn = np.count_nonzero((pixels[90, :100] == color_of(1)).all(axis=1))
     assert width <= drawn <= width + 2  # OpenCV adds up to two to wide lines.
 
@@ -281,7 +284,7 @@ def test_a_transparent_picture_has_only_what_is_drawn():
     instances = Instances(
         BOX, (np.ones((9, 9), bool),), np.array([[100, 100]], np.int32), (200, 160)
     )
-    draw_result(pixels, instances, ('a', 'b'), opacity=0.5)
+    draw(pixels, with_names(instances, ('a', 'b')), opacity=0.5)
     assert pixels[104, 104].tolist() == [*color_of(1), 128]  # Straight, not premultiplied.
     assert pixels[90, 60].tolist() == [*color_of(1), 255]
     assert pixels[90, 90].tolist() == [0, 0, 0, 0]
@@ -303,7 +306,7 @@ def test_a_transparent_picture_has_only_what_is_drawn():
 )
 def test_background_and_pixels_without_a_class_are_not_painted(mask, names, is_painted):
     pixels = gray()
-    draw_result(pixels, mask, names, opacity=1.0)
+    draw(pixels, with_names(mask, names), opacity=1.0)
     assert (pixels[100, 100] == color_of(1)).all()
     assert pixels[5, 5].tolist() == (list(color_of(0)) if is_painted else [90] * 3)
 
@@ -311,5 +314,5 @@ def test_background_and_pixels_without_a_class_are_not_painted(mask, names, is_p
 def test_without_objects_no_mask_is_painted():
     pixels = gray()
     nothing = np.zeros((0, 2), np.int32)
-    draw_result(pixels, Instances(Detections.empty(), (), nothing, (200, 160)), ('a',))
+    draw(pixels, with_names(Instances(Detections.empty(), (), nothing, (200, 160)), ('a',)))
     assert (pixels == 90).all()

@@ -8,17 +8,12 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import ParameterError
-from trt_ros.vision.coco import CocoIds, category_ids, coco_entries, run_lengths
-from trt_ros.vision.detections import Detections
-from trt_ros.vision.labels import built_in_names
-from trt_ros.vision.results import (
-    Classification,
-    ClassMask,
-    Instances,
-    LazyMasks,
-    OrientedBoxes,
-    Poses,
-)
+from trt_ros.results.boxes import Detections, OrientedBoxes
+from trt_ros.results.classes import Classification
+from trt_ros.results.coco import CocoIds, category_ids
+from trt_ros.results.labels import built_in_names
+from trt_ros.results.masks import ClassMask, Instances, LazyMasks, run_lengths
+from trt_ros.results.poses import Poses
 
 # Of pycocotools 2.0.11 with NumPy 2.
 pytestmark = pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')
@@ -57,7 +52,7 @@ TWO = boxes((8, 4, 24, 16, 0.9, 1), (0, 0, 64, 48, 0.5, 0))
 
 
 def entries_of(result, image_id=1):
-    return list(coco_entries(result, image_id, CATEGORIES))
+    return list(result.as_coco(image_id, CATEGORIES))
 
 
 def test_no_detection_has_no_entry():
@@ -187,9 +182,9 @@ def test_other_classes_count_from_one():
 def test_unknown_classes_count_from_one_and_are_listed_once_found(names):
     ids = category_ids(names, 0)
     result = boxes((0, 0, 4, 4, 0.5, 6), (0, 0, 4, 4, 0.5, 2))
-    assert [each['category_id'] for each in coco_entries(result, 1, ids)] == [7, 3]
+    assert [each['category_id'] for each in result.as_coco(1, ids)] == [7, 3]
     mask = ClassMask(np.array([[255, 2, 0]], np.uint8))
-    assert [each['category_id'] for each in coco_entries(mask, 1, ids)] == [1, 3]
+    assert [each['category_id'] for each in mask.as_coco(1, ids)] == [1, 3]
     assert dict(ids) == {6: 7, 2: 3, 0: 1}
 
 

@@ -9,9 +9,9 @@ import unicodedata
 import cv2
 import numpy as np
 
-from trt_ros.draw.style import FONT, Color, Style, ink
+from trt_ros.drawing.style import FONT, Color, Style, ink
 from trt_ros.errors import printable
-from trt_ros.vision.labels import name_of
+from trt_ros.results.labels import name_of
 
 # Further labels are above their boxes, and further boxes may be covered: time and memory grow with
 # the product.

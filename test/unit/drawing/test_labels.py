@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip('cv2')
 
-from trt_ros.draw.labels import MAX_PLACED, covered, drawn_name, place_labels
-from trt_ros.draw.objects import draw_detections
-from trt_ros.draw.style import color_of
-from trt_ros.vision.detections import Detections
+from trt_ros.drawing.labels import MAX_PLACED, covered, drawn_name, place_labels
+from trt_ros.drawing.objects import draw_detections
+from trt_ros.drawing.style import color_of
+from trt_ros.results.boxes import Detections
 
 SIZE = (60.0, 20.0)
 
@@ -68,9 +68,8 @@ def test_the_label_of_a_large_box_leaves_a_small_neighbor_visible():
     pixels = np.full((300, 400, 3), 90, np.uint8)
     pixels[85:96, 110:121] = (7, 8, 9)
     boxes = np.float32([[100, 100, 300, 200], [110, 85, 121, 96]])
-    draw_detections(
-        pixels, Detections(boxes, np.float32([0.9, 0.5]), np.int32([0, 1])), ('large', 'small')
-    )
+    scores, labels = np.float32([0.9, 0.5]), np.int32([0, 1])
+    draw_detections(pixels, Detections(boxes, scores, labels, class_names=('large', 'small')))
     assert (pixels[88:94, 113:118] == (7, 8, 9)).all()
     assert (pixels[202:212, 102:300] == color_of(0)).all(axis=2).any()
 

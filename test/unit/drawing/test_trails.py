@@ -5,9 +5,9 @@ import pytest
 
 pytest.importorskip('cv2')
 
-from trt_ros.draw.objects import Trails, color_of_id
-from trt_ros.draw.style import Style
-from trt_ros.vision.detections import Detections
+from trt_ros.drawing.objects import Trails, color_of_id
+from trt_ros.drawing.style import Style
+from trt_ros.results.boxes import Detections
 
 SECOND = 1_000_000_000
 
@@ -29,7 +29,7 @@ def drawn(trails):
 def test_a_trail_joins_the_centers_of_one_track_in_its_color():
     trails = Trails()
     for second, (x, other) in enumerate([(20, 150), (60, 160), (100, 170)]):
-        trails.add(at(x, other), ['7', ''], second * SECOND, 10.0)
+        trails.add(at(x, other).with_ids(np.array(['7', ''], object)), second * SECOND, 10.0)
     pixels = drawn(trails)
     assert (pixels[50, 20:101] == color_of_id('7')).all()
     assert (pixels[50, 102:] == 90).all()  # A box without an id has no trail.
@@ -38,15 +38,15 @@ def test_a_trail_joins_the_centers_of_one_track_in_its_color():
 def test_old_points_are_forgotten_also_of_tracks_that_ended():
     trails = Trails()
     for second, x in enumerate([20, 60, 100]):
-        trails.add(at(x), ['7'], second * SECOND, 1.0)
+        trails.add(at(x).with_ids(np.array(['7'], object)), second * SECOND, 1.0)
     pixels = drawn(trails)
     assert (pixels[50, 60:101] == color_of_id('7')).all() and (pixels[50, :59] == 90).all()
-    trails.add(at(), [], 9 * SECOND, 1.0)
+    trails.add(at().with_ids(np.array([], object)), 9 * SECOND, 1.0)
     assert (drawn(trails) == 90).all()
 
 
 def test_a_time_that_goes_back_begins_again():
     trails = Trails()
-    trails.add(at(20), ['7'], 9 * SECOND, 10.0)
-    trails.add(at(150), ['7'], 8 * SECOND, 10.0)
+    trails.add(at(20).with_ids(np.array(['7'], object)), 9 * SECOND, 10.0)
+    trails.add(at(150).with_ids(np.array(['7'], object)), 8 * SECOND, 10.0)
     assert (drawn(trails)[50, :149] == 90).all()

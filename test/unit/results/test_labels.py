@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from trt_ros.errors import ParameterError
-from trt_ros.vision.labels import BUILT_IN, class_names, name_of
+from trt_ros.results.labels import BUILT_IN, class_names, name_of
 
 ULTRALYTICS = {'names': "{0: 'person', 1: 'traffic light', 2: 'd\\'or'}"}
 

@@ -1,0 +1,128 @@
+"""Drawing of results on pictures, for the nodes, the CLI and Python programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+
+import numpy as np
+
+from trt_ros.drawing.labels import Label, draw_label, drawn_name
+from trt_ros.drawing.masks import depth_view, draw_mask
+from trt_ros.drawing.objects import draw_detections, draw_keypoints
+from trt_ros.drawing.style import DEFAULT_STYLE, Style, color_of
+from trt_ros.results.boxes import Objects
+from trt_ros.results.classes import Classification
+from trt_ros.results.depth import Depth
+from trt_ros.results.labels import begins_with_background
+from trt_ros.results.masks import ClassMask, ClassMasks, Instances
+from trt_ros.results.poses import Poses
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Options of `draw`."""
+
+    keypoint_names: Sequence[str]
+    opacity: float
+    min_visibility: float
+    style: Style
+
+
+def draw(
+    pixels: np.ndarray,
+    result: object,
+    *,
+    keypoint_names: Sequence[str] = (),
+    opacity: float = 0.5,
+    min_visibility: float = 0.5,
+    style: Style = DEFAULT_STYLE,
+) -> np.ndarray:
+    """
+    Draw the result of any task, with names and ids, in place; other objects are ignored.
+
+    :param pixels: uint8, C-contiguous and writable: the image of the result, (H, W, 3) BGR, or,
+        but for depth, a transparent picture of its size, (H, W, 4) BGRA.
+    :param keypoint_names: see draw_keypoints.
+    :param opacity: opacity of masks, see draw_mask.
+    :param min_visibility: minimum visibility of keypoints, see draw_keypoints.
+    :returns: `pixels`.
+    """
+    _draw(result, pixels, _Options(keypoint_names, opacity, min_visibility, style))
+    return pixels
+
+
+@singledispatch
+def _draw(result: object, pixels: np.ndarray, options: _Options) -> None:
+    """Draw nothing."""
+
+
+@_draw.register
+def _(result: Objects, pixels: np.ndarray, options: _Options) -> None:
+    draw_detections(pixels, result, style=options.style)
+
+
+@_draw.register
+def _(result: Instances, pixels: np.ndarray, options: _Options) -> None:
+    labels = (result.labels + 1).astype(np.uint16)
+    # In the colors of their boxes.
+    draw_mask(pixels, result.paint(labels), opacity=options.opacity, background=0, shift=-1)
+    draw_detections(pixels, result, style=options.style)
+
+
+@_draw.register
+def _(result: Poses, pixels: np.ndarray, options: _Options) -> None:
+    draw_detections(pixels, result, style=options.style)
+    draw_keypoints(
+        pixels,
+        result.keypoints,
+        options.keypoint_names,
+        min_visibility=options.min_visibility,
+        style=options.style,
+    )
+
+
+@_draw.register
+def _(result: ClassMask, pixels: np.ndarray, options: _Options) -> None:
+    _draw_classes(pixels, result, options.opacity, 0)
+
+
+@_draw.register
+def _(result: ClassMasks, pixels: np.ndarray, options: _Options) -> None:
+    """Draw the first mask, and the others without their class 0, in colors further on."""
+    for number, mask in enumerate(result.values()):
+        _draw_classes(pixels, mask, options.opacity, number)
+
+
+def _draw_classes(pixels: np.ndarray, result: ClassMask, opacity: float, number: int) -> None:
+    names = result.class_names
+    has_background = (
+        bool(number) or begins_with_background(names) or (result.is_binary and not names)
+    )
+    background = 0 if has_background else None
+    draw_mask(pixels, result.labels, opacity=opacity, background=background, shift=number)
+
+
+@_draw.register
+def _(result: Depth, pixels: np.ndarray, options: _Options) -> None:
+    pixels[:] = depth_view(result)
+
+
+@_draw.register
+def _(result: Classification, pixels: np.ndarray, options: _Options) -> None:
+    """Draw the five best classes into the upper-left corner."""
+    style = options.style
+    if not style.label_size:
+        return
+    text_scale = style.text_scale(pixels, 800)
+    line_height = round(32 * text_scale) + 8
+    for line, label in enumerate(result.top(5).tolist()):
+        text = f'{drawn_name(result.class_names, label)} {float(result.scores[label]):.2f}'
+        draw_label(
+            pixels,
+            Label(text, color_of(label)),
+            (0, line * line_height),
+            text_scale=text_scale,
+            thickness=2,
+        )

@@ -1,0 +1,17 @@
+"""Outputs of networks that are not decoded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trt_ros.results.base import Result, WriteArray
+
+
+class Tensors(Result, dict[str, np.ndarray]):
+    """Network outputs for one image by name, each with a batch axis of 1."""
+
+    def as_json(self, write_array: WriteArray | None = None) -> dict[str, Any]:
+        """Return the values as data for JSON."""
+        return {'tensors': {name: tensor.tolist() for name, tensor in self.items()}}

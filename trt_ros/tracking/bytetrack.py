@@ -1,0 +1,357 @@
+"""ByteTrack: a tracker of detections, the base class of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+import itertools
+from typing import ClassVar
+
+import numpy as np
+
+from trt_ros.results.boxes import Detections
+from trt_ros.tracking import appearance, motion
+from trt_ros.tracking.appearance import Similarity
+from trt_ros.tracking.association import Pairs, best_pairs, overlapping, to_corners
+from trt_ros.tracking.track_table import Fields, TrackTable
+
+# Limits on time and memory, whatever arrives: the best detections, and the tracks last seen.
+MAX_DETECTIONS, MAX_TRACKS = 1000, 2000
+MAX_PIXELS = 1e6  # Larger coordinates are not those of an image.
+
+
+@dataclass(frozen=True)
+class TrackOptions:
+    """
+    Options of a tracker; they may change from image to image.
+
+    :param high_score: minimum score of a detection that starts a track; one for all, or (N,), one
+        per detection.
+    :param low_score: minimum score of a detection that continues one.
+    :param min_iou: minimum IoU of a detection with the predicted box of its track.
+    :param buffer_seconds: time for which a track without detections is kept.
+    :param min_hits: number of consecutive detections after which a track gets its identity.
+    :param across_classes: whether a track may continue with a detection of another class.
+    :param min_similarity: minimum cosine similarity of a detection with a track that it does not
+        overlap, from 0; only for detections with appearance vectors.
+    """
+
+    high_score: float | np.ndarray = 0.25
+    low_score: float = 0.1
+    min_iou: float = 0.2
+    buffer_seconds: float = 1.0
+    min_hits: int = 2
+    across_classes: bool = False
+    min_similarity: float = 0.7
+
+
+DEFAULT_OPTIONS = TrackOptions()
+
+
+@dataclass(frozen=True)
+class Tracks:
+    """
+    The tracks in one image.
+
+    :param indices: (K,) int64, the detections that belong to a track, ascending: best score first.
+    :param ids: (K,) int64, their identities, from 1.
+    :param lost: predicted boxes of the L tracks without a detection, in pixels, which may lie
+        outside the image; their scores are 0.
+    :param lost_ids: (L,) int64.
+    """
+
+    indices: np.ndarray
+    ids: np.ndarray
+    lost: Detections
+    lost_ids: np.ndarray
+
+
+class ByteTracker:
+    """
+    A ByteTrack tracker of the objects in the images of one camera; for one thread at a time.
+
+    The method is that of ByteTrack (Zhang et al. 2022, ECCV, arXiv:2110.06864), algorithm 1:
+    detections above the high score are assigned to the predicted boxes of all tracks by IoU, and
+    the detections between the two scores to those of the remaining tracks. Other than in the
+    paper, time is that of the images, not their number.
+
+    Appearance vectors add to it as in Deep OC-SORT (Maggiolino et al. 2023, arXiv:2302.11813):
+    among pairs that overlap, similar ones are preferred. Other than in the paper, detections that
+    remain are at last assigned to tracks by their similarity alone, whatever their distance.
+
+    :param ids: new identities; trackers that share them never give two objects the same one.
+    :ivar resets: how often all tracks were ended because the time jumped.
+    """
+
+    FIELDS: ClassVar[Fields] = {
+        'id': (np.int64, ()),  # 0: none yet.
+        'label': (np.int32, ()),
+        'hits': (np.int32, ()),
+        'missed': (np.int32, ()),  # Number of images since the last detection.
+        'seen_ns': (np.int64, ()),  # Time of the last detection.
+        **motion.FIELDS,
+    }
+
+    def __init__(self, ids: Iterator[int] | None = None) -> None:
+        self._ids = itertools.count(1) if ids is None else ids
+        self._stamp_ns: int | None = None
+        self.resets = 0
+        self._fields = self.FIELDS  # With `appearance`, (D,), once there were vectors.
+        self._tracks = TrackTable(self._fields)
+
+    def update(
+        self,
+        found: Detections,
+        stamp_ns: int,
+        options: TrackOptions = DEFAULT_OPTIONS,
+        vectors: np.ndarray | None = None,
+    ) -> Tracks:
+        """
+        Advance the tracks to the time of an image, and assign its detections to them.
+
+        A time before that of the last image, or later by more than the buffer, ends all tracks.
+
+        :param found: the detections, those below the high score included; detections without
+            area, with NaN or Inf, or beyond the best 1000, belong to no track.
+        :param stamp_ns: the time of the image in nanoseconds; several images may share one.
+        :param vectors: (N, D) floats of any norm, the appearance of each detection; rows that are
+            zero or not finite have none. If D changes, the tracks forget their appearance.
+        :raises TensorMismatchError: if there is not one vector per detection.
+        """
+        if vectors is not None:
+            appearance.check_rows(vectors, len(found))
+        self._advance(stamp_ns, options.buffer_seconds)
+        boxes, high, weak = _candidates(found, options)
+        units = similarity = None
+        if vectors is not None and len(high):
+            # Zero for weak detections: they are hidden in part, often by another object.
+            units = appearance.unit_vectors(vectors, high)
+            self._prepare_appearance(units.shape[1])
+            similarity = Similarity(self._tracks['appearance'], units, high)
+        match = np.full(len(self._tracks), -1)  # Index of each track's detection.
+        high = self._associate(match, found, boxes, high, weak, options, similarity)
+        if similarity is not None:
+            high = self._find_again(match, found, boxes, high, stamp_ns, options, similarity)
+        self._correct(match, found, boxes, stamp_ns)
+        return self._finish(match, found, boxes, high, stamp_ns, options, units)
+
+    def _prepare_appearance(self, size: int) -> None:
+        """Forget the appearance of all tracks if their vectors have another size."""
+        field = (np.float32, (size,))
+        if self._fields.get('appearance') != field:
+            self._fields = {**self.FIELDS, 'appearance': field}
+            self._tracks.clear('appearance', *field)
+
+    def _advance(self, stamp_ns: int, buffer_seconds: float) -> None:
+        """Predict the tracks; end those that were not detected for longer than the buffer."""
+        seconds = 0.0 if self._stamp_ns is None else (stamp_ns - self._stamp_ns) * 1e-9
+        self._stamp_ns = stamp_ns
+        if not 0 <= seconds <= buffer_seconds:
+            self.resets += 1
+            self._tracks = TrackTable(self._fields)
+        if len(self._tracks):
+            is_kept = stamp_ns - self._tracks['seen_ns'] <= buffer_seconds * 1e9
+            if not is_kept.all():
+                self._tracks = self._tracks.take(is_kept)
+            motion.predict(self._tracks, seconds)
+
+    def _associate(
+        self,
+        match: np.ndarray,
+        found: Detections,
+        boxes: np.ndarray,
+        high: np.ndarray,
+        weak: np.ndarray,
+        options: TrackOptions,
+        similarity: Similarity | None,
+    ) -> np.ndarray:
+        """
+        Assign detections to tracks that they overlap.
+
+        :param match: changed in place.
+        :returns: indices of the detections above the high score that remain.
+        """
+        predicted, detected = to_corners(self._tracks['mean'][0]), to_corners(boxes)
+
+        def pair(
+            columns: np.ndarray,
+            track_xyxy: np.ndarray = predicted,
+            gain_of: Callable[[Pairs], np.ndarray] | None = None,
+        ) -> np.ndarray:
+            """Assign some detections to the tracks without one; return those that remain."""
+            rows = np.flatnonzero(match < 0)
+            if not (len(rows) and len(columns)):
+                return columns
+            at, by, gains = overlapping(
+                track_xyxy.take(rows, axis=1), detected.take(columns, axis=1), options.min_iou
+            )
+            pairs = Pairs(rows[at], columns[by], gains)
+            return self._choose(match, found, columns, pairs, options, gain_of)
+
+        def gain_of(pairs: Pairs) -> np.ndarray:
+            gains = self._gains(pairs, found, boxes)
+            return gains if similarity is None else similarity.add_to(pairs, gains)
+
+        high = pair(high, gain_of=gain_of)
+        pair(weak)
+        last_boxes = self._last_boxes()
+        return high if last_boxes is None else pair(high, to_corners(last_boxes))
+
+    def _choose(
+        self,
+        match: np.ndarray,
+        found: Detections,
+        columns: np.ndarray,
+        pairs: Pairs,
+        options: TrackOptions,
+        gain_of: Callable[[Pairs], np.ndarray] | None = None,
+    ) -> np.ndarray:
+        """
+        Assign the best of some pairs.
+
+        :param match: changed in place.
+        :returns: indices of the detections that remain of `columns`.
+        """
+        if not options.across_classes:
+            is_same = self._tracks['label'][pairs.rows] == found.labels[pairs.columns]
+            if not is_same.all():
+                pairs = Pairs(*(each[is_same] for each in pairs))
+        if gain_of is not None:
+            pairs = pairs._replace(gains=gain_of(pairs))
+        chosen_rows, chosen_columns = best_pairs(pairs)
+        match[chosen_rows] = chosen_columns
+        is_left = np.ones(len(found), bool)
+        is_left[chosen_columns] = False
+        return np.asarray(columns[is_left[columns]])
+
+    def _find_again(
+        self,
+        match: np.ndarray,
+        found: Detections,
+        boxes: np.ndarray,
+        columns: np.ndarray,
+        stamp_ns: int,
+        options: TrackOptions,
+        similarity: Similarity,
+    ) -> np.ndarray:
+        """
+        Assign detections to the tracks without one by their similarity alone.
+
+        The motion of these tracks starts anew: the way to where they are now is not known.
+
+        :param match: changed in place.
+        :returns: indices of the detections that remain of `columns`.
+        """
+        rows = np.flatnonzero(match < 0)
+        pairs = similarity.pairs(rows, columns, options.min_similarity)
+        columns = self._choose(match, found, columns, pairs, options)
+        moved = rows[match[rows] >= 0]
+        if len(moved):
+            again = self._tracks.take(moved)
+            self._start(again, boxes[:, match[moved]], stamp_ns)
+            again['missed'][:] = 0
+            self._tracks.put(moved, again)
+        return columns
+
+    def _gains(self, pairs: Pairs, found: Detections, boxes: np.ndarray) -> np.ndarray:
+        """Return the positive gains of the pairs of the first assignment, from their IoU."""
+        return pairs.gains
+
+    def _last_boxes(self) -> np.ndarray | None:
+        """Return boxes of the tracks, (4, N), for a further assignment; None: there is none."""
+        return None
+
+    def _correct(
+        self, match: np.ndarray, found: Detections, boxes: np.ndarray, stamp_ns: int
+    ) -> None:
+        """Correct the tracks with their detections."""
+        tracks, is_seen = self._tracks, match >= 0
+        if not is_seen.any():
+            return
+        self._observe(np.where(is_seen, boxes[:, match], 0), is_seen, stamp_ns)
+        np.copyto(tracks['label'], found.labels[match], where=is_seen)
+        tracks['seen_ns'][is_seen] = stamp_ns
+        tracks['missed'][is_seen] = 0
+        tracks['hits'][is_seen] += 1
+
+    def _observe(self, boxes: np.ndarray, is_seen: np.ndarray, stamp_ns: int) -> None:
+        """
+        Correct the filters.
+
+        :param boxes: (4, N), finite also for tracks that are not seen.
+        """
+        motion.correct(self._tracks, boxes, is_seen)
+
+    def _start(self, started: TrackTable, boxes: np.ndarray, stamp_ns: int) -> None:
+        """Initialize the filters of the tracks `started`, in place."""
+        motion.start(started, boxes)
+
+    def _finish(
+        self,
+        match: np.ndarray,
+        found: Detections,
+        boxes: np.ndarray,
+        starts: np.ndarray,
+        stamp_ns: int,
+        options: TrackOptions,
+        units: np.ndarray | None,
+    ) -> Tracks:
+        """Start and end tracks, give identities, and return the tracks of the image."""
+        tracks, is_missed = self._tracks, match < 0
+        if is_missed.any():
+            tracks['missed'][is_missed] += 1
+            is_kept = ~is_missed | (tracks['id'] > 0)
+            tracks, match = tracks.take(is_kept), match[is_kept]
+        if len(starts):
+            started = TrackTable(self._fields, len(starts))
+            self._start(started, boxes[:, starts], stamp_ns)
+            started['label'][:], started['seen_ns'][:] = found.labels[starts], stamp_ns
+            started['hits'][:] = 1
+            tracks, match = tracks.extended(started), np.concatenate([match, starts])
+            if len(tracks) > MAX_TRACKS:
+                newest = np.sort(np.argsort(-tracks['seen_ns'], kind='stable')[:MAX_TRACKS])
+                tracks, match = tracks.take(newest), match[newest]
+        if units is not None:
+            trust = appearance.score_trust(found.scores, options.high_score)
+            appearance.update_means(tracks['appearance'], match, units, trust)
+        self._tracks, ids = tracks, tracks['id']
+        nameless = np.flatnonzero((ids == 0) & (tracks['hits'] >= options.min_hits))
+        if len(nameless):
+            best_first = nameless[np.argsort(match[nameless])]
+            ids[best_first] = list(itertools.islice(self._ids, len(best_first)))
+        shown = np.flatnonzero((ids > 0) & (match >= 0))
+        shown = shown[np.argsort(match[shown])]
+        lost = np.flatnonzero((ids > 0) & (match < 0))
+        return Tracks(
+            match[shown],
+            ids[shown],
+            Detections(
+                to_corners(tracks['mean'][0][:, lost]).T.astype(np.float32),
+                np.zeros(len(lost), np.float32),
+                tracks['label'][lost],
+            ),
+            ids[lost],
+        )
+
+
+def _candidates(
+    found: Detections, options: TrackOptions
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """
+    Split detections by their scores.
+
+    :returns: (4, N) float64 cx, cy, w, h; indices of the detections above the high score, and of
+        those between the two.
+    """
+    xyxy, scores = np.ascontiguousarray(found.xyxy.T, np.float64), found.scores
+    is_box = (np.abs(xyxy) < MAX_PIXELS).all(axis=0)  # False for NaN, too.
+    if not is_box.all():
+        xyxy = np.where(is_box, xyxy, 0)
+    low, high = xyxy[:2], xyxy[2:]
+    is_box = (low < high).all(axis=0)
+    high_score = np.broadcast_to(options.high_score, scores.shape)
+    usable = np.flatnonzero(is_box & (scores >= np.minimum(options.low_score, high_score)))
+    if len(usable) > MAX_DETECTIONS:
+        usable = np.sort(usable[np.argsort(-scores[usable], kind='stable')[:MAX_DETECTIONS]])
+    is_high = scores[usable] >= high_score[usable]
+    return np.concatenate([(low + high) / 2, high - low]), usable[is_high], usable[~is_high]
