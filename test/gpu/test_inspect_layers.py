@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from trt_ros.demo.evaluate import MODEL
-from trt_ros.engine.cache import sidecar_path
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
+from trt_ros.engine.sidecar import sidecar_path
 
 pytestmark = pytest.mark.gpu
 

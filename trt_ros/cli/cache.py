@@ -67,7 +67,7 @@ def _damaged_files(cache: EngineCache) -> list[dict[str, Any]]:
 
 
 def _row(cache: EngineCache, path: Path, *, verify: bool) -> dict[str, Any]:
-    from trt_ros.engine.cache import read_sidecar
+    from trt_ros.engine.sidecar import read_sidecar
     from trt_ros.errors import ModelError
 
     try:

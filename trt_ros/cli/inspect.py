@@ -9,6 +9,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+#: Values that the sidecar of an older release may lack.
+_UNKNOWN: Mapping[str, Any] = {
+    'gpu': None,
+    'onnx': {'path': 'an unknown model'},
+    'built_at': 'an unknown time',
+    'layers_from': '',
+    'inputs': [],
+    'outputs': [],
+    'profiles': [],
+    'layers': [],
+    'parser_errors': [],
+    'parser_warnings': [],
+    'build_warnings': [],
+}
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
@@ -118,18 +133,18 @@ def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
 
 
 def _engine(path: Path) -> dict[str, Any]:
-    from trt_ros.engine.cache import read_sidecar, sidecar_path
     from trt_ros.engine.files import sha256_of_file
     from trt_ros.engine.plan import capabilities_text, read_plan_header
+    from trt_ros.engine.sidecar import read_sidecar, sidecar_path
 
     header = read_plan_header(path)
     sidecar = read_sidecar(path) if sidecar_path(path).exists() else {}
     intact = sidecar['plan_sha256'] == sha256_of_file(path) if 'plan_sha256' in sidecar else None
     return {
+        **({**_UNKNOWN, **sidecar} if sidecar else {}),
         'file': str(path),
         'kind': 'engine',
         'nbytes': path.stat().st_size,
-        **sidecar,
         'library': header.library,
         'tensorrt': header.version_text,
         'compute_capabilities': capabilities_text(header.compute_capabilities),
@@ -145,13 +160,17 @@ def _layers(path: Path, found: Mapping[str, Any]) -> dict[str, Any]:
     :raises ModelError: if neither is there.
     """
     from trt_ros.engine.builder.layers import EngineLayer, read_engine
+    from trt_ros.engine.files import check_trusted
     from trt_ros.errors import ModelError, TrtRosError
+    from trt_ros.regular_file import open_regular
     from trt_ros.trt import load_trt
 
     reason = found['usable_here'].removeprefix('no: ')
     if found['usable_here'] == 'yes':
         try:
-            read = asdict(read_engine(load_trt(found['library']), path.read_bytes()))
+            check_trusted(path)
+            with open_regular(path) as file:
+                read = asdict(read_engine(load_trt(found['library']), file.read()))
             return {**read, 'layers_from': 'engine', 'not_loaded': ''}
         except TrtRosError as error:  # Of another GPU, or with plugins.
             reason = error.cause or error.problem

@@ -32,11 +32,16 @@ from trt_ros.engine.files import (
 from trt_ros.engine.key import OnnxFile, cache_key, machine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import read_plan_header
+from trt_ros.engine.sidecar import SUFFIX, read_sidecar, sidecar_path
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.trt import Library
 
-SIDECAR = '.json'
+#: Keys of a sidecar without which an engine is built again.
+_USED = {
+    *('key', 'library', 'tensorrt', 'plan_sha256', 'plan_nbytes'),
+    *('build_seconds', 'options', 'onnx', 'parser_warnings'),
+}
 log = logging.getLogger('trt_ros.engine')
 
 
@@ -210,7 +215,10 @@ class EngineCache:
         try:
             check_private(path, self.root)
             sidecar = read_sidecar(path)
+            check_private(sidecar_path(path), self.root)
             header = read_plan_header(path)
+            if not sidecar.keys() >= _USED:
+                return 'its sidecar is incomplete'
             if key and sidecar['key'] != key:
                 return 'its cache key differs'
             if header.library != sidecar['library'] or not sidecar['tensorrt'].startswith(
@@ -224,8 +232,6 @@ class EngineCache:
                 return 'its SHA-256 differs from the one in its sidecar'
         except (ModelError, ParameterError, OSError) as error:
             return str(error).replace('\n', ' ')
-        except (KeyError, TypeError, AttributeError):
-            return 'its sidecar is incomplete'
         return ''
 
     def entries(self) -> Iterator[Path]:
@@ -261,26 +267,6 @@ def runtime_cache(library: Library, engine: Path, device: int) -> Blob | None:
     return Blob(engine.with_name(f'{engine.name}.{tag}.runtime'))
 
 
-def sidecar_path(engine: Path) -> Path:
-    """Return the path of an engine's sidecar."""
-    return engine.with_name(engine.name + SIDECAR)
-
-
-def read_sidecar(engine: Path) -> dict[str, Any]:
-    """
-    Read the sidecar of an engine.
-
-    :raises ModelError: if it is missing or damaged.
-    """
-    try:
-        sidecar = json.loads(sidecar_path(engine).read_text(encoding='utf-8'))
-    except (OSError, ValueError) as error:
-        raise ModelError(f'The sidecar of {engine} cannot be read.', cause=str(error)) from error
-    if not isinstance(sidecar, dict):
-        raise ModelError(f'The sidecar of {engine} is damaged.', cause='It is not a JSON object.')
-    return sidecar
-
-
 def make_sidecar(
     model: OnnxFile, key: str, options: BuildOptions, library: Library, device: int, built: Built
 ) -> dict[str, Any]:
@@ -310,8 +296,16 @@ def make_sidecar(
 
 
 def remove(path: Path) -> None:
-    """Delete an engine, its sidecar and its compiled kernels."""
+    """
+    Delete an engine, its sidecar and its compiled kernels.
+
+    :raises ParameterError: if one of them is a folder, which is left.
+    """
     for each in (path, sidecar_path(path), *path.parent.glob(f'{path.name}.*.runtime')):
+        if each.is_dir() and not each.is_symlink():
+            raise ParameterError(
+                f'{each} is a folder, not a file of the engine cache.', remedy=f'Remove {each}.'
+            )
         each.unlink(missing_ok=True)
 
 
@@ -341,10 +335,10 @@ def _miss_reason(folder: Path, model: OnnxFile, options: BuildOptions, library: 
 
 def _sweep(folder: Path) -> None:
     """Delete the leftovers of killed writers; call it only with the folder locked."""
-    for pattern in (f'bs*/.*.engine.*{PART}', f'bs*/.*.engine{SIDECAR}.*{PART}'):
+    for pattern in (f'bs*/.*.engine.*{PART}', f'bs*/.*.engine{SUFFIX}.*{PART}'):
         for part in folder.glob(pattern):
             part.unlink(missing_ok=True)
-    for sidecar in folder.glob(f'bs*/*.engine{SIDECAR}'):
+    for sidecar in folder.glob(f'bs*/*.engine{SUFFIX}'):
         if not sidecar.with_suffix('').exists():
             sidecar.unlink(missing_ok=True)
 
@@ -358,8 +352,6 @@ __all__ = [
     'EngineCache',
     'Entry',
     'default_root',
-    'read_sidecar',
     'remove',
     'runtime_cache',
-    'sidecar_path',
 ]

@@ -13,6 +13,7 @@ from trt_ros.cuda.usage import measured
 from trt_ros.engine.loaded_plan import LoadedPlan, load_once
 from trt_ros.engine.plan import parse_plan_header, read_plan_header
 from trt_ros.errors import BackendError, ClosedError, ModelError
+from trt_ros.regular_file import open_regular
 from trt_ros.tensors import TensorSpec
 from trt_ros.trt import Library, load_trt
 
@@ -158,7 +159,7 @@ def load_engine(
             raise ModelError('The data is not a TensorRT engine.', cause=str(error)) from error
     else:
         header = read_plan_header(Path(source))
-        plan = Path(source).read_bytes()
+        plan = _read(Path(source))
     library = load_trt(header.library)
     # A plan of tensorrt may be version compatible, which only the library can decide.
     if library.is_rtx and library.version != header.version:
@@ -177,6 +178,14 @@ def load_engine(
         return Engine(library, loaded, path=path, metadata=metadata or {})
     except KeyError as error:
         raise BackendError(f'{name} has a tensor of unsupported type {error}.') from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open_regular(path) as file:
+            return file.read()
+    except OSError as error:
+        raise ModelError(f'The engine {path} cannot be read.', cause=str(error)) from error
 
 
 def _deserialize(

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 import fcntl
+import grp
 import hashlib
 import os
 from pathlib import Path
+import pwd
+import shlex
 import stat
 import time
 from typing import IO
@@ -68,21 +71,79 @@ def check_private(path: Path, root: Path) -> None:
 
     :raises ParameterError: if one can.
     """
-    for each in (path, *path.parents):
-        mode, owner = each.stat().st_mode, each.stat().st_uid
-        if each == root or root in each.parents:
-            if owner not in (os.geteuid(), 0):
-                raise ParameterError(
-                    f'The engine cache {root} is not secure.',
-                    cause=f'{each} belongs to another user, and engines contain executable code.',
-                    remedy='Set engine_cache_dir to a folder that you own.',
-                )
-            risky = bool(mode & 0o022)
-        else:  # Above the cache, folders such as /tmp are safe: the sticky bit protects our files.
-            risky = bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
-        if risky:
+    for each in _components(path):
+        risk = _risk(each, is_own=each == root or root in each.parents)
+        if risk:
             raise ParameterError(
                 f'The engine cache {root} is not secure.',
-                cause=f'Other users can write to {each}, and engines contain executable code.',
-                remedy=f'Run `chmod go-w {each}`, or set engine_cache_dir to your own folder.',
+                cause=f'{risk}, and engines contain executable code.',
+                remedy=f'{_remedy(each)}, or set engine_cache_dir to a folder that only you can '
+                'change.',
             )
+
+
+def check_trusted(path: Path) -> None:
+    """
+    Check that no other user can replace a file with code: an engine, its sidecar or a plugin.
+
+    :raises ParameterError: if one can.
+    """
+    for each in _components(path):
+        risk = _risk(each, is_own=False)
+        if risk:
+            raise ParameterError(
+                f'The file {path} is not secure.',
+                cause=f'{risk}, and engines, their sidecars and plugins are executable code.',
+                remedy=f'{_remedy(each)}, or copy the file to a folder that only you can change.',
+            )
+
+
+def _components(path: Path) -> Iterator[Path]:
+    """Yield a path and every folder and symbolic link that leads to it."""
+    paths, seen = [path.absolute()], set()
+    while paths:
+        last = paths.pop()
+        for each in (last, *last.parents):
+            if each in seen:
+                continue
+            seen.add(each)
+            yield each
+            if each.is_symlink():
+                paths.append(each.parent / os.readlink(each))
+
+
+def _risk(path: Path, *, is_own: bool) -> str:
+    """
+    Return how another user can change a file, or replace what is in a folder; '' if none can.
+
+    :param is_own: whether the folder is of the engine cache: others may not even add files, and
+        it has no group.
+    """
+    status = path.lstat()
+    if status.st_uid not in (os.geteuid(), 0):
+        return f'{path} belongs to another user'
+    if stat.S_ISLNK(status.st_mode):
+        return ''
+    # The sticky bit of folders such as /tmp protects the files of others.
+    is_shared = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX and not is_own
+    writable = status.st_mode & stat.S_IWOTH or (
+        status.st_mode & stat.S_IWGRP and (is_own or not _is_private_group(status.st_gid))
+    )
+    return f'Other users can write to {path}' if writable and not is_shared else ''
+
+
+def _is_private_group(gid: int) -> bool:
+    """Return whether a group is root's, or the one that Linux creates for each user."""
+    try:
+        group, user = grp.getgrgid(gid), pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    is_named = gid == 0 or (gid == user.pw_gid and group.gr_name == user.pw_name)
+    return is_named and not set(group.gr_mem) - {user.pw_name, 'root'}
+
+
+def _remedy(path: Path) -> str:
+    name = shlex.quote(str(path))
+    if path.lstat().st_uid not in (os.geteuid(), 0):
+        return f'Run `sudo chown {os.geteuid()} {name}`'
+    return f'Run `chmod go-w {name}`'

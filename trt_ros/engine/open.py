@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 import json
 import logging
+import os
 from pathlib import Path
 import shlex
 from typing import Any
@@ -17,9 +18,10 @@ from trt_ros.engine import cache as caches
 from trt_ros.engine.builder.config import load_plugins
 from trt_ros.engine.builder.parent import build
 from trt_ros.engine.engine import Engine, load_engine
-from trt_ros.engine.files import sha256_of_file
+from trt_ros.engine.files import check_trusted, sha256_of_file
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import is_plan, read_plan_header
+from trt_ros.engine.sidecar import read_sidecar, sidecar_path
 from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.trt import Library, load_trt
@@ -114,7 +116,7 @@ def build_summary(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
     lines = []
     precisions = _precisions(sidecar)
     if precisions:
-        lines.append(f'layer precisions ({sidecar["layers_from"]}): {precisions}')
+        lines.append(f'layer precisions ({sidecar.get("layers_from", "")}): {precisions}')
     lines += [sidecar[name] for name in ('simplified', 'lowered', 'cut_nms') if sidecar.get(name)]
     budget_mib = sidecar.get('options', {}).get('weight_streaming_budget_mib')
     if budget_mib is not None:
@@ -151,6 +153,8 @@ def _load(path: Path | bytes, sidecar: Mapping[str, Any], device: int) -> Engine
     options = sidecar.get('options', {})
     budget_mib = options.get('weight_streaming_budget_mib')
     check_fp8(sidecar, device)
+    for plugin in options.get('plugins', ()):
+        check_trusted(Path(plugin))
     if options.get('plugins'):
         load_plugins(load_trt(sidecar['library']), options['plugins'])
     engine = load_engine(
@@ -231,20 +235,24 @@ def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
 
     :raises ModelError: if it cannot be loaded, or if it does not match its sidecar.
     """
-    has_sidecar = caches.sidecar_path(path).exists()
-    sidecar = caches.read_sidecar(path) if has_sidecar else {}
+    check_trusted(path)
+    has_sidecar = os.path.lexists(sidecar_path(path))
+    if has_sidecar:
+        check_trusted(sidecar_path(path))
+    sidecar = read_sidecar(path) if has_sidecar else {}
     try:
         header = read_plan_header(path)
         if has_sidecar and sha256_of_file(path) != sidecar.get('plan_sha256'):
             raise ModelError(
                 f'The engine {path} does not match its sidecar.', cause='The SHA-256 differs.'
             )
-        engine = _load(path, sidecar, device)
+        _check_plugins(path, header.library, sidecar, options)
+        engine = _load(path, {**sidecar, 'library': header.library}, device)
     except ModelError as error:
         raise ModelError(error.problem, cause=error.cause, remedy=_rebuild(sidecar)) from error
     return OpenedEngine(
         engine,
-        caches.runtime_cache(engine.library, path, device),
+        _trusted(caches.runtime_cache(engine.library, path, device)),
         sidecar,
         (
             f'engine {path}, built by {header.library} {header.version_text}{_sharing(engine)}',
@@ -252,6 +260,36 @@ def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
             *ineffective_options(options, sidecar),
         ),
     )
+
+
+def _check_plugins(
+    path: Path, library: str, sidecar: Mapping[str, Any], options: BuildOptions
+) -> None:
+    """Check that the plugins of a sidecar are those that the user allows."""
+    plugins = sidecar.get('options', {}).get('plugins', ())
+    refused = [
+        each for each in plugins if library == 'tensorrt_rtx' or each not in options.plugins
+    ]
+    if refused:
+        raise ParameterError(
+            f'The engine {path} needs the plugin library {refused[0]}.',
+            cause='tensorrt_rtx has no plugins.'
+            if library == 'tensorrt_rtx'
+            else 'Plugins are executable code, and the option plugins does not list this one.',
+            remedy='Rebuild the engine without plugins.'
+            if library == 'tensorrt_rtx'
+            else 'Add it to the parameter plugins if you trust it.',
+        )
+
+
+def _trusted(runtime_cache: Blob | None) -> Blob | None:
+    if runtime_cache is not None and os.path.lexists(runtime_cache.path):
+        try:
+            check_trusted(runtime_cache.path)
+        except ParameterError as error:
+            log.warning('Compiled kernels are not used. %s', error)
+            return None
+    return runtime_cache
 
 
 def ineffective_options(options: BuildOptions, sidecar: Mapping[str, Any]) -> tuple[str, ...]:

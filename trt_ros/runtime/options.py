@@ -83,6 +83,11 @@ class PipelineOptions:
         'Whether to build the engine in memory at each start where the cache folder cannot be '
         'written; false fails.',
     )
+    plugins: tuple[str, ...] = param(
+        (),
+        'Plugin libraries of tensorrt, which are executable code; an engine that needs another '
+        'one is refused.',
+    )
     gpu_wait: str = param(
         'adaptive',
         'How to wait for the GPU: adaptive sleeps until shortly before the expected end of a run '

@@ -110,7 +110,7 @@ def engine(tmp_path):
     """Write the header of an engine, and its sidecar."""
 
     def make(magic, sidecar=None) -> Path:
-        from trt_ros.engine.cache import sidecar_path
+        from trt_ros.engine.sidecar import sidecar_path
 
         path = tmp_path / 'net.engine'
         size = (64).to_bytes(8, 'little')

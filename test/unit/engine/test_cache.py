@@ -16,11 +16,10 @@ from trt_ros.engine.cache import (
     EngineCache,
     default_root,
     kernel_folder,
-    read_sidecar,
-    sidecar_path,
 )
 from trt_ros.engine.files import locked
 from trt_ros.engine.options import BuildOptions
+from trt_ros.engine.sidecar import read_sidecar, sidecar_path
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.progress import CancelledError, Reporter
 
@@ -350,3 +349,13 @@ def test_sidecar_with_other_key_of_same_prefix_is_ignored(cache, models, rtx):
     again = cache.get_or_build(models.conv(), OPTIONS, rtx)
     assert again.build_reason == 'its cache key differs'
     assert read_sidecar(entry.path)['key'] == key
+
+
+def test_folder_in_place_of_an_engine_is_named_and_left(cache, models, rtx):
+    path = models.conv()
+    entry = cache.get_or_build(path, OPTIONS, rtx)
+    entry.path.unlink()
+    entry.path.mkdir()
+    with pytest.raises(ParameterError, match='is a folder, not a file') as caught:
+        cache.get_or_build(path, OPTIONS, rtx)
+    assert str(entry.path) in caught.value.remedy and entry.path.is_dir()

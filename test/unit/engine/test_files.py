@@ -11,6 +11,7 @@ import pytest
 from trt_ros.engine.files import (
     LOCK,
     check_private,
+    check_trusted,
     locked,
     make_private,
     sha256_of_file,
@@ -59,6 +60,7 @@ def test_only_world_writable_parent_without_sticky_bit_is_unsafe(tmp_path, mode,
     (tmp_path / 'shared').chmod(mode)
     if is_safe:
         check_private(root, root)
+        check_trusted(root)
     else:
         with pytest.raises(ParameterError, match=r'Other users can write to .*shared,'):
             check_private(root, root)
@@ -72,6 +74,53 @@ def test_folder_of_another_user_is_not_private(tmp_path):
     os.chown(root, 12345, -1)
     with pytest.raises(ParameterError, match='belongs to another user'):
         check_private(root, root)
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason='only root can give files away')
+
+
+@needs_root
+def test_folder_below_one_of_another_user_is_not_private(tmp_path):
+    root = tmp_path / 'other' / 'cache'
+    root.mkdir(parents=True, mode=0o700)
+    (root / 'net').touch(0o600)
+    (tmp_path / 'other').chmod(0o755)
+    os.chown(tmp_path / 'other', 12345, -1)
+    with pytest.raises(ParameterError, match=r'other belongs to another user'):
+        check_private(root, root)
+    with pytest.raises(ParameterError, match=r'other belongs to another user') as caught:
+        check_trusted(root / 'net')
+    assert f'chown {os.geteuid()} ' in caught.value.remedy
+
+
+@needs_root
+def test_group_of_others_may_not_write_to_a_folder_above(tmp_path):
+    root = tmp_path / 'shared' / 'cache'
+    root.mkdir(parents=True, mode=0o700)
+    (tmp_path / 'shared').chmod(0o775)
+    check_private(root, root)  # Of the group root.
+    os.chown(tmp_path / 'shared', -1, 12345)
+    with pytest.raises(ParameterError, match=r'Other users can write to .*shared,'):
+        check_private(root, root)
+
+
+@needs_root
+def test_link_of_another_user_is_not_trusted(tmp_path):
+    tmp_path.chmod(0o1777)
+    (tmp_path / 'net').touch(0o600)
+    (tmp_path / 'link').symlink_to(tmp_path / 'net')
+    (tmp_path / 'second').symlink_to('link')
+    check_trusted(tmp_path / 'second')
+    os.chown(tmp_path / 'link', 12345, -1, follow_symlinks=False)
+    with pytest.raises(ParameterError, match=r'link belongs to another user'):
+        check_trusted(tmp_path / 'second')
+
+
+def test_file_that_others_can_write_is_not_trusted(tmp_path):
+    (tmp_path / 'net').touch()
+    (tmp_path / 'net').chmod(0o646)
+    with pytest.raises(ParameterError, match=r'Other users can write to .*net,'):
+        check_trusted(tmp_path / 'net')
 
 
 def test_lock_is_held_until_block_ends_and_waiting_is_cancellable(tmp_path):

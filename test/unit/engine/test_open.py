@@ -7,7 +7,7 @@ import json
 import pytest
 
 from trt_ros.driver import Driver, GpuInfo
-from trt_ros.engine.cache import EngineCache, sidecar_path
+from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.open import (
     build_summary,
     check_fp8,
@@ -17,6 +17,7 @@ from trt_ros.engine.open import (
     open_plan,
 )
 from trt_ros.engine.options import BuildOptions, ShapeRange
+from trt_ros.engine.sidecar import sidecar_path
 from trt_ros.errors import BackendError, ModelError
 
 

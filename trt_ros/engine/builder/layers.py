@@ -64,7 +64,7 @@ class EngineLayer:
     def read(cls, entry: Mapping[str, Any] | Sequence[Any]) -> EngineLayer:
         """Return a layer of a sidecar; those of older releases have name, kind and dtype only."""
         if not isinstance(entry, Mapping):
-            return cls(*entry[:3])
+            return cls(*(entry[:3] or ('',)))
         known = {field.name for field in fields(cls)}
         values = {name: value for name, value in entry.items() if name in known}
         return cls(**{**values, 'shape': tuple(values.get('shape', ()))})

@@ -5,15 +5,19 @@ from __future__ import annotations
 from contextlib import nullcontext
 import hashlib
 import json
+import os
+from pathlib import Path
 import struct
 from types import SimpleNamespace
 
 import pytest
 
+from trt_ros.blob import Blob
 from trt_ros.engine import engine as engines
 from trt_ros.engine import open as opening
-from trt_ros.engine.cache import sidecar_path
 from trt_ros.engine.options import BuildOptions
+from trt_ros.engine.sidecar import sidecar_path
+from trt_ros.errors import ParameterError
 from trt_ros.trt import Library
 
 
@@ -76,3 +80,57 @@ def test_host_code_is_allowed_only_to_an_engine_that_was_built_version_compatibl
     describe(plan, version_compatible=version_compatible)
     opening.open_plan(plan, 0, BuildOptions())
     assert [each.engine_host_code_allowed for each in runtimes] == [version_compatible]
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """Record the plugin libraries instead of loading them."""
+    loaded = []
+    monkeypatch.setattr(opening, 'load_plugins', lambda library, plugins: loaded.extend(plugins))
+    return loaded
+
+
+def test_plugins_of_a_sidecar_load_only_if_the_user_lists_them(plan, runtimes, loaded, tmp_path):
+    plugin = tmp_path / 'plugin.so'
+    plugin.touch()
+    describe(plan, plugins=(str(plugin),))
+    for plugins in ((), ('other.so',)):
+        with pytest.raises(ParameterError, match='needs the plugin library') as caught:
+            opening.open_plan(plan, 0, BuildOptions(plugins=plugins))
+        assert 'parameter plugins' in caught.value.remedy
+    assert loaded == []
+    opening.open_plan(plan, 0, BuildOptions(plugins=(str(plugin),)))
+    assert loaded == [str(plugin)]
+
+
+def test_plugins_of_a_tensorrt_rtx_engine_are_refused(plan, runtimes, loaded):
+    plan.write_bytes(struct.pack('<4s12xQ8x4B36x', b'vtrt', 64, 1, 5, 0, 0)[:64].ljust(64, b'\0'))
+    describe(plan, plugins=('plugin.so',))
+    with pytest.raises(ParameterError, match='needs the plugin library') as caught:
+        opening.open_plan(plan, 0, BuildOptions(plugins=('plugin.so',)))
+    assert 'tensorrt_rtx has no plugins' in caught.value.cause
+    assert loaded == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root can give files away')
+@pytest.mark.parametrize('file', ['engine', 'sidecar', 'plugin'])
+def test_files_of_another_user_are_not_run(plan, runtimes, loaded, tmp_path, file):
+    plugin = tmp_path / 'plugin.so'
+    plugin.touch()
+    describe(plan, plugins=(str(plugin),), version_compatible=True)
+    planted = {'engine': plan, 'sidecar': sidecar_path(plan), 'plugin': plugin}[file]
+    os.chown(planted, 12345, -1)
+    tmp_path.chmod(0o1777)
+    with pytest.raises(ParameterError, match='is not secure') as caught:
+        opening.open_plan(plan, 0, BuildOptions(plugins=(str(plugin),)))
+    assert 'belongs to another user' in caught.value.cause
+    assert (loaded, runtimes) == ([], [])
+
+
+def test_planted_kernels_of_an_engine_are_not_used(plan, runtimes, monkeypatch, tmp_path):
+    cache = Blob(tmp_path / 'net.engine.gpu.runtime')
+    monkeypatch.setattr(opening.caches, 'runtime_cache', lambda *_: cache)
+    cache.save(b'kernels')
+    assert opening.open_plan(plan, 0, BuildOptions()).runtime_cache is cache
+    Path(cache.path).chmod(0o666)
+    assert opening.open_plan(plan, 0, BuildOptions()).runtime_cache is None
