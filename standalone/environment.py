@@ -111,6 +111,9 @@ class Environment:
         own = dict(os.environ)
         for name in ('PYTHONHOME', 'PYTHON'):
             own.pop(name, None)
+        # Tests start hundreds of processes, each of which would compile all modules.
+        if own.pop('PYTHONDONTWRITEBYTECODE', None):
+            own.setdefault('PYTHONPYCACHEPREFIX', str(self.notes / 'bytecode'))
 
         def prepend(name: str, *values: object) -> None:
             kept = [part for part in own.get(name, '').split(':') if part]

@@ -265,6 +265,7 @@ def mutate(environment: Environment, arguments: list[str]) -> int:
         str(CHECKOUT / 'standalone/mutate.py'),
         *arguments,
         PYTEST_DISABLE_PLUGIN_AUTOLOAD='1',
+        PYTHONDONTWRITEBYTECODE='1',  # Of mutations of one second and size.
         **on_this_machine(),
     )
 

@@ -96,15 +96,6 @@ class Models:
         )
 
 
-@pytest.fixture(scope='session', autouse=True)
-def compiled_once(tmp_path_factory):
-    """Let hundreds of builds compile Python's modules once, also where that is switched off."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv('PYTHONDONTWRITEBYTECODE', raising=False)
-        patch.setenv('PYTHONPYCACHEPREFIX', str(tmp_path_factory.mktemp('bytecode')))
-        yield
-
-
 @pytest.fixture
 def models(tmp_path) -> Models:
     folder = tmp_path / 'models'
