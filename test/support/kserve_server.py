@@ -102,13 +102,22 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
     :param is_plain: whether to lack Triton's extensions.
     :param has_typed_contents: whether float32 outputs are typed numbers, not bytes.
     :param token: bearer token that each request must have; '' for none.
+    :param is_flat: whether outputs have one dimension, whatever the model says.
+    :param is_forgetful: whether to forget regions of shared memory at once.
     """
 
     def __init__(
-        self, models: dict[str, Model], is_plain: bool, has_typed_contents: bool, token: str
+        self,
+        models: dict[str, Model],
+        is_plain: bool,
+        has_typed_contents: bool,
+        token: str,
+        is_flat: bool,
+        is_forgetful: bool,
     ) -> None:
         self._models, self._is_plain, self._token = models, is_plain, token
         self._has_typed_contents = has_typed_contents
+        self._is_flat, self._is_forgetful = is_flat, is_forgetful
         self._regions: dict[str, mmap.mmap] = {}
 
     def _model(self, name, context) -> Model:
@@ -134,6 +143,8 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     def SystemSharedMemoryRegister(self, request, context):
         self._refuse_if_plain(context)
+        if self._is_forgetful:
+            return service_pb2.SystemSharedMemoryRegisterResponse()
         descriptor = os.open(f'/dev/shm{request.key}', os.O_RDWR)
         self._regions[request.name] = mmap.mmap(descriptor, request.byte_size)
         os.close(descriptor)
@@ -159,6 +170,8 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
             model.run(names, tensors, reply, has_typed_contents=self._has_typed_contents)
         except Exception as error:
             context.abort(grpc.StatusCode.INTERNAL, str(error))
+        for each in reply.outputs if self._is_flat else ():
+            each.shape[:] = [int(np.prod(each.shape))]
         return reply
 
     def _read(self, described, raw, context) -> np.ndarray:
@@ -184,6 +197,8 @@ def serve(arguments) -> None:
         arguments.plain,
         arguments.typed,
         arguments.token,
+        arguments.flat,
+        arguments.forgetful,
     )
     unlimited = [('grpc.max_receive_message_length', -1), ('grpc.max_send_message_length', -1)]
     server = grpc.server(ThreadPoolExecutor(4), options=unlimited)
@@ -206,6 +221,8 @@ if __name__ == '__main__':
     parser.add_argument('--plain', action='store_true', help='without extensions of Triton')
     parser.add_argument('--typed', action='store_true', help='float32 outputs as numbers')
     parser.add_argument('--token', default='')
+    parser.add_argument('--flat', action='store_true', help='outputs of one dimension')
+    parser.add_argument('--forgetful', action='store_true', help='without regions of memory')
     parser.add_argument('--certificate', type=Path)
     parser.add_argument('--key', type=Path)
     serve(parser.parse_args())

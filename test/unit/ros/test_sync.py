@@ -69,6 +69,12 @@ def test_the_oldest_message_of_a_full_queue_has_no_partner():
     assert drops == {(0, NO_PARTNER): 2, (1, NO_PARTNER): 1}
 
 
+def test_a_full_queue_keeps_as_many_messages_as_its_size():
+    exact, drops = matcher(queue_size=2)
+    assert matched(exact, (0, 1), (0, 2), (1, 1), (1, 2)) == [(1, 1), (2, 2)]
+    assert drops == {}
+
+
 def test_a_message_out_of_order_completes_a_set_while_its_partner_waits():
     exact, drops = matcher()
     assert matched(exact, (0, 5), (0, 4), (1, 4), (1, 5)) == [(4, 4), (5, 5)]

@@ -22,7 +22,7 @@ from trt_ros.runtime.remote.address import ModelAddress
 ReplyT = TypeVar('ReplyT')
 
 POLL_SECONDS = 0.1  # Maximum delay of a cancellation.
-_OPTIONS = (
+CHANNEL_OPTIONS = (
     ('grpc.max_send_message_length', -1),
     ('grpc.max_receive_message_length', -1),
     # By default, gRPC waits up to 2 minutes before it connects again.
@@ -51,7 +51,7 @@ class Connection:
         self.address = address
         grpc, self.messages, services = _load_client()
         self._grpc = grpc
-        options = list(_OPTIONS)
+        options = list(CHANNEL_OPTIONS)
         if address.is_this_host:
             options.append(('grpc.enable_http_proxy', 0))
         if address.is_secure:

@@ -74,9 +74,10 @@ def test_a_model_without_inputs_is_refused(models):
         read_onnx(models.save([constant], {}, {'y': [1]}))
 
 
-def test_strings_are_refused(models):
-    with pytest.raises(ModelError, match='has the unsupported type STRING'):
-        read_onnx(models.one('Identity', kind=TensorProto.STRING))
+@pytest.mark.parametrize('kind', ['STRING', 'COMPLEX64', 'COMPLEX128'])
+def test_strings_and_complex_numbers_are_refused(models, kind):
+    with pytest.raises(ModelError, match=f'has the unsupported type {kind}'):
+        read_onnx(models.one('Identity', kind=TensorProto.DataType.Value(kind)))
 
 
 @pytest.fixture

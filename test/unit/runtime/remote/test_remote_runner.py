@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 import json
 import logging
 import os
@@ -22,9 +23,15 @@ from trt_ros.errors import (
     ParameterError,
     RemoteRefusedError,
     RemoteUnavailableError,
+    TensorMismatchError,
 )
 from trt_ros.progress import CancelledError
+from trt_ros.runtime.remote.address import parse_address
+from trt_ros.runtime.remote.connection import CHANNEL_OPTIONS
+from trt_ros.runtime.remote.remote_runner import RemoteRunner
 from trt_ros.vision.frame import Frame
+
+pytestmark = pytest.mark.slow  # Each starts a server.
 
 RED = np.full((128, 128, 3), (0, 0, 255), np.uint8)
 EXPECTED = [([32, 32, 96, 96], 0, 1.0)]
@@ -134,6 +141,34 @@ def test_server_without_extensions_gets_inputs_through_grpc(serve, color_detecto
     with Pipeline.open(address, labels=['r', 'g', 'b']) as pipeline:
         assert found(pipeline(RED)) == EXPECTED
         assert pipeline.diagnostics()['server inputs'] == 'gRPC'
+
+
+def test_reply_of_another_shape_is_refused(serve, color_detector):
+    address = serve(color_detector(), arguments=['--flat']).address('colors')
+    with (
+        closing(RemoteRunner.open(parse_address(address), timeout_seconds=60.0)) as runner,
+        pytest.raises(TensorMismatchError, match='did not return') as raised,
+    ):
+        runner.infer({'images': np.zeros((1, 3, 64, 64), np.float32)})
+    assert raised.value.cause.startswith('It returned (')
+
+
+def test_server_that_loses_its_regions_gets_inputs_through_grpc_after_the_third(
+    serve, color_detector
+):
+    address = serve(color_detector(), arguments=['--forgetful']).address('colors')
+    with closing(RemoteRunner.open(parse_address(address), timeout_seconds=60.0)) as runner:
+        ways = []
+        for _ in range(4):
+            ways.append(runner.diagnostics()['server inputs'])
+            runner.infer({'images': np.zeros((1, 3, 64, 64), np.float32)})
+        assert ways == ['shared memory'] * 3 + ['gRPC']
+        assert runner.diagnostics()['server requests failed'] == '0'
+
+
+def test_lost_connection_is_tried_again_each_second():
+    """By default, gRPC waits longer each time, up to two minutes."""
+    assert dict(CHANNEL_OPTIONS)['grpc.max_reconnect_backoff_ms'] == 1000
 
 
 def test_batch_is_limited_to_that_of_the_server(serve, color_detector, tmp_path, caplog):

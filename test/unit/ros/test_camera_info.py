@@ -1,0 +1,53 @@
+"""Cameras of CameraInfo messages."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip('sensor_msgs')
+
+from sensor_msgs.msg import CameraInfo, RegionOfInterest
+
+from trt_ros.errors import BadFrameError
+from trt_ros.ros.camera_info import intrinsics_of
+from trt_ros.vision.depth_points import Intrinsics
+
+K = [100.0, 0.0, 60.0, 0.0, 200.0, 40.0, 0.0, 0.0, 1.0]
+P = [110.0, 0.0, 62.0, 0.0, 0.0, 220.0, 42.0, 0.0, 0.0, 0.0, 1.0, 0.0]
+
+
+def info(**fields):
+    return CameraInfo(width=120, height=80, **{'k': K, **fields})
+
+
+@pytest.mark.parametrize(
+    ('fields', 'expected'),
+    [
+        ({}, Intrinsics(100.0, 200.0, 60.0, 40.0, (120, 80))),
+        ({'p': P}, Intrinsics(110.0, 220.0, 62.0, 42.0, (120, 80))),
+        (
+            {'binning_x': 2, 'binning_y': 4},
+            Intrinsics(50.0, 50.0, 30.0, 10.0, (60, 20)),
+        ),
+        (
+            {'roi': RegionOfInterest(x_offset=20, y_offset=10, width=80, height=60)},
+            Intrinsics(100.0, 200.0, 40.0, 30.0, (80, 60)),
+        ),
+        (
+            {
+                'binning_x': 2,
+                'binning_y': 5,
+                'roi': RegionOfInterest(x_offset=20, y_offset=10, width=80, height=60),
+            },
+            Intrinsics(50.0, 40.0, 20.0, 6.0, (40, 12)),
+        ),
+    ],
+    ids=['K', 'P', 'binning', 'region of interest', 'both'],
+)
+def test_intrinsics_are_those_of_the_pixels_of_the_image(fields, expected):
+    assert intrinsics_of(info(**fields), 'camera_info') == expected
+
+
+def test_camera_without_calibration_is_refused():
+    with pytest.raises(BadFrameError, match='No calibration was received on depth_info'):
+        intrinsics_of(info(k=[0.0] * 9), 'depth_info')

@@ -1,0 +1,70 @@
+"""Transitions and parameters of a managed node in this process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import threading
+
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('lifecycle_msgs')
+
+from rclpy.parameter import Parameter
+
+from support.waiting import DEADLINE_SECONDS
+from trt_ros.errors import ParameterError
+from trt_ros.progress import CancelledError
+from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
+from trt_ros.ros.parameters import param
+
+pytestmark = pytest.mark.ros
+AUTOSTART = [Parameter('autostart', value=True)]
+
+
+class Slow(ManagedNode):
+    """A node whose configure ends when it is cancelled."""
+
+    begun = threading.Event()
+    was_cancelled = False
+
+    def configure(self):
+        self.begun.set()
+        self.was_cancelled = self.cancelled.wait(DEADLINE_SECONDS)
+        raise CancelledError
+
+
+@dataclass(frozen=True)
+class SizeParameters(NodeParameters):
+    """Parameters of a node of a size."""
+
+    size: int = param(1, 'Size.', between=(0, 10), mutable=True)
+
+
+class Odd(ManagedNode):
+    """A node that refuses even sizes only when they are applied."""
+
+    Parameters = SizeParameters
+
+    def parameters_changed(self):
+        if self.parameters.size % 2 == 0:
+            raise ParameterError(f'The size {self.parameters.size} is even.')
+
+
+def test_stop_cancels_a_configure_in_progress(context, spin):
+    node = Slow('slow', context=context, parameter_overrides=AUTOSTART)
+    spin(node.begun.is_set, node)
+    node.stop()
+    assert node.was_cancelled
+    assert node.state_label == 'unconfigured'
+
+
+def test_a_parameter_that_cannot_be_applied_is_refused_and_keeps_its_value(context, spin):
+    node = Odd('odd', context=context, parameter_overrides=AUTOSTART)
+    spin(lambda: node.state_label == 'active', node)
+    (refused,) = node.set_parameters([Parameter('size', value=4)])
+    assert (refused.successful, refused.reason) == (False, 'The size 4 is even.')
+    assert (node.parameters.size, node.get_parameter('size').value) == (1, 1)
+    (changed,) = node.set_parameters([Parameter('size', value=5)])
+    assert changed.successful
+    assert (node.parameters.size, node.get_parameter('size').value) == (5, 5)
