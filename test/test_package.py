@@ -137,6 +137,7 @@ def check_installation(prefix: Path, setup_cfg) -> None:
             assert next(prefix.glob(f'lib/python*/site-packages/{name}'), None), f'{name} is not'
 
 
+@pytest.mark.slow
 def test_everything_is_installed_where_ros_looks_for_it(setup_cfg, source, tmp_path):
     """Build and install the package as pip does."""
     prefix = tmp_path / 'install'
@@ -160,6 +161,7 @@ def test_everything_is_installed_where_ros_looks_for_it(setup_cfg, source, tmp_p
     check_installation(prefix, setup_cfg)
 
 
+@pytest.mark.nightly
 def test_cmake_without_rclcpp_installs_the_same_and_reports_it(setup_cfg, source, tmp_path):
     """Build and install the package as colcon does."""
     cmake = shutil.which('cmake')

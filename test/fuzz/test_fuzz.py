@@ -59,6 +59,7 @@ NASTIEST = {
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize('path', NASTIEST)
 def test_malicious_models_end_as_errors_or_succeed(tmp_path, path):
     if path == 'build':

@@ -350,6 +350,7 @@ def footprint(node):
     }
 
 
+@pytest.mark.nightly
 def test_ten_cycles_of_three_cameras_leak_nothing(fake_detector, tmp_path, picture, as_image):
     (tmp_path / 'go').touch()
     node = start_cameras(fake_detector, 'cycled_cameras', f'runs:{tmp_path}')

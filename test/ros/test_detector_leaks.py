@@ -39,6 +39,7 @@ def resident_bytes(node):
     return pages * 4096
 
 
+@pytest.mark.nightly
 def test_fifty_cycles_end_with_the_threads_entities_and_memory_of_the_first(
     fake_detector, picture, as_image
 ):

@@ -133,7 +133,17 @@ def running(start_node, tmp_path_factory, as_image):
     return start
 
 
-@pytest.mark.parametrize(('kind', 'name'), CASES, ids=[f'{kind}-{name}' for kind, name in CASES])
+@pytest.mark.parametrize(
+    ('kind', 'name'),
+    [
+        pytest.param(
+            *each,
+            id='-'.join(each),
+            marks=() if each[0] == 'detector' else pytest.mark.nightly,
+        )
+        for each in CASES
+    ],
+)
 def test_float_parameter_accepts_its_bounds_and_refuses_values_beyond(running, kind, name):
     if kind == 'tensor':
         pytest.importorskip('isaac_ros_tensor_list_interfaces')

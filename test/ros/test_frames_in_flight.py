@@ -99,7 +99,7 @@ def test_deactivate_waits_for_the_frames_in_flight(held, picture, as_image):
     assert len(held.detect(image).detections) == 2
 
 
-@pytest.mark.parametrize('frames_in_flight', [1, 2])
+@pytest.mark.parametrize('frames_in_flight', [pytest.param(1, marks=pytest.mark.nightly), 2])
 def test_results_of_real_network_leave_in_order_and_frames_are_accounted_for(
     start_node, lane_of, as_image, backend, frames_in_flight
 ):

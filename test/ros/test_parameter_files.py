@@ -61,7 +61,13 @@ def test_device_is_set_by_index_or_as_auto(start_node):
 
 
 @pytest.mark.ros
-@pytest.mark.parametrize('name', PARAMETERS)
+@pytest.mark.parametrize(
+    'name',
+    [
+        'detector',
+        *(pytest.param(n, marks=pytest.mark.nightly) for n in PARAMETERS if n != 'detector'),
+    ],
+)
 def test_ros_reads_the_parameter_file_into_the_defaults(start_node, name):
     path = CHECKOUT / 'config' / f'{name}.yaml'
     # One more parameter, so that the file is not all there is to say.

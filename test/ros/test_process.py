@@ -136,7 +136,7 @@ def test_a_parameter_without_ros_args_is_no_remap_rule(run):
     assert 'Unknown arguments: model_path:=x.' in errors
 
 
-@pytest.mark.parametrize('flag', ['--help', '-h'])
+@pytest.mark.parametrize('flag', ['--help', pytest.param('-h', marks=pytest.mark.nightly)])
 def test_help_shows_all_parameters_as_a_parameter_file(run, flag):
     code, text, errors = run('detector', flag)
     assert (code, errors) == (0, '')

@@ -123,7 +123,7 @@ def test_auto_requests_qos_at_each_activation(fake_detector, peer):
     assert 'receives no images' not in node.log
 
 
-@pytest.mark.parametrize('transport', ['rcl', 'rclpy'])
+@pytest.mark.parametrize('transport', ['rcl', pytest.param('rclpy', marks=pytest.mark.nightly)])
 def test_incompatible_offer_is_logged_and_diagnosed_with_remedy(
     fake_detector, peer, monkeypatch, transport
 ):
@@ -367,6 +367,7 @@ def no_image(peer, name):
         peer.close_inbox(inbox)
 
 
+@pytest.mark.nightly
 def test_diagnostics_report_possible_faults_of_topic(fake_detector, peer, as_image):
     node = start(fake_detector, 'silent', qos_reliability='best_effort')
     assert no_image(peer, 'silent').endswith(' s on /silent: no publisher')

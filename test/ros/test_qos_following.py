@@ -53,7 +53,12 @@ def start(fake_detector, name, *args, **parameters):
 
 
 @pytest.mark.parametrize(
-    ('transport', 'image_transport'), [('rcl', 'raw'), ('rclpy', 'raw'), ('rcl', 'compressed')]
+    ('transport', 'image_transport'),
+    [
+        ('rcl', 'raw'),
+        pytest.param('rclpy', 'raw', marks=pytest.mark.nightly),
+        pytest.param('rcl', 'compressed', marks=pytest.mark.nightly),
+    ],
 )
 def test_reliability_follows_changing_publishers(
     fake_detector, peer, picture, as_image, monkeypatch, transport, image_transport
@@ -218,6 +223,7 @@ class LocalDetector:
         rclpy.shutdown(context=self.context)
 
 
+@pytest.mark.nightly
 def test_every_start_becomes_reliable_and_receives_every_image(start_node, domain_id, tmp_path):
     cv2 = pytest.importorskip('cv2')
     cv2.imwrite(str(tmp_path / 'picture.png'), np.zeros((480, 640, 3), np.uint8))

@@ -433,6 +433,7 @@ def test_the_tensor_node_publishes_a_row_per_object(start, peer, models):
     assert cascade.result(boxes, 2).detections == []
 
 
+@pytest.mark.nightly
 def test_the_tracker_finds_an_object_again_by_its_row(start, start_node, peer, models):
     pytest.importorskip('isaac_ros_tensor_list_interfaces.msg')
     cascade = start('tensor', 'colors', models['color'], decoder='embedding', **PIXELS)

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.ros
 PROGRAM = Path(__file__).with_name('soak.py')
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_three_nodes_in_a_container_soak_for_two_minutes(two_minutes_of_soak):
     process, log = two_minutes_of_soak

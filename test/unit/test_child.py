@@ -155,6 +155,7 @@ def test_timeout_kills_the_child(start, children):
     assert children() == []
 
 
+@pytest.mark.slow
 def test_busy_machine_extends_timeout_up_to_a_limit(start):
     with start('wait') as child:
         assert call(child, timeout_seconds=1.0, busy_factor=1000.0) == 'done'

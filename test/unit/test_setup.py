@@ -127,6 +127,7 @@ def test_machine_without_wheels_gets_advice_to_install_ros(setup, environment, m
     assert 'Install ROS 2 (Humble, Jazzy or Kilted) with its apt packages' in str(caught.value)
 
 
+@pytest.mark.slow
 def test_reports_packages_missing_from_sourced_ros(start, tmp_path):
     (tmp_path / 'ros').mkdir()
     (tmp_path / 'ros/rclpy.py').touch()

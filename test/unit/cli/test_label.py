@@ -101,6 +101,7 @@ def test_every_image_has_its_result_in_order_with_its_stamp(label, tmp_path, sto
         assert (box.center.position.x, box.center.position.y, box.size_x) == (64, 64, 64)
 
 
+@pytest.mark.slow
 def test_results_are_read_by_rclpy(label, tmp_path):
     serialization = pytest.importorskip('rclpy.serialization')
     vision_msgs = pytest.importorskip('vision_msgs.msg')
@@ -257,6 +258,7 @@ def test_video_is_not_resumed(label, tmp_path):
     assert 'The video of' in text and 'Leave --video and --coco or --resume out' in text
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_readable_and_resumed(label, tmp_path):
     count = 1500
     path = write_recording(tmp_path / 'drive', camera(count))
@@ -307,6 +309,7 @@ def test_recordings_of_the_same_name_are_named(label, tmp_path):
     assert f'The results of {paths[0]}, {paths[1]} would have the same name.' in text
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_reported_and_the_run_continues_later(label, tmp_path):
     path = write_recording(tmp_path / 'drive', camera(250))
     command = [*label.command, '--output', str(tmp_path / 'full.mcap'), '--with-input', str(path)]
@@ -319,6 +322,7 @@ def test_a_full_disk_is_reported_and_the_run_continues_later(label, tmp_path):
     assert (tmp_path / 'full.mcap').read_bytes() == whole.read_bytes()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize('more, kilobytes', [(['--with-input'], 200), ([], 20)])
 def test_a_full_disk_is_reported_also_with_a_data_set(label, tmp_path, more, kilobytes):
     path = write_recording(tmp_path / 'drive', camera(250))
@@ -333,6 +337,7 @@ def test_a_full_disk_is_reported_also_with_a_data_set(label, tmp_path, more, kil
     assert 'delete the files of this run' in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('more', [(), ('--workers', '2')])
 def test_recordings_without_images_leave_the_others(label, tmp_path, more):
     for number, images in enumerate((camera(1), [('/chatter', 2, text_message('a'))], camera(2))):
@@ -408,6 +413,7 @@ def test_an_output_that_is_no_name_of_an_mcap_file_is_refused(label, tmp_path, f
     assert not output.exists()
 
 
+@pytest.mark.slow
 def test_it_needs_no_ros(color_detector, tmp_path):
     path = write_recording(tmp_path / 'drive', camera(2))
     code = (
@@ -425,6 +431,7 @@ def test_it_needs_no_ros(color_detector, tmp_path):
     assert len(read(output)) == 2
 
 
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_the_recording(label, tmp_path):
     """The larger recording has 295 MB more, and the smaller one fills all buffers, too."""
     code = (

@@ -20,8 +20,13 @@ LISTED = re.findall(r'^KERNEL\((\w+),', kernels.source_of('decode'), re.M)
 YOLOV8 = frozenset({'select_columns_float32', 'rank_float32', 'mask_upright', 'reduce_float32'})
 
 
+def nightly_but_first(arch, *more):
+    marks = () if arch == ARCHITECTURES[0] else pytest.mark.nightly
+    return pytest.param(arch, *more, marks=marks)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize('arch', ARCHITECTURES)
+@pytest.mark.parametrize('arch', [nightly_but_first(arch) for arch in ARCHITECTURES])
 def test_preprocessing_compiles_for(arch):
     assert kernels.cubin_of('preprocess', arch)[:4] == b'\x7fELF'
 
@@ -29,7 +34,10 @@ def test_preprocessing_compiles_for(arch):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ('arch', 'dtype'),
-    list(zip(ARCHITECTURES, itertools.cycle(['float16', 'bfloat16', 'float32']))),
+    [
+        nightly_but_first(*each)
+        for each in zip(ARCHITECTURES, itertools.cycle(['float16', 'bfloat16', 'float32']))
+    ],
 )
 def test_decoding_compiles_for(arch, dtype):
     others = {'float32', 'float16', 'bfloat16'} - {dtype}
@@ -39,6 +47,7 @@ def test_decoding_compiles_for(arch, dtype):
     assert all(f'.text.{name}\0'.encode() in cubin for name in functions)
 
 
+@pytest.mark.slow
 def test_only_the_kernels_that_are_launched_are_compiled():
     cubin = kernels.cubin_of('decode', 'sm_90', None, YOLOV8)
     there = {name for name in LISTED if f'.text.{name}\0'.encode() in cubin}

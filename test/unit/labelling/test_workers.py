@@ -25,6 +25,7 @@ from trt_ros.labelling.task import Labeler
 from trt_ros.labelling.workers import LabelPool, LocalWorker, Worker, WorkerDiedError
 from trt_ros.runtime.options import LabeledOptions
 
+pytestmark = pytest.mark.slow
 COUNTS = (300, 10, 20, 300)  # Of the fixture `drives`.
 
 

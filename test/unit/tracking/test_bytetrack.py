@@ -61,6 +61,7 @@ def test_identities_are_in_the_order_of_the_detections(make):
     assert (tracks.indices.tolist(), tracks.ids.tolist()) == ([0, 1], [1, 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('rate_hz', [10, 30, 60])
 @pytest.mark.parametrize('dropped, jitter', [(0.0, 0.0), (0.3, 0.0), (0.2, 0.2)])
 def test_identities_last_through_a_crossing(make, rate_hz, dropped, jitter):

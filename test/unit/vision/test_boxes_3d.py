@@ -131,6 +131,7 @@ def test_the_points_of_an_object_are_those_of_its_pixels():
     assert len(depths.points(np.array([-50.0, 0, 10, 10, 0]), 0, found.ranges[0])) == 0
 
 
+@pytest.mark.slow
 def test_many_objects_are_measured_at_once_as_one_by_one():
     solids = [
         Solid((x, y, 3.0 + x / 4), (0.3, 0.3, 0.2), yaw(20))

@@ -155,6 +155,7 @@ def test_integers_and_masks_are_compared(models):
     assert operators(simplified) == ['Gather', 'Where'], line
 
 
+@pytest.mark.slow
 def test_an_engine_is_built_from_the_simplified_network(wordy, rtx, tmp_path):
     plain, simple = BuildOptions(), BuildOptions(simplify=True)
     file = OnnxFile.read(wordy)

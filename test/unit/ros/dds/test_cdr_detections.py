@@ -61,6 +61,7 @@ def test_changing_frame_ids_do_not_fill_memory():
     assert len(writer._layouts) < 50
 
 
+@pytest.mark.nightly
 def test_changing_classes_do_not_fill_memory():
     names = [f'{label} {"x" * 1000}' for label in range(20_000)]
     writer = DetectionWriter()
