@@ -29,6 +29,7 @@ NOISE = re.compile(
     r'differs from one already registered|Make sure (input|output) .* Int64 binding'
     r'|In JIT build, strongly typed|Multi stream is disabled'
 )
+OUT_OF_MEMORY = re.compile('[Oo]ut of memory|OutOfMemory|cudaErrorMemoryAllocation')
 # Follows every failure on a machine without a GPU and is the cause of none.
 NOISE_WITHOUT_GPU = re.compile('catchCudaError')
 

@@ -167,8 +167,9 @@ def build_options(args: Namespace) -> BuildOptions:
 
 def run(args: Namespace) -> int:
     """Build the engine, or find it in the cache, and print its properties."""
+    from trt_ros.driver import nvidia_driver
     from trt_ros.engine.cache import EngineCache
-    from trt_ros.engine.open import build_summary
+    from trt_ros.engine.open import build_summary, check_fp8
     from trt_ros.trt import load_trt
 
     with _build_log(args) as build_log, Bar() as bar:
@@ -182,6 +183,9 @@ def run(args: Namespace) -> int:
             force=args.force,
             build_log=build_log,
         )
+    options = build_options(args)
+    if nvidia_driver().gpus and not {*options.compute_capabilities} - {'current'}:
+        check_fp8(entry.sidecar, args.device)  # For this machine, where loading it would fail.
     if build_log and not entry.build_reason:
         print('nothing was built, so TensorRT logged nothing: add --force', file=sys.stderr)
     if args.json:

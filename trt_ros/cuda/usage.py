@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 import os
+from pathlib import Path
 import threading
 from typing import Any
 
 from trt_ros.cuda.calls import check, core, runtime
-from trt_ros.cuda.memory import Account
+from trt_ros.cuda.memory import Account, megabytes
 
 #: NVML counts the processes, then lists as many: another may start in between.
 _ATTEMPTS = 5
@@ -45,12 +46,16 @@ def measured(account: Account, owner: str, *, wait: bool = True) -> Iterator[Non
         _measuring.release()
 
 
+def _nvml_device() -> Any:
+    bus_id = str(core().Device().pci_bus_id)
+    return import_module('cuda.core.system').Device(pci_bus_id=bus_id)
+
+
 def _used_nbytes() -> Callable[[], int]:
     """Return the function that measures the used memory of the current GPU in bytes."""
     device: Any = None
     with suppress(Exception):  # Several types: no such library, no such device, no permission.
-        bus_id = str(core().Device().pci_bus_id)
-        device = import_module('cuda.core.system').Device(pci_bus_id=bus_id)
+        device = _nvml_device()
     if process_nbytes(device):
         return lambda: process_nbytes(device)
 
@@ -59,6 +64,36 @@ def _used_nbytes() -> Callable[[], int]:
         return int(total) - int(free)
 
     return of_gpu
+
+
+def describe_gpu_memory() -> str:
+    """Return the free memory of the current GPU and the processes that use most of it, as text."""
+    used: dict[int, int] = {}
+    with suppress(Exception):  # As in _used_nbytes; also processes that end meanwhile.
+        for each in _nvml_device().compute_running_processes:
+            if each.used_gpu_memory < _UNKNOWN:
+                used[each.pid] = int(each.used_gpu_memory)
+    runtime().cudaGetLastError()  # The status of a failed allocation is not sticky: clear it.
+    free, total = check(runtime().cudaMemGetInfo(), 'query the free GPU memory')
+    return _memory_text(int(free), int(total), used)
+
+
+def _memory_text(free: int, total: int, used: Mapping[int, int]) -> str:
+    largest = sorted(used.items(), key=lambda item: -item[1])[:5]
+    holders = ', '.join(f'{_process_name(pid)} {megabytes(nbytes)}' for pid, nbytes in largest)
+    return (
+        f'free {megabytes(free)} of {megabytes(total)}; '
+        f'used by {holders or "processes that NVML does not list here"}'
+    )
+
+
+def _process_name(pid: int) -> str:
+    if pid == os.getpid():
+        return f'this process ({pid})'
+    try:
+        return f'{Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()} ({pid})'
+    except OSError:  # Of another container, or it has exited.
+        return f'process {pid}'
 
 
 def process_nbytes(device: Any, process: int | None = None) -> int:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import hashlib
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from trt_ros.cuda.memory import Account
-from trt_ros.cuda.usage import measured
+from trt_ros.cuda.memory import Account, megabytes
+from trt_ros.cuda.usage import describe_gpu_memory, measured
 from trt_ros.engine.loaded_plan import LoadedPlan, load_once
 from trt_ros.engine.plan import parse_plan_header, read_plan_header
 from trt_ros.errors import BackendError, ClosedError, ModelError
 from trt_ros.regular_file import open_regular
 from trt_ros.tensors import TensorSpec
-from trt_ros.trt import Library, load_trt
+from trt_ros.trt import OUT_OF_MEMORY, Library, load_trt
 
 # Name of TensorRT's DataType -> NumPy name.
 DTYPES = {
@@ -148,7 +148,8 @@ def load_engine(
     :param weight_budget_nbytes: GPU memory for the weights of a plan that streams weights.
     :param shared: False where the caller changes the engine, as by a refit.
     :raises ModelError: if the plan is damaged or incompatible with this machine.
-    :raises BackendError: if its TensorRT is not installed, or without a GPU.
+    :raises BackendError: if its TensorRT is not installed, without a GPU, or if the GPU has too
+        little free memory.
     """
     path = None if isinstance(source, bytes) else Path(source)
     name = str(path or 'the engine')
@@ -188,6 +189,24 @@ def _read(path: Path) -> bytes:
         raise ModelError(f'The engine {path} cannot be read.', cause=str(error)) from error
 
 
+def _load_error(
+    library: Library, name: str, nbytes: int, errors: Sequence[str]
+) -> ModelError | BackendError:
+    text = '\n'.join(errors)
+    if OUT_OF_MEMORY.search(text):  # Not a ModelError: the engine is good, and is kept.
+        return BackendError(
+            f'The GPU has too little free memory to load {name} ({megabytes(nbytes)}).',
+            cause=f'{describe_gpu_memory()}. {text}',
+            remedy='Stop other processes on the GPU, set device to another GPU, or build with '
+            '--weight-streaming-budget-mib.',
+        )
+    return ModelError(
+        f'{library} cannot load {name}.',
+        cause=text,
+        remedy='Rebuild it on this machine: trt-ros build MODEL.onnx',
+    )
+
+
 def _deserialize(
     library: Library,
     plan: bytes,
@@ -208,11 +227,7 @@ def _deserialize(
         if handle is not None and weight_budget_nbytes is not None:
             handle.weight_streaming_budget_v2 = weight_budget_nbytes  # Before any context.
     if handle is None:
-        raise ModelError(
-            f'{library} cannot load {name}.',
-            cause='\n'.join(captured.errors),
-            remedy='Rebuild it on this machine: trt-ros build MODEL.onnx',
-        )
+        raise _load_error(library, name, len(plan), captured.errors)
     if weight_budget_nbytes is not None and captured.errors:
         raise BackendError(
             f'{library} rejected weight_streaming_budget_mib = {weight_budget_nbytes >> 20}.',

@@ -121,3 +121,12 @@ def test_others_do_not_wait_for_a_measurement_that_never_ends(gpu, monkeypatch, 
     assert account.report()['device'] == {}
     run()
     assert account.report()['device'] == {'contexts': 50}
+
+
+def test_largest_processes_on_the_gpu_are_named():
+    used = {os.getpid(): 5_000_000, 2**22 + 1: 900_000_000}  # The second id is above the maximum.
+    assert usage._memory_text(3_000_000, 10**9, used) == (
+        f'free 3.0 MB of 1000.0 MB; used by process {2**22 + 1} 900.0 MB, '
+        f'this process ({os.getpid()}) 5.0 MB'
+    )
+    assert usage._memory_text(0, 10**9, {}).endswith('processes that NVML does not list here')

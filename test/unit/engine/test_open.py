@@ -6,7 +6,10 @@ import json
 
 import pytest
 
+from trt_ros.cli import main
 from trt_ros.driver import Driver, GpuInfo
+from trt_ros.engine import engine as engines
+from trt_ros.engine import open as opening
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.open import (
     build_summary,
@@ -119,3 +122,53 @@ def test_mismatched_engine_names_rebuild_command(models, rtx, tmp_path):
         open_plan(entry.path, 0, BuildOptions())
     assert caught.value.problem.endswith(f'incompatible with {rtx}.')
     assert caught.value.remedy == 'Rebuild it on this machine: trt-ros build MODEL.onnx'
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        'IRuntime::deserializeCudaEngine: Error Code 2: OutOfMemory (Requested size was 9 bytes.)',
+        'Error Code 1: Cuda Runtime (out of memory)',
+    ],
+)
+def test_engine_is_kept_if_the_gpu_has_too_little_memory(models, rtx, tmp_path, monkeypatch, text):
+    gpu = GpuInfo(0, 'NVIDIA L4', (8, 9), 58, 24 << 30, False, 'GPU-1', '0000:01:00.0')
+    driver = Driver('580', (13, 0), (gpu,), '')
+    monkeypatch.setattr('trt_ros.engine.open.nvidia_driver', lambda: driver)
+    monkeypatch.setattr(engines, 'describe_gpu_memory', lambda: 'free 3.0 MB; used by other (7)')
+    entry = EngineCache(tmp_path / 'cache').get_or_build(models.conv(), BuildOptions(), rtx)
+    before = entry.path.stat()
+
+    def fail(path, sidecar, device):
+        raise engines._load_error(rtx, str(path), 5_000_000, [text])
+
+    monkeypatch.setattr(opening, '_load', fail)
+    for model in (models.folder / 'conv.onnx', entry.path):
+        with pytest.raises(BackendError, match=r'too little free memory .* \(5\.0 MB\)') as caught:
+            open_engine(model, cache_dir=tmp_path / 'cache')
+        assert 'free 3.0 MB; used by other (7)' in caught.value.cause
+        assert 'Rebuild' not in caught.value.remedy
+    assert entry.path.stat() == before
+
+
+def test_other_failures_to_load_name_the_rebuild(rtx):
+    error = engines._load_error(rtx, 'net.engine', 1, ['Magic tag does not match'])
+    assert isinstance(error, ModelError) and 'Rebuild' in error.remedy
+
+
+@pytest.mark.parametrize(('target', 'code'), [([], 1), (['--compute-capability', '8.9'], 0)])
+def test_build_refuses_what_this_gpu_would_not_load(
+    models, rtx, tmp_path, monkeypatch, capsys, target, code
+):
+    gpu = GpuInfo(0, 'NVIDIA H100', (9, 0), 132, 80 << 30, False, 'GPU-1', '0000:01:00.0')
+    driver = Driver('580', (13, 0), (gpu,), '')
+    cache = EngineCache(tmp_path / 'cache')
+    options = BuildOptions(compute_capabilities=tuple(target[1:]))
+    entry = cache.get_or_build(models.conv(), options, rtx)
+    sidecar = {**entry.sidecar, 'fp8_convolutions': ['stem']}
+    sidecar_path(entry.path).write_text(json.dumps(sidecar))
+    monkeypatch.setattr('trt_ros.driver.nvidia_driver', lambda: driver)
+    monkeypatch.setattr('trt_ros.engine.open.nvidia_driver', lambda: driver)
+    found = main(['build', str(models.conv()), '--cache-dir', str(cache.root), *target])
+    assert found == code
+    assert ('wrongly on NVIDIA H100' in capsys.readouterr().err) == bool(code)

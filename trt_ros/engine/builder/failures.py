@@ -8,6 +8,7 @@ from typing import Any
 
 from trt_ros.engine.builder.onnx_check import INTEGER_OPS, INTEGER_REMEDY
 from trt_ros.errors import ModelError, TrtRosError
+from trt_ros.trt import OUT_OF_MEMORY
 
 _OPERATOR = 'Export the model without this operator, or use backend {others}.'
 # Backends that may support an operator, by whether tensorrt_rtx lacks it.
@@ -95,7 +96,7 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
         'Set compute_capabilities to numbers such as 8.6.',
     ),
     (
-        r'[Oo]ut of memory|OutOfMemory|cudaErrorMemoryAllocation',
+        OUT_OF_MEMORY.pattern,
         'The build ran out of memory.',
         "Free GPU memory, reduce the profile's largest shapes, or remove workspace_mib.",
     ),
