@@ -92,8 +92,7 @@ class McapWriter:
             if resume:
                 self._continue(head)
             else:
-                self._unwritten, self._data_end = bytearray(head), len(head)
-                self._write_all()
+                self._begin(head)
         except BaseException:
             self._file.close()
             raise
@@ -225,12 +224,20 @@ class McapWriter:
         self._unwritten = bytearray()
         self._write_due = time.monotonic() + self._seconds_per_write
 
+    def _begin(self, head: bytes) -> None:
+        self._unwritten, self._data_end = bytearray(head), len(head)
+        self._write_all()
+
     def _continue(self, head: bytes) -> None:
         """Read the index of the whole chunks, and continue in the last one."""
         file = self._file
         file.seek(0)
+        start = file.read(len(head))
+        if len(start) < len(head) and head.startswith(start):
+            self._begin(head)  # Killed before it wrote anything else.
+            return
         # Definitions of more topics would follow.
-        if file.read(len(head)) != head or file.read(1) in (b'\x03', b'\x04'):
+        if start != head or file.read(1) in (b'\x03', b'\x04'):
             raise ParameterError(
                 f'File {self._path} cannot be resumed: it has other topics.',
                 remedy='Use the options of the first run, or another output file.',

@@ -164,7 +164,7 @@ def test_a_file_that_is_cut_anywhere_is_continued_with_its_whole_records(tmp_pat
         head = path.stat().st_size
         write(writer, range(1, CHUNK_POSITIONS + 4))
     whole = path.read_bytes()
-    for length in (*range(head, len(whole), 211), *range(len(whole) - 600, len(whole))):
+    for length in (*range(0, len(whole), 97), head, *range(len(whole) - 600, len(whole))):
         cut.write_bytes(whole[:length])
         with closing(McapWriter(cut, TOPICS, resume=True)) as writer:
             assert writer.position in (0, CHUNK_POSITIONS, CHUNK_POSITIONS + 3)
