@@ -11,6 +11,8 @@ from rclpy.qos import DurabilityPolicy, QoSProfile  # noqa: E402
 from sensor_msgs.msg import CompressedImage  # noqa: E402
 from vision_msgs.msg import LabelInfo  # noqa: E402
 
+from support.waiting import DEADLINE_SECONDS  # noqa: E402
+
 pytestmark = pytest.mark.ros
 
 
@@ -442,7 +444,7 @@ def test_unknown_parameter_warns_with_suggestion(fake_detector):
 
 def test_a_parameter_of_the_wrong_type_ends_the_start_with_its_remedy(start_node):
     node = start_node('wrong', 'trt_ros.nodes.detector', score_threshold='high')
-    assert node.process.wait(60) == 1
+    assert node.process.wait(DEADLINE_SECONDS) == 1
     assert node.log == (
         "score_threshold is 'high', but must be of type double.\nRemedy: Set it to 0.0 to 1.0.\n"
     )

@@ -8,6 +8,8 @@ pytest.importorskip('rclpy')
 
 from lifecycle_msgs.msg import Transition
 
+from support.waiting import DEADLINE_SECONDS
+
 pytestmark = pytest.mark.ros
 
 
@@ -240,7 +242,7 @@ def test_sigterm_during_slow_configure_shuts_down_cleanly(fake_detector, tmp_pat
     node = fake_detector('terminated', model_path=f'wait:{tmp_path / "never"}', autostart=True)
     node.wait_for_log('waiting for the file')
     node.process.send_signal(signal.SIGTERM)
-    assert node.process.wait(60) == 0, node.log
+    assert node.process.wait(DEADLINE_SECONDS) == 0, node.log
     assert 'Traceback' not in node.log
     assert 'on_configure was cancelled' in node.log
 

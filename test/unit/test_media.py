@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+from support.waiting import DEADLINE_SECONDS
 from trt_ros.drawing.labels import Label, draw_label
 from trt_ros.drawing.panels import Panel, in_rows
 from trt_ros.errors import BadFrameError, ParameterError
@@ -40,7 +41,7 @@ def test_accepts_non_ascii_names_in_posix_locale(tmp_path):
     )
     done = subprocess.run(
         [sys.executable, '-c', code, str(tmp_path / 'é.png')],
-        timeout=60,
+        timeout=DEADLINE_SECONDS,
         check=False,
         env={**os.environ, 'LC_ALL': 'POSIX', 'PYTHONUTF8': '0', 'PYTHONCOERCECLOCALE': '0'},
     )

@@ -24,6 +24,7 @@ from support.recordings import (
     text_message,
     write_recording,
 )
+from support.waiting import DEADLINE_SECONDS
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.recording import Recording, is_recording, recordings_in
 
@@ -235,7 +236,7 @@ def test_without_rosbags_the_error_names_it(tmp_path):
         [sys.executable, '-c', code, str(tmp_path / 'a.mcap')],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_SECONDS,
         check=False,
     )
     assert 'Recordings need the Python package rosbags' in done.stderr

@@ -14,6 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from support.waiting import DEADLINE_SECONDS
+
 CHECKOUT = Path(__file__).parent.parent.parent
 PYTHON = getattr(sys, '_base_executable', sys.executable)
 
@@ -306,7 +308,7 @@ def test_second_setup_waits_for_the_first(setup, capfd):
         assert second.poll() is None
     finally:
         os.close(folder)
-    assert second.communicate(timeout=60)[0] == 'mine\n'
+    assert second.communicate(timeout=DEADLINE_SECONDS)[0] == 'mine\n'
     assert second.returncode == 0
 
 

@@ -10,6 +10,7 @@ import types
 
 import pytest
 
+from support.waiting import DEADLINE_SECONDS
 from trt_ros import cli
 from trt_ros.errors import TrtRosError
 
@@ -168,7 +169,7 @@ def test_closed_pipe_exits_without_traceback():
     process.stdin.close()
     with process.stderr as stderr:
         assert stderr.read() == b''
-    assert process.wait(60) == 141
+    assert process.wait(DEADLINE_SECONDS) == 141
 
 
 def test_python_dash_m_is_the_same_command():
@@ -176,7 +177,7 @@ def test_python_dash_m_is_the_same_command():
         [sys.executable, '-m', 'trt_ros', 'infer', '--help'],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_SECONDS,
     )
     assert process.returncode == 0
     assert process.stdout.startswith('usage: trt-ros infer ')
@@ -197,7 +198,7 @@ def test_help_of_infer_imports_nothing_heavy():
         [sys.executable, '-S', '-c', code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_SECONDS,
         env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
     )
     assert process.stderr == '[]\n'
@@ -208,7 +209,7 @@ def test_arguments_that_terminal_cannot_encode_are_escaped(tmp_path, encoding):
     name = os.fsdecode('写'.encode() + b'\xff.onnx')
     done = subprocess.run(
         [sys.executable, '-m', 'trt_ros', 'inspect', str(tmp_path / name)],
-        timeout=60,
+        timeout=DEADLINE_SECONDS,
         capture_output=True,
         env={**os.environ, 'PYTHONIOENCODING': encoding},
         check=False,
@@ -224,7 +225,7 @@ def test_output_that_terminal_cannot_encode_is_escaped():
     )
     done = subprocess.run(
         [sys.executable, '-c', code],
-        timeout=60,
+        timeout=DEADLINE_SECONDS,
         capture_output=True,
         env={**os.environ, 'PYTHONIOENCODING': 'ascii'},
         check=False,

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from support.waiting import DEADLINE_SECONDS
 from trt_ros.cuda import usage
 from trt_ros.cuda.memory import Account
 
@@ -116,7 +117,7 @@ def test_others_do_not_wait_for_a_measurement_that_never_ends(gpu, monkeypatch, 
     with usage.measured(Account(), 'engine'):
         thread = threading.Thread(target=run)
         thread.start()
-        thread.join(60.0)
+        thread.join(DEADLINE_SECONDS)
         assert not thread.is_alive()
     assert account.report()['device'] == {}
     run()

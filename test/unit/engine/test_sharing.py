@@ -12,6 +12,7 @@ import weakref
 
 import pytest
 
+from support.waiting import DEADLINE_SECONDS
 from trt_ros.cuda.memory import Account
 from trt_ros.engine import engine as engines
 from trt_ros.engine.engine import load_engine
@@ -170,7 +171,7 @@ def in_threads(count, work) -> list:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(DEADLINE_SECONDS)
     return found
 
 
@@ -178,7 +179,7 @@ def test_threads_that_open_a_plan_at_once_load_it_once(library, plan):
     barrier = threading.Barrier(4)
 
     def open_one():
-        barrier.wait(60)
+        barrier.wait(DEADLINE_SECONDS)
         return load_engine(plan)
 
     opened = in_threads(4, open_one)

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 
+from support.waiting import DEADLINE_SECONDS
 from trt_ros.runtime.cpu.measure import (
     network_tensors,
     open_on_the_cpu,
@@ -34,7 +35,9 @@ def frame():
 
 def test_runs_overlap(steps, frame, monkeypatch):
     barrier = threading.Barrier(3)
-    monkeypatch.setattr(steps, 'infer_all', lambda frames, thresholds: barrier.wait(60))
+    monkeypatch.setattr(
+        steps, 'infer_all', lambda frames, thresholds: barrier.wait(DEADLINE_SECONDS)
+    )
     assert overlapped_frames_per_second(steps, frame, 6, in_flight=3) > 0
 
 

@@ -9,6 +9,7 @@ import threading
 import numpy as np
 import pytest
 
+from support.waiting import DEADLINE_SECONDS
 from trt_ros.cuda.context import current_context
 from trt_ros.cuda.device import Event, Stream, open_gpu
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer
@@ -177,12 +178,12 @@ def test_an_error_that_is_not_sticky_ends_one_run_of_tensors(cuda, engine):
 
 def test_tensor_timeout_fails_runner(cuda, engine):
     is_late, release = threading.Event(), threading.Event()
-    cuda.before['cudaEventSynchronize'] = lambda: release.wait(60)
+    cuda.before['cudaEventSynchronize'] = lambda: release.wait(DEADLINE_SECONDS)
     runner = TensorRTRunner(engine, options=GraphOptions(gpu_timeout_seconds=0.02))
     runner.faults.report_to(lambda _: is_late.set())
     thread = threading.Thread(target=runner.infer, args=(TENSORS,))
     thread.start()
-    assert is_late.wait(60)
+    assert is_late.wait(DEADLINE_SECONDS)
     release.set()
     thread.join()
     with pytest.raises(GpuFailedError, match='has not responded'):

@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 
+from support.waiting import DEADLINE_SECONDS
 from trt_ros.errors import ClosedError, GpuFailedError
 from trt_ros.runtime.gpu.slots import CopyThreadPool, LruCache, Slots, Watchdog, chunks
 
@@ -98,7 +99,7 @@ def test_waiting_caller_gets_released_slot():
     thread = threading.Thread(target=lambda: got.append(slots.take(60)))
     thread.start()
     slots.give_back(held)
-    thread.join(60)
+    thread.join(DEADLINE_SECONDS)
     assert got == [held]
 
 
@@ -126,7 +127,7 @@ def test_close_wakes_waiting_callers():
     thread = threading.Thread(target=wait)
     thread.start()
     slots.close()
-    thread.join(60)
+    thread.join(DEADLINE_SECONDS)
     assert len(errors) == 1
 
 
@@ -138,7 +139,7 @@ def test_close_waits_for_frame_in_flight():
     thread.start()
     assert closed == []
     slots.give_back(held)
-    thread.join(60)
+    thread.join(DEADLINE_SECONDS)
     assert closed == [0]
 
 
@@ -197,7 +198,7 @@ def test_watchdog_checks_periodically():
     late = threading.Event()
     dog = Watchdog(0.01, lambda seconds: late.set())
     dog.begin(1)
-    assert late.wait(60)
+    assert late.wait(DEADLINE_SECONDS)
     dog.close()
 
 
@@ -283,7 +284,7 @@ def test_concurrent_copies_get_their_own_results():
                 if threading.current_thread() is not caller:
                     helped.set()
                     raise ValueError(frame)
-                assert helped.wait(60)  # So each frame has one piece that the helper fails.
+                assert helped.wait(DEADLINE_SECONDS)  # Each frame has one piece that it fails.
                 for _ in delay:
                     pass
 
