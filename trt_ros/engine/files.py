@@ -20,6 +20,8 @@ from trt_ros.progress import Reporter
 from trt_ros.regular_file import open_regular
 
 LOCK = '.lock'
+_UID_MAP = Path('/proc/self/uid_map')
+_OVERFLOW_UID = Path('/proc/sys/kernel/overflowuid')
 
 
 def sha256_of(file: IO[bytes]) -> str:
@@ -120,7 +122,8 @@ def _risk(path: Path, *, is_own: bool) -> str:
         it has no group.
     """
     status = path.lstat()
-    if status.st_uid not in (os.geteuid(), 0):
+    is_hidden_root = not is_own and stat.S_ISDIR(status.st_mode) and _hides_root(status.st_uid)
+    if status.st_uid not in (os.geteuid(), 0) and not is_hidden_root:
         return f'{path} belongs to another user'
     if stat.S_ISLNK(status.st_mode):
         return ''
@@ -130,6 +133,13 @@ def _risk(path: Path, *, is_own: bool) -> str:
         status.st_mode & stat.S_IWGRP and (is_own or not _is_private_group(status.st_gid))
     )
     return f'Other users can write to {path}' if writable and not is_shared else ''
+
+
+def _hides_root(uid: int) -> bool:
+    """Return whether files of the host's root may have this owner, as in rootless containers."""
+    if uid != int(_OVERFLOW_UID.read_text()):
+        return False
+    return sum(int(line.split()[2]) for line in _UID_MAP.read_text().splitlines()) < 2**32 - 1
 
 
 def _is_private_group(gid: int) -> bool:

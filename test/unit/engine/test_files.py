@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from trt_ros.engine import files
 from trt_ros.engine.files import (
     LOCK,
     check_private,
@@ -91,6 +92,21 @@ def test_folder_below_one_of_another_user_is_not_private(tmp_path):
     with pytest.raises(ParameterError, match=r'other belongs to another user') as caught:
         check_trusted(root / 'net')
     assert f'chown {os.geteuid()} ' in caught.value.remedy
+
+
+@needs_root
+def test_root_of_the_host_has_no_name_in_a_rootless_container(tmp_path, monkeypatch):
+    root = tmp_path / 'host' / 'cache'
+    root.mkdir(parents=True, mode=0o700)
+    os.chown(tmp_path / 'host', int(files._OVERFLOW_UID.read_text()), -1)
+    with pytest.raises(ParameterError, match='belongs to another user'):
+        check_private(root, root)
+    (tmp_path / 'uid_map').write_text('0 1000 1\n1 100000 65536\n')
+    monkeypatch.setattr(files, '_UID_MAP', tmp_path / 'uid_map')
+    check_private(root, root)
+    os.chown(root, int(files._OVERFLOW_UID.read_text()), -1)
+    with pytest.raises(ParameterError, match='belongs to another user'):
+        check_private(root, root)  # Only folders above.
 
 
 @needs_root
