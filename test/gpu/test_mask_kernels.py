@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trt_ros.vision.decoders.instances import InstanceHead
-from trt_ros.vision.decoders.yolo_rows import Rows
+from trt_ros.vision.decoders.yolo_rows import ObjectnessRows, Rows
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -133,6 +133,18 @@ def test_boxes_of_a_network_with_nms_are_painted(dtype, decode_on_gpu):
         is_decoded=True,
     )
     assert len(got) == 30
+    assert_painted(got, want)
+
+
+@pytest.mark.parametrize('dtype', DTYPES)
+def test_boxes_with_objectness_are_painted(dtype, decode_on_gpu):
+    raw = rows(40, (64, 256))[0].T
+    raw = np.insert(raw, 4, np.random.default_rng(0).uniform(0.8, 1, len(raw)), axis=1)
+    (bits, wide), (p_bits, p_wide) = given(raw[None], dtype), given(prototypes(), dtype)
+    head, asked = InstanceHead(ObjectnessRows('head', None, 32), 'p'), Thresholds(0.25, 0.7, 300)
+    got, _ = decode_on_gpu(head, {'head': bits, 'p': p_bits}, BOX, asked)
+    want = head({'head': wide, 'p': p_wide}, BOX, asked)
+    assert len(want) > 9
     assert_painted(got, want)
 
 

@@ -21,7 +21,7 @@ from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
 HEADER = Path(__file__).with_name('cuda_on_cpu.hpp')
-_FILES = ('common', 'boxes', 'overlap', 'top', 'emit', 'rank', 'nms', 'dense')
+_FILES = ('common', 'boxes', 'select', 'overlap', 'top', 'emit', 'rank', 'nms', 'dense')
 # C++ beside what the headers define: the body of each kernel reads its argument from a global.
 LAUNCHERS = """
 static const void* launched;
@@ -80,6 +80,7 @@ class KernelsOnCpu:
         thresholds: Thresholds,
     ) -> tuple[Any, np.ndarray]:
         """Return what the GPU would find, and the four ints of the result's header."""
+        outputs = {name: np.ascontiguousarray(value) for name, value in outputs.items()}
         specs = [
             TensorSpec(name, value.shape, value.dtype.name, 'output')
             for name, value in outputs.items()

@@ -1,8 +1,12 @@
-// Candidates of boxes: `select_*` collects those above the score threshold.
+// Boxes of a network: where their values lie and how they are coded.
 
-// x1 y1 x2 y2; cx cy w h; YOLOX's offsets on a grid; cx cy w h and an angle, the first of the extras.
-enum Form { CORNERS, CENTERS, GRID, ROTATED };
-enum Activation { NONE, SIGMOID, SOFTMAX };  // Softmax: one more entry than classes.
+// x1 y1 x2 y2; cx cy w h; cx cy w h and an angle, the first of the extras. From the anchor: offset of the
+// center and the size; distances to the left, top, right and bottom.
+enum Form { CORNERS, CENTERS, ROTATED, OFFSETS, SIDES };
+enum Unit { STRIDE, PRIOR, PIXEL };     // Of offsets and sides.
+enum SizeCode { EXP, LINEAR, SQUARED }; // SQUARED: YOLOv5's (2 s)^2 of a sigmoid s, and 2 s - 0.5 of the center.
+// Softmax: one more entry than classes. Maybe sigmoid: unless no score is below 0.
+enum Activation { NONE, SIGMOID, SOFTMAX, MAYBE_SIGMOID };
 // Meaning of the extras: an angle; x, y and maybe visibility per keypoint; coefficients of a mask.
 enum Extras { NO_EXTRAS, ANGLE, KEYPOINTS_2, KEYPOINTS_3, COEFFICIENTS };
 enum Kind { ABSENT, INT32, INT64, SCORES };  // SCORES: the dtype of the scores.
@@ -10,14 +14,25 @@ enum Kind { ABSENT, INT32, INT64, SCORES };  // SCORES: the dtype of the scores.
 // A kept object with a mask: the pixels of its box, its row and its class.
 struct Instance { int x1, y1, x2, y2, row, label; };
 
-// Box element k of row r is boxes[r * box_row + k * box_column], likewise the scores.
+// Rows of one output, or of one stride. Element k of a row's box is boxes[row * box_row + k * box_column],
+// likewise scores and extras.
+struct Level {
+  const void* boxes;            // Null: zeros.
+  const void* sizes;            // The second half of a box's elements, where it is apart; or null.
+  const void* scores;
+  const void* objectness;       // Factor of a row's scores; may be null.
+  const void* extras;           // Further values of a row; may be null.
+  int first;                    // Rows before this level.
+  int across, cells, per_cell;  // Cells of a line, and all; anchors of a cell.
+  float strides[2];             // Along x and y.
+  float priors[6][2];           // Width and height of the anchors of a cell.
+};
+
 struct Head {
-  const void *boxes, *scores;
-  const void *objectness;  // Factor of a row's scores, spaced as the rows of `scores`; may be null.
+  Level levels[4];
   const void *labels;      // One class per row, where the network outputs classes; may be null.
   const void *count;       // Number of valid rows; may be null, for all.
   const Request* request;  // In device memory, or in mapped host memory.
-  const void* extras;      // Further values of a row, spaced as its box; may be null.
   unsigned char* result;   // Host memory that the GPU can write.
   Counters* counters;
   // Scratch: one key per candidate; the best TOP keys; both unsorted. Then in order of the score:
@@ -32,12 +47,20 @@ struct Head {
   int pitch, shift;        // Of `mask`, in words; of the digits that one launch of `narrow` looks at.
   int capacity;            // Boxes that fit into the result.
   int places;              // Candidates at most.
-  int rows, classes;
-  int box_row, box_column, score_row, score_column, label_row, label_kind, count_kind;
+  int rows, classes, level_count;
+  int row_classes;         // Classes that share a box; 1: each class has its own, a row per class of a cell.
+  int box_row, box_column, extra_row, extra_column, score_row, score_column, objectness_row;
+  int label_row, label_kind, label_offset, count_kind;  // label_offset: subtracted from `labels`.
   int extra_count, extra_kind;
   int form, activation, background, uses_nms;  // background: classes before the first one.
   float box_width, box_height;  // Input size where boxes are normalized to 0 to 1; 1 where they are in pixels.
-  int input_width, input_height, levels, strides[4];  // YOLOX's grid.
+  // Elements per value of a box; one bin is the value itself. Anchors of a cell follow each other, or with
+  // `planes` each is a plane of all cells. Boxes of one class are `box_plane` apart from those of the next.
+  int bins, planes, box_plane, is_y_first;  // is_y_first: y1, x1, y2, x2.
+  int unit, size_code, has_root;       // has_root: the score is the root of the product with the objectness.
+  int has_points, is_peak;             // Extras are offsets from the anchor; scores are peaks of 3 x 3 cells.
+  float place, pixel, gain, size_gain; // Anchor: (cell + place) * stride + pixel.
+  float limits[2];                     // Sides are limited to this size; 0: they are not.
   float scale_x, scale_y, scale_area, pad_x, pad_y;   // input = image * scale + pad; both scales multiplied
   int has_one_scale;                                  // Whether both are equal.
   int image_width, image_height;
@@ -50,7 +73,7 @@ __device__ __forceinline__ u64 key_of(float score, unsigned place) {
 }
 __device__ __forceinline__ float score_of(u64 key) { return __uint_as_float((unsigned)(key >> 32)); }
 __device__ __forceinline__ int row_of(const Head& h, u64 key) {
-  return (int)(~(unsigned)key / (unsigned)h.classes);
+  return (int)(~(unsigned)key / (unsigned)h.row_classes);
 }
 // The class among those of one row.
 __device__ __forceinline__ int class_of(const Head& h, u64 key) {
@@ -69,27 +92,98 @@ __device__ __forceinline__ int group_of(u64 key, unsigned groups) {
   return (int)(~(unsigned)key % groups);
 }
 
+// Level of a row; 0 unless boxes are relative to anchors.
+template <class T> __device__ __forceinline__ int level_of(const Head& h, int row) {
+  int level = 0;
+  while (T::is_anchored && level + 1 < h.level_count && row >= h.levels[level + 1].first) ++level;
+  return level;
+}
+
+__device__ __forceinline__ float sigmoid(float v) { return 1.f / (1.f + expf(-v)); }
+
+// Element k of `box_values` of a row.
+template <class T> __device__ __forceinline__ float box_value(const Head& h, int row, int k) {
+  if (!T::is_anchored) {
+    return T::at(h.levels[0].boxes, (size_t)row * h.box_row + (size_t)k * h.box_column);
+  }
+  const int level = level_of<T>(h, row), half = 2 * h.bins;
+  const bool is_size = k >= half && h.levels[level].sizes;
+  const void* values = is_size ? h.levels[level].sizes : h.levels[level].boxes;
+  size_t at = (size_t)(row - h.levels[level].first) * h.box_row;
+  if (h.box_plane) at = (size_t)(row % h.classes) * h.box_plane + (size_t)(row / h.classes) * h.box_row;
+  return values ? T::at(values, at + (size_t)(is_size ? k - half : k) * h.box_column) : 0.f;
+}
+
+// An anchor along x or y: its cell, and its place and unit in pixels.
+struct Anchor { float cell, stride, place, unit; };
+
+template <class T> __device__ __forceinline__ Anchor anchor_of(const Head& h, int row, int axis) {
+  const Level& l = h.levels[level_of<T>(h, row)];
+  const int inside = h.box_plane ? row / h.classes : row - l.first;
+  const int cell = h.planes ? inside % l.cells : inside / l.per_cell;
+  const int prior = h.planes ? inside / l.cells : inside % l.per_cell;
+  const float at = (float)(axis ? cell / l.across : cell % l.across), stride = l.strides[axis];
+  return {at, stride, (at + h.place) * stride + h.pixel,
+          h.unit == STRIDE ? stride : h.unit == PRIOR ? l.priors[prior][axis] : 1.f};
+}
+
+// A coordinate by its offset from the anchor.
+__device__ __forceinline__ float from_anchor(const Head& h, const Anchor& a, float offset) {
+  if (h.form == OFFSETS && h.unit == STRIDE) return (offset + (a.cell + h.place)) * a.stride;  // As NumPy rounds.
+  return a.place + offset * (h.gain * a.unit);
+}
+
+// Value k of a box from the softmax of its bins: the mean bin.
+template <class T> __device__ __noinline__ float mean_bin(const Head& h, int row, int k) {
+  float highest = -INFINITE, sum = 0.f, mean = 0.f;
+#pragma unroll 1
+  for (int b = 0; b < h.bins; ++b) highest = fmaxf(highest, box_value<T>(h, row, k * h.bins + b));
+#pragma unroll 1
+  for (int b = 0; b < h.bins; ++b) {
+    const float power = expf(box_value<T>(h, row, k * h.bins + b) - highest);
+    sum += power;
+    mean += power * b;
+  }
+  return mean / sum;
+}
+
+struct Span { float low, high; };
+
+// The sides of a box that is relative to an anchor, along x or y. Not inlined: few networks have these.
+template <class T> __device__ __noinline__ Span anchored_span(const Head& h, int row, int axis) {
+  const float first = h.bins > 1 ? mean_bin<T>(h, row, axis) : box_value<T>(h, row, axis);
+  const float second = h.bins > 1 ? mean_bin<T>(h, row, axis + 2) : box_value<T>(h, row, axis + 2);
+  const Anchor a = anchor_of<T>(h, row, axis);
+  if (h.form == SIDES) {
+    Span s = {a.place - first * h.gain * a.unit, a.place + second * h.gain * a.unit};
+    const float limit = h.limits[axis];
+    if (limit > 0.f && is_finite(s.low) && is_finite(s.high)) {
+      s = {fminf(fmaxf(s.low, 0.f), limit), fminf(fmaxf(s.high, 0.f), limit)};
+    }
+    return s;
+  }
+  float center, half;
+  if (h.size_code == SQUARED) {
+    const float side = 2.f * sigmoid(second);
+    center = (2.f * sigmoid(first) - 0.5f + a.cell) * a.stride;
+    half = side * side * a.unit / 2.f;
+  } else {
+    center = from_anchor(h, a, first);
+    half = (h.size_code == EXP ? expf(h.size_gain * second) : second) * a.unit / 2.f;
+  }
+  return {center - half, center + half};
+}
+
 struct __align__(16) Box { float x1, y1, x2, y2; };  // Or cx, cy, w, h where rotated.
 
 template <class T> __device__ __forceinline__ Box box_of(const Head& h, int row) {
-  const size_t base = (size_t)row * h.box_row, step = h.box_column;
-  float x = T::at(h.boxes, base), y = T::at(h.boxes, base + step);
-  float w = T::at(h.boxes, base + 2 * step), t = T::at(h.boxes, base + 3 * step);
-  if (h.form == GRID) {
-    int in_level = row;
-    for (int level = 0; level < h.levels; ++level) {
-      const int stride = h.strides[level];
-      const int across = h.input_width / stride, cells = across * (h.input_height / stride);
-      if (in_level < cells) {
-        x = (x + in_level % across) * stride;
-        y = (y + in_level / across) * stride;
-        w = expf(w) * stride;
-        t = expf(t) * stride;
-        break;
-      }
-      in_level -= cells;
-    }
+  if (T::is_anchored) {
+    const Span x = anchored_span<T>(h, row, 0), y = anchored_span<T>(h, row, 1);
+    return {x.low, y.low, x.high, y.high};
   }
+  const int second = h.is_y_first ? 0 : 1;
+  const float x = box_value<T>(h, row, 1 - second), y = box_value<T>(h, row, second);
+  const float w = box_value<T>(h, row, 3 - second), t = box_value<T>(h, row, 2 + second);
   if (h.form == ROTATED) return {x, y, w, t};
   if (h.form == CORNERS) {
     return {x * h.box_width, y * h.box_height, w * h.box_width, t * h.box_height};
@@ -100,11 +194,17 @@ template <class T> __device__ __forceinline__ Box box_of(const Head& h, int row)
 }
 
 template <class T> __device__ __forceinline__ float extra_of(const Head& h, int row, int k) {
-  return T::at(h.extras, (size_t)row * h.box_row + (size_t)k * h.box_column);
+  const int level = level_of<T>(h, row);
+  const size_t at = (size_t)(row - h.levels[level].first) * h.extra_row + (size_t)k * h.extra_column;
+  return T::at(h.levels[level].extras, at);
 }
 
-template <class T> __device__ __forceinline__ bool box_is_finite(const Head& h, int row, int k) {
-  return is_finite(T::at(h.boxes, (size_t)row * h.box_row + (size_t)k * h.box_column));
+// Non-finite values among elements `first`, `first + step` .. of a row's box and extras.
+template <class T> __device__ __forceinline__ int count_nonfinite(const Head& h, int row, int first, int step) {
+  int found = 0;
+  for (int k = first; k < (T::is_anchored ? 4 * h.bins : 4); k += step) found += !is_finite(box_value<T>(h, row, k));
+  for (int k = first; k < h.extra_count; k += step) found += !is_finite(extra_of<T>(h, row, k));
+  return found;
 }
 
 __device__ __forceinline__ int integer_at(const void* values, int kind, size_t i) {
@@ -114,8 +214,8 @@ __device__ __forceinline__ int integer_at(const void* values, int kind, size_t i
 // The class of a row from `labels`; negative where invalid.
 template <class T> __device__ __forceinline__ int label_at(const Head& h, int row) {
   const size_t i = (size_t)row * h.label_row;
-  if (h.label_kind != SCORES) return integer_at(h.labels, h.label_kind, i);
-  const float label = T::at(h.labels, i);
+  if (h.label_kind != SCORES) return integer_at(h.labels, h.label_kind, i) - h.label_offset;
+  const float label = T::at(h.labels, i) - h.label_offset;
   return label >= 0.f && is_finite(label) ? (int)label : -1;
 }
 
@@ -157,155 +257,4 @@ template <class T> __device__ __noinline__ bool is_usable(const Head& h, int row
   if (h.form == ROTATED) return overlaps_image(h, b, extra_of<T>(h, row, 0));
   const Box seen = in_image(h, b);
   return seen.x1 < seen.x2 && seen.y1 < seen.y2;
-}
-
-// Appends the keys of all lanes with `pass`, with one atomic per warp. Call from whole warps only.
-__device__ __forceinline__ void append(const Head& h, bool pass, u64 key) {
-  const unsigned passing = __ballot_sync(EVERY, pass);
-  if (!passing) return;
-  const int lane = threadIdx.x & 31;
-  int first = 0;
-  if (lane == 0) first = atomicAdd(&h.counters->candidates, __popc(passing));
-  first = __shfl_sync(EVERY, first, 0);
-  const int mine = first + __popc(passing & ((1u << lane) - 1u));
-  if (pass) h.keys[mine] = key;
-}
-
-// The best class per row, for rows contiguous in memory: a block of 32 x 8 threads handles 32 rows and
-// its 8 warps split the classes. Adjacent threads read adjacent rows, so that loads coalesce.
-template <class T> __device__ __forceinline__ void select_columns(const Head& h) {
-  __shared__ float scores[8][33];
-  __shared__ int labels[8][33];
-  const int lane = threadIdx.x, slice = threadIdx.y;
-  const int row = blockIdx.x * 32 + lane;
-  const bool inside = row < h.rows;
-  float best = -1.f;
-  int label = 0;
-  bool bad = false, spoiled = false;
-  if (inside) {
-    if (slice < 4) bad = !box_is_finite<T>(h, row, slice);
-    for (int k = slice; k < h.extra_count; k += 8) bad |= !is_finite(extra_of<T>(h, row, k));
-#pragma unroll 10
-    for (int c = slice; c < h.classes; c += 8) {
-      const float v = T::at(h.scores, (size_t)row + (size_t)c * h.score_column);
-      bad |= !is_finite(v);
-      spoiled |= !(v <= LARGEST);
-      if (v > best) { best = v; label = c; }
-    }
-  }
-  if (spoiled) best = INFINITE;  // As NumPy's maximum of scores with a NaN: no box.
-  scores[slice][lane] = best;
-  labels[slice][lane] = label;
-  const int any_bad = __syncthreads_count(bad);
-  if (slice) return;
-  if (any_bad && lane == 0) atomicAdd(&h.counters->nonfinite, any_bad);
-  for (int s = 1; s < 8; ++s) {
-    const float v = scores[s][lane];
-    const int c = labels[s][lane];
-    if (v > best || (v == best && c < label)) { best = v; label = c; }
-  }
-  bool pass = inside && is_finite(best) && best >= min_score(h.request, label);
-  if (pass) pass = is_usable<T>(h, row);
-  append(h, pass, key_of(best, (unsigned)row * h.classes + label));
-}
-
-// The best class per row, for classes contiguous in memory: one warp per row, its lanes split the classes.
-template <class T> __device__ __forceinline__ void select_rows(const Head& h) {
-  const int lane = threadIdx.x;
-  const int row = blockIdx.x * blockDim.y + threadIdx.y;
-  if (row >= h.rows) return;
-  const size_t base = (size_t)row * h.score_row;
-  const int entries = h.classes + (h.activation == SOFTMAX);
-  float best = -INFINITE, highest = -INFINITE;
-  int label = 0;
-  bool spoiled = false, bad = lane < 4 && !box_is_finite<T>(h, row, lane);
-  for (int c = lane; c < entries; c += 32) {
-    const float v = T::at(h.scores, base + c);
-    bad |= !is_finite(v);
-    spoiled |= !(v <= LARGEST);
-    highest = fmaxf(highest, v);
-    if (v > best && c < h.classes) { best = v; label = c; }
-  }
-  if (spoiled) best = INFINITE;
-  for (int apart = 16; apart; apart /= 2) {
-    const float v = __shfl_xor_sync(EVERY, best, apart);
-    const int c = __shfl_xor_sync(EVERY, label, apart);
-    if (v > best || (v == best && c < label)) { best = v; label = c; }
-    highest = fmaxf(highest, __shfl_xor_sync(EVERY, highest, apart));
-  }
-  float score = best;
-  if (h.activation == SOFTMAX) {
-    float sum = 0.f;
-    for (int c = lane; c < entries; c += 32) sum += expf(T::at(h.scores, base + c) - highest);
-    for (int apart = 16; apart; apart /= 2) sum += __shfl_xor_sync(EVERY, sum, apart);
-    score = is_finite(best) ? expf(best - highest) / sum : best;
-  }
-  if (h.objectness) {
-    const float objectness = T::at(h.objectness, base);
-    bad |= lane == 4 && !is_finite(objectness);
-    score *= objectness;
-  }
-  const int any_bad = __popc(__ballot_sync(EVERY, bad));
-  bool pass = is_finite(score) && score >= min_score(h.request, label);
-  if (pass) pass = is_usable<T>(h, row);
-  if (lane == 0 && any_bad) atomicAdd(&h.counters->nonfinite, any_bad);
-  append(h, pass && lane == 0, key_of(score, (unsigned)row * h.classes + label));
-}
-
-const int EACH = 4;  // Scores per thread of `select_each_*`.
-
-// Every score is a candidate of its own. A block of 32 x 8 threads adds to the counters once.
-template <class T> __device__ __forceinline__ void select_each(const Head& h) {
-  __shared__ int passed[8], wrong[8], first;
-  const int lane = threadIdx.x, warp = threadIdx.y;
-  int rows = h.rows;
-  if (h.count) rows = min(rows, integer_at(h.count, h.count_kind, 0));
-  u64 keys[EACH];
-  unsigned passing[EACH];
-  int bad = 0, before = 0;
-  for (int i = 0; i < EACH; ++i) {
-    const unsigned place = ((unsigned)blockIdx.x * EACH + i) * 256 + warp * 32 + lane;
-    const int row = place / h.classes, c = place - row * h.classes;
-    bool pass = false;
-    float score = 0.f;
-    if (row < rows) {
-      score = T::at(h.scores, (size_t)row * h.score_row + (size_t)c * h.score_column);
-      bad += !is_finite(score);
-      if (c == 0) {
-        for (int k = 0; k < 4; ++k) bad += !box_is_finite<T>(h, row, k);
-        for (int k = 0; k < h.extra_count; ++k) bad += !is_finite(extra_of<T>(h, row, k));
-      }
-      if (h.activation == SIGMOID) score = 1.f / (1.f + expf(-score));
-      pass = c >= h.background && is_finite(score);
-      const int label = pass && h.label_kind ? label_at<T>(h, row) : c - h.background;
-      if (pass) pass = label >= 0 && score >= min_score(h.request, label);
-      if (pass) pass = is_usable<T>(h, row);
-    }
-    keys[i] = key_of(score, place);
-    passing[i] = __ballot_sync(EVERY, pass);
-    before += __popc(passing[i]);
-  }
-  for (int apart = 16; apart; apart /= 2) bad += __shfl_xor_sync(EVERY, bad, apart);
-  if (lane == 0) {
-    passed[warp] = before;
-    wrong[warp] = bad;
-  }
-  __syncthreads();
-  if (lane == 0 && warp == 0) {
-    int total = 0, total_bad = 0;
-    for (int w = 0; w < 8; ++w) {
-      total += passed[w];
-      total_bad += wrong[w];
-    }
-    first = total ? atomicAdd(&h.counters->candidates, total) : 0;
-    if (total_bad) atomicAdd(&h.counters->nonfinite, total_bad);
-  }
-  __syncthreads();
-  int place = first;
-  for (int w = 0; w < warp; ++w) place += passed[w];
-#pragma unroll
-  for (int i = 0; i < EACH; ++i) {
-    if ((passing[i] >> lane) & 1) h.keys[place + __popc(passing[i] & ((1u << lane) - 1u))] = keys[i];
-    place += __popc(passing[i]);
-  }
 }

@@ -34,6 +34,7 @@ struct Result {
 };
 
 struct Float32 {
+  static const bool is_anchored = false;
   static __device__ __forceinline__ float at(const void* values, size_t i) {
     return __ldg((const float*)values + i);
   }
@@ -42,6 +43,7 @@ struct Float32 {
   }
 };
 struct Float16 {
+  static const bool is_anchored = false;
   static __device__ __forceinline__ float at(const void* values, size_t i) {
     float value;
     asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(__ldg((const unsigned short*)values + i)));
@@ -52,12 +54,18 @@ struct Float16 {
   }
 };
 struct Bfloat16 {
+  static const bool is_anchored = false;
   static __device__ __forceinline__ float at(const void* values, size_t i) {
     return __uint_as_float((unsigned)__ldg((const unsigned short*)values + i) << 16);
   }
   static __device__ __forceinline__ void copy(void* to, const void* from, size_t i) {
     ((unsigned short*)to)[i] = __ldg((const unsigned short*)from + i);
   }
+};
+
+// Outputs whose boxes are relative to anchors. Kernels of their own, because the others are faster without.
+template <class T> struct Anchored : T {
+  static const bool is_anchored = true;
 };
 
 __device__ __forceinline__ bool is_finite(float v) { return fabsf(v) <= LARGEST; }

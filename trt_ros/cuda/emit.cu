@@ -1,3 +1,9 @@
+// Coordinate x or y of the keypoint whose values begin at extra k.
+template <class T> __device__ __forceinline__ float point_of(const Head& h, int row, int k, int axis) {
+  const float value = extra_of<T>(h, row, k + axis);
+  return T::is_anchored && h.has_points ? from_anchor(h, anchor_of<T>(h, row, axis), value) : value;
+}
+
 // Writes the kept boxes, best first, and the header, and resets the counters. The last to run, except
 // before masks.
 template <class T> __device__ __noinline__ void emit(const Head& h, int kept) {
@@ -34,8 +40,8 @@ template <class T> __device__ __noinline__ void emit(const Head& h, int kept) {
     for (int i = threadIdx.x; i < kept * points; i += blockDim.x) {
       const int row = row_of(h, h.sorted[is_indirect ? h.kept[i / points] : i / points]);
       const int k = i % points * values;
-      const float x = (extra_of<T>(h, row, k) - h.pad_x) / h.scale_x;
-      const float y = (extra_of<T>(h, row, k + 1) - h.pad_y) / h.scale_y;
+      const float x = (point_of<T>(h, row, k, 0) - h.pad_x) / h.scale_x;
+      const float y = (point_of<T>(h, row, k, 1) - h.pad_y) / h.scale_y;
       const float seen = values == 3 ? extra_of<T>(h, row, k + 2) : 1.f;
       const bool is_valid = is_finite(x) && is_finite(y) && is_finite(seen);
       out_extras[3 * i] = is_valid ? x : 0.f;  // Not visible.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
-from ctypes import c_float, c_int, c_void_p
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.poses import Poses
+from trt_ros.runtime.gpu import box_args as codes
+from trt_ros.runtime.gpu.box_args import Coding, HeadArgs, Level, level_args
 from trt_ros.runtime.gpu.decode import (
     COUNTERS_NBYTES,
     FLOATS,
@@ -30,81 +31,6 @@ GROUP, COLUMNS = 512, 256  # nms.cu: GROUP, COLUMNS
 MAX_CANDIDATES = 1 << 24  # 128 MiB of keys.
 ONE_BLOCK = 1 << 17  # Candidates among which one block of threads finds the best TOP fast enough.
 SHIFTS = (55, 44, 33, 22, 11, 0)  # top.cu: narrow
-
-# In the order of the enums of boxes.cu.
-_FORMS = {'corners': 0, 'centers': 1, 'grid': 2, 'rotated': 3}
-_ACTIVATIONS = {'none': 0, 'sigmoid': 1, 'softmax': 2}
-_INTEGERS = {'int32': 1, 'int64': 2}
-_SCORES = 3
-_ANGLE, _KEYPOINTS_2, _KEYPOINTS_3, COEFFICIENTS = 1, 2, 3, 4
-
-
-class HeadArgs(ctypes.Structure):
-    """Arguments of the box kernels; boxes.cu: struct Head."""
-
-    _fields_ = [
-        *(
-            (name, c_void_p)
-            for name in (
-                'boxes',
-                'scores',
-                'objectness',
-                'labels',
-                'count',
-                'request',
-                'extras',
-                'result',
-                'counters',
-                'keys',
-                'top',
-                'sorted',
-                'boxes_sorted',
-                'shapes_sorted',
-                'kept',
-                'instances',
-                'mask',
-                'histogram',
-            )
-        ),
-        *(
-            (name, c_int)
-            for name in (
-                'pitch',
-                'shift',
-                'capacity',
-                'places',
-                'rows',
-                'classes',
-                'box_row',
-                'box_column',
-                'score_row',
-                'score_column',
-                'label_row',
-                'label_kind',
-                'count_kind',
-                'extra_count',
-                'extra_kind',
-                'form',
-                'activation',
-                'background',
-                'uses_nms',
-            )
-        ),
-        ('box_width', c_float),
-        ('box_height', c_float),
-        ('input_width', c_int),
-        ('input_height', c_int),
-        ('levels', c_int),
-        ('strides', c_int * 4),
-        ('scale_x', c_float),
-        ('scale_y', c_float),
-        ('scale_area', c_float),
-        ('pad_x', c_float),
-        ('pad_y', c_float),
-        ('has_one_scale', c_int),
-        ('image_width', c_int),
-        ('image_height', c_int),
-    ]
 
 
 class BoxViews(NamedTuple):
@@ -147,29 +73,45 @@ class GpuBoxes:
 
     :param select: 'columns' and 'rows' find the best class of each of `rows` boxes, whose scores
         are contiguous per class or per box; with 'each', every score is a candidate.
+    :param form: 'corners', 'centers' or 'rotated'; or a `Coding`.
     :param uses_nms: whether boxes of one class suppress each other.
     :param normalized: whether boxes are 0 to 1 of the input instead of pixels.
     :param limit: maximum number of boxes, whatever the request asks for.
-    :param extras: the first of `extra_count` further values of each box, spaced as the box.
+    :param extra_count: number of further values of each box.
+    :param label_offset: the class of the result is `labels` minus this.
+    :param has_root: the score is the root of its product with the objectness.
+    :param is_peak: a score passes only if none of the 3 x 3 cells around it is higher.
+    :param finish: completes a result; of poses only.
     """
 
     select: str
     rows: int
     classes: int
-    boxes: OutputSlice
-    scores: OutputSlice
-    form: str = 'centers'
-    objectness: OutputSlice | None = None
+    levels: tuple[Level, ...]
+    form: str | Coding = 'centers'
     labels: OutputSlice | None = None
     count: OutputSlice | None = None
+    label_offset: int = 0
     activation: str = 'none'
     background: int = 0
     uses_nms: bool = True
     normalized: bool = False
+    is_y_first: bool = False
+    has_root: bool = False
+    is_peak: bool = False
     limit: int = MAX_DETECTIONS
-    strides: tuple[int, ...] = ()
-    extras: OutputSlice | None = None
     extra_count: int = 0
+    finish: Callable[[Any], Any] | None = None
+
+    @property
+    def dtype(self) -> str:
+        """Dtype of the outputs."""
+        return self.levels[0].scores.dtype
+
+    @property
+    def coding(self) -> Coding | None:
+        """Coding of boxes that are relative to anchors."""
+        return self.form if isinstance(self.form, Coding) else None
 
     @property
     def extra_kind(self) -> int:
@@ -194,21 +136,33 @@ class GpuBoxes:
     @property
     def is_supported(self) -> bool:
         """Whether the kernels can read these dtypes and sizes."""
-        labels, count = self.labels, self.count
+        labels, count, dtype = self.labels, self.count, self.dtype
+        parts = [part for level in self.levels for part in level.slices.values()]
         return (
-            self.scores.dtype in FLOATS
-            and self.boxes.dtype == self.scores.dtype
+            dtype in FLOATS
+            and all(part.dtype == dtype for part in parts)
             and 0 < self.places <= MAX_CANDIDATES
             and 0 < self.rows * self.classes < 1 << 31
-            and len(self.strides) <= 4
+            and self._fits_grids
             and (
                 labels is None
                 or (
-                    not self.uses_nms
-                    and (labels.dtype in _INTEGERS or labels.dtype == self.scores.dtype)
+                    not self.uses_nms and (labels.dtype in codes.INTEGERS or labels.dtype == dtype)
                 )
             )
-            and (count is None or count.dtype in _INTEGERS)
+            and (count is None or count.dtype in codes.INTEGERS or count.dtype == dtype)
+        )
+
+    @property
+    def _fits_grids(self) -> bool:
+        """Whether there is a row per anchor of the grids."""
+        if self.coding is None:
+            return len(self.levels) == 1
+        grids = [level.grid for level in self.levels if level.grid is not None]
+        return (
+            len(grids) == len(self.levels) <= codes.MAX_LEVELS
+            and all(len(grid.priors) <= codes.MAX_PRIORS for grid in grids)
+            and sum(grid.cells * grid.per_cell for grid in grids) == self.rows
         )
 
     @property
@@ -232,7 +186,7 @@ class GpuBoxes:
             'boxes_sorted': 16 * ranked,
             'shapes_sorted': 16 * ranked if self.form == 'rotated' else 0,
             'kept': 4 * self.capacity,
-            'instances': 24 * self.capacity if self.extra_kind == COEFFICIENTS else 0,
+            'instances': 24 * self.capacity if self.extra_kind == codes.COEFFICIENTS else 0,
             'mask': 8 * compared * GROUP * compared * (GROUP // 64),
         }
         offsets, end = {}, 0
@@ -260,44 +214,51 @@ class GpuBoxes:
     ) -> HeadArgs:
         height, width = letterbox.input_hw
         size = (width, height) if self.normalized else (1, 1)
-        labels, count = self.labels, self.count
+        labels, count, first = self.labels, self.count, self.levels[0]
         parts = {name: scratch + offset for name, offset in self._scratch[0].items()}
         (scale_x, scale_y), (pad_x, pad_y) = letterbox.scale_xy, letterbox.pad_xy
         image_width, image_height = letterbox.image_wh
+        boxes, extras, objectness = first.boxes or first.sizes, first.extras, first.objectness
+        assert boxes is not None
         return HeadArgs(
+            level_args(self.levels, address),
             **parts,
-            boxes=self.boxes.at(address),
-            scores=self.scores.at(address),
-            objectness=self.objectness and self.objectness.at(address),
+            **(
+                self.form.args(self.classes, letterbox.input_hw)
+                if isinstance(self.form, Coding)
+                else {'form': codes.FORMS[self.form], 'bins': 1, 'row_classes': self.classes}
+            ),
             labels=labels and labels.at(address),
             count=count and count.at(address),
             request=request,
-            extras=self.extras and self.extras.at(address),
             result=result,
             pitch=self._compared_groups * (GROUP // 64),
             capacity=self.capacity,
             places=self.places,
             rows=self.rows,
             classes=self.classes,
-            box_row=self.boxes.row,
-            box_column=self.boxes.column,
-            score_row=self.scores.row,
-            score_column=self.scores.column,
+            level_count=len(self.levels),
+            box_row=boxes.row,
+            box_column=boxes.column,
+            extra_row=extras.row if extras else 0,
+            extra_column=extras.column if extras else 0,
+            score_row=first.scores.row,
+            score_column=first.scores.column,
+            objectness_row=objectness.row if objectness else 0,
             label_row=labels.row if labels else 0,
-            label_kind=_INTEGERS.get(labels.dtype, _SCORES) if labels else 0,
-            count_kind=_INTEGERS[count.dtype] if count else 0,
+            label_kind=codes.INTEGERS.get(labels.dtype, codes.SCORES) if labels else 0,
+            label_offset=self.label_offset,
+            count_kind=codes.INTEGERS.get(count.dtype, codes.SCORES) if count else 0,
             extra_count=self.extra_count,
             extra_kind=self.extra_kind,
-            form=_FORMS[self.form],
-            activation=_ACTIVATIONS[self.activation],
+            activation=codes.ACTIVATIONS[self.activation],
             background=self.background,
             uses_nms=self.uses_nms,
             box_width=size[0],
             box_height=size[1],
-            input_width=width,
-            input_height=height,
-            levels=len(self.strides),
-            strides=(c_int * 4)(*(*self.strides, 0, 0, 0, 0)[:4]),
+            is_y_first=self.is_y_first,
+            has_root=self.has_root,
+            is_peak=self.is_peak,
             scale_x=scale_x,
             scale_y=scale_y,
             scale_area=scale_x * scale_y,
@@ -313,17 +274,14 @@ class GpuBoxes:
     ) -> tuple[Launch, ...]:
         """Return the kernels to launch for an image, see `GpuDecoder`."""
         args = self._args(letterbox, address, request, scratch, result)
-        dtype, shape = self.scores.dtype, '_rotated' if self.form == 'rotated' else ''
-        per_block = {'columns': 32, 'rows': 8, 'each': 1024}[self.select]
+        dtype, anchors = self.dtype, '_anchors' if self.coding else ''
+        shape = '_rotated' if self.form == 'rotated' else ''
         wide, one = (512, 1, 1), (1, 1, 1)
-        found = [
-            Launch(
-                f'select_{self.select}_{dtype}',
-                (-(-self.places // per_block), 1, 1),
-                (32, 8, 1),
-                args,
-            )
-        ]
+        per_block = {'columns': 32, 'rows': 8, 'each': 1024}[self.select]
+        blocks = (-(-self.places // per_block), 1, 1)
+        found = [Launch(f'select_{self.select}{anchors}_{dtype}', blocks, (32, 8, 1), args)]
+        if self.activation == 'maybe_sigmoid':
+            found.insert(0, Launch(f'find_logits_{dtype}', wide, (256, 1, 1), args))
         if self.places > ONE_BLOCK:
             for shift in SHIFTS:
                 digit = HeadArgs.from_buffer_copy(args)
@@ -333,16 +291,16 @@ class GpuBoxes:
         elif self.places > TOP:
             found.append(Launch('cut', one, (1024, 1, 1), args))
         ranked = -(-min(self.places, TOP) // 64)
-        found.append(Launch(f'rank{shape}_{dtype}', (ranked, 1, 1), (1024, 1, 1), args))
+        found.append(Launch(f'rank{shape or anchors}_{dtype}', (ranked, 1, 1), (1024, 1, 1), args))
         groups = self._compared_groups
         tiles = (groups + 1) // 2 * (groups + 1) * (GROUP // 64) * (GROUP // COLUMNS)
         found.append(
             Launch(f'mask{shape or "_upright"}', (min(tiles, 1024), 1, 1), (256, 1, 1), args)
         )
-        found.append(Launch(f'reduce_{dtype}', one, (GROUP, 1, 1), args))
+        found.append(Launch(f'reduce{anchors}_{dtype}', one, (GROUP, 1, 1), args))
         if self.uses_nms and self.places > TOP:
-            found.append(Launch(f'filter{shape}_{dtype}', wide, (256, 1, 1), args))
-            found.append(Launch(f'rest{shape}_{dtype}', one, (1024, 1, 1), args))
+            found.append(Launch(f'filter{shape or anchors}_{dtype}', wide, (256, 1, 1), args))
+            found.append(Launch(f'rest{shape or anchors}_{dtype}', one, (1024, 1, 1), args))
         return tuple(found)
 
     def views(self, memory: np.ndarray) -> BoxViews:
@@ -377,7 +335,7 @@ class GpuPoses(GpuBoxes):
     @property
     def extra_kind(self) -> int:
         """Meaning of the extras in boxes.cu."""
-        return _KEYPOINTS_3 if self.values == 3 else _KEYPOINTS_2
+        return codes.KEYPOINTS_3 if self.values == 3 else codes.KEYPOINTS_2
 
     @property
     def extra_floats(self) -> int:
@@ -393,7 +351,8 @@ class GpuPoses(GpuBoxes):
             boxes = views.boxes()
             keypoints = all_keypoints[: len(boxes)].copy()
             keypoints[..., 2] = check_range(keypoints[..., 2], is_padded=not self.uses_nms)
-            return Poses(boxes, keypoints), views.has_nonfinite()
+            poses = Poses(boxes, keypoints)
+            return (self.finish(poses) if self.finish else poses), views.has_nonfinite()
 
         return read
 
@@ -405,7 +364,7 @@ class GpuOrientedBoxes(GpuBoxes):
     @property
     def extra_kind(self) -> int:
         """Meaning of the extras in boxes.cu."""
-        return _ANGLE
+        return codes.ANGLE
 
     @property
     def extra_floats(self) -> int:

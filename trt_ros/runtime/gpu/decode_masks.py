@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.results.masks import LazyMasks, PaintedInstances, mask_dtype
+from trt_ros.runtime.gpu.box_args import COEFFICIENTS, HeadArgs
 from trt_ros.runtime.gpu.decode import Address, Launch, OutputSlice, Reader
-from trt_ros.runtime.gpu.decode_boxes import COEFFICIENTS, GpuBoxes, HeadArgs
+from trt_ros.runtime.gpu.decode_boxes import GpuBoxes
 from trt_ros.runtime.gpu.decode_dense import Axis
 from trt_ros.runtime.gpu.tensorrt_context import item_nbytes, widen
 from trt_ros.vision.decoders.instances import instance_masks
@@ -92,7 +93,7 @@ class GpuInstances(GpuBoxes):
         return (
             super().is_supported
             and self.prototypes is not None
-            and self.prototypes.dtype == self.scores.dtype
+            and self.prototypes.dtype == self.dtype
             and 0 < self.extra_count <= MAX_COEFFICIENTS
         )
 
@@ -108,7 +109,7 @@ class GpuInstances(GpuBoxes):
         (rows, columns), ends = self.grid_hw, [self.boxes_nbytes]
         for nbytes in (
             PLACEMENT_NBYTES,
-            self.extra_count * rows * columns * item_nbytes(self.scores.dtype),
+            self.extra_count * rows * columns * item_nbytes(self.dtype),
             2 * pitch * height,
             np.dtype(self.label_dtype).itemsize * pitch * height,
         ):
@@ -134,7 +135,7 @@ class GpuInstances(GpuBoxes):
         placement, prototypes, owners, labels, _, pitch = self._parts(letterbox.image_wh)
         args = MasksArgs(
             self.prototypes.at(address),
-            head.extras,
+            head.levels[0].extras,
             head.counters,
             head.instances,
             result,
@@ -142,8 +143,8 @@ class GpuInstances(GpuBoxes):
             result + prototypes,
             result + owners,
             result + labels,
-            self.boxes.row,
-            self.boxes.column,
+            head.extra_row,
+            head.extra_column,
             self.extra_count,
             rows,
             columns,
@@ -156,7 +157,7 @@ class GpuInstances(GpuBoxes):
             Axis(*line(letterbox, 1, rows)),
             Axis(*line(letterbox, 0, columns)),
         )
-        dtype, threads = self.scores.dtype, (256, 1, 1)
+        dtype, threads = self.dtype, (256, 1, 1)
         tiles = (-(-width // TILE_WIDTH), -(-height // TILE_HEIGHT), 1)
         return (
             *boxes,
@@ -170,7 +171,7 @@ class GpuInstances(GpuBoxes):
         (width, height), views = image_wh, self.views(memory)
         placement, prototypes, owners, labels, end, pitch = self._parts(image_wh)
         numbers = memory[placement : placement + PLACEMENT_NBYTES].view(np.float64)
-        dtype = self.scores.dtype
+        dtype = self.dtype
         kind = 'uint16' if dtype == 'bfloat16' else dtype
         count = self.extra_count * self.grid_hw[0] * self.grid_hw[1] * item_nbytes(dtype)
         all_prototypes = memory[prototypes : prototypes + count].view(kind)

@@ -103,6 +103,7 @@ def _peaks(
             is_peak &= ~(beside > values)
     scores = sigmoid(values) if are_logits else values
     keep = np.flatnonzero(is_peak & (scores >= score_threshold) & np.isfinite(values))
+    keep = keep[np.lexsort((labels[keep], columns[keep], rows[keep]))]  # Ties: by cell.
     return labels[keep], rows[keep], columns[keep], scores[keep]
 
 

@@ -55,7 +55,8 @@ class DetectNetHead(Head[Detections]):
         stride = np.array([-(-width // columns), -(-height // rows)], np.float32)
         with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
             coverage = coverage.astype(np.float32, copy=False)
-            labels, row, column = np.nonzero(passing(coverage, thresholds.score))
+            passes = passing(coverage, thresholds.score).transpose(1, 2, 0)  # Ties: by cell.
+            row, column, labels = np.nonzero(passes)
             center = np.stack([column, row], axis=1).astype(np.float32) * stride + OFFSET
             planes = boxes.reshape(classes, 4, rows, columns)
             reach = planes[labels, :, row, column].astype(np.float32) * BOX_NORM

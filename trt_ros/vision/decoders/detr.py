@@ -102,8 +102,10 @@ class DetrHead(Head[Detections]):
                 'per query.'
             )
         with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
-            scores = self.to_scores(logits.astype(np.float32))
-            queries, labels = np.nonzero(passing(scores, thresholds.score))
+            logits = logits.astype(np.float32)
+            scores = self.to_scores(logits)
+            passes = passing(scores, thresholds.score) & np.isfinite(logits[:, : scores.shape[1]])
+            queries, labels = np.nonzero(passes)
             xyxy = corners(boxes[queries].astype(np.float32))
             best, found = choose_boxes(
                 xyxy * np.array(letterbox.input_hw[::-1] * 2, np.float32),

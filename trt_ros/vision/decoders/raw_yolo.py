@@ -93,9 +93,12 @@ class RawYoloHead(Head[Detections]):
         if grid.shape[:3] != expected or classes < 1 or self.class_count not in (None, classes):
             raise _mismatch(f'(1, {", ".join(map(str, grid.shape))})')
         with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
-            passes = sigmoid(grid[..., 4].astype(np.float32)) >= thresholds.score
+            objectness = grid[..., 4].astype(np.float32)
+            passes = (sigmoid(objectness) >= thresholds.score) & np.isfinite(objectness)
             anchor, y, x = np.nonzero(passes)
-            values = sigmoid(grid[anchor, y, x].astype(np.float32))
+            logits = grid[anchor, y, x].astype(np.float32)
+            values = sigmoid(logits)
+            values[:, 5:][~(logits[:, 5:] < np.inf)] = np.nan  # No score; -Inf is the lowest one.
             scores = values[:, 4]
             if not (self.objectness_only and classes == 1):
                 scores = scores * values[:, 5:].max(axis=1)

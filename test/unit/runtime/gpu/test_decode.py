@@ -12,7 +12,13 @@ import pytest
 from trt_ros.cuda import kernels
 from trt_ros.errors import ScoreRangeError
 from trt_ros.results.masks import Instances
-from trt_ros.runtime.gpu import decode_boxes, decode_classes, decode_dense, decode_masks
+from trt_ros.runtime.gpu import (
+    box_args,
+    decode_boxes,
+    decode_classes,
+    decode_dense,
+    decode_masks,
+)
 from trt_ros.runtime.gpu import preprocess as graph_steps
 from trt_ros.runtime.gpu.decode import DATA_OFFSET
 from trt_ros.runtime.gpu.decode_boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
@@ -21,14 +27,22 @@ from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.runtime.gpu.request import RequestArgs
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
+from trt_ros.vision.decoders.centernet import CenterNetHead
 from trt_ros.vision.decoders.classify import ClassifyHead
 from trt_ros.vision.decoders.depth import DepthHead
+from trt_ros.vision.decoders.detectnet import DetectNetHead
 from trt_ros.vision.decoders.detr import DetrHead, sigmoid_without_last, softmax_without_last
+from trt_ros.vision.decoders.faces import YunetHead
+from trt_ros.vision.decoders.finished_boxes import MmdetectionHead
 from trt_ros.vision.decoders.instances import InstanceHead
+from trt_ros.vision.decoders.nanodet import DistributionHead
 from trt_ros.vision.decoders.obb import ObbHead
+from trt_ros.vision.decoders.paddle import PaddleHead
+from trt_ros.vision.decoders.palms import PalmHead
 from trt_ros.vision.decoders.pose import PoseHead
+from trt_ros.vision.decoders.raw_yolo import YOLOV5_ANCHORS, RawYoloHead
 from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
-from trt_ros.vision.decoders.yolo_rows import Rows
+from trt_ros.vision.decoders.yolo_rows import ObjectnessRows, Rows
 from trt_ros.vision.decoders.yolov5 import YoloV5Head
 from trt_ros.vision.decoders.yolov8 import YoloV8Head
 from trt_ros.vision.decoders.yolov10 import EndToEndHead
@@ -106,7 +120,8 @@ def test_selects_boxes_per_row_or_per_score(head, specs, select, candidates):
     assert isinstance(decoder, GpuBoxes)
     assert (decoder.select, decoder.places) == (select, candidates)
     first, *_ = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)
-    assert first.function == f'select_{select}_float32'
+    anchors = '_anchors' if decoder.coding else ''
+    assert first.function == f'select_{select}{anchors}_float32'
     threads = {'columns': 32, 'rows': 8, 'each': 1024}[select]
     assert (first.grid[0] - 1) * threads < candidates <= first.grid[0] * threads
 
@@ -150,7 +165,8 @@ def test_parts_of_the_scratch_memory_do_not_overlap():
 def test_reads_concatenated_output_at_offsets():
     decoder = decoder_of(YoloV5Head('head', 3), outputs(head=((1, 100, 8), 'float16')))
     args = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)[0].argument
-    assert (args.boxes, args.objectness, args.scores) == (4096, 4096 + 8, 4096 + 10)
+    level = args.levels[0]
+    assert (level.boxes, level.objectness, level.scores) == (4096, 4096 + 8, 4096 + 10)
     assert (args.box_row, args.score_row, args.rows, args.classes) == (8, 8, 100, 3)
 
 
@@ -170,7 +186,8 @@ def test_reads_scores_by_class():
 def test_single_class_yolov7_score_is_objectness(only, column, multiplied):
     decoder = decoder_of(YoloV5Head('head', 1, only), outputs(head=(1, 100, 6)))
     args = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)[0].argument
-    assert (args.scores, args.objectness) == (4096 + 4 * column, multiplied)
+    level = args.levels[0]
+    assert (level.scores, level.objectness) == (4096 + 4 * column, multiplied)
     assert (args.score_row, args.classes) == (6, 1)
 
 
@@ -187,6 +204,24 @@ def test_single_class_yolov7_score_is_objectness(only, column, multiplied):
         (DetrHead('logits', 'boxes', None), outputs(logits=(1, 9, 3), boxes=(1, 8, 4))),
         (YoloxHead('head', None), outputs(head=(1, 8401, 8))),
         (EndToEndHead('head', None), outputs(head=(1, 300, 7))),
+        (CenterNetHead('heat', 'sizes', '', 3), outputs(heat=(1, 3, 9, 9), sizes=(1, 2, 9, 8))),
+        (DetectNetHead('scores', 'boxes', 3), outputs(scores=(1, 3, 9, 9), boxes=(1, 8, 9, 9))),
+        (PalmHead(('values', 'logits')), outputs(values=(1, 9, 18), logits=(1, 9, 1))),
+        (YunetHead(tuple('abcdefghijkl')), outputs(**dict.fromkeys('abcdefghijkl', (1, 9, 1)))),
+        (
+            DistributionHead(('head',), 3, 8, (8, 16, 32), 0.5),
+            outputs(head=(1, 8401, 35)),
+        ),
+        (
+            RawYoloHead(('a', 'b', 'c'), None, YOLOV5_ANCHORS),
+            outputs(a=(1, 3, 80, 80, 8), b=(1, 3, 40, 40, 8), c=(1, 3, 20, 21, 8)),
+        ),
+        (
+            MmdetectionHead('boxes', 'labels'),
+            outputs(boxes=(1, 9, 5), labels=((1, 8), 'int32')),
+        ),
+        (PaddleHead('head'), outputs(head=(9, 7))),
+        (PoseHead(ObjectnessRows('head', 2, 10)), outputs(head=(1, 9, 16))),
         boxes(scores=(1, 19, 3)),
         boxes(labels='int32'),
         boxes(labels='uint8', suppress=False),
@@ -422,7 +457,8 @@ def test_keypoints_and_angles_are_read_behind_the_boxes():
             'decode',
             {
                 'Request': RequestArgs,
-                'Head': decode_boxes.HeadArgs,
+                'Level': box_args.LevelArgs,
+                'Head': box_args.HeadArgs,
                 'Dense': decode_dense.DenseArgs,
                 'Masks': decode_masks.MasksArgs,
                 'Classes': decode_classes.ClassesArgs,
@@ -438,7 +474,7 @@ def test_structs_have_the_layout_that_the_kernels_compile_to(source, structs):
         text = re.sub('//.*', '', source_text)
         body = re.search(rf'struct {name} {{(.*?)}};', text, re.DOTALL)[1]
         declared = [
-            re.search(r'(\w+)(\[\d+\])?\s*$', part)[1]
+            re.search(r'(\w+)(\[\d+\])*\s*$', part)[1]
             for statement in body.split(';')[:-1]
             for part in statement.split(',')
         ]

@@ -34,6 +34,13 @@ def test_no_coverage_finds_nothing():
     assert len(decode(grids())) == 0
 
 
+def test_equal_scores_are_ordered_by_cell_and_then_by_class():
+    found = decode(
+        grids(*((c, 2, x, 0.9, 5, 5, 5, 5) for c, x in ((0, 7), (2, 1), (1, 4), (0, 1))))
+    )
+    assert found.labels.tolist() == [0, 2, 1, 0]
+
+
 @pytest.mark.parametrize(
     ('row', 'column', 'center'),
     [

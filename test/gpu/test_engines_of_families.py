@@ -1,0 +1,94 @@
+"""Engines of every family of boxes are decoded on the GPU as by NumPy."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from support.box_cases import CASES, assert_same, half, parts
+from trt_ros.engine.open import open_engine
+from trt_ros.engine.options import BuildOptions
+from trt_ros.runtime.fitting import ResolvedModel
+from trt_ros.runtime.gpu.executor import GraphPipeline
+from trt_ros.runtime.gpu.graph_options import GraphOptions
+from trt_ros.vision.decoders.boxes import BoxesHead
+from trt_ros.vision.decoders.registry import Decoder
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.thresholds import Thresholds
+
+onnx = pytest.importorskip('onnx')
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.usefixtures('nothing_left'),
+    pytest.mark.xdist_group('engines of families'),
+]
+
+DTYPES = {'float32': 1, 'float16': 10, 'bfloat16': 16}  # onnx.TensorProto
+ANCHORED = [
+    name for name in CASES if 'centernet' in name or name.split()[0] in (
+        'yolox', 'yolov5_raw', 'nanodet_plus', 'picodet', 'scrfd', 'yunet', 'retinaface',
+        'mediapipe_palm', 'detectnet_v2',
+    )
+]  # fmt: skip
+
+
+def network_of(outputs, dtype, input_hw):
+    """Write a network that returns these outputs for a black image: their sum with its mean."""
+    from onnx import helper, numpy_helper
+
+    nodes = [helper.make_node('ReduceMean', ['images'], ['mean'], keepdims=0)]
+    constants, infos = [], []
+    for index, (name, value) in enumerate(outputs.items()):
+        kind = DTYPES[dtype] if value.dtype == np.float32 else None
+        kind = kind or helper.np_dtype_to_tensor_dtype(value.dtype)
+        own = helper.np_dtype_to_tensor_dtype(value.dtype)
+        constants.append(numpy_helper.from_array(np.ascontiguousarray(value), f'constant {index}'))
+        nodes += [
+            helper.make_node('Cast', ['mean'], [f'mean {index}'], to=own),
+            helper.make_node('Add', [f'constant {index}', f'mean {index}'], [f'sum {index}']),
+            helper.make_node('Cast', [f'sum {index}'], [name], to=kind),
+        ]
+        infos.append(helper.make_tensor_value_info(name, kind, value.shape))
+    image = helper.make_tensor_value_info('images', DTYPES['float32'], (1, 3, *input_hw))
+    graph = helper.make_graph(nodes, 'outputs', [image], infos, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    'name, dtype',
+    [(name, 'float32') for name in CASES]
+    + [(name, dtype) for name in ANCHORED for dtype in ('float16', 'bfloat16')],
+)
+def test_engines_of_every_family_give_the_boxes_of_numpy(name, dtype, gpu, tmp_path):
+    head, outputs, letterbox = CASES[name](3)
+    if dtype != 'float32':  # Exact in this type.
+        outputs = {
+            key: half(value, dtype)[1] if value.dtype == np.float32 else value
+            for key, value in outputs.items()
+        }
+    path = tmp_path / 'network.onnx'
+    onnx.save(network_of(outputs, dtype, letterbox.input_hw), path)
+    with gpu.context:
+        found = open_engine(path, BuildOptions(precision='fp32'), device=gpu.index)
+    width, height = letterbox.image_wh
+    frame = Frame(np.zeros(height * width * 3, np.uint8), width, height, 3 * width, 'bgr8')
+    preprocess = Preprocess(letterbox.input_hw, pad_value=0)
+    decoder = Decoder(name, 'the test', 'detect', {}, head)
+    asked = Thresholds(score=0.4, iou=0.45, max_detections=300)
+    with closing(
+        GraphPipeline.open(
+            found.engine,
+            ResolvedModel.of_image(found.engine, preprocess, decoder),
+            options=GraphOptions(device=gpu.index),
+            cache=found.runtime_cache,
+        )
+    ) as pipeline:
+        assert pipeline.slots.all[0].buffers.has_gpu_decoder
+        got = pipeline.infer(frame, asked)
+    reference = replace(head, parts=parts(outputs)) if isinstance(head, BoxesHead) else head
+    assert_same(got, reference(outputs, preprocess(frame)[1], asked), scores=1e-5)

@@ -1,0 +1,389 @@
+"""Random outputs of every family of boxes that the kernels decode, with their NumPy heads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
+from trt_ros.vision.decoders.centernet import CenterNetHead
+from trt_ros.vision.decoders.detectnet import DetectNetHead
+from trt_ros.vision.decoders.detr import (
+    DetrHead,
+    identity,
+    sigmoid,
+    sigmoid_without_last,
+    softmax_without_last,
+)
+from trt_ros.vision.decoders.faces import RetinafaceHead, ScrfdHead, YunetHead
+from trt_ros.vision.decoders.finished_boxes import MmdetectionHead, TensorflowHead
+from trt_ros.vision.decoders.nanodet import DistributionHead
+from trt_ros.vision.decoders.paddle import PaddleHead
+from trt_ros.vision.decoders.palms import PalmHead
+from trt_ros.vision.decoders.pose import PoseHead
+from trt_ros.vision.decoders.raw_yolo import YOLOV5_ANCHORS, YOLOV7_ANCHORS, RawYoloHead
+from trt_ros.vision.decoders.yolo_rows import ObjectnessRows
+from trt_ros.vision.decoders.yolov5 import YoloV5Head
+from trt_ros.vision.decoders.yolov8 import YoloV8Head
+from trt_ros.vision.decoders.yolov10 import EndToEndHead
+from trt_ros.vision.decoders.yolox import YoloxHead
+from trt_ros.vision.letterbox import Letterbox
+
+BOX = Letterbox.fit((1920, 1080), (640, 640), 'letterbox')
+BOX_X = Letterbox.fit((1280, 720), (416, 416), 'letterbox_topleft')
+#: An input that is no multiple of the largest stride.
+BOX_WIDE = Letterbox.fit((1280, 720), (208, 336), 'letterbox')
+BOX_RAW = Letterbox.fit((1280, 720), (192, 320), 'letterbox')
+YOLOV8, YOLOX = YoloV8Head('head', None), YoloxHead('head', None)
+
+Case = tuple[Any, dict[str, np.ndarray], Letterbox]
+
+
+def yolov8_head(anchors=8400, classes=80, *, seed=0, dense=0.02) -> np.ndarray:
+    """Random boxes in clusters, so that many overlap; a share of the scores is high."""
+    rng = np.random.default_rng(seed)
+    clusters = rng.uniform(20, 620, (40, 2))
+    center = clusters[rng.integers(0, 40, anchors)] + rng.normal(0, 8, (anchors, 2))
+    size = rng.uniform(10, 120, (anchors, 2))
+    scores = rng.uniform(0, 0.2, (anchors, classes))
+    high = rng.random(anchors) < dense
+    scores[high, rng.integers(0, min(classes, 3), high.sum())] = rng.uniform(0.3, 1, high.sum())
+    return np.concatenate([center, size, scores], axis=1).T.astype(np.float32)
+
+
+def yolox_head(input_hw=(416, 416), classes=3, *, seed=0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    anchors = sum((input_hw[0] // s) * (input_hw[1] // s) for s in (8, 16, 32))
+    return np.concatenate(
+        [
+            rng.normal(0, 1, (anchors, 2)),
+            rng.normal(1, 0.7, (anchors, 2)),
+            rng.uniform(0, 1, (anchors, 1 + classes)),
+        ],
+        axis=1,
+    ).astype(np.float32)
+
+
+def yolov5_head(*, seed=0) -> np.ndarray:
+    raw = yolov8_head(6300, 5, seed=seed, dense=0.3).T
+    return np.insert(raw, 4, np.random.default_rng(seed).uniform(0, 1, len(raw)), axis=1)
+
+
+def finished(*, seed=0, count=300) -> np.ndarray:
+    """x1, y1, x2, y2, score, class; best first, the unused rows zero."""
+    rng = np.random.default_rng(seed)
+    corner = rng.uniform(0, 560, (count, 2))
+    scores = np.sort(rng.uniform(0, 1, count))[::-1]
+    labels = rng.integers(0, 5000, count)
+    rows = np.column_stack([corner, corner + rng.uniform(5, 200, (count, 2)), scores, labels])
+    rows[-40:] = 0
+    rows[7, 5], rows[9, 5] = -1, np.nan
+    return rows.astype(np.float32)
+
+
+def queries(classes, *, seed=0, count=300) -> tuple[np.ndarray, np.ndarray]:
+    """Logits (Q, C) and boxes (Q, 4) cx, cy, w, h, 0 to 1."""
+    rng = np.random.default_rng(seed)
+    return (
+        rng.normal(-3, 2, (count, classes)).astype(np.float32),
+        rng.uniform(0.02, 0.9, (count, 4)).astype(np.float32),
+    )
+
+
+def boxes_and_scores(count=2000, classes=6, *, seed=0, scale=640) -> dict[str, np.ndarray]:
+    raw = yolov8_head(count, classes, seed=seed, dense=0.3).T
+    center, half = raw[:, :2], raw[:, 2:4] / 2
+    xyxy = np.hstack([center - half, center + half]) * scale / 640
+    return {'boxes': xyxy[None], 'scores': np.ascontiguousarray(raw[None, :, 4:])}
+
+
+def parts(outputs) -> BoxOutputs:
+    return BoxOutputs(
+        **{
+            name: TensorSpec(name, value.shape, value.dtype.name, 'output')
+            for name, value in outputs.items()
+        }
+    )
+
+
+def assert_same(got, want, *, pixels=1e-2, scores=1e-6) -> None:
+    """Check that two results are equal, of which at least one thing was found."""
+    assert len(got) == len(want) > 0
+    assert type(got) is type(want)
+    if hasattr(want, 'keypoints'):
+        np.testing.assert_allclose(got.keypoints, want.keypoints, atol=pixels)
+        assert (got.regions is None) == (want.regions is None)
+        got, want = got.detections, want.detections
+    np.testing.assert_allclose(got.scores, want.scores, rtol=scores)
+    assert got.labels.tolist() == want.labels.tolist()
+    np.testing.assert_allclose(got.xyxy, want.xyxy, atol=pixels)
+
+
+def half(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Round to a half type: as the GPU's memory holds it, and as float32."""
+    if dtype == 'float16':
+        return values.astype(np.float16), values.astype(np.float16).astype(np.float32)
+    bits = (values.view(np.uint32) >> 16).astype(np.uint16)
+    return bits, (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def boxes_case(outputs, **how):
+    return BoxesHead(parts(outputs), None, **how), outputs, BOX
+
+
+def scores_by_class(outputs):
+    return outputs | {'scores': np.ascontiguousarray(outputs['scores'].transpose(0, 2, 1))}
+
+
+def labeled(seed, dtype):
+    outputs = boxes_and_scores(classes=1, seed=seed)
+    labels = np.random.default_rng(seed).integers(-1, 9, outputs['scores'].shape[:2])
+    return {
+        'boxes': outputs['boxes'],
+        'scores': outputs['scores'][..., 0],
+        'labels': labels.astype(dtype),
+    }
+
+
+def mmdetection(seed: int) -> Case:
+    rows = finished(seed=seed)
+    labels = np.nan_to_num(rows[:, 5], nan=-1).astype(np.int32)
+    outputs = {'head': rows[None, :, :5].copy(), 'labels': labels[None]}
+    return MmdetectionHead('head', 'labels'), outputs, BOX
+
+
+def tensorflow(seed: int) -> Case:
+    rows = finished(seed=seed) / np.array([640] * 4 + [1, 1], np.float32)
+    outputs = {
+        'boxes': rows[None][..., [1, 0, 3, 2]],
+        'scores': rows[None, :, 4].copy(),
+        'classes': np.nan_to_num(rows[None, :, 5]) % 90,
+        'count': np.array([200], np.float32),
+    }
+    head = TensorflowHead(('boxes', 'scores', 'classes', 'count'), None)
+    return head, {name: np.ascontiguousarray(value) for name, value in outputs.items()}, BOX
+
+
+def paddle(seed: int) -> np.ndarray:
+    return np.ascontiguousarray(finished(seed=seed)[:, [5, 4, 0, 1, 2, 3]])
+
+
+def with_objectness(seed: int, extras: int, extras_first: bool, values: int) -> Case:
+    raw, rng = yolov5_head(seed=seed)[:, :6], np.random.default_rng(seed)
+    points = rng.uniform(0, 640, (len(raw), extras))
+    points[:, values - 1 :: values] = rng.uniform(0, 1, points[:, values - 1 :: values].shape)
+    parts = [raw[:, :5], points, raw[:, 5:]] if extras_first else [raw, points]
+    head = PoseHead(ObjectnessRows('head', 1, extras, extras_first), values)
+    return head, {'head': np.hstack(parts)[None].astype(np.float32)}, BOX
+
+
+def raw_yolo(seed: int, classes: int, anchors: Any) -> Case:
+    rng, (height, width) = np.random.default_rng(seed), BOX_RAW.input_hw
+    outputs = {}
+    for name, stride in (('fine', 8), ('middle', 16), ('coarse', 32)):
+        values = rng.normal(0, 1, (1, 3, height // stride, width // stride, 5 + classes))
+        values[..., 4] = rng.normal(-1, 2, values.shape[:-1])
+        outputs[name] = values.astype(np.float32)
+    return RawYoloHead(tuple(outputs), None, anchors, classes == 1), outputs, BOX_RAW
+
+
+def cells(letterbox: Letterbox, strides: tuple[int, ...]) -> list[int]:
+    """Count the cells of each stride, also those that the input only begins."""
+    height, width = letterbox.input_hw
+    return [-(-height // stride) * -(-width // stride) for stride in strides]
+
+
+def some_scores(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Scores of which one in five is above 0.2."""
+    high = rng.random(shape) < 0.2
+    return np.where(high, rng.uniform(0.2, 1, shape), rng.uniform(0, 0.2, shape)).astype(
+        np.float32
+    )
+
+
+def distributions(
+    seed: int, bins: int, strides: tuple[int, ...], offset: float, *, is_one: bool
+) -> Case:
+    rng, classes = np.random.default_rng(seed), 3
+    outputs = {}
+    for kind, size in (('scores', classes), ('sides', 4 * bins)):
+        for stride, count in zip(strides, cells(BOX_WIDE, strides)):
+            values = some_scores(rng, 1, count, size)
+            if kind == 'sides':
+                values = rng.normal(0, 2, (1, count, size)).astype(np.float32)
+            outputs[f'{kind} {stride}'] = values
+    if is_one:
+        each = list(outputs.values())
+        parts = [np.concatenate(each[: len(strides)], 1), np.concatenate(each[len(strides) :], 1)]
+        outputs = {'head': np.concatenate(parts, axis=2)}
+    return DistributionHead(tuple(outputs), classes, bins, strides, offset), outputs, BOX_WIDE
+
+
+def per_stride(rng: np.random.Generator, per_cell: int, **sizes: int) -> dict[str, np.ndarray]:
+    """Outputs of faces: scores, objectness, boxes or landmarks at three strides."""
+    found = {}
+    for kind, size in sizes.items():
+        for stride, count in zip((8, 16, 32), cells(BOX_WIDE, (8, 16, 32))):
+            shape = (1, count * per_cell, size)
+            values = rng.normal(1, 1, shape) if size > 1 else some_scores(rng, *shape)
+            found[f'{kind} {stride}'] = values.astype(np.float32)
+    return found
+
+
+def scrfd(seed: int, *, is_batched: bool) -> Case:
+    outputs = per_stride(np.random.default_rng(seed), 2, scores=1, boxes=4, points=10)
+    if not is_batched:
+        outputs = {name: value[0] for name, value in outputs.items()}
+    return ScrfdHead(tuple(outputs), is_batched), outputs, BOX_WIDE
+
+
+def yunet(seed: int) -> Case:
+    outputs = per_stride(np.random.default_rng(seed), 1, scores=1, objects=1, boxes=4, points=10)
+    return YunetHead(tuple(outputs)), outputs, BOX_WIDE
+
+
+def retinaface(seed: int) -> Case:
+    rng, count = np.random.default_rng(seed), 2 * sum(cells(BOX_WIDE, (8, 16, 32)))
+    outputs = {
+        'boxes': rng.normal(0, 1, (1, count, 4)).astype(np.float32),
+        'scores': some_scores(rng, 1, count, 2),
+        'points': rng.normal(0, 1, (1, count, 10)).astype(np.float32),
+    }
+    return RetinafaceHead(tuple(outputs)), outputs, BOX_WIDE
+
+
+def palm(seed: int) -> Case:
+    rng, (fine, coarse) = np.random.default_rng(seed), cells(BOX_WIDE, (8, 16))
+    count = 2 * fine + 6 * coarse
+    rows = rng.normal(0, 20, (1, count, 18))
+    rows[..., 2:4] = rng.uniform(10, 80, (1, count, 2))
+    logits = rng.normal(-2, 2, (1, count, 1))
+    outputs = {'rows': rows.astype(np.float32), 'logits': logits.astype(np.float32)}
+    return PalmHead(('rows', 'logits')), outputs, BOX_WIDE
+
+
+def detectnet(seed: int) -> Case:
+    rng, shape = np.random.default_rng(seed), (13, 21)
+    boxes = rng.uniform(0.1, 2, (1, 12, *shape)).astype(np.float32)
+    outputs = {'scores': some_scores(rng, 1, 3, *shape), 'boxes': boxes}
+    return DetectNetHead('scores', 'boxes', 3), outputs, BOX_WIDE
+
+
+def centernet(seed: int, *, are_logits: bool, has_offsets: bool) -> Case:
+    rng, shape = np.random.default_rng(seed), (52, 84)
+    heat = rng.normal(-1, 2, (1, 3, *shape)) if are_logits else some_scores(rng, 1, 3, *shape)
+    heat = np.round(heat, 1)  # Neighbors of the same height.
+    outputs = {
+        'scores': heat.astype(np.float32),
+        'sizes': rng.uniform(1, 20, (1, 2, *shape)).astype(np.float32),
+        'offsets': rng.uniform(0, 1, (1, 2, *shape)).astype(np.float32),
+    }
+    if not has_offsets:
+        del outputs['offsets']
+    return CenterNetHead('scores', 'sizes', 'offsets' if has_offsets else '', 3), outputs, BOX_WIDE
+
+
+def spoiled(outputs: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    """Put NaN and both infinities at random places of every output of floats."""
+    rng, found = np.random.default_rng(seed), {}
+    for name, value in outputs.items():
+        found[name] = value.copy()
+        if value.dtype.kind == 'f' and value.size > 1:
+            places = rng.choice(value.size, min(30, value.size // 4), replace=False)
+            found[name].flat[places] = np.resize([np.nan, np.inf, -np.inf], len(places))
+    return found
+
+
+#: By name: function of a seed that returns the head, its outputs and the letterbox.
+CASES = {
+    'yolov8': lambda seed: (YOLOV8, {'head': yolov8_head(seed=seed, dense=0.1)[None]}, BOX),
+    'yolov8, channels last': lambda seed: (
+        replace(YOLOV8, channels_first=False),
+        {'head': np.ascontiguousarray(yolov8_head(seed=seed, dense=0.1).T)[None]},
+        BOX,
+    ),
+    'yolox': lambda seed: (YOLOX, {'head': yolox_head(seed=seed)[None]}, BOX_X),
+    'yolov5': lambda seed: (YoloV5Head('head', None), {'head': yolov5_head(seed=seed)[None]}, BOX),
+    'yolov7 of one class': lambda seed: (
+        YoloV5Head('head', 1, objectness_only=True),
+        {'head': yolov5_head(seed=seed)[None, :, :6].copy()},
+        BOX,
+    ),
+    'yolov10': lambda seed: (EndToEndHead('head', None), {'head': finished(seed=seed)[None]}, BOX),
+    'rtdetr of ultralytics, finished': lambda seed: (
+        EndToEndHead('head', None, is_rtdetr=True),
+        {'head': finished(seed=seed)[None] / np.array([640] * 4 + [1, 1], np.float32)},
+        BOX,
+    ),
+    'rtdetr': lambda seed: (
+        DetrHead('logits', 'boxes', None, sigmoid),
+        dict(zip(('logits', 'boxes'), (each[None] for each in queries(80, seed=seed)))),
+        BOX,
+    ),
+    'rfdetr of C classes and none': lambda seed: (
+        DetrHead('logits', 'boxes', None, sigmoid_without_last),
+        dict(zip(('logits', 'boxes'), (each[None] for each in queries(8, seed=seed)))),
+        BOX,
+    ),
+    'rtdetr of ultralytics, scores': lambda seed: (
+        DetrHead('head', '', None, identity),
+        {
+            'head': np.hstack(
+                [
+                    queries(7, seed=seed)[1],
+                    np.random.default_rng(seed).uniform(0, 1, (300, 7)).astype(np.float32),
+                ]
+            )[None]
+        },
+        BOX,
+    ),
+    'detr': lambda seed: (
+        DetrHead('logits', 'boxes', None, softmax_without_last),
+        dict(zip(('logits', 'boxes'), (each[None] for each in queries(92, seed=seed)))),
+        BOX,
+    ),
+    'boxes': lambda seed: boxes_case(boxes_and_scores(seed=seed)),
+    'boxes_normalised': lambda seed: boxes_case(
+        boxes_and_scores(seed=seed, scale=1), normalized=True
+    ),
+    'ssd': lambda seed: boxes_case(
+        boxes_and_scores(seed=seed, scale=1), normalized=True, has_background=True
+    ),
+    'boxes with scores by class': lambda seed: boxes_case(
+        scores_by_class(boxes_and_scores(seed=seed)), classes_first=True
+    ),
+    'boxes with labels': lambda seed: boxes_case(labeled(seed, np.int64), suppress=False),
+    'boxes with labels as numbers': lambda seed: boxes_case(
+        labeled(seed, np.float32), suppress=False
+    ),
+    'efficient_nms': lambda seed: boxes_case(
+        labeled(seed, np.int32) | {'count': np.array([[700]], np.int32)}, suppress=False
+    ),
+    'without a batch': lambda seed: boxes_case(
+        {name: value[0] for name, value in labeled(seed, np.int64).items()}, suppress=False
+    ),
+    'mmdetection': lambda seed: mmdetection(seed),
+    'tensorflow': lambda seed: tensorflow(seed),
+    'paddle': lambda seed: (PaddleHead('head'), {'head': paddle(seed)}, BOX),
+    'yolov5_face': lambda seed: with_objectness(seed, 10, True, 2),
+    'yolov7_pose': lambda seed: with_objectness(seed, 51, False, 3),
+    'yolov5_raw': lambda seed: raw_yolo(seed, 4, YOLOV5_ANCHORS),
+    'yolov7_raw of one class': lambda seed: raw_yolo(seed, 1, YOLOV7_ANCHORS),
+    'nanodet_plus': lambda seed: distributions(seed, 8, (8, 16, 32, 64), 0.0, is_one=True),
+    'nanodet of 11 bins': lambda seed: distributions(seed, 11, (8, 16, 32), 0.5, is_one=True),
+    'picodet': lambda seed: distributions(seed, 8, (8, 16, 32, 64), 0.5, is_one=False),
+    'scrfd': lambda seed: scrfd(seed, is_batched=True),
+    'scrfd without a batch': lambda seed: scrfd(seed, is_batched=False),
+    'yunet': lambda seed: yunet(seed),
+    'retinaface': lambda seed: retinaface(seed),
+    'mediapipe_palm': lambda seed: palm(seed),
+    'detectnet_v2': lambda seed: detectnet(seed),
+    'centernet': lambda seed: centernet(seed, are_logits=True, has_offsets=True),
+    'centernet of probabilities, without offsets': lambda seed: centernet(
+        seed, are_logits=False, has_offsets=False
+    ),
+}

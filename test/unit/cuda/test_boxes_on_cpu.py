@@ -1,0 +1,43 @@
+"""The kernels of boxes, compiled for the CPU, find what the NumPy heads of all families find."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from support.box_cases import CASES, assert_same, spoiled
+from support.kernels_on_cpu import KernelsOnCpu
+from trt_ros.vision.class_choice import ClassThresholds
+from trt_ros.vision.thresholds import Thresholds
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++'),
+]
+
+
+@pytest.fixture(scope='module')
+def kernels(tmp_path_factory) -> KernelsOnCpu:
+    return KernelsOnCpu(tmp_path_factory.mktemp('kernels'))
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_random_outputs_of_every_family_give_the_boxes_of_numpy(name, kernels):
+    head, outputs, letterbox = CASES[name](0)
+    asked = Thresholds(score=0.5, iou=0.45, max_detections=100)
+    got, counts = kernels.decode(head, outputs, letterbox, asked)
+    assert_same(got, head(outputs, letterbox, asked), scores=1e-5)
+    assert counts[0] == len(got)
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_values_that_are_not_finite_are_dropped_before_the_activation(name, kernels):
+    head, outputs, letterbox = CASES[name](1)
+    outputs = spoiled(outputs, 1)
+    asked = ClassThresholds.of(
+        Thresholds(0.4, 0.45, 300, class_scores={0: 0.6}, class_agnostic=True), ()
+    )
+    got, counts = kernels.decode(head, outputs, letterbox, asked)
+    assert_same(got, head(outputs, letterbox, asked), scores=1e-5)
+    assert counts[2] > 0
