@@ -21,7 +21,7 @@ from trt_ros.engine.open import (
 )
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.engine.sidecar import sidecar_path
-from trt_ros.errors import BackendError, ModelError
+from trt_ros.errors import BackendError, ModelError, ParameterError
 
 
 def test_no_engine_is_built_without_gpu(models, no_gpu, tmp_path):
@@ -149,6 +149,54 @@ def test_engine_is_kept_if_the_gpu_has_too_little_memory(models, rtx, tmp_path, 
         assert 'free 3.0 MB; used by other (7)' in caught.value.cause
         assert 'Rebuild' not in caught.value.remedy
     assert entry.path.stat() == before
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """Return what was loaded on a GPU that refuses all engines."""
+    gpu = GpuInfo(0, 'NVIDIA L4', (8, 9), 58, 24 << 30, False, 'GPU-1', '0000:01:00.0')
+    monkeypatch.setattr(opening, 'nvidia_driver', lambda: Driver('580', (13, 0), (gpu,), ''))
+    loaded = []
+
+    def refuse(plan, **_):
+        loaded.append(plan)
+        raise ModelError('It cannot be loaded.')
+
+    monkeypatch.setattr(opening, 'load_engine', refuse)
+    return loaded
+
+
+def test_a_cached_engine_that_cannot_be_loaded_is_built_again_once(models, rtx, tmp_path, loads):
+    path = EngineCache(tmp_path).get_or_build(models.conv(), BuildOptions(), rtx).path
+    with pytest.raises(ModelError, match='It cannot be loaded'):
+        open_engine(models.conv(), backend='tensorrt_rtx', cache_dir=tmp_path)
+    assert loads == [path, path]
+
+
+def test_an_engine_that_was_just_built_is_not_built_again(models, rtx, tmp_path, loads):
+    with pytest.raises(ModelError, match='It cannot be loaded'):
+        open_engine(models.conv(), backend='tensorrt_rtx', cache_dir=tmp_path)
+    assert len(loads) == 1
+
+
+def test_only_a_cache_that_cannot_be_written_leads_to_an_engine_in_memory(
+    models, rtx, tmp_path, loads
+):
+    def open_in(folder):
+        open_engine(
+            models.conv(), backend='tensorrt_rtx', cache_dir=folder, memory_if_unwritable=True
+        )
+
+    shared, file = tmp_path / 'shared', tmp_path / 'file'
+    shared.mkdir()
+    shared.chmod(0o777)
+    file.touch()
+    with pytest.raises(ParameterError, match='is not secure'):
+        open_in(shared)
+    assert loads == []
+    with pytest.raises(ModelError, match='It cannot be loaded'):
+        open_in(file / 'cache')
+    assert [type(each) for each in loads] == [bytes]
 
 
 def test_other_failures_to_load_name_the_rebuild(rtx):
