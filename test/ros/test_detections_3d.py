@@ -26,6 +26,7 @@ from vision_msgs.msg import (
 )
 
 from support.rgbd_scenes import CAMERA, Solid, render, yaw
+from trt_ros.nodes.detections_3d import MAX_OBJECTS
 from trt_ros.vision.depth_points import Intrinsics
 
 pytestmark = pytest.mark.ros
@@ -111,13 +112,15 @@ class Locating:
             peer.wait_until(publisher.get_subscription_count, 'the node')
         self.info, self.source = info, source
 
-    def send(self, scene, seconds, *, late=0.0, boxes_of=None, instances=None):
+    def send(self, scene, seconds, *, late=0.0, boxes_of=None, instances=None, copies=1):
         """Publish one set, its depth image `late` seconds after the detections."""
         if self.info:
             self.infos.publish(info_of(self.info))
         if self.source:
             self.source_infos.publish(info_of(self.source, 'color_optical'))
-        self.detections.publish(detections_of(boxes_of or scene, seconds))
+        array = detections_of(boxes_of or scene, seconds)
+        array.detections = list(array.detections) * copies
+        self.detections.publish(array)
         if instances is not None:
             self.instances.publish(image_of(instances, 'mono16', seconds))
         depth = np.rint(1000 * scene.meters).astype(np.uint16)
@@ -125,12 +128,13 @@ class Locating:
 
     def locate(self, scene, seconds, **options):
         """Publish sets until one is located: the first may precede the calibration."""
+        stamps = []
         for number in range(30):
-            stamp = header_at(seconds + number / 8, '').stamp
+            stamps.append(header_at(seconds + number / 8, '').stamp)
             self.send(scene, seconds + number / 8, **options)
 
-            def own(stamp=stamp):
-                return [each for each in self.boxes.messages if each.header.stamp == stamp]
+            def own():
+                return [each for each in self.boxes.messages if each.header.stamp in stamps]
 
             deadline = time.monotonic() + 2.0
             while time.monotonic() < deadline and not own():
@@ -206,6 +210,11 @@ def test_the_points_of_each_object_are_published(plain, scene):
     for index in range(len(SOLIDS)):
         seen = exact[scene.owners == index + 1].mean(axis=0)
         assert points[objects == index, :3].mean(axis=0) == pytest.approx(seen, abs=0.01)
+
+
+def test_at_most_a_thousand_objects_are_measured(plain, scene):
+    found = plain.locate(scene, 40.0, copies=502)
+    assert len(found.detections) == MAX_OBJECTS == 1000
 
 
 def test_no_detections_are_an_empty_array(plain, scene):
