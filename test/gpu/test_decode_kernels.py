@@ -12,6 +12,7 @@ from support.box_cases import (
     CASES,
     YOLOV8,
     assert_same,
+    crowd,
     half,
     parts,
     queries,
@@ -120,6 +121,15 @@ def test_more_candidates_than_are_sorted_at_once_still_equal_numpy(decode_on_gpu
         got, counts = decode_on_gpu(YOLOV8, {'head': head[None]}, BOX, asked)
         assert counts[1] > 8000
         assert_same(got, YOLOV8({'head': head[None]}, BOX, asked), pixels=1e-3)
+
+
+def test_more_candidates_of_anchors_than_are_sorted_at_once_equal_numpy(decode_on_gpu):
+    head, outputs, letterbox = crowd()
+    for iou_threshold in (0.1, 0.3, 0.5):
+        asked = Thresholds(score=0.25, iou=iou_threshold, max_detections=1000)
+        got, counts = decode_on_gpu(head, outputs, letterbox, asked)
+        assert counts[1] == 21504
+        assert_same(got, head(outputs, letterbox, asked), scores=1e-5)
 
 
 def test_equal_scores_keep_the_earlier_anchor(decode_on_gpu):

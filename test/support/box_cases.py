@@ -287,6 +287,19 @@ def centernet(seed: int, *, are_logits: bool, has_offsets: bool) -> Case:
     return CenterNetHead('scores', 'sizes', 'offsets' if has_offsets else '', 3), outputs, BOX_WIDE
 
 
+def crowd() -> Case:
+    """More candidates than are sorted at once, which nearly all suppress each other."""
+    rng, letterbox = np.random.default_rng(0), Letterbox.fit((1024, 1024), (1024, 1024), 'stretch')
+    rows = []
+    for stride in (8, 16, 32):
+        count = (1024 // stride) ** 2
+        sizes = np.log(rng.uniform(400, 700, (count, 2)) / stride)
+        rows.append(np.hstack([rng.uniform(0, 1, (count, 2)), sizes]))
+    boxes = np.concatenate(rows)
+    scores = np.hstack([np.ones((len(boxes), 1)), rng.uniform(0.3, 1, (len(boxes), 1))])
+    return YOLOX, {'head': np.hstack([boxes, scores])[None].astype(np.float32)}, letterbox
+
+
 def spoiled(outputs: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
     """Put NaN and both infinities at random places of every output of floats."""
     rng, found = np.random.default_rng(seed), {}

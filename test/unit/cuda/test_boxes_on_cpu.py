@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from support.box_cases import CASES, assert_same, spoiled
+from support.box_cases import CASES, assert_same, crowd, spoiled
 from support.kernels_on_cpu import KernelsOnCpu
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.thresholds import Thresholds
@@ -31,7 +31,7 @@ def test_random_outputs_of_every_family_give_the_boxes_of_numpy(name, kernels):
     assert counts[0] == len(got)
 
 
-@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize('name', [name for name in CASES if not name.startswith('yolov8')])
 def test_values_that_are_not_finite_are_dropped_before_the_activation(name, kernels):
     head, outputs, letterbox = CASES[name](1)
     outputs = spoiled(outputs, 1)
@@ -41,3 +41,12 @@ def test_values_that_are_not_finite_are_dropped_before_the_activation(name, kern
     got, counts = kernels.decode(head, outputs, letterbox, asked)
     assert_same(got, head(outputs, letterbox, asked), scores=1e-5)
     assert counts[2] > 0
+
+
+@pytest.mark.nightly
+def test_more_candidates_of_anchors_than_are_sorted_at_once_equal_numpy(kernels):
+    head, outputs, letterbox = crowd()
+    asked = Thresholds(score=0.25, iou=0.3, max_detections=1000)
+    got, counts = kernels.decode(head, outputs, letterbox, asked)
+    assert counts[1] == 21504
+    assert_same(got, head(outputs, letterbox, asked), scores=1e-5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -124,20 +125,13 @@ def _per_stride(
 
 
 def _faces(
-    levels: tuple[Level, ...] | None, coding: Coding, landmarks: int, **fields: object
+    levels: tuple[Level, ...] | None, coding: Coding, landmarks: int, **fields: Any
 ) -> GpuPoses | None:
+    """Return the decoder of one class with landmarks: a warp per row reads all of its values."""
     if levels is None:
         return None
     rows = sum(level.grid.cells * level.grid.per_cell for level in levels if level.grid)
-    options: dict[str, object] = {'select': 'each', 'classes': 1, **fields}
-    return GpuPoses(
-        rows=rows,
-        levels=levels,
-        form=coding,
-        extra_count=2 * landmarks,
-        values=2,
-        **options,  # type: ignore[arg-type]
-    )
+    return GpuPoses('rows', rows, 1, levels, coding, extra_count=2 * landmarks, values=2, **fields)
 
 
 def _scrfd(head: ScrfdHead, outputs: HeadOutputs) -> GpuPoses | None:
@@ -152,7 +146,7 @@ def _yunet(head: YunetHead, outputs: HeadOutputs) -> GpuPoses | None:
     roles = {'scores': 1, 'objectness': 1, 'boxes': 4, 'extras': 2 * faces.LANDMARKS}
     levels = _per_stride(head.outputs, roles, grids, outputs)
     coding = Coding('offsets', has_points=True)
-    return _faces(levels, coding, faces.LANDMARKS, select='rows', has_root=True)
+    return _faces(levels, coding, faces.LANDMARKS, has_root=True)
 
 
 def _retinaface(head: RetinafaceHead, outputs: HeadOutputs) -> GpuPoses | None:
@@ -169,10 +163,12 @@ def _retinaface(head: RetinafaceHead, outputs: HeadOutputs) -> GpuPoses | None:
     rows, sizes = sum(2 * grid.cells for grid in grids), (4, 2, 2 * faces.LANDMARKS)
     if outputs.rows(boxes, scores, points) != [(rows, size) for size in sizes]:
         return None
-    parts = zip(('boxes', 'scores', 'extras'), head.outputs, (0, 0, 0), sizes)
+    parts = zip(
+        ('boxes', 'scores', 'extras'), head.outputs, (0, 1, 0), sizes
+    )  # Scores: behind none.
     coding = Coding('offsets', 0.5, unit='prior', gain=0.1, size_gain=0.2, has_points=True)
     levels = _levels_of(grids, outputs, *parts)
-    return _faces(levels, coding, faces.LANDMARKS, classes=2, background=1)
+    return _faces(levels, coding, faces.LANDMARKS)
 
 
 def _palms(head: PalmHead, outputs: HeadOutputs) -> GpuPoses | None:

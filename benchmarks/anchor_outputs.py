@@ -1,0 +1,57 @@
+"""Outputs whose boxes are relative to anchors, for gpu_kernels.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from trt_ros.vision.decoders.centernet import CenterNetHead
+from trt_ros.vision.decoders.detectnet import DetectNetHead
+from trt_ros.vision.decoders.faces import ScrfdHead
+from trt_ros.vision.decoders.nanodet import DistributionHead
+from trt_ros.vision.decoders.raw_yolo import YOLOV5_ANCHORS, RawYoloHead
+from trt_ros.vision.decoders.yolox import YoloxHead
+
+
+def anchored() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
+    """Yield outputs whose boxes are relative to anchors, about 300 candidates each."""
+    rng, cells = (
+        np.random.default_rng(0),
+        {stride: (640 // stride) ** 2 for stride in (8, 16, 32, 64)},
+    )
+
+    def scores(*shape: int) -> np.ndarray:
+        values = rng.uniform(0, 0.2, shape)
+        values.flat[rng.choice(values.size, 300, replace=False)] = rng.uniform(0.3, 1, 300)
+        return values.astype(np.float32)
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.normal(0, 1, shape).astype(np.float32)
+
+    parts = [normal(1, 8400, 4), np.ones((1, 8400, 1), np.float32), scores(1, 8400, 80)]
+    yield 'YOLOX, 8400×85', YoloxHead('head', 80), {'head': np.concatenate(parts, axis=2)}
+    raw = {str(stride): normal(1, 3, 640 // stride, 640 // stride, 85) for stride in (8, 16, 32)}
+    for values in raw.values():
+        values[..., 4] = rng.normal(-5, 2, values.shape[:4])
+    yield 'raw YOLOv5, 25200×85', RawYoloHead(tuple(raw), 80, YOLOV5_ANCHORS), raw
+    head = np.concatenate(
+        [scores(1, sum(cells.values()), 80), normal(1, sum(cells.values()), 32)], 2
+    )
+    plus = DistributionHead(('head',), 80, 8, tuple(cells), 0.0)
+    yield 'NanoDet-Plus, 8500×112', plus, {'head': head}
+    faces = {
+        f'{kind} {stride}': values(1, 2 * cells[stride], size)
+        for kind, size, values in (
+            ('scores', 1, scores),
+            ('boxes', 4, normal),
+            ('points', 10, normal),
+        )
+        for stride in (8, 16, 32)
+    }
+    yield 'SCRFD, 16800 anchors', ScrfdHead(tuple(faces)), faces
+    grids = {'hm': scores(1, 80, 160, 160), 'wh': 9 + normal(1, 2, 160, 160)}
+    yield 'CenterNet, 80×160×160', CenterNetHead('hm', 'wh', '', 80), grids
+    grids = {'cov': scores(1, 3, 40, 40), 'bbox': 1 + normal(1, 12, 40, 40) / 9}
+    yield 'DetectNet_v2, 3×40×40', DetectNetHead('cov', 'bbox', 3), grids
