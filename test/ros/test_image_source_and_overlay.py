@@ -421,5 +421,5 @@ def test_an_output_folder_that_cannot_be_made_fails_the_configure(start_node, tm
     node = start_node(
         'no_folder', 'trt_ros.nodes.overlay', output_dir=str(tmp_path / 'file' / 'folder')
     )
-    node.wait_for_log('Startup failed: see the error above.')
+    node.wait_for_failed_start()
     assert 'file/folder cannot be created.' in node.log

@@ -407,7 +407,7 @@ def test_parameters_that_contradict_regions_are_refused(start_node, models, give
         **given,
     )
     node.wait_for_log(problem)
-    node.wait_for_log('Startup failed')
+    node.wait_for_failed_start()
 
 
 def test_the_tensor_node_publishes_a_row_per_object(start, peer, models):

@@ -93,6 +93,7 @@ class NodeProcess(RemoteNode):
         program: str = sys.executable,
     ) -> None:
         super().__init__(peer, name)
+        self._exit_code = 0
         self._log_path = folder / f'{name}.log'
         with self._log_path.open('wb') as log:
             self.process = subprocess.Popen(
@@ -107,6 +108,12 @@ class NodeProcess(RemoteNode):
         wait_until(lambda: text in self.log or self.process.poll() is not None, f'{text!r}')
         assert text in self.log, self.log
 
+    def wait_for_failed_start(self) -> None:
+        """Wait until the process has exited with 1, since its autostart failed."""
+        self._exit_code = 1
+        self.wait_for_log('Startup failed: see the error above.')
+        assert self.process.wait(DEADLINE_SECONDS) == 1, self.log
+
     def stop(self) -> None:
         """End the process as Ctrl-C does: it leaves nothing behind and exits with 0."""
         if self.process.poll() is None:
@@ -119,7 +126,7 @@ class NodeProcess(RemoteNode):
             )
             assert not left, f'{self.name} left {left}'
         else:
-            assert self.process.returncode == 0, self.log
+            assert self.process.returncode == self._exit_code, self.log
 
 
 class Lane:

@@ -79,6 +79,7 @@ class ManagedNode(LifecycleNode):
     :ivar parameters: an instance of `Parameters`; None while unconfigured.
     :ivar created_at: creation time in time.monotonic().
     :ivar failure: description of the last failure; '' after a successful transition.
+    :ivar on_failed_start: called after an autostart that failed; None in a container.
     :ivar largest_nbytes: size of the largest message received by topic, with its full name.
     """
 
@@ -97,6 +98,7 @@ class ManagedNode(LifecycleNode):
         self.cancelled = threading.Event()
         self.created_at = time.monotonic()
         self.failure = ''
+        self.on_failed_start: Callable[[], None] | None = None
         self.largest_nbytes: dict[str, int] = {}
         self.parameters: Any = None
         self._fault: TrtRosError | None = None
@@ -328,8 +330,10 @@ class ManagedNode(LifecycleNode):
 
     def _hint(self) -> None:
         self._end_start_timer()
-        if self.state_label == 'unconfigured' and self._transition_done is None:
-            name = self.get_fully_qualified_name()
+        name = self.get_fully_qualified_name()
+        # A client is a launch file, or the lifecycle manager of nav2. Humble cannot count them.
+        is_managed = hasattr(self, 'count_clients') and self.count_clients(f'{name}/change_state')
+        if not is_managed and self.state_label == 'unconfigured' and self._transition_done is None:
             self.get_logger().info(
                 f'Waiting for configure: ros2 lifecycle set {name} configure, then '
                 f'ros2 lifecycle set {name} activate. autostart:=true does both at startup.'
@@ -348,6 +352,8 @@ class ManagedNode(LifecycleNode):
                 self.get_logger().info('Started: active.')
             elif not self.cancelled.is_set():
                 self.get_logger().error('Startup failed: see the error above.')
+                if self.on_failed_start is not None:
+                    self.on_failed_start()
             return is_active
 
         self._start(configure_and_activate)

@@ -194,7 +194,7 @@ def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None
     """
     Construct a node, spin it until a stop signal, and destroy it.
 
-    :returns: exit code: 0, or 1 when the node could not be constructed.
+    :returns: exit code: 0, or 1 when the node could not be constructed, or its autostart failed.
     :raises SystemExit: as start_ros().
     """
     tune_process()
@@ -212,6 +212,13 @@ def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None
     except REFUSED as error:
         rclpy.try_shutdown()
         raise refusal(error) from None
+    has_failed = threading.Event()
+
+    def exit_with_failure() -> None:
+        has_failed.set()
+        stop.send()
+
+    node.on_failed_start = exit_with_failure
     # Another part of the program may shut down the ROS context; the process then exits, too.
     rclpy.get_default_context().on_shutdown(stop.send)
     executor = SingleThreadedExecutor()
@@ -229,7 +236,7 @@ def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None
     executor.shutdown()
     node.destroy_node()
     rclpy.try_shutdown()
-    return 0
+    return int(has_failed.is_set())
 
 
 def _spin(executor: SingleThreadedExecutor, node: Node, stopping: threading.Event) -> None:

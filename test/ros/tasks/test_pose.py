@@ -51,4 +51,4 @@ def test_a_network_of_another_task_is_refused_by_name(start_node, models):
         model_path=models['pose'],
     )
     node.wait_for_log('This is a keypoint network; expected a depth network.')
-    node.wait_for_log('Startup failed')
+    node.wait_for_failed_start()

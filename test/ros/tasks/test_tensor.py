@@ -86,12 +86,13 @@ def test_tensors_that_cannot_be_subscribed_to_leave_nothing_running(
     node = start_node(
         'unheard',
         'trt_ros.nodes.tensor',
-        autostart=True,
         backend='onnxruntime',
         model_path=models['sum'],
         input='tensors',
         **{'qos_overrides./tensors.subscription.depth': -1},
     )
+    assert node.change('configure')
+    assert not node.change('activate')
     node.wait_for_log('on_activate failed. The parameters qos_overrides./tensors.subscription')
     tasks = Path(f'/proc/{node.process.pid}/task')
     before = len(list(tasks.iterdir()))
