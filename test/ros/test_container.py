@@ -186,6 +186,29 @@ def test_load_failure_reports_reason(container, package, plugin, message):
     assert container.list() == {}
 
 
+@pytest.mark.parametrize(
+    ('package', 'fields', 'message'),
+    [
+        ('../../etc', {}, 'Could not find requested resource in ament index'),
+        ('/etc', {}, 'Could not find requested resource in ament index'),
+        ('a\0b', {}, 'Could not find requested resource in ament index'),
+        ('indexed_pkg', {'remap_rules': ['no rule']}, 'Component constructor threw an exc'),
+        ('indexed_pkg', {'remap_rules': ['a:=b c']}, 'Component constructor threw an exc'),
+        ('indexed_pkg', {'node_name': 'a b'}, 'Component constructor threw an exception: '),
+        ('indexed_pkg', {'node_namespace': '/a b'}, 'Component constructor threw an exc'),
+        ('indexed_pkg', {'parameters': [('rate', 'fast')]}, 'Component constructor threw an e'),
+    ],
+)
+def test_malformed_request_is_refused_without_traceback(start, package, fields, message):
+    container = start()
+    refused = container.load('indexed_pkg::Options', package, **fields)
+    assert (refused.success, refused.error_message[: len(message)]) == (False, message)
+    container.says('Failed to load')
+    assert 'Traceback' not in container.node.log
+    assert container.load('indexed_pkg::Options', 'indexed_pkg').success
+    container.node.stop()
+
+
 def test_only_registered_components_are_loaded_unless_modules_are_allowed(start):
     container = start(allow_modules=False)
     for plugin in ('components:Options', 'unittest.__main__:x', 'no_such_module:Node'):
@@ -359,6 +382,15 @@ def test_our_detector_configures_and_activates_in_a_container(container):
             )
         ).success
     container.says('[detector]: activate: inactive -> active')
+
+
+def test_a_failed_autostart_does_not_end_the_container(container):
+    pytest.importorskip('vision_msgs')
+    parameters = [('model_path', 'no_such.onnx'), ('autostart', True)]
+    assert container.load(**DETECTOR, node_name='failing', parameters=parameters).success
+    container.says('[failing]: Startup failed: see the error above.')
+    assert '/failing' in container.list().values()
+    assert container.process.poll() is None
 
 
 def test_a_detector_unloaded_while_it_configures_is_gone(container):

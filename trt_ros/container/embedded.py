@@ -24,7 +24,12 @@ from trt_ros.container.spinner import Spinner, Thrown, log_text
 from trt_ros.errors import TrtRosError
 from trt_ros.ros.dds.container_images import CONTAINER_IMAGES, ContainerImages, image_node_name
 from trt_ros.ros.lifecycle import freeze_garbage_collector
-from trt_ros.ros.process import log_through_ros, release_freed_memory, tune_embedded_python
+from trt_ros.ros.process import (
+    REFUSED,
+    log_through_ros,
+    release_freed_memory,
+    tune_embedded_python,
+)
 
 PACKAGE = 'trt_ros'
 
@@ -108,7 +113,7 @@ def load(
         cause = error.__cause__
         if cause is None:
             raise
-        if not isinstance(cause, TrtRosError):
+        if not isinstance(cause, (TrtRosError, *REFUSED)):
             get_logger(PACKAGE).error(f'Failed to load {plugin}. {log_text(cause)}')
         raise LoadError(error_text(cause)) from cause  # rclcpp adds the rest of the text.
 

@@ -22,6 +22,7 @@ from trt_ros.ros.dds.container_images import CONTAINER_IMAGES
 ENTRY_POINTS = 'rclpy_components'
 AMENT_RESOURCE = 'rclcpp_components'  # Listed by `ros2 component types`, for C++ and Python.
 PLACE = re.compile(r'[\w.]+:[\w.]+')  # module:Class
+NAME = re.compile(r'\w[\w-]*')  # Of a package.
 
 #: Extra arguments, and the keywords of rclpy.node.Node that implement them.
 NODE_KEYWORDS = {
@@ -78,7 +79,8 @@ def ament_components(package: str) -> dict[str, str]:
 
     :raises LoadError: when there is no such resource, or it is malformed.
     """
-    if not package or not has_resource(AMENT_RESOURCE, package):
+    # A package name that is a path would be read outside the index.
+    if not NAME.fullmatch(package) or not has_resource(AMENT_RESOURCE, package):
         raise LoadError('Could not find requested resource in ament index')
     lines = get_resource(AMENT_RESOURCE, package)[0].splitlines()
     entries = [line.split(';') for line in lines if line]

@@ -25,6 +25,7 @@ from trt_ros.container.loading import (
 from trt_ros.container.spinner import Spinner, Thrown, log_text
 from trt_ros.errors import TrtRosError
 from trt_ros.ros.lifecycle import freeze_garbage_collector
+from trt_ros.ros.process import REFUSED
 
 REQUESTS = QoSProfile(depth=200)  # rclcpp's; reliable and volatile, as services are.
 
@@ -203,7 +204,7 @@ class ComponentManager(Node):
 
 def _with_traceback(error: BaseException) -> str:
     bug = error.__cause__ if isinstance(error, LoadError) else error
-    if bug is None or isinstance(bug, TrtRosError):
+    if bug is None or isinstance(bug, (TrtRosError, *REFUSED)):
         return str(error)
     return f'{error}\n{log_text(bug)}'
 
