@@ -1,14 +1,9 @@
-"""A detector with the defaults of config/jetson.yaml on any machine."""
+"""A detector with the defaults of config/jetson.yaml, unless platform says otherwise."""
 
-from pathlib import Path
-
-from launch import LaunchDescription
-from launch.actions import IncludeLaunchDescription
+from trt_ros.launching.task_launch import task_launch
+from trt_ros.nodes.detector import DetectorNode
 
 
 def generate_launch_description():
     """Return the launch description."""
-    detector = str(Path(__file__).with_name('detector.launch.py'))
-    return LaunchDescription(
-        [IncludeLaunchDescription(detector, launch_arguments=[('platform', 'jetson')])]
-    )
+    return task_launch(DetectorNode, platform='jetson')

@@ -21,10 +21,10 @@ DEADLINE_SECONDS = 120.0
 CHECKOUT = Path(__file__).parents[2]
 
 RUN = """
-import sys
+import os, sys
 from launch import LaunchDescription, LaunchService
 from launch.actions import IncludeLaunchDescription
-service = LaunchService(noninteractive=True)
+service = LaunchService(noninteractive=not os.environ.get('INTERACTIVE'))
 service.include_launch_description(LaunchDescription([IncludeLaunchDescription(
     sys.argv[1], launch_arguments=[each.split(':=', 1) for each in sys.argv[2:]])]))
 sys.exit(service.run())

@@ -174,6 +174,57 @@ def test_nodes_in_existing_container_outlive_the_launch(start, tmp_path):
     assert owner.stop() == 0
 
 
+def test_a_failed_launch_leaves_nothing_in_a_running_container(start, tmp_path):
+    domain_id = str(random.randint(1, 100))
+    owner = start(
+        'detector.launch.py',
+        f'model_path:={MODEL}',
+        'container:=new',
+        'name:=first',
+        ROS_DOMAIN_ID=domain_id,
+    )
+    owner.says('[first]: activate: inactive -> active')
+
+    def guest(*arguments):
+        folder = tmp_path / f'guest_{len(list(tmp_path.iterdir()))}'
+        folder.mkdir()
+        return start(
+            'detector.launch.py',
+            'container:=/trt_ros_container',
+            *arguments,
+            folder=folder,
+            ROS_DOMAIN_ID=domain_id,
+        )
+
+    failed = guest('model_path:=no_such.onnx', 'source:=photos')
+    assert failed.ends() == 1
+    assert 'could not be configured; see its error in the log of' in failed.output
+    owner.says('Unloaded /detector, id 2', 'Unloaded /image_source, id 3')
+    interrupted = guest('source:=no_such_picture.png', 'autostart:=true', 'model_path:=')
+    interrupted.waits_for(lambda: 'as /detector, id 4' in owner.output)
+    interrupted.process.send_signal(signal.SIGINT)
+    interrupted.ends()
+    owner.says('Unloaded /detector, id 4')
+    corrected = guest(f'model_path:={MODEL}')
+    assert corrected.ends() == 0, corrected.output
+    again = guest(f'model_path:={MODEL}')
+    assert again.ends() == 1
+    assert '/trt_ros_container already has a node /detector.' in again.output
+    assert 'Remedy: Unload it (ros2 component unload /trt_ros_container ' in again.output
+    assert owner.output.count('Unloaded /detector') == 2
+    assert owner.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'is_jetson'), [((), True), (('platform:=x86',), False)], ids=['default', 'given']
+)
+def test_the_platform_of_a_platform_file_can_be_overridden(start, arguments, is_jetson):
+    launch = start('jetson.launch.py', 'autostart:=false', *arguments)
+    launch.says('process started')
+    assert launch.stop() == 0
+    assert ('jetson_clocks' in launch.output) == is_jetson
+
+
 def test_a_node_that_dies_fails_the_launch(start, tmp_path):
     file = tmp_path / 'parameters.yaml'
     file.write_text('/**:\n  ros__parameters:\n    score_threshold: much\n')

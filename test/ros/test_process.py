@@ -69,7 +69,7 @@ def run(environment):
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
 def test_signal_shuts_down_cleanly(start_node, tmp_path, program, number):
     name = f'{program.rpartition(".")[2]}_{int(number)}'
-    node = start_node(name, program)
+    node = start_node(name, program, autostart=False)
     node.peer.wait_until(lambda: name in node.peer.node.get_node_names(), name)
     node.process.send_signal(number)
     assert node.process.wait(DEADLINE_SECONDS) == 0
@@ -79,7 +79,7 @@ def test_signal_shuts_down_cleanly(start_node, tmp_path, program, number):
 def test_what_is_started_with_nohup_survives_its_terminal(start_node):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        node = start_node('stays', 'trt_ros.nodes.image_source')
+        node = start_node('stays', 'trt_ros.nodes.image_source', autostart=False)
     finally:
         signal.signal(signal.SIGHUP, before)
     node.peer.wait_until(lambda: 'stays' in node.peer.node.get_node_names(), 'the node')

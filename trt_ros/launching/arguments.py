@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
+import signal
 import sys
+import threading
 from typing import Any
 
 from launch import Action, LaunchContext, LaunchDescription
@@ -38,10 +40,31 @@ def launch_description(
     names = {each.name for each in arguments}
 
     def start(context: LaunchContext) -> list[Action]:
+        handle_signals(context)
         check_names(sys.argv, names, Path(context.locals.current_launch_file_path))
         return nodes(context)
 
     return LaunchDescription([*arguments, OpaqueFunction(function=start)])
+
+
+def handle_signals(context: LaunchContext) -> None:
+    """
+    Shut down the launch on SIGINT, without KeyboardInterrupt, and on SIGHUP (a closed terminal).
+
+    launch reads SIGINT from a wakeup descriptor, but leaves the handler of Python in place: the
+    exception interrupts launch anywhere, which then forgets a process that it has just started, or
+    waits for ever.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(
+            signal.SIGINT,
+            # The loop is None after the launch.
+            lambda *of: None if context.asyncio_loop else signal.default_int_handler(*of),
+        )
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 def check_names(words: list[str], known: Collection[str], file: Path) -> None:
@@ -69,7 +92,7 @@ def check_names(words: list[str], known: Collection[str], file: Path) -> None:
             )
 
 
-def common_arguments(*, container: str) -> list[DeclareLaunchArgument]:
+def common_arguments(*, container: str, platform: str = 'auto') -> list[DeclareLaunchArgument]:
     """Declare the arguments of every launch file; launch_nodes() reads them."""
     return [
         DeclareLaunchArgument(
@@ -87,7 +110,7 @@ def common_arguments(*, container: str) -> list[DeclareLaunchArgument]:
         ),
         DeclareLaunchArgument(
             'platform',
-            default_value='auto',
+            default_value=platform,
             description=(
                 'Platform defaults, overridden by params_file: config/x86.yaml or '
                 'config/jetson.yaml; auto detects the platform.'

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 import platform
-import signal
-import threading
 from types import GenericAlias
 from typing import Any
 
@@ -57,7 +55,6 @@ def launch_nodes(context: LaunchContext, nodes: list[NodeDescription]) -> list[A
     message and an exit code, when a node cannot be loaded, configured or activated, or when a
     process exits and `respawn` is false.
     """
-    end_with_terminal()
     arguments = context.launch_configurations
     actions = [*transport(context), *memory_copies(context)]
     target = this_platform() if arguments['platform'] == 'auto' else arguments['platform']
@@ -126,15 +123,6 @@ def launch_nodes(context: LaunchContext, nodes: list[NodeDescription]) -> list[A
         *processes,
         BringUp(processes, components, container, activate=arguments['autostart'] == 'true'),
     ]
-
-
-def end_with_terminal() -> None:
-    """Shut down the launch when its terminal is closed, as launch itself does on Ctrl-C."""
-    if (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
-    ):
-        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 def _load_request(context: LaunchContext, component: ComposableNode) -> LoadNode.Request:

@@ -20,13 +20,18 @@ from trt_ros.ros.lifecycle import ManagedNode
 
 
 def task_launch(
-    cls: type[ManagedNode], topics: Mapping[str, str] | None = None, *, image: bool = True
+    cls: type[ManagedNode],
+    topics: Mapping[str, str] | None = None,
+    *,
+    image: bool = True,
+    platform: str = 'auto',
 ) -> LaunchDescription:
     """
     Return the launch description of a node, named as its executable.
 
     :param topics: descriptions of the input topics beside `image`, by name; each is an argument.
     :param image: whether the node takes images, which may come from a `source`.
+    :param platform: default of the launch argument.
     """
     topics = dict(topics or {})
     if image:
@@ -45,7 +50,7 @@ def task_launch(
             DeclareLaunchArgument(
                 'namespace', default_value='', description='Namespace of the nodes.'
             ),
-            *common_arguments(container='none'),
+            *common_arguments(container='none', platform=platform),
             *parameter_arguments(cls),
         ],
         partial(_nodes, cls=cls, topics=tuple(topics)),
