@@ -34,7 +34,7 @@ OPERATORS = re.compile(
     'ReplaceContinueWithBreak|NumberReplacer|ZeroIterationForLoop|ExceptionReplacer|'
     'RemoveDecorator)|trt_ros/.*'
 )
-NOT_HERE = 'not (gpu or soak)'
+NOT_HERE = 'not (gpu or soak or nightly)'
 
 
 @dataclass

@@ -150,7 +150,7 @@ def check(environment: Environment, arguments: list[str]) -> int:
         'not (ros or gpu or slow or soak or nightly)',
         '-q',
         '-n',
-        workers(),
+        str(min(len(os.sched_getaffinity(0)), 8)),  # These seldom wait.
         '--dist',
         'loadfile',
     )

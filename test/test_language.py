@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
 import io
 from pathlib import Path
 import re
@@ -42,23 +41,18 @@ IDENTIFIERS = {
 CONVENTIONAL = {'add_arguments', 'main', 'main_mt', 'open_head', 'run'}
 
 
-@cache
-def nodes(source: str) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(source)))
-
-
-def docstrings(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of every docstring of a source text."""
-    for node in nodes(source):
+def docstrings(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Yield line and text of every docstring."""
+    for node in nodes:
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             text = ast.get_docstring(node)
             if text:
                 yield getattr(node, 'lineno', 1), text
 
 
-def descriptions(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of every parameter description of a source text."""
-    for node in nodes(source):
+def descriptions(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Yield line and text of every parameter description."""
+    for node in nodes:
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
@@ -71,8 +65,8 @@ def descriptions(source: str) -> Iterator[tuple[int, str]]:
 
 def offences(source: str) -> list[str]:
     """Return 'line N: text' for each docstring or description that breaks a rule."""
-    found = []
-    for line, text in (*docstrings(source), *descriptions(source)):
+    found, nodes = [], list(ast.walk(ast.parse(source)))
+    for line, text in (*docstrings(nodes), *descriptions(nodes)):
         first = re.match(r"[\w']*", text.lstrip()).group()
         if first.removesuffix('s') in VERBS or first in OPENINGS:
             found.append(f'line {line}: {text.splitlines()[0]}')

@@ -39,6 +39,7 @@ def changed(sidecar, path, value):
     return copied
 
 
+@pytest.mark.slow
 def test_any_change_of_a_sidecar_is_an_error_or_can_be_inspected(models, rtx, tmp_path, capsys):
     entry = EngineCache(tmp_path / 'cache').get_or_build(models.conv(), BuildOptions(), rtx)
     engine, chosen = entry.path, random.Random(0)
