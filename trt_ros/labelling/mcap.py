@@ -81,7 +81,6 @@ class McapWriter:
         self._chunks: list[_ChunkIndex] = []
         self._unwritten = bytearray()  # Before _data_end.
         self._counts: dict[int, int] = dict.fromkeys(self._channels.values(), 0)
-        self._start_ns, self._end_ns = 0, 0
         self._clear_chunk()
         self._seconds_per_write = seconds_per_write
         self._write_due = time.monotonic() + seconds_per_write

@@ -38,7 +38,7 @@ class CountingLibrary:
     """A TensorRT without a GPU that counts what it loads and destroys."""
 
     def __init__(self, monkeypatch) -> None:
-        self.loaded, self.destroyed, self.errors = 0, [], ['out of memory']
+        self.loaded, self.destroyed, self.errors = 0, [], ['Magic tag does not match']
         self.is_refusing = False
         log = SimpleNamespace(collect=lambda: nullcontext(SimpleNamespace(errors=self.errors)))
         library = Library('tensorrt', SimpleNamespace(), (10, 3, 0, 26), '10.3.0.26', log)
@@ -189,7 +189,7 @@ def test_threads_that_open_a_plan_at_once_load_it_once(library, plan):
 def test_each_thread_gets_the_error_of_an_engine_that_cannot_be_loaded(library, plan):
     library.is_refusing = True
     errors = in_threads(3, lambda: load_engine(plan))
-    assert [error.cause for error in errors] == ['out of memory'] * 3
+    assert [error.cause for error in errors] == ['Magic tag does not match'] * 3
     errors.clear()
     library.is_refusing = False
     opened = load_engine(plan)

@@ -12,7 +12,7 @@ import pytest
 
 from trt_ros.cli import main
 from trt_ros.demo.evaluate import MODEL
-from trt_ros.demo.scene import TRAINING, draw
+from trt_ros.demo.scene import TRAINING, draw_scene
 
 cv2 = pytest.importorskip('cv2')
 onnx = pytest.importorskip('onnx')
@@ -22,7 +22,7 @@ pytest.importorskip('onnxruntime')
 @pytest.fixture
 def quantize(tmp_path, capsys):
     for index in range(4):
-        picture = draw(np.random.default_rng([TRAINING, index]), (640, 480))[0]
+        picture = draw_scene(np.random.default_rng([TRAINING, index]), (640, 480))[0]
         cv2.imwrite(str(tmp_path / f'{index}.png'), picture)
 
     def run(*args, model=MODEL, to='int8'):

@@ -12,7 +12,7 @@ import pytest
 
 from trt_ros.cli import main
 from trt_ros.demo.evaluate import MODEL
-from trt_ros.demo.scene import TRAINING, draw
+from trt_ros.demo.scene import TRAINING, draw_scene
 from trt_ros.quantization.formats import FORMATS
 from trt_ros.quantization.layers import QuantNetwork
 
@@ -25,7 +25,7 @@ pytest.importorskip('onnxruntime')
 def pictures(tmp_path_factory):
     folder = tmp_path_factory.mktemp('pictures')
     for index in range(4):
-        picture = draw(np.random.default_rng([TRAINING, index]), (640, 480))[0]
+        picture = draw_scene(np.random.default_rng([TRAINING, index]), (640, 480))[0]
         cv2.imwrite(str(folder / f'{index}.png'), picture)
     return folder
 
