@@ -134,6 +134,9 @@ class McapWriter:
             finally:
                 self._file.close()
 
+    _start_ns: int  # Of the last chunk.
+    _end_ns: int
+
     def _clear_chunk(self) -> None:
         self._records, self._chunk_positions = bytearray(), 0
         self._messages: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
