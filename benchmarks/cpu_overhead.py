@@ -62,9 +62,12 @@ def in_one_process(model: Path, pixels: np.ndarray, rounds: int) -> dict[str, An
     from trt_ros.runtime.cpu.frame_runner import StepByStep
     from trt_ros.runtime.options import LabeledOptions
     from trt_ros.runtime.pipeline import Pipeline
+    from trt_ros.vision.decoders.registry import DETECTORS
     from trt_ros.vision.frame import Frame
 
-    pipeline = Pipeline.open(LabeledOptions(model_path=str(model), backend='onnxruntime'))
+    pipeline = Pipeline.open(
+        LabeledOptions(model_path=str(model), backend='onnxruntime'), families=DETECTORS
+    )
     assert isinstance(pipeline.frames, StepByStep)
     runner = pipeline.frames.runner
     assert isinstance(runner, CheckedRunner) and runner._runner is not None

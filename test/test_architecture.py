@@ -29,7 +29,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
     'trt': {'driver'},
     'cuda': {'driver'},
     'engine': {'trt', 'child', 'cuda', 'driver'},
-    'runtime': {'engine', 'trt', 'child', 'cuda', 'driver', 'results', 'vision'},
+    'runtime': {'engine', 'trt', 'child', 'cuda', 'driver', 'media', 'results', 'vision'},
     'quantization': {
         'results',
         'runtime',
@@ -66,7 +66,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
     'launching': {'nodes', 'ros'},
     'executables': {'nodes', 'container'},
     '__main__': {'cli'},
-    '__init__': {'runtime', 'vision'},
+    '__init__': {'drawing', 'media', 'results', 'runtime', 'tracking', 'vision'},
 } | {layer: set() for layer in FOR_ALL}
 
 ROS = {'ros', 'container', 'nodes', 'demo', 'launching'}
@@ -88,6 +88,7 @@ DOORS = {  # foreign package: the layers that may import it
     'ray': {'labelling'},
     'nvtx': {'profiling'},
     'scipy': {'tracking'},
+    'supervision': {'results'},
     'yaml': {'ros', 'nodes', 'demo', 'launching', 'results'},  # results: class names in YAML.
     'tqdm': {'cli', 'demo'},
     'numpy': LAYERS.keys()

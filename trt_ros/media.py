@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+import os
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,47 @@ def open_video(path: Path) -> Any:
             remedy='Choose an MP4 or AVI file.',
         )
     return capture
+
+
+def read_video(path: Path) -> Iterator[tuple[np.ndarray, float]]:
+    """
+    Yield frames, (H, W, 3) uint8 BGR, each with the video's rate in Hz.
+
+    :raises BadFrameError: when OpenCV cannot read the file.
+    """
+    video = open_video(path)
+    try:
+        rate_hz = video.get(cv2.CAP_PROP_FPS) or 25.0
+        while True:
+            is_there, pixels = video.read()
+            if not is_there:
+                return
+            yield pixels, rate_hz
+    finally:
+        video.release()
+
+
+def read_images(source: str | os.PathLike[str]) -> Iterator[np.ndarray]:
+    """
+    Yield the frames of a video, a picture, or the pictures of a folder in order of name.
+
+    :returns: (H, W, 3) uint8 BGR each.
+    :raises BadFrameError: when a file is neither.
+    """
+    path = Path(source)
+    if path.is_dir():
+        yield from map(read_picture, filter(_is_picture, sorted(path.iterdir())))
+    elif _is_picture(path):
+        yield read_picture(path)
+    else:
+        yield from (pixels for pixels, _ in read_video(path))
+
+
+def _is_picture(path: Path) -> bool:
+    try:
+        return path.is_file() and bool(cv2.haveImageReader(_utf8(str(path))))
+    except UnicodeEncodeError:
+        return True  # read_picture can read it.
 
 
 def open_video_writer(path: Path, rate_hz: float, image_wh: tuple[int, int]) -> Any:

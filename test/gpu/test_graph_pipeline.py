@@ -162,7 +162,7 @@ def test_chosen_classes_change_between_frames_in_flight(open_graph, on_cpu):
     for first, second in zip(asked, [*asked[1:], asked[0]]):
         pending = [pipeline.submit([frame], each) for each in (first, second)]
         for each, thresholds in zip(pending, (first, second)):
-            (got,), want = each.results(), on_cpu(frame, thresholds)
+            (got,), want = each.result(), on_cpu(frame, thresholds)
             if len(want):
                 assert_same(got, want)
             assert len(got) == len(want)
@@ -190,7 +190,7 @@ def test_frames_under_way_in_two_slots_do_not_mix(open_graph, on_cpu):
     for first, second in zip(frames[::2], frames[1::2]):
         pending = [pipeline.submit([frame], ASKED) for frame in (first, second)]
         for frame, each in zip((first, second), pending):
-            assert_same(each.results()[0], on_cpu(frame))
+            assert_same(each.result()[0], on_cpu(frame))
 
 
 def test_threads_may_share_a_pipeline(open_graph, on_cpu):
@@ -289,7 +289,7 @@ def test_prepared_cameras_share_memory_of_largest_batch(gpu, on_cpu, small_detec
         assert pipeline.memory()['device']['tensors'] == tensors
         for _ in range(20):  # Two batches in flight in the same tensors.
             pending = [pipeline.submit(frames[:4], ASKED), pipeline.submit(frames[3:], ASKED)]
-            found = [result for each in pending for result in each.results()]
+            found = [result for each in pending for result in each.result()]
             for got, frame in zip(found, frames[:4] + frames[3:]):
                 assert_same(got, on_cpu(frame))
     finally:
@@ -390,7 +390,7 @@ def test_event_is_done_after_the_work_before_it(open_graph):
     with pipeline.gpu.context:
         assert not done.is_done()
         release.set()
-        pending.results()
+        pending.result()
         assert done.is_done()
 
 
@@ -423,7 +423,7 @@ def test_unresponsive_gpu_is_detected(open_graph, bench):
     pending = pipeline.submit([picture()], ASKED)
     assert reported.wait(60)
     release.set()
-    pending.results()  # It did answer in the end; the pipeline stays failed all the same.
+    pending.result()  # It did answer in the end; the pipeline stays failed all the same.
     assert 'has not responded' in str(faults[0])
     with pytest.raises(GpuFailedError, match='has not responded'):
         pipeline.infer(picture(), ASKED)

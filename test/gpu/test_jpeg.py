@@ -160,7 +160,7 @@ def test_frames_of_both_slots_equal_raw_ones(open_graph, unified_memory):
             for number in (index, (index + 1) % 3)
         ]
         for number, each in pending:
-            assert_same(each.results()[0], expected[number])
+            assert_same(each.result()[0], expected[number])
     assert pipeline.diagnostics()[KEY] == '12 of 12'
 
 

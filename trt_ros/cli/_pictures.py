@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from trt_ros.errors import BadFrameError, ParameterError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from trt_ros.vision.frame import Frame
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')  # OpenCV writes all.
@@ -55,7 +53,7 @@ def frames(
         of which the rest is left out.
     :raises ParameterError: when a folder has no images, or a recording cannot be opened.
     """
-    from trt_ros.media import read_picture
+    from trt_ros.media import read_picture, read_video
     from trt_ros.recording import is_recording
     from trt_ros.vision.frame import Frame
 
@@ -116,25 +114,3 @@ def fingerprint(files: Sequence[Path]) -> list[tuple[str, int, int]]:
             status = path.stat()
             found.append((str(path.resolve()), status.st_size, status.st_mtime_ns))
     return found
-
-
-def read_video(path: Path) -> Iterator[tuple[np.ndarray, float]]:
-    """
-    Yield frames, (H, W, 3) uint8 BGR, each with the video's rate in Hz.
-
-    :raises BadFrameError: when OpenCV cannot read the file.
-    """
-    import cv2
-
-    from trt_ros.media import open_video
-
-    video = open_video(path)
-    try:
-        rate_hz = video.get(cv2.CAP_PROP_FPS) or 25.0
-        while True:
-            is_there, pixels = video.read()
-            if not is_there:
-                return
-            yield pixels, rate_hz
-    finally:
-        video.release()

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 from trt_ros.cli._arguments import add_threshold_flags, make_output_folder, thresholds_of
 from trt_ros.cli._coco_file import CocoFile, add_coco_flags, open_coco_file
 from trt_ros.cli._option_flags import add_option_flags
-from trt_ros.cli._pictures import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand, read_video
+from trt_ros.cli._pictures import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.runtime.options import LabeledOptions
 
@@ -165,7 +165,7 @@ def _entries_of(
     :raises BadFrameError: when it is neither an image nor a video.
     """
     from trt_ros.drawing import draw
-    from trt_ros.media import open_video_writer, read_picture, write_picture
+    from trt_ros.media import open_video_writer, read_picture, read_video, write_picture
     from trt_ros.vision.frame import Frame
 
     thresholds = thresholds_of(args)

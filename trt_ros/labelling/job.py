@@ -21,7 +21,8 @@ from trt_ros.labelling.results import ImageHeader, ResultMessages
 from trt_ros.recording import IMAGE_TYPES, Recording
 from trt_ros.ros.dds.cdr import read_compressed_image, read_image
 from trt_ros.ros.frames import to_frame
-from trt_ros.runtime.pipeline import PendingResult, Pipeline
+from trt_ros.runtime.future import Future as PendingResult
+from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 

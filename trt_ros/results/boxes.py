@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
@@ -15,7 +14,6 @@ from trt_ros.results.labels import name_of
 
 ObjectsT = TypeVar('ObjectsT', bound='Objects')
 BoxesT = TypeVar('BoxesT', bound='Boxes')
-BoxedT = TypeVar('BoxedT', bound='BoxedObjects')
 
 
 class Limits(Protocol):
@@ -184,6 +182,16 @@ class Objects(Result):
                 )
             yield entry
 
+    def to_supervision(self) -> Any:
+        """Return the objects as `supervision.Detections`; needs the package of that name."""
+        import supervision
+
+        ids = self.ids if self.ids is not None and self.ids.dtype.kind == 'i' else None
+        names = {'class_name': np.array(self.names)}
+        return supervision.Detections(
+            self.xyxy, None, self.scores, self.labels, tracker_id=ids, data=names
+        )
+
     def _fields_of(self, index: int) -> dict[str, Any]:
         """Return the fields of an `Object` that only this class has."""
         return {}
@@ -325,6 +333,12 @@ class OrientedBoxes(Boxes):
             + np.stack([-along - across, along - across, along + across, across - along], axis=1)
         )
 
+    def to_supervision(self) -> Any:
+        """Return the boxes as `supervision.Detections`, with their corners."""
+        found = super().to_supervision()
+        found.data['xyxyxyxy'] = self.corners()
+        return found
+
     def _fields_of(self, index: int) -> dict[str, Any]:
         return {'cxcywh': self.cxcywh[index], 'theta': float(self.theta[index])}
 
@@ -334,55 +348,6 @@ class OrientedBoxes(Boxes):
 
     def _coco_of(self, index: int) -> dict[str, Any]:
         return {'segmentation': [rounded(self.take(np.array([index])).corners().ravel())]}
-
-
-class BoxedObjects(Objects):
-    """Objects with `detections`, and more of each."""
-
-    detections: Detections
-
-    @property
-    def xyxy(self) -> np.ndarray:
-        """Upright boxes: (N, 4) float32, x1, y1, x2, y2 in source-image pixels."""
-        return self.detections.xyxy
-
-    @property
-    def scores(self) -> np.ndarray:
-        """Scores: (N,) float32, 0 to 1."""
-        return self.detections.scores
-
-    @property
-    def labels(self) -> np.ndarray:
-        """Class indices: (N,) int32."""
-        return self.detections.labels
-
-    @property
-    def ids(self) -> np.ndarray | None:
-        """Identities: (N,) integers or texts, '' for none; None: no object has one."""
-        return self.detections.ids
-
-    @property
-    def class_names(self) -> Sequence[str]:
-        """Class names by class index; () where nothing names the classes."""
-        return self.detections.class_names
-
-    @class_names.setter
-    def class_names(self, names: Sequence[str]) -> None:
-        self.detections.class_names = names
-
-    def rotated_boxes(self) -> np.ndarray:
-        """Return (N, 5) float64: center x, y, width, height and angle 0."""
-        return self.detections.rotated_boxes()
-
-    def corners(self) -> np.ndarray:
-        """Return the corners of the boxes: (N, 4, 2) float32, in pixels, in drawing order."""
-        return self.detections.corners()
-
-    def with_ids(self: BoxedT, ids: np.ndarray | None) -> BoxedT:
-        """Return the same objects with other identities."""
-        changed = copy(self)
-        changed.detections = self.detections.with_ids(ids)
-        return changed
 
 
 def hull(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,8 @@ from typing import Any, overload
 import numpy as np
 
 from trt_ros.results.base import Result, WriteArray, category_of
-from trt_ros.results.boxes import BoxedObjects, Detections
+from trt_ros.results.boxed import BoxedObjects
+from trt_ros.results.boxes import Detections
 from trt_ros.results.labels import name_of
 
 
@@ -102,6 +103,14 @@ class Instances(BoxedObjects, ClassMaskResult):
                 None if scores is None else self.paint(scores),
             )
         ]
+
+    def to_supervision(self) -> Any:
+        """Return the objects as `supervision.Detections`, with masks of the size of the image."""
+        found, (width, height) = super().to_supervision(), self.image_wh
+        found.mask = np.zeros((len(self), height, width), bool)
+        for image, mask, (x, y) in zip(found.mask, self.masks, self.origins_xy):
+            image[y : y + mask.shape[0], x : x + mask.shape[1]] = mask
+        return found
 
     def _fields_of(self, index: int) -> dict[str, Any]:
         return {'mask': self.masks[index], 'origin_xy': self.origins_xy[index]}

@@ -8,8 +8,9 @@ from dataclasses import fields, replace
 from difflib import get_close_matches
 import logging
 import os
+from pathlib import Path
 import threading
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
@@ -22,16 +23,18 @@ from trt_ros.errors import (
 )
 from trt_ros.progress import Progress, Reporter
 from trt_ros.results.base import Result
+from trt_ros.results.boxes import Objects
 from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.feeds import ImageFeed, RunInputs, image_feeds
 from trt_ros.runtime.fitting import ResolvedModel, fit
+from trt_ros.runtime.future import Future
 from trt_ros.runtime.options import ModelOptions, PipelineOptions
-from trt_ros.runtime.runner import FrameRunner, PendingResults, Runner
+from trt_ros.runtime.runner import FrameRunner, Runner
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.decoders.family import Family, Head
-from trt_ros.vision.decoders.registry import ALL_FAMILIES, DETECTORS
+from trt_ros.vision.decoders.registry import ALL_FAMILIES, TENSORS
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
@@ -43,32 +46,8 @@ ResultT = TypeVar('ResultT', bound=Result)
 OBJECT_TASKS = ('detect', 'obb', 'pose')  # Tasks whose results are objects with a class and score.
 
 
-class PendingResult(Generic[ResultT]):
-    """A submitted frame. `result` must be called: the frame occupies its slot until then."""
-
-    def __init__(
-        self, pending: PendingResults[ResultT], finish: Callable[[ResultT], ResultT]
-    ) -> None:
-        self._pending: PendingResults[ResultT] | None = pending
-        self._finish = finish
-        self._result: ResultT | None = None
-        self._error: BaseException | None = None
-
-    def result(self) -> ResultT:
-        """
-        Wait and return the task's result, in the image's pixels; the same when called again.
-
-        :raises GpuFailedError: when the GPU failed meanwhile.
-        """
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            try:
-                self._result = self._finish(pending.results()[0])
-            except BaseException as error:
-                self._error = error
-        if self._error is not None:
-            raise self._error
-        return self._result  # type: ignore[return-value]
+#: An image: a frame, pixels of (H, W, 3) uint8 in BGR order, or the path of a picture.
+Image = Frame | np.ndarray | str | os.PathLike[str]
 
 
 class Pipeline(Generic[ResultT]):
@@ -117,8 +96,8 @@ class Pipeline(Generic[ResultT]):
         >>> Pipeline.open('model.onnx', precision='fp16')
 
         :param model: options, or the path of an ONNX file or a TensorRT engine.
-        :param families: model families that the option `decoder` chooses from; by default the
-            detectors for `PipelineOptions`, those of every task for a path.
+        :param families: model families that the option `decoder` chooses from; by default those
+            of every task.
         :param on_progress: called with each phase, on this thread.
         :param cancelled: set it from another thread to stop at the next phase.
         :param batch: maximum number of frames per run; an engine is built for it.
@@ -141,7 +120,7 @@ class Pipeline(Generic[ResultT]):
                 network, chosen = runner, f'backend {runner.backend}'
                 make_frame_runner = StepByStep
             report('choosing the decoder')
-            fitted = fit(network, chosen_options, families or _default_families(model))
+            fitted = fit(network, chosen_options, families or _default_families(chosen_options))
             frames: FrameRunner[ResultT] = make_frame_runner(network, fitted, batch)
             undo.callback(frames.close)
             if runner is None:
@@ -168,50 +147,76 @@ class Pipeline(Generic[ResultT]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @overload
     def __call__(
         self,
-        image: Frame | np.ndarray | RunInputs,
+        image: Image | RunInputs,
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
-    ) -> ResultT:
-        """
-        Run one image, see `infer`; or an image or array per network input, see `infer_inputs`.
+        **limits: Any,
+    ) -> ResultT: ...
 
-        :param image: a frame, or pixels of (H, W, 3) uint8 in BGR order, as OpenCV reads them; or
-            a mapping from network inputs to these, and to arrays.
+    @overload
+    def __call__(
+        self,
+        image: Sequence[Image],
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+        **limits: Any,
+    ) -> Sequence[ResultT]: ...
+
+    def __call__(
+        self,
+        image: Image | RunInputs | Sequence[Image],
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+        **limits: Any,
+    ) -> ResultT | Sequence[ResultT]:
         """
+        Run one image, several, or an image or array per network input.
+
+        >>> pipeline('street.jpg', score=0.5)
+
+        :param image: see `infer`; a list of images, see `infer_all`; or a mapping from network
+            inputs to images and arrays, see `infer_inputs`.
+        :param limits: fields of `Thresholds` by name.
+        """
+        if limits:
+            thresholds = replace(thresholds, **limits)
         if isinstance(image, Mapping):
             return self.infer_inputs(image, thresholds)
-        return self.infer(_as_frame(image), thresholds)
+        if isinstance(image, (list, tuple)):
+            return self.infer_all(image, thresholds)
+        return self.infer(image, thresholds)  # type: ignore[arg-type]
 
-    def infer(self, frame: Frame, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> ResultT:
+    def infer(self, image: Image, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> ResultT:
         """
         Run one image; the thresholds are for boxes.
 
         :returns: the task's result, in the image's pixels.
         :raises ParameterError: when the thresholds name an unknown class.
-        :raises BadFrameError: when the image cannot be read as its encoding declares.
+        :raises BadFrameError: when the image cannot be read, or not as its encoding declares.
         :raises ClosedError: after close().
         """
-        return self._named(self._open_frames().infer(frame, self.resolve_classes(thresholds)))
+        thresholds = self.resolve_classes(thresholds)
+        return self._named(self._open_frames().infer(_as_frame(image), thresholds))
 
     def infer_all(
-        self, frames: Sequence[Frame], thresholds: Thresholds = DEFAULT_THRESHOLDS
+        self, images: Sequence[Image], thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Sequence[ResultT]:
         """
         Run several images, in as few runs as the network allows.
 
-        :param frames: of any sizes and encodings; may be empty.
-        :returns: the task's result per frame, in that image's pixels.
-        :raises BadFrameError: when one of them cannot be read as its encoding declares.
+        :param images: of any sizes and encodings; may be empty.
+        :returns: the task's result per image, in its pixels.
+        :raises BadFrameError: when one of them cannot be read, or not as its encoding declares.
         :raises ClosedError: after close().
         """
-        found = self._open_frames().infer_all(frames, self.resolve_classes(thresholds))
+        thresholds = self.resolve_classes(thresholds)
+        found = self._open_frames().infer_all(list(map(_as_frame, images)), thresholds)
         return list(map(self._named, found))
 
     def infer_regions(
         self,
-        image: Frame | np.ndarray,
-        regions: np.ndarray,
+        image: Image,
+        regions: np.ndarray | Objects,
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> Sequence[ResultT]:
         """
@@ -221,9 +226,9 @@ class Pipeline(Generic[ResultT]):
 
         >>> Pipeline.open('vitpose.onnx', regions=True, batch=16).infer_regions(image, boxes)
 
-        :param image: a frame, or pixels of (H, W, 3) uint8 in BGR order, as OpenCV reads them.
-        :param regions: (N, 5): center x, y, width and height in the image's pixels, and the angle
-            of the width from the x axis towards the y axis in radians; finite, sides above 0.
+        :param regions: objects of another network; or (N, 5): center x, y, width and height in the
+            image's pixels, and the angle of the width from the x axis towards the y axis in
+            radians; finite, sides above 0.
         :returns: the task's result per region, in the image's pixels.
         :raises ParameterError: when the pipeline was opened without `regions`.
         :raises BadFrameError: when the image cannot be read as its encoding declares.
@@ -234,7 +239,8 @@ class Pipeline(Generic[ResultT]):
             raise ParameterError(
                 'The pipeline runs on whole images.', remedy='Open it with regions=True.'
             )
-        maps, thresholds = crop.maps(regions), self.resolve_classes(thresholds)
+        boxes = regions.rotated_boxes() if isinstance(regions, Objects) else regions
+        maps, thresholds = crop.maps(boxes), self.resolve_classes(thresholds)
         found = self._open_frames().infer_regions(_as_frame(image), maps, thresholds)
         return list(map(self._named, found))
 
@@ -311,26 +317,30 @@ class Pipeline(Generic[ResultT]):
 
     def submit(
         self,
-        image: Frame | np.ndarray | RunInputs,
+        image: Image | RunInputs,
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
-    ) -> PendingResult[ResultT]:
+        **limits: Any,
+    ) -> Future[ResultT]:
         """
         Start one run and return while the GPU works; on the CPU, finish it first.
 
-        A GPU has `frames_in_flight` frames at a time: where there are as many, call `result` of
-        the oldest before the next `submit`.
+        A GPU has `frames_in_flight` frames at a time: where there are as many, the next `submit`
+        waits until the result of one of them is collected.
 
         :param image: as for a call; it must stay unchanged until the result is there.
-        :raises BadFrameError: when the image cannot be read as its encoding declares.
+        :param limits: fields of `Thresholds` by name.
+        :raises BadFrameError: when the image cannot be read, or not as its encoding declares.
         :raises ClosedError: after close().
         """
+        if limits:
+            thresholds = replace(thresholds, **limits)
         frames = self._open_frames()
         thresholds = self.resolve_classes(thresholds)
         if isinstance(image, Mapping):
             pending = frames.submit_inputs(self._with_frames(image), thresholds)
         else:
             pending = frames.submit([_as_frame(image)], thresholds)
-        return PendingResult(pending, self._named)
+        return pending.map(lambda results: self._named(results[0]))
 
     @property
     def preprocess(self) -> Preprocess:
@@ -429,24 +439,30 @@ def _options(
     return ModelOptions(model_path=os.fspath(model), **values)
 
 
-def _as_frame(image: Frame | np.ndarray) -> Frame:
+def _as_frame(image: Any) -> Frame:
     """
-    Return a frame as it is, and pixels as a frame.
+    Return a frame as it is, and pixels or a picture file as a frame.
 
-    :raises BadFrameError: when it is neither.
+    :raises BadFrameError: when it is none of them, or cannot be read.
     """
     if isinstance(image, Frame):
         return image
+    if isinstance(image, (str, os.PathLike)):
+        from trt_ros.media import read_picture  # Imports OpenCV.
+
+        return Frame.from_pixels(read_picture(Path(image)))
     if not isinstance(image, np.ndarray):
         unread = 'cv2.imread returns None for a file that it cannot read.'
         raise BadFrameError(
             'wrong data',
             f'The image is of type {type(image).__name__}.',
             cause=unread if image is None else '',
-            remedy='Pass an array (H, W, 3) uint8 in BGR order, or a Frame.',
+            remedy='Pass an array (H, W, 3) uint8 in BGR order, a path, or a Frame.',
         )
     return Frame.from_pixels(image)
 
 
-def _default_families(model: object) -> tuple[Family[Head[Any]], ...]:
-    return DETECTORS if isinstance(model, PipelineOptions) else ALL_FAMILIES
+def _default_families(options: PipelineOptions) -> tuple[Family[Head[Any]], ...]:
+    """Return the families of every task; undecoded outputs only where chosen by name."""
+    names = [family.name for family in TENSORS]
+    return TENSORS if options.decoder in names else ALL_FAMILIES

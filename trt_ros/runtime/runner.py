@@ -10,6 +10,7 @@ import numpy as np
 
 from trt_ros.errors import GpuFailedError, TensorMismatchError
 from trt_ros.runtime.feeds import RunInputs
+from trt_ros.runtime.future import Future
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
@@ -75,29 +76,6 @@ class Runner(Network):
         return ()
 
 
-class PendingResults(Generic[ResultT_co]):
-    """Frames that were submitted together. `results` must be called, once."""
-
-    def results(self) -> Sequence[ResultT_co]:
-        """
-        Wait and return one result per frame.
-
-        :raises GpuFailedError: when the GPU failed meanwhile.
-        """
-        raise NotImplementedError
-
-
-class FinishedResults(PendingResults[ResultT_co]):
-    """Results that were computed at submission."""
-
-    def __init__(self, results: Sequence[ResultT_co]) -> None:
-        self._results = results
-
-    def results(self) -> Sequence[ResultT_co]:
-        """Return one result per frame."""
-        return self._results
-
-
 class FrameRunner(Generic[ResultT_co]):
     """
     A network that runs from frames and tensors to results. Owns the network.
@@ -150,14 +128,15 @@ class FrameRunner(Generic[ResultT_co]):
 
     def submit(
         self, frames: Sequence[Frame], thresholds: Thresholds
-    ) -> PendingResults[ResultT_co]:
+    ) -> Future[Sequence[ResultT_co]]:
         """
         Start a run of one to `max_batch` images; without a GPU, finish it too.
 
         :raises BadFrameError: when one of them cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        return FinishedResults(self.infer_all(frames, thresholds))
+        found = self.infer_all(frames, thresholds)
+        return Future(lambda: found)
 
     def infer_regions(
         self, frame: Frame, maps: np.ndarray, thresholds: Thresholds
@@ -183,11 +162,11 @@ class FrameRunner(Generic[ResultT_co]):
         :raises BadFrameError: when an image cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        return self.submit_inputs(inputs, thresholds).results()[0]
+        return self.submit_inputs(inputs, thresholds).result()[0]
 
     def submit_inputs(
         self, inputs: RunInputs, thresholds: Thresholds
-    ) -> PendingResults[ResultT_co]:
+    ) -> Future[Sequence[ResultT_co]]:
         """Start a run as `infer_inputs`, of one result; without a GPU, finish it too."""
         raise NotImplementedError
 

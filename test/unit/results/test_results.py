@@ -158,3 +158,24 @@ def test_json_of_a_tracked_box_has_its_id():
 
 def test_the_names_of_a_classification_begin_with_the_best():
     assert Classification(np.float32([0.25, 0.75]), class_names=NAMES).names == ['dog', 'cat']
+
+
+@pytest.mark.parametrize('found', [BOXES, ORIENTED, INSTANCES, POSES, BOXES[:0], INSTANCES[:0]])
+def test_objects_become_detections_of_supervision(found):
+    pytest.importorskip('supervision')
+    tracked = found.with_ids(np.arange(len(found)) + 4)
+    other = tracked.to_supervision()
+    np.testing.assert_array_equal(other.xyxy, found.xyxy)
+    assert other.data['class_name'].tolist() == found.names
+    assert other.class_id.tolist() == found.labels.tolist()
+    assert other.tracker_id.tolist() == tracked.ids.tolist()
+    assert found.to_supervision().tracker_id is None  # Texts.
+
+
+def test_masks_and_corners_reach_supervision():
+    pytest.importorskip('supervision')
+    masks = INSTANCES.to_supervision().mask
+    assert masks.shape == (3, 48, 64) and masks.dtype == bool
+    assert masks.sum(axis=(1, 2)).tolist() == [2, 2, 2]
+    assert masks[0, 4, 8] and masks[0, 5, 9]
+    assert ORIENTED.to_supervision()[1:].data['xyxyxyxy'].shape == (2, 4, 2)

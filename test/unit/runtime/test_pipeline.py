@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,9 +18,11 @@ from trt_ros.runtime.options import LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.runtime.runner import FrameRunner
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import CLASSIFIERS, DEPTHS
+from trt_ros.vision.decoders.registry import CLASSIFIERS, DEPTHS, DETECTORS
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
+
+open_detector = partial(Pipeline.open, families=DETECTORS)
 
 THRESHOLDS = Thresholds(score=0.3, iou=0.5, max_detections=10)
 
@@ -44,7 +47,7 @@ def test_antialias_averages_reduced_image(antialias, expected):
         seen.append(tensors['images'][0, 0, 8:-8, 8:-8].round(3))
         return head_with()
 
-    pipeline = Pipeline.open(
+    pipeline = open_detector(
         LabeledOptions(antialias=antialias),
         runner=FakeRunner(look, inputs=(IMAGE,), outputs=(HEAD,)),
     )
@@ -55,12 +58,12 @@ def test_antialias_averages_reduced_image(antialias, expected):
 
 
 def test_empty_image_gives_no_boxes():
-    pipeline = Pipeline.open(LabeledOptions(), runner=fake_detector())
+    pipeline = open_detector(LabeledOptions(), runner=fake_detector())
     assert len(pipeline.infer(picture((0, 0, 0)), THRESHOLDS)) == 0
 
 
 def test_boxes_come_back_in_image_pixels_best_first():
-    pipeline = Pipeline.open(
+    pipeline = open_detector(
         LabeledOptions(),
         runner=fake_detector(head_with((32, 32, 16, 8, 2, 0.5), (8, 24, 16, 8, 0, 0.9))),
     )
@@ -72,7 +75,7 @@ def test_boxes_come_back_in_image_pixels_best_first():
 
 
 def test_thresholds_apply_per_call():
-    pipeline = Pipeline.open(
+    pipeline = open_detector(
         LabeledOptions(),
         runner=fake_detector(
             head_with((8, 8, 8, 8, 0, 0.9), (8, 9, 8, 8, 0, 0.8), (40, 40, 8, 8, 1, 0.4))
@@ -104,7 +107,7 @@ def test_the_network_gets_the_pixels_in_its_own_layout_and_dtype(
         batch='batch' if dynamic else 1,
     )
     size = (64, 64) if dynamic else ()
-    pipeline = Pipeline.open(LabeledOptions(model_path=str(model), input_size=size))
+    pipeline = open_detector(LabeledOptions(model_path=str(model), input_size=size))
     # The scores are the means of red, green and blue.
     assert found(pipeline.infer(picture((255, 102, 0)), THRESHOLDS)) == [
         ([32, 32, 96, 96], 0, 1.0)
@@ -128,7 +131,7 @@ def test_the_network_gets_the_pixels_in_its_own_layout_and_dtype(
     ],
 )
 def test_options_change_what_reaches_the_network(color_detector, options, rgb, label, score):
-    pipeline = Pipeline.open(LabeledOptions(model_path=str(color_detector()), **options))
+    pipeline = open_detector(LabeledOptions(model_path=str(color_detector()), **options))
     assert found(pipeline.infer(picture(rgb), THRESHOLDS)) == [([32, 32, 96, 96], label, score)]
 
 
@@ -145,7 +148,7 @@ def test_options_change_what_reaches_the_network(color_detector, options, rgb, l
 )
 def test_resize_and_padding_follow_options(color_detector, options, xyxy, score):
     options = {'pad_value': 0, **options}
-    pipeline = Pipeline.open(LabeledOptions(model_path=str(color_detector()), **options))
+    pipeline = open_detector(LabeledOptions(model_path=str(color_detector()), **options))
     wide = picture((255, 255, 255), wh=(128, 64))
     assert found(pipeline.infer(wide, THRESHOLDS)) == [(xyxy, 0, score)]
 
@@ -164,7 +167,7 @@ def test_runs_several_images_at_once_until_closed():
         inputs=(image,),
         outputs=(head,),
     )
-    pipeline = Pipeline.open(LabeledOptions(), runner=runner, batch=3)
+    pipeline = open_detector(LabeledOptions(), runner=runner, batch=3)
     assert pipeline.infer_all([], THRESHOLDS) == []
     assert pipeline.max_batch == 3
     assert pipeline.log_lines[-1] == 'batch size: up to 3 images per run'
@@ -188,7 +191,7 @@ def test_fixed_batch_network_is_recognized_by_outputs_per_image():
         inputs=(image,),
         outputs=(head,),
     )
-    pipeline = Pipeline.open(LabeledOptions(), runner=runner)
+    pipeline = open_detector(LabeledOptions(), runner=runner)
     assert pipeline.decoder.name == 'yolov8'
     assert found(pipeline.infer(picture((0, 0, 0)), THRESHOLDS)) == [([48, 48, 80, 80], 2, 0.9)]
 
@@ -212,7 +215,7 @@ def test_rtdetr_size_input_is_network_size_and_boxes_are_in_image_pixels(image_f
         }
 
     inputs = [image, size] if image_first else [size, image]
-    pipeline = Pipeline.open(
+    pipeline = open_detector(
         LabeledOptions(), runner=FakeRunner(answer, inputs=inputs, outputs=outputs)
     )
     assert pipeline.decoder.name == 'rtdetr'
@@ -223,7 +226,7 @@ def test_rtdetr_size_input_is_network_size_and_boxes_are_in_image_pixels(image_f
 
 def test_an_injected_runner_is_not_warmed_up_and_is_closed_with_the_pipeline():
     runner = fake_detector()
-    pipeline = Pipeline.open(LabeledOptions(), runner=runner)
+    pipeline = open_detector(LabeledOptions(), runner=runner)
     assert runner.call_count == 0
     pipeline.close()
     pipeline.close()
@@ -258,7 +261,7 @@ def test_task_without_classes_logs_no_class_names():
     values = pipeline.infer(picture((0, 0, 0), wh=(5, 3))).values
     assert values.tolist() == [[2.5] * 5] * 3
     with pytest.raises(TensorMismatchError, match='looks like a depth network'):
-        Pipeline.open(PipelineOptions(), runner=runner)
+        open_detector(PipelineOptions(), runner=runner)
 
 
 def test_memory_that_cannot_be_page_locked_warns_of_the_consequence(caplog):
@@ -271,7 +274,7 @@ def test_memory_that_cannot_be_page_locked_warns_of_the_consequence(caplog):
         def close(self):
             pass
 
-    pipeline = Pipeline.open(PipelineOptions(decoder='yolov8'), runner=fake_detector(head_with()))
+    pipeline = open_detector(PipelineOptions(decoder='yolov8'), runner=fake_detector(head_with()))
     pipeline.close()
     pipeline.frames = Frames()
     pipeline.register(np.zeros(1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 import threading
 
 import numpy as np
@@ -21,7 +22,9 @@ from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.options import LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import CLASSIFIERS, DEPTHS
+from trt_ros.vision.decoders.registry import CLASSIFIERS, DEPTHS, DETECTORS
+
+open_detector = partial(Pipeline.open, families=DETECTORS)
 
 
 def classifier(**options):
@@ -52,7 +55,7 @@ def test_whole_image_tasks_do_not_crop():
 
 
 def test_log_lines_name_backend_decoder_and_preprocessing(color_detector):
-    pipeline = Pipeline.open(
+    pipeline = open_detector(
         LabeledOptions(model_path=str(color_detector()), mean=(0.5, 0.5, 0.5), cpu_threads=1)
     )
     backend, decoder, preprocess, classes = pipeline.log_lines
@@ -68,7 +71,7 @@ def test_log_lines_name_backend_decoder_and_preprocessing(color_detector):
 def test_log_lines_report_removed_background_class(color_detector, tmp_path):
     labels = tmp_path / 'labels.txt'
     labels.write_text('BACKGROUND\na\nb\nc\n')
-    pipeline = Pipeline.open(
+    pipeline = open_detector(
         LabeledOptions(model_path=str(color_detector()), labels_path=str(labels), cpu_threads=1)
     )
     assert pipeline.class_names == ('a', 'b', 'c')
@@ -79,7 +82,7 @@ def test_log_lines_report_removed_background_class(color_detector, tmp_path):
 
 def test_labels_longer_than_the_networks_classes_are_refused_with_both_counts(color_detector):
     with pytest.raises(ParameterError, match='names 4 classes, but the network has 3'):
-        Pipeline.open(
+        open_detector(
             LabeledOptions(model_path=str(color_detector()), labels=('a', 'b', 'c', 'd'))
         )
 
@@ -100,14 +103,14 @@ def test_a_dynamic_size_comes_from_the_metadata_or_is_640(metadata, input_hw, wh
         inputs=[TensorSpec('x', (-1, 3, -1, -1), 'float32', 'input')],
         outputs=[TensorSpec('y', (-1, 7, -1), 'float32', 'output')],
     )
-    pipeline = Pipeline.open(LabeledOptions(decoder='yolov8'), runner=runner)
+    pipeline = open_detector(LabeledOptions(decoder='yolov8'), runner=runner)
     assert pipeline.preprocess.input_hw == input_hw
     assert why in pipeline.log_lines[2]
 
 
 def test_phases_are_reported_in_order(color_detector):
     told = []
-    Pipeline.open(LabeledOptions(model_path=str(color_detector())), on_progress=told.append)
+    open_detector(LabeledOptions(model_path=str(color_detector())), on_progress=told.append)
     assert [progress.phase for progress in told] == [
         'loading the model',
         'choosing the decoder',
@@ -131,7 +134,7 @@ def test_phases_are_reported_in_order(color_detector):
 def test_rejects_input_that_is_not_an_image(shape, dtype, message):
     runner = fake_detector(inputs=[TensorSpec('images', shape, dtype, 'input')])
     with pytest.raises(TensorMismatchError, match=message):
-        Pipeline.open(LabeledOptions(), runner=runner)
+        open_detector(LabeledOptions(), runner=runner)
     assert runner.is_closed
 
 
@@ -140,7 +143,7 @@ def test_rejects_network_of_another_task():
     with pytest.raises(
         TensorMismatchError, match='a segmentation network; the detector runs detection networks'
     ):
-        Pipeline.open(LabeledOptions(), runner=runner)
+        open_detector(LabeledOptions(), runner=runner)
     assert runner.is_closed
 
 
@@ -149,7 +152,7 @@ def test_a_network_with_two_inputs_is_refused_and_both_are_named():
     with pytest.raises(
         TensorMismatchError, match='The network input size gets no value'
     ) as caught:
-        Pipeline.open(LabeledOptions(), runner=runner)
+        open_detector(LabeledOptions(), runner=runner)
     assert caught.value.cause == (
         'The network has 2 inputs: images (1, 3, 64, 64) float32; size (1, 2) int64.'
     )
@@ -170,24 +173,24 @@ def test_a_network_with_two_inputs_is_refused_and_both_are_named():
 def test_rejects_options_that_contradict_the_network(options, error, message):
     runner = fake_detector()
     with pytest.raises(error, match=message):
-        Pipeline.open(LabeledOptions(**options), runner=runner)
+        open_detector(LabeledOptions(**options), runner=runner)
     assert runner.is_closed
 
 
 def test_accepts_input_size_equal_to_fixed_size():
-    pipeline = Pipeline.open(LabeledOptions(input_size=(64, 64)), runner=fake_detector())
+    pipeline = open_detector(LabeledOptions(input_size=(64, 64)), runner=fake_detector())
     assert pipeline.preprocess.input_hw == (64, 64)
 
 
 def test_normalizing_a_uint8_input_is_refused():
     runner = fake_detector(inputs=[TensorSpec('images', (1, 3, 64, 64), 'uint8', 'input')])
     with pytest.raises(ParameterError, match='mean and scale cannot be applied'):
-        Pipeline.open(LabeledOptions(mean=(1.0, 1.0, 1.0), scale=0.5), runner=runner)
+        open_detector(LabeledOptions(mean=(1.0, 1.0, 1.0), scale=0.5), runner=runner)
 
 
 def test_missing_model_names_the_parameter():
     with pytest.raises(ParameterError, match='Set model_path'):
-        Pipeline.open(LabeledOptions())
+        open_detector(LabeledOptions())
 
 
 def test_unsupported_size_fails_at_open_not_at_first_frame(
@@ -196,7 +199,7 @@ def test_unsupported_size_fails_at_open_not_at_first_frame(
     # Its head has the anchors of 64 × 64 whatever it gets, and it is told of another size.
     model = color_detector(shape=(), metadata={})
     with pytest.raises((ModelError, TensorMismatchError)):
-        Pipeline.open(LabeledOptions(model_path=str(model), input_size=(96, 96), decoder='yolox'))
+        open_detector(LabeledOptions(model_path=str(model), input_size=(96, 96), decoder='yolox'))
 
 
 def test_set_event_cancels_open_and_closes_runner():
@@ -204,7 +207,7 @@ def test_set_event_cancels_open_and_closes_runner():
     cancelled.set()
     runner = fake_detector()
     with pytest.raises(CancelledError, match='Cancelled before choosing the decoder'):
-        Pipeline.open(LabeledOptions(), cancelled=cancelled, runner=runner)
+        open_detector(LabeledOptions(), cancelled=cancelled, runner=runner)
     assert runner.is_closed
 
 
@@ -217,7 +220,7 @@ def test_cancel_during_open_stops_before_next_phase(color_detector):
         cancelled.set()
 
     with pytest.raises(CancelledError, match='before choosing the decoder'):
-        Pipeline.open(
+        open_detector(
             LabeledOptions(model_path=str(color_detector())),
             on_progress=on_progress,
             cancelled=cancelled,
@@ -233,7 +236,7 @@ def test_an_opened_network_is_warmed_up_on_a_frame_of_its_own_size_and_closed_on
     backend = Backend('fake', 'Fake', lambda: '', lambda *_: runner, StepByStep)
     monkeypatch.setattr(choice, 'choose_backend', lambda wanted: (backend, 'backend fake'))
     with pytest.raises(TensorMismatchError):
-        Pipeline.open(LabeledOptions(model_path='any.onnx'))
+        open_detector(LabeledOptions(model_path='any.onnx'))
     assert (runner.call_count, runner.is_closed) == (1, True)
 
 
@@ -241,6 +244,6 @@ def test_reported_backend_runs_the_network(monkeypatch):
     """An engine has a library of its own, whichever TensorRT was chosen."""
     chosen = Backend('tensorrt', 'TensorRT', lambda: '', lambda *_: fake_detector(), StepByStep)
     monkeypatch.setattr(choice, 'choose_backend', lambda wanted: (chosen, 'backend tensorrt'))
-    opened = Pipeline.open(LabeledOptions(model_path='any.engine'))
+    opened = open_detector(LabeledOptions(model_path='any.engine'))
     assert opened.backend == 'fake'
     opened.close()

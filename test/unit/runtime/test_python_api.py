@@ -1,7 +1,8 @@
-"""The Python API: what `trt_ros` exports, and the example of docs/python_api.md as printed."""
+"""The Python API: what `trt_ros` exports, and the programs of docs/python_api.md as printed."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 import re
 import shutil
@@ -13,11 +14,10 @@ import pytest
 
 import trt_ros
 from trt_ros.demo.evaluate import MODEL
-from trt_ros.demo.scene import CLASSES, held_out
-from trt_ros.errors import BadFrameError, ClosedError, GpuFailedError, ParameterError
+from trt_ros.demo.scene import CLASSES, MovingScene, held_out
+from trt_ros.errors import BadFrameError, ClosedError, ParameterError
+from trt_ros.media import open_video_writer
 from trt_ros.runtime.options import LabeledOptions
-from trt_ros.runtime.pipeline import PendingResult
-from trt_ros.runtime.runner import PendingResults
 
 cv2 = pytest.importorskip('cv2')
 pytest.importorskip('onnxruntime')
@@ -30,26 +30,84 @@ def scene():
     return next(held_out(1))[0]
 
 
-def test_the_example_of_the_docs_runs(tmp_path):
-    (code,) = re.findall(r'```python\n(.*?)```', PAGE.read_text(), flags=re.DOTALL)
-    assert len(code.strip().splitlines()) <= 11  # Ten, and an empty one.
-    shutil.copy(MODEL, tmp_path / 'model.onnx')
-    cv2.imwrite(str(tmp_path / 'picture.png'), scene())
-    printed = subprocess.run(
+PROGRAMS = re.findall(r'```python\n(.*?)```', PAGE.read_text(), flags=re.DOTALL)
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """Return a folder with the files that the programs of the page name."""
+    helper = pytest.importorskip('onnx.helper')
+    path = tmp_path_factory.mktemp('programs')
+    shutil.copy(MODEL, path / 'model.onnx')
+    moving, writer = MovingScene(9), open_video_writer(path / 'video.mp4', 10.0, (640, 480))
+    (path / 'pictures').mkdir()
+    cv2.imwrite(str(path / 'picture.png'), scene())
+    for index in range(3):
+        cv2.imwrite(str(path / f'pictures/{index}.png'), moving.frame(index)[0])
+        writer.write(moving.frame(index)[0])
+    writer.release()
+    image, vector = (
+        helper.make_tensor_value_info(name, helper.TensorProto.FLOAT, shape)
+        for name, shape in (('image', ['n', 3, 32, 32]), ('vector', ['n', 3]))
+    )
+    nodes = [
+        helper.make_node('GlobalAveragePool', ['image'], ['mean']),
+        helper.make_node('Flatten', ['mean'], ['vector']),
+    ]
+    model = helper.make_model(
+        helper.make_graph(nodes, 'means', [image], [vector]),
+        opset_imports=[helper.make_opsetid('', 17)],
+        ir_version=8,
+    )
+    (path / 'embedding.onnx').write_bytes(model.SerializeToString())
+    return path
+
+
+def printed_by(code, folder):
+    found = subprocess.run(
         [sys.executable, '-c', code],
-        cwd=tmp_path,
-        env={'PYTHONPATH': str(CHECKOUT), 'XDG_CACHE_HOME': str(tmp_path), 'PATH': ''},
-        check=True,
+        cwd=folder,
+        env={
+            'PYTHONPATH': os.pathsep.join([str(CHECKOUT), *sys.path]),
+            'XDG_CACHE_HOME': str(folder / 'cache'),
+            'PATH': '',
+        },
         text=True,
         capture_output=True,
-    ).stdout.splitlines()
-    assert len(printed) > 1
-    assert {line.split()[0] for line in printed[:-1]} <= set(CLASSES)
-    first, second = printed[-1].split()
-    assert first == second != '0'
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout.splitlines()
 
 
-def test_the_package_exports_three_names_and_imports_them_late():
+def test_the_page_has_ten_programs_of_at_most_ten_lines():
+    lines = [[line for line in code.splitlines() if line] for code in PROGRAMS]
+    assert len(PROGRAMS) == 10
+    assert [code for code in lines if len(code) > 10] == []
+
+
+@pytest.mark.parametrize('index', range(10))
+def test_the_programs_of_the_page_run(folder, index):
+    if 'supervision' in PROGRAMS[index]:
+        pytest.importorskip('supervision')
+    assert printed_by(PROGRAMS[index], folder)
+
+
+def test_the_first_program_prints_the_objects_of_the_picture(folder):
+    printed = printed_by(PROGRAMS[0], folder)
+    assert printed
+    assert {line.split()[0] for line in printed} <= set(CLASSES)
+
+
+def test_five_lines_track_a_video(folder):
+    (code,) = [code for code in PROGRAMS if 'Tracker()' in code]
+    (printed,) = printed_by(code, folder)
+    names, ids = re.fullmatch(r'\[(.*)\] \[(.*)\]', printed).groups()
+    assert len(names.split(', ')) == len(ids.split()) > 3
+    assert sorted(map(int, ids.split()))[0] == 1
+    assert len(list(folder.glob('tracked_*.png'))) == 3
+
+
+def test_the_package_exports_names_and_imports_them_late():
     code = (
         'import sys, trt_ros\n'
         'print(sorted(name for name in ("numpy", "typing") if name in sys.modules))\n'
@@ -64,7 +122,9 @@ def test_the_package_exports_three_names_and_imports_them_late():
     ).stdout.splitlines()
     assert 'numpy' not in printed[0]
     assert printed[1] == 'trt_ros.vision.frame trt_ros.runtime.pipeline trt_ros.vision.thresholds'
-    assert {'Frame', 'Pipeline', 'Thresholds'} <= set(dir(trt_ros))
+    assert set(trt_ros._MODULES) <= set(dir(trt_ros))
+    for name in trt_ros._MODULES:
+        assert getattr(trt_ros, name).__name__ == name
     with pytest.raises(AttributeError, match="module 'trt_ros' has no attribute 'Pipelin'"):
         _ = trt_ros.Pipelin
 
@@ -105,8 +165,12 @@ def test_wrong_options_and_images_are_refused():
             pipeline(np.zeros((4, 4), np.uint8))
         with pytest.raises(BadFrameError, match=r'of type NoneType\.\nCause: cv2\.imread returns'):
             pipeline(cv2.imread('/nowhere.png'))
-        with pytest.raises(BadFrameError, match=r'of type str\.\nRemedy: Pass an array'):
-            pipeline.submit('picture.png')
+        with pytest.raises(BadFrameError, match=r'Cannot read nowhere\.png as a picture'):
+            pipeline.submit('nowhere.png')
+        with pytest.raises(BadFrameError, match=r'of type int\.\nRemedy: Pass an array'):
+            pipeline.infer_all([5])
+        with pytest.raises(ParameterError, match='score is -1'):
+            pipeline(scene(), score=-1)
 
 
 def test_classes_are_chosen_by_name_in_every_call():
@@ -153,20 +217,40 @@ def test_classes_are_looked_up_when_they_change():
         assert len(looked_up) == 3
 
 
-def test_a_pending_result_is_collected_once():
-    class Pending(PendingResults):
-        def __init__(self, answers):
-            self.answers = answers
+def test_images_come_as_pixels_paths_frames_and_lists(tmp_path):
+    image, path = scene(), tmp_path / 'picture.png'
+    cv2.imwrite(str(path), image)
+    frame = trt_ros.Frame.from_pixels(image)
+    with trt_ros.Pipeline.open(MODEL, backend='onnxruntime') as pipeline:
+        want = pipeline(image, score=0.5)
+        found = [
+            pipeline.infer(image, trt_ros.Thresholds(score=0.5)),
+            pipeline(str(path), score=0.5),
+            *pipeline([image, path, frame], score=0.5),
+            *pipeline.infer_all((image,), trt_ros.Thresholds(score=0.5)),
+            pipeline.submit(path, score=0.5).result(),
+        ]
+        assert len(found) == 7 and (want.scores >= 0.5).all()
+        for each in found:
+            np.testing.assert_array_equal(each.xyxy, want.xyxy)
+            assert each.names == want.names and set(each.names) <= set(CLASSES)
+        assert pipeline([]) == []
 
-        def results(self):
-            answer = self.answers.pop()
-            if isinstance(answer, Exception):
-                raise answer
-            return [answer]
 
-    found = PendingResult(Pending([5]))
-    assert (found.result(), found.result()) == (5, 5)
-    failed = PendingResult(Pending([GpuFailedError('lost')]))
-    for _ in range(2):
-        with pytest.raises(GpuFailedError, match='lost'):
-            failed.result()
+def test_options_recognize_the_families_of_every_task(tmp_path):
+    options = LabeledOptions(model_path=str(MODEL), backend='onnxruntime', decoder='tensor')
+    with trt_ros.Pipeline.open(options) as pipeline:
+        assert type(pipeline(scene())) is trt_ros.Tensors
+
+
+def test_pictures_videos_and_folders_are_read(folder, tmp_path):
+    assert [image.shape for image in trt_ros.read_images(folder / 'picture.png')] == [
+        (480, 640, 3)
+    ]
+    assert len(list(trt_ros.read_images(folder / 'video.mp4'))) == 3
+    assert len(list(trt_ros.read_images(str(folder / 'pictures')))) == 3
+    for name in ('picture.png', 'video.mp4', 'model.onnx'):
+        shutil.copy(folder / name, tmp_path)
+    assert len(list(trt_ros.read_images(tmp_path))) == 1  # Its other files are no pictures.
+    with pytest.raises(BadFrameError, match='Cannot read'):
+        next(trt_ros.read_images(folder / 'nowhere.png'))

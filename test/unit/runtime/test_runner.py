@@ -19,7 +19,7 @@ class Brightness(FrameRunner[float]):
 def test_a_frame_runner_needs_infer_all_alone():
     runner, memory = Brightness(), np.zeros(16, np.uint8)
     frames = [Frame.from_pixels(np.full((2, 2, 3), value, np.uint8)) for value in (1, 2)]
-    assert runner.submit(frames, Thresholds()).results() == [1.0, 2.0]
+    assert runner.submit(frames, Thresholds()).result() == [1.0, 2.0]
     assert runner.infer(frames[1], Thresholds()) == 2.0
     runner.warm_up()
     runner.register(memory)

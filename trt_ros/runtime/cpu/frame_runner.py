@@ -34,7 +34,8 @@ from trt_ros.runtime.feeds import (
     write_tensor,
 )
 from trt_ros.runtime.fitting import ResolvedModel
-from trt_ros.runtime.runner import FinishedResults, FrameRunner, Runner
+from trt_ros.runtime.future import Future
+from trt_ros.runtime.runner import FrameRunner, Runner
 from trt_ros.tensors import is_finite
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
@@ -167,7 +168,7 @@ class StepByStep(FrameRunner[ResultT]):
             results += [each.to_source(affine) for each, affine in zip(found, some)]
         return results
 
-    def submit_inputs(self, inputs: RunInputs, thresholds: Thresholds) -> FinishedResults[ResultT]:
+    def submit_inputs(self, inputs: RunInputs, thresholds: Thresholds) -> Future[list[ResultT]]:
         """Run once, on an image or array per input; see FrameRunner.infer_inputs."""
         with mark('preprocess'):
             tensors, letterbox = self.tensors_of(inputs)
@@ -178,7 +179,8 @@ class StepByStep(FrameRunner[ResultT]):
         chosen = self._chosen(outputs)
         self._count_nonfinite(chosen, 1)
         with mark('decode'):
-            return FinishedResults([self.decoder(chosen, letterbox, thresholds)])
+            found = [self.decoder(chosen, letterbox, thresholds)]
+        return Future(lambda: found)
 
     def _count_nonfinite(self, outputs: Mapping[str, np.ndarray], frames: int) -> None:
         if all(map(is_finite, outputs.values())):

@@ -25,6 +25,7 @@ from trt_ros.runtime.feeds import (
     split_inputs,
 )
 from trt_ros.runtime.fitting import ResolvedModel
+from trt_ros.runtime.future import Future
 from trt_ros.runtime.gpu.batch_buffers import BuffersByShape
 from trt_ros.runtime.gpu.decode_boxes import MAX_DETECTIONS
 from trt_ros.runtime.gpu.faults import Faults
@@ -41,7 +42,7 @@ from trt_ros.runtime.gpu.shared_resources import (
 )
 from trt_ros.runtime.gpu.slots import Slots
 from trt_ros.runtime.gpu.tensorrt_context import CONTEXTS, close_engine
-from trt_ros.runtime.runner import FrameRunner, PendingResults
+from trt_ros.runtime.runner import FrameRunner
 from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.jpeg import example_jpeg
@@ -57,8 +58,8 @@ class _Collect(Protocol):
     def __call__(self, read: Callable[[], Read]) -> Read: ...
 
 
-class Pending(PendingResults[Any]):
-    """A run in flight; call exactly one of `results`, `outputs` and `wait`, once."""
+class Pending(Future[list[Any]]):
+    """A run in flight; call exactly one of `result`, `region_results`, `outputs` and `wait`."""
 
     def __init__(
         self,
@@ -68,22 +69,14 @@ class Pending(PendingResults[Any]):
         frames: Sequence[Frame],
         thresholds: Thresholds,
         host_copy_seconds: float,
+        is_done: Callable[[], bool],
     ) -> None:
-        self._collect, self._reader, self._launched = collect, reader, launched
-        self._frames, self._thresholds = frames, thresholds
-        self.host_copy_seconds = host_copy_seconds
-
-    def results(self) -> list[Any]:
-        """
-        Wait and return the decoder's result of each image of a batch, or of the run.
-
-        Releases the GIL meanwhile.
-
-        :raises GpuFailedError: when the GPU has failed.
-        """
-        return self._collect(
-            lambda: self._reader.images(self._launched, self._frames, self._thresholds)
+        # Releases the GIL while it waits.
+        super().__init__(
+            lambda: collect(lambda: reader.images(launched, frames, thresholds)), is_done
         )
+        self._wait, self._reader, self._launched = collect, reader, launched
+        self._thresholds, self.host_copy_seconds = thresholds, host_copy_seconds
 
     def region_results(self, count: int) -> list[Any]:
         """
@@ -91,11 +84,11 @@ class Pending(PendingResults[Any]):
 
         :raises GpuFailedError: when the GPU has failed.
         """
-        return self._collect(lambda: self._reader.regions(self._launched, count, self._thresholds))
+        return self._wait(lambda: self._reader.regions(self._launched, count, self._thresholds))
 
     def wait(self) -> None:
         """Wait and discard the results."""
-        self._collect(lambda: None)
+        self._wait(lambda: None)
 
     def outputs(self) -> dict[str, np.ndarray]:
         """
@@ -103,7 +96,7 @@ class Pending(PendingResults[Any]):
 
         :raises GpuFailedError: when the GPU has failed.
         """
-        return self._collect(lambda: self._reader.outputs(self._launched))
+        return self._wait(lambda: self._reader.outputs(self._launched))
 
 
 class GraphPipeline(FrameRunner[Any]):
@@ -299,7 +292,7 @@ class GraphPipeline(FrameRunner[Any]):
         :raises GpuFailedError: when the GPU has failed; the pipeline can then only be closed.
         :raises ClosedError: after close().
         """
-        return self.submit([frame], thresholds).results()[0]
+        return self.submit([frame], thresholds).result()[0]
 
     def infer_all(self, frames: Sequence[Frame], thresholds: Thresholds) -> list[Any]:
         """Run the network on several images, `max_batch` per run, as `infer` does on one."""
@@ -311,7 +304,7 @@ class GraphPipeline(FrameRunner[Any]):
                 range(start, min(start + self.max_batch, len(frames))),
                 key=lambda i: (frames[i].wh, frames[i].encoding, frames[i].step),
             )
-            results = self.submit([frames[i] for i in places], thresholds).results()
+            results = self.submit([frames[i] for i in places], thresholds).result()
             for i, result in zip(places, results):
                 found[i] = result
         return found
@@ -399,7 +392,12 @@ class GraphPipeline(FrameRunner[Any]):
             frames,
             thresholds,
             slot.host_copy_seconds,
+            partial(self._is_done, slot),
         )
+
+    def _is_done(self, slot: FrameSlot) -> bool:
+        with self.gpu.context:
+            return slot.done.is_done()
 
     def _collect(self, slot: FrameSlot, number: int, read: Callable[[], Read]) -> Read:
         try:

@@ -145,7 +145,7 @@ def host_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, li
         start = time.perf_counter()
         with mark('frame'):
             pending = pipeline.start(work.frames, work.tensors, THRESHOLDS)
-            pending.results()
+            pending.result()
         stop = time.perf_counter()
         if not target.size and slot.memory is not None:
             target = slot.memory.pinned.view[: data.size]

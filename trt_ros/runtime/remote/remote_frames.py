@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from trt_ros.results.base import Result
 from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.fitting import ResolvedModel
+from trt_ros.runtime.future import Future
 from trt_ros.runtime.remote.remote_runner import RemoteRunner
-from trt_ros.runtime.runner import PendingResults
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
@@ -28,22 +28,15 @@ class RemoteFrames(StepByStep[ResultT]):
         super().__init__(runner, fitted, min(batch, runner.max_batch or batch))
         self._threads = ThreadPoolExecutor(runner.in_flight, thread_name_prefix='inference server')
 
-    def submit(self, frames: Sequence[Frame], thresholds: Thresholds) -> PendingResults[ResultT]:
+    def submit(self, frames: Sequence[Frame], thresholds: Thresholds) -> Future[Sequence[ResultT]]:
         """Preprocess images and start a run; see FrameRunner.submit."""
         if not self.is_one_image:
             return super().submit(frames, thresholds)
         inputs = self.preprocess_all(frames)
-        return _Pending(self._threads.submit(self._run_tensors, *inputs, thresholds))
+        pending = self._threads.submit(self._run_tensors, *inputs, thresholds)
+        return Future(pending.result, pending.done)
 
     def close(self) -> None:
         """Close the network, which ends its requests; may be called twice."""
         super().close()
         self._threads.shutdown()
-
-
-class _Pending(PendingResults[ResultT]):
-    def __init__(self, future: Future[list[ResultT]]) -> None:
-        self._future = future
-
-    def results(self) -> list[ResultT]:
-        return self._future.result()

@@ -63,7 +63,7 @@ def test_one_thread_serves_pipelines_on_two_gpus(order, open_graph, cuda, pictur
 def test_results_can_be_collected_in_another_thread(open_graph, picture):
     pipeline = open_graph(device=1)
     pending = pipeline.submit([picture()], ASKED)
-    in_thread(pending.results)
+    in_thread(pending.result)
 
 
 def test_receive_buffers_are_registered_and_given_back_on_the_pipelines_gpu(open_graph, cuda):

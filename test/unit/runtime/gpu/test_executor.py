@@ -103,7 +103,7 @@ def test_batches_are_powers_of_two_each_with_a_context_and_every_count_has_a_gra
 ):
     pipeline = open_graph(make_engine(-1, max_batch=6), batch=6, slots=1)
     for count in (6, 1, 2, 3, 4, 5, 6, 1, 3):
-        found = pipeline.submit([picture()] * count, ASKED).results()
+        found = pipeline.submit([picture()] * count, ASKED).result()
         assert len(found) == count
     (slot,) = pipeline.slots.all
     assert [slot.buffers_for(count).batch for count in range(1, 7)] == [1, 2, 4, 4, 6, 6]
@@ -200,7 +200,7 @@ def test_batches_in_two_slots_use_one_context_and_wait_for_each_other(
     before = cuda.calls['cudaStreamWaitEvent']
     pending = [pipeline.submit([picture()] * count, ASKED) for count in (4, 3)]
     assert cuda.calls['cudaStreamWaitEvent'] == before + 1
-    assert [len(each.results()) for each in pending] == [4, 3]
+    assert [len(each.result()) for each in pending] == [4, 3]
 
 
 def test_buffers_of_new_batch_size_wait_for_run_in_their_memory(
@@ -379,7 +379,7 @@ def test_result_is_not_read_once_the_pipeline_is_closed(open_graph, cuda, pictur
     pending = pipeline.submit([picture()], ASKED)
     cuda.before['cudaEventSynchronize'] = pipeline.close  # Its wait for the frame is over at once.
     with pytest.raises(ClosedError, match='The pipeline is closed'):
-        pending.results()
+        pending.result()
 
 
 def test_image_after_a_refused_one_has_its_thresholds(open_graph, picture):

@@ -1,0 +1,117 @@
+"""Results that are still being computed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from trt_ros.errors import GpuFailedError
+from trt_ros.runtime.future import Future
+
+
+class Run:
+    """A run that ends when the test says so."""
+
+    def __init__(self, error=None):
+        self.ended, self.collected, self._error = threading.Event(), 0, error
+
+    def collect(self):
+        assert self.ended.wait(30)
+        self.collected += 1
+        if self._error:
+            raise self._error
+        return 5
+
+    def future(self):
+        return Future(self.collect, self.ended.is_set)
+
+
+def test_a_result_is_collected_once_and_a_failure_is_raised_again():
+    run = Run()
+    run.ended.set()
+    future = run.future()
+    assert (future.result(), future.result(), run.collected) == (5, 5, 1)
+    failed = Run(GpuFailedError('lost'))
+    failed.ended.set()
+    future = failed.future()
+    for _ in range(2):
+        with pytest.raises(GpuFailedError, match='lost'):
+            future.result()
+    assert failed.collected == 1
+
+
+def test_a_future_is_done_when_the_run_has_ended():
+    run = Run()
+    future = run.future()
+    twice = future.map(lambda value: 2 * value)
+    assert not future.done() and not twice.done()
+    run.ended.set()
+    assert future.done() and twice.done()
+    assert (twice.result(), future.result()) == (10, 5)
+    run.ended.clear()
+    assert future.done() and twice.done()
+
+
+def test_a_callback_is_called_with_the_future_on_another_thread():
+    run, called, threads = Run(), threading.Event(), []
+
+    def callback(future):
+        threads.append((future.result(), threading.get_ident()))
+        called.set()
+
+    run.future().add_done_callback(callback)
+    assert not called.is_set()
+    run.ended.set()
+    assert called.wait(30)
+    ((value, thread),) = threads
+    assert value == 5 and thread != threading.get_ident()
+
+
+def test_a_callback_is_also_called_after_a_failure(caplog):
+    run, called = Run(GpuFailedError('lost')), threading.Event()
+    run.ended.set()
+
+    def callback(future):
+        called.set()
+        future.result()
+
+    run.future().add_done_callback(callback)
+    assert called.wait(30)
+
+
+def test_several_threads_get_one_result():
+    run = Run()
+    future, found = run.future(), []
+    threads = [threading.Thread(target=lambda: found.append(future.result())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    run.ended.set()
+    for thread in threads:
+        thread.join(30)
+    assert (found, run.collected) == ([5] * 4, 1)
+
+
+def test_a_future_is_awaited_while_the_event_loop_runs():
+    run = Run()
+
+    async def main():
+        waiting = asyncio.ensure_future(asyncio.gather(run.future(), run.future()))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        run.ended.set()
+        return await waiting
+
+    assert asyncio.run(main()) == [5, 5]
+
+
+def test_a_failure_is_raised_by_await():
+    run = Run(GpuFailedError('lost'))
+    run.ended.set()
+
+    async def main():
+        return await run.future()
+
+    with pytest.raises(GpuFailedError, match='lost'):
+        asyncio.run(main())

@@ -1,0 +1,62 @@
+"""Base class of objects with more than a box, such as a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import TypeVar
+
+import numpy as np
+
+from trt_ros.results.boxes import Detections, Objects
+
+BoxedT = TypeVar('BoxedT', bound='BoxedObjects')
+
+
+class BoxedObjects(Objects):
+    """Objects with `detections`, and more of each."""
+
+    detections: Detections
+
+    @property
+    def xyxy(self) -> np.ndarray:
+        """Upright boxes: (N, 4) float32, x1, y1, x2, y2 in source-image pixels."""
+        return self.detections.xyxy
+
+    @property
+    def scores(self) -> np.ndarray:
+        """Scores: (N,) float32, 0 to 1."""
+        return self.detections.scores
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Class indices: (N,) int32."""
+        return self.detections.labels
+
+    @property
+    def ids(self) -> np.ndarray | None:
+        """Identities: (N,) integers or texts, '' for none; None: no object has one."""
+        return self.detections.ids
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        """Class names by class index; () where nothing names the classes."""
+        return self.detections.class_names
+
+    @class_names.setter
+    def class_names(self, names: Sequence[str]) -> None:
+        self.detections.class_names = names
+
+    def rotated_boxes(self) -> np.ndarray:
+        """Return (N, 5) float64: center x, y, width, height and angle 0."""
+        return self.detections.rotated_boxes()
+
+    def corners(self) -> np.ndarray:
+        """Return the corners of the boxes: (N, 4, 2) float32, in pixels, in drawing order."""
+        return self.detections.corners()
+
+    def with_ids(self: BoxedT, ids: np.ndarray | None) -> BoxedT:
+        """Return the same objects with other identities."""
+        changed = copy(self)
+        changed.detections = self.detections.with_ids(ids)
+        return changed
