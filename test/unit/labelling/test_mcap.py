@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing, suppress
 import math
 import resource
+import struct
 
 import numpy as np
 import pytest
@@ -164,10 +165,12 @@ def test_a_file_that_is_cut_anywhere_is_continued_with_its_whole_records(tmp_pat
         head = path.stat().st_size
         write(writer, range(1, CHUNK_POSITIONS + 4))
     whole = path.read_bytes()
-    for length in (*range(0, len(whole), 97), head, *range(len(whole) - 600, len(whole))):
+    last = whole.rindex(struct.pack('<BQ', 0x80, 8)) + 17  # The end of the last position.
+    for length in (*range(0, len(whole), 97), head, *range(last - 50, len(whole))):
         cut.write_bytes(whole[:length])
         with closing(McapWriter(cut, TOPICS, resume=True)) as writer:
             assert writer.position in (0, CHUNK_POSITIONS, CHUNK_POSITIONS + 3)
+            assert (writer.position == CHUNK_POSITIONS + 3) is (length >= last)
             write(writer, range(writer.position + 1, CHUNK_POSITIONS + 4))
         assert cut.read_bytes() == whole
 
