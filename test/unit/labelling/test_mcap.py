@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip('rosbags')
 
+from rosbags.rosbag2 import Reader
+
 from trt_ros.errors import BadFrameError, ClosedError, ParameterError
 from trt_ros.labelling.mcap import CHUNK_NBYTES, CHUNK_POSITIONS, McapWriter, OutputTopic
 from trt_ros.recording import Recording
@@ -80,6 +82,18 @@ def test_messages_and_counts_are_read_by_rosbags(tmp_path):
         }
         assert (recording.start_ns, recording.end_ns) == (10, 2501)
         assert recording.topics['/a'].definition == 'string data\n'
+
+
+def test_the_index_has_the_times_and_places_of_the_chunks(tmp_path):
+    path = tmp_path / 'a.mcap'
+    with closing(McapWriter(path, TOPICS)) as writer:
+        write(writer, range(1, 251))
+    with Reader(path) as reader:
+        (file,) = getattr(reader.storage, 'storages', [reader.storage])
+        times = [(each.message_start_time, each.message_end_time) for each in file.chunks]
+        starts = [each.chunk_start_offset for each in file.chunks]
+    assert times == [(10, 1000), (1010, 2000), (2010, 2500)]
+    assert [path.read_bytes()[start] for start in starts] == [0x06] * 3
 
 
 def test_each_message_is_readable_once_its_time_is_over(tmp_path):
