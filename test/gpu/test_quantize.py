@@ -9,7 +9,7 @@ import pytest
 
 from trt_ros.cli import main
 from trt_ros.demo.evaluate import MODEL, evaluate
-from trt_ros.demo.scene import TRAINING, draw
+from trt_ros.demo.scene import TRAINING, draw_scene
 from trt_ros.errors import BackendError
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
@@ -26,7 +26,7 @@ def quantize(gpu, tmp_path):
     pictures = tmp_path / 'pictures'
     pictures.mkdir()
     for index in range(16):
-        picture = draw(np.random.default_rng([TRAINING, index]), (640, 480))[0]
+        picture = draw_scene(np.random.default_rng([TRAINING, index]), (640, 480))[0]
         cv2.imwrite(str(pictures / f'{index}.png'), picture)
 
     def run(model):

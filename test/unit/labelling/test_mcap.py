@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing, suppress
+from dataclasses import replace
 import math
 import resource
 import struct
@@ -223,6 +224,14 @@ def test_other_topics_are_not_continued(tmp_path):
     McapWriter(tmp_path / 'a.mcap', TOPICS).close()
     with pytest.raises(ParameterError, match='cannot be resumed: it has other topics'):
         McapWriter(tmp_path / 'a.mcap', TOPICS[:1], resume=True)
+
+
+def test_qos_profiles_are_kept_as_they_are_given(tmp_path):
+    topic = replace(TOPICS[0], qos_profiles='- history: keep_last')
+    McapWriter(tmp_path / 'a.mcap', [topic]).close()
+    assert (
+        b'offered_qos_profiles\x14\0\0\0- history: keep_last' in (tmp_path / 'a.mcap').read_bytes()
+    )
 
 
 def test_an_existing_file_is_not_overwritten(tmp_path):
