@@ -47,14 +47,6 @@ class BoxedObjects(Objects):
     def class_names(self, names: Sequence[str]) -> None:
         self.detections.class_names = names
 
-    def rotated_boxes(self) -> np.ndarray:
-        """Return (N, 5) float64: center x, y, width, height and angle 0."""
-        return self.detections.rotated_boxes()
-
-    def corners(self) -> np.ndarray:
-        """Return the corners of the boxes: (N, 4, 2) float32, in pixels, in drawing order."""
-        return self.detections.corners()
-
     def with_ids(self: BoxedT, ids: np.ndarray | None) -> BoxedT:
         """Return the same objects with other identities."""
         changed = copy(self)

@@ -86,13 +86,16 @@ class Objects(Result):
         def detections(self) -> Detections:
             """The upright boxes."""
 
-    @abstractmethod
     def rotated_boxes(self) -> np.ndarray:
         """Return (N, 5) float64: center x, y, width, height and the angle of the width."""
+        boxes = np.zeros((len(self), 5))
+        low, high = self.xyxy[:, :2].astype(np.float64), self.xyxy[:, 2:].astype(np.float64)
+        boxes[:, :2], boxes[:, 2:4] = (low + high) / 2, high - low
+        return boxes
 
-    @abstractmethod
     def corners(self) -> np.ndarray:
-        """Compute the corners of the boxes: (N, 4, 2) float32, in pixels, in drawing order."""
+        """Return the corners: (N, 4, 2) float32, in pixels, in drawing order."""
+        return self.xyxy[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
 
     @abstractmethod
     def take(self: ObjectsT, indices: np.ndarray) -> ObjectsT:
@@ -266,15 +269,6 @@ class Detections(Boxes):
     def detections(self) -> Detections:
         """These boxes."""
         return self
-
-    def rotated_boxes(self) -> np.ndarray:
-        """Return (N, 5) float64: center x, y, width, height and angle 0."""
-        low, high = np.split(self.xyxy.astype(np.float64), 2, axis=1)
-        return np.hstack([(low + high) / 2, high - low, np.zeros((len(self), 1))])
-
-    def corners(self) -> np.ndarray:
-        """Return the corners: (N, 4, 2) float32, in pixels, in drawing order."""
-        return self.xyxy[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
 
 
 @dataclass(eq=False)

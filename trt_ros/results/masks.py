@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -36,23 +35,8 @@ def as_confidence(probability: np.ndarray) -> np.ndarray:
     return probability.astype(np.uint8)
 
 
-class ClassMaskResult(Result):
-    """A result that has the class of each pixel."""
-
-    @abstractmethod
-    def class_masks(
-        self, dtype: type[np.generic] = np.uint16, *, with_confidence: bool = False
-    ) -> list[ClassMask]:
-        """
-        Return the class of each pixel, one mask per network output.
-
-        :param dtype: that of the mask of `Instances`, whose values are class indices + 1.
-        :param with_confidence: whether to compute the confidence of `Instances`.
-        """
-
-
 @dataclass(eq=False)
-class Instances(BoxedObjects, ClassMaskResult):
+class Instances(BoxedObjects):
     """
     N objects with one mask each, best score first; N may be 0.
 
@@ -95,7 +79,11 @@ class Instances(BoxedObjects, ClassMaskResult):
     def class_masks(
         self, dtype: type[np.generic] = np.uint16, *, with_confidence: bool = False
     ) -> list[ClassMask]:
-        """Return the class index + 1 of each pixel; 0 outside all masks."""
+        """
+        Return the class of each pixel as one mask: class index + 1, and 0 outside all masks.
+
+        :param with_confidence: whether to compute the confidence, too.
+        """
         scores = as_confidence(self.scores.copy()) if with_confidence else None
         return [
             ClassMask(
@@ -174,7 +162,7 @@ class PaintedInstances(Instances):
 
 
 @dataclass(eq=False)
-class ClassMask(ClassMaskResult):
+class ClassMask(Result):
     """
     The class of each pixel of the source image.
 
@@ -241,7 +229,7 @@ class ClassMask(ClassMaskResult):
                 }
 
 
-class ClassMasks(ClassMaskResult, dict[str, ClassMask]):
+class ClassMasks(Result, dict[str, ClassMask]):
     """
     Masks of a network with several of them, by output.
 

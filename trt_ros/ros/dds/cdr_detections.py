@@ -17,10 +17,8 @@ from trt_ros.ros.dds.memory import Pool
 _DOUBLES = np.zeros(49, '<f8')
 _DOUBLES[7] = 1.0  # w of the orientation, as the message's own default.
 _NO_ID = struct.pack('<I4x', 1)
-#: Columns of rotated_boxes() in the order of BoundingBox2D: center x, y, theta, width, height.
-BOUNDING_BOX = [0, 1, 4, 2, 3]
-# Offsets of the score and the box, in doubles from the end of the doubles.
-_SCORE_AND_BOX = np.array([-49, -5, -4, -3, -2, -1])
+# Offsets of the score and the columns of rotated_boxes(), in doubles from the end of the doubles.
+_SCORE_AND_BOX = np.array([-49, -5, -4, -2, -1, -3])
 
 _LAYOUTS_KEPT = 32
 _MAX_CLASSES_NBYTES = 1 << 20  # Of a layout; 2000 classes.
@@ -117,7 +115,7 @@ class DetectionWriter:
         words[starts], words[starts + 1] = seconds, nanoseconds
         values = np.empty((count, 6))
         values[:, 0] = found.scores
-        values[:, 1:] = found.rotated_boxes()[:, BOUNDING_BOX]
+        values[:, 1:] = found.rotated_boxes()
         block[doubles_end[:, None] + _SCORE_AND_BOX] = values
         # The padding of the last id does not belong to the message.
         id_nbytes = 4 + int.from_bytes(id_fields[-1][:4], 'little')
