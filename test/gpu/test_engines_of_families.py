@@ -88,7 +88,7 @@ def test_engines_of_every_family_give_the_boxes_of_numpy(name, dtype, gpu, tmp_p
             cache=found.runtime_cache,
         )
     ) as pipeline:
-        assert pipeline.slots.all[0].buffers.has_gpu_decoder
         got = pipeline.infer(frame, asked)
+        assert pipeline.slots.all[0].buffers.has_gpu_decoder
     reference = replace(head, parts=parts(outputs)) if isinstance(head, BoxesHead) else head
     assert_same(got, reference(outputs, preprocess(frame)[1], asked), scores=1e-5)

@@ -566,6 +566,22 @@ ON_GPU = {
     'yolov8_cls',
     'depth',
     'yolo_depth',
+    'yolov5_face',
+    'yolov5_raw',
+    'yolov5_seg',
+    'yolov7_pose',
+    'yolov7_raw',
+    'nanodet',
+    'nanodet_plus',
+    'picodet',
+    'scrfd',
+    'yunet',
+    'retinaface',
+    'mediapipe_palm',
+    'detectnet_v2',
+    'centernet',
+    'mmdetection',
+    'tensorflow',
 }
 
 
