@@ -162,3 +162,4 @@ def test_multi_arrays_are_refused_as_they_have_no_stamp(start_node, tmp_path):
     )
     node = start_node('without_lists', program, use_appearance=True)
     node.wait_for_log('use_appearance is true, but no tensor lists are installed')
+    node.wait_for_failed_start()

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from rclpy.impl.implementation_singleton import rclpy_implementation
-from rclpy.serialization import deserialize_message
-from vision_msgs.msg import Detection3DArray, ObjectHypothesis
+from vision_msgs.msg import Detection3DArray
 
-from trt_ros.errors import BadFrameError
 from trt_ros.ros.class_ids import ClassIds
+from trt_ros.ros.messages import best_hypothesis, read_message
 
 
 @dataclass(frozen=True)
@@ -40,23 +38,8 @@ def read_boxes_in_space(message: np.ndarray, class_ids: ClassIds) -> BoxesInSpac
     :param class_ids: gives the labels; new class ids are added.
     :raises BadFrameError: 'bad CDR'.
     """
-    try:
-        array = deserialize_message(message.tobytes(), Detection3DArray)
-    except rclpy_implementation.RCLError as error:
-        raise BadFrameError(
-            'bad CDR',
-            'The boxes cannot be deserialized.',
-            cause=str(error),
-            remedy='Publish vision_msgs/msg/Detection3DArray.',
-        ) from error
-    best = [
-        max(
-            (result.hypothesis for result in detection.results),
-            key=lambda hypothesis: hypothesis.score,
-            default=ObjectHypothesis(),
-        )
-        for detection in array.detections
-    ]
+    array = read_message(message, Detection3DArray)
+    best = [best_hypothesis(detection) for detection in array.detections]
     boxes = [detection.bbox for detection in array.detections]
     centers = [box.center.position for box in boxes]
     turns = [box.center.orientation for box in boxes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.qos import overridden
 from trt_ros.vision.depth_points import Intrinsics
+
+#: No camera has a focal length or a center beyond, nor one over it: results stay finite.
+_MAX_PIXELS = 1e6
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -88,15 +92,25 @@ def intrinsics_of(info: CameraInfo, topic: str) -> Intrinsics:
     P and K are those of the full image; region of interest and binning are taken into account.
 
     :param topic: its topic, for the error.
-    :raises BadFrameError: 'no calibration', when there is none or it is all zeros.
+    :raises BadFrameError: 'no calibration', when there is none or it is all zeros;
+        'bad calibration', when the camera it describes cannot be.
     """
     p, k = info.p, info.k
     fx, fy, cx, cy = (p[0], p[5], p[2], p[6]) if p[0] else (k[0], k[4], k[2], k[5])
-    if not (fx > 0 and fy > 0 and info.width and info.height):
+    if not (fx and fy and info.width and info.height):
         raise BadFrameError(
             'no calibration',
             f'No calibration was received on {topic}, or it is all zeros.',
             remedy=f'Remap {topic} to the camera_info of a calibrated camera.',
+        )
+    # NaN compares false.
+    is_focal = all(1 / _MAX_PIXELS < value < _MAX_PIXELS for value in (fx, fy))
+    if not (is_focal and all(abs(value) < _MAX_PIXELS for value in (cx, cy))):
+        raise BadFrameError(
+            'bad calibration',
+            f'The calibration on {topic} is not that of a camera: fx {fx:g}, fy {fy:g}, '
+            f'cx {cx:g}, cy {cy:g} pixels.',
+            remedy=f'Calibrate the camera, or correct the publisher of {topic}.',
         )
     across, down = info.binning_x or 1, info.binning_y or 1
     roi = info.roi
@@ -170,4 +184,6 @@ def _floats(values: dict, name: str, count: int | None = None) -> list[float]:
     numbers = [float(value) for value in values[name]['data']]
     if count is not None and len(numbers) != count:
         raise ValueError(f'{name} has {len(numbers)} numbers, not {count}')
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError(f'{name} has numbers that are not finite')
     return numbers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import compress
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from rclpy.impl.implementation_singleton import rclpy_implementation
@@ -18,6 +18,7 @@ from vision_msgs.msg import (
     BoundingBox2D,
     Detection2D,
     Detection2DArray,
+    Detection3D,
     LabelInfo,
     ObjectHypothesis,
     ObjectHypothesisWithPose,
@@ -37,6 +38,8 @@ from trt_ros.ros.dds.cdr_detections import (
 )
 from trt_ros.ros.dds.transport import serialized_publish
 from trt_ros.vision.regions import MAX_PIXELS
+
+MessageT = TypeVar('MessageT')
 
 #: For messages that are published once: later subscribers get them, too.
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -120,8 +123,8 @@ def _is_read_by_rclpy(writer: DetectionWriter) -> bool:
     header.stamp.sec, header.stamp.nanosec = 1, 2
     written = writer.write(_SAMPLE, (1, 2), header.frame_id, class_id_format='name')
     try:
-        read = deserialize_message(written.tobytes(), Detection2DArray)
-    except rclpy_implementation.RCLError:
+        read = read_message(written, Detection2DArray)
+    except BadFrameError:
         return False
     return bool(read == to_detection_array(_SAMPLE, header, class_id_format='name'))
 
@@ -130,7 +133,7 @@ def from_detection_array(message: Detection2DArray, class_ids: ClassIds) -> Boxe
     """
     Convert a message to detections; the result with the highest score counts.
 
-    Boxes that are not finite, or beyond MAX_PIXELS, are left out.
+    Boxes and scores that are not finite, and boxes beyond MAX_PIXELS, are left out.
 
     :param class_ids: gives the labels; new class ids are added.
     :returns: Detections or, unless all boxes are axis-aligned, OrientedBoxes.
@@ -154,18 +157,46 @@ def detection_reader(node: Node) -> Callable[[np.ndarray, ClassIds], Boxes]:
         'has another layout.'
     )
     return lambda message, class_ids: from_detection_array(
-        deserialize_message(message.tobytes(), Detection2DArray), class_ids
+        read_message(message, Detection2DArray), class_ids
     )
+
+
+def best_hypothesis(detection: Detection2D | Detection3D) -> ObjectHypothesis:
+    """Return the hypothesis with the highest score; NaN only if there is no other score."""
+    return max(
+        (result.hypothesis for result in detection.results),
+        key=lambda hypothesis: (hypothesis.score == hypothesis.score, hypothesis.score),
+        default=ObjectHypothesis(),
+    )
+
+
+def read_message(message: np.ndarray, kind: type[MessageT]) -> MessageT:
+    """
+    Read a serialized message, (N,) uint8.
+
+    :raises BadFrameError: 'bad CDR', if it is no such message.
+    """
+    try:
+        read: MessageT = deserialize_message(message.tobytes(), kind)
+    # The middleware reports the length, rclpy the text: two classes without a common one.
+    except (
+        rclpy_implementation.RCLError,
+        rclpy_implementation.RMWError,
+        UnicodeDecodeError,
+    ) as error:
+        raise BadFrameError(
+            'bad CDR',
+            f'A message cannot be read as {kind.__name__}.',
+            cause=str(error),
+            remedy=f'Publish vision_msgs/msg/{kind.__name__}.',
+        ) from error
+    return read
 
 
 def _entries(message: Detection2DArray) -> list[Entry]:
     entries: list[Entry] = []
     for detection in message.detections:
-        best = max(
-            (result.hypothesis for result in detection.results),
-            key=lambda hypothesis: hypothesis.score,
-            default=ObjectHypothesis(),
-        )
+        best = best_hypothesis(detection)
         box = detection.bbox
         entries.append(
             (
@@ -187,6 +218,7 @@ def _entries(message: Detection2DArray) -> list[Entry]:
 def _gather(entries: list[Entry], class_ids: ClassIds) -> Boxes:
     boxes = np.array([entry[2] for entry in entries]).reshape(-1, 5)
     is_box = (np.abs(boxes) <= MAX_PIXELS).all(axis=1)  # False for NaN, too.
+    is_box &= np.isfinite([entry[1] for entry in entries])
     if not is_box.all():
         entries, boxes = list(compress(entries, is_box)), boxes[is_box]
     labels = class_ids.labels(entry[0] for entry in entries)

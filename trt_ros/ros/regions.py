@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from rclpy.impl.implementation_singleton import rclpy_implementation
-from rclpy.serialization import deserialize_message
 from vision_msgs.msg import Detection2D, Detection2DArray
 
-from trt_ros.errors import BadFrameError
+from trt_ros.ros.messages import best_hypothesis, read_message
 from trt_ros.vision.regions import MAX_PIXELS
 
 
@@ -51,7 +49,9 @@ def choose_objects(
         is_valid = (np.abs(boxes) <= MAX_PIXELS).all(axis=1) & (boxes[:, 2:4] > 0).all(axis=1)
         is_valid &= _overlaps(boxes, np.array(image_wh))
     valid = np.flatnonzero(is_valid)
-    scores = np.array([_score(message.detections[index]) for index in valid.tolist()])
+    scores = np.array(
+        [best_hypothesis(message.detections[index]).score for index in valid.tolist()]
+    )
     best = np.sort(valid[np.argsort(-scores, kind='stable')[:max_regions]])
     return ChosenObjects(
         message, best, boxes[best], len(boxes) - len(valid), max(len(valid) - max_regions, 0)
@@ -81,10 +81,6 @@ def _box(detection: Detection2D) -> tuple[float, ...]:
     return position.x, position.y, box.size_x, box.size_y, box.center.theta
 
 
-def _score(detection: Detection2D) -> float:
-    return max((result.hypothesis.score for result in detection.results), default=0.0)
-
-
 def read_objects(message: np.ndarray) -> tuple[Detection2DArray, str]:
     """
     Read a serialized Detection2DArray.
@@ -92,10 +88,5 @@ def read_objects(message: np.ndarray) -> tuple[Detection2DArray, str]:
     :returns: the message, a copy, and its frame_id.
     :raises BadFrameError: when it is no such message.
     """
-    try:
-        detections = deserialize_message(message.tobytes(), Detection2DArray)
-    except rclpy_implementation.RCLError as error:
-        raise BadFrameError(
-            'bad detections', 'A message of detections cannot be read.', cause=str(error)
-        ) from error
+    detections = read_message(message, Detection2DArray)
     return detections, detections.header.frame_id

@@ -51,3 +51,18 @@ def test_intrinsics_are_those_of_the_pixels_of_the_image(fields, expected):
 def test_camera_without_calibration_is_refused():
     with pytest.raises(BadFrameError, match='No calibration was received on depth_info'):
         intrinsics_of(info(k=[0.0] * 9), 'depth_info')
+
+
+@pytest.mark.parametrize('index', [0, 2, 4, 5])
+@pytest.mark.parametrize('value', [float('nan'), float('inf'), float('-inf'), 1e300])
+def test_calibration_that_no_camera_has_is_refused(index, value):
+    k = [*K[:index], value, *K[index + 1 :]]
+    with pytest.raises(BadFrameError, match='not that of a camera') as caught:
+        intrinsics_of(info(k=k), 'camera_info')
+    assert caught.value.kind == 'bad calibration'
+
+
+@pytest.mark.parametrize('value', [-100.0, 1e-300])
+def test_focal_length_that_no_camera_has_is_refused(value):
+    with pytest.raises(BadFrameError, match='not that of a camera'):
+        intrinsics_of(info(k=[value, *K[1:]]), 'camera_info')

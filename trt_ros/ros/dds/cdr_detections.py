@@ -47,7 +47,10 @@ def _read_detection(fields: Fields) -> Entry:
         (fields.text('class_id'), fields.numbers('score and pose', 'd', 44)[0])
         for _ in range(fields.number('results'))
     ]
-    class_id, score = max(results, key=lambda result: result[1], default=('', 0.0))
+    # NaN only if there is no other score.
+    class_id, score = max(
+        results, key=lambda result: (result[1] == result[1], result[1]), default=('', 0.0)
+    )
     box = fields.numbers('bbox', 'd', 5)
     return class_id, score, box, fields.text('id')
 

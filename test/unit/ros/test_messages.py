@@ -1,0 +1,69 @@
+"""Messages of detections that are cut, mutated or hold numbers that are not finite."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+
+from rclpy.serialization import serialize_message
+from std_msgs.msg import Header
+from vision_msgs.msg import (
+    Detection2DArray,
+    Detection3DArray,
+    ObjectHypothesis,
+    ObjectHypothesisWithPose,
+)
+
+from trt_ros.errors import BadFrameError
+from trt_ros.results.boxes import Detections
+from trt_ros.ros.class_ids import ClassIds
+from trt_ros.ros.dds.cdr_detections import read_detections
+from trt_ros.ros.messages import from_detection_array, read_message, to_detection_array
+
+
+def detections(*scores):
+    boxes = np.arange(4 * len(scores), dtype=np.float32).reshape(-1, 4)
+    found = Detections(boxes, np.array(scores, np.float32), np.zeros(len(scores), np.int32))
+    return to_detection_array(found, Header(frame_id='camera'), class_id_format='index')
+
+
+def test_every_cut_or_mutated_message_is_a_bad_frame_or_a_message():
+    whole = np.frombuffer(serialize_message(detections(0.5, 0.25)), np.uint8)
+    rng = np.random.default_rng(0)
+    mutated = [whole[:length] for length in range(len(whole))]
+    for _ in range(1000):
+        message = whole.copy()
+        message[rng.integers(0, len(whole), 3)] = rng.choice([0, 1, 127, 128, 255], 3)
+        mutated.append(message)
+    refused = 0
+    for message in mutated:
+        for kind in (Detection2DArray, Detection3DArray):
+            try:
+                read_message(message, kind)
+            except BadFrameError as error:
+                assert error.kind == 'bad CDR'
+                refused += 1
+    assert refused > len(whole)
+
+
+@pytest.mark.parametrize('score', [float('nan'), float('inf')])
+def test_detections_whose_score_is_not_finite_are_left_out(score):
+    message = detections(0.5, 0.25, 0.75)
+    message.detections[1].results[0].hypothesis.score = score
+    found = from_detection_array(message, ClassIds())
+    assert found.scores.tolist() == [0.5, 0.75]
+
+
+def test_a_score_of_nan_does_not_hide_the_best_one():
+    message = detections(0.5)
+    for score, name in ((0.75, 'best'), (float('nan'), 'none')):
+        hypothesis = ObjectHypothesis(class_id=name, score=score)
+        for at in (0, len(message.detections[0].results)):
+            message.detections[0].results.insert(
+                at, ObjectHypothesisWithPose(hypothesis=hypothesis)
+            )
+    assert from_detection_array(message, ClassIds()).scores.tolist() == [0.75]
+    entries = read_detections(np.frombuffer(serialize_message(message), np.uint8))
+    assert entries[0][:2] == ('best', 0.75)
