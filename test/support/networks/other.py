@@ -140,10 +140,17 @@ def mmdetection():
 
 
 def tensorflow():
-    body, weights = priors('scores', 'detection_boxes', 'Sigmoid')
+    body, weights = priors('scores', 'codes', 'Sigmoid')
     return (
         body
         + """
+        corners = Sigmoid (codes)
+        near, far = Split <axis = 2> (corners)
+        middle = Constant <value_float = 0.5> ()
+        first = Mul (near, middle)
+        rest = Mul (far, middle)
+        second = Add (rest, middle)
+        detection_boxes = Concat <axis = 2> (first, second)
         detection_scores = ReduceMax <axes = [2], keepdims = 0> (scores)
         index = ArgMax <axis = 2, keepdims = 0> (scores)
         detection_classes = Cast <to = 1> (index)
