@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.vision.decoders.centernet import CenterNetHead
-from trt_ros.vision.decoders.detectnet import DetectNetHead
-from trt_ros.vision.decoders.faces import ScrfdHead
-from trt_ros.vision.decoders.nanodet import DistributionHead
-from trt_ros.vision.decoders.raw_yolo import YOLOV5_ANCHORS, RawYoloHead
-from trt_ros.vision.decoders.yolox import YoloxHead
+from trt_ros.families.centernet import CenterNetHead
+from trt_ros.families.detectnet import DetectNetHead
+from trt_ros.families.faces import ScrfdHead
+from trt_ros.families.nanodet import DistributionHead
+from trt_ros.families.raw_yolo import YOLOV5_ANCHORS, RawYoloHead
+from trt_ros.families.yolox import YoloxHead
 
 
 def anchored() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:

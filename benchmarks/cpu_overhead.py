@@ -58,11 +58,11 @@ def interleaved(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str
 
 
 def in_one_process(model: Path, pixels: np.ndarray, rounds: int) -> dict[str, Any]:
+    from trt_ros.families.registry import DETECTORS
     from trt_ros.runtime.cpu.checked_runner import CheckedRunner
     from trt_ros.runtime.cpu.frame_runner import StepByStep
     from trt_ros.runtime.options import LabeledOptions
     from trt_ros.runtime.pipeline import Pipeline
-    from trt_ros.vision.decoders.registry import DETECTORS
     from trt_ros.vision.frame import Frame
 
     pipeline = Pipeline.open(

@@ -14,8 +14,7 @@ import time
 
 import numpy as np
 
-from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import (
+from trt_ros.families.registry import (
     CLASSIFIERS,
     DEPTHS,
     DETECTORS,
@@ -25,6 +24,7 @@ from trt_ros.vision.decoders.registry import (
     SEGMENTERS,
     choose_decoder,
 )
+from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

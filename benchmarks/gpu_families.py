@@ -22,10 +22,10 @@ import numpy as np
 
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
+from trt_ros.families.registry import Decoder
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu import shared_resources
 from trt_ros.runtime.gpu.executor import GraphPipeline
-from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds

@@ -24,11 +24,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from trt_ros.engine.options import BuildOptions
+from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.fitting import fit
 from trt_ros.runtime.gpu.measure import Summary, Work, graph_times, host_times
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.vision.decoders.registry import TENSORS
 from trt_ros.vision.frame import Frame
 
 FLOAT = TensorProto.FLOAT

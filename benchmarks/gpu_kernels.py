@@ -28,23 +28,23 @@ from trt_ros.cuda.device import Event, Stream, open_gpu
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
+from trt_ros.families.boxes import BoxesHead, BoxOutputs
+from trt_ros.families.depth import DepthHead
+from trt_ros.families.detr import DetrHead, softmax_without_last
+from trt_ros.families.instances import InstanceHead
+from trt_ros.families.obb import ObbHead
+from trt_ros.families.pose import PoseHead
+from trt_ros.families.semantic import SemanticHead
+from trt_ros.families.yolo_rows import Rows
+from trt_ros.families.yolov5 import YoloV5Head
+from trt_ros.families.yolov8 import YoloV8Head
+from trt_ros.families.yolov10 import EndToEndHead
 from trt_ros.results.boxes import Detections
 from trt_ros.results.masks import Instances
 from trt_ros.runtime.gpu import preprocess as steps
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.runtime.gpu.request import write_request
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
-from trt_ros.vision.decoders.depth import DepthHead
-from trt_ros.vision.decoders.detr import DetrHead, softmax_without_last
-from trt_ros.vision.decoders.instances import InstanceHead
-from trt_ros.vision.decoders.obb import ObbHead
-from trt_ros.vision.decoders.pose import PoseHead
-from trt_ros.vision.decoders.semantic import SemanticHead
-from trt_ros.vision.decoders.yolo_rows import Rows
-from trt_ros.vision.decoders.yolov5 import YoloV5Head
-from trt_ros.vision.decoders.yolov8 import YoloV8Head
-from trt_ros.vision.decoders.yolov10 import EndToEndHead
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.thresholds import Thresholds

@@ -7,9 +7,9 @@ import warnings
 import numpy as np
 import pytest
 
+from trt_ros.families.centernet import CENTERNET
+from trt_ros.families.family import NetworkDescription
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.centernet import CENTERNET
-from trt_ros.vision.decoders.family import NetworkDescription
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.thresholds import Thresholds

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.registry import TENSORS
 from trt_ros.vision.frame import Frame
 
 SIZE = 128  # RAFT's minimum.

@@ -11,10 +11,10 @@ import warnings
 import numpy as np
 import pytest
 
+from trt_ros.families.registry import SEGMENTERS
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.registry import SEGMENTERS
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 

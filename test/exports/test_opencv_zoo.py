@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.families.family import NetworkDescription
+from trt_ros.families.hands import MEDIAPIPE_HAND
+from trt_ros.families.palms import MEDIAPIPE_PALM, hand_regions
 from trt_ros.results.boxes import Detections
 from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import NetworkDescription
-from trt_ros.vision.decoders.hands import MEDIAPIPE_HAND
-from trt_ros.vision.decoders.palms import MEDIAPIPE_PALM, hand_regions
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.regions import Crop
 from trt_ros.vision.thresholds import Thresholds

@@ -8,9 +8,9 @@ import warnings
 import numpy as np
 import pytest
 
+from trt_ros.families.family import NetworkDescription
+from trt_ros.families.paddle import PICODET, PPYOLOE
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import NetworkDescription
-from trt_ros.vision.decoders.paddle import PICODET, PPYOLOE
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

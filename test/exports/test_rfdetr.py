@@ -8,11 +8,11 @@ import warnings
 import numpy as np
 import pytest
 
+from trt_ros.families.detr import RFDETR
+from trt_ros.families.registry import SEGMENTERS
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.detr import RFDETR
-from trt_ros.vision.decoders.registry import SEGMENTERS
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.families.registry import DEPTHS, SEGMENTERS, TENSORS
+from trt_ros.families.semantic import SEMANTIC
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.registry import DEPTHS, SEGMENTERS, TENSORS
-from trt_ros.vision.decoders.semantic import SEMANTIC
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 

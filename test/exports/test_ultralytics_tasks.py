@@ -14,10 +14,10 @@ import cv2
 import numpy as np
 import pytest
 
+from trt_ros.families import registry as decoder
+from trt_ros.families.family import NetworkDescription
 from trt_ros.results.labels import class_names
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.vision.decoders import registry as decoder
-from trt_ros.vision.decoders.family import NetworkDescription
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 

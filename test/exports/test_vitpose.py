@@ -10,9 +10,9 @@ import warnings
 import numpy as np
 import pytest
 
+from trt_ros.families.heatmap_pose import HeatmapHead
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.heatmap_pose import HeatmapHead
 from trt_ros.vision.letterbox import Letterbox
 
 HW, GRID = (256, 192), (64, 48)

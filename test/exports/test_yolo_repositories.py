@@ -10,11 +10,11 @@ import warnings
 import numpy as np
 import pytest
 
+from trt_ros.families.yolov5 import YOLOV5
+from trt_ros.families.yolox import YOLOX
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.yolov5 import YOLOV5
-from trt_ros.vision.decoders.yolox import YOLOX
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 

@@ -7,11 +7,11 @@ import warnings
 
 import pytest
 
+from trt_ros.families.registry import SEGMENTERS
+from trt_ros.families.yolov5 import YOLOV5
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.registry import SEGMENTERS
-from trt_ros.vision.decoders.yolov5 import YOLOV5
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 

@@ -27,6 +27,7 @@ from trt_ros.engine.files import locked
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import GpuFailedError
+from trt_ros.families.registry import choose_decoder
 from trt_ros.progress import Reporter
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu import preprocess as steps
@@ -35,7 +36,6 @@ from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.request import header_nbytes, write_request
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.regions import Crop

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.families.boxes import BoxesHead, BoxOutputs
+from trt_ros.families.detr import DetrHead, identity
+from trt_ros.families.yolov8 import YoloV8Head
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_choice import ClassThresholds
-from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
-from trt_ros.vision.decoders.detr import DetrHead, identity
-from trt_ros.vision.decoders.yolov8 import YoloV8Head
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

@@ -19,11 +19,11 @@ from support.box_cases import (
     spoiled,
     yolov8_head,
 )
+from trt_ros.families.boxes import BoxesHead
+from trt_ros.families.detr import DetrHead
+from trt_ros.families.semantic import SemanticHead
+from trt_ros.families.yolov10 import EndToEndHead
 from trt_ros.vision.class_choice import ClassThresholds
-from trt_ros.vision.decoders.boxes import BoxesHead
-from trt_ros.vision.decoders.detr import DetrHead
-from trt_ros.vision.decoders.semantic import SemanticHead
-from trt_ros.vision.decoders.yolov10 import EndToEndHead
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds

@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from trt_ros.vision.decoders.depth import DepthHead
-from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
+from trt_ros.families.depth import DepthHead
+from trt_ros.families.semantic import MaskHeads, SemanticHead
 from trt_ros.vision.letterbox import Letterbox
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group('kernels 1')]

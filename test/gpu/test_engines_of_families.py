@@ -11,11 +11,11 @@ import pytest
 from support.box_cases import CASES, assert_same, half, parts
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
+from trt_ros.families.boxes import BoxesHead
+from trt_ros.families.registry import Decoder
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
-from trt_ros.vision.decoders.boxes import BoxesHead
-from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds

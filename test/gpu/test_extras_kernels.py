@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.families.obb import ObbHead
+from trt_ros.families.pose import PoseHead
+from trt_ros.families.yolo_rows import Rows
 from trt_ros.vision.class_choice import ClassThresholds
-from trt_ros.vision.decoders.obb import ObbHead
-from trt_ros.vision.decoders.pose import PoseHead
-from trt_ros.vision.decoders.yolo_rows import Rows
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

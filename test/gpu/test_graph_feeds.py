@@ -12,9 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 import pytest
 
 from trt_ros.errors import BadFrameError
+from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.registry import TENSORS
 from trt_ros.vision.frame import Frame
 
 pytestmark = pytest.mark.gpu

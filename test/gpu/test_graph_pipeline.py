@@ -18,6 +18,7 @@ from trt_ros.cuda.calls import CudaError, check, live, runtime
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ClosedError, GpuFailedError, TensorMismatchError
+from trt_ros.families.registry import choose_decoder
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.executor import GraphPipeline
@@ -26,7 +27,6 @@ from trt_ros.runtime.gpu.recent_images import RecentImages
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.gpu.waiting import MAX_RUNS
 from trt_ros.vision.class_choice import ClassThresholds
-from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds

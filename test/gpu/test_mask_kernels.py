@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trt_ros.vision.decoders.instances import InstanceHead
-from trt_ros.vision.decoders.yolo_rows import ObjectnessRows, Rows
+from trt_ros.families.instances import InstanceHead
+from trt_ros.families.yolo_rows import ObjectnessRows, Rows
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

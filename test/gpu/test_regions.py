@@ -9,8 +9,8 @@ import onnx
 from onnx import TensorProto, helper
 import pytest
 
+from trt_ros.families.registry import CLASSIFIERS, TENSORS
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.registry import CLASSIFIERS, TENSORS
 from trt_ros.vision.frame import ENCODINGS, Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.regions import Crop

@@ -8,29 +8,29 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
-from trt_ros.vision.decoders.centernet import CenterNetHead
-from trt_ros.vision.decoders.detectnet import DetectNetHead
-from trt_ros.vision.decoders.detr import (
+from trt_ros.families.boxes import BoxesHead, BoxOutputs
+from trt_ros.families.centernet import CenterNetHead
+from trt_ros.families.detectnet import DetectNetHead
+from trt_ros.families.detr import (
     DetrHead,
     identity,
     sigmoid,
     sigmoid_without_last,
     softmax_without_last,
 )
-from trt_ros.vision.decoders.faces import RetinafaceHead, ScrfdHead, YunetHead
-from trt_ros.vision.decoders.finished_boxes import MmdetectionHead, TensorflowHead
-from trt_ros.vision.decoders.nanodet import DistributionHead
-from trt_ros.vision.decoders.paddle import PaddleHead
-from trt_ros.vision.decoders.palms import PalmHead
-from trt_ros.vision.decoders.pose import PoseHead
-from trt_ros.vision.decoders.raw_yolo import YOLOV5_ANCHORS, YOLOV7_ANCHORS, RawYoloHead
-from trt_ros.vision.decoders.yolo_rows import ObjectnessRows
-from trt_ros.vision.decoders.yolov5 import YoloV5Head
-from trt_ros.vision.decoders.yolov8 import YoloV8Head
-from trt_ros.vision.decoders.yolov10 import EndToEndHead
-from trt_ros.vision.decoders.yolox import YoloxHead
+from trt_ros.families.faces import RetinafaceHead, ScrfdHead, YunetHead
+from trt_ros.families.finished_boxes import MmdetectionHead, TensorflowHead
+from trt_ros.families.nanodet import DistributionHead
+from trt_ros.families.paddle import PaddleHead
+from trt_ros.families.palms import PalmHead
+from trt_ros.families.pose import PoseHead
+from trt_ros.families.raw_yolo import YOLOV5_ANCHORS, YOLOV7_ANCHORS, RawYoloHead
+from trt_ros.families.yolo_rows import ObjectnessRows
+from trt_ros.families.yolov5 import YoloV5Head
+from trt_ros.families.yolov8 import YoloV8Head
+from trt_ros.families.yolov10 import EndToEndHead
+from trt_ros.families.yolox import YoloxHead
+from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 
 BOX = Letterbox.fit((1920, 1080), (640, 640), 'letterbox')

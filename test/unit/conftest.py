@@ -10,6 +10,9 @@ import threading
 import numpy as np
 import pytest
 
+from support.descriptions import network as describe
+from trt_ros.families.family import NetworkDescription
+
 COLORS = {0: 'red', 1: 'green', 2: 'blue'}
 
 
@@ -28,6 +31,12 @@ def children() -> Callable[[], list[str]]:
     before: list[str] = []
     before = pids()
     return pids
+
+
+@pytest.fixture(scope='session')
+def network() -> Callable[..., NetworkDescription]:
+    """Return the builder of network descriptions, see `support.descriptions`."""
+    return describe
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def test_keyword_only_star_is_not_mutated_as_multiplication(mutate):
             ),
         ),
         ('nodes/tensor.py', ('test/ros/test_tensor_list.py',)),
-        ('vision/decoders/family.py', ('test/unit/vision/decoders',)),
+        ('families/family.py', ('test/unit/families',)),
     ],
 )
 def test_tests_named_after_module_run_before_tests_of_its_folder(
@@ -70,7 +70,7 @@ def test_tests_named_after_module_run_before_tests_of_its_folder(
 ):
     for path in (
         'test/unit/vision/test_nms.py',
-        'test/unit/vision/decoders/test_yolo.py',
+        'test/unit/families/test_yolo.py',
         'test/unit/ros/dds/test_other.py',
         'test/ros/dds/test_reader.py',
         'test/ros/dds/test_reader_losses.py',

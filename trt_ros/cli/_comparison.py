@@ -17,6 +17,7 @@ import numpy as np
 from trt_ros.cli._layers import LayerReport, compare_layers
 from trt_ros.cli._samples import input_options, noise, run_sample, samples
 from trt_ros.cli.build import build_options
+from trt_ros.families.registry import ALL_FAMILIES, DETECTORS
 from trt_ros.runtime.agreement import (
     Agreement,
     BoxAgreement,
@@ -27,7 +28,6 @@ from trt_ros.runtime.agreement import (
 from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.feeds import Feeds, host_dtype, state_feeds
 from trt_ros.runtime.fitting import fit, resolve
-from trt_ros.vision.decoders.registry import ALL_FAMILIES, DETECTORS
 
 WORST = 3  # Inputs that are named.
 

@@ -15,7 +15,7 @@ from trt_ros.cli.build import build_options
 from trt_ros.errors import ParameterError
 
 if TYPE_CHECKING:
-    from trt_ros.vision.decoders.registry import Decoder
+    from trt_ros.families.registry import Decoder
     from trt_ros.vision.letterbox import Preprocess
 
 MAX_DRAWN = 16  # As in the help of --picture.
@@ -29,10 +29,10 @@ def draw_network_inputs(args: Namespace) -> None:
     """
     from trt_ros.drawing import draw
     from trt_ros.drawing.panels import Panel, in_rows, input_view
+    from trt_ros.families.registry import ALL_FAMILIES
     from trt_ros.media import check_picture_path, write_picture
     from trt_ros.runtime.feeds import image_feeds
     from trt_ros.runtime.pipeline import Pipeline
-    from trt_ros.vision.decoders.registry import ALL_FAMILIES
     from trt_ros.vision.frame import to_color
     from trt_ros.vision.letterbox import INTEGERS
 

@@ -68,8 +68,8 @@ def run(args: Namespace) -> int:
     """Run the network on all files; 1 when some could not be read."""
     from tqdm import tqdm
 
+    from trt_ros.families.registry import ALL_FAMILIES
     from trt_ros.runtime.pipeline import Pipeline
-    from trt_ros.vision.decoders.registry import ALL_FAMILIES
 
     options = LabeledOptions(
         **{each.name: getattr(args, each.name) for each in fields(LabeledOptions)}

@@ -28,7 +28,7 @@ __device__ __forceinline__ float highest_of(float value, float* warps) {
 }
 
 // One block of 1024 threads: softmax, unless the scores are probabilities; see
-// vision/decoders/classify.py.
+// families/classify.py.
 template <class T> __device__ __forceinline__ void classify(const Classes& c) {
   __shared__ float warps[32];
   float highest = -INFINITE, lowest = INFINITE, total = 0.f;

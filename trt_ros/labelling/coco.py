@@ -10,13 +10,13 @@ import tempfile
 from typing import IO, Any
 
 from trt_ros.errors import ParameterError
+from trt_ros.families.registry import Decoder
+from trt_ros.families.semantic import MaskHeads
 from trt_ros.labelling.results import ImageHeader
 from trt_ros.results.base import Result
 from trt_ros.results.coco import category_ids
 from trt_ros.results.labels import name_of
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.registry import Decoder
-from trt_ros.vision.decoders.semantic import MaskHeads
 from trt_ros.vision.frame import Frame
 
 _COPY_NBYTES = 1 << 20

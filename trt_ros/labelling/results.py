@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.errors import ParameterError
+from trt_ros.families.semantic import MaskHeads
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
 from trt_ros.results.classes import Classification
@@ -21,7 +22,6 @@ from trt_ros.results.poses import NAMES, Poses
 from trt_ros.ros.dds.cdr import ENCAPSULATION, ImageWriter, append_number, append_text
 from trt_ros.ros.dds.cdr_detections import DetectionWriter
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.semantic import MaskHeads
 
 DETECTIONS, IMAGE = 'vision_msgs/msg/Detection2DArray', 'sensor_msgs/msg/Image'
 CLASSIFICATION = 'vision_msgs/msg/Classification'

@@ -10,6 +10,7 @@ import traceback
 from typing import Any
 
 from trt_ros.errors import BackendError, ParameterError, TrtRosError
+from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.labelling.coco import CocoLabels
 from trt_ros.labelling.job import LabelReport, chosen_topics, label_recording
 from trt_ros.labelling.video import AnnotatedVideos, video_paths
@@ -17,7 +18,6 @@ from trt_ros.recording import Recording
 from trt_ros.regular_file import check_output_folder
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.registry import ALL_FAMILIES
 from trt_ros.vision.thresholds import Thresholds
 
 

@@ -11,6 +11,7 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Classification as ClassificationMessage
 from vision_msgs.msg import Detection2DArray, ObjectHypothesis, ObjectHypothesisWithPose
 
+from trt_ros.families.registry import CLASSIFIERS
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labeled import ClassIdParameters, LabeledNode
 from trt_ros.nodes.regions import ObjectResults, RegionNode
@@ -19,7 +20,6 @@ from trt_ros.results.labels import name_of
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabeledOptions, RegionOptions
-from trt_ros.vision.decoders.registry import CLASSIFIERS
 from trt_ros.vision.frame import Frame
 
 

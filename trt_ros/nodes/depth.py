@@ -13,6 +13,7 @@ from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError
+from trt_ros.families.registry import DEPTHS
 from trt_ros.nodes.inference import Camera, InferenceNode, InferenceParameters
 from trt_ros.results.depth import Depth
 from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of
@@ -22,7 +23,6 @@ from trt_ros.ros.parameters import param
 from trt_ros.ros.points import PointSender
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.vision.decoders.registry import DEPTHS
 from trt_ros.vision.depth_points import mask_invalid
 from trt_ros.vision.frame import Frame, to_color
 from trt_ros.vision.organized_points import OrganizedPoints, organized_wh

@@ -11,6 +11,7 @@ from typing import Any
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
+from trt_ros.families.registry import DETECTORS, ORIENTED
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labeled import ClassIdParameters, ObjectNode, ThresholdParameters
 from trt_ros.nodes.tracking import TrackingParameters, open_tracker, tracking_stamp
@@ -19,7 +20,6 @@ from trt_ros.ros.messages import detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabeledOptions
-from trt_ros.vision.decoders.registry import DETECTORS, ORIENTED
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 

@@ -15,6 +15,7 @@ from std_msgs.msg import Header
 from std_srvs.srv import Trigger
 
 from trt_ros.errors import ParameterError
+from trt_ros.families.family import Family
 from trt_ros.nodes.bound_inputs import BindingParameters, BoundInputs
 from trt_ros.profiling import recording
 from trt_ros.progress import Progress, ProgressThrottle
@@ -36,7 +37,6 @@ from trt_ros.ros.tensors import open_format
 from trt_ros.runtime.feeds import RunInputs
 from trt_ros.runtime.options import PREPROCESSING, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.family import Family
 from trt_ros.vision.frame import Frame
 
 

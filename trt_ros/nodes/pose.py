@@ -14,6 +14,7 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray, ObjectHypothesis, ObjectHypothesisWithPose
 
 from trt_ros.drawing import draw
+from trt_ros.families.registry import POSES
 from trt_ros.nodes.drawing import DrawingParameters
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labeled import (
@@ -31,7 +32,6 @@ from trt_ros.ros.messages import ImageSender, detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabeledOptions, RegionOptions
-from trt_ros.vision.decoders.registry import POSES
 from trt_ros.vision.frame import Frame
 
 

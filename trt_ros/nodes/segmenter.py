@@ -15,6 +15,8 @@ from vision_msgs.msg import Detection2DArray
 
 from trt_ros.drawing import draw
 from trt_ros.errors import ParameterError
+from trt_ros.families.registry import SEGMENTERS
+from trt_ros.families.semantic import MaskHeads
 from trt_ros.nodes.drawing import DrawingParameters
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labeled import (
@@ -30,8 +32,6 @@ from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.tensors import topic_name
 from trt_ros.runtime.options import LabeledOptions, MaskOptions
-from trt_ros.vision.decoders.registry import SEGMENTERS
-from trt_ros.vision.decoders.semantic import MaskHeads
 from trt_ros.vision.frame import Frame
 
 

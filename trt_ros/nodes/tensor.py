@@ -13,6 +13,7 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.errors import ParameterError
+from trt_ros.families.registry import TENSORS
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.regions import ObjectResults, RegionNode
 from trt_ros.results.tensors import Tensors
@@ -21,7 +22,6 @@ from trt_ros.ros.process import run_node
 from trt_ros.ros.tensors import TensorFormat, open_format
 from trt_ros.runtime.bindings import OTHERS
 from trt_ros.runtime.options import PipelineOptions, RegionOptions
-from trt_ros.vision.decoders.registry import TENSORS
 from trt_ros.vision.frame import Frame
 
 

@@ -18,6 +18,7 @@ from trt_ros.engine.builder.onnx_check import LARGEST_NBYTES
 from trt_ros.engine.builder.onnx_nodes import to_quantizing_opset
 from trt_ros.engine.key import OnnxFile, total_nbytes
 from trt_ros.errors import ModelError, ParameterError
+from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.progress import Reporter
 from trt_ros.quantization.by_modelopt import METHODS, quantize_by_modelopt, quantized_layers
 from trt_ros.quantization.calibration import Calibration
@@ -33,7 +34,6 @@ from trt_ros.runtime.cpu.checked_runner import CheckedRunner
 from trt_ros.runtime.feeds import is_one_image
 from trt_ros.runtime.fitting import ResolvedModel, resolve
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.vision.decoders.registry import ALL_FAMILIES
 from trt_ros.vision.frame import Frame
 
 EVALUATED_FRAMES = 32

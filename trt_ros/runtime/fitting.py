@@ -7,6 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.families.embedding import TENSOR, TensorHead
+from trt_ros.families.family import Family, Head
+from trt_ros.families.lstr import padding_mask
+from trt_ros.families.registry import TENSORS, Decoder, choose_decoder
 from trt_ros.results.labels import begins_with_background, class_names
 from trt_ros.runtime.bindings import OTHERS, Binding, parse_bindings, resolve_bindings
 from trt_ros.runtime.feeds import (
@@ -36,10 +40,6 @@ from trt_ros.runtime.options import (
 )
 from trt_ros.runtime.runner import Network
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.embedding import TENSOR, TensorHead
-from trt_ros.vision.decoders.family import Family, Head
-from trt_ros.vision.decoders.lstr import padding_mask
-from trt_ros.vision.decoders.registry import TENSORS, Decoder, choose_decoder
 from trt_ros.vision.letterbox import Preprocess
 
 ResultT = TypeVar('ResultT')

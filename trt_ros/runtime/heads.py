@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.families.family import Family, Head
+from trt_ros.families.maskformer import MaskFormerHead
+from trt_ros.families.mismatches import UnrecognizedError
+from trt_ros.families.nearest import are_raw_grids
+from trt_ros.families.registry import Decoder, choose_decoder
+from trt_ros.families.semantic import MaskHeads, SemanticHead
 from trt_ros.results.labels import begins_with_background, class_names
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.family import Family, Head
-from trt_ros.vision.decoders.maskformer import MaskFormerHead
-from trt_ros.vision.decoders.mismatches import UnrecognizedError
-from trt_ros.vision.decoders.nearest import are_raw_grids
-from trt_ros.vision.decoders.registry import Decoder, choose_decoder
-from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
 
 ResultT = TypeVar('ResultT')
 

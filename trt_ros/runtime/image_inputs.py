@@ -8,10 +8,10 @@ from typing import Any
 
 from trt_ros.engine.builder.profiles import DEFAULT_INPUT_HW, metadata_hw
 from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.families.registry import Decoder
 from trt_ros.runtime.options import PipelineOptions, RegionOptions
 from trt_ros.runtime.runner import Network
 from trt_ros.tensors import TensorSpec, refuse_large
-from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.letterbox import INTEGERS, Preprocess
 from trt_ros.vision.regions import Crop
 

@@ -21,6 +21,8 @@ from trt_ros.errors import (
     ParameterError,
     TrtRosError,
 )
+from trt_ros.families.family import Family, Head
+from trt_ros.families.registry import ALL_FAMILIES, TENSORS
 from trt_ros.progress import Progress, Reporter
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
@@ -33,8 +35,6 @@ from trt_ros.runtime.options import ModelOptions, PipelineOptions
 from trt_ros.runtime.runner import FrameRunner, Runner
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_choice import ClassThresholds
-from trt_ros.vision.decoders.family import Family, Head
-from trt_ros.vision.decoders.registry import ALL_FAMILIES, TENSORS
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from support.kernels_on_cpu import KernelsOnCpu
+from trt_ros.families.boxes import BoxesHead, BoxOutputs
+from trt_ros.families.detr import DetrHead, softmax_without_last
+from trt_ros.families.yolov8 import YoloV8Head
+from trt_ros.families.yolov10 import EndToEndHead
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_choice import ClassThresholds
-from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
-from trt_ros.vision.decoders.detr import DetrHead, softmax_without_last
-from trt_ros.vision.decoders.yolov8 import YoloV8Head
-from trt_ros.vision.decoders.yolov10 import EndToEndHead
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.kernels_on_cpu import KernelsOnCpu
-from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
+from trt_ros.families.semantic import MaskHeads, SemanticHead
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.kernels_on_cpu import KernelsOnCpu
-from trt_ros.vision.decoders.yolov8 import YoloV8Head
+from trt_ros.families.yolov8 import YoloV8Head
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

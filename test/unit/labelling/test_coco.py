@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip('rosbags')
 
 from trt_ros.errors import ParameterError
+from trt_ros.families.semantic import MaskHeads
 from trt_ros.labelling.coco import CocoLabels
 from trt_ros.labelling.results import ImageHeader
 from trt_ros.results.boxes import Detections
 from trt_ros.results.masks import ClassMask, Instances
-from trt_ros.vision.decoders.semantic import MaskHeads
 from trt_ros.vision.frame import Frame
 
 FRAME = Frame.from_pixels(np.zeros((8, 16, 3), np.uint8))

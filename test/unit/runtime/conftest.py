@@ -385,9 +385,9 @@ def engine(make_engine) -> FakeEngine:
 def open_graph(cuda, monkeypatch) -> Callable[..., Any]:
     """Open a GraphPipeline on the fakes; everything is given back at the end."""
     from trt_ros.cuda.calls import live
+    from trt_ros.families.registry import choose_decoder
     from trt_ros.runtime.gpu.executor import GraphPipeline
     from trt_ros.runtime.gpu.graph_options import GraphOptions
-    from trt_ros.vision.decoders.registry import choose_decoder
     from trt_ros.vision.letterbox import Preprocess
 
     before, opened = live(), []

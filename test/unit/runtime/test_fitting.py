@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.runtime.feeds import TensorFeed
-from trt_ros.runtime.fitting import fit, resolve
-from trt_ros.runtime.options import LabeledOptions, ModelOptions, PipelineOptions
-from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import (
+from trt_ros.families.registry import (
     ALL_FAMILIES,
     CLASSIFIERS,
     DETECTORS,
@@ -20,6 +16,10 @@ from trt_ros.vision.decoders.registry import (
     SEGMENTERS,
     TENSORS,
 )
+from trt_ros.runtime.feeds import TensorFeed
+from trt_ros.runtime.fitting import fit, resolve
+from trt_ros.runtime.options import LabeledOptions, ModelOptions, PipelineOptions
+from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 

@@ -14,11 +14,11 @@ from trt_ros.errors import (
     ClosedError,
     TensorMismatchError,
 )
+from trt_ros.families.registry import CLASSIFIERS, DEPTHS, DETECTORS
 from trt_ros.runtime.options import LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.runtime.runner import FrameRunner
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import CLASSIFIERS, DEPTHS, DETECTORS
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 

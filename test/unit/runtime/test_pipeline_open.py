@@ -15,6 +15,7 @@ from trt_ros.errors import (
     TensorMismatchError,
     TrtRosError,
 )
+from trt_ros.families.registry import CLASSIFIERS, DEPTHS, DETECTORS
 from trt_ros.progress import CancelledError
 from trt_ros.runtime import backends as choice
 from trt_ros.runtime.backends import Backend
@@ -22,7 +23,6 @@ from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.options import LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import CLASSIFIERS, DEPTHS, DETECTORS
 
 open_detector = partial(Pipeline.open, families=DETECTORS)
 

@@ -8,8 +8,8 @@ from onnx import TensorProto, helper
 import pytest
 
 from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.decoders.registry import TENSORS
 from trt_ros.vision.frame import Frame
 
 pytest.importorskip('onnxruntime')

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import ParameterError
+from trt_ros.families.heatmap_pose import HeatmapHead
+from trt_ros.families.obb import ObbHead
+from trt_ros.families.yolo_rows import Rows
+from trt_ros.families.yolov8 import YoloV8Head
+from trt_ros.families.yolov10 import EndToEndHead
 from trt_ros.vision.class_choice import ClassThresholds
-from trt_ros.vision.decoders.heatmap_pose import HeatmapHead
-from trt_ros.vision.decoders.obb import ObbHead
-from trt_ros.vision.decoders.yolo_rows import Rows
-from trt_ros.vision.decoders.yolov8 import YoloV8Head
-from trt_ros.vision.decoders.yolov10 import EndToEndHead
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import non_max_suppression, to_detections
 from trt_ros.vision.thresholds import Thresholds, parse_class_scores

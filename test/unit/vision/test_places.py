@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trt_ros.vision.decoders.depth import DepthHead
-from trt_ros.vision.decoders.instances import InstanceHead
-from trt_ros.vision.decoders.obb import ObbHead
-from trt_ros.vision.decoders.pose import PoseHead
-from trt_ros.vision.decoders.semantic import SemanticHead
-from trt_ros.vision.decoders.yolo_rows import Rows
-from trt_ros.vision.decoders.yolov8 import YoloV8Head
+from trt_ros.families.depth import DepthHead
+from trt_ros.families.instances import InstanceHead
+from trt_ros.families.obb import ObbHead
+from trt_ros.families.pose import PoseHead
+from trt_ros.families.semantic import SemanticHead
+from trt_ros.families.yolo_rows import Rows
+from trt_ros.families.yolov8 import YoloV8Head
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import RESIZES, Preprocess
 from trt_ros.vision.thresholds import Thresholds

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import ScoreRangeError
+from trt_ros.families import registry as decoder
 from trt_ros.tensors import CUT_NMS
-from trt_ros.vision.decoders import registry as decoder
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.scores import check_range, passing
 from trt_ros.vision.thresholds import Thresholds

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.profiling import mark
 from trt_ros.progress import Reporter
 from trt_ros.runtime.backends import open_network
@@ -18,7 +19,6 @@ from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.feeds import measured_inputs, split_inputs
 from trt_ros.runtime.fitting import resolve
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.vision.decoders.registry import ALL_FAMILIES
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 

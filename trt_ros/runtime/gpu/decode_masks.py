@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trt_ros.families.instances import instance_masks
 from trt_ros.results.masks import LazyMasks, PaintedInstances, mask_dtype
 from trt_ros.runtime.gpu.box_args import COEFFICIENTS, HeadArgs
 from trt_ros.runtime.gpu.decode import Address, Launch, OutputSlice, Reader
 from trt_ros.runtime.gpu.decode_boxes import GpuBoxes
 from trt_ros.runtime.gpu.decode_dense import Axis
 from trt_ros.runtime.gpu.tensorrt_context import item_nbytes, widen
-from trt_ros.vision.decoders.instances import instance_masks
 from trt_ros.vision.grid import line
 from trt_ros.vision.letterbox import Letterbox
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trt_ros.families.registry import Decoder
 from trt_ros.runtime.gpu import layouts_of_anchors, layouts_of_boxes, layouts_of_pixels
 from trt_ros.runtime.gpu.decode import GpuDecoder
 from trt_ros.runtime.gpu.head_outputs import HeadOutputs, Layouts
 from trt_ros.runtime.gpu.tensorrt_context import Shape
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import Decoder
 
 _LAYOUTS: Layouts = {
     **layouts_of_boxes.LAYOUTS,

@@ -17,6 +17,7 @@ from trt_ros.cuda.monitor import Monitor
 from trt_ros.cuda.usage import measured
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import GpuFailedError
+from trt_ros.families.registry import Decoder
 from trt_ros.profiling import mark
 from trt_ros.runtime.feeds import (
     RunInputs,
@@ -43,7 +44,6 @@ from trt_ros.runtime.gpu.shared_resources import (
 from trt_ros.runtime.gpu.slots import Slots
 from trt_ros.runtime.gpu.tensorrt_context import CONTEXTS, close_engine
 from trt_ros.runtime.runner import FrameRunner
-from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.jpeg import example_jpeg
 from trt_ros.vision.regions import Crop

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from trt_ros.families import faces, palms
+from trt_ros.families.centernet import CenterNetHead
+from trt_ros.families.detectnet import BOX_NORM, OFFSET, DetectNetHead
+from trt_ros.families.faces import RetinafaceHead, ScrfdHead, YunetHead
+from trt_ros.families.nanodet import DistributionHead
+from trt_ros.families.palms import PalmHead, hand_regions
+from trt_ros.families.raw_yolo import STRIDES, RawYoloHead
+from trt_ros.families.yolox import YoloxHead
 from trt_ros.results.poses import Poses
 from trt_ros.runtime.gpu.box_args import Coding, Grid, Level
 from trt_ros.runtime.gpu.decode_boxes import GpuBoxes, GpuPoses
 from trt_ros.runtime.gpu.head_outputs import HeadOutputs, Layouts
-from trt_ros.vision.decoders import faces, palms
-from trt_ros.vision.decoders.centernet import CenterNetHead
-from trt_ros.vision.decoders.detectnet import BOX_NORM, OFFSET, DetectNetHead
-from trt_ros.vision.decoders.faces import RetinafaceHead, ScrfdHead, YunetHead
-from trt_ros.vision.decoders.nanodet import DistributionHead
-from trt_ros.vision.decoders.palms import PalmHead, hand_regions
-from trt_ros.vision.decoders.raw_yolo import STRIDES, RawYoloHead
-from trt_ros.vision.decoders.yolox import YoloxHead
 
 
 def _grid(outputs: HeadOutputs, stride: int, *, covers: bool, per_cell: int = 1) -> Grid:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from trt_ros.families.boxes import BoxesHead
+from trt_ros.families.detr import DetrHead, sigmoid_without_last, softmax_without_last
+from trt_ros.families.family import sigmoid
+from trt_ros.families.finished_boxes import MmdetectionHead, TensorflowHead
+from trt_ros.families.instances import InstanceHead
+from trt_ros.families.obb import ObbHead
+from trt_ros.families.paddle import PaddleHead
+from trt_ros.families.pose import PoseHead
+from trt_ros.families.yolo_rows import ObjectnessRows, Rows
+from trt_ros.families.yolov5 import YoloV5Head
+from trt_ros.families.yolov8 import YoloV8Head
+from trt_ros.families.yolov10 import EndToEndHead
 from trt_ros.runtime.gpu.box_args import Level
 from trt_ros.runtime.gpu.decode_boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
 from trt_ros.runtime.gpu.decode_masks import GpuInstances
 from trt_ros.runtime.gpu.head_outputs import HeadOutputs, Layouts
-from trt_ros.vision.decoders.boxes import BoxesHead
-from trt_ros.vision.decoders.detr import DetrHead, sigmoid_without_last, softmax_without_last
-from trt_ros.vision.decoders.family import sigmoid
-from trt_ros.vision.decoders.finished_boxes import MmdetectionHead, TensorflowHead
-from trt_ros.vision.decoders.instances import InstanceHead
-from trt_ros.vision.decoders.obb import ObbHead
-from trt_ros.vision.decoders.paddle import PaddleHead
-from trt_ros.vision.decoders.pose import PoseHead
-from trt_ros.vision.decoders.yolo_rows import ObjectnessRows, Rows
-from trt_ros.vision.decoders.yolov5 import YoloV5Head
-from trt_ros.vision.decoders.yolov8 import YoloV8Head
-from trt_ros.vision.decoders.yolov10 import EndToEndHead
 
 
 def _yolov8(head: YoloV8Head, outputs: HeadOutputs) -> GpuBoxes:

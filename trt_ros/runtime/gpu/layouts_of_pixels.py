@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from trt_ros.families.classify import ClassifyHead
+from trt_ros.families.depth import DepthHead
+from trt_ros.families.semantic import MaskHeads, SemanticHead
 from trt_ros.runtime.gpu.decode_classes import GpuClasses
 from trt_ros.runtime.gpu.decode_dense import GpuArgmax, GpuDepth, GpuMasks
 from trt_ros.runtime.gpu.head_outputs import HeadOutputs, Layouts
-from trt_ros.vision.decoders.classify import ClassifyHead
-from trt_ros.vision.decoders.depth import DepthHead
-from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
 
 
 def _semantic(head: SemanticHead, outputs: HeadOutputs) -> GpuArgmax | None:

@@ -10,6 +10,8 @@ from typing import Any
 from trt_ros.cuda.device import open_gpu
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
+from trt_ros.families.family import Family, Head
+from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.progress import Reporter
 from trt_ros.runtime.fitting import resolve
 from trt_ros.runtime.gpu.device_choice import reserved_device
@@ -17,8 +19,6 @@ from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.vision.decoders.family import Family, Head
-from trt_ros.vision.decoders.registry import ALL_FAMILIES
 
 
 def open_tensor_runner(

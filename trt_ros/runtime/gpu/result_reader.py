@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from trt_ros.families.registry import Decoder
 from trt_ros.runtime.feeds import NO_LETTERBOX, state_feeds
 from trt_ros.runtime.gpu.frame_slot import Launched
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.tensorrt_context import widen
 from trt_ros.tensors import is_finite
-from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds

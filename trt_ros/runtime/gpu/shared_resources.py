@@ -18,6 +18,7 @@ from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, fill_async
 from trt_ros.engine.cache import kernel_folder
 from trt_ros.engine.engine import Engine
+from trt_ros.families.registry import Decoder
 from trt_ros.runtime.feeds import (
     Feeds,
     ImageFeed,
@@ -38,7 +39,6 @@ from trt_ros.runtime.gpu.slots import CopyThreadPool
 from trt_ros.runtime.gpu.tensorrt_context import Contexts, Shape, item_nbytes
 from trt_ros.runtime.gpu.waiting import GpuWait
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import Decoder
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.regions import Crop
 

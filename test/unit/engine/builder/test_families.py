@@ -63,13 +63,13 @@ from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import parse_plan_header
 from trt_ros.errors import ModelError
+from trt_ros.families import registry as decoder
+from trt_ros.families.family import NetworkDescription
+from trt_ros.families.recognition import recognize
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu import shared_resources
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders import registry as decoder
-from trt_ros.vision.decoders.family import NetworkDescription
-from trt_ros.vision.decoders.recognition import recognize
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds

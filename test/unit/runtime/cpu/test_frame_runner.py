@@ -7,11 +7,11 @@ import pytest
 
 from support.fake_runner import FakeRunner
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
+from trt_ros.families.registry import choose_decoder
 from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from trt_ros.families.registry import choose_decoder
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import choose_decoder
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 

@@ -11,6 +11,27 @@ import pytest
 
 from trt_ros.cuda import kernels
 from trt_ros.errors import ScoreRangeError
+from trt_ros.families.boxes import BoxesHead, BoxOutputs
+from trt_ros.families.centernet import CenterNetHead
+from trt_ros.families.classify import ClassifyHead
+from trt_ros.families.depth import DepthHead
+from trt_ros.families.detectnet import DetectNetHead
+from trt_ros.families.detr import DetrHead, sigmoid_without_last, softmax_without_last
+from trt_ros.families.faces import YunetHead
+from trt_ros.families.finished_boxes import MmdetectionHead
+from trt_ros.families.instances import InstanceHead
+from trt_ros.families.nanodet import DistributionHead
+from trt_ros.families.obb import ObbHead
+from trt_ros.families.paddle import PaddleHead
+from trt_ros.families.palms import PalmHead
+from trt_ros.families.pose import PoseHead
+from trt_ros.families.raw_yolo import YOLOV5_ANCHORS, RawYoloHead
+from trt_ros.families.semantic import MaskHeads, SemanticHead
+from trt_ros.families.yolo_rows import ObjectnessRows, Rows
+from trt_ros.families.yolov5 import YoloV5Head
+from trt_ros.families.yolov8 import YoloV8Head
+from trt_ros.families.yolov10 import EndToEndHead
+from trt_ros.families.yolox import YoloxHead
 from trt_ros.results.masks import Instances
 from trt_ros.runtime.gpu import (
     box_args,
@@ -26,27 +47,6 @@ from trt_ros.runtime.gpu.decode_dense import GpuArgmax, GpuDepth
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.runtime.gpu.request import RequestArgs
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.boxes import BoxesHead, BoxOutputs
-from trt_ros.vision.decoders.centernet import CenterNetHead
-from trt_ros.vision.decoders.classify import ClassifyHead
-from trt_ros.vision.decoders.depth import DepthHead
-from trt_ros.vision.decoders.detectnet import DetectNetHead
-from trt_ros.vision.decoders.detr import DetrHead, sigmoid_without_last, softmax_without_last
-from trt_ros.vision.decoders.faces import YunetHead
-from trt_ros.vision.decoders.finished_boxes import MmdetectionHead
-from trt_ros.vision.decoders.instances import InstanceHead
-from trt_ros.vision.decoders.nanodet import DistributionHead
-from trt_ros.vision.decoders.obb import ObbHead
-from trt_ros.vision.decoders.paddle import PaddleHead
-from trt_ros.vision.decoders.palms import PalmHead
-from trt_ros.vision.decoders.pose import PoseHead
-from trt_ros.vision.decoders.raw_yolo import YOLOV5_ANCHORS, RawYoloHead
-from trt_ros.vision.decoders.semantic import MaskHeads, SemanticHead
-from trt_ros.vision.decoders.yolo_rows import ObjectnessRows, Rows
-from trt_ros.vision.decoders.yolov5 import YoloV5Head
-from trt_ros.vision.decoders.yolov8 import YoloV8Head
-from trt_ros.vision.decoders.yolov10 import EndToEndHead
-from trt_ros.vision.decoders.yolox import YoloxHead
 from trt_ros.vision.letterbox import Letterbox
 
 BOX = Letterbox.fit((1918, 1080), (640, 640), 'letterbox')

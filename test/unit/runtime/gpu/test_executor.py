@@ -16,13 +16,13 @@ from trt_ros.errors import (
     ParameterError,
     TensorMismatchError,
 )
+from trt_ros.families.registry import TENSORS, choose_decoder
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.request import RequestArgs
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_choice import ClassThresholds
-from trt_ros.vision.decoders.registry import TENSORS, choose_decoder
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds

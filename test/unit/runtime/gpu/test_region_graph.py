@@ -7,13 +7,13 @@ import pytest
 
 from support.memory import array_at
 from trt_ros.cuda.calls import live
+from trt_ros.families.registry import CLASSIFIERS, TENSORS
 from trt_ros.runtime.fitting import fit
 from trt_ros.runtime.gpu import batch_buffers
 from trt_ros.runtime.gpu.executor import GraphPipeline
 from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.options import ModelOptions
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.decoders.registry import CLASSIFIERS, TENSORS
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.regions import Crop
 from trt_ros.vision.thresholds import Thresholds

@@ -117,7 +117,7 @@ def test_network_on_a_server_is_recognized_and_decoded_like_its_file(serve, colo
     ids=['classifier', 'segmenter', 'depth', 'pose', 'oriented boxes', 'tensor'],
 )
 def test_result_of_every_task_equals_that_of_the_file(serve, tmp_path, shapes, metadata, options):
-    from trt_ros.vision.decoders.registry import ALL_FAMILIES, TENSORS
+    from trt_ros.families.registry import ALL_FAMILIES, TENSORS
 
     path = save(tmp_path / 'net.onnx', shapes, **metadata)
     address = serve(path).address('net')

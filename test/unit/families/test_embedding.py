@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.embedding import EmbeddingHead, TensorHead
+from trt_ros.vision.letterbox import Letterbox
+
+LETTERBOX = Letterbox.fit((4, 4), (4, 4), 'stretch')
+
+
+@pytest.mark.parametrize('shape', [(1, 3), (1, 3, 1, 1)])
+def test_vector_is_copied_unchanged(shape):
+    output = np.array([3, -4, 12], np.float16).reshape(shape)
+    found = EmbeddingHead('pooled')({'pooled': output, 'hidden': np.zeros((1, 9, 3))}, LETTERBOX)
+    assert {name: values.tolist() for name, values in found.items()} == {'pooled': [[3, -4, 12]]}
+    assert found['pooled'].dtype == np.float32
+    single = np.ones((1, 3), np.float32)
+    assert not np.shares_memory(EmbeddingHead('x')({'x': single}, LETTERBOX)['x'], single)
+
+
+@pytest.mark.parametrize('shape', [(2, 3), (3,), (1, 0), (1, 3, 2)])
+def test_another_shape_is_refused(shape):
+    with pytest.raises(TensorMismatchError):
+        EmbeddingHead('x')({'x': np.zeros(shape)}, LETTERBOX)
+    with pytest.raises(TensorMismatchError, match="Output 'y' does not exist"):
+        EmbeddingHead('y')({'x': np.zeros(shape)}, LETTERBOX)
+
+
+def test_all_outputs_are_copied_unchanged():
+    outputs = {'a': np.array([[1, 2]], np.int64), 'b': np.zeros((1, 0), np.float16)}
+    found = TensorHead()(outputs, LETTERBOX)
+    assert list(found) == ['a', 'b']
+    assert found['a'].tolist() == [[1, 2]]
+    assert (found['a'].dtype, found['b'].dtype, found['b'].shape) == (np.int64, np.float16, (1, 0))
+    assert not np.shares_memory(found['a'], outputs['a'])
+    assert TensorHead()({}, LETTERBOX) == {}

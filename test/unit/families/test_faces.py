@@ -1,0 +1,184 @@
+"""SCRFD, YuNet and RetinaFace."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from trt_ros.errors import ScoreRangeError, TensorMismatchError
+from trt_ros.families.faces import RETINAFACE, SCRFD, YUNET
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
+
+HW = (64, 96)
+GRIDS = {8: (8, 12), 16: (4, 6), 32: (2, 3)}
+TWICE = Letterbox.fit((192, 128), HW, 'letterbox_topleft')
+THRESHOLDS = Thresholds(score=0.25, iou=0.5, max_detections=100)
+#: Offsets of the landmarks in strides or priors.
+OFFSETS = np.array([[0, 0], [1, 0], [0.5, 0.5], [0, 1], [1, 1]], np.float32)
+
+
+def outputs_of(kinds, per_cell, axes=3, dtype=np.float32):
+    return {
+        f'{name}_{stride}': np.zeros((1, rows * columns * per_cell, size)[3 - axes :], dtype)
+        for name, size in kinds.items()
+        for stride, (rows, columns) in GRIDS.items()
+    }
+
+
+def specs(outputs):
+    return '; '.join(f'{name} ({", ".join(map(str, x.shape))})' for name, x in outputs.items())
+
+
+def scrfd(axes=2, dtype=np.float32):
+    return outputs_of({'score': 1, 'bbox': 4, 'kps': 10}, 2, axes, dtype)
+
+
+def yunet(dtype=np.float32):
+    return outputs_of({'cls': 1, 'obj': 1, 'bbox': 4, 'kps': 10}, 1, 3, dtype)
+
+
+def retinaface(dtype=np.float32):
+    count = 2 * sum(rows * columns for rows, columns in GRIDS.values())
+    sizes = {'loc': 4, 'conf': 2, 'landms': 10}
+    return {name: np.zeros((1, count, size), dtype) for name, size in sizes.items()}
+
+
+def decode(network, family, outputs):
+    return family.open(network(specs(outputs), hw=HW))(outputs, TWICE, THRESHOLDS)
+
+
+@pytest.mark.parametrize(
+    ('family', 'outputs'), [(SCRFD, scrfd()), (YUNET, yunet()), (RETINAFACE, retinaface())]
+)
+def test_no_faces(network, family, outputs):
+    found = decode(network, family, outputs)
+    assert (len(found), found.keypoints.shape) == (0, (0, 5, 3))
+
+
+@pytest.mark.parametrize('dtype', [np.float32, np.float16])
+@pytest.mark.parametrize('axes', [2, 3])
+@pytest.mark.parametrize('second', [0, 1])
+@pytest.mark.parametrize('stride', [8, 16, 32])
+def test_scrfd_measures_from_the_upper_left_corner_of_the_cell(
+    network, stride, second, axes, dtype
+):
+    outputs = scrfd(axes, dtype)
+    row, column = 1, 2
+    place = 2 * (row * GRIDS[stride][1] + column) + second
+    for name, values in (
+        ('score', 0.75),
+        ('bbox', [0.5, 0.25, 0.5, 1]),
+        ('kps', OFFSETS.ravel()),
+    ):
+        outputs[f'{name}_{stride}'][..., place, :] = values
+    found = decode(network, SCRFD, outputs)
+    x, y = column * stride, row * stride
+    box = [x - stride / 2, y - stride / 4, x + stride / 2, y + stride]
+    assert found.detections.xyxy.tolist() == [[2 * side for side in box]]
+    assert found.detections.scores.tolist() == [0.75]
+    points = 2 * ([x, y] + stride * OFFSETS)
+    assert found.keypoints[0].tolist() == [[*point, 1] for point in points.tolist()]
+
+
+@pytest.mark.parametrize('dtype', [np.float32, np.float16])
+@pytest.mark.parametrize('stride', [8, 16, 32])
+def test_yunet_multiplies_both_scores_and_sizes_are_logarithms(network, stride, dtype):
+    outputs = yunet(dtype)
+    row, column = 1, 1
+    place = row * GRIDS[stride][1] + column
+    for name, values in (
+        ('cls', 0.5),
+        ('obj', 0.5),
+        ('bbox', [0.5, 0.25, 0, math.log(0.5)]),
+        ('kps', OFFSETS.ravel()),
+    ):
+        outputs[f'{name}_{stride}'][0, place] = values
+    found = decode(network, YUNET, outputs)
+    x, y = 1.5 * stride, 1.25 * stride
+    box = [x - stride / 2, y - stride / 4, x + stride / 2, y + stride / 4]
+    assert found.detections.xyxy[0].tolist() == pytest.approx([2 * v for v in box], abs=0.05)
+    assert found.detections.scores.tolist() == [0.5]
+    points = 2 * stride * (1 + OFFSETS)
+    assert found.keypoints[0].tolist() == [[*point, 1] for point in points.tolist()]
+
+
+@pytest.mark.parametrize('dtype', [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ('level', 'second', 'side'), [(0, 0, 16), (0, 1, 32), (1, 0, 64), (1, 1, 128)]
+)
+def test_retinaface_is_relative_to_priors_in_the_middle_of_the_cell(
+    network, level, second, side, dtype
+):
+    outputs = retinaface(dtype)
+    before = [0, 2 * 8 * 12][level]
+    stride, row, column = [8, 16][level], 2, 3
+    place = before + 2 * (row * GRIDS[stride][1] + column) + second
+    outputs['loc'][0, place] = [0, 1, 5 * math.log(0.5), 5 * math.log(0.25)]
+    outputs['conf'][0, place] = [0.25, 0.75]
+    outputs['landms'][0, place] = OFFSETS.ravel()
+    found = decode(network, RETINAFACE, outputs)
+    x, y = (column + 0.5) * stride, (row + 0.5) * stride
+    box = [x - side / 4, y + side / 10 - side / 8, x + side / 4, y + side / 10 + side / 8]
+    expected = np.clip([2 * v for v in box], 0, [192, 128, 192, 128])
+    assert found.detections.xyxy[0].tolist() == pytest.approx(expected, abs=0.2)
+    assert found.detections.scores.tolist() == [0.75]
+    points = 2 * ([x, y] + 0.1 * side * OFFSETS)
+    assert found.keypoints[0, :, :2] == pytest.approx(points, abs=0.05)
+
+
+def test_overlapping_faces_are_suppressed_with_their_landmarks(network):
+    outputs = scrfd()
+    for place, score in ((0, 0.6), (1, 0.8)):
+        outputs['score_32'][place] = score
+        outputs['bbox_32'][place] = [0, 0, 1, 1]
+        outputs['kps_32'][place] = score
+    found = decode(network, SCRFD, outputs)
+    assert found.detections.scores.tolist() == pytest.approx([0.8])
+    assert found.keypoints[0, 0, :2].tolist() == pytest.approx([51.2, 51.2])
+
+
+def test_a_landmark_that_is_not_finite_is_not_visible(network):
+    outputs = scrfd()
+    outputs['score_32'][0], outputs['bbox_32'][0] = 0.9, [0, 0, 1, 1]
+    outputs['kps_32'][0, 2] = np.nan
+    found = decode(network, SCRFD, outputs)
+    assert found.keypoints[0, :, 2].tolist() == [1, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize('name', ['score_8', 'bbox_8'])
+def test_faces_with_nan_are_dropped(network, name):
+    outputs = scrfd()
+    outputs['score_8'][5], outputs['bbox_8'][5] = 0.9, [0, 0, 1, 1]
+    outputs[name][5, 0] = np.nan
+    assert len(decode(network, SCRFD, outputs)) == 0
+
+
+@pytest.mark.parametrize('name', ['cls_16', 'obj_16'])
+def test_scores_that_are_logits_are_refused(network, name):
+    outputs = yunet()
+    outputs[name][0, 3] = -4
+    with pytest.raises(ScoreRangeError, match='-4'):
+        decode(network, YUNET, outputs)
+
+
+@pytest.mark.parametrize(
+    ('family', 'empty'), [(SCRFD, scrfd), (YUNET, yunet), (RETINAFACE, retinaface)]
+)
+@pytest.mark.parametrize('known', [{'hw': HW}, {'hw': (640, 640)}, {'hw': HW, 'class_count': 2}])
+def test_other_outputs_are_refused(network, family, empty, known):
+    outputs = specs(empty())
+    if known == {'hw': HW}:
+        outputs = outputs.rpartition(';')[0]
+    with pytest.raises(TensorMismatchError, match='Not a network of faces with landmarks'):
+        family.open(network(outputs, **known))
+
+
+def test_an_array_of_another_shape_is_refused(network):
+    outputs = scrfd()
+    head = SCRFD.open(network(specs(outputs), hw=HW))
+    outputs['kps_8'] = outputs['kps_8'][:-1]
+    with pytest.raises(TensorMismatchError, match=r'got .*\(191, 10\)'):
+        head(outputs, TWICE, THRESHOLDS)

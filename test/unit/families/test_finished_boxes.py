@@ -1,0 +1,130 @@
+"""Boxes after NMS of MMDetection and of TensorFlow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trt_ros.errors import ScoreRangeError, TensorMismatchError
+from trt_ros.families.finished_boxes import MMDETECTION, TENSORFLOW
+from trt_ros.families.registry import choose_decoder
+from trt_ros.results.labels import class_names
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
+
+TWICE = Letterbox.fit((200, 100), (50, 100), 'letterbox')
+THRESHOLDS = Thresholds(score=0.25, iou=0.5, max_detections=100)
+TF = (
+    'detection_boxes (1, 4, 4); detection_classes (1, 4); detection_scores (1, 4); '
+    'num_detections (1)'
+)
+
+
+def mmdetection(network, boxes, labels, dtype=np.float32):
+    head = MMDETECTION.open(network('dets (1, ?, 5); labels (1, ?) int64', hw=(50, 100)))
+    outputs = {
+        'dets': np.array(boxes, dtype).reshape(1, -1, 5),
+        'labels': np.array(labels, np.int64).reshape(1, -1),
+    }
+    return head(outputs, TWICE, THRESHOLDS)
+
+
+def test_no_boxes(network):
+    assert len(mmdetection(network, [], [])) == 0
+
+
+@pytest.mark.parametrize('dtype', [np.float32, np.float16])
+def test_mmdetection_boxes_are_in_input_pixels_and_stay_as_they_are(network, dtype):
+    rows = [[10, 5, 20, 15, 0.5], [11, 5, 20, 15, 0.75], [0, 0, 9, 9, 0.125], [0, 0, 0, 0, -1]]
+    found = mmdetection(network, rows, [7, 7, 3, -1], dtype)
+    assert found.xyxy.tolist() == [[22, 10, 40, 30], [20, 10, 40, 30]]
+    assert (found.scores.tolist(), found.labels.tolist()) == ([0.75, 0.5], [7, 7])
+
+
+def test_mmdetection_scores_above_1_are_refused(network):
+    with pytest.raises(ScoreRangeError, match=r'\b2\b'):
+        mmdetection(network, [[10, 5, 20, 15, 2.0]], [0])
+
+
+def test_mmdetection_boxes_with_nan_are_dropped(network):
+    rows = [[np.nan, 5, 20, 15, 0.5], [10, 5, 20, 15, np.nan]]
+    assert len(mmdetection(network, rows, [0, 0])) == 0
+
+
+def tensorflow(count=4, classes=(3, 1, 2, 1)):
+    """The first three boxes are valid."""
+    return {
+        'detection_boxes': np.array(
+            [[[0.1, 0.2, 0.5, 0.6], [0.5, 0, 1, 0.25], [0, 0, 1, 1], [0, 0, 1, 1]]], np.float32
+        ),
+        'detection_scores': np.array([[0.5, 0.75, 0.125, 0.5]], np.float32),
+        'detection_classes': np.array([classes], np.float32),
+        'num_detections': np.array([count], np.float32),
+    }
+
+
+def test_tensorflow_boxes_begin_with_y_and_classes_with_1(network):
+    found = TENSORFLOW.open(network(TF, hw=(50, 100)))(tensorflow(3), TWICE, THRESHOLDS)
+    assert found.xyxy.ravel().tolist() == pytest.approx([0, 50, 50, 100, 40, 10, 120, 50])
+    assert (found.scores.tolist(), found.labels.tolist()) == ([0.75, 0.5], [0, 2])
+    assert found.labels.dtype == np.int32
+
+
+@pytest.mark.parametrize(('count', 'labels'), [(np.nan, []), (-np.inf, []), (np.inf, [0, 2, 0])])
+def test_a_number_of_boxes_that_is_no_number_is_no_error(network, count, labels):
+    found = TENSORFLOW.open(network(TF, hw=(50, 100)))(tensorflow(count), TWICE, THRESHOLDS)
+    assert found.labels.tolist() == labels
+
+
+def test_classes_that_are_no_class_indices_are_dropped(network):
+    outputs = tensorflow(classes=(3, 1e38, np.nan, np.inf))
+    found = TENSORFLOW.open(network(TF, hw=(50, 100)))(outputs, TWICE, THRESHOLDS)
+    assert found.labels.tolist() == [2]
+
+
+def test_tensorflow_without_a_number_of_boxes_reads_all(network):
+    seen = network(TF.rpartition(';')[0], hw=(50, 100))
+    outputs = tensorflow(classes=(3, 0, 2, 1))  # 0 is background.
+    found = TENSORFLOW.open(seen)(outputs, TWICE, THRESHOLDS)
+    assert found.labels.tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    'given', [['cat', 'dog', 'eel'], ['background', 'cat', 'dog', 'eel']], ids=len
+)
+def test_names_of_tensorflow_may_begin_with_background(network, given):
+    seen = network(TF, hw=(50, 100))
+    chosen = choose_decoder(
+        'auto',
+        (TensorSpec('input_tensor', (1, 50, 100, 3), 'uint8', 'input'),),
+        seen.outputs,
+        {},
+        (50, 100),
+        len(given),
+        has_background=given[0] == 'background',
+    )
+    assert chosen.name == 'tensorflow'
+    assert class_names(given, '', {}, chosen.class_count) == ('cat', 'dog', 'eel')
+
+
+@pytest.mark.parametrize(
+    ('family', 'outputs', 'message'),
+    [
+        (MMDETECTION, 'dets (1, 9, 6); labels (1, 9) int64', 'Not an MMDetection export'),
+        (MMDETECTION, 'dets (1, 9, 5); labels (1, 9)', 'Not an MMDetection export'),
+        (MMDETECTION, 'dets (1, 9, 5); labels (1, 8) int64', 'Not an MMDetection export'),
+        (TENSORFLOW, 'boxes (1, 9, 4); scores (1, 9); classes (1, 9)', 'Not outputs of Tensor'),
+        (TENSORFLOW, TF.replace('4, 4', '4, 5'), 'Not outputs of TensorFlow'),
+    ],
+)
+def test_other_outputs_are_refused(network, family, outputs, message):
+    with pytest.raises(TensorMismatchError, match=message):
+        family.open(network(outputs))
+
+
+def test_an_array_of_another_shape_is_refused(network):
+    outputs = tensorflow()
+    outputs['detection_boxes'] = np.zeros((1, 4, 5), np.float32)
+    with pytest.raises(TensorMismatchError, match=r'got boxes \(1, 4, 5\)'):
+        TENSORFLOW.open(network(TF))(outputs, TWICE, THRESHOLDS)

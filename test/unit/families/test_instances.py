@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.instances import InstanceHead
+from trt_ros.families.yolo_rows import Rows
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
+
+WHOLE = Letterbox.fit((64, 64), (64, 64), 'stretch')
+
+
+def outputs(*anchors, prototypes, classes=2, count=20):
+    """Each (cx, cy, w, h, label, score, coefficients)."""
+    prototypes = np.asarray(prototypes, np.float32)[None]
+    head = np.zeros((1, 4 + classes + prototypes.shape[1], count), np.float32)
+    for index, (*box, label, score, coefficients) in enumerate(anchors):
+        head[0, :4, index] = box
+        head[0, 4 + label, index] = score
+        head[0, 4 + classes :, index] = coefficients
+    return {'output0': head, 'output1': prototypes}
+
+
+def decode(tensors, letterbox=WHOLE, *, is_decoded=False, max_detections=100):
+    rows = Rows('output0', None, tensors['output1'].shape[1], is_decoded)
+    return InstanceHead(rows, 'output1')(
+        tensors, letterbox, Thresholds(score=0.25, iou=0.5, max_detections=max_detections)
+    )
+
+
+def left_half(value=9.0):
+    """One prototype: `value` in the left half of 16 × 16 cells, -value in the right."""
+    plane = np.full((1, 16, 16), -value)
+    plane[:, :, :8] = value
+    return plane
+
+
+def test_an_empty_head_finds_nothing():
+    found = decode(outputs(prototypes=left_half()))
+    assert len(found) == 0
+    assert found.paint(np.zeros(0, np.uint8)).tolist() == [[0] * 64] * 64
+
+
+def test_mask_is_limited_to_its_box_and_to_values_above_half():
+    found = decode(outputs((30, 20, 20, 10, 1, 0.9, [1.0]), prototypes=left_half()))
+    assert found.detections.xyxy.tolist() == [[20, 15, 40, 25]]
+    assert found.detections.labels.tolist() == [1]
+    assert found.origins_xy.tolist() == [[20, 15]]
+    assert found.masks[0].shape == (10, 20)
+    # Halfway between the centers of the cells (30 and 34) the probability is a half.
+    assert found.masks[0].tolist() == [[True] * 12 + [False] * 8] * 10
+
+
+def test_a_mask_lies_in_the_pixels_of_the_image():
+    letterbox = Letterbox.fit((256, 128), (64, 64), 'letterbox')  # A quarter, 16 pixels above.
+    found = decode(outputs((32, 32, 40, 20, 0, 0.9, [1.0]), prototypes=left_half()), letterbox)
+    assert found.detections.xyxy.tolist() == [[48, 24, 208, 104]]
+    image = found.paint(np.array([7], np.uint8))
+    expected = np.zeros((128, 256), np.uint8)
+    expected[24:104, 48:128] = 7
+    assert np.array_equal(image, expected)
+
+
+@pytest.mark.parametrize('resize', ['stretch', 'letterbox'])
+def test_masks_are_the_probabilities_that_opencv_resizes(resize):
+    rng = np.random.default_rng(0)
+    letterbox = Letterbox.fit((150, 100), (96, 96), resize)
+    prototypes = rng.normal(size=(8, 24, 24)).astype(np.float32)
+    coefficients = rng.normal(size=(3, 8)).astype(np.float32)
+    boxes = [(30.3, 40, 41, 30), (60, 50, 30, 41.7), (80, 70, 50, 50)]
+    found = decode(
+        outputs(
+            *((*box, 0, 0.9 - i / 10, coefficients[i]) for i, box in enumerate(boxes)),
+            prototypes=prototypes,
+        ),
+        letterbox,
+    )
+    assert len(found) == 3
+    logits = np.tensordot(coefficients, prototypes, 1)
+    top = int(letterbox.pad_xy[1]) // 4
+    inner = 1 / (1 + np.exp(-logits[:, top : 24 - top]))
+    assert letterbox.pad_xy[1] % 4 == 0
+    for mask, origin, box, plane in zip(
+        found.masks, found.origins_xy, found.detections.xyxy, inner
+    ):
+        whole = cv2.resize(plane, (150, 100), interpolation=cv2.INTER_LINEAR) > 0.5
+        x, y = np.arange(150) + 0.5, np.arange(100) + 0.5
+        inside = ((x >= box[0]) & (x < box[2])) & ((y >= box[1]) & (y < box[3]))[:, None]
+        expected = np.zeros_like(whole)
+        expected[origin[1] : origin[1] + mask.shape[0], origin[0] : origin[0] + mask.shape[1]] = (
+            mask
+        )
+        assert 0 < mask.sum() < mask.size
+        assert np.array_equal(expected, whole & inside)
+
+
+def test_the_better_of_overlapping_masks_is_on_top():
+    full = np.full((1, 16, 16), 9.0)
+    found = decode(
+        outputs((20, 20, 20, 20, 0, 0.6, [1.0]), (30, 20, 20, 20, 1, 0.8, [1.0]), prototypes=full)
+    )
+    image = found.paint(np.array([1, 2], np.uint16))
+    assert image.dtype == np.uint16
+    assert image[20, [9, 10, 19, 20, 30, 39, 40]].tolist() == [0, 2, 2, 1, 1, 1, 0]
+
+
+def test_end_to_end_rows_hold_coefficients_after_class():
+    tensors = outputs(prototypes=left_half())
+    tensors['output0'] = np.zeros((1, 9, 7), np.float32)
+    tensors['output0'][0, 4] = 20, 15, 40, 25, 0.9, 1, -1.0
+    tensors['output0'][0, 6] = 21, 15, 40, 25, 0.7, 1, 1.0  # It overlaps, and is kept.
+    found = decode(tensors, is_decoded=True)
+    assert found.detections.scores.tolist() == pytest.approx([0.9, 0.7])
+    assert found.masks[0].tolist() == [[False] * 12 + [True] * 8] * 10
+    assert found.masks[1].sum() == 110
+
+
+def test_boxes_that_are_suppressed_keep_no_mask():
+    found = decode(
+        outputs(
+            (30, 20, 20, 10, 0, 0.5, [1.0]),
+            (30, 20, 21, 10, 0, 0.9, [-1.0]),
+            prototypes=left_half(),
+        )
+    )
+    assert len(found) == len(found.detections) == 1
+    assert not found.masks[0][:, :12].any()
+
+
+def test_a_box_too_small_for_a_pixel_has_an_empty_mask():
+    found = decode(outputs((30.8, 20, 0.4, 10, 0, 0.5, [1.0]), prototypes=left_half()))
+    assert [mask.shape for mask in found.masks] == [(10, 0)]
+    assert not found.paint(np.ones(1, np.uint8)).any()
+
+
+def test_coefficients_that_are_not_finite_make_an_empty_mask():
+    found = decode(outputs((30, 20, 20, 10, 0, 0.5, [np.nan]), prototypes=left_half()))
+    assert not found.masks[0].any()
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        {'output1': np.zeros((1, 2, 16, 16), np.float32)},
+        {'output1': np.zeros((1, 16, 16), np.float32)},
+        {'output0': np.zeros((1, 5, 20), np.float32)},
+    ],
+)
+def test_another_shape_is_refused(change):
+    tensors = outputs(prototypes=left_half())
+    head = InstanceHead(Rows('output0', None, 1, False), 'output1')
+    with pytest.raises(TensorMismatchError):
+        head({**tensors, **change}, WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=9))

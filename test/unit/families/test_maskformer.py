@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.maskformer import MaskFormerHead, PanopticHead, QueryOutputs
+from trt_ros.vision.class_choice import ClassThresholds
+from trt_ros.vision.grid import bilinear, taps
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
+
+GRID = 8
+WHOLE = Letterbox.fit((GRID, GRID), (GRID, GRID), 'stretch')
+
+
+def outputs(*queries, classes=3, dtype=np.float32):
+    """Each (label, probability, x1, y1, x2, y2): a mask of one box of cells."""
+    logits = np.full((1, len(queries), classes + 1), -30.0)
+    logits[:, :, -1] = 0  # "No object".
+    masks = np.full((1, len(queries), GRID, GRID), -20.0)
+    for index, (label, probability, x1, y1, x2, y2) in enumerate(queries):
+        logits[0, index, label] = np.log(probability / (1 - probability))
+        masks[0, index, y1:y2, x1:x2] = 20
+    return {'logits': logits.astype(dtype), 'masks': masks.astype(dtype)}
+
+
+def semantic(tensors, letterbox=WHOLE, classes=3):
+    return MaskFormerHead(QueryOutputs('logits', 'masks', classes))(tensors, letterbox).labels
+
+
+def panoptic(tensors, letterbox=WHOLE, score=0.25, max_detections=100):
+    thresholds = Thresholds(score=score, iou=0.5, max_detections=max_detections)
+    return PanopticHead(QueryOutputs('logits', 'masks', 3))(tensors, letterbox, thresholds)
+
+
+def test_queries_without_objects_find_nothing():
+    found = panoptic(outputs(*[(0, 1e-6, 0, 0, 8, 8)] * 5))
+    assert len(found) == 0
+    assert found.image_wh == (GRID, GRID)
+    assert found.paint(np.zeros(0, np.uint8)).tolist() == [[0] * GRID] * GRID
+
+
+def test_the_class_of_a_pixel_has_the_largest_sum_over_the_queries():
+    # Class 1 has more in the first row by two queries, although that of class 2 is the best.
+    tensors = outputs((2, 0.9, 0, 0, 8, 8), (1, 0.6, 0, 0, 8, 1), (1, 0.6, 0, 0, 8, 1))
+    labels = semantic(tensors)
+    assert labels.dtype == np.uint8
+    assert labels.tolist() == [[1] * 8] + [[2] * 8] * 7
+
+
+def test_confidence_is_the_score_of_the_class():
+    tensors = outputs((2, 0.6, 0, 0, 8, 8), (1, 0.7, 0, 0, 8, 1), (1, 0.8, 0, 0, 8, 1))
+    head = MaskFormerHead(QueryOutputs('logits', 'masks', 3), confidence=True)
+    found = head(tensors, WHOLE)
+    assert found.labels[:, 0].tolist() == [1] + [2] * 7
+    assert found.confidence[:, 0].tolist() == [255] + [153] * 7
+
+
+def test_many_classes_need_16_bits():
+    tensors = outputs((299, 0.9, 0, 0, 8, 8), classes=300)
+    labels = semantic(tensors, classes=300)
+    assert (labels.dtype, np.unique(labels).tolist()) == (np.uint16, [299])
+
+
+def scene(classes, *, seen=8, queries=40, no_object=6.0, size=20, cover=12.0, seed=0):
+    """Queries whose masks divide the image, and others that are sure of no object."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(1, queries, classes + 1))
+    logits[0, np.arange(seen), rng.integers(classes, size=seen)] = 6 + np.log(classes)
+    logits[0, seen:, -1] = no_object + np.log(classes)
+    points = rng.uniform(0, size, (seen, 2))
+    grid = np.stack(np.mgrid[:size, :size], axis=-1)[None]
+    distances = np.linalg.norm(grid - points[:, None, None], axis=-1)
+    masks = np.full((1, queries, size, size), -4.0) + rng.normal(size=(1, queries, size, size))
+    masks[0, :seen] = cover * (distances == distances.min(axis=0)) - 6
+    return {'logits': logits.astype(np.float32), 'masks': masks.astype(np.float32)}
+
+
+def plain_scores(tensors):
+    """Sum as in the paper, over all queries and for all classes."""
+    powers = np.exp(tensors['logits'][0].astype(np.float64))
+    shares = (powers / powers.sum(axis=1, keepdims=True))[:, :-1]
+    return np.einsum('qc,qhw->chw', shares, 1 / (1 + np.exp(-tensors['masks'][0].astype(float))))
+
+
+@pytest.mark.parametrize(
+    'options',
+    [
+        {},
+        {'no_object': 3.0},  # All queries count.
+        {'no_object': 12.0},
+        {'cover': 4.0},  # Masks below a half: no class is sure.
+        {'cover': 0.5},  # Nothing covers the image: all classes count.
+        {'seen': 1},
+    ],
+)
+@pytest.mark.parametrize('classes', [5, 60, 300])
+@pytest.mark.parametrize('resize', ['stretch', 'letterbox'])
+def test_left_out_queries_and_classes_do_not_show(classes, options, resize):
+    tensors = scene(classes, **options)
+    letterbox = Letterbox.fit((65, 47), (80, 80), resize)
+    head = MaskFormerHead(QueryOutputs('logits', 'masks', classes), confidence=True)
+    found = head(tensors, letterbox)
+    rows, cols = taps(letterbox, (20, 20))
+    scores = plain_scores(tensors)
+    images = np.stack([bilinear(plane, rows, cols) for plane in scores])
+    assert found.labels.dtype == (np.uint8 if classes < 256 else np.uint16)
+    # A class may win where another is less than the tolerance better.
+    chosen = np.take_along_axis(images, found.labels[None].astype(int), axis=0)[0]
+    assert (images.max(axis=0) - chosen).max() <= 1 / 255
+    shares = np.stack([bilinear(np.minimum(plane, 1), rows, cols) for plane in scores])
+    shares = np.take_along_axis(shares, found.labels[None].astype(int), axis=0)[0]
+    np.testing.assert_allclose(found.confidence, 255 * shares, atol=1.6)
+
+
+@pytest.mark.parametrize('dtype', [np.float32, np.float16])
+def test_padding_is_no_part_of_the_mask(dtype):
+    letterbox = Letterbox.fit((40, 20), (GRID, GRID), 'letterbox_topleft')
+    tensors = outputs(
+        (0, 0.9, 0, 0, 4, 4), (2, 0.9, 4, 0, 8, 4), (1, 0.9, 0, 4, 8, 8), dtype=dtype
+    )
+    labels = semantic(tensors, letterbox)
+    assert labels.tolist() == [[0] * 20 + [2] * 20] * 20
+
+
+def test_segments_have_score_class_box_and_mask_in_the_pixels_of_the_image():
+    letterbox = Letterbox.fit((16, 16), (GRID, GRID), 'stretch')
+    found = panoptic(outputs((2, 0.7, 0, 0, 8, 2), (1, 0.9, 4, 4, 8, 8)), letterbox)
+    np.testing.assert_allclose(found.detections.scores, [0.9, 0.7], atol=1e-6)
+    assert found.detections.labels.tolist() == [1, 2]
+    assert found.detections.xyxy.tolist() == [[8, 8, 16, 16], [0, 0, 16, 4]]
+    assert [mask.shape for mask in found.masks] == [(8, 8), (4, 16)]
+    assert all(mask.all() for mask in found.masks)
+    painted = found.paint(np.array([1, 2], np.uint8))
+    assert painted[:4].tolist() == [[2] * 16] * 4
+    assert painted[4:8].tolist() == [[0] * 16] * 4
+    assert painted[8:].tolist() == [[0] * 8 + [1] * 8] * 8
+
+
+def test_a_pixel_belongs_to_the_best_query_only():
+    found = panoptic(outputs((0, 0.6, 0, 0, 8, 8), (1, 0.9, 0, 0, 8, 1)))
+    assert found.detections.labels.tolist() == [1, 0]
+    assert found.detections.xyxy.tolist() == [[0, 0, 8, 1], [0, 1, 8, 8]]
+
+
+def test_a_query_that_wins_too_little_of_its_mask_is_dropped():
+    # It keeps six of eight rows.
+    found = panoptic(outputs((0, 0.6, 0, 0, 8, 8), (1, 0.9, 0, 0, 8, 2)))
+    assert found.detections.labels.tolist() == [1]
+    painted = found.paint(np.array([1], np.uint8))
+    assert painted.tolist() == [[1] * 8] * 2 + [[0] * 8] * 6
+
+
+def test_the_best_query_of_equal_masks_is_kept():
+    found = panoptic(outputs((0, 0.6, 2, 2, 5, 5), (0, 0.8, 2, 2, 5, 5)))
+    np.testing.assert_allclose(found.detections.scores, [0.8], atol=1e-6)
+
+
+def test_thresholds_limit_the_segments():
+    tensors = outputs((0, 0.6, 0, 0, 4, 4), (1, 0.8, 4, 0, 8, 4), (2, 0.7, 0, 4, 4, 8))
+    assert panoptic(tensors, score=0.65).detections.labels.tolist() == [1, 2]
+    assert panoptic(tensors, max_detections=1).detections.labels.tolist() == [1]
+
+
+def test_a_query_whose_best_is_no_object_is_dropped_at_any_threshold():
+    assert len(panoptic(outputs((0, 0.4, 0, 0, 4, 4)), score=0.0)) == 0
+
+
+def test_an_empty_mask_is_no_segment():
+    assert len(panoptic(outputs((0, 0.9, 3, 3, 3, 3)))) == 0
+
+
+@pytest.mark.parametrize('value', [np.nan, np.inf])
+def test_queries_with_non_finite_logits_are_left_out(value):
+    tensors = outputs((0, 0.9, 0, 0, 8, 8), (1, 0.6, 0, 0, 8, 8))
+    tensors['logits'][0, 0, 0] = value
+    assert np.unique(semantic(tensors)).tolist() == [1]
+    assert panoptic(tensors).detections.labels.tolist() == [1]
+
+
+def test_a_cell_without_a_finite_mask_is_in_no_segment():
+    tensors = outputs((0, 0.9, 0, 0, 8, 4))
+    tensors['masks'][0, 0, 0] = np.nan
+    found = panoptic(tensors)
+    assert found.detections.xyxy.tolist() == [[0, 1, 8, 4]]
+
+
+@pytest.mark.parametrize('decode', [semantic, panoptic])
+@pytest.mark.parametrize(
+    ('name', 'shape', 'problem'),
+    [
+        ('logits', (1, 4, 5), r'\(4, 5\).*expected \(queries, 3 \+ 1\)'),
+        ('logits', (1, 3, 4), r'\(3, 4\) and \(4, 8, 8\)'),
+        ('masks', (2, 4, 8, 8), r"'masks' has the shape \(2, 4, 8, 8\)"),
+    ],
+)
+def test_other_shapes_are_refused(decode, name, shape, problem):
+    tensors = outputs(*[(0, 0.9, 0, 0, 8, 8)] * 4)
+    tensors[name] = np.zeros(shape, np.float32)
+    with pytest.raises(TensorMismatchError, match=problem):
+        decode(tensors)
+
+
+def test_a_missing_output_is_refused():
+    with pytest.raises(TensorMismatchError, match="Output 'masks' does not exist"):
+        semantic({'logits': np.zeros((1, 4, 4), np.float32)})
+
+
+def test_segments_of_other_classes_keep_their_pixels():
+    tensors = outputs((0, 0.6, 0, 0, 8, 8), (1, 0.9, 0, 0, 8, 1))
+    asked = Thresholds(0.25, max_detections=1, classes=['0'])
+    head = PanopticHead(QueryOutputs('logits', 'masks', 3))
+    found = head(tensors, WHOLE, ClassThresholds.of(asked, ()))
+    assert found.detections.labels.tolist() == [0]
+    assert found.detections.xyxy.tolist() == [[0, 1, 8, 8]]
+    assert [mask.all() for mask in found.masks] == [True]
+    refused = replace(asked, class_scores={'0': 0.7})
+    assert len(head(tensors, WHOLE, ClassThresholds.of(refused, ()))) == 0
+
+
+def plain_segments(tensors, letterbox):
+    """Divide the pixels as in the paper, each query on its own: masks of whole images."""
+    powers = np.exp(tensors['logits'][0] - tensors['logits'][0].max(axis=1, keepdims=True))
+    shares = powers / powers.sum(axis=1, keepdims=True)
+    scores = shares[:, :-1].max(axis=1)
+    found = [q for q in np.argsort(-scores) if scores[q] >= max(shares[q, -1], 0.25)]
+    masks = 1 / (1 + np.exp(-tensors['masks'][0][found]))
+    rows, cols = taps(letterbox, masks.shape[1:])
+    covers = [bilinear(mask, rows, cols) > 0.5 for mask in masks]
+    shown = [bilinear(mask * scores[q], rows, cols) for q, mask in zip(found, masks)]
+    owners = np.argmax(shown, axis=0)
+    return [
+        cover & (owners == k)
+        for k, cover in enumerate(covers)
+        if np.count_nonzero(owners == k) > 0.8 * np.count_nonzero(cover)
+        and (cover & (owners == k)).any()
+    ]
+
+
+@pytest.mark.parametrize('resize', ['stretch', 'letterbox', 'letterbox_topleft'])
+@pytest.mark.parametrize('image_wh', [(65, 47), (20, 20), (13, 9), (160, 90)])
+def test_segments_are_those_of_the_paper_with_many_duplicates(resize, image_wh):
+    tensors, rng = scene(5, size=20, seen=8, queries=40), np.random.default_rng(1)
+    tensors['masks'][0, :8] += rng.normal(size=(8, 20, 20))  # No value is exactly a half.
+    for query in range(8, 32):  # The same objects, less certain, and with other edges.
+        tensors['logits'][0, query] = tensors['logits'][0, query % 8] * rng.uniform(0.5, 0.9)
+        noise = rng.normal(size=(20, 20)) * rng.choice([0.5, 4.0])
+        tensors['masks'][0, query] = tensors['masks'][0, query % 8] + noise
+    letterbox = Letterbox.fit(image_wh, (80, 80), resize)
+    found = PanopticHead(QueryOutputs('logits', 'masks', 5))(tensors, letterbox)
+    expected = plain_segments(tensors, letterbox)
+    assert 4 <= len(found) == len(expected)
+    for mask, (x, y), exact in zip(found.masks, found.origins_xy.tolist(), expected):
+        whole = np.zeros(exact.shape, bool)
+        whole[y : y + mask.shape[0], x : x + mask.shape[1]] = mask
+        assert np.count_nonzero(whole != exact) <= 1  # Rounding.

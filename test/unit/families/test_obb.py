@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import math
+
+import cv2
+import numpy as np
+import pytest
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.obb import ObbHead, probabilistic_iou, to_image
+from trt_ros.families.yolo_rows import Rows
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
+
+WHOLE = Letterbox.fit((200, 200), (200, 200), 'stretch')
+
+
+def head(*anchors, classes=2, count=20):
+    """Each (cx, cy, w, h, label, score, theta)."""
+    output = np.zeros((1, 5 + classes, count), np.float32)
+    for index, (*box, label, score, theta) in enumerate(anchors):
+        output[0, :4, index] = box
+        output[0, 4 + label, index] = score
+        output[0, -1, index] = theta
+    return output
+
+
+def decode(output, letterbox=WHOLE, *, is_decoded=False, max_detections=100):
+    return ObbHead(Rows('output0', None, 1, is_decoded))(
+        {'output0': output},
+        letterbox,
+        Thresholds(score=0.25, iou=0.5, max_detections=max_detections),
+    )
+
+
+def density(box, points):
+    """The normal distribution of a box, at points (N, 2)."""
+    cx, cy, w, h, theta = box
+    turn = np.array([[math.cos(theta), -math.sin(theta)], [math.sin(theta), math.cos(theta)]])
+    covariance = turn @ np.diag([w * w / 12, h * h / 12]) @ turn.T
+    away = points - (cx, cy)
+    power = np.einsum('ni,ij,nj->n', away, np.linalg.inv(covariance), away)
+    return np.exp(-power / 2) / (2 * math.pi * math.sqrt(np.linalg.det(covariance)))
+
+
+@pytest.mark.parametrize(
+    ('box', 'other'),
+    [
+        ((0, 0, 20, 10, 0.0), (3, 2, 20, 10, 0.0)),
+        ((0, 0, 20, 10, 0.3), (3, -2, 15, 12, -0.6)),
+        ((0, 0, 30, 6, 0.7), (0, 0, 30, 6, 0.7 + math.pi / 2)),
+        ((0, 0, 20, 10, 1.2), (9, 9, 12, 12, 0.1)),
+    ],
+)
+def test_probabilistic_iou_is_that_of_the_distributions_summed_over_a_fine_grid(box, other):
+    step = 0.1
+    axis = np.arange(-60, 60, step)
+    points = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    shared = np.sqrt(density(box, points) * density(other, points)).sum() * step * step
+    expected = 1 - math.sqrt(1 - shared)
+    found = probabilistic_iou(np.array(box), np.array([other, other]))
+    assert found.tolist() == pytest.approx([expected] * 2, abs=1e-4)
+
+
+def test_rotated_iou_of_identical_half_turned_and_distant_boxes():
+    box = np.array([50, 60, 20, 4, 0.4])
+    others = box + np.array([[0, 0, 0, 0, 0], [0, 0, 0, 0, math.pi], [900, 0, 0, 0, 0]])
+    assert probabilistic_iou(box, others).tolist() == pytest.approx([1, 1, 0], abs=2e-3)
+
+
+def test_an_empty_head_finds_nothing():
+    found = decode(head())
+    assert len(found) == 0
+    assert (found.cxcywh.shape, found.theta.shape) == ((0, 4), (0,))
+
+
+def test_boxes_come_back_in_image_pixels_with_their_angle():
+    letterbox = Letterbox.fit((1280, 960), (640, 640), 'letterbox')
+    found = decode(head((50, 120, 20, 10, 1, 0.9, 0.5)), letterbox)
+    assert found.cxcywh.tolist() == [[100, 80, 40, 20]]
+    assert found.theta.tolist() == pytest.approx([0.5])
+    assert found.labels.tolist() == [1]
+    assert found.scores.tolist() == pytest.approx([0.9])
+
+
+def test_similar_boxes_of_one_class_are_suppressed():
+    found = decode(
+        head(
+            (50, 50, 40, 10, 0, 0.6, 0.5),
+            (51, 50, 40, 10, 0, 0.8, 0.55),
+            (50, 50, 40, 10, 0, 0.7, 0.5 + math.pi / 2),
+            (50, 50, 40, 10, 1, 0.5, 0.5),
+        )
+    )
+    assert found.scores.tolist() == pytest.approx([0.8, 0.7, 0.5])
+
+
+def test_a_suppressed_box_suppresses_no_other():
+    # Each resembles the next one by more than the threshold, the first and the last do not.
+    chain = [(50 + 6 * i, 50, 40, 20, 0, 0.9 - i / 10, 0.0) for i in range(3)]
+    boxes = np.array([(*box[:4], box[6]) for box in chain])
+    likeness = probabilistic_iou(boxes[:, None], boxes)
+    assert likeness[0, 1] > 0.5 and likeness[1, 2] > 0.5 and likeness[0, 2] < 0.7
+    found = ObbHead(Rows('output0', None, 1, False))(
+        {'output0': head(*chain)},
+        WHOLE,
+        Thresholds(score=0.25, iou=float(likeness[0, 2] + likeness[0, 1]) / 2, max_detections=9),
+    )
+    assert found.scores.tolist() == pytest.approx([0.9, 0.7])
+
+
+@pytest.mark.parametrize('scale_xy', [(0.5, 0.5), (0.5, 0.25), (2.0, 0.3)])
+@pytest.mark.parametrize('theta', [0.0, math.pi / 2, 0.4, -0.7, 2.0])
+def test_stretched_box_keeps_side_and_area(scale_xy, theta):
+    letterbox = Letterbox(scale_xy, (3.0, 5.0), (400, 400), (200, 200))
+    box = np.array([[100, 80, 30, 12, theta]], np.float32)
+    cx, cy, w, h, turned = to_image(box, letterbox)[0].tolist()
+    corners = cv2.boxPoints(((100, 80), (30, 12), math.degrees(theta)))
+    stretched = (corners - letterbox.pad_xy) / scale_xy
+    assert cv2.contourArea(stretched.astype(np.float32)) == pytest.approx(w * h, rel=1e-4)
+    assert [cx, cy] == pytest.approx(stretched.mean(axis=0).tolist(), rel=1e-4)
+    side = np.array([w * math.cos(turned), w * math.sin(turned)])
+    sides = [stretched[i] - stretched[i - 1] for i in range(4)]
+    assert min(np.abs(side - other).max() for other in sides) < 1e-2
+    if scale_xy[0] == scale_xy[1] or theta in (0.0, math.pi / 2):
+        points = cv2.boxPoints(((cx, cy), (w, h), math.degrees(turned)))
+        assert np.abs(points[:, None] - stretched).max(axis=2).min(axis=1).max() < 1e-2
+
+
+def test_boxes_beyond_the_image_are_kept_only_if_they_intersect_it():
+    found = decode(head((-5, 50, 40, 10, 0, 0.9, 0.0), (-5, 120, 40, 5, 0, 0.8, math.pi / 2)))
+    assert found.cxcywh.tolist() == [[-5, 50, 40, 10]]
+
+
+def test_end_to_end_rows_hold_angle_after_class():
+    output = np.zeros((1, 9, 7), np.float32)
+    output[0, 3] = 50, 60, 20, 10, 0.9, 1, 0.25
+    output[0, 4] = 50, 60, 20, 10, 0.8, 1, 0.25
+    found = decode(output, is_decoded=True)
+    assert found.cxcywh.tolist() == [[50, 60, 20, 10]] * 2
+    assert found.theta.tolist() == [0.25, 0.25]
+
+
+@pytest.mark.parametrize('bad', [np.nan, np.inf])
+@pytest.mark.parametrize('where', range(7))
+def test_non_finite_scores_never_pass(where, bad):
+    output = head((50, 50, 20, 20, 1, 0.9, 0.1), (150, 150, 20, 20, 0, 0.8, 0.1))
+    output[0, where, 0] = bad
+    assert decode(output).scores.tolist() == pytest.approx([0.8])
+
+
+@pytest.mark.parametrize('shape', [(1, 5, 20), (7, 20), (2, 7, 20)])
+def test_another_shape_is_refused(shape):
+    with pytest.raises(TensorMismatchError):
+        decode(np.zeros(shape, np.float32))

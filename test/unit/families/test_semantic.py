@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.semantic import SemanticHead
+from trt_ros.vision.letterbox import Letterbox
+
+FOUR = Letterbox.fit((4, 4), (4, 4), 'stretch')
+
+
+def decode(cells, letterbox=FOUR, *, channels_first=True, is_classes=False):
+    head = SemanticHead('out', cells.shape, channels_first, is_classes)
+    return head({'out': cells}, letterbox).labels
+
+
+def smooth(count, height, width, seed=0):
+    """Give (1, C, h, w) scores with regions of several cells."""
+    coarse = np.random.default_rng(seed).normal(size=(height // 4, width // 4, count))
+    return (
+        cv2.resize(coarse, (width, height))
+        .reshape(height, width, count)
+        .transpose(2, 0, 1)[None]
+        .astype(np.float32)
+    )
+
+
+def test_the_best_class_wins_and_of_equals_the_first():
+    cells = np.zeros((1, 3, 4, 4), np.float32)
+    cells[0, 2, 0] = 1
+    cells[0, 1, 1] = cells[0, 2, 1] = 5
+    labels = decode(cells)
+    assert labels.dtype == np.uint8
+    assert labels.tolist() == [[2] * 4, [1] * 4, [0] * 4, [0] * 4]
+
+
+@pytest.mark.parametrize(
+    ('image_wh', 'resize'),
+    [
+        ((96, 64), 'stretch'),
+        ((150, 90), 'stretch'),
+        ((31, 77), 'stretch'),
+        ((192, 96), 'letterbox'),
+        ((200, 100), 'letterbox_topleft'),
+    ],
+)
+@pytest.mark.parametrize('stride', [1, 4])
+def test_it_is_the_best_class_of_scores_that_opencv_resizes(image_wh, resize, stride):
+    letterbox = Letterbox.fit(image_wh, (64, 96), resize)
+    cells = smooth(7, 64 // stride, 96 // stride)
+    (left, top), (width, height) = letterbox.pad_xy, letterbox.inner_wh
+    inner = cells[
+        0,
+        :,
+        int(top) // stride : int(top + height) // stride,
+        int(left) // stride : int(left + width) // stride,
+    ]
+    resized = np.stack(
+        [cv2.resize(plane, image_wh, interpolation=cv2.INTER_LINEAR) for plane in inner]
+    )
+    labels = decode(cells, letterbox)
+    assert len(np.unique(labels)) == 7
+    assert np.mean(labels == resized.argmax(axis=0)) > 0.999  # All but equals, up to rounding.
+
+
+def test_class_second_in_every_cell_can_win_between_cells():
+    cells = np.array([[[[5, 0]] * 2, [[0, 5]] * 2, [[4, 4]] * 2]], np.float32)
+    labels = decode(cells, Letterbox.fit((9, 2), (2, 2), 'stretch'))
+    assert labels[0].tolist() == [0, 0, 0, 2, 2, 2, 1, 1, 1]
+
+
+def test_logits_and_their_softmax_give_the_same_mask_where_the_grid_is_the_image():
+    cells = smooth(5, 32, 32)
+    powers = np.exp(cells)
+    letterbox = Letterbox.fit((32, 32), (32, 32), 'stretch')
+    assert np.array_equal(
+        decode(cells, letterbox), decode(powers / powers.sum(axis=1, keepdims=True), letterbox)
+    )
+
+
+def test_channels_may_come_last():
+    cells = smooth(5, 16, 16)
+    letterbox = Letterbox.fit((50, 40), (64, 64), 'letterbox')
+    last = np.ascontiguousarray(cells.transpose(0, 2, 3, 1))
+    assert np.array_equal(decode(cells, letterbox), decode(last, letterbox, channels_first=False))
+
+
+def test_many_classes_need_more_bits():
+    cells = np.zeros((1, 300, 4, 4), np.float32)
+    cells[0, 299] = 1
+    labels = decode(cells)
+    assert (labels.dtype, labels[0, 0]) == (np.uint16, 299)
+
+
+@pytest.mark.parametrize(
+    ('scores', 'expected'),
+    [
+        ([0.2, 0.5, 0.51, 1.0], [0, 0, 1, 1]),  # Sigmoid.
+        ([0.2, 0.5, 0.51, 1.0000002], [0, 0, 1, 1]),  # And interpolated.
+        ([-3.0, -0.1, 0.2, 0.4], [0, 0, 1, 1]),  # Logits.
+        ([0.1, 0.2, 0.7, 4.0], [1, 1, 1, 1]),
+    ],
+)
+def test_single_class_is_thresholded_at_half(scores, expected):
+    cells = np.array([[[scores] * 4]], np.float32)
+    assert decode(cells)[0].tolist() == expected
+
+
+@pytest.mark.parametrize('dtype', [np.float16, np.float32])
+def test_nan_does_not_turn_probabilities_into_logits(dtype):
+    cells = np.full((1, 1, 4, 4), 0.2, dtype)
+    cells[0, 0, 0, 0], cells[0, 0, 3, 3] = 0.8, np.nan
+    assert np.argwhere(decode(cells)).tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize(
+    ('shape', 'channels_first'), [((1, 4, 4), True), ((1, 1, 4, 4), True), ((1, 4, 4, 1), False)]
+)
+def test_class_indices_are_sampled_at_nearest_cell(shape, channels_first):
+    classes = np.arange(16).reshape(shape)
+    labels = decode(
+        classes,
+        Letterbox.fit((8, 2), (4, 4), 'stretch'),
+        is_classes=True,
+        channels_first=channels_first,
+    )
+    assert labels.dtype == np.uint16
+    assert labels.tolist() == [[4, 4, 5, 5, 6, 6, 7, 7], [12, 12, 13, 13, 14, 14, 15, 15]]
+
+
+@pytest.mark.parametrize(
+    ('dtype', 'expected'),
+    [('uint8', 'uint8'), ('bool', 'uint8'), ('int32', 'uint16'), ('int64', 'uint16')],
+)
+def test_classes_keep_as_many_bits_as_they_need(dtype, expected):
+    assert decode(np.ones((1, 4, 4), dtype), is_classes=True).dtype == expected
+
+
+@pytest.mark.parametrize(
+    ('dtype', 'named_count', 'none'),
+    [('int64', None, 65535), ('int64', 255, 255), ('int64', 256, 65535), ('int8', None, 255)],
+)
+def test_class_indices_that_are_no_class_are_unlabeled(dtype, named_count, none):
+    cells = np.array([[[-1, 3], [70000 if dtype == 'int64' else -7, 0]]]).astype(dtype)
+    head = SemanticHead('out', cells.shape, True, True, named_count)
+    labels = head({'out': cells}, Letterbox.fit((2, 2), (2, 2), 'stretch')).labels
+    assert labels.dtype == ('uint8' if none == 255 else 'uint16')
+    assert labels.tolist() == [[none, 3], [none, 0]]
+
+
+@pytest.mark.parametrize(('count', 'dtype'), [(255, 'uint8'), (256, 'uint16')])
+def test_the_maximum_of_a_mask_is_no_class(count, dtype):
+    cells = np.zeros((1, count, 4, 4), np.float32)
+    cells[0, -1] = 1
+    labels = decode(cells)
+    assert (labels.dtype, labels.max()) == (dtype, count - 1)
+
+
+@pytest.mark.parametrize('channels_first', [True, False])
+def test_confidence_is_the_softmax_of_the_class(channels_first):
+    cells = np.log(np.float32([[[[0.7, 0.1]] * 2, [[0.2, 0.3]] * 2, [[0.1, 0.6]] * 2]])) - 5
+    cells = cells if channels_first else cells.transpose(0, 2, 3, 1)
+    head = SemanticHead('out', cells.shape, channels_first, False, confidence=True)
+    mask = head({'out': cells}, Letterbox.fit((2, 2), (2, 2), 'stretch'))
+    assert mask.labels.tolist() == [[0, 2]] * 2
+    assert mask.confidence.tolist() == [[round(0.7 * 255), round(0.6 * 255)]] * 2
+
+
+@pytest.mark.parametrize(
+    'scores', [[0.9, 0.4, 0.5, 0.0], np.log([9, 0.4 / 0.6, 1, 1e-6]).tolist()]
+)
+def test_confidence_of_a_single_class_is_that_of_the_class_or_of_the_background(scores):
+    cells = np.float32(scores).reshape(1, 1, 2, 2)
+    head = SemanticHead('out', cells.shape, True, False, confidence=True)
+    mask = head({'out': cells}, Letterbox.fit((2, 2), (2, 2), 'stretch'))
+    assert mask.labels.tolist() == [[1, 0], [0, 0]] and mask.is_binary
+    assert np.ravel(mask.confidence).tolist() == pytest.approx([230, 153, 128, 255], abs=1)
+
+
+@pytest.mark.parametrize(('is_classes', 'channels'), [(True, 2), (False, 2), (False, 4)])
+def test_another_number_of_channels_than_promised_is_refused(is_classes, channels):
+    head = SemanticHead('out', (1, -1 if is_classes else 3, 4, 4), True, is_classes)
+    with pytest.raises(TensorMismatchError, match=f'has {channels} channels'):
+        head({'out': np.zeros((1, channels, 4, 4))}, FOUR)
+
+
+@pytest.mark.parametrize('shape', [(2, 3, 4, 4), (4, 4), (1, 3, 0, 4)])
+def test_another_shape_is_refused(shape):
+    with pytest.raises(TensorMismatchError):
+        decode(np.zeros(shape, np.float32))
+    with pytest.raises(TensorMismatchError, match="Output 'out' does not exist"):
+        SemanticHead('out', (1, 3, 4, 4), True, False)({}, FOUR)

@@ -1,0 +1,202 @@
+"""UFLDv2: lanes by rows and by columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.registry import POSES, choose_family
+from trt_ros.families.ufld_v2 import UFLD_V2_CULANE, UFLD_V2_TUSIMPLE
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Letterbox, Preprocess
+from trt_ros.vision.thresholds import Thresholds
+
+SIZES = {'ufld_v2_culane': (200, 100, 72, 81), 'ufld_v2_tusimple': (100, 100, 56, 41)}
+HW = {'ufld_v2_culane': (320, 1600), 'ufld_v2_tusimple': (320, 800)}
+DETECTORS = {family.name: family for family in (UFLD_V2_CULANE, UFLD_V2_TUSIMPLE)}
+CULANE, TUSIMPLE = DETECTORS
+CULANE_IMAGE, TUSIMPLE_IMAGE = (1640, 590), (1280, 720)
+
+
+def empty(name, dtype=np.float32):
+    """No lane anywhere."""
+    row_cells, column_cells, rows, columns = SIZES[name]
+    outputs = {
+        'loc_row': np.zeros((1, row_cells, rows, 4)),
+        'loc_col': np.zeros((1, column_cells, columns, 4)),
+        'exist_row': np.zeros((1, 2, rows, 4)),
+        'exist_col': np.zeros((1, 2, columns, 4)),
+    }
+    for kind in ('row', 'col'):
+        outputs[f'exist_{kind}'][:, 0] = 6
+    return {key: value.astype(dtype) for key, value in outputs.items()}
+
+
+def place(outputs, lane, cell, at, kind='row', logit=6.0):
+    """Put a lane into a cell at some rows or columns."""
+    outputs[f'loc_{kind}'][0, cell, at, lane] = 50
+    outputs[f'exist_{kind}'][0, 0, at, lane] = 0
+    outputs[f'exist_{kind}'][0, 1, at, lane] = logit
+
+
+def decode(network, name, outputs, image_wh=CULANE_IMAGE, **thresholds):
+    specs = '; '.join(f'{key} {value.shape}' for key, value in outputs.items())
+    family = DETECTORS[name]
+    head = family.open(network(specs, hw=HW[name]))
+    preprocess = Preprocess(HW[name], **family.preprocess)
+    return head(outputs, preprocess.letterbox(image_wh), Thresholds(**thresholds))
+
+
+@pytest.mark.parametrize('name', DETECTORS)
+def test_no_lanes(network, name):
+    found = decode(network, name, empty(name))
+    assert (len(found), found.keypoints.shape[1:]) == (0, (max(SIZES[name][2:]), 3))
+
+
+@pytest.mark.parametrize('dtype', [np.float32, np.float16])
+def test_middle_lanes_are_columns_at_rows_of_the_whole_image(network, dtype):
+    outputs = empty(CULANE, dtype)
+    place(outputs, 1, 99, slice(20, 72))
+    found = decode(network, CULANE, outputs)
+    assert found.detections.labels.tolist() == [1]
+    visible = found.keypoints[0, :, 2] > 0
+    assert np.flatnonzero(visible).tolist() == list(range(20, 72))
+    x, y, visibility = found.keypoints[0, visible].T
+    np.testing.assert_allclose(x, 99.5 / 199 * 1640, atol=0.01)
+    # CULane's rows: 0.42 to 1 of the height.
+    np.testing.assert_allclose(y, np.linspace(0.42, 1, 72)[20:] * 590, atol=0.01)
+    np.testing.assert_allclose(visibility, 1 / (1 + np.exp(-6)), atol=1e-3)
+    assert found.detections.scores.tolist() == [pytest.approx(visibility.mean())]
+
+
+def test_outer_lanes_are_rows_at_columns_of_the_whole_image(network):
+    outputs = empty(TUSIMPLE)
+    place(outputs, 3, 60, slice(10, 35), 'col')
+    found = decode(network, TUSIMPLE, outputs, TUSIMPLE_IMAGE)
+    assert found.detections.labels.tolist() == [3]
+    visible = found.keypoints[0, :, 2] > 0
+    x, y, _ = found.keypoints[0, visible].T
+    np.testing.assert_allclose(x, np.arange(10, 35) * 1280 / 40, atol=0.01)
+    np.testing.assert_allclose(y, 60.5 / 99 * 720, atol=0.01)
+    left, top, right, bottom = found.detections.xyxy[0].tolist()
+    assert (left, right) == (pytest.approx(320), pytest.approx(34 * 32))
+    assert top == bottom == pytest.approx(60.5 / 99 * 720, abs=0.01)
+
+
+def test_rows_of_tusimple_are_those_of_its_annotations(network):
+    outputs = empty(TUSIMPLE)
+    place(outputs, 2, 9, slice(None))
+    found = decode(network, TUSIMPLE, outputs, TUSIMPLE_IMAGE)
+    np.testing.assert_allclose(found.keypoints[0, :, 1], np.arange(160, 720, 10), atol=0.01)
+
+
+def test_each_lane_is_read_from_its_own_anchors(network):
+    """Middle lanes at columns and outer lanes at rows are not published, as by the authors."""
+    outputs = empty(CULANE)
+    for lane in (0, 3):
+        place(outputs, lane, 50, slice(None))
+    for lane in (1, 2):
+        place(outputs, lane, 50, slice(None), 'col')
+    assert len(decode(network, CULANE, outputs)) == 0
+
+
+@pytest.mark.parametrize(
+    ('kind', 'lane', 'few', 'enough'), [('row', 1, 36, 37), ('col', 0, 20, 21)]
+)
+def test_a_lane_has_points_in_half_of_the_rows_or_a_quarter_of_the_columns(
+    network, kind, lane, few, enough
+):
+    for count in (few, enough):
+        outputs = empty(CULANE)
+        place(outputs, lane, 50, slice(0, count), kind)
+        assert len(decode(network, CULANE, outputs)) == (count == enough)
+
+
+def test_a_point_is_the_mean_of_the_best_cell_and_its_neighbors(network):
+    outputs = empty(CULANE)
+    place(outputs, 1, 99, slice(None))
+    outputs['loc_row'][0, 100, :, 1] = 50
+    outputs['loc_row'][0, 150, :, 1] = 49.9  # Far away: not in the mean.
+    outputs['loc_row'][0, :, 5, 1] = 0
+    outputs['loc_row'][0, 0, 5, 1] = 50  # At the edge.
+    found = decode(network, CULANE, outputs)
+    assert found.keypoints[0, 9, 0] == pytest.approx(100 / 199 * 1640, abs=0.01)
+    assert found.keypoints[0, 5, 0] == pytest.approx(0.5 / 199 * 1640, abs=0.01)
+
+
+def test_lanes_come_best_score_first_and_limited(network):
+    outputs = empty(CULANE)
+    for lane, kind, logit in (
+        (0, 'col', 1.0),
+        (1, 'row', 3.0),
+        (2, 'row', 2.0),
+        (3, 'col', 4.0),
+    ):
+        place(outputs, lane, 50, slice(None), kind, logit)
+    assert decode(network, CULANE, outputs).detections.labels.tolist() == [3, 1, 2, 0]
+    found = decode(network, CULANE, outputs, max_detections=2, score=0.9)
+    assert found.detections.labels.tolist() == [3, 1]
+
+
+@pytest.mark.parametrize('value', [np.nan, np.inf])
+@pytest.mark.parametrize('output', ['loc_row', 'exist_row'])
+def test_rows_with_non_finite_values_have_no_point(network, output, value):
+    outputs = empty(CULANE)
+    place(outputs, 1, 99, slice(None))
+    outputs[output][0, 0, 7, 1] = value
+    found = decode(network, CULANE, outputs)
+    assert np.isfinite(found.keypoints).all()
+    assert np.flatnonzero(found.keypoints[0, :, 2] == 0).tolist()[0] == 7
+
+
+@pytest.mark.parametrize('name', DETECTORS)
+def test_the_network_sees_the_lower_part_of_the_image(name):
+    """The stretched image is cut off above, as the authors crop it."""
+    height, width = HW[name]
+    inner = {CULANE: 533, TUSIMPLE: 400}[name]
+    letterbox = Preprocess(HW[name], **DETECTORS[name].preprocess).letterbox((1000, 500))
+    assert letterbox.inner_wh == (width, inner)
+    assert letterbox.pad_xy == (0, height - inner)
+    pixels = np.repeat(np.arange(500)[:, None] // 2, 1000, axis=1).astype(np.uint8)
+    frame = Frame.from_pixels(np.stack([pixels] * 3, axis=-1), 'rgb8')
+    cropped, _ = Preprocess(HW[name], **DETECTORS[name].preprocess)(frame)
+    whole, _ = Preprocess((inner, width), **{**DETECTORS[name].preprocess, 'resize': 'stretch'})(
+        frame
+    )
+    np.testing.assert_allclose(cropped, whole[:, :, -height:], atol=1e-5)
+
+
+def test_positions_do_not_depend_on_the_resize(network):
+    """A camera image that is cropped already, with `resize: stretch`."""
+    outputs = empty(TUSIMPLE)
+    place(outputs, 1, 50, slice(None))
+    specs = '; '.join(f'{key} {value.shape}' for key, value in outputs.items())
+    head = UFLD_V2_TUSIMPLE.open(network(specs, hw=HW[TUSIMPLE]))
+    cropped = Letterbox.fit((1280, 576), HW[TUSIMPLE], 'stretch')  # Without the upper 144 rows.
+    found = head(outputs, cropped, Thresholds())
+    np.testing.assert_allclose(found.keypoints[0, :, 1], np.arange(160, 720, 10) - 144, atol=0.01)
+
+
+def test_another_shape_is_refused(network):
+    outputs = empty(CULANE)
+    head = UFLD_V2_CULANE.open(
+        network('; '.join(f'{key} {value.shape}' for key, value in outputs.items()))
+    )
+    outputs['exist_col'] = outputs['exist_col'][:, :, 1:]
+    whole = Letterbox.fit((1600, 320), HW[CULANE], 'stretch')
+    with pytest.raises(TensorMismatchError, match=r'Not UFLDv2: .*\(2, 80, 4\)'):
+        head(outputs, whole)
+    with pytest.raises(TensorMismatchError, match='72 rows and 81 columns of CULane'):
+        UFLD_V2_CULANE.open(network('out (1, 201, 18, 4)'))
+
+
+def test_networks_of_curvelanes_are_named(network):
+    seen = network(
+        'loc_row (1, 200, 72, 10); loc_col (1, 100, 81, 10); exist_row (1, 2, 72, 10); '
+        'exist_col (1, 2, 81, 10); lanes (1, 1, 25, 50); others (1, 1, 25, 50)',
+        hw=(800, 1600),
+    )
+    with pytest.raises(TensorMismatchError, match='UFLDv2 of CurveLanes is not decoded') as error:
+        choose_family(POSES, 'auto', seen)
+    assert 'The node `tensor` runs any network' in error.value.remedy

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.yolov8 import YoloV8Head
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
+
+WHOLE = Letterbox.fit((200, 200), (200, 200), 'stretch')
+
+
+def head(*anchors, classes=3, count=20, dtype=np.float32) -> np.ndarray:
+    """Each (cx, cy, w, h, {label: score}); the rest of `count` is empty."""
+    output = np.zeros((1, 4 + classes, count), dtype)
+    for index, (*box, scores) in enumerate(anchors):
+        output[0, :4, index] = box
+        for label, score in scores.items():
+            output[0, 4 + label, index] = score
+    return output
+
+
+def decode(
+    output, letterbox=WHOLE, *, channels_first=True, score_threshold=0.25, max_detections=100
+):
+    return YoloV8Head('output0', None, channels_first)(
+        {'output0': output},
+        letterbox,
+        Thresholds(score=score_threshold, iou=0.45, max_detections=max_detections),
+    )
+
+
+def test_an_empty_head_finds_nothing():
+    assert len(decode(head())) == 0
+
+
+def test_boxes_come_back_in_image_pixels():
+    letterbox = Letterbox.fit((1280, 960), (640, 640), 'letterbox')
+    found = decode(head((50, 120, 20, 10, {1: 0.9})), letterbox)
+    assert found.xyxy.tolist() == [[80, 70, 120, 90]]
+    assert found.labels.tolist() == [1]
+    assert found.scores.tolist() == pytest.approx([0.9])
+
+
+def test_the_best_class_of_an_anchor_counts_and_the_first_of_equals():
+    found = decode(head((50, 50, 20, 20, {0: 0.3, 2: 0.7}), (150, 50, 20, 20, {1: 0.5, 2: 0.5})))
+    assert found.labels.tolist() == [2, 1]
+    assert found.scores.tolist() == pytest.approx([0.7, 0.5])
+
+
+def test_either_order_of_the_axes_is_the_same():
+    rng = np.random.default_rng(0)
+    output = np.concatenate(
+        [rng.uniform(20, 180, (1, 4, 300)), rng.uniform(0, 1, (1, 3, 300))], axis=1
+    ).astype(np.float32)
+    first = decode(output)
+    last = decode(np.ascontiguousarray(output.transpose(0, 2, 1)), channels_first=False)
+    assert len(first) > 10
+    assert np.array_equal(first.xyxy, last.xyxy)
+    assert np.array_equal(first.scores, last.scores)
+    assert np.array_equal(first.labels, last.labels)
+
+
+def test_overlapping_boxes_of_one_class_are_suppressed():
+    found = decode(
+        head((50, 50, 20, 20, {0: 0.6}), (51, 50, 20, 20, {0: 0.8}), (50, 51, 20, 20, {1: 0.7}))
+    )
+    assert found.labels.tolist() == [0, 1]
+    assert found.scores.tolist() == pytest.approx([0.8, 0.7])
+
+
+def test_a_score_equal_to_the_threshold_passes():
+    output = head((50, 50, 20, 20, {0: 0.5}))
+    assert len(decode(output, score_threshold=0.5)) == 1
+    assert len(decode(output, score_threshold=0.501)) == 0
+
+
+def test_at_most_max_detections_are_found_and_the_best():
+    anchors = [(10 * i + 5, 100, 8, 8, {0: 0.3 + i / 100}) for i in range(20)]
+    found = decode(head(*anchors), max_detections=3)
+    assert found.scores.tolist() == pytest.approx([0.49, 0.48, 0.47])
+
+
+def test_half_precision_is_decoded_in_single():
+    letterbox = Letterbox.fit((1000, 1000), (1000, 1000), 'stretch')
+    output = head((600.5, 50, 21.5, 20, {0: 0.75}))
+    half, single = decode(output.astype(np.float16), letterbox), decode(output, letterbox)
+    assert half.xyxy.tolist() == single.xyxy.tolist() == [[589.75, 40, 611.25, 60]]
+    assert half.xyxy.dtype == half.scores.dtype == np.float32
+
+
+@pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize('where', range(5))
+def test_non_finite_scores_never_pass(where, bad):
+    output = head((50, 50, 20, 20, {0: 0.9}), (150, 150, 20, 20, {0: 0.8}))
+    output[0, where, 0] = bad
+    assert decode(output).scores.tolist() == pytest.approx([0.8])
+
+
+def test_a_nan_beside_the_best_class_makes_the_anchor_none():
+    output = head((50, 50, 20, 20, {0: 0.9, 1: np.nan}))
+    assert len(decode(output)) == 0
+
+
+def test_outputs_are_not_modified():
+    output = head((50, 50, 20, 20, {0: 0.9}))
+    before = output.copy()
+    found = decode(output)
+    assert np.array_equal(output, before)
+    assert not np.shares_memory(found.xyxy, output)
+
+
+@pytest.mark.parametrize('shape', [(1, 4, 20), (7, 20), (2, 7, 20), (1, 7, 20, 1)])
+def test_another_shape_is_refused(shape):
+    with pytest.raises(TensorMismatchError):
+        decode(np.zeros(shape, np.float32))
+
+
+def test_another_number_of_classes_than_promised_is_refused():
+    with pytest.raises(TensorMismatchError, match=r'got \(1, 7, 20\)'):
+        YoloV8Head('output0', 80)(
+            {'output0': head()}, WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=9)
+        )

@@ -1,0 +1,92 @@
+"""Image classification."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.embedding import vector, vectors
+from trt_ros.families.family import IMAGENET_PREPROCESS, Family, Head, NetworkDescription
+from trt_ros.results.classes import Classification
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+
+
+@dataclass(frozen=True)
+class ClassifyHead(Head[Classification]):
+    """
+    A decoder of class scores (1, C).
+
+    They are probabilities, and used unchanged, when none is negative and their sum is 1 (within
+    0.01, for float16); else logits, to which softmax is applied. Non-finite values score 0.
+    """
+
+    output_name: str
+    class_count: int | None
+
+    @property
+    def counts_background(self) -> bool:
+        """Class 0 is the background where it is named first."""
+        return True
+
+    @property
+    def takes_regions(self) -> bool:
+        """Whether the input shows one object: it does."""
+        return True
+
+    def __call__(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> Classification:
+        """
+        Decode the scores of one image.
+
+        :raises TensorMismatchError: when the output is missing or of another shape.
+        """
+        scores = vector(outputs, self.output_name)
+        if self.class_count not in (None, len(scores)):
+            raise _mismatch(f'{len(scores)} scores, not {self.class_count}')
+        finite = np.isfinite(scores)
+        is_softmax = finite.all() and scores.min() >= 0 and abs(scores.sum() - 1) < 0.01
+        if is_softmax:
+            return Classification(np.minimum(scores, 1))  # Rounding.
+        if not finite.any():
+            return Classification(np.zeros_like(scores))
+        shifted = np.where(finite, scores - scores[finite].max(), np.float32(-np.inf))
+        powers = np.exp(shifted)
+        return Classification(powers / powers.sum())
+
+
+def open_head(network: NetworkDescription) -> ClassifyHead:
+    """Open the head of a classifier."""
+    if len(network.outputs) != 1 or not vectors(network):
+        raise _mismatch(str(network))
+    spec = network.only_output
+    return ClassifyHead(spec.name, spec.shape[1] if spec.shape[1] > 0 else None)
+
+
+def _mismatch(seen: str) -> TensorMismatchError:
+    return TensorMismatchError(
+        f'Not a classifier: expected one output of (1, classes), got {seen}.',
+        remedy='Export with the class scores as the only output.',
+    )
+
+
+#: Validation of torchvision and timm: 224 of 256 pixels are kept; newer weights keep more.
+CROPPED: Mapping[str, object] = {
+    **IMAGENET_PREPROCESS,
+    'resize': 'center_crop',
+    'crop_fraction': 0.875,
+}
+
+CLASSIFIER = Family('classifier', 'classify', CROPPED, open_head)
+YOLOV8_CLS = replace(
+    CLASSIFIER,
+    name='yolov8_cls',
+    preprocess={'resize': 'center_crop', 'channel_order': 'rgb', 'scale': 1 / 255},
+)

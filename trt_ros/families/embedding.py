@@ -1,0 +1,118 @@
+"""Embeddings (one vector per image), and undecoded outputs of any network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.family import (
+    IMAGENET_PREPROCESS,
+    STRETCH_PREPROCESS,
+    Family,
+    Head,
+    NetworkDescription,
+    is_float,
+    require_output,
+)
+from trt_ros.results.tensors import Tensors
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+
+
+@dataclass(frozen=True)
+class EmbeddingHead(Head[Tensors]):
+    """A reader of one vector (1, D), which it returns unchanged."""
+
+    output_name: str
+    class_count: None = None
+
+    @property
+    def takes_regions(self) -> bool:
+        """Whether the input shows one object: it does."""
+        return True
+
+    def __call__(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> Tensors:
+        """
+        Return the vector: (1, D) float32, not normalized.
+
+        :raises TensorMismatchError: when the output is missing or of another shape.
+        """
+        return Tensors({self.output_name: vector(outputs, self.output_name)[np.newaxis]})
+
+
+@dataclass(frozen=True)
+class TensorHead(Head[Tensors]):
+    """A pass-through of all outputs."""
+
+    class_count: None = None
+
+    @property
+    def takes_regions(self) -> bool:
+        """Whether the input shows one object: it does."""
+        return True
+
+    def __call__(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> Tensors:
+        """Return copies of all outputs."""
+        return Tensors((name, np.array(output)) for name, output in outputs.items())
+
+
+def vector(outputs: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """
+    Return a (D,) float32 copy of an output of (1, D) or (1, D, 1, 1).
+
+    :raises TensorMismatchError: when it is missing or of another shape.
+    """
+    require_output(outputs, name)
+    values = np.asarray(outputs[name])
+    if values.ndim < 2 or len(values) != 1 or values.size != values.shape[1] or not values.size:
+        raise TensorMismatchError(
+            f'The output {name!r} has the shape {values.shape}, expected (1, D).'
+        )
+    return values.reshape(-1).astype(np.float32)
+
+
+def vectors(network: NetworkDescription) -> list[TensorSpec]:
+    """Return the outputs that are one vector per image."""
+    return [
+        spec
+        for spec in network.outputs
+        if is_float(spec)
+        and len(spec.shape) >= 2
+        and spec.shape[0] in (1, -1)
+        and spec.shape[1] not in (0, 1)
+        and all(size == 1 for size in spec.shape[2:])
+    ]
+
+
+def open_head(network: NetworkDescription) -> EmbeddingHead:
+    """Open the head of an embedding network."""
+    found = vectors(network)
+    if len(found) != 1:
+        raise TensorMismatchError(
+            f'Not an embedding network: expected one output of (1, D), got {network}.',
+            remedy='Export with the pooled vector as the only output of that shape.',
+        )
+    return EmbeddingHead(found[0].name)
+
+
+EMBEDDING = Family('embedding', 'embed', IMAGENET_PREPROCESS, open_head)
+TENSOR = Family(
+    'tensor',
+    'tensor',
+    STRETCH_PREPROCESS,
+    lambda network: TensorHead(),
+)

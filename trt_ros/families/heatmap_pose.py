@@ -1,0 +1,209 @@
+"""ViTPose and other top-down pose networks with one heatmap per keypoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.family import (
+    IMAGENET_PREPROCESS,
+    Family,
+    Head,
+    NetworkDescription,
+    image_output,
+    is_float,
+)
+from trt_ros.results.boxes import Detections
+from trt_ros.results.poses import Poses
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.float16 import as_float32
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.scores import finite_or_zero
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+
+#: Preprocessing of top-down pose networks by MMPose and transformers; regions are padded alike.
+TOP_DOWN_PREPROCESS: Mapping[str, object] = {
+    **IMAGENET_PREPROCESS,
+    'resize': 'letterbox',
+    'pad_value': 0,
+}
+#: Numbers of keypoints by which heatmaps are recognized: COCO and COCO-WholeBody.
+KEYPOINT_COUNTS = (17, 133)
+
+_RADIUS, _SIGMA = 5, 0.8  # Of the smoothing, in cells; those of transformers.
+_FLOOR, _CEILING = 1e-3, 50.0  # Limits of the smoothed values, before the logarithm.
+
+
+class OnePoseHead(Head[Poses]):
+    """Base class of the decoders of one object, which the input shows."""
+
+    points: int | None
+
+    @property
+    def keypoint_count(self) -> int | None:
+        """Number of keypoints; None: the network leaves it open."""
+        return self.points
+
+    @property
+    def takes_regions(self) -> bool:
+        """Whether the input shows one object: it does."""
+        return True
+
+    @property
+    def region_scale(self) -> float:
+        """Factor on the regions: that of MMPose and ViTPose."""
+        return 1.25
+
+
+@dataclass(frozen=True)
+class HeatmapHead(OnePoseHead):
+    """
+    A decoder of K heatmaps (1, K, h, w) of one object, which the input shows.
+
+    The keypoint is the highest cell, refined by DARK: one Newton step to the maximum of the
+    logarithm of the smoothed heatmap (Zhang et al., arXiv:1910.06278). Cells map to input pixels
+    as in UDP (Huang et al., arXiv:1911.07524): the centers of the outer cells are those of the
+    outer pixels. ViTPose is trained so. For networks trained without UDP (HRNet of MMPose by
+    default), keypoints are off by up to 1.6 % of the input at its right and lower edges.
+    The visibility is the value of the highest cell, limited to 0 to 1.
+
+    The one object has the whole input as its box, and the mean visibility as its score.
+
+    :param points: number of keypoints; None: unknown.
+    """
+
+    output_name: str
+    points: int | None = None
+    class_count: None = None
+
+    def __call__(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> Poses:
+        """
+        Decode the heatmaps of one object.
+
+        :raises TensorMismatchError: when the output is missing or of another shape.
+        """
+        heatmaps = finite_or_zero(as_float32(image_output(outputs, self.output_name, axes=3)))
+        count, *grid = heatmaps.shape
+        best = heatmaps.reshape(count, -1).argmax(axis=1)
+        rows_cols = np.stack(np.unravel_index(best, grid), axis=1)
+        cells = rows_cols + _newton_steps(heatmaps, rows_cols)
+        limits = np.array([grid, letterbox.input_hw]) - 1
+        pixels = cells * (limits[1] / np.maximum(limits[0], 1)) + 0.5
+        values = heatmaps.reshape(count, -1)[np.arange(count), best]
+        return one_pose(pixels[:, ::-1], values, letterbox).wanted(thresholds)
+
+
+def one_pose(input_xy: np.ndarray, values: np.ndarray, letterbox: Letterbox) -> Poses:
+    """
+    Return the result of a network that finds the keypoints of one object.
+
+    :param input_xy: (K, 2) keypoints in input pixels.
+    :param values: (K,) their scores, limited to 0 to 1 here.
+    """
+    visibility = np.clip(values, 0, 1).astype(np.float32)
+    keypoints = np.hstack([letterbox.points_to_image(input_xy), visibility[:, None]])
+    height, width = letterbox.input_hw
+    return Poses(
+        Detections(
+            letterbox.to_image(np.array([[0, 0, width, height]], np.float32)),
+            visibility.mean(keepdims=True),
+            np.zeros(1, np.int32),
+        ),
+        keypoints[None],
+    )
+
+
+def _newton_steps(heatmaps: np.ndarray, rows_cols: np.ndarray) -> np.ndarray:
+    """
+    Compute the steps from the highest cells to the maxima of the smoothed log heatmaps.
+
+    :param rows_cols: (K, 2) highest cells.
+    :returns: (K, 2), at most one cell; 0 where there is no maximum.
+    """
+    grid = np.array(heatmaps.shape[1:])[:, None, None]
+    beside = np.clip(rows_cols[:, :, None] + np.arange(-1, 2), 0, grid[..., 0] - 1)
+    taps = (beside[..., None] + np.arange(-_RADIUS, _RADIUS + 1)) % (2 * grid)
+    taps = np.minimum(taps, 2 * grid - 1 - taps)  # Mirrored at the edges.
+    weights = np.exp(-0.5 * (np.arange(-_RADIUS, _RADIUS + 1) / _SIGMA) ** 2)
+    weights /= weights.sum()
+    index = np.arange(len(heatmaps))[:, None, None, None, None]
+    around = heatmaps[index, taps[:, 0, :, :, None, None], taps[:, 1, None, None]]
+    smooth = np.einsum('kiajb,a,b->kij', around, weights, weights)
+    z = np.log(np.clip(smooth, _FLOOR, _CEILING))
+    slope = np.stack([z[:, 2, 1] - z[:, 0, 1], z[:, 1, 2] - z[:, 1, 0]], axis=1) / 2
+    bend_rows = z[:, 2, 1] - 2 * z[:, 1, 1] + z[:, 0, 1]
+    bend_cols = z[:, 1, 2] - 2 * z[:, 1, 1] + z[:, 1, 0]
+    twist = (z[:, 2, 2] - z[:, 0, 2] - z[:, 2, 0] + z[:, 0, 0]) / 4
+    determinant = bend_rows * bend_cols - twist**2
+    is_maximum = (determinant > 1e-9) & (bend_rows < 0)
+    adjugate = np.stack([bend_cols, -twist, -twist, bend_rows], axis=1).reshape(-1, 2, 2)
+    steps = (
+        -np.einsum('kij,kj->ki', adjugate, slope) / np.where(is_maximum, determinant, 1)[:, None]
+    )
+    return np.where(is_maximum[:, None], np.clip(steps, -1, 1), 0)
+
+
+def find_heatmaps(network: NetworkDescription) -> TensorSpec | None:
+    """
+    Find one plane per keypoint of a quarter of the input's size; None: it is no such output.
+
+    Planes of an open size, as the exporter of torch writes them for a dynamic batch, are found
+    only by their name.
+    """
+    found = _planes(network)
+    if found is None or 'task' in network.metadata or found.shape[1] < 2:
+        return None
+    if network.class_count not in (None, 0, 1):  # One name is that of the object.
+        return None
+    quarter = tuple(size // 4 for size in network.input_hw)
+    is_open = -1 in found.shape[2:] and are_named(found)
+    fits = all(
+        size == expected or (is_open and size == -1)
+        for size, expected in zip(found.shape[2:], quarter)
+    )
+    return found if fits else None
+
+
+def are_named(spec: TensorSpec) -> bool:
+    """Return whether the name of an output says that it is heatmaps."""
+    return any(word in spec.name.lower() for word in ('heatmap', 'keypoint'))
+
+
+def are_of_a_person(network: NetworkDescription) -> bool:
+    """Return whether heatmaps can only be those of a person: by the name, or COCO in 3:4."""
+    found = find_heatmaps(network)
+    if found is None:
+        return False
+    height, width = network.input_hw
+    return are_named(found) or (found.shape[1] in KEYPOINT_COUNTS and 3 * height == 4 * width)
+
+
+def open_head(network: NetworkDescription) -> HeatmapHead:
+    """Open the head of a network of heatmaps."""
+    found = _planes(network)
+    if found is None:
+        raise TensorMismatchError(
+            'Not a network of heatmaps: expected one output of (1, keypoints, h, w), got '
+            f'{network}.',
+            remedy='Export the heatmaps as the only output, or choose another decoder.',
+        )
+    return HeatmapHead(found.name, found.shape[1] if found.shape[1] > 0 else None)
+
+
+def _planes(network: NetworkDescription) -> TensorSpec | None:
+    if len(network.outputs) != 1:
+        return None
+    spec = network.only_output
+    fits = len(spec.shape) == 4 and spec.shape[0] in (1, -1) and is_float(spec)
+    return spec if fits else None
+
+
+HEATMAP_POSE = Family('heatmap_pose', 'pose', TOP_DOWN_PREPROCESS, open_head)

@@ -1,0 +1,155 @@
+"""LSTR (Lane Shape Prediction with Transformers): a curve per lane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.family import (
+    STRETCH_PREPROCESS,
+    Family,
+    Head,
+    NetworkDescription,
+    image_output,
+    is_scores,
+)
+from trt_ros.families.ufld import lanes_as_poses
+from trt_ros.results.poses import Poses
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.float16 import as_float32
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+
+POINTS = 50  # Per lane, at equal distances in y.
+MIN_POINTS = 2
+LANE = 1  # Index of the logit of a lane.
+PARAMETERS = 8  # Of a curve: its two ends, and six coefficients.
+#: Names of logits and curves, by the authors' repository and by pytorch-auto-drive.
+NAMES = (('pred_logits', 'pred_curves'), ('logits', 'curves'))
+
+
+@dataclass(frozen=True)
+class LstrHead(Head[Poses]):
+    """
+    A decoder of (1, Q, 2 or 3) logits, of which the second is of a lane, and (1, Q, 8) curves.
+
+    A curve is y of its upper and lower end and k, f, m, n, b, c: x = k / (y - f)**2 + m / (y - f)
+    + n + b y - c, with x and y from 0 to 1 over the image. A keypoint is a point of the curve,
+    from the upper end to the lower one, and its visibility the probability of the lane; 0 outside
+    the image. Source: Liu et al., arXiv:2011.04233, and the test of its authors.
+
+    :param outputs: names of logits and curves.
+    """
+
+    outputs: tuple[str, str]
+    class_count: int = 1
+
+    @property
+    def keypoint_count(self) -> int:
+        """Number of keypoints per lane."""
+        return POINTS
+
+    @property
+    def own_class_names(self) -> tuple[str, ...]:
+        """Name of the only class."""
+        return ('lane',)
+
+    def __call__(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> Poses:
+        """
+        Decode the lanes, best score first; `thresholds.iou` has no effect.
+
+        :raises TensorMismatchError: when an output is missing or of another shape.
+        """
+        logits, curves = (as_float32(image_output(outputs, name)) for name in self.outputs)
+        if logits.shape[1] not in (2, 3) or curves.shape != (len(logits), PARAMETERS):
+            raise _mismatch(f'{logits.shape} and {curves.shape}')
+        scores = _lane_probability(logits)
+        with np.errstate(invalid='ignore', over='ignore', divide='ignore'):
+            x, y = _points(curves)
+            inside = (x >= 0) & (x <= 1) & (y >= 0) & (y <= 1)  # False for NaN, too.
+        inside[np.count_nonzero(inside, axis=1) < MIN_POINTS] = False
+        height, width = letterbox.input_hw
+        points = np.where(inside[..., None], np.stack([x * width, y * height], axis=-1), 0)
+        visibility = np.where(inside, scores[:, None], 0)
+        keypoints = np.concatenate(
+            [letterbox.points_to_image(points), visibility[..., None]], axis=-1, dtype=np.float32
+        )
+        return lanes_as_poses(keypoints, letterbox, thresholds, np.zeros(len(logits), np.int32))
+
+
+def _lane_probability(logits: np.ndarray) -> np.ndarray:
+    """Compute the softmax of the lane of (Q, K) logits: (Q,), 0 where another one is higher."""
+    with np.errstate(invalid='ignore', over='ignore'):
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        is_lane = np.isfinite(logits).all(axis=1) & (logits.argmax(axis=1) == LANE)
+        return np.where(is_lane, powers[:, LANE] / powers.sum(axis=1), 0)
+
+
+def _points(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Compute x and y of the points of (Q, 8) curves: (Q, POINTS) each, 0 to 1 in the image."""
+    top, bottom, k, f, m, n, b, c = curves.T[..., None]
+    y = top + (bottom - top) * np.linspace(0, 1, POINTS, dtype=np.float32)
+    return k / (y - f) ** 2 + m / (y - f) + n + b * y - c, y
+
+
+def find_curves(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
+    """Find logits and curves by their names and shapes; None: there are none."""
+    named = {spec.name: spec for spec in network.outputs}
+    for names in NAMES:
+        if all(name in named and is_scores(named[name]) for name in names):
+            logits, curves = (named[name] for name in names)
+            if logits.shape[2] in (2, 3) and curves.shape[1:] == (logits.shape[1], PARAMETERS):
+                return logits, curves
+    return None
+
+
+def padding_mask(inputs: tuple[TensorSpec, ...]) -> TensorSpec | None:
+    """Find the input that marks padded pixels of the image, (1, 1, h, w); None: there is none."""
+    images = [spec for spec in inputs if len(spec.shape) == 4]
+    masks = [spec for spec in images if spec.shape[1] == 1 and 'mask' in spec.name.lower()]
+    if len(images) != 2 or len(masks) != 1:
+        return None
+    image, mask = (next(spec for spec in images if spec not in masks), masks[0])
+    return mask if (image.shape[1], *image.shape[2:]) == (3, *mask.shape[2:]) else None
+
+
+def _open(network: NetworkDescription) -> LstrHead:
+    found = find_curves(network)
+    if found is None:
+        raise _mismatch(str(network))
+    return LstrHead((found[0].name, found[1].name))
+
+
+def _mismatch(seen: str) -> TensorMismatchError:
+    return TensorMismatchError(
+        'Not LSTR: expected pred_logits (1, queries, 2 or 3) and pred_curves (1, queries, 8), got '
+        f'{seen}.',
+        remedy='Name these outputs so when exporting, or choose another decoder.',
+    )
+
+
+def _no_padding(network: NetworkDescription) -> Mapping[str, np.ndarray]:
+    """Return the padding mask of an image that fills the input."""
+    mask = padding_mask(network.inputs)
+    if mask is None:
+        return {}
+    dtype = 'uint16' if mask.dtype == 'bfloat16' else mask.dtype  # As in host memory.
+    return {mask.name: np.zeros((1, 1, *network.input_hw), dtype)}
+
+
+#: As the authors train and test it; mean and standard deviation are in the order of BGR.
+_PREPROCESS = {
+    **STRETCH_PREPROCESS,
+    'channel_order': 'bgr',
+    'mean': (0.40789654, 0.44719302, 0.47026115),
+    'std': (0.28863828, 0.27408164, 0.27809835),
+}
+LSTR = Family('lstr', 'pose', _PREPROCESS, _open, _no_padding)

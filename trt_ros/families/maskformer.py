@@ -1,0 +1,369 @@
+"""MaskFormer, Mask2Former, OneFormer and EoMT: one class and one mask per query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.family import (
+    IMAGENET_PREPROCESS,
+    Family,
+    Head,
+    NetworkDescription,
+    image_output,
+    is_float,
+    is_scores,
+    sigmoid,
+)
+from trt_ros.results.boxes import Detections
+from trt_ros.results.masks import ClassMask, Instances, mask_dtype
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.class_masks import best_class
+from trt_ros.vision.confidence import mask_confidence
+from trt_ros.vision.float16 import as_float32
+from trt_ros.vision.grid import Taps, covers, taps
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.masks import Box, bounds, cells_of, threshold_masks, window_of
+from trt_ros.vision.scores import check_range, passing
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+
+MIN_WON_SHARE = 0.8  # Pixels that a query wins, of those of its mask; as published.
+BLOCK_CELLS = 1024  # Of all queries; a block stays in the cache.
+LIKELY_SUM = (
+    0.1  # Of the probabilities of a class over the queries; fewer classes are rarely best.
+)
+MAX_LEFT_OUT = 1 / 255  # Of a score: one step of the confidence.
+
+
+@dataclass(frozen=True)
+class QueryOutputs:
+    """
+    The two outputs of a network of Q queries.
+
+    :param logits_name: (1, Q, C + 1) logits, the last one of "no object".
+    :param masks_name: (1, Q, h, w) logits of the mask of each query.
+    :param class_count: C; None: unknown.
+    """
+
+    logits_name: str
+    masks_name: str
+    class_count: int | None
+
+    def read(self, outputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """
+        Return the probabilities (Q, C), float32, and the mask logits (Q, h, w) of one image.
+
+        The masks are of the dtype of the output. Queries with non-finite logits have probabilities
+        of 0.
+
+        :raises TensorMismatchError: when an output is missing or of another shape.
+        """
+        logits = as_float32(image_output(outputs, self.logits_name))
+        masks = image_output(outputs, self.masks_name, axes=3)
+        if len(logits) != len(masks) or self.class_count not in (None, logits.shape[1] - 1):
+            raise TensorMismatchError(
+                f'The outputs have the shapes {logits.shape} and {masks.shape}, expected '
+                f'(queries, {self.class_count or "classes"} + 1) and (queries, h, w).'
+            )
+        with np.errstate(invalid='ignore'):
+            powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+            shares = powers / powers.sum(axis=1, keepdims=True)
+        return np.nan_to_num(shares[:, :-1], nan=0.0), masks
+
+
+@dataclass(frozen=True)
+class MaskFormerHead(Head[ClassMask]):
+    """
+    A decoder of the queries into the class of each pixel.
+
+    The score of a class at a cell is the sum over the queries of the probability of the class
+    times the sigmoid of the mask. Scores are resized to the image (bilinear), and the best class
+    of a pixel is taken. Queries that together add at most 1/255 to each score are left out.
+    Source: Cheng et al., MaskFormer, arXiv:2107.06278, semantic inference. Mask2Former and EoMT
+    resize the masks before the sum, which moves some edges by a pixel.
+
+    :param confidence: whether to compute the confidence of each pixel: the score, at most 1.
+    """
+
+    queries: QueryOutputs
+    confidence: bool = False
+
+    @property
+    def class_count(self) -> int | None:
+        """Number of classes; None: unknown."""
+        return self.queries.class_count
+
+    @property
+    def counts_background(self) -> bool:
+        """Class 0 is the background where it is named first."""
+        return True
+
+    def __call__(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> ClassMask:
+        """
+        Decode the queries into the class mask of the image.
+
+        :raises TensorMismatchError: when an output is missing or of another shape.
+        """
+        probabilities, masks = self.queries.read(outputs)
+        rows, cols = taps(letterbox, (masks.shape[1], masks.shape[2]))
+        with np.errstate(invalid='ignore', over='ignore'):
+            scores, classes = _class_scores(probabilities, masks, rows, cols)
+            best = best_class(scores, rows, cols)
+        labels = _named(best, classes, probabilities.shape[1])
+        if not self.confidence:
+            return ClassMask(labels)
+        np.clip(scores, 0, 1, out=scores)  # Several queries may be sure of one class.
+        return ClassMask(labels, mask_confidence(scores, best, rows, cols))
+
+
+def _class_scores(
+    probabilities: np.ndarray, masks: np.ndarray, rows: Taps, cols: Taps
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Sum probability times sigmoid(mask) over the queries, for the classes that can be best.
+
+    The score of a class is at most the sum of its probabilities. Between four cells, one class has
+    at least a quarter of the lowest best score of the four. So a class whose sum is below a
+    quarter of the lowest best score of all cells in the image is best nowhere.
+
+    :returns: (K, h, w) float32, and (K,) the classes, ascending.
+    """
+    queries = _significant(probabilities)
+    weights = np.ascontiguousarray(probabilities[queries].T)
+    sums = weights.sum(axis=1)
+    likely = sums >= LIKELY_SUM
+    if not likely.all() and likely.any():
+        scores = _sums(weights[likely], masks, queries)
+        seen = scores[:, rows.first[0] : rows.second[-1] + 1, cols.first[0] : cols.second[-1] + 1]
+        if seen.max(axis=0).min() >= 4 * sums[~likely].max():
+            return scores, np.flatnonzero(likely)
+    return _sums(weights, masks, queries), np.arange(len(weights))
+
+
+def _named(best: np.ndarray, classes: np.ndarray, class_count: int) -> np.ndarray:
+    """Return the classes of a mask of indices into some of them."""
+    if len(classes) == class_count:
+        return best
+    names: np.ndarray = np.zeros(max(256, len(classes)), mask_dtype(class_count))
+    names[: len(classes)] = classes
+    if best.itemsize > 1:
+        return names.take(best)
+    import cv2  # Imported here: networks are opened without it.
+
+    return np.asarray(cv2.LUT(best, names))
+
+
+def _significant(probabilities: np.ndarray) -> np.ndarray:
+    """Return the queries but those that together add at most MAX_LEFT_OUT to each class."""
+    order = np.argsort(probabilities.max(axis=1), kind='stable')
+    added = np.cumsum(probabilities[order], axis=0).max(axis=1)
+    return np.sort(order[np.searchsorted(added, MAX_LEFT_OUT, side='right') :])
+
+
+def _sums(weights: np.ndarray, masks: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """
+    Sum weights (K, Q) times sigmoid(mask) over some queries: (K, h, w) float32.
+
+    The sigmoid is (1 + tanh(x / 2)) / 2, which takes fewer steps.
+    """
+    cells = masks.reshape(len(masks), -1)
+    half_weights = weights * np.float32(0.5)
+    constant = half_weights.sum(axis=1, keepdims=True)
+    scores = np.empty((len(weights), cells.shape[1]), np.float32)
+    for start in range(0, cells.shape[1], BLOCK_CELLS):
+        block = slice(start, start + BLOCK_CELLS)
+        part = as_float32(cells[queries, block])
+        part *= np.float32(0.5)
+        np.tanh(part, out=part)
+        np.add(np.matmul(half_weights, part), constant, out=scores[:, block])
+    return scores.reshape(-1, *masks.shape[1:])
+
+
+@dataclass(frozen=True)
+class PanopticHead(Head[Instances]):
+    """
+    A decoder of the queries into objects and regions that share no pixel.
+
+    A query has its best class, unless that is "no object". A pixel belongs to the query with the
+    highest score times sigmoid(mask), if that mask is above 0.5 there; a query that wins fewer
+    pixels than 0.8 of its mask is dropped. Source: MaskFormer, arXiv:2107.06278, panoptic
+    inference. Regions of one class, such as two pieces of road, stay separate.
+    """
+
+    queries: QueryOutputs
+
+    @property
+    def class_count(self) -> int | None:
+        """Number of classes; None: unknown."""
+        return self.queries.class_count
+
+    @property
+    def counts_background(self) -> bool:
+        """Class 0 is the background where it is named first."""
+        return True
+
+    @property
+    def finds_instances(self) -> bool:
+        """The result is `Instances`."""
+        return True
+
+    def __call__(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> Instances:
+        """
+        Decode the queries into segments; `thresholds.iou` has no effect.
+
+        Segments of classes that are not wanted keep their pixels.
+
+        :raises TensorMismatchError: when an output is missing or of another shape.
+        """
+        probabilities, masks = self.queries.read(outputs)
+        scores, labels = probabilities.max(axis=1), probabilities.argmax(axis=1)
+        is_object = scores >= 1 - probabilities.sum(axis=1)
+        found = np.flatnonzero(is_object & passing(scores, thresholds.score))
+        best = found[np.argsort(-scores[found], kind='stable')]
+        if not thresholds.chooses_classes:
+            best = best[: thresholds.max_detections]
+        with np.errstate(invalid='ignore', over='ignore'):
+            planes = np.nan_to_num(as_float32(masks[best]), nan=-np.inf)
+            segments = _segments(planes, scores[best], letterbox)
+        kept = best[[index for index, _, _ in segments]] if segments else best[:0]
+        boxes = np.array([box for _, box, _ in segments], np.float32).reshape(-1, 4)
+        result = Instances(
+            Detections(boxes, check_range(scores[kept]), labels[kept].astype(np.int32)),
+            tuple(mask for _, _, mask in segments),
+            boxes[:, :2].astype(np.int32),
+            letterbox.image_wh,
+        )
+        return result.wanted(thresholds)
+
+
+def _segments(
+    planes: np.ndarray, scores: np.ndarray, letterbox: Letterbox
+) -> list[tuple[int, Box, np.ndarray]]:
+    """
+    Divide the pixels of the image among the queries.
+
+    :param planes: (K, h, w) mask logits, `scores`: (K,), best first.
+    :returns: index, box in whole pixels and mask of the box, for each query that is kept.
+    """
+    if not len(planes):
+        return []
+    rows, cols = taps(letterbox, (planes.shape[1], planes.shape[2]))
+    owners = best_class(sigmoid(planes) * scores[:, None, None], rows, cols)
+    won, high = _counts(owners, len(planes)), planes > 0
+    can_win = won > MIN_WON_SHARE * _sure_counts(high, rows, cols)
+    windows = {
+        index: window
+        for index in np.flatnonzero(can_win).tolist()
+        if (window := window_of(high[index], rows, cols)) is not None
+    }
+    masks = threshold_masks(
+        [planes[index][cells_of(rows, cols, box)] for index, box in windows.items()],
+        0.0,
+        rows,
+        cols,
+        list(windows.values()),
+        sigmoid,
+    )
+    found = []
+    for (index, (x1, y1, x2, y2)), mask in zip(windows.items(), masks):
+        own = owners[y1:y2, x1:x2] == index
+        own &= mask
+        left, top, right, bottom = bounds(own)
+        if left < right and won[index] > MIN_WON_SHARE * np.count_nonzero(mask):
+            box = (x1 + left, y1 + top, x1 + right, y1 + bottom)
+            found.append((index, box, own[top:bottom, left:right]))
+    return found
+
+
+def _counts(owners: np.ndarray, count: int) -> np.ndarray:
+    """Count the pixels of each index: (count,) of (H, W) indices."""
+    if owners.itemsize > 1:
+        return np.bincount(owners.reshape(-1), minlength=count)[:count]
+    import cv2  # Several times as fast as NumPy.
+
+    return cv2.calcHist([owners], [0], None, [256], [0, 256]).reshape(-1)[:count]
+
+
+def _sure_counts(high: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
+    """
+    Count the pixels between cells that are all above the threshold: at most those of the mask.
+
+    :param high: (K, h, w) bool, cells above the threshold.
+    :returns: (K,) float32.
+    """
+    sure = high.copy()
+    sure[:, :-1] &= high[:, 1:]
+    sure[:, :, :-1] &= sure[:, :, 1:].copy()
+    heights, widths = (
+        np.bincount(axis.first, minlength=size).astype(np.float32)
+        for axis, size in zip((rows, cols), high.shape[1:])
+    )
+    return np.asarray(sure @ widths @ heights)
+
+
+def find_query_outputs(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
+    """Find the class logits and the masks of queries; None: there are no such outputs."""
+    outputs = sorted(network.outputs, key=lambda spec: len(spec.shape))
+    if [len(spec.shape) for spec in outputs] != [3, 4]:
+        return None
+    logits, masks = outputs
+    if logits.name == 'dets' or 'hidden' in logits.name:  # Boxes of MMDeploy; features.
+        return None
+    count, classes = logits.shape[1:]
+    is_query = count == masks.shape[1] and (count > 0 or 'queries' in logits.name)
+    if not is_query or not is_scores(logits) or not is_float(masks) or 0 <= classes < 2:
+        return None
+    batch, _, rows, columns = masks.shape
+    if batch not in (1, -1) or not covers((rows, columns), network.input_hw):
+        return None
+    named = network.class_count
+    # By its name it is this family's, whatever the number of labels: their error is clearer.
+    fits = classes < 0 or not named or classes == named + 1 or 'queries' in logits.name
+    return (logits, masks) if fits else None
+
+
+def find_detr_outputs(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
+    """Find the class logits and the masks of a DETR for panoptic segmentation, by their names."""
+    named = {spec.name: spec for spec in network.outputs}
+    if set(named) != {'logits', 'pred_boxes', 'pred_masks'}:
+        return None
+    return find_query_outputs(replace(network, outputs=(named['logits'], named['pred_masks'])))
+
+
+def _open(network: NetworkDescription) -> QueryOutputs:
+    found = find_query_outputs(network) or find_detr_outputs(network)
+    if found is None:
+        raise TensorMismatchError(
+            'Not a network of queries with masks: expected (1, queries, classes + 1) and '
+            f'(1, queries, h, w), got {network}.',
+            remedy='Export class_queries_logits and masks_queries_logits only, or choose another '
+            'decoder.',
+        )
+    logits, masks = found
+    classes = logits.shape[2] - 1
+    return QueryOutputs(logits.name, masks.name, classes if classes > 0 else None)
+
+
+def _open_semantic(network: NetworkDescription) -> MaskFormerHead:
+    return MaskFormerHead(_open(network))
+
+
+def _open_panoptic(network: NetworkDescription) -> PanopticHead:
+    return PanopticHead(_open(network))
+
+
+MASKFORMER = Family('maskformer', 'segment', IMAGENET_PREPROCESS, _open_semantic)
+MASKFORMER_PANOPTIC = Family('maskformer_panoptic', 'segment', IMAGENET_PREPROCESS, _open_panoptic)

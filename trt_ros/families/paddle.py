@@ -1,0 +1,152 @@
+"""PP-YOLOE, PP-YOLO, PicoDet and other detectors of PaddleDetection, with decoded boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families import cut_nms
+from trt_ros.families.boxes import BoxesHead, BoxOutputs
+from trt_ros.families.family import (
+    IMAGENET_PREPROCESS,
+    STRETCH_PREPROCESS,
+    Family,
+    Head,
+    NetworkDescription,
+    cells_of_stride,
+    image_output,
+    is_float,
+    is_scores,
+)
+from trt_ros.families.nanodet import STRIDES_WITH_64, find_separate, open_of_cell_centers
+from trt_ros.results.boxes import Detections
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
+
+#: Factors, height and width, by which the image was resized; boxes are divided by them.
+SCALE_INPUT = 'scale_factor'
+#: Height and width of the resized image, by which PP-YOLO limits its boxes.
+SHAPE_INPUT = 'im_shape'
+
+
+@dataclass(frozen=True)
+class PaddleHead(Head[Detections]):
+    """
+    A decoder of (K, 6): class, score, x1, y1, x2, y2 in input pixels, after NMS.
+
+    Rows of class -1 are unused. Source: `MultiClassNMS` of PaddleDetection, which all of its
+    detectors end in.
+    """
+
+    output_name: str
+    class_count: int | None = None
+
+    @property
+    def takes_batches(self) -> bool:
+        """Always False: the boxes of all images are one list."""
+        return False
+
+    def __call__(
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> Detections:
+        """Decode the outputs for one image; see `Head`."""
+        rows = image_output(outputs, self.output_name, batched=False)
+        if rows.shape[1] != 6:
+            raise _mismatch(str(rows.shape))
+        names = ('boxes', 'scores', 'labels')
+        shapes = ((-1, 4), (-1,), (-1,))
+        specs = [
+            TensorSpec(name, shape, 'float32', 'output') for name, shape in zip(names, shapes)
+        ]
+        values = dict(zip(names, (rows[:, 2:], rows[:, 1], rows[:, 0])))
+        return BoxesHead(BoxOutputs(*specs), None, suppress=False)(values, letterbox, thresholds)
+
+
+class Finished(NamedTuple):
+    """The boxes (K, 6), and their number per image."""
+
+    boxes: TensorSpec
+    numbers: TensorSpec
+
+    def __str__(self) -> str:
+        return f'{self.boxes}, {self.numbers}'
+
+
+def find_finished(network: NetworkDescription) -> Finished | None:
+    """Find (K, 6) and integers (1,) beside the input `scale_factor`; None: there are none."""
+    if len(network.outputs) != 2 or not has_scale_input(network):
+        return None
+    boxes, numbers = sorted(network.outputs, key=lambda spec: -len(spec.shape))
+    fits = len(boxes.shape) == 2 and boxes.shape[1] == 6 and is_float(boxes)
+    fits = fits and len(numbers.shape) == 1 and not is_float(numbers)
+    return Finished(boxes, numbers) if fits else None
+
+
+def find_before_nms(network: NetworkDescription) -> BoxOutputs | None:
+    """Find boxes (1, N, 4) and scores (1, C, N); None: these are not the only outputs."""
+    if len(network.outputs) != 2 or not all(map(is_scores, network.outputs)):
+        return None
+    for boxes, scores in (network.outputs, network.outputs[::-1]):
+        if boxes.shape[2] == 4 and boxes.shape[1] == scores.shape[2] != scores.shape[1]:
+            named = network.class_count in (None, 0, scores.shape[1]) or scores.shape[1] < 0
+            return BoxOutputs(boxes, scores) if named else None
+    return None
+
+
+def is_of_picodet(network: NetworkDescription, parts: BoxOutputs) -> bool:
+    """Return whether there is one box per cell of the strides of PicoDet."""
+    cells = sum(len(cells_of_stride(network.input_hw, stride)) for stride in STRIDES_WITH_64)
+    return parts.boxes.shape[1] == cells
+
+
+def has_scale_input(network: NetworkDescription) -> bool:
+    """Return whether there is an input for the scale of the image, as PaddleDetection exports."""
+    return any(spec.name == SCALE_INPUT for spec in network.inputs)
+
+
+def _open(network: NetworkDescription) -> Head[Detections]:
+    if cut_nms.nms_settings(network):
+        return cut_nms.open_head(network)
+    parts = find_before_nms(network)
+    if parts is not None:
+        classes = parts.scores.shape[1]
+        return BoxesHead(parts, classes if classes > 0 else None, classes_first=True)
+    boxes = [spec for spec in network.outputs if len(spec.shape) == 2 and spec.shape[1] in (-1, 6)]
+    if len(boxes) != 1 or not is_float(boxes[0]):
+        raise _mismatch(str(network))
+    return PaddleHead(boxes[0].name)
+
+
+def _open_picodet(network: NetworkDescription) -> Head[Detections]:
+    if find_separate(network, STRIDES_WITH_64):
+        return open_of_cell_centers(network, strides=STRIDES_WITH_64)
+    return _open(network)
+
+
+def _feed_resized_image(network: NetworkDescription) -> Mapping[str, np.ndarray]:
+    """Return the input as an image that was not resized, so that boxes are in input pixels."""
+    values = {SCALE_INPUT: (1.0, 1.0), SHAPE_INPUT: network.input_hw}
+    return {
+        spec.name: np.array([values[spec.name]], np.float32)
+        for spec in network.inputs
+        if spec.name in values
+    }
+
+
+def _mismatch(seen: str) -> TensorMismatchError:
+    return TensorMismatchError(
+        'Not a detector of PaddleDetection: expected (K, 6), or boxes (1, N, 4) and scores '
+        f'(1, classes, N), or the outputs of each stride of PicoDet, got {seen}.',
+        remedy='Export it with tools/export_model.py and paddle2onnx, or choose another decoder.',
+    )
+
+
+#: Source: `TestReader` in the configurations of PaddleDetection.
+PPYOLOE = Family('ppyoloe', 'detect', IMAGENET_PREPROCESS, _open, _feed_resized_image)
+PPYOLOE_PLUS = Family('ppyoloe_plus', 'detect', STRETCH_PREPROCESS, _open, _feed_resized_image)
+PICODET = Family('picodet', 'detect', IMAGENET_PREPROCESS, _open_picodet, _feed_resized_image)

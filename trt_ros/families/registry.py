@@ -1,0 +1,307 @@
+"""Registry of the model families, and the choice of a network's decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.families.boxes import BOXES, BOXES_NORMALIZED
+from trt_ros.families.centernet import CENTERNET
+from trt_ros.families.classify import CLASSIFIER, YOLOV8_CLS
+from trt_ros.families.depth import DEPTH, YOLO_DEPTH
+from trt_ros.families.detectnet import DETECTNET_V2
+from trt_ros.families.detr import DETR, RFDETR, RTDETR
+from trt_ros.families.detr_masks import RFDETR_SEG
+from trt_ros.families.efficient_nms import EFFICIENT_NMS
+from trt_ros.families.embedding import EMBEDDING, TENSOR
+from trt_ros.families.faces import RETINAFACE, SCRFD, YUNET
+from trt_ros.families.family import Family, Head, NetworkDescription
+from trt_ros.families.finished_boxes import MMDETECTION, TENSORFLOW
+from trt_ros.families.hands import MEDIAPIPE_HAND
+from trt_ros.families.heatmap_pose import HEATMAP_POSE
+from trt_ros.families.instances import YOLOV8_SEG
+from trt_ros.families.lstr import LSTR
+from trt_ros.families.maskformer import MASKFORMER, MASKFORMER_PANOPTIC
+from trt_ros.families.mismatches import (
+    TASKS,
+    ambiguous,
+    claims_of,
+    not_recognized,
+    of_another_task,
+    perhaps_keypoints,
+)
+from trt_ros.families.movenet import MOVENET
+from trt_ros.families.nanodet import NANODET, NANODET_PLUS
+from trt_ros.families.obb import YOLOV8_OBB
+from trt_ros.families.objectness_rows import YOLOV5_FACE, YOLOV5_SEG, YOLOV7_POSE
+from trt_ros.families.onnx_nms import ONNX_NMS, YOLOV3
+from trt_ros.families.paddle import PICODET, PPYOLOE, PPYOLOE_PLUS
+from trt_ros.families.palms import MEDIAPIPE_PALM
+from trt_ros.families.pose import YOLOV8_POSE
+from trt_ros.families.raw_yolo import YOLOV5_RAW, YOLOV7_RAW
+from trt_ros.families.semantic import SEMANTIC, YOLO_SEMANTIC
+from trt_ros.families.simcc import SIMCC
+from trt_ros.families.ssd import SSD
+from trt_ros.families.ufld import UFLD
+from trt_ros.families.ufld_v2 import UFLD_V2_CULANE, UFLD_V2_TUSIMPLE
+from trt_ros.families.yolov5 import YOLOV5
+from trt_ros.families.yolov8 import YOLOV8
+from trt_ros.families.yolov10 import YOLOV10
+from trt_ros.families.yolox import YOLOX
+from trt_ros.results.boxes import Detections, OrientedBoxes
+from trt_ros.results.classes import Classification
+from trt_ros.results.depth import Depth
+from trt_ros.results.labels import class_names
+from trt_ros.results.masks import ClassMask, Instances
+from trt_ros.results.poses import Poses
+from trt_ros.results.tensors import Tensors
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
+
+#: Families of detectors. A new family is one module and one row.
+DETECTORS: tuple[Family[Head[Detections]], ...] = (
+    YOLOV8,
+    YOLOX,
+    YOLOV5,
+    YOLOV10,
+    YOLOV3,
+    RTDETR,
+    DETR,
+    RFDETR,
+    SSD,
+    DETECTNET_V2,
+    EFFICIENT_NMS,
+    ONNX_NMS,
+    BOXES,
+    BOXES_NORMALIZED,
+    MMDETECTION,
+    TENSORFLOW,
+    YOLOV5_RAW,
+    YOLOV7_RAW,
+    NANODET_PLUS,
+    NANODET,
+    PICODET,
+    PPYOLOE,
+    PPYOLOE_PLUS,
+    CENTERNET,
+)
+#: Families of the other tasks.
+SEGMENTERS: tuple[Family[Head[Instances | ClassMask]], ...] = (
+    YOLOV8_SEG,
+    YOLOV5_SEG,
+    RFDETR_SEG,
+    YOLO_SEMANTIC,
+    SEMANTIC,
+    MASKFORMER,
+    MASKFORMER_PANOPTIC,
+)
+POSES: tuple[Family[Head[Poses]], ...] = (
+    YOLOV8_POSE,
+    YOLOV5_FACE,
+    YOLOV7_POSE,
+    SCRFD,
+    YUNET,
+    RETINAFACE,
+    HEATMAP_POSE,
+    SIMCC,
+    MOVENET,
+    MEDIAPIPE_PALM,
+    MEDIAPIPE_HAND,
+    UFLD,
+    UFLD_V2_CULANE,
+    UFLD_V2_TUSIMPLE,
+    LSTR,
+)
+ORIENTED: tuple[Family[Head[OrientedBoxes]], ...] = (YOLOV8_OBB,)
+CLASSIFIERS: tuple[Family[Head[Classification]], ...] = (YOLOV8_CLS, CLASSIFIER)
+DEPTHS: tuple[Family[Head[Depth]], ...] = (YOLO_DEPTH, DEPTH)
+EMBEDDINGS: tuple[Family[Head[Tensors]], ...] = (EMBEDDING,)
+#: Families whose outputs are published undecoded; 'auto' takes TENSOR without an embedding.
+TENSORS: tuple[Family[Head[Tensors]], ...] = (*EMBEDDINGS, TENSOR)
+
+#: Families whose results can be drawn.
+ALL_FAMILIES: tuple[Family[Head[Any]], ...] = (
+    *DETECTORS,
+    *SEGMENTERS,
+    *POSES,
+    *ORIENTED,
+    *CLASSIFIERS,
+    *DEPTHS,
+)
+
+HeadT = TypeVar('HeadT')
+ResultT = TypeVar('ResultT')
+ResultT_co = TypeVar('ResultT_co', covariant=True)
+
+
+@dataclass(frozen=True)
+class Decoder(Generic[ResultT_co]):
+    """
+    The chosen decoder of one network.
+
+    :param name: name of the family.
+    :param reason: reason for the choice, one line for the log.
+    :param preprocess: fields of `Preprocess` that the family is trained with.
+    :param head: decodes the outputs and holds their layout.
+    :param constant_inputs: inputs beside the image, equal for every frame.
+    """
+
+    name: str
+    reason: str
+    task: str
+    preprocess: Mapping[str, object]
+    head: Head[ResultT_co]
+    constant_inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def class_count(self) -> int | None:
+        """Number of classes; None: the network leaves it open, or has none."""
+        return self.head.class_count
+
+    @property
+    def takes_batches(self) -> bool:
+        """Whether each output has an axis for the images of a batch."""
+        return self.head.takes_batches
+
+    def __call__(
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> ResultT_co:
+        """
+        Decode the outputs for one image into results in its pixels, best score first.
+
+        Tasks without boxes ignore the thresholds.
+
+        :param outputs: as returned by `Runner.infer`; no reference to them is kept.
+        :param letterbox: placement of the image in the input, as returned by `Preprocess`.
+        :param thresholds: limits of the results; scores equal to or above `score` pass.
+        :raises TensorMismatchError: when an output is missing or of another shape.
+        :raises ScoreRangeError: when a score is outside 0 to 1.
+        """
+        return self.head(outputs, letterbox, thresholds)
+
+
+def choose_decoder(
+    name: str,
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+    metadata: Mapping[str, str],
+    input_hw: tuple[int, int],
+    class_count: int | None = None,
+    *,
+    has_background: bool = False,
+    families: tuple[Family[Head[ResultT]], ...] = DETECTORS,  # type: ignore[assignment]
+) -> Decoder[ResultT]:
+    """
+    Choose the decoder by name, or by the description of the network.
+
+    :param name: name of a family, or 'auto'.
+    :param metadata: metadata of the ONNX file.
+    :param input_hw: height and width of the network's images.
+    :param class_count: number of classes that the user names; some families differ only by it.
+    :param has_background: the first named class is the background, which most networks do not
+        count.
+    :param families: the families to choose from.
+    :raises ParameterError: when there is no family of that name.
+    :raises TensorMismatchError: when the outputs are not that family's; for 'auto', when no family
+        or more than one matches.
+    """
+    named = len(class_names((), '', metadata, None))
+    network = NetworkDescription(
+        inputs, outputs, metadata, input_hw, named or class_count, has_background
+    )
+    without = None
+    if has_background and network.class_count:
+        without = replace(network, class_count=network.class_count - 1, has_background=False)
+    family, reason = _choose_by_names(families, name, network, without)
+    return Decoder(
+        family.name,
+        reason,
+        family.task,
+        family.preprocess,
+        _open_by_names(family, network, without),
+        family.constant_inputs(network),
+    )
+
+
+def _choose_by_names(
+    families: tuple[Family[HeadT], ...],
+    name: str,
+    network: NetworkDescription,
+    without: NetworkDescription | None,
+) -> tuple[Family[HeadT], str]:
+    """Choose a family as `choose_family`, first without the background among the names."""
+    if without is not None:
+        try:
+            return choose_family(families, name, without)
+        except TensorMismatchError:  # It counts the background, or does not fit at all.
+            pass
+    return choose_family(families, name, network)
+
+
+def _open_by_names(
+    family: Family[HeadT], network: NetworkDescription, without: NetworkDescription | None
+) -> HeadT:
+    """Open a head for as many classes as there are names, else without the background."""
+    try:
+        return family.open(network)
+    except TensorMismatchError as error:
+        if without is None:
+            raise
+        with suppress(TensorMismatchError):
+            return family.open(without)
+        raise error
+
+
+def choose_family(
+    families: tuple[Family[HeadT], ...],
+    name: str,
+    network: NetworkDescription,
+) -> tuple[Family[HeadT], str]:
+    """
+    Choose a family by name, or by the description of the network.
+
+    :param families: `DETECTORS`, `SEGMENTERS` or others.
+    :param name: name of a family, or 'auto'.
+    :returns: the family, and the reason for the choice.
+    :raises ParameterError: when there is no family of that name.
+    :raises TensorMismatchError: when the network is of another task; for 'auto', when no family or
+        more than one matches.
+    """
+    tasks = {family.task for family in families}
+    stated = network.metadata.get('task', '')  # As Ultralytics writes it.
+    stated = 'segment' if stated == 'semantic' else stated
+    if stated in TASKS and stated not in tasks and 'tensor' not in tasks:
+        raise of_another_task(families, network, stated)
+    if name == 'auto':
+        return _recognize(families, network)
+    for family in families:
+        if family.name == name:
+            return family, 'as configured'
+    close = get_close_matches(name, [family.name for family in families], n=3, cutoff=0.5)
+    raise ParameterError(
+        f'Decoder {name!r} does not exist.',
+        remedy=f'Set `decoder` to {" or ".join([*close, "auto"])}. docs/models.md lists the '
+        'others.',
+    )
+
+
+def _recognize(
+    families: tuple[Family[HeadT], ...], network: NetworkDescription
+) -> tuple[Family[HeadT], str]:
+    claims = claims_of(families, network)
+    if not claims:
+        raise not_recognized(families, network, (*ALL_FAMILIES, *EMBEDDINGS))
+    if len(claims) > 1:
+        raise ambiguous(families, network, claims)
+    family, reason = claims[0]
+    error = perhaps_keypoints(family, reason, network)
+    if error:
+        raise error
+    return family, reason

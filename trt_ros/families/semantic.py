@@ -1,0 +1,234 @@
+"""Semantic segmentation: one class per pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.family import (
+    IMAGENET_PREPROCESS,
+    YOLO_PREPROCESS,
+    Family,
+    Head,
+    NetworkDescription,
+    is_float,
+    require_output,
+    sigmoid,
+)
+from trt_ros.results.masks import ClassMask, ClassMasks, as_confidence, mask_dtype, unlabeled
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.class_masks import best_class
+from trt_ros.vision.confidence import is_probability, mask_confidence
+from trt_ros.vision.float16 import as_float32
+from trt_ros.vision.grid import bilinear, covers, taps
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.masks import cells_of, threshold_masks
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+
+
+@dataclass(frozen=True)
+class SemanticHead(Head[ClassMask]):
+    """
+    A decoder of C scores per cell, (1, C, h, w) or (1, h, w, C), or of one class index per cell.
+
+    Scores are logits, softmax or sigmoid. They are resized to the image (bilinear), and the best
+    class of a pixel is taken (the first among equals): as in the postprocessing of torchvision and
+    transformers, in another order. With one class, the mask is 1 where its score is above 0.5,
+    after a sigmoid if any score is outside 0 to 1. Class indices, integers (1, h, w), (1, 1, h, w)
+    or (1, h, w, 1), are taken from the cell under the center of the pixel; a negative index, or
+    one beyond the mask's dtype, is `unlabeled`.
+
+    :param shape: shape of the output, -1 where dynamic.
+    :param named_count: number of classes that names are given for; None: unknown.
+    :param confidence: whether to compute the confidence of each pixel.
+    """
+
+    output_name: str
+    shape: tuple[int, ...]
+    channels_first: bool
+    is_classes: bool
+    named_count: int | None = None
+    confidence: bool = False
+
+    @property
+    def counts_background(self) -> bool:
+        """Class 0 is the background where it is named first."""
+        return True
+
+    @property
+    def class_count(self) -> int | None:
+        """Number of classes, 2 for one class and background; None: unknown."""
+        count = self.shape[1 if self.channels_first else 3] if len(self.shape) == 4 else -1
+        return None if self.is_classes or count < 0 else max(count, 2)
+
+    def __call__(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> ClassMask:
+        """
+        Decode the output into the class mask of the image.
+
+        :raises TensorMismatchError: when the output is missing or of another shape.
+        """
+        cells = dense(outputs, self.output_name, self.channels_first)
+        if (self.is_classes and len(cells) != 1) or (
+            self.class_count not in (None, max(len(cells), 2))
+        ):
+            raise TensorMismatchError(
+                f'The output {self.output_name!r} has {len(cells)} channels, expected '
+                f'{self.shape}.'
+            )
+        rows, cols = taps(letterbox, (cells.shape[1], cells.shape[2]))
+        if self.is_classes:
+            classes = self._classes(cells[0])
+            return ClassMask(classes.take(cols.nearest, axis=1)[rows.nearest])
+        with np.errstate(invalid='ignore'):
+            if len(cells) == 1:
+                return self._of_one_class(as_float32(cells[0]), letterbox)
+            labels = best_class(cells, rows, cols)
+            confidence = mask_confidence(cells, labels, rows, cols) if self.confidence else None
+            return ClassMask(labels, confidence)
+
+    def _classes(self, cells: np.ndarray) -> np.ndarray:
+        """Convert class indices of any integer type to the dtype of the mask."""
+        is_small = cells.dtype.itemsize == 1
+        dtype = np.uint8 if is_small else mask_dtype(self.named_count or unlabeled(np.uint16))
+        none, classes = unlabeled(dtype), cells.astype(dtype)
+        classes[(cells < 0) | (cells > none)] = none
+        return classes
+
+    def _of_one_class(self, plane: np.ndarray, letterbox: Letterbox) -> ClassMask:
+        rows, cols = taps(letterbox, (plane.shape[0], plane.shape[1]))
+        whole = (0, 0, *letterbox.image_wh)
+        is_final = is_probability(plane)
+        (mask,) = threshold_masks(
+            [plane[cells_of(rows, cols, whole)]], 0.5 if is_final else 0.0, rows, cols, [whole]
+        )
+        confidence = None
+        if self.confidence:
+            score = bilinear(plane, rows, cols)
+            score = score if is_final else sigmoid(score)
+            confidence = as_confidence(np.maximum(score, 1 - score))
+        return ClassMask(mask.view(np.uint8), confidence, is_binary=True)
+
+
+@dataclass(frozen=True)
+class MaskHeads(Head[ClassMasks]):
+    """
+    Decoders of several outputs of one network, each into a mask of its own.
+
+    :param heads: in the order of the results.
+    """
+
+    heads: tuple[SemanticHead, ...]
+
+    @property
+    def class_count(self) -> int | None:
+        """Number of classes of all masks together; None: unknown."""
+        counts = [head.class_count for head in self.heads]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    def names_by_output(self, class_names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """
+        Divide the class names among the outputs.
+
+        :param class_names: those of all classes, output by output; or ().
+        """
+        names = iter(class_names)
+        return {
+            head.output_name: tuple(itertools.islice(names, head.class_count))
+            if class_names
+            else ()
+            for head in self.heads
+        }
+
+    def __call__(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> ClassMasks:
+        """Decode each output, see `SemanticHead`."""
+        return ClassMasks(
+            {head.output_name: head(outputs, letterbox, thresholds) for head in self.heads},
+            [head.class_count for head in self.heads],
+        )
+
+
+def dense(outputs: Mapping[str, np.ndarray], name: str, channels_first: bool = True) -> np.ndarray:
+    """
+    Return one image's (C, h, w) from an output of (1, C, h, w), (1, h, w, C) or (1, h, w).
+
+    :raises TensorMismatchError: when it is missing or of another shape.
+    """
+    require_output(outputs, name)
+    cells = np.asarray(outputs[name])
+    if cells.ndim not in (3, 4) or len(cells) != 1 or not cells.size:
+        raise TensorMismatchError(
+            f'The output {name!r} has the shape {cells.shape}, expected a grid of one image.'
+        )
+    if cells.ndim == 3:
+        return cells
+    return np.asarray(cells[0] if channels_first else cells[0].transpose(2, 0, 1))
+
+
+class Layout(NamedTuple):
+    """Layout of the only output: the fields of `SemanticHead`."""
+
+    spec: TensorSpec
+    channels_first: bool
+    is_classes: bool
+
+    @property
+    def channels(self) -> int:
+        """Number of channels; -1 where dynamic, 1 without a channel axis."""
+        shape = self.spec.shape
+        return shape[1 if self.channels_first else 3] if len(shape) == 4 else 1
+
+
+def find_layout(network: NetworkDescription) -> Layout | None:
+    """Find scores or class indices; None: they are not the only output."""
+    if len(network.outputs) != 1:
+        return None
+    spec = network.only_output
+    if len(spec.shape) not in (3, 4) or spec.shape[0] not in (1, -1):
+        return None
+    if len(spec.shape) == 3:
+        fits = not is_float(spec) and covers((spec.shape[1], spec.shape[2]), network.input_hw)
+        return Layout(spec, True, True) if fits else None
+    _, a, b, c = spec.shape
+    for channels_first, channels, grid in ((True, a, (b, c)), (False, c, (a, b))):
+        if covers(grid, network.input_hw) and (is_float(spec) or channels == 1):
+            named = network.class_count
+            if channels in (-1, 1) or named in (None, 0, channels):
+                return Layout(spec, channels_first, not is_float(spec))
+    return None
+
+
+def open_head(network: NetworkDescription) -> SemanticHead:
+    """Open the head of a semantic segmentation network."""
+    found = find_layout(network)
+    if found is None:
+        raise TensorMismatchError(
+            'Not a semantic segmentation network: expected one output of (1, classes, h, w), '
+            f'(1, h, w, classes) or integers (1, h, w), got {network}.',
+            remedy='Export only that output, or choose another decoder.',
+        )
+    return SemanticHead(
+        found.spec.name,
+        found.spec.shape,
+        found.channels_first,
+        found.is_classes,
+        network.class_count if found.is_classes else None,
+    )
+
+
+SEMANTIC = Family('semantic', 'segment', IMAGENET_PREPROCESS, open_head)
+YOLO_SEMANTIC = replace(SEMANTIC, name='yolo_semantic', preprocess=YOLO_PREPROCESS)

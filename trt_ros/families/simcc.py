@@ -1,0 +1,111 @@
+"""RTMPose and other top-down pose networks that classify each keypoint's x and y (SimCC)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.family import (
+    Family,
+    NetworkDescription,
+    image_output,
+    is_scores,
+)
+from trt_ros.families.heatmap_pose import TOP_DOWN_PREPROCESS, OnePoseHead, one_pose
+from trt_ros.results.poses import Poses
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.float16 import as_float32
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.scores import finite_or_zero
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+
+
+@dataclass(frozen=True)
+class SimccHead(OnePoseHead):
+    """
+    A decoder of the scores of K keypoints per column and row: (1, K, s * W) and (1, K, s * H).
+
+    There are s bins per input pixel, 2 for RTMPose. A keypoint lies at its highest bin / s, with
+    the center of pixel 0 at bin 0; its visibility is the lower of the two scores, limited to 0 to
+    1 (Li et al., arXiv:2107.03332; MMPose, get_simcc_maximum). The one object has the whole input
+    as its box, and the mean visibility as its score.
+
+    :param points: number of keypoints; None: unknown.
+    """
+
+    x_name: str
+    y_name: str
+    points: int | None = None
+    class_count: None = None
+
+    def __call__(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> Poses:
+        """
+        Decode the keypoints of one object.
+
+        :raises TensorMismatchError: when an output is missing or of another shape.
+        """
+        axes = [as_float32(image_output(outputs, name)) for name in (self.x_name, self.y_name)]
+        if len(axes[0]) != len(axes[1]) or not axes[0].size:
+            raise TensorMismatchError(
+                f'The outputs {self.x_name!r} and {self.y_name!r} have {len(axes[0])} and '
+                f'{len(axes[1])} keypoints.'
+            )
+        axes = [finite_or_zero(scores) for scores in axes]
+        bins = np.stack([scores.argmax(axis=1) for scores in axes], axis=1)
+        lengths = np.array([scores.shape[1] for scores in axes])
+        values = np.minimum(*(scores.max(axis=1) for scores in axes))
+        found = one_pose(bins * (letterbox.input_hw[::-1] / lengths) + 0.5, values, letterbox)
+        return found.wanted(thresholds)
+
+
+class Axes(NamedTuple):
+    """The outputs of the columns and of the rows."""
+
+    x: TensorSpec
+    y: TensorSpec
+
+    def __str__(self) -> str:
+        return f'{self.x}, {self.y}'
+
+
+def find_axes(network: NetworkDescription) -> Axes | None:
+    """Find the two outputs, for a square input in the network's order; None: there are none."""
+    if len(network.outputs) != 2 or 'task' in network.metadata:
+        return None
+    height, width = network.input_hw
+    for x, y in (network.outputs, network.outputs[::-1]):
+        if (
+            is_scores(x)
+            and is_scores(y)
+            and x.shape[1] == y.shape[1]
+            and x.shape[2] >= width
+            and x.shape[2] * height == y.shape[2] * width
+        ):
+            is_swapped = height == width and 'y' in x.name and 'x' in y.name
+            return Axes(y, x) if is_swapped else Axes(x, y)
+    return None
+
+
+def open_head(network: NetworkDescription) -> SimccHead:
+    """Open the head of a SimCC network."""
+    found = find_axes(network)
+    if found is None:
+        raise TensorMismatchError(
+            'Not a SimCC network: expected (1, keypoints, s * width) and (1, keypoints, '
+            f's * height), got {network}.',
+            remedy='Export simcc_x and simcc_y as the only outputs, or choose another decoder.',
+        )
+    points = found.x.shape[1]
+    return SimccHead(found.x.name, found.y.name, points if points > 0 else None)
+
+
+SIMCC = Family('simcc', 'pose', TOP_DOWN_PREPROCESS, open_head)

@@ -1,0 +1,195 @@
+"""UFLDv2: lanes by their columns at fixed rows, and by their rows at fixed columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.family import (
+    IMAGENET_PREPROCESS,
+    Family,
+    Head,
+    NetworkDescription,
+    image_output,
+    is_float,
+)
+from trt_ros.families.ufld import lanes_as_poses
+from trt_ros.results.poses import Poses
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.float16 import as_float32
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+
+LANES = 4
+ROW_LANES, COLUMN_LANES = (1, 2), (0, 3)  # Beside the vehicle, and further to the sides.
+NEIGHBOURS = 1  # Cells on either side of the best one, of which the mean is taken.
+
+
+class LaneAnchors(NamedTuple):
+    """
+    Where a network finds lanes, in shares of the uncropped image.
+
+    :param rows: (R,) heights of the points of the two middle lanes.
+    :param column_count: number of columns, from 0 to 1, of the points of the outer lanes.
+    :param crop_fraction: share of the height that the network sees.
+    """
+
+    rows: np.ndarray
+    column_count: int
+    crop_fraction: float
+
+
+#: By data set. Source: configurations of the authors' repository.
+CULANE = LaneAnchors(np.linspace(0.42, 1, 72), 81, 0.6)
+TUSIMPLE = LaneAnchors(np.linspace(160, 710, 56) / 720, 41, 0.8)
+
+
+@dataclass(frozen=True)
+class UfldV2Head(Head[Poses]):
+    """
+    A decoder of logits (1, G, R, 4) of the cell in each row, and (1, H, C, 4) in each column.
+
+    (1, 2, R, 4) and (1, 2, C, 4) are the logits of whether a lane has a point there; the
+    probability of it is the visibility of the keypoint, 0 where it is below 0.5. The two middle
+    lanes are read from the rows, if more than half of them have a point; the outer ones from the
+    columns, if more than a quarter have one. A point lies at the mean of the best cell and its
+    neighbors, weighted by softmax. The class of a lane is its place, from left to right. Source:
+    Qin et al., arXiv:2206.07389, and the demonstration of its authors.
+
+    :param outputs: names of the four outputs, in this order.
+    """
+
+    outputs: tuple[str, str, str, str]
+    anchors: LaneAnchors
+    class_count: int = LANES
+
+    @property
+    def keypoint_count(self) -> int:
+        """Number of keypoints per lane: rows or columns, whichever are more."""
+        return max(len(self.anchors.rows), self.anchors.column_count)
+
+    def __call__(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        letterbox: Letterbox,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    ) -> Poses:
+        """
+        Decode the lanes, best score first; `thresholds.iou` has no effect.
+
+        :raises TensorMismatchError: when an output is missing or of another shape.
+        """
+        values = [as_float32(image_output(outputs, name, axes=3)) for name in self.outputs]
+        rows, columns = len(self.anchors.rows), self.anchors.column_count
+        shapes = [logits.shape for logits in values]
+        expected = [(rows, LANES), (columns, LANES)] * 2
+        if [shape[1:] for shape in shapes] != expected or shapes[2][0] != 2 or shapes[3][0] != 2:
+            raise _mismatch('; '.join(map(str, shapes)))
+        width, height = _uncropped(letterbox, self.anchors)
+        top = letterbox.input_hw[0] - height
+        keypoints = np.zeros((LANES, self.keypoint_count, 3), np.float32)
+        for lanes, cells, exists, at, axis, size, least in (
+            (ROW_LANES, values[0], values[2], self.anchors.rows * height, 0, width, rows / 2),
+            (
+                COLUMN_LANES,
+                values[1],
+                values[3],
+                np.linspace(0, 1, columns) * width,
+                1,
+                height,
+                columns / 4,
+            ),
+        ):
+            for lane in lanes:
+                place = _places(cells[..., lane]) * size / (len(cells) - 1)
+                visibility = _visibility(exists[..., lane], np.isfinite(place))
+                if np.count_nonzero(visibility) > least:
+                    points = keypoints[lane, : len(at)]
+                    points[:, axis] = np.nan_to_num(place)
+                    points[:, 1 - axis] = at
+                    points[:, 2] = visibility
+        keypoints[..., 1] += top
+        keypoints[..., :2] = letterbox.points_to_image(keypoints[..., :2])
+        return lanes_as_poses(keypoints, letterbox, thresholds)
+
+
+def _uncropped(letterbox: Letterbox, anchors: LaneAnchors) -> tuple[int, int]:
+    """Return width and height of the uncropped image in pixels of the input."""
+    height, width = letterbox.input_hw
+    return width, int(height / anchors.crop_fraction)
+
+
+def _places(logits: np.ndarray) -> np.ndarray:
+    """Compute the position of a lane among (G, N) cells, with centers at halves: (N,) float32."""
+    with np.errstate(invalid='ignore', over='ignore'):
+        is_finite = np.isfinite(logits).all(axis=0)
+        best = np.where(is_finite, logits, 0).argmax(axis=0)
+        cells = best + np.arange(-NEIGHBOURS, NEIGHBOURS + 1)[:, None]
+        inside = (cells >= 0) & (cells < len(logits))
+        near = np.take_along_axis(logits, np.clip(cells, 0, len(logits) - 1), axis=0)
+        powers = np.where(inside, np.exp(near - near.max(axis=0)), 0)
+        place = (powers * cells).sum(axis=0) / powers.sum(axis=0) + 0.5
+    return np.where(is_finite, place, np.nan).astype(np.float32)
+
+
+def _visibility(logits: np.ndarray, is_finite: np.ndarray) -> np.ndarray:
+    """Compute the probability of a point from (2, N) logits: (N,), 0 where it is not likelier."""
+    with np.errstate(invalid='ignore', over='ignore'):
+        probability = 1 / (1 + np.exp(logits[0] - logits[1]))
+        return np.where((logits[1] > logits[0]) & is_finite, np.nan_to_num(probability), 0)
+
+
+def find_lanes(network: NetworkDescription, anchors: LaneAnchors) -> tuple[TensorSpec, ...] | None:
+    """Find cells of rows and columns, and whether there are points; None: there are none."""
+    rows, columns = len(anchors.rows), anchors.column_count
+    if len(network.outputs) != 4 or not all(map(is_float, network.outputs)):
+        return None
+    named: dict[tuple[bool, int], TensorSpec] = {}
+    for spec in network.outputs:
+        if len(spec.shape) != 4 or spec.shape[0] not in (1, -1) or spec.shape[3] != LANES:
+            return None
+        named[spec.shape[1] == 2, spec.shape[2]] = spec
+    keys = [(False, rows), (False, columns), (True, rows), (True, columns)]
+    return tuple(named[key] for key in keys) if set(named) == set(keys) else None
+
+
+def is_curvelanes(network: NetworkDescription) -> bool:
+    """Return whether the outputs are those of CurveLanes, which no decoder reads."""
+    ends = {spec.shape[2:] for spec in network.outputs if len(spec.shape) == 4}
+    return {(72, 10), (81, 10)} <= ends
+
+
+def _open(network: NetworkDescription, anchors: LaneAnchors) -> UfldV2Head:
+    found = find_lanes(network, anchors)
+    if found is None:
+        raise _mismatch(str(network))
+    row_cells, column_cells, row_points, column_points = (spec.name for spec in found)
+    return UfldV2Head((row_cells, column_cells, row_points, column_points), anchors)
+
+
+def _mismatch(seen: str) -> TensorMismatchError:
+    return TensorMismatchError(
+        'Not UFLDv2: expected loc_row (1, cells, rows, 4), loc_col (1, cells, columns, 4), '
+        'exist_row (1, 2, rows, 4) and exist_col (1, 2, columns, 4), with 72 rows and 81 columns '
+        f'of CULane or 56 and 41 of TuSimple, got {seen}.',
+        cause='The rows of other networks are not in their files.',
+        remedy='Run the node `tensor`, which publishes its undecoded outputs.',
+    )
+
+
+def _family(name: str, anchors: LaneAnchors) -> Family[UfldV2Head]:
+    preprocess = {
+        **IMAGENET_PREPROCESS,
+        'resize': 'bottom_crop',
+        'crop_fraction': anchors.crop_fraction,
+    }
+    return Family(name, 'pose', preprocess, partial(_open, anchors=anchors))
+
+
+UFLD_V2_CULANE = _family('ufld_v2_culane', CULANE)
+UFLD_V2_TUSIMPLE = _family('ufld_v2_tusimple', TUSIMPLE)
