@@ -7,7 +7,6 @@ import pytest
 pytest.importorskip('rclpy')
 
 from lifecycle_msgs.msg import Transition
-from lifecycle_msgs.srv import ChangeState
 
 from support.waiting import DEADLINE_SECONDS
 
@@ -269,16 +268,6 @@ def test_failed_autostart_reports_the_reason_and_exits_with_1(fake_detector):
     node.wait_for_failed_start()
     assert 'on_configure failed. The model is broken.' in node.log
     assert 'Traceback' not in node.log
-
-
-def test_a_node_with_a_manager_does_not_ask_for_configure(fake_detector, peer):
-    client = peer.node.create_client(ChangeState, '/managed/change_state')
-    node = fake_detector('managed')
-    assert node.state == 'unconfigured'
-    other = fake_detector('unmanaged')  # Started later, so its hint is the later one.
-    other.wait_for_log('Waiting for configure')
-    assert 'Waiting for configure' not in node.log
-    peer.node.destroy_client(client)
 
 
 @pytest.mark.parametrize('state', ['unconfigured', 'inactive', 'active'])

@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip('rclpy')
 pytest.importorskip('lifecycle_msgs')
 
+from lifecycle_msgs.srv import ChangeState
 from rclpy.parameter import Parameter
 
-from support.waiting import DEADLINE_SECONDS
+from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.errors import ParameterError
 from trt_ros.progress import CancelledError
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
@@ -68,3 +69,18 @@ def test_a_parameter_that_cannot_be_applied_is_refused_and_keeps_its_value(conte
     (changed,) = node.set_parameters([Parameter('size', value=5)])
     assert changed.successful
     assert (node.parameters.size, node.get_parameter('size').value) == (5, 5)
+
+
+def test_a_node_with_a_manager_does_not_ask_for_configure(context, spin, capfd):
+    managed, other = (ManagedNode(name, context=context) for name in ('managed', 'other'))
+    other.create_client(ChangeState, '/managed/change_state')
+    wait_until(lambda: managed.count_clients('/managed/change_state'))
+    log = ''
+
+    def other_asks():
+        nonlocal log
+        log += capfd.readouterr().err
+        return 'ros2 lifecycle set /other configure' in log
+
+    spin(other_asks, managed, other)  # Created later, so its timer is the later one.
+    assert 'ros2 lifecycle set /managed configure' not in log
