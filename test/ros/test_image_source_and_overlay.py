@@ -411,6 +411,7 @@ def test_images_without_detections_are_dropped_and_counted(overlay, as_image):
         return (
             array.status[0].name == 'overlay: image'
             and int(values.get('dropped: no detections received', 0)) >= 8
+            and values['images waiting for detections'] == '2'
         )
 
     diagnostics.wait_for(unmatched)

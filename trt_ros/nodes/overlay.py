@@ -122,8 +122,15 @@ class OverlayNode(ManagedNode):
         self._counts = FrameCounts()
         self._class_ids = ClassIds()
         self._matching = threading.Lock()  # Images arrive on a thread of their own.
+        self._images = StampBuffer[ImageView | CompressedImageView](0)
+        self._detections = StampBuffer[np.ndarray](0)
         Diagnostics(
-            self, self._counts, task='image', why_no_image=why_no_image, why_lost=why_images_lost
+            self,
+            self._counts,
+            task='image',
+            diagnostics=lambda: {'images waiting for detections': str(len(self._images))},
+            why_no_image=why_no_image,
+            why_lost=why_images_lost,
         )
 
     def configure(self) -> None:
@@ -145,8 +152,7 @@ class OverlayNode(ManagedNode):
     def activate(self) -> None:
         """Subscribe to images and detections."""
         size = self.parameters.buffer_size
-        self._images: StampBuffer[ImageView | CompressedImageView] = StampBuffer(size)
-        self._detections: StampBuffer[np.ndarray] = StampBuffer(size)
+        self._images, self._detections = StampBuffer(size), StampBuffer(size)
         self.while_active.callback(self._drop_waiting)
         self._trails = Trails()
         self._latency = LatencyMeter(self, self._counts)
