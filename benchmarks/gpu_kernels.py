@@ -35,7 +35,7 @@ from trt_ros.families.instances import InstanceHead
 from trt_ros.families.obb import ObbHead
 from trt_ros.families.pose import PoseHead
 from trt_ros.families.semantic import SemanticHead
-from trt_ros.families.yolo_rows import Rows
+from trt_ros.families.yolo_rows import PlainRows
 from trt_ros.families.yolov5 import YoloV5Head
 from trt_ros.families.yolov8 import YoloV8Head
 from trt_ros.families.yolov10 import EndToEndHead
@@ -209,19 +209,19 @@ def other_tasks() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
     points[2::3] /= 640
     yield (
         'poses, 56×8400, 300 candidates',
-        PoseHead(Rows('head', 1, 51, False)),
+        PoseHead(PlainRows('head', 1, 51, False)),
         {'head': np.vstack([raw, points])[None]},
     )
     angles = rng.uniform(0, 1.5, (1, 8400)).astype(np.float32)
     yield (
         'rotated boxes, 20×8400, 300 candidates',
-        ObbHead(Rows('head', 15, 1, False)),
+        ObbHead(PlainRows('head', 15, 1, False)),
         {'head': np.vstack([head(300, classes=15), angles])[None]},
     )
     for objects, low, high in ((10, 64, 256), (100, 64, 256), (100, 192, 384)):
         yield (
             f'instances, {objects} objects of {low} to {high} pixels',
-            InstanceHead(Rows('head', 80, 32, False), 'prototypes'),
+            InstanceHead(PlainRows('head', 80, 32, False), 'prototypes'),
             instances(objects, low, high),
         )
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trt_ros.families.instances import InstanceHead
-from trt_ros.families.yolo_rows import ObjectnessRows, Rows
+from trt_ros.families.yolo_rows import ObjectnessRows, PlainRows
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -63,7 +63,9 @@ def assert_painted(got, want) -> None:
 
 
 def decode_both(decode_on_gpu, raw, fields, asked, *, letterbox=BOX, dtype='float32', **how):
-    head = InstanceHead(Rows('head', None, fields.shape[1], **{'is_decoded': False, **how}), 'p')
+    head = InstanceHead(
+        PlainRows('head', None, fields.shape[1], **{'is_decoded': False, **how}), 'p'
+    )
     (bits, wide), (p_bits, p_wide) = given(raw, dtype), given(fields, dtype)
     got, counts = decode_on_gpu(head, {'head': bits, 'p': p_bits}, letterbox, asked)
     return got, head({'head': wide, 'p': p_wide}, letterbox, asked), counts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from trt_ros.families.family import (
     image_output,
     is_float,
 )
+from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Out, Rows
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
@@ -220,12 +222,48 @@ def _open(network: NetworkDescription, *, normalized: bool) -> BoxesHead:
     )
 
 
+def finished(
+    *further: Out, coding: Coding = CORNERS, batch: str = 'B ', **fields: Any
+) -> BoxLayout:
+    """Return the layout of boxes, a score each, and others."""
+    outs = (Out(batch + 'N V', 'box:4'), Out(batch + 'N', 'scores:1'), *further)
+    return BoxLayout(outs, coding=coding, **fields)
+
+
+def labels(batch: str = 'B ') -> Out:
+    """Return the output of a class per box."""
+    return Out(batch + 'N', 'label:1', is_float=None)
+
+
+COUNT = Out('1', 'count:1', is_float=False)
+
+
+def _variants(coding: Coding, rows: Rows) -> tuple[BoxLayout, ...]:
+    """Return the layouts with and without a batch axis, classes, labels and a count."""
+    found = []
+    for batch in ('B ', ''):
+        for count in ((), (COUNT,)) if batch else ((),):
+            fields: Any = {'coding': coding, 'counts_background': True}
+            outs = (Out(batch + 'N V', 'box:4'), Out(batch + 'N V', 'scores:C'), *count)
+            found += [
+                finished(labels(batch), *count, batch=batch, uses_nms=False, **fields),
+                BoxLayout(outs, rows, select='each', **fields),
+                finished(*count, batch=batch, **fields),
+            ]
+    return tuple(found)
+
+
 BOXES = Family(
-    'boxes', 'detect', STRETCH_PREPROCESS, lambda network: _open(network, normalized=False)
+    'boxes',
+    'detect',
+    STRETCH_PREPROCESS,
+    lambda network: _open(network, normalized=False),
+    layouts=_variants(CORNERS, Rows(((8, 16, 32),))),
 )
 BOXES_NORMALIZED = Family(
     'boxes_normalised',
     'detect',
     STRETCH_PREPROCESS,
     lambda network: _open(network, normalized=True),
+    layouts=_variants(Coding('corners', is_normalized=True), Rows()),
 )

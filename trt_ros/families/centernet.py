@@ -17,6 +17,7 @@ from trt_ros.families.family import (
     is_float,
     sigmoid,
 )
+from trt_ros.families.layout import BoxLayout, Coding, Out, Rows
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.float16 import as_float32
@@ -196,4 +197,16 @@ CENTERNET = Family(
         'std': (0.28863828, 0.27408164, 0.27809835),
     },
     _open,
+    layouts=tuple(
+        BoxLayout(
+            (Out('B V H W', 'scores:C'), Out('B V H W', 'sizes:2'), *offsets),
+            Rows(((STRIDE,),), is_required=True),
+            Coding('offsets', place=0.0 if offsets else 0.5, size='linear'),
+            activation='maybe_sigmoid',
+            select='each',
+            is_peak=True,
+            uses_nms=False,
+        )
+        for offsets in ((Out('B V H W', 'box:2'),), ())
+    ),
 )

@@ -16,6 +16,7 @@ from trt_ros.families.family import (
     image_output,
     is_float,
 )
+from trt_ros.families.layout import BoxLayout, Coding, Out, Rows
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
@@ -105,4 +106,12 @@ DETECTNET_V2 = Family(
     'detect',
     STRETCH_PREPROCESS,
     open_head,
+    layouts=(
+        BoxLayout(
+            (Out('B V H W', 'scores:C'), Out('B V H W', 'box:4*C')),
+            Rows(((16,),), covers=True),
+            Coding('sides', pixel=OFFSET, unit='pixel', gain=BOX_NORM),
+            select='each',
+        ),
+    ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from trt_ros.families.family import (
     is_scores,
     sigmoid,
 )
+from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Out
 from trt_ros.families.yolov8 import cell_counts
 from trt_ros.families.yolov10 import EndToEndHead
 from trt_ros.results.boxes import Detections
@@ -242,6 +243,85 @@ def _feed_input_size(network: NetworkDescription) -> Mapping[str, np.ndarray]:
     return {spec.name: np.array([[width, height]], spec.dtype)}
 
 
-DETR = Family('detr', 'detect', IMAGENET_PREPROCESS, _open_detr)
-RTDETR = Family('rtdetr', 'detect', STRETCH_PREPROCESS, _open_rtdetr, _feed_input_size)
-RFDETR = Family('rfdetr', 'detect', IMAGENET_PREPROCESS, open_rfdetr)
+LOGITS, BOXES = ('.*logits',), ('.*boxes',)
+_SIGMOID = BoxLayout(
+    (Out('B N V', 'scores:C', LOGITS), Out('B N V', 'box:4', BOXES)),
+    coding=Coding('centers', is_normalized=True),
+    activation='sigmoid',
+    select='each',
+    uses_nms=False,
+    is_limited=True,
+    counts_background=True,
+    ignores_others=True,
+)
+#: Exported by Ultralytics: one output, with scores.
+_ROWS = replace(
+    _SIGMOID,
+    outputs=(Out('B N V', 'box:4 scores:C'),),
+    activation='none',
+    ignores_others=False,
+)
+
+
+def _has_decoded_rows(network: NetworkDescription) -> bool:
+    return ultralytics_rows(network) == 'decoded'
+
+
+DETR = Family(
+    'detr',
+    'detect',
+    IMAGENET_PREPROCESS,
+    _open_detr,
+    layouts=(
+        replace(
+            _SIGMOID,
+            outputs=(Out('B N V', 'scores:C none:1', LOGITS), _SIGMOID.outputs[1]),
+            activation='softmax',
+            select='best',
+        ),
+    ),
+)
+RTDETR = Family(
+    'rtdetr',
+    'detect',
+    STRETCH_PREPROCESS,
+    _open_rtdetr,
+    _feed_input_size,
+    layouts=(
+        _SIGMOID,
+        BoxLayout(
+            (
+                Out('B N', 'label:1', is_float=None),
+                Out('B N V', 'box:4'),
+                Out('B N', 'scores:1'),
+            ),
+            coding=CORNERS,
+            uses_nms=False,
+        ),
+        replace(
+            _ROWS,
+            outputs=(Out('B N V', 'box:4 scores:1 label:1'),),
+            is_limited=False,
+            counts_background=False,
+            guards=(_has_decoded_rows,),
+        ),
+        _ROWS,
+    ),
+)
+#: Trained on C classes it has C + 1 logits; the 91 logits of COCO are all classes, with gaps. Only
+#: the number of named classes tells them apart. Source: `decode_detections` of the package rfdetr.
+RFDETR = Family(
+    'rfdetr',
+    'detect',
+    IMAGENET_PREPROCESS,
+    open_rfdetr,
+    layouts=tuple(
+        replace(
+            _SIGMOID,
+            outputs=(Out('B N V', scores, names), Out('B N V', 'box:4', boxes)),
+            needs_names='none' in scores,
+        )
+        for scores in ('scores:C none:1', 'scores:C')
+        for names, boxes in ((('labels',), ('dets',)), (LOGITS, BOXES))
+    ),
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families import cut_nms
-from trt_ros.families.boxes import BoxesHead, open_parts
+from trt_ros.families.boxes import COUNT, BoxesHead, finished, labels, open_parts
 from trt_ros.families.family import YOLO_PREPROCESS, Family, NetworkDescription
 
 
@@ -29,4 +29,10 @@ def open_head(network: NetworkDescription) -> BoxesHead | cut_nms.CutNmsHead:
     return BoxesHead(parts, None, suppress=False)
 
 
-EFFICIENT_NMS = Family('efficient_nms', 'detect', YOLO_PREPROCESS, open_head)
+EFFICIENT_NMS = Family(
+    'efficient_nms',
+    'detect',
+    YOLO_PREPROCESS,
+    open_head,
+    layouts=(finished(labels(), COUNT, uses_nms=False),),
+)

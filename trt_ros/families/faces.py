@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from trt_ros.families.family import (
     image_output,
     is_float,
 )
+from trt_ros.families.layout import BoxLayout, Coding, Out, Rows
 from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
@@ -286,6 +287,25 @@ def _mismatch(seen: str) -> TensorMismatchError:
 
 
 _FACE_PREPROCESS: Mapping[str, object] = {'resize': 'letterbox_topleft', 'pad_value': 0}
+
+
+def _layout(
+    per_cell: int,
+    coding: Coding,
+    *roles: tuple[str, str],
+    batch: str = 'B ',
+    **fields: Any,
+) -> BoxLayout:
+    """Return the layout of one output per stride for each role and name."""
+    sizes = {'box': 4, 'extras': 2 * LANDMARKS}
+    outs = tuple(
+        Out(f'{batch}N V', f'{role}:{sizes.get(role, 1)}', (name,) if name else (), per_level=True)
+        for role, name in roles
+    )
+    rows = Rows((STRIDES,), (per_cell,), covers=True)
+    return BoxLayout(outs, rows, coding, extras='keypoints', **fields)
+
+
 SCRFD = Family(
     'scrfd',
     'pose',
@@ -297,12 +317,34 @@ SCRFD = Family(
         'std': (128.0,) * 3,
     },
     _open_scrfd,
+    layouts=tuple(
+        _layout(
+            2,
+            Coding('sides', has_points=True),
+            ('scores', ''),
+            ('box', ''),
+            ('extras', ''),
+            batch=batch,
+        )
+        for batch in ('B ', '')
+    ),
 )
 YUNET = Family(
     'yunet',
     'pose',
     {**_FACE_PREPROCESS, 'channel_order': 'bgr', 'scale': 1.0},
     _open_yunet,
+    layouts=(
+        _layout(
+            1,
+            Coding('offsets', has_points=True),
+            ('scores', 'cls.*'),
+            ('objectness', 'obj.*'),
+            ('box', 'bbox.*'),
+            ('extras', 'kps.*'),
+            has_root=True,
+        ),
+    ),
 )
 RETINAFACE = Family(
     'retinaface',
@@ -315,4 +357,21 @@ RETINAFACE = Family(
         'std': (1.0,) * 3,
     },
     _open_retinaface,
+    layouts=(
+        BoxLayout(
+            (
+                Out('B N V', 'box:4'),
+                Out('B N V', 'background:1 scores:1'),
+                Out('B N V', f'extras:{2 * LANDMARKS}'),
+            ),
+            Rows(
+                (STRIDES,),
+                (2,),
+                covers=True,
+                priors=tuple(tuple((side, side) for side in sides) for sides in RETINAFACE_PRIORS),
+            ),
+            Coding('offsets', place=0.5, unit='prior', gain=0.1, size_gain=0.2, has_points=True),
+            extras='keypoints',
+        ),
+    ),
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.families.layout import BoxLayout
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -178,6 +179,7 @@ class Family(Generic[HeadT_co]):
     :param open: returns the head for a network's outputs; raises TensorMismatchError when their
         shapes cannot be this family's.
     :param constant_inputs: returns the inputs beside the image, equal for every frame.
+    :param layouts: the forms of the outputs; () where only code can describe them.
     """
 
     name: str
@@ -187,6 +189,7 @@ class Family(Generic[HeadT_co]):
     constant_inputs: Callable[[NetworkDescription], Mapping[str, np.ndarray]] = field(
         default=_no_inputs
     )
+    layouts: tuple[BoxLayout, ...] = ()
 
 
 def image_output(

@@ -18,6 +18,7 @@ from trt_ros.families.family import (
     image_output,
     is_float,
 )
+from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Out
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
@@ -191,10 +192,32 @@ MMDETECTION = Family(
     'detect',
     {**IMAGENET_PREPROCESS, 'resize': 'letterbox_topleft', 'pad_value': 114},
     _open_mmdetection,
+    layouts=(
+        BoxLayout(
+            (Out('B N V', 'box:4 scores:1'), Out('B N', 'label:1', is_float=False)),
+            coding=CORNERS,
+            uses_nms=False,
+        ),
+    ),
 )
 TENSORFLOW = Family(
     'tensorflow',
     'detect',
     {'resize': 'stretch', 'channel_order': 'rgb', 'scale': 1.0},
     _open_tensorflow,
+    layouts=tuple(
+        BoxLayout(
+            (
+                Out('B N V', 'box:4', ('detection_boxes',)),
+                Out('B N', 'scores:1', ('detection_scores',)),
+                Out('B N', 'label:1', ('detection_classes',), is_float=None),
+                *count,
+            ),
+            coding=Coding('corners', is_normalized=True, is_y_first=True),
+            label_offset=1,
+            uses_nms=False,
+            ignores_others=True,
+        )
+        for count in ((Out('1', 'count:1', ('num_detections',), is_float=None),), ())
+    ),
 )

@@ -17,9 +17,11 @@ from trt_ros.families.family import (
     is_float,
     sigmoid,
 )
+from trt_ros.families.layout import CORNERS, BoxLayout, Out
+from trt_ros.families.yolo import YOLO, is_finished, is_raw
 from trt_ros.families.yolo_rows import (
     ObjectnessRows,
-    Rows,
+    PlainRows,
     choose_rows,
     mismatch,
     rows_of,
@@ -43,7 +45,7 @@ class InstanceHead(Head[Instances]):
     Ultralytics' `Segment` head follows.
     """
 
-    rows: Rows | ObjectnessRows
+    rows: PlainRows | ObjectnessRows
     prototypes_name: str
 
     @property
@@ -124,4 +126,25 @@ def open_head(network: NetworkDescription) -> InstanceHead:
     return InstanceHead(rows, outputs[1].name)
 
 
-YOLOV8_SEG = Family('yolov8_seg', 'segment', YOLO_PREPROCESS, open_head)
+PROTOTYPES = Out('B M h w', 'prototypes:M')
+YOLOV8_SEG = Family(
+    'yolov8_seg',
+    'segment',
+    YOLO_PREPROCESS,
+    open_head,
+    layouts=(
+        BoxLayout(
+            (Out('B V N', 'box:4 scores:C extras:M'), PROTOTYPES),
+            YOLO,
+            extras='coefficients',
+            guards=(is_raw,),
+        ),
+        BoxLayout(
+            (Out('B N V', 'box:4 scores:1 label:1 extras:M'), PROTOTYPES),
+            coding=CORNERS,
+            uses_nms=False,
+            extras='coefficients',
+            guards=(is_finished,),
+        ),
+    ),
+)

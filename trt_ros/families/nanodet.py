@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -17,6 +17,7 @@ from trt_ros.families.family import (
     image_output,
     is_scores,
 )
+from trt_ros.families.layout import BoxLayout, Coding, Out, Rows
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.float16 import as_float32
@@ -231,13 +232,39 @@ _NANODET_PREPROCESS: Mapping[str, object] = {
     'mean': (103.53, 116.28, 123.675),
     'std': (57.375, 57.12, 58.395),
 }
+_TOGETHER = BoxLayout(
+    (Out('B N V', 'scores:C box:4*D'),),
+    Rows((STRIDES_WITH_64,), covers=True),
+    Coding('sides', clips=True),
+    select='each',
+    assume={'D': BIN_COUNTS},
+)
+_APART = replace(
+    _TOGETHER,
+    outputs=(
+        Out('B N V', 'scores:C', per_level=True),
+        Out('B N V', 'box:4*D', per_level=True),
+    ),
+)
+#: Distances are from the centers of the cells.
+CENTERED, CENTERED_APART = (
+    replace(layout, coding=replace(layout.coding, place=0.5)) for layout in (_TOGETHER, _APART)
+)
 #: Source: `keep_ratio` and `normalize` in the configurations of NanoDet.
 NANODET_PLUS = Family(
-    'nanodet_plus', 'detect', {**_NANODET_PREPROCESS, 'resize': 'stretch'}, _open_plus
+    'nanodet_plus',
+    'detect',
+    {**_NANODET_PREPROCESS, 'resize': 'stretch'},
+    _open_plus,
+    layouts=(_TOGETHER,),
 )
 NANODET = Family(
     'nanodet',
     'detect',
     {**_NANODET_PREPROCESS, 'resize': 'letterbox', 'pad_value': 0},
     partial(open_of_cell_centers, strides=STRIDES),
+    layouts=tuple(
+        replace(layout, rows=Rows((STRIDES,), covers=True))
+        for layout in (CENTERED_APART, CENTERED)
+    ),
 )

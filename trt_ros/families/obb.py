@@ -9,7 +9,9 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import YOLO_PREPROCESS, Family, Head, NetworkDescription
-from trt_ros.families.yolo_rows import Rows, rows_of
+from trt_ros.families.layout import BoxLayout, Coding, Out
+from trt_ros.families.yolo import YOLO, is_finished, is_raw
+from trt_ros.families.yolo_rows import PlainRows, rows_of
 from trt_ros.results.boxes import OrientedBoxes, hull
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import select_best
@@ -68,7 +70,7 @@ class ObbHead(Head[OrientedBoxes]):
     suppressed boxes suppress others, too. Boxes outside the image are dropped.
     """
 
-    rows: Rows
+    rows: PlainRows
 
     @property
     def class_count(self) -> int | None:
@@ -125,7 +127,7 @@ def to_image(boxes: np.ndarray, letterbox: Letterbox) -> np.ndarray:
     return image
 
 
-def find_rows(network: NetworkDescription) -> Rows | None:
+def find_rows(network: NetworkDescription) -> PlainRows | None:
     """Find the boxes with one extra value, the angle."""
     return rows_of(network, network.only_output, 1) if len(network.outputs) == 1 else None
 
@@ -142,4 +144,25 @@ def open_head(network: NetworkDescription) -> ObbHead:
     return ObbHead(rows)
 
 
-YOLOV8_OBB = Family('yolov8_obb', 'obb', YOLO_PREPROCESS, open_head)
+YOLOV8_OBB = Family(
+    'yolov8_obb',
+    'obb',
+    YOLO_PREPROCESS,
+    open_head,
+    layouts=(
+        BoxLayout(
+            (Out('B V N', 'box:4 scores:C extras:1'),),
+            YOLO,
+            Coding('rotated'),
+            extras='angle',
+            guards=(is_raw,),
+        ),
+        BoxLayout(
+            (Out('B N V', 'box:4 scores:1 label:1 extras:1'),),
+            coding=Coding('rotated'),
+            uses_nms=False,
+            extras='angle',
+            guards=(is_finished,),
+        ),
+    ),
+)

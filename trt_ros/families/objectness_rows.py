@@ -8,8 +8,10 @@ from trt_ros.families.family import (
     NetworkDescription,
     is_scores,
 )
-from trt_ros.families.instances import InstanceHead, find_outputs
+from trt_ros.families.instances import PROTOTYPES, InstanceHead, find_outputs
+from trt_ros.families.layout import BoxLayout, Out
 from trt_ros.families.pose import PoseHead
+from trt_ros.families.yolo import TRIPLES
 from trt_ros.families.yolo_rows import (
     ObjectnessRows,
     objectness_mismatch,
@@ -79,6 +81,42 @@ def _open_masked(network: NetworkDescription) -> InstanceHead:
     return InstanceHead(ObjectnessRows(parts[0].name, classes, count), parts[1].name)
 
 
-YOLOV5_SEG = Family('yolov5_seg', 'segment', YOLO_PREPROCESS, _open_masked)
-YOLOV5_FACE = Family('yolov5_face', 'pose', YOLO_PREPROCESS, _open_face)
-YOLOV7_POSE = Family('yolov7_pose', 'pose', YOLO_PREPROCESS, _open_pose)
+YOLOV5_SEG = Family(
+    'yolov5_seg',
+    'segment',
+    YOLO_PREPROCESS,
+    _open_masked,
+    layouts=(
+        BoxLayout(
+            (Out('B N V', 'box:4 objectness:1 scores:C extras:M'), PROTOTYPES),
+            TRIPLES,
+            extras='coefficients',
+        ),
+    ),
+)
+YOLOV5_FACE = Family(
+    'yolov5_face',
+    'pose',
+    YOLO_PREPROCESS,
+    _open_face,
+    layouts=(
+        BoxLayout(
+            (Out('B N V', f'box:4 objectness:1 extras:{2 * LANDMARKS} scores:1'),),
+            TRIPLES,
+            extras='keypoints',
+        ),
+    ),
+)
+YOLOV7_POSE = Family(
+    'yolov7_pose',
+    'pose',
+    YOLO_PREPROCESS,
+    _open_pose,
+    layouts=(
+        BoxLayout(
+            (Out('B N V', 'box:4 objectness:1 scores:1 extras:3*K'),),
+            TRIPLES,
+            extras='keypoints',
+        ),
+    ),
+)

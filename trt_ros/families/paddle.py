@@ -22,7 +22,13 @@ from trt_ros.families.family import (
     is_float,
     is_scores,
 )
-from trt_ros.families.nanodet import STRIDES_WITH_64, find_separate, open_of_cell_centers
+from trt_ros.families.layout import CORNERS, BoxLayout, Out, Rows
+from trt_ros.families.nanodet import (
+    CENTERED_APART,
+    STRIDES_WITH_64,
+    find_separate,
+    open_of_cell_centers,
+)
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
@@ -146,7 +152,38 @@ def _mismatch(seen: str) -> TensorMismatchError:
     )
 
 
+_BEFORE_NMS = BoxLayout(
+    (Out('B N V', 'box:4'), Out('B V N', 'scores:C')),
+    Rows((STRIDES_WITH_64,), covers=True),
+    CORNERS,
+    select='each',
+)
+_FINISHED = BoxLayout(
+    (Out('N V', 'label:1 scores:1 box:4'),),
+    coding=CORNERS,
+    uses_nms=False,
+    ignores_others=True,
+)
 #: Source: `TestReader` in the configurations of PaddleDetection.
-PPYOLOE = Family('ppyoloe', 'detect', IMAGENET_PREPROCESS, _open, _feed_resized_image)
-PPYOLOE_PLUS = Family('ppyoloe_plus', 'detect', STRETCH_PREPROCESS, _open, _feed_resized_image)
-PICODET = Family('picodet', 'detect', IMAGENET_PREPROCESS, _open_picodet, _feed_resized_image)
+PPYOLOE, PPYOLOE_PLUS = (
+    Family(
+        name,
+        'detect',
+        preprocess,
+        _open,
+        _feed_resized_image,
+        layouts=(_BEFORE_NMS, _FINISHED),
+    )
+    for name, preprocess in (
+        ('ppyoloe', IMAGENET_PREPROCESS),
+        ('ppyoloe_plus', STRETCH_PREPROCESS),
+    )
+)
+PICODET = Family(
+    'picodet',
+    'detect',
+    IMAGENET_PREPROCESS,
+    _open_picodet,
+    _feed_resized_image,
+    layouts=(CENTERED_APART, _BEFORE_NMS, _FINISHED),
+)

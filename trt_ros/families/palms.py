@@ -17,6 +17,7 @@ from trt_ros.families.family import (
     is_scores,
     sigmoid,
 )
+from trt_ros.families.layout import BoxLayout, Coding, Out, Rows
 from trt_ros.results.boxes import OrientedBoxes
 from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
@@ -144,4 +145,14 @@ MEDIAPIPE_PALM = Family(
     'pose',
     {'resize': 'letterbox', 'pad_value': 0, 'channel_order': 'rgb', 'scale': 1 / 255},
     _open,
+    layouts=(
+        BoxLayout(
+            (Out('B N V', f'box:4 extras:{2 * LANDMARKS}'), Out('B N V', 'scores:1')),
+            Rows(((8, 16),), (2, 6), covers=True),
+            Coding('offsets', place=0.5, unit='pixel', size='linear', has_points=True),
+            activation='sigmoid',
+            extras='keypoints',
+            regions=hand_regions,
+        ),
+    ),
 )

@@ -10,7 +10,9 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import YOLO_PREPROCESS, Family, Head, NetworkDescription
-from trt_ros.families.yolo_rows import ObjectnessRows, Rows, choose_rows, rows_of
+from trt_ros.families.layout import CORNERS, BoxLayout, Out
+from trt_ros.families.yolo import YOLO, is_finished, is_raw
+from trt_ros.families.yolo_rows import ObjectnessRows, PlainRows, choose_rows, rows_of
 from trt_ros.results.poses import NAMES, Poses
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.scores import check_range
@@ -30,7 +32,7 @@ class PoseHead(Head[Poses]):
     :param values: values per keypoint: 3, or 2 without visibility, which is then 1.
     """
 
-    rows: Rows | ObjectnessRows
+    rows: PlainRows | ObjectnessRows
     values: int = 3
 
     @property
@@ -100,4 +102,31 @@ def open_head(network: NetworkDescription) -> PoseHead:
     return head
 
 
-YOLOV8_POSE = Family('yolov8_pose', 'pose', YOLO_PREPROCESS, open_head)
+YOLOV8_POSE = Family(
+    'yolov8_pose',
+    'pose',
+    YOLO_PREPROCESS,
+    open_head,
+    layouts=(
+        *(
+            BoxLayout(
+                (Out('B V N', f'box:4 scores:C extras:{values}*K'),),
+                YOLO,
+                extras='keypoints',
+                assume={'C': (1,)},
+                guards=(is_raw,),
+            )
+            for values in (3, 2)
+        ),
+        *(
+            BoxLayout(
+                (Out('B N V', f'box:4 scores:1 label:1 extras:{values}*K'),),
+                coding=CORNERS,
+                uses_nms=False,
+                extras='keypoints',
+                guards=(is_finished,),
+            )
+            for values in (3, 2)
+        ),
+    ),
+)

@@ -21,6 +21,7 @@ from trt_ros.families.family import (
     is_float,
     sigmoid,
 )
+from trt_ros.families.layout import BoxLayout, Coding, Out, Rows
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
@@ -164,15 +165,32 @@ def _mismatch(seen: str) -> TensorMismatchError:
     )
 
 
+def _no_task(network: NetworkDescription) -> bool | None:
+    return False if 'task' in network.metadata else None
+
+
+def _layout(anchors: tuple[tuple[tuple[int, int], ...], ...], *, is_v7: bool = False) -> BoxLayout:
+    return BoxLayout(
+        (Out('B A H W V', 'box:4 objectness:1 scores:C', per_level=True),),
+        Rows((STRIDES,), (3,), priors=anchors),
+        Coding('offsets', unit='prior', size='squared'),
+        activation='sigmoid',
+        guards=(_no_task,),
+        objectness_only=is_v7,
+    )
+
+
 YOLOV5_RAW = Family(
     'yolov5_raw',
     'detect',
     YOLO_PREPROCESS,
     partial(_open, anchors=YOLOV5_ANCHORS, is_v7=False),
+    layouts=(_layout(YOLOV5_ANCHORS),),
 )
 YOLOV7_RAW = Family(
     'yolov7_raw',
     'detect',
     YOLO_PREPROCESS,
     partial(_open, anchors=YOLOV7_ANCHORS, is_v7=True),
+    layouts=(_layout(YOLOV7_ANCHORS, is_v7=True),),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.boxes import BoxesHead, open_parts
 from trt_ros.families.family import Family, NetworkDescription
+from trt_ros.families.layout import BoxLayout, Coding, Out, Rows
 
 
 def open_head(network: NetworkDescription) -> BoxesHead:
@@ -36,4 +37,13 @@ SSD = Family(
         'std': (128.0, 128.0, 128.0),
     },
     open_head,
+    layouts=(
+        BoxLayout(
+            (Out('B N V', 'box:4'), Out('B N V', 'background:1 scores:C')),
+            # With MobileNet (Caffe and PyTorch, TensorFlow), with VGG, and SSD512 with VGG.
+            Rows(counts=(3000, 1917, 8732, 24564)),
+            Coding('corners', is_normalized=True),
+            select='each',
+        ),
+    ),
 )

@@ -37,7 +37,7 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Rows:
+class PlainRows:
     """
     A decoder of (1, 4 + C + E, N): cx, cy, w, h, C class scores and E extras per anchor.
 
@@ -137,7 +137,7 @@ class ObjectnessRows:
 
 
 def choose_rows(
-    rows: Rows | ObjectnessRows,
+    rows: PlainRows | ObjectnessRows,
     outputs: Mapping[str, np.ndarray],
     letterbox: Letterbox,
     thresholds: Thresholds,
@@ -165,7 +165,7 @@ def three_anchor_counts(network: NetworkDescription) -> list[int]:
     return [3 * network.anchor_count(strides) for strides in ((8, 16, 32), (8, 16, 32, 64))]
 
 
-def rows_of(network: NetworkDescription, spec: TensorSpec, extra_count: int) -> Rows | None:
+def rows_of(network: NetworkDescription, spec: TensorSpec, extra_count: int) -> PlainRows | None:
     """Find the layout of an output with `extra_count` values after each box; None: it has none."""
     if not is_scores(spec):
         return None
@@ -178,13 +178,13 @@ def rows_of(network: NetworkDescription, spec: TensorSpec, extra_count: int) -> 
     )
     if is_decoded:
         fits = second in (6 + extra_count, -1)
-        return Rows(spec.name, None, extra_count, True) if fits else None
+        return PlainRows(spec.name, None, extra_count, True) if fits else None
     classes = first - 4 - extra_count if first > 0 else network.class_count
     if classes is not None and (classes < 1 or network.class_count not in (None, 0, classes)):
         return None
     if 'task' not in metadata and second not in (-1, *grids):
         return None
-    return Rows(spec.name, classes, extra_count, False)
+    return PlainRows(spec.name, classes, extra_count, False)
 
 
 def mismatch(seen: str, extra_count: int) -> TensorMismatchError:

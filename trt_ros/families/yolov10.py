@@ -17,6 +17,8 @@ from trt_ros.families.family import (
     image_output,
     is_scores,
 )
+from trt_ros.families.layout import CORNERS, BoxLayout, Out
+from trt_ros.families.yolo import is_finished
 from trt_ros.results.boxes import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import to_detections
@@ -83,4 +85,17 @@ def _mismatch(seen: str) -> TensorMismatchError:
     )
 
 
-YOLOV10 = Family('yolov10', 'detect', YOLO_PREPROCESS, open_head)
+YOLOV10 = Family(
+    'yolov10',
+    'detect',
+    YOLO_PREPROCESS,
+    open_head,
+    layouts=(
+        BoxLayout(
+            (Out('B N V', 'box:4 scores:1 label:1'),),
+            coding=CORNERS,
+            uses_nms=False,
+            guards=(is_finished,),
+        ),
+    ),
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from trt_ros.families.family import (
     image_output,
     is_scores,
 )
+from trt_ros.families.layout import BoxLayout, Out
+from trt_ros.families.yolo import TRIPLES, YOLO, is_yolov5
 from trt_ros.families.yolov8 import cell_counts
 from trt_ros.results.boxes import Detections
 from trt_ros.vision.letterbox import Letterbox
@@ -91,4 +93,17 @@ def _mismatch(seen: str) -> TensorMismatchError:
     )
 
 
-YOLOV5 = Family('yolov5', 'detect', YOLO_PREPROCESS, open_head)
+ROWS = BoxLayout((Out('B N V', 'box:4 objectness:1 scores:C'),), TRIPLES)
+
+#: With one class, YOLOv5 and YOLOv6 (one anchor per cell) train its score; YOLOv7 does not.
+YOLOV5 = Family(
+    'yolov5',
+    'detect',
+    YOLO_PREPROCESS,
+    open_head,
+    layouts=(
+        replace(ROWS, guards=(is_yolov5,)),
+        replace(ROWS, rows=replace(YOLO, is_required=True)),
+        replace(ROWS, objectness_only=True),
+    ),
+)

@@ -16,6 +16,8 @@ from trt_ros.families.family import (
     image_output,
     is_scores,
 )
+from trt_ros.families.layout import BoxLayout, Out
+from trt_ros.families.yolo import YOLO, is_raw
 from trt_ros.results.boxes import Detections
 from trt_ros.vision.float16 import highest
 from trt_ros.vision.letterbox import Letterbox
@@ -98,4 +100,13 @@ def _mismatch(seen: str) -> TensorMismatchError:
     )
 
 
-YOLOV8 = Family('yolov8', 'detect', YOLO_PREPROCESS, open_head)
+YOLOV8 = Family(
+    'yolov8',
+    'detect',
+    YOLO_PREPROCESS,
+    open_head,
+    layouts=tuple(
+        BoxLayout((Out(axes, 'box:4 scores:C'),), YOLO, guards=(is_raw,))
+        for axes in ('B V N', 'B N V')
+    ),
+)

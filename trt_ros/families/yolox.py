@@ -16,6 +16,7 @@ from trt_ros.families.family import (
     image_output,
     is_scores,
 )
+from trt_ros.families.layout import BoxLayout, Coding, Out, Rows
 from trt_ros.results.boxes import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import to_detections
@@ -117,4 +118,11 @@ YOLOX = Family(
     'detect',
     {'resize': 'letterbox_topleft', 'pad_value': 114, 'channel_order': 'bgr', 'scale': 1.0},
     open_head,
+    layouts=(
+        BoxLayout(
+            (Out('B N V', 'box:4 objectness:1 scores:C'),),
+            Rows(((8, 16, 32),)),
+            Coding('offsets'),
+        ),
+    ),
 )

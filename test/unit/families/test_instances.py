@@ -6,7 +6,7 @@ import pytest
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.instances import InstanceHead
-from trt_ros.families.yolo_rows import Rows
+from trt_ros.families.yolo_rows import PlainRows
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -25,7 +25,7 @@ def outputs(*anchors, prototypes, classes=2, count=20):
 
 
 def decode(tensors, letterbox=WHOLE, *, is_decoded=False, max_detections=100):
-    rows = Rows('output0', None, tensors['output1'].shape[1], is_decoded)
+    rows = PlainRows('output0', None, tensors['output1'].shape[1], is_decoded)
     return InstanceHead(rows, 'output1')(
         tensors, letterbox, Thresholds(score=0.25, iou=0.5, max_detections=max_detections)
     )
@@ -151,6 +151,6 @@ def test_coefficients_that_are_not_finite_make_an_empty_mask():
 )
 def test_another_shape_is_refused(change):
     tensors = outputs(prototypes=left_half())
-    head = InstanceHead(Rows('output0', None, 1, False), 'output1')
+    head = InstanceHead(PlainRows('output0', None, 1, False), 'output1')
     with pytest.raises(TensorMismatchError):
         head({**tensors, **change}, WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=9))

@@ -8,7 +8,7 @@ import pytest
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.obb import ObbHead, probabilistic_iou, to_image
-from trt_ros.families.yolo_rows import Rows
+from trt_ros.families.yolo_rows import PlainRows
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -26,7 +26,7 @@ def head(*anchors, classes=2, count=20):
 
 
 def decode(output, letterbox=WHOLE, *, is_decoded=False, max_detections=100):
-    return ObbHead(Rows('output0', None, 1, is_decoded))(
+    return ObbHead(PlainRows('output0', None, 1, is_decoded))(
         {'output0': output},
         letterbox,
         Thresholds(score=0.25, iou=0.5, max_detections=max_detections),
@@ -101,7 +101,7 @@ def test_a_suppressed_box_suppresses_no_other():
     boxes = np.array([(*box[:4], box[6]) for box in chain])
     likeness = probabilistic_iou(boxes[:, None], boxes)
     assert likeness[0, 1] > 0.5 and likeness[1, 2] > 0.5 and likeness[0, 2] < 0.7
-    found = ObbHead(Rows('output0', None, 1, False))(
+    found = ObbHead(PlainRows('output0', None, 1, False))(
         {'output0': head(*chain)},
         WHOLE,
         Thresholds(score=0.25, iou=float(likeness[0, 2] + likeness[0, 1]) / 2, max_detections=9),

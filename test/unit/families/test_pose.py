@@ -5,7 +5,7 @@ import pytest
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.pose import PoseHead
-from trt_ros.families.yolo_rows import Rows
+from trt_ros.families.yolo_rows import PlainRows
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -21,7 +21,7 @@ def head(*anchors, points=2, values=3, count=20, dtype=np.float32):
 
 
 def decode(output, letterbox=WHOLE, *, points=2, values=3, is_decoded=False):
-    rows = Rows('output0', None, points * values, is_decoded)
+    rows = PlainRows('output0', None, points * values, is_decoded)
     return PoseHead(rows, values)(
         {'output0': output}, letterbox, Thresholds(score=0.25, iou=0.5, max_detections=100)
     )

@@ -8,7 +8,7 @@ import pytest
 from trt_ros.errors import ParameterError
 from trt_ros.families.heatmap_pose import HeatmapHead
 from trt_ros.families.obb import ObbHead
-from trt_ros.families.yolo_rows import Rows
+from trt_ros.families.yolo_rows import PlainRows
 from trt_ros.families.yolov8 import YoloV8Head
 from trt_ros.families.yolov10 import EndToEndHead
 from trt_ros.vision.class_choice import ClassThresholds
@@ -212,7 +212,7 @@ def columns(classes=4, extras=0, count=200, seed=1):
             EndToEndHead('head', None),
             np.concatenate([crowd()[0], *(x[:, None] for x in crowd()[1:])], axis=1)[None],
         ),
-        (ObbHead(Rows('head', None, 1, False)), columns(extras=1)),
+        (ObbHead(PlainRows('head', None, 1, False)), columns(extras=1)),
     ],
     ids=['nms', 'no nms', 'rotated'],
 )
@@ -234,7 +234,7 @@ def test_rotated_boxes_suppress_those_of_other_classes():
     head[0, :4] = np.array([[50, 50, 40, 10], [50, 51, 40, 10], [50, 50, 40, 10]]).T
     head[0, 4:6] = [[0.9, 0, 0], [0, 0.8, 0.7]]
     head[0, 6] = [0.3, 0.3, 1.9]
-    decode = ObbHead(Rows('head', 2, 1, False))
+    decode = ObbHead(PlainRows('head', 2, 1, False))
     found = decode({'head': head}, WHOLE, limits(agnostic=True, names=('a', 'b')))
     assert found.scores.tolist() == pytest.approx([0.9, 0.7])
     assert len(decode({'head': head}, WHOLE, limits(names=('a', 'b')))) == 3

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import itertools
 from typing import Any
 
+from trt_ros.families.layout import Coding, Grid
 from trt_ros.runtime.gpu.decode import Address, OutputSlice
 
 MAX_LEVELS, MAX_PRIORS = 4, 6  # boxes.cu: struct Head, struct Level
@@ -67,28 +68,6 @@ class HeadArgs(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Grid:
-    """
-    Cells of an input, of one stride.
-
-    :param shape: rows and columns.
-    :param strides: pixels per cell, along x and y.
-    :param per_cell: anchors per cell.
-    :param priors: width and height in pixels of the anchors of a cell.
-    """
-
-    shape: tuple[int, int]
-    strides: tuple[float, float]
-    per_cell: int = 1
-    priors: tuple[tuple[float, float], ...] = ()
-
-    @property
-    def cells(self) -> int:
-        """Number of cells."""
-        return self.shape[0] * self.shape[1]
-
-
-@dataclass(frozen=True)
 class Level:
     """
     Outputs of all rows, or of those of one stride; steps are the same in all levels.
@@ -115,32 +94,17 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Coding:
+class AnchorCoding(Coding):
     """
-    Boxes relative to the anchors of a grid, at (cell + place) * stride + pixel.
+    Coding of boxes relative to the anchors of a grid, in the outputs of a network.
 
-    :param form: 'offsets': of the center, and the size; 'sides': distances to left, top, right and
-        bottom.
-    :param unit: of these: 'stride', 'prior' (size of the anchor) or 'pixel', times `gain`.
-    :param size: 'exp' of `size_gain` times the value, 'linear', or 'squared' (YOLOv5).
     :param bins: elements per value, which is the mean bin of their softmax; 1: the value itself.
-    :param clips: boxes are limited to the input before NMS.
     :param is_planar: each anchor of a cell is a plane of all cells; otherwise they are neighbors.
-    :param has_points: keypoints are offsets from the anchor, too.
     :param class_step: elements from the boxes of one class to the next; 0: one for all classes.
     """
 
-    form: str
-    place: float = 0.0
-    pixel: float = 0.0
-    unit: str = 'stride'
-    gain: float = 1.0
-    size: str = 'exp'
-    size_gain: float = 1.0
     bins: int = 1
-    clips: bool = False
     is_planar: bool = False
-    has_points: bool = False
     class_step: int = 0
 
     def args(self, classes: int, input_hw: tuple[int, int]) -> dict[str, Any]:
@@ -165,7 +129,7 @@ class Coding:
 def level_args(levels: Sequence[Level], address: Address) -> ctypes.Array[LevelArgs]:
     """Return the structs of some levels."""
     grids = [level.grid or Grid((1, 1), (1, 1)) for level in levels]
-    starts = itertools.accumulate((grid.cells * grid.per_cell for grid in grids), initial=0)
+    starts = itertools.accumulate((grid.anchors for grid in grids), initial=0)
     found = [
         LevelArgs(
             **{name: part.at(address) for name, part in level.slices.items()},

@@ -12,7 +12,7 @@ import numpy as np
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.poses import Poses
 from trt_ros.runtime.gpu import box_args as codes
-from trt_ros.runtime.gpu.box_args import Coding, HeadArgs, Level, level_args
+from trt_ros.runtime.gpu.box_args import AnchorCoding, HeadArgs, Level, level_args
 from trt_ros.runtime.gpu.decode import (
     COUNTERS_NBYTES,
     FLOATS,
@@ -73,7 +73,7 @@ class GpuBoxes:
 
     :param select: 'columns' and 'rows' find the best class of each of `rows` boxes, whose scores
         are contiguous per class or per box; with 'each', every score is a candidate.
-    :param form: 'corners', 'centers' or 'rotated'; or a `Coding`.
+    :param form: 'corners', 'centers' or 'rotated'; or a `AnchorCoding`.
     :param uses_nms: whether boxes of one class suppress each other.
     :param normalized: whether boxes are 0 to 1 of the input instead of pixels.
     :param limit: maximum number of boxes, whatever the request asks for.
@@ -88,7 +88,7 @@ class GpuBoxes:
     rows: int
     classes: int
     levels: tuple[Level, ...]
-    form: str | Coding = 'centers'
+    form: str | AnchorCoding = 'centers'
     labels: OutputSlice | None = None
     count: OutputSlice | None = None
     label_offset: int = 0
@@ -109,9 +109,9 @@ class GpuBoxes:
         return self.levels[0].scores.dtype
 
     @property
-    def coding(self) -> Coding | None:
-        """Coding of boxes that are relative to anchors."""
-        return self.form if isinstance(self.form, Coding) else None
+    def coding(self) -> AnchorCoding | None:
+        """AnchorCoding of boxes that are relative to anchors."""
+        return self.form if isinstance(self.form, AnchorCoding) else None
 
     @property
     def extra_kind(self) -> int:
@@ -162,7 +162,7 @@ class GpuBoxes:
         return (
             len(grids) == len(self.levels) <= codes.MAX_LEVELS
             and all(len(grid.priors) <= codes.MAX_PRIORS for grid in grids)
-            and sum(grid.cells * grid.per_cell for grid in grids) == self.rows
+            and sum(grid.anchors for grid in grids) == self.rows
         )
 
     @property
@@ -225,7 +225,7 @@ class GpuBoxes:
             **parts,
             **(
                 self.form.args(self.classes, letterbox.input_hw)
-                if isinstance(self.form, Coding)
+                if isinstance(self.form, AnchorCoding)
                 else {'form': codes.FORMS[self.form], 'bins': 1, 'row_classes': self.classes}
             ),
             labels=labels and labels.at(address),

@@ -12,12 +12,13 @@ from trt_ros.families import faces, palms
 from trt_ros.families.centernet import CenterNetHead
 from trt_ros.families.detectnet import BOX_NORM, OFFSET, DetectNetHead
 from trt_ros.families.faces import RetinafaceHead, ScrfdHead, YunetHead
+from trt_ros.families.layout import Grid
 from trt_ros.families.nanodet import DistributionHead
 from trt_ros.families.palms import PalmHead, hand_regions
 from trt_ros.families.raw_yolo import STRIDES, RawYoloHead
 from trt_ros.families.yolox import YoloxHead
 from trt_ros.results.poses import Poses
-from trt_ros.runtime.gpu.box_args import Coding, Grid, Level
+from trt_ros.runtime.gpu.box_args import AnchorCoding, Level
 from trt_ros.runtime.gpu.decode_boxes import GpuBoxes, GpuPoses
 from trt_ros.runtime.gpu.head_outputs import HeadOutputs, Layouts
 
@@ -43,7 +44,7 @@ def _levels_of(
             for role, output, start, step in parts
         }
         found.append(Level(slices.pop('boxes'), slices.pop('scores'), grid=grid, **slices))
-        first += grid.cells * grid.per_cell
+        first += grid.anchors
     return tuple(found)
 
 
@@ -53,7 +54,7 @@ def _yolox(head: YoloxHead, outputs: HeadOutputs) -> GpuBoxes:
     grids = [_grid(outputs, stride, covers=False) for stride in head.strides]
     parts = [(role, name, start, step) for role, start in _YOLOX_PARTS]
     levels = _levels_of(grids, outputs, *parts)
-    return GpuBoxes('rows', rows, step - 5, levels, Coding('offsets'))
+    return GpuBoxes('rows', rows, step - 5, levels, AnchorCoding('offsets'))
 
 
 _YOLOX_PARTS = (('boxes', 0), ('objectness', 4), ('scores', 5))
@@ -79,7 +80,7 @@ def _raw_yolo(head: RawYoloHead, outputs: HeadOutputs) -> GpuBoxes | None:
         levels = [
             Level(each.boxes, each.objectness or each.scores, grid=each.grid) for each in levels
         ]
-    coding = Coding('offsets', unit='prior', size='squared', is_planar=True)
+    coding = AnchorCoding('offsets', unit='prior', size='squared', is_planar=True)
     return GpuBoxes('rows', rows, classes, tuple(levels), coding, activation='sigmoid')
 
 
@@ -105,7 +106,7 @@ def _distributions(head: DistributionHead, outputs: HeadOutputs) -> GpuBoxes | N
         )
     if classes < 1 or head.class_count not in (None, classes):
         return None
-    coding = Coding('sides', place=head.offset, bins=head.bin_count, clips=True)
+    coding = AnchorCoding('sides', place=head.offset, bins=head.bin_count, clips=True)
     return GpuBoxes('each', rows, classes, levels, coding)
 
 
@@ -116,7 +117,7 @@ def _per_stride(
     found = []
     for index, grid in enumerate(grids):
         each = dict(zip(roles, names[index :: len(grids)]))
-        rows = grid.cells * grid.per_cell
+        rows = grid.anchors
         if outputs.rows(*each.values()) != [(rows, size) for size in roles.values()]:
             return None
         slices = {role: outputs.slice(each[role], 0, size) for role, size in roles.items()}
@@ -125,7 +126,7 @@ def _per_stride(
 
 
 def _faces(
-    levels: tuple[Level, ...] | None, coding: Coding, landmarks: int, **fields: Any
+    levels: tuple[Level, ...] | None, coding: AnchorCoding, landmarks: int, **fields: Any
 ) -> GpuPoses | None:
     """Return the decoder of one class with landmarks: a warp per row reads all of its values."""
     if levels is None:
@@ -138,14 +139,14 @@ def _scrfd(head: ScrfdHead, outputs: HeadOutputs) -> GpuPoses | None:
     grids = [_grid(outputs, stride, covers=True, per_cell=2) for stride in faces.STRIDES]
     roles = {'scores': 1, 'boxes': 4, 'extras': 2 * faces.LANDMARKS}
     levels = _per_stride(head.outputs, roles, grids, outputs)
-    return _faces(levels, Coding('sides', has_points=True), faces.LANDMARKS)
+    return _faces(levels, AnchorCoding('sides', has_points=True), faces.LANDMARKS)
 
 
 def _yunet(head: YunetHead, outputs: HeadOutputs) -> GpuPoses | None:
     grids = [_grid(outputs, stride, covers=True) for stride in faces.STRIDES]
     roles = {'scores': 1, 'objectness': 1, 'boxes': 4, 'extras': 2 * faces.LANDMARKS}
     levels = _per_stride(head.outputs, roles, grids, outputs)
-    coding = Coding('offsets', has_points=True)
+    coding = AnchorCoding('offsets', has_points=True)
     return _faces(levels, coding, faces.LANDMARKS, has_root=True)
 
 
@@ -166,7 +167,9 @@ def _retinaface(head: RetinafaceHead, outputs: HeadOutputs) -> GpuPoses | None:
     parts = zip(
         ('boxes', 'scores', 'extras'), head.outputs, (0, 1, 0), sizes
     )  # Scores: behind none.
-    coding = Coding('offsets', 0.5, unit='prior', gain=0.1, size_gain=0.2, has_points=True)
+    coding = AnchorCoding(
+        'offsets', place=0.5, unit='prior', gain=0.1, size_gain=0.2, has_points=True
+    )
     levels = _levels_of(grids, outputs, *parts)
     return _faces(levels, coding, faces.LANDMARKS)
 
@@ -176,7 +179,7 @@ def _palms(head: PalmHead, outputs: HeadOutputs) -> GpuPoses | None:
         _grid(outputs, stride, covers=True, per_cell=per_cell) for stride, per_cell in palms.GRIDS
     ]
     values, logits = head.outputs
-    rows = sum(grid.cells * grid.per_cell for grid in grids)
+    rows = sum(grid.anchors for grid in grids)
     if outputs.rows(values, logits) != [(rows, palms.VALUES), (rows, 1)]:
         return None
     parts = (
@@ -184,7 +187,7 @@ def _palms(head: PalmHead, outputs: HeadOutputs) -> GpuPoses | None:
         ('extras', values, 4, palms.VALUES),
         ('scores', logits, 0, 1),
     )
-    coding = Coding('offsets', 0.5, unit='pixel', size='linear', has_points=True)
+    coding = AnchorCoding('offsets', place=0.5, unit='pixel', size='linear', has_points=True)
     levels = _levels_of(grids, outputs, *parts)
     return _faces(levels, coding, palms.LANDMARKS, activation='sigmoid', finish=_with_hands)
 
@@ -203,7 +206,7 @@ def _detectnet(head: DetectNetHead, outputs: HeadOutputs) -> GpuBoxes | None:
         outputs.slice(head.coverage_name, 0, 1, cells),
         grid=Grid((rows, columns), (-(-width // columns), -(-height // rows))),
     )
-    coding = Coding('sides', pixel=OFFSET, unit='pixel', gain=BOX_NORM, class_step=4 * cells)
+    coding = AnchorCoding('sides', pixel=OFFSET, unit='pixel', gain=BOX_NORM, class_step=4 * cells)
     return GpuBoxes('each', cells, classes, (level,), coding)
 
 
@@ -225,7 +228,7 @@ def _centernet(head: CenterNetHead, outputs: HeadOutputs) -> GpuBoxes | None:
         cells,
         classes,
         (level,),
-        Coding('offsets', 0.0 if head.offsets_name else 0.5, size='linear'),
+        AnchorCoding('offsets', place=0.0 if head.offsets_name else 0.5, size='linear'),
         activation='maybe_sigmoid',
         uses_nms=False,
         is_peak=True,

@@ -12,7 +12,7 @@ from trt_ros.families.instances import InstanceHead
 from trt_ros.families.obb import ObbHead
 from trt_ros.families.paddle import PaddleHead
 from trt_ros.families.pose import PoseHead
-from trt_ros.families.yolo_rows import ObjectnessRows, Rows
+from trt_ros.families.yolo_rows import ObjectnessRows, PlainRows
 from trt_ros.families.yolov5 import YoloV5Head
 from trt_ros.families.yolov8 import YoloV8Head
 from trt_ros.families.yolov10 import EndToEndHead
@@ -180,7 +180,7 @@ def _instances(head: InstanceHead, outputs: HeadOutputs) -> GpuBoxes | None:
 
 
 def _rows(
-    rows: Rows | ObjectnessRows, outputs: HeadOutputs, kind: type[GpuBoxes], **fields: Any
+    rows: PlainRows | ObjectnessRows, outputs: HeadOutputs, kind: type[GpuBoxes], **fields: Any
 ) -> GpuBoxes | None:
     """Return the decoder of boxes with extras: of a kind, with further fields."""
     name, extras = rows.output_name, rows.extra_count

@@ -27,7 +27,7 @@ from trt_ros.families.palms import PalmHead
 from trt_ros.families.pose import PoseHead
 from trt_ros.families.raw_yolo import YOLOV5_ANCHORS, RawYoloHead
 from trt_ros.families.semantic import MaskHeads, SemanticHead
-from trt_ros.families.yolo_rows import ObjectnessRows, Rows
+from trt_ros.families.yolo_rows import ObjectnessRows, PlainRows
 from trt_ros.families.yolov5 import YoloV5Head
 from trt_ros.families.yolov8 import YoloV8Head
 from trt_ros.families.yolov10 import EndToEndHead
@@ -361,17 +361,17 @@ def test_several_masks_are_decoded_on_cpu_if_one_of_them_is():
 @pytest.mark.parametrize(
     'head, shape, kind',
     [
-        (PoseHead(Rows('head', 1, 51, False)), (1, 56, 8400), GpuPoses),
-        (PoseHead(Rows('head', None, 51, True)), (1, 300, 57), GpuPoses),
-        (ObbHead(Rows('head', 15, 1, False)), (1, 20, 8400), GpuOrientedBoxes),
-        (ObbHead(Rows('head', None, 1, True)), (1, 300, 7), GpuOrientedBoxes),
+        (PoseHead(PlainRows('head', 1, 51, False)), (1, 56, 8400), GpuPoses),
+        (PoseHead(PlainRows('head', None, 51, True)), (1, 300, 57), GpuPoses),
+        (ObbHead(PlainRows('head', 15, 1, False)), (1, 20, 8400), GpuOrientedBoxes),
+        (ObbHead(PlainRows('head', None, 1, True)), (1, 300, 7), GpuOrientedBoxes),
         (DepthHead('head'), (1, 70, 70), GpuDepth),
         (DepthHead('head'), (1, 1, 70, 70), GpuDepth),
         (DepthHead('head', False), (1, 70, 70, 1), GpuDepth),
         (ClassifyHead('head', 1000), (1, 1000), decode_classes.GpuClasses),
         (ClassifyHead('head', None), (1, 1000, 1, 1), decode_classes.GpuClasses),
-        (PoseHead(Rows('head', 2, 51, False)), (1, 56, 8400), type(None)),
-        (PoseHead(Rows('head', None, 51, True)), (1, 300, 56), type(None)),
+        (PoseHead(PlainRows('head', 2, 51, False)), (1, 56, 8400), type(None)),
+        (PoseHead(PlainRows('head', None, 51, True)), (1, 300, 56), type(None)),
         (DepthHead('head'), (1, 2, 70, 70), type(None)),
     ],
     ids=without_addresses,
@@ -383,7 +383,7 @@ def test_heads_beside_detection_have_a_kernel_if_their_shape_fits(head, shape, k
 def instances(prototypes, *, is_decoded=False, dtype='float32'):
     shape = (1, 300, 38) if is_decoded else (1, 116, 8400)
     return decoder_of(
-        InstanceHead(Rows('head', None, 32, is_decoded), 'prototypes'),
+        InstanceHead(PlainRows('head', None, 32, is_decoded), 'prototypes'),
         outputs(head=shape, prototypes=(prototypes, dtype)),
     )
 
@@ -433,14 +433,14 @@ def test_prototypes_that_do_not_match_are_left_to_the_cpu(prototypes, dtype):
 
 
 def test_keypoints_and_angles_are_read_behind_the_boxes():
-    poses = decoder_of(PoseHead(Rows('head', 1, 4, False), 2), outputs(head=(1, 9, 5)))
+    poses = decoder_of(PoseHead(PlainRows('head', 1, 4, False), 2), outputs(head=(1, 9, 5)))
     memory = np.zeros(poses.result_nbytes((7, 3)), np.uint8)
     memory[:4].view(np.int32)[0] = 2
     memory[16 + 24 * 5 :].view(np.float32)[:] = np.arange(30) / 100
     found, _ = poses.reader(memory, (7, 3))()
     expected = np.arange(12, dtype=np.float32).reshape(2, 2, 3) / 100
     np.testing.assert_allclose(found.keypoints, expected)
-    boxes = decoder_of(ObbHead(Rows('head', 1, 1, False)), outputs(head=(1, 6, 5)))
+    boxes = decoder_of(ObbHead(PlainRows('head', 1, 1, False)), outputs(head=(1, 6, 5)))
     memory = np.zeros(boxes.result_nbytes((7, 3)), np.uint8)
     memory[:4].view(np.int32)[0] = 2
     memory[16 + 24 * 5 :].view(np.float32)[:] = [1, 2, 3, 4, 5]

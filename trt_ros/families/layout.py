@@ -1,0 +1,240 @@
+"""Layouts of the outputs of box networks: where the values of a box lie, and their coding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+import re
+from typing import Any, Literal
+
+_TERM = re.compile(r'(?:(\d+)\*)?([A-Z])|(\d+)')
+#: Unknown sizes by their symbol.
+SYMBOLS: Mapping[str, str] = {'C': 'classes', 'D': 'bins', 'K': 'keypoints', 'M': 'masks'}
+
+
+@lru_cache(maxsize=256)
+def linear(size: str) -> tuple[Mapping[str, int], int]:
+    """
+    Return the factors of the symbols and the constant of a size.
+
+    >>> linear('4*D+C+2')
+    ({'D': 4, 'C': 1}, 2)
+    """
+    factors: dict[str, int] = {}
+    constant = 0
+    for term in size.split('+'):
+        found = _TERM.fullmatch(term)
+        assert found, f'{term!r} of {size!r} is no term'
+        times, symbol, number = found.groups()
+        if symbol:
+            factors[symbol] = factors.get(symbol, 0) + int(times or 1)
+        else:
+            constant += int(number)
+    return factors, constant
+
+
+@dataclass(frozen=True)
+class Out:
+    """
+    One output, or one per stride.
+
+    :param axes: 'B' batch, 'N' rows, 'V' values of a row, 'A' anchors of a cell, 'H' and 'W' the
+        cells of a grid, 'h' and 'w' those of prototypes, or a symbol.
+    :param values: along 'V', in order, 'role:size' each; a size is linear in the symbols. Roles:
+        box, sizes (the second half of a box), scores, background and none (scores of no class),
+        objectness, label, extras, count (of valid rows, in a tensor of one element), prototypes.
+    :param names: regular expressions, one of which the name of the output matches; (): any name.
+    :param per_level: there is one such output per stride, the finest first.
+    :param is_float: False: integers; None: both, but labels of floats are named so.
+    """
+
+    axes: str
+    values: str
+    names: tuple[str, ...] = ()
+    per_level: bool = False
+    is_float: bool | None = True
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Sizes by role, in order."""
+        return dict(part.split(':') for part in self.values.split())
+
+    @property
+    def size(self) -> str:
+        """Size of 'V'."""
+        return '+'.join(self.fields.values())
+
+    def __str__(self) -> str:
+        factors, constant = linear(self.size)
+        words = [f'{times} * ' * (times > 1) + SYMBOLS[name] for name, times in factors.items()]
+        values = ' + '.join([str(constant)] * bool(constant) + words)
+        axes = ['1' if a == 'B' else values if a == 'V' else a for a in self.axes.split()]
+        name = '/'.join(re.sub(r'\W', '', name) for name in self.names)
+        kind = ' of integers' if self.is_float is False else ''
+        return f'{name} ({", ".join(axes)})'.lstrip() + kind + ' per stride' * self.per_level
+
+
+@dataclass(frozen=True)
+class Grid:
+    """
+    Cells of an input, of one stride.
+
+    :param shape: rows and columns.
+    :param strides: pixels per cell, along x and y.
+    :param per_cell: anchors per cell.
+    :param priors: width and height in pixels of the anchors of a cell.
+    """
+
+    shape: tuple[int, int]
+    strides: tuple[float, float]
+    per_cell: int = 1
+    priors: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def cells(self) -> int:
+        """Number of cells."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def anchors(self) -> int:
+        """Number of anchors."""
+        return self.cells * self.per_cell
+
+
+@dataclass(frozen=True)
+class Rows:
+    """
+    Meaning of the rows: anchors of the cells of grids, row by row, the finest grid first.
+
+    :param strides: the sets of strides that networks of the family have.
+    :param per_cell: anchors per cell, of all strides or of each.
+    :param covers: cells that the input only begins count, too.
+    :param priors: per stride, width and height in pixels of the anchors of a cell.
+    :param counts: further numbers of rows by which the family is known.
+    :param is_required: the layout has no other numbers of rows.
+    """
+
+    strides: tuple[tuple[int, ...], ...] = ()
+    per_cell: tuple[int, ...] = (1,)
+    covers: bool = False
+    priors: tuple[tuple[tuple[float, float], ...], ...] = ()
+    counts: tuple[int, ...] = ()
+    is_required: bool = False
+
+    def grids(self, input_hw: tuple[int, int], strides: tuple[int, ...]) -> tuple[Grid, ...]:
+        """Return the grids of an input."""
+        per_cell = self.per_cell * len(strides) if len(self.per_cell) == 1 else self.per_cell
+        found = []
+        for index, stride in enumerate(strides):
+            height, width = (
+                -(-side // stride) if self.covers else side // stride for side in input_hw
+            )
+            priors = self.priors[index] if self.priors else ()
+            found.append(Grid((height, width), (stride, stride), per_cell[index], priors))
+        return tuple(found)
+
+    def strides_of(self, input_hw: tuple[int, int], count: int) -> tuple[int, ...] | None:
+        """Return the strides whose grids have `count` anchors; None if no set of strides does."""
+        for strides in self.strides:
+            if sum(grid.anchors for grid in self.grids(input_hw, strides)) == count:
+                return strides
+        return None
+
+
+@dataclass(frozen=True)
+class Coding:
+    """
+    Meaning of the four values of a box.
+
+    :param form: 'corners' x1, y1, x2, y2; 'centers' cx, cy, w, h; 'rotated' the same with an angle
+        behind; relative to the anchor at (cell + place) * stride + pixel: 'offsets' of the center,
+        and the size; 'sides' distances to left, top, right and bottom.
+    :param is_normalized: values are 0 to 1 of the input, not pixels.
+    :param is_y_first: y stands before x.
+    :param unit: of offsets, sizes and sides: 'stride', 'prior' (size of the anchor) or 'pixel',
+        times `gain`.
+    :param size: of 'offsets': 'exp' of `size_gain` times the value, 'linear', or 'squared': the
+        center is 2 v - 0.5 of the cell and the size (2 v)^2 priors (YOLOv5).
+    :param clips: boxes are limited to the input before NMS.
+    :param has_points: keypoints are relative to the anchor, too.
+    """
+
+    form: Literal['corners', 'centers', 'rotated', 'offsets', 'sides'] = 'centers'
+    is_normalized: bool = False
+    is_y_first: bool = False
+    place: float = 0.0
+    pixel: float = 0.0
+    unit: Literal['stride', 'prior', 'pixel'] = 'stride'
+    gain: float = 1.0
+    size: Literal['exp', 'linear', 'squared'] = 'exp'
+    size_gain: float = 1.0
+    clips: bool = False
+    has_points: bool = False
+
+    @property
+    def is_anchored(self) -> bool:
+        """Whether boxes are relative to the anchors of grids."""
+        return self.form in ('offsets', 'sides')
+
+
+CORNERS = Coding('corners')
+#: Returns, for a `NetworkDescription`, False if it has another layout, True for evidence of this
+#: one, None otherwise.
+Guard = Callable[[Any], bool | None]
+
+
+@dataclass(frozen=True)
+class BoxLayout:
+    """
+    Outputs of boxes with scores, and their meaning.
+
+    :param activation: of scores and objectness; 'maybe_sigmoid': the scores are logits if any is
+        below 0.
+    :param select: 'best' class of a row (the first among equals), or 'each' score that passes.
+    :param has_root: the score is the root of its product with the objectness.
+    :param objectness_only: with one class, the objectness alone is the score.
+    :param is_peak: a score passes only if none of the 3 x 3 cells around it is higher.
+    :param label_offset: the class is the label minus this.
+    :param uses_nms: boxes of one class suppress each other.
+    :param is_limited: there are at most as many results as rows.
+    :param extras: meaning of the further values of a row; keypoints have two or three values.
+    :param regions: returns the regions that a result proposes for another network.
+    :param counts_background: see `Head`.
+    :param ignores_others: the network may have further outputs.
+    :param needs_names: there are as many classes as names of classes.
+    :param assume: values of symbols where the shapes do not decide, the likeliest first.
+    :param guards: see `Guard`; one False refuses the layout.
+    """
+
+    outputs: tuple[Out, ...]
+    rows: Rows = Rows()
+    coding: Coding = Coding()
+    activation: Literal['none', 'sigmoid', 'softmax', 'maybe_sigmoid'] = 'none'
+    select: Literal['best', 'each'] = 'best'
+    has_root: bool = False
+    objectness_only: bool = False
+    is_peak: bool = False
+    label_offset: int = 0
+    uses_nms: bool = True
+    is_limited: bool = False
+    extras: Literal['', 'keypoints', 'angle', 'coefficients'] = ''
+    regions: Callable[[Any], Any] | None = None
+    counts_background: bool = False
+    ignores_others: bool = False
+    needs_names: bool = False
+    assume: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
+    guards: tuple[Guard, ...] = ()
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """Sizes by role, of all outputs."""
+        return {role: size for out in self.outputs for role, size in out.fields.items()}
+
+    def guarded(self, network: Any) -> bool | None:
+        """Return False where a guard refuses the network, True for evidence, else None."""
+        opinions = {guard(network) for guard in self.guards}
+        return False if False in opinions else True if True in opinions else None
+
+    def __str__(self) -> str:
+        return ' with '.join(map(str, self.outputs))

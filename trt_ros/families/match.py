@@ -1,0 +1,292 @@
+"""Unification of layouts with the outputs of a network: which output is what, and how large."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+import re
+
+from trt_ros.families.family import Family, NetworkDescription, is_float
+from trt_ros.families.layout import BoxLayout, Out, linear
+from trt_ros.tensors import TensorSpec
+
+#: Parts of names that decide between outputs of equal shapes.
+WORDS: Mapping[str, tuple[str, ...]] = {
+    'box': ('box', 'dets'),
+    'scores': ('score', 'conf', 'cls', 'logits', 'hm', 'heat'),
+    'background': ('score', 'conf', 'logits'),
+    'label': ('class', 'label'),
+    'count': ('num',),
+    'sizes': ('wh', 'size'),
+}
+COCO_CLASSES = 80
+MIN_BINS = 2
+
+Symbols = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class BoundOut:
+    """
+    An output that a layout reads.
+
+    :param level: index of its stride; None: of all.
+    """
+
+    out: Out
+    spec: TensorSpec
+    level: int | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """
+    A layout bound to the outputs of a network.
+
+    :param parts: in the order of the layout's outputs.
+    :param symbols: sizes that the shapes show, or that were assumed; without dynamic ones.
+    :param strides: of the levels; () where the rows are no known grids.
+    :param on_grid: whether the number of rows is that of these; None: dynamic, or no grids.
+    """
+
+    layout: BoxLayout
+    parts: tuple[BoundOut, ...]
+    symbols: Symbols = field(hash=False)
+    strides: tuple[int, ...] = ()
+    on_grid: bool | None = None
+
+    @property
+    def class_count(self) -> int | None:
+        """Number of classes; None: the network leaves it open."""
+        roles = self.layout.roles
+        if 'label' in roles:
+            return None
+        return self.symbols.get('C') if 'C' in roles['scores'] else int(roles['scores'])
+
+    @property
+    def takes_batches(self) -> bool:
+        """Whether each output has an axis for the images of a batch."""
+        return all('B' in part.out.axes or 'count' in part.out.values for part in self.parts)
+
+    def __str__(self) -> str:
+        return ', '.join(str(part.spec) for part in self.parts)
+
+
+def bind(family: Family, network: NetworkDescription) -> Reading | None:
+    """Return the likeliest reading of a network as of a family; None if no layout fits."""
+    best: tuple[tuple[int, ...], Reading] | None = None
+    for layout in family.layouts:
+        evidence = layout.guarded(network)
+        reading = None if evidence is False else unify(layout, network)
+        if reading is None:
+            continue
+        grid = {True: 2, None: 1, False: 0}[reading.on_grid]
+        rank = (int(evidence is True), grid, int(_is_long(reading)))
+        if best is None or rank > best[0]:
+            best = rank, reading
+    return best and best[1]
+
+
+def _is_long(reading: Reading) -> bool:
+    """Return whether the first output has at least as many rows as values."""
+    out, shape = reading.parts[0].out, reading.parts[0].spec.shape
+    sizes = dict(zip(out.axes.split(), shape))
+    rows, values = sizes.get('N', -1), sizes.get('V', -1)
+    return rows < 0 or 0 < values <= rows
+
+
+def unify(layout: BoxLayout, network: NetworkDescription) -> Reading | None:
+    """
+    Return the reading of a network in a layout; None if the layout does not fit.
+
+    The number of named classes and the keypoints of the metadata decide what the shapes leave
+    open.
+    """
+    stated = named_symbols(network)
+    if layout.needs_names and 'C' not in stated:
+        return None
+    for known in (stated, {}):
+        if 'K' in known and f'{known["values"]}*K' not in layout.roles.get('extras', '3*K'):
+            return None
+        for strides in layout.rows.strides or ((),):
+            for parts, symbols in _assign(layout, network, strides, known):
+                reading = _reading(layout, network, parts, symbols, strides)
+                if reading is not None:
+                    return reading
+        if layout.needs_names or not known:
+            return None
+    return None
+
+
+def named_symbols(network: NetworkDescription) -> dict[str, int]:
+    """Return the sizes that names and metadata state: of classes, keypoints and their values."""
+    known = {'C': network.class_count} if network.class_count else {}
+    try:
+        count, values = ast.literal_eval(network.metadata['kpt_shape'])
+        known |= {'K': int(count), 'values': int(values)}
+    except (KeyError, ValueError, TypeError, SyntaxError):
+        pass
+    return known
+
+
+def _reading(
+    layout: BoxLayout,
+    network: NetworkDescription,
+    parts: tuple[BoundOut, ...],
+    symbols: Symbols,
+    strides: tuple[int, ...],
+) -> Reading | None:
+    """Check the number of rows, and order the parts as the layout does."""
+    rows = layout.rows
+    ordered = sorted(parts, key=lambda part: (layout.outputs.index(part.out), part.level or 0))
+    sizes: dict[str, set[int]] = {'N': set(), 'H': set(), 'W': set()}
+    for part in parts:
+        for axis, size in zip(part.out.axes.split(), part.spec.shape):
+            if axis in sizes and part.level is None and size >= 0:
+                sizes[axis].add(size)
+    if any(len(found) > 1 for found in sizes.values()):
+        return None
+    counts = sizes['N']
+    found, on_grid = strides, None
+    if counts:
+        count = counts.pop()
+        if layout.coding.is_anchored:
+            if sum(grid.anchors for grid in rows.grids(network.input_hw, strides)) != count:
+                return None
+        else:
+            found = rows.strides_of(network.input_hw, count) or ()
+            on_grid = bool(found) if rows.strides else None
+            if rows.is_required and not found:
+                return None
+    if strides and layout.coding.is_anchored:
+        on_grid = True
+    letters = set(''.join(layout.roles.values()))
+    known = {name: size for name, size in symbols.items() if name in letters}
+    return Reading(layout, tuple(ordered), known, found, on_grid)
+
+
+def _assign(
+    layout: BoxLayout,
+    network: NetworkDescription,
+    strides: tuple[int, ...],
+    known: Symbols,
+) -> Iterator[tuple[tuple[BoundOut, ...], Symbols]]:
+    """Assign outputs to those of a layout, the ones of the fewest unknown sizes first."""
+    outs: list[tuple[Out, int | None]] = [
+        (out, level)
+        for out in layout.outputs
+        for level in (range(len(strides)) if out.per_level else (None,))
+    ]
+    outs.sort(key=lambda each: len(linear(each[0].size)[0]))
+    specs = network.outputs
+    if len(specs) < len(outs) or (len(specs) > len(outs) and not layout.ignores_others):
+        return
+
+    def follow(
+        rest: Sequence[tuple[Out, int | None]], free: tuple[TensorSpec, ...], symbols: Symbols
+    ) -> Iterator[tuple[tuple[BoundOut, ...], Symbols]]:
+        if not rest:
+            yield (), symbols
+            return
+        (out, level), *others = rest
+        for spec in _candidates(out, free):
+            after = _fit(layout, out, level, spec, symbols, strides, network)
+            if after is not None:
+                left = tuple(each for each in free if each is not spec)
+                for parts, end in follow(others, left, after):
+                    yield (BoundOut(out, spec, level), *parts), end
+
+    yield from follow(outs, specs, known)
+
+
+def _candidates(out: Out, specs: tuple[TensorSpec, ...]) -> list[TensorSpec]:
+    """Return the outputs of the right name and type, the ones with a word of the role first."""
+    role = next(iter(out.fields))
+    words = WORDS.get(role, ())
+
+    def is_named(spec: TensorSpec) -> bool:
+        return any(word in spec.name.lower() for word in words)
+
+    found = [
+        spec
+        for spec in specs
+        if is_float(spec) == out.is_float
+        or (out.is_float is None and (not is_float(spec) or is_named(spec)))
+    ]
+    if out.names:
+        found = [
+            spec
+            for spec in found
+            if any(re.fullmatch(name, spec.name.split(':')[0]) for name in out.names)
+        ]
+        return found if len(found) == 1 or out.per_level else []
+    return sorted(found, key=lambda spec: (not is_named(spec), is_float(spec) != out.is_float))
+
+
+def _fit(
+    layout: BoxLayout,
+    out: Out,
+    level: int | None,
+    spec: TensorSpec,
+    symbols: Symbols,
+    strides: tuple[int, ...],
+    network: NetworkDescription,
+) -> Symbols | None:
+    """Return the symbols with which an output is the one of a layout; None if it is not."""
+    if 'count' in out.fields:
+        return symbols if len(spec.shape) < 3 and all(n in (1, -1) for n in spec.shape) else None
+    axes = out.axes.split()
+    if len(axes) != len(spec.shape):
+        return None
+    found: Symbols | None = symbols
+    for axis, size in zip(axes, spec.shape):
+        if found is None:
+            return None
+        if axis == 'B':
+            found = found if size in (1, -1) else None
+        elif axis == 'V':
+            found = solve(out.size, size, found, layout.assume)
+        elif axis in ('h', 'w') or size < 0:
+            continue
+        elif axis in 'HWAN':
+            if level is None and not (axis in 'HW' and layout.rows.is_required):
+                continue
+            grid = layout.rows.grids(network.input_hw, strides)[level or 0]
+            expected = (*grid.shape, grid.per_cell, grid.anchors)['HWAN'.index(axis)]
+            found = found if size == expected else None
+        else:
+            found = solve(axis, size, found, layout.assume)
+    return found
+
+
+def solve(
+    text: str, size: int, symbols: Symbols, assume: Mapping[str, tuple[int, ...]]
+) -> Symbols | None:
+    """
+    Return the symbols with which an expression is a size; None if there are none.
+
+    Of several solutions with assumed values, the one of the classes of COCO counts, else the
+    first. A dynamic size is any.
+    """
+    factors, constant = linear(text)
+    if size < 0:
+        return symbols
+    rest = (
+        size - constant - sum(n * symbols[name] for name, n in factors.items() if name in symbols)
+    )
+    unknown = [name for name in factors if name not in symbols]
+    if not unknown:
+        return symbols if rest == 0 else None
+    if len(unknown) == 1:
+        (name,) = unknown
+        value, left = divmod(rest, factors[name])
+        fits = not left and value >= (MIN_BINS if name == 'D' else 1)
+        return {**symbols, name: value} if fits else None
+    assumed = next((name for name in assume if name in unknown), None)
+    if assumed is None:
+        return None
+    guesses = [solve(text, size, {**symbols, assumed: value}, assume) for value in assume[assumed]]
+    found = [each for each in guesses if each is not None]
+    coco = [each for each in found if each.get('C') == COCO_CLASSES]
+    return next(iter(coco or found), None)
