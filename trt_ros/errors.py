@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+# Control characters, which terminals obey; line separators; invisible characters, and those that
+# reorder others; lone surrogates, which stand for the bytes of a file name that is not UTF-8.
+_UNSAFE = re.compile(
+    '[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb'
+    '\ud800-\udfff]'
+)
+MAX_CHARACTERS, MAX_WORD_CHARACTERS = 4000, 400
+_LONG_WORD = re.compile(rf'\S{{{MAX_WORD_CHARACTERS + 1},}}')
 
-def printable(text: str) -> str:
-    """Escape lone surrogates, which stand for the bytes of a file name that is not UTF-8."""
-    return text.encode(errors='backslashreplace').decode()
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """
+    Escape and shorten text that comes from outside, for terminals, logs and messages.
+
+    Control and invisible characters become escape sequences, as in a Python string. Long words,
+    such as names, and long texts lose their middle.
+
+    :param lines: whether line breaks and tabs stay.
+    """
+    kept = '\n\t' if lines else ''
+    escaped = _UNSAFE.sub(
+        lambda found: found[0] if found[0] in kept else ascii(found[0])[1:-1], _shortened(text)
+    )
+    return _shortened(escaped)
+
+
+def _shortened(text: str) -> str:
+    words = _LONG_WORD.sub(
+        lambda found: _without_middle(found[0], MAX_WORD_CHARACTERS, '...'), text
+    )
+    return _without_middle(words, MAX_CHARACTERS, ' ... ')
+
+
+def _without_middle(text: str, size: int, gap: str) -> str:
+    end = size // 4
+    return text if len(text) <= size else text[: size - end - len(gap)] + gap + text[-end:]
 
 
 class TrtRosError(Exception):
@@ -20,8 +53,7 @@ class TrtRosError(Exception):
     """
 
     def __init__(self, problem: str, *, cause: str = '', remedy: str = '') -> None:
-        # ROS logging and most terminals raise on a file name that is not UTF-8.
-        problem, cause, remedy = map(printable, (problem, cause, remedy))
+        problem, cause, remedy = (printable(part, lines=True) for part in (problem, cause, remedy))
         self.problem, self.cause, self.remedy = problem, cause, remedy
         parts = [problem, cause and f'Cause: {cause}', remedy and f'Remedy: {remedy}']
         super().__init__('\n'.join(filter(None, parts)))

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from trt_ros.driver import nvidia_driver
-from trt_ros.errors import BackendError
+from trt_ros.errors import BackendError, printable
 
 LIBRARIES = ('tensorrt', 'tensorrt_rtx')
 OLDEST = {'tensorrt': (10, 3), 'tensorrt_rtx': (1, 4)}
@@ -242,6 +242,7 @@ def _logger(trt: ModuleType) -> Any:
             self.copies: list[Callable[[str, str], None]] = []
 
         def log(self, severity: Any, message: str) -> None:
+            message = printable(message, lines=True)
             for write in self.copies:
                 write(severity.name, message)
             level = levels.get(severity)

@@ -61,6 +61,22 @@ def test_device_is_set_by_index_or_as_auto(start_node):
 
 
 @pytest.mark.ros
+def test_text_of_parameters_is_escaped_and_short_in_answers_and_the_log(start_node):
+    from rclpy.parameter import Parameter
+
+    node = start_node('outside', 'trt_ros.nodes.detector', autostart=False)
+    for value in ('x' * 100_000, 'a b ' * 25_000, '\x1b' * 25_000):
+        for name in ('qos_reliability', 'score_threshold', 'device'):
+            reason = node.set(**{name: Parameter(name, value=value)})
+            assert 0 < len(reason) < 5000 and '\x1b' not in reason
+    assert not node.change('\x1b' * 25_000)
+    assert node.set(model_path='/no/\x1b[31m\u202e.onnx') == ''
+    assert not node.change('configure')
+    node.wait_for_log(r'The model file /no/\x1b[31m\u202e.onnx does not exist.')
+    assert '\x1b' not in node.log and len(node.log) < 10_000
+
+
+@pytest.mark.ros
 @pytest.mark.parametrize(
     'name',
     [

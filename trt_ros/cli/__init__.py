@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         interrupted, 141 when the reader of the output has closed it.
     :raises SystemExit: from argparse: 2 for wrong usage, 0 for --help.
     """
-    escape_unprintable()
+    _escape_unencodable()
     argv = sys.argv[1:] if argv is None else argv
     known = verbs()
     if argv and argv[0] in TASKS:
@@ -113,7 +113,7 @@ def _end_in_order() -> None:
                 signal.signal(number, end)
 
 
-def escape_unprintable() -> None:
+def _escape_unencodable() -> None:
     """Escape characters that the terminal's encoding lacks, which would raise otherwise."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -122,7 +122,7 @@ def escape_unprintable() -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the parsed verb and return its exit code; see `main`."""
-    escape_unprintable()
+    _escape_unencodable()
     try:
         _end_in_order()
         code: int = args.run(args)

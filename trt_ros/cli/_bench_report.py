@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from trt_ros.errors import printable
+
 STEPS = ('preprocess', 'network', 'decode')
 LAYERS = 20  # The slowest ones are printed and drawn.
 
@@ -51,7 +53,7 @@ def print_gpu(found: Mapping[str, Any]) -> None:
 def _heading(found: Mapping[str, Any], condition: str) -> None:
     batch = f' in batches of {found["batch"]}' if found['batch'] > 1 else ''
     rate = f'{found["frames_per_second"]:.0f} frames/s'
-    print(f'\n{found["image"]}{batch}{_precision(found)}: {rate}{condition}')
+    print(f'\n{printable(found["image"])}{batch}{_precision(found)}: {rate}{condition}')
     print(f'{"µs":34}{"p50":>11}{"p90":>11}{"p99":>11}{"max":>11}')
 
 
@@ -66,7 +68,7 @@ def _row(name: str, summary: Mapping[str, float]) -> None:
 
 def _print_layers(found: Mapping[str, Any]) -> None:
     for name, ms in slowest_layers(found.get('layers_ms', {})):
-        print(f'  {ms * 1e3:8.1f} µs  {name[:80]}')
+        print(f'  {ms * 1e3:8.1f} µs  {printable(name)[:80]}')
     sys.stdout.flush()
 
 
@@ -79,7 +81,7 @@ def print_precisions(results: Sequence[Mapping[str, Any]]) -> None:
     """Print one line per precision and image size, and which precision is the fastest."""
     for image in dict.fromkeys(found['image'] for found in results):
         rows = [found for found in results if found['image'] == image]
-        print(f'\n{image}')
+        print(f'\n{printable(image)}')
         print(
             f'{"precision":10}{"GPU p50 (µs)":>14}{"p99 (µs)":>10}{"frames/s":>10}'
             f'{"GPU (MB)":>10}{"max error":>11}{"cosine":>10}{"power (W)":>11}'

@@ -17,6 +17,7 @@ import numpy as np
 from trt_ros.cli._layers import LayerReport, compare_layers
 from trt_ros.cli._samples import input_options, noise, run_sample, samples
 from trt_ros.cli.build import build_options
+from trt_ros.errors import printable
 from trt_ros.families.registry import ALL_FAMILIES, DETECTORS
 from trt_ros.runtime.agreement import (
     Agreement,
@@ -82,7 +83,7 @@ def compare(args: Namespace) -> int:
     if args.json:
         print(json.dumps(found.as_dict(), indent=1))
     else:
-        print('\n'.join(found.lines()))
+        print(*map(printable, found.lines()), sep='\n')
     return 1 if found.reasons else 0
 
 

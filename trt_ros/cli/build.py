@@ -23,7 +23,7 @@ from trt_ros.engine.options import (
     Profile,
     ShapeRange,
 )
-from trt_ros.errors import ParameterError
+from trt_ros.errors import ParameterError, printable
 from trt_ros.progress import Progress, ProgressThrottle, Reporter
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def run(args: Namespace) -> int:
         *build_summary(entry.sidecar),
         *entry.sidecar['parser_warnings'],
     ):
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)
     print(entry.path)
     return 0
 
@@ -269,11 +269,11 @@ class Bar:
     def __call__(self, progress: Progress) -> None:
         """Show a phase and its progress."""
         if self._bar is not None:
-            self._bar.set_description_str(progress.phase[:40], refresh=False)
+            self._bar.set_description_str(printable(progress.phase)[:40], refresh=False)
             self._bar.n = progress.percent or 0
             self._bar.refresh()
         elif self._is_due(progress):
-            print(progress, file=sys.stderr)
+            print(printable(str(progress)), file=sys.stderr)
 
 
 class _Append(Action):

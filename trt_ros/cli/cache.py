@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trt_ros.errors import printable
+
 if TYPE_CHECKING:
     from trt_ros.engine.cache import EngineCache
 
@@ -50,12 +52,13 @@ def run(args: Namespace) -> int:
         print(json.dumps(rows + damaged, indent=1))
     else:
         for row in rows:
-            print(_line(row))
+            print(printable(_line(row)))
         for row in damaged:
-            print(f'{row["file"]}: {row["problem"]}')
+            print(printable(f'{row["file"]}: {row["problem"]}'))
         size = sum(row['nbytes'] for row in rows) / 2**20
         what = {'list': '', 'verify': '', 'prune': ' to remove' if args.dry_run else ' removed'}
-        print(f'{len(rows)} engines{what[args.action]}, {size:.1f} MiB, in {cache.root}')
+        summary = f'{len(rows)} engines{what[args.action]}, {size:.1f} MiB, in {cache.root}'
+        print(printable(summary))
     has_problem = bool(damaged) or any(row['problem'] for row in rows)
     return 1 if args.action == 'verify' and has_problem else 0
 

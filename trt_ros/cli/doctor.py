@@ -19,6 +19,7 @@ from trt_ros.cli._doctor_jetson import jetson_findings
 from trt_ros.cli._doctor_ros import ros_findings
 from trt_ros.cli._doctor_tensorrt import tensorrt_findings
 from trt_ros.cli._finding import Finding, file_text
+from trt_ros.errors import printable
 
 SIGNS = {'ok': '+', 'missing': '-', 'problem': '!'}
 
@@ -40,9 +41,9 @@ def run(args: Namespace) -> int:
     else:
         width = max(len(each.name) for each in found)
         for each in found:
-            print(f'{SIGNS[each.state]} {each.name:{width}}  {each.detail}')
+            print(printable(f'{SIGNS[each.state]} {each.name:{width}}  {each.detail}'))
             if each.remedy:
-                print(f'  {"":{width}}  -> {each.remedy}')
+                print(printable(f'  {"":{width}}  -> {each.remedy}', lines=True))
     return 1 if any(each.state == 'problem' for each in found) else 0
 
 

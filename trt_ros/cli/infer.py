@@ -36,7 +36,7 @@ from trt_ros.cli._arguments import add_threshold_flags, make_output_folder, thre
 from trt_ros.cli._coco_file import CocoFile, add_coco_flags, open_coco_file
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli._pictures import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand
-from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.runtime.options import LabeledOptions
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def run(args: Namespace) -> int:
             except BadFrameError as error:
                 failed += 1
                 entries.append({'file': str(path), 'error': error.problem})
-                tqdm.write(f'{path}: {error}', file=sys.stderr)
+                tqdm.write(printable(f'{path}: {error}', lines=True), file=sys.stderr)
     if args.json:
         print(json.dumps(entries, indent=1))
     summary = f'files: {len(paths) - failed}'
@@ -117,7 +117,7 @@ def run(args: Namespace) -> int:
         summary += f', detections: {sum(len(each.get("detections", ())) for each in entries)}'
     if failed:
         summary += f', failed: {failed}'
-    print(summary + (f'; see {folder}' if folder else ''), file=sys.stderr)
+    print(printable(summary + (f'; see {folder}' if folder else '')), file=sys.stderr)
     return 1 if failed else 0
 
 

@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from trt_ros.errors import printable
+
 #: Values that the sidecar of an older release may lack.
 _UNKNOWN: Mapping[str, Any] = {
     'gpu': None,
@@ -44,11 +46,8 @@ def run(args: Namespace) -> int:
     if args.json:
         print(json.dumps(found, indent=1))
     else:
-        print(
-            '\n'.join(
-                _engine_lines(found, args.layers) if plan else _onnx_lines(found, args.layers)
-            )
-        )
+        lines = _engine_lines(found, args.layers) if plan else _onnx_lines(found, args.layers)
+        print(*map(printable, lines), sep='\n')
     return 0
 
 

@@ -28,7 +28,7 @@ from trt_ros.cli._arguments import (
 )
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.driver import nvidia_driver
-from trt_ros.errors import ParameterError, TrtRosError
+from trt_ros.errors import ParameterError, TrtRosError, printable
 from trt_ros.runtime.options import LEAST_BUSY, LabeledOptions
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class _Summary:
         if self._is_only:
             raise outcome
         self.is_whole = False
-        print(f'{task.path}: {outcome}', file=sys.stderr)
+        print(printable(f'{task.path}: {outcome}', lines=True), file=sys.stderr)
 
 
 def _counted(tasks: Sequence[LabelTask], summary: _Summary) -> Iterator[tuple[LabelTask, int]]:
@@ -238,7 +238,7 @@ def _bar(total: int, title: str) -> Any:
     from tqdm import tqdm
 
     interval = 0.1 if sys.stderr.isatty() else 10.0
-    return tqdm(total=total, unit=' frames', desc=title, mininterval=interval)
+    return tqdm(total=total, unit=' frames', desc=printable(title), mininterval=interval)
 
 
 def _outputs(paths: Sequence[Path], output: Path) -> Iterator[tuple[Path, Path]]:
@@ -272,7 +272,7 @@ def _print(task: LabelTask, report: LabelReport) -> bool:
         summary += f' after the {report.resumed} of the earlier run'
     for cause, count in report.dropped.items():
         summary += f', {count} dropped ({cause})'
-    print(f'{summary}; see {task.output}', file=sys.stderr)
+    print(printable(f'{summary}; see {task.output}'), file=sys.stderr)
     if report.damage is not None:
         print(report.damage, file=sys.stderr)
     return not report.dropped and report.damage is None

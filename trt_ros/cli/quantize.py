@@ -19,7 +19,7 @@ from trt_ros.cli._arguments import fraction, positive
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli._pictures import count_frames, fingerprint, frames
 from trt_ros.cli.build import Bar
-from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.regular_file import check_output_file
 from trt_ros.runtime.options import PREPROCESSING, LabeledOptions
 
@@ -168,7 +168,7 @@ def _print_bad(bad: Sequence[BadFrameError]) -> None:
 
 
 def _print(found: QuantReport) -> None:
-    print('\n'.join(found.log_lines), file=sys.stderr)
+    print(*map(printable, found.log_lines), sep='\n', file=sys.stderr)
     resumed = f', {found.resumed} of them by an earlier run' if found.resumed else ''
     tool = ' of nvidia-modelopt' if found.tool else ''
     print(f'calibrated with {found.frames} images{resumed}, method {found.method}{tool}')
@@ -180,7 +180,7 @@ def _print(found: QuantReport) -> None:
         print(f'{"error alone":>12}  most sensitive layers')
     for layer in measured[:SHOWN_LAYERS]:
         reason = f' ({layer.reason})' if layer.reason else ''
-        print(f'{layer.error:12.2%}  {layer.name}{reason}')
+        print(printable(f'{layer.error:12.2%}  {layer.name}{reason}'))
     print(f'results: {found.agreement}')
     if found.engine:
         print(f'engine: {found.engine.agreement or found.engine.error}')

@@ -18,7 +18,7 @@ import sys
 from typing import IO, Any
 
 from trt_ros.cli._arguments import positive
-from trt_ros.errors import ModelError, ParameterError
+from trt_ros.errors import ModelError, ParameterError, printable
 
 DEFAULT_BATCH = 8
 
@@ -66,7 +66,7 @@ def run(args: Namespace) -> int:
     folder = args.output / name
     _write(path, found, folder, args.model_version, text)
     batching = f'dynamic batching up to {batch}' if batch else 'fixed batch size, no batching'
-    print(f'{folder}: {batching}', file=sys.stderr)
+    print(printable(f'{folder}: {batching}'), file=sys.stderr)
     print(f'model_path: grpc://HOST:8001/{name}', file=sys.stderr)
     return 0
 

@@ -17,6 +17,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from trt_ros.container.spinner import Thrown
+from trt_ros.errors import printable
 from trt_ros.ros.dds.container_images import CONTAINER_IMAGES
 
 ENTRY_POINTS = 'rclpy_components'
@@ -193,4 +194,4 @@ def with_options(cls: type[Node], options: dict[str, Any]) -> type[Node]:
 
 def error_text(error: BaseException) -> str:
     """Return the message of an error; its repr where it has none."""
-    return str(error) or repr(error)
+    return printable(str(error) or repr(error), lines=True)

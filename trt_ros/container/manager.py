@@ -23,7 +23,7 @@ from trt_ros.container.loading import (
     node_options,
 )
 from trt_ros.container.spinner import Spinner, Thrown, log_text
-from trt_ros.errors import TrtRosError
+from trt_ros.errors import TrtRosError, printable
 from trt_ros.ros.lifecycle import freeze_garbage_collector
 from trt_ros.ros.process import REFUSED
 
@@ -125,7 +125,7 @@ class ComponentManager(Node):
                 request()
 
     def _load(self, request: LoadNode.Request, response: LoadNode.Response) -> LoadNode.Response:
-        plugin = f"'{request.plugin_name}' of package '{request.package_name}'"
+        plugin = printable(f"'{request.plugin_name}' of package '{request.package_name}'")
         try:
             cls = find_component(
                 request.package_name, request.plugin_name, allow_modules=self._allow_modules
@@ -205,8 +205,8 @@ class ComponentManager(Node):
 def _with_traceback(error: BaseException) -> str:
     bug = error.__cause__ if isinstance(error, LoadError) else error
     if bug is None or isinstance(bug, (TrtRosError, *REFUSED)):
-        return str(error)
-    return f'{error}\n{log_text(bug)}'
+        return error_text(error)
+    return f'{error_text(error)}\n{log_text(bug)}'
 
 
 def _collect_nodes() -> None:

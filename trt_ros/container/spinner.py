@@ -16,7 +16,7 @@ from rclpy.executors import (
 from rclpy.impl.rcutils_logger import RcutilsLogger
 from rclpy.node import Node
 
-from trt_ros.errors import TrtRosError
+from trt_ros.errors import TrtRosError, printable
 
 #: Base class of all exceptions of components, including SystemExit and asyncio.CancelledError.
 Thrown = BaseException
@@ -26,7 +26,7 @@ def log_text(error: BaseException) -> str:
     """Return an error as log text: the message of a TrtRosError, the traceback of others."""
     if isinstance(error, TrtRosError):
         return str(error)
-    return ''.join(traceback.format_exception(error)).rstrip()
+    return printable(''.join(traceback.format_exception(error)).rstrip(), lines=True)
 
 
 class ForgivingExecutor(SingleThreadedExecutor):

@@ -10,7 +10,7 @@ import numpy as np
 from rclpy.exceptions import InvalidTopicNameException
 from std_msgs.msg import Header
 
-from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.ros.dds.cdr import read_stamp
 from trt_ros.ros.dds.cdr_tensors import TensorListView
 from trt_ros.ros.dds.rcl import MemoryHooks
@@ -103,7 +103,7 @@ class BoundInputs:
             name: self._topic(name, bound, len(by_topic) == 1) for name, bound in by_topic.items()
         }
         self._refuse_equal_stamps()
-        self.log_lines = tuple(map(self._describe, self._bindings))
+        self.log_lines = tuple(printable(self._describe(each)) for each in self._bindings)
 
     def _with_own_topic(self, binding: Binding) -> Binding:
         """Return a binding that stands for all inputs, with the topic of its tensor."""

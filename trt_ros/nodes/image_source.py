@@ -15,7 +15,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Header
 
-from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.ros.camera_info import camera_info_for, camera_info_topic, load_calibration
 from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
@@ -99,7 +99,7 @@ class ImageSourceNode(ManagedNode):
         self._source = self.while_configured.enter_context(
             closing(open_source(parameters.source, parameters.camera_size))
         )
-        self.get_logger().info(f'Publishing {self._source.description}.')
+        self.get_logger().info(printable(f'Publishing {self._source.description}.'))
         qos = QoSProfile(
             depth=parameters.qos_depth,
             reliability=ReliabilityPolicy[parameters.qos_reliability.upper()],

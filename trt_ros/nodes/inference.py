@@ -14,7 +14,7 @@ from rclpy.qos import QoSProfile
 from std_msgs.msg import Header
 from std_srvs.srv import Trigger
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import ParameterError, printable
 from trt_ros.families.family import Family
 from trt_ros.nodes.bound_inputs import BindingParameters, BoundInputs
 from trt_ros.profiling import recording
@@ -363,7 +363,7 @@ class InferenceNode(ManagedNode):
         """Log progress and keep it for the diagnostics."""
         self._progress = progress
         if self._is_due(progress):
-            self.get_logger().info(str(progress))
+            self.get_logger().info(printable(str(progress)))
 
     def _diagnostics(self) -> Mapping[str, str]:
         diagnostics = {'model': self.get_parameter('model_path').value}

@@ -143,7 +143,7 @@ def _from_yaml(path: str, text: str) -> tuple[str, ...]:
             and names
             and not any(isinstance(n, (list, dict)) for n in names)
         ):
-            return tuple(printable(str(name)).strip() for name in names)
+            return tuple(printable(str(name).strip()) for name in names)
         cause = ''
     except (yaml.YAMLError, ValueError, TypeError, KeyError, RecursionError) as error:
         cause = f'{type(error).__name__}: {error}'
@@ -166,4 +166,4 @@ def _from_metadata(metadata: Mapping[str, str]) -> tuple[str, ...]:
         names = [names.get(index) for index in range(len(names))]
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         return ()
-    return tuple(map(printable, names))  # ROS messages and OpenCV refuse lone surrogates.
+    return tuple(map(printable, names))

@@ -16,6 +16,7 @@ from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile
 from std_msgs.msg import Float64
 
+from trt_ros.errors import printable
 from trt_ros.profiling import mark
 from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
 from trt_ros.ros.qos import overridden
@@ -281,9 +282,12 @@ class Diagnostics:
                 DiagnosticStatus(
                     level=level,
                     name=self._name,
-                    message=message,
+                    message=printable(message, lines=True),
                     hardware_id=platform.node(),
-                    values=[KeyValue(key=key, value=value) for key, value in values.items()],
+                    values=[
+                        KeyValue(key=key, value=printable(value, lines=True))
+                        for key, value in values.items()
+                    ],
                 )
             ]
         )

@@ -14,7 +14,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 
-from trt_ros.errors import BadFrameError, GpuFailedError, ScoreRangeError, TrtRosError
+from trt_ros.errors import BadFrameError, GpuFailedError, ScoreRangeError, TrtRosError, printable
 from trt_ros.profiling import mark
 from trt_ros.ros.dds.cdr import CompressedImageView, ImageView, read_compressed_image, read_image
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
@@ -281,7 +281,7 @@ def dropping(node: ManagedNode, counts: FrameCounts, origin: str = '') -> Iterat
         if isinstance(error, TrtRosError):
             problem, why = error.problem, str(error)
         else:
-            problem, why = repr(error), traceback.format_exc()
+            problem, why = repr(error), printable(traceback.format_exc(), lines=True)
         cause = cause_of(error)
         if counts.drop(cause, problem):
             node.get_logger().error(f'A frame{origin} was dropped ({cause}). {why}')

@@ -24,7 +24,7 @@ from rclpy.parameter import Parameter
 from rclpy.publisher import Publisher
 from rclpy.task import Future
 
-from trt_ros.errors import ParameterError, TrtRosError
+from trt_ros.errors import ParameterError, TrtRosError, printable
 from trt_ros.progress import CancelledError
 from trt_ros.ros.bond import Bond, bond_message
 from trt_ros.ros.parameters import declare, is_same, param, read, specifications
@@ -237,7 +237,7 @@ class ManagedNode(LifecycleNode):
         try:
             self._release()
         except Exception:  # A failure here would finalize the node permanently.
-            self.get_logger().error(f'Failed to release all resources.\n{traceback.format_exc()}')
+            self._log_traceback('Failed to release all resources.')
         return TransitionCallbackReturn.SUCCESS
 
     def stop(self) -> None:
@@ -284,7 +284,7 @@ class ManagedNode(LifecycleNode):
             except TrtRosError as error:
                 why, problem = str(error), error.problem
             except Exception as error:
-                why, problem = traceback.format_exc(), repr(error)
+                why, problem = printable(traceback.format_exc(), lines=True), repr(error)
             self.failure = f'{name} failed. {problem}'
             self.get_logger().error(f'{name} failed. {why}')
             return TransitionCallbackReturn.ERROR
@@ -374,7 +374,7 @@ class ManagedNode(LifecycleNode):
             try:
                 result = work()
             except Exception:
-                self.get_logger().error(f'Transition failed.\n{traceback.format_exc()}')
+                self._log_traceback('Transition failed.')
             finally:
                 self._transition_thread = None
                 self._transition_lock.release()
@@ -400,7 +400,10 @@ class ManagedNode(LifecycleNode):
         return is_done
 
     def _refuse(self, why: str) -> None:
-        self.get_logger().warning(f'Transition refused. {why}')
+        self.get_logger().warning(printable(f'Transition refused. {why}'))
+
+    def _log_traceback(self, problem: str) -> None:
+        self.get_logger().error(printable(f'{problem}\n{traceback.format_exc()}', lines=True))
 
     # Parameters at run time.
 

@@ -13,7 +13,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 import yaml
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import ParameterError, printable
 from trt_ros.parameter_field import param as param  # Beside `read`, where nodes look for it.
 
 # Allowed annotations: ROS type, Python type, and type of the entries.
@@ -184,7 +184,9 @@ def declare(node: Node, cls: type) -> None:
     for name in getattr(node, '_parameter_overrides', {}):
         if not node.has_parameter(name) and not name.startswith('qos_overrides.'):
             node.get_logger().warning(
-                f'Unknown parameter {name!r} is ignored. ' + meant(name, specifications(cls))
+                printable(
+                    f'Unknown parameter {name!r} is ignored. ' + meant(name, specifications(cls))
+                )
             )
 
 

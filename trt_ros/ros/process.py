@@ -21,7 +21,7 @@ from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
 
-from trt_ros.errors import ParameterError, TrtRosError
+from trt_ros.errors import ParameterError, TrtRosError, printable
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import yaml_text
 
@@ -86,15 +86,16 @@ class RosHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Log a record with the corresponding severity."""
         logger = rclpy.logging.get_logger(record.name)
+        text = printable(self.format(record), lines=True)
         # One line each: rclpy allows one severity per line of code.
         if record.levelno >= logging.ERROR:
-            logger.error(self.format(record))
+            logger.error(text)
         elif record.levelno >= logging.WARNING:
-            logger.warning(self.format(record))
+            logger.warning(text)
         elif record.levelno >= logging.INFO:
-            logger.info(self.format(record))
+            logger.info(text)
         else:
-            logger.debug(self.format(record))
+            logger.debug(text)
 
 
 def log_through_ros() -> None:
@@ -186,7 +187,7 @@ def start_ros(args: list[str] | None, description: str, parameters: str) -> None
 
 def refusal(error: Exception) -> SystemExit:
     """Report invalid arguments; return the exception that exits the process."""
-    print(f'{Path(sys.argv[0]).stem}: {error}', file=sys.stderr)
+    print(printable(f'{Path(sys.argv[0]).stem}: {error}', lines=True), file=sys.stderr)
     return SystemExit(USAGE_ERROR)
 
 
@@ -248,5 +249,6 @@ def _spin(executor: SingleThreadedExecutor, node: Node, stopping: threading.Even
             return
         except Exception:
             node.get_logger().error(
-                f'Exception in a callback.\n{traceback.format_exc()}', throttle_duration_sec=1.0
+                printable(f'Exception in a callback.\n{traceback.format_exc()}', lines=True),
+                throttle_duration_sec=1.0,
             )

@@ -20,6 +20,7 @@ from trt_ros.errors import (
     GpuFailedError,
     ParameterError,
     TrtRosError,
+    printable,
 )
 from trt_ros.families.family import Family, Head
 from trt_ros.families.registry import ALL_FAMILIES, TENSORS
@@ -75,7 +76,8 @@ class Pipeline(Generic[ResultT]):
         self.frames: FrameRunner[ResultT] | None = frames
         self._fitted, self.feeds, self.decoder = fitted, fitted.feeds, fitted.decoder
         self.class_names = fitted.class_names
-        self.backend, self.log_lines, self.outputs = backend, log_lines, outputs
+        self.backend, self.outputs = backend, outputs
+        self.log_lines = tuple(map(printable, log_lines))
         self._last_look_up: tuple[Thresholds, Thresholds] = DEFAULT_THRESHOLDS, DEFAULT_THRESHOLDS
 
     @classmethod

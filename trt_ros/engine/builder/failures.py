@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from trt_ros.engine.builder.onnx_check import INTEGER_OPS, INTEGER_REMEDY
-from trt_ros.errors import ModelError, TrtRosError
+from trt_ros.errors import ModelError, TrtRosError, printable
 from trt_ros.trt import OUT_OF_MEMORY
 
 _OPERATOR = 'Export the model without this operator, or use backend {others}.'
@@ -144,5 +144,6 @@ def parser_errors(parser: Any) -> list[str]:
     for index in range(parser.num_errors):
         error = parser.get_error(index)
         where = f'{error.node_operator()} {error.node_name()}'.strip()
-        texts.append(f'Node {where}: {error.desc()}' if where else str(error.desc()))
+        text = f'Node {where}: {error.desc()}' if where else str(error.desc())
+        texts.append(printable(text, lines=True))  # KNOWN takes quadratic time for long words.
     return texts

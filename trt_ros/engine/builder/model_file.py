@@ -8,7 +8,7 @@ import shlex
 import zipfile
 
 from trt_ros.engine.plan import is_plan, parse_plan_header
-from trt_ros.errors import ModelError, printable
+from trt_ros.errors import ModelError
 from trt_ros.regular_file import open_regular
 
 LFS_POINTER = b'version https://git-lfs.github.com/spec/'
@@ -27,12 +27,14 @@ def check_model_file(path: Path) -> None:
 
     :raises ModelError: if it is not.
     """
-    if printable(str(path)) != str(path):
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
         raise ModelError(
             f'The name of the model file {path} is not UTF-8.',
             cause='ONNX Runtime and TensorRT require UTF-8 file names.',
             remedy='Rename the file or its folder.',
-        )
+        ) from error
     if (path / 'saved_model.pb').is_file():
         _refuse(path, 'a TensorFlow SavedModel', _TF2ONNX, flag='--saved-model')
     try:

@@ -266,6 +266,15 @@ def test_unknown_model_is_named(serve, color_detector):
         Pipeline.open(address)
 
 
+def test_error_of_a_server_is_escaped_and_short(serve, color_detector):
+    server = serve(color_detector())
+    for name, shown in (('a%1B%5B31m%E2%80%AE', r'a\x1b[31m\u202e'), ('a' * 5000, 'aaa...aaa')):
+        with pytest.raises(RemoteUnavailableError) as raised:
+            Pipeline.open(server.address(name))
+        assert shown in raised.value.problem and shown in raised.value.cause
+        assert len(str(raised.value)) < 2000 and '\x1b' not in str(raised.value)
+
+
 def test_opening_is_cancelled_while_a_server_does_not_answer(serve, color_detector):
     import threading
 
