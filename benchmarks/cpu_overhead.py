@@ -60,7 +60,7 @@ def interleaved(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str
 def in_one_process(model: Path, pixels: np.ndarray, rounds: int) -> dict[str, Any]:
     from trt_ros.families.registry import DETECTORS
     from trt_ros.runtime.cpu.checked_runner import CheckedRunner
-    from trt_ros.runtime.cpu.frame_runner import StepByStep
+    from trt_ros.runtime.cpu.pipeline import CpuPipeline
     from trt_ros.runtime.options import LabeledOptions
     from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.vision.frame import Frame
@@ -68,8 +68,8 @@ def in_one_process(model: Path, pixels: np.ndarray, rounds: int) -> dict[str, An
     pipeline = Pipeline.open(
         LabeledOptions(model_path=str(model), backend='onnxruntime'), families=DETECTORS
     )
-    assert isinstance(pipeline.frames, StepByStep)
-    runner = pipeline.frames.runner
+    assert isinstance(pipeline, CpuPipeline)
+    runner = pipeline.runner
     assert isinstance(runner, CheckedRunner) and runner._runner is not None
     # The runner's own session, so that the difference is the overhead of the runner.
     session = runner._runner._session

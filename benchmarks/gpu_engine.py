@@ -137,12 +137,14 @@ def compare(engine: Path, onnx_path: Path, cache_dir: Path) -> dict[str, Any]:
 
 def load_once(model: Path, cache_dir: Path, keep_kernels: bool) -> dict[str, float]:
     """Time, in this fresh process, from the call to the first answer."""
+    from trt_ros.cuda.device import open_gpu
     from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 
     began = time.perf_counter()
     opened = open_engine(model, BuildOptions(precision='fp16'), cache_dir=cache_dir)
     loaded = time.perf_counter()
-    runner = TensorRTRunner(opened.engine, cache=opened.runtime_cache if keep_kernels else None)
+    cache = opened.runtime_cache if keep_kernels else None
+    runner = TensorRTRunner(open_gpu(), opened.engine, cache=cache)
     inputs = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in runner.inputs}
     runner.infer(inputs)
     answered = time.perf_counter()

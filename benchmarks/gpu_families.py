@@ -20,12 +20,11 @@ from anchor_outputs import anchored
 from gpu_models import Net
 import numpy as np
 
-from trt_ros.engine.open import open_engine
-from trt_ros.engine.options import BuildOptions
 from trt_ros.families.registry import Decoder
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu import shared_resources
-from trt_ros.runtime.gpu.executor import GraphPipeline
+from trt_ros.runtime.gpu.open import open_tensor_runner
+from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
@@ -51,17 +50,16 @@ def main() -> int:
                 },
                 SIDE,
             )
-            found = open_engine(folder / 'network.onnx', BuildOptions(), cache_dir=folder)
-            model = ResolvedModel.of_image(
-                found.engine,
-                Preprocess((SIDE, SIDE), pad_value=0),
-                Decoder(name, 'the benchmark', 'detect', {}, head),
-            )
-
             pipelines = []
             for decode in (shared_resources.gpu_decoder, lambda *_: None):
+                network = open_tensor_runner(folder / 'network.onnx', cache_dir=folder)
+                model = ResolvedModel.of_image(
+                    network,
+                    Preprocess((SIDE, SIDE), pad_value=0),
+                    Decoder(name, 'the benchmark', 'detect', {}, head),
+                )
                 with patch.object(shared_resources, 'gpu_decoder', decode):
-                    opened = GraphPipeline.open(found.engine, model, cache=found.runtime_cache)
+                    opened = GpuPipeline(network, model)
                     pipelines.append(stack.enter_context(closing(opened)))
                     opened.infer(frame, ASKED)
             times: tuple[list[float], list[float]] = [], []

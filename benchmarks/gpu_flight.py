@@ -39,8 +39,7 @@ def graph_seconds(args: argparse.Namespace) -> float:
     if args.backend == 'onnxruntime':
         return 0.0
     from trt_ros.engine.options import BuildOptions
-    from trt_ros.runtime.gpu.measure import Work, graph_times
-    from trt_ros.runtime.gpu.open import open_frames
+    from trt_ros.runtime.gpu.measure import Work, graph_times, open_frames
     from trt_ros.vision.frame import Frame
 
     width, height = map(int, args.size.split('x'))

@@ -29,17 +29,18 @@ import numpy as np
 
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.options import BuildOptions
-from trt_ros.runtime.gpu.executor import GraphPipeline
-from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.measure import (
     Summary,
     Work,
     frames_per_second,
     graph_times,
     host_times,
+    open_frames,
     stage_times,
 )
-from trt_ros.runtime.gpu.open import open_frames, open_tensor_runner
+from trt_ros.runtime.gpu.open import open_tensor_runner
+from trt_ros.runtime.gpu.pipeline import GpuPipeline
+from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 from trt_ros.runtime.gpu.waiting import WAITS
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.frame import Frame
@@ -55,7 +56,7 @@ def picture(width: int, height: int) -> Frame:
     return Frame.from_pixels(cv2.resize(small, (width, height), interpolation=cv2.INTER_CUBIC))
 
 
-def naive(runner: Any, pipeline: GraphPipeline) -> Callable[[Frame], object]:
+def naive(runner: Any, pipeline: GpuPipeline) -> Callable[[Frame], object]:
     """Do what a plain Python node does: OpenCV, NumPy, pageable memory, no graph."""
     preprocess, decoder = pipeline.shared.preprocess, pipeline.decoder
     name = runner.inputs[0].name
@@ -116,7 +117,7 @@ def row(
         )
         entry['fps'] = frames_per_second(pipeline, work, rounds * 2)
         memory = frame.data.copy()
-        pipeline.register(memory)
+        pipeline.device.register(memory)
         registered = Frame(memory, frame.width, frame.height, frame.step, frame.encoding)
         pipeline.warm_up(registered)
         lent = Work.of(pipeline, registered)
@@ -125,7 +126,7 @@ def row(
             for name, each in host_times(pipeline, lent, rounds).items()
         }
         entry['lent_fps'] = frames_per_second(pipeline, lent, rounds * 2)
-        pipeline.unregister(memory)
+        pipeline.device.unregister(memory)
         entry['memory'] = pipeline.memory()
         runner = open_tensor_runner(model, build)
         try:
@@ -152,7 +153,7 @@ def wait_rows(model: Path, frame: Frame, precision: str, rounds: int) -> list[di
             options = GraphOptions(slots=1, gpu_wait=mode)
             pipelines[mode] = open_frames(model, BuildOptions(precision=precision), options)
             stack.callback(pipelines[mode].close)
-            pipelines[mode].register(data)
+            pipelines[mode].device.register(data)
             pipelines[mode].warm_up(frame)
         for rate_hz in (0, 60):
             wall, cpu, waiting = ({mode: list[float]() for mode in WAITS} for _ in range(3))
@@ -166,7 +167,7 @@ def wait_rows(model: Path, frame: Frame, precision: str, rounds: int) -> list[di
                         time.thread_time(),
                         time.perf_counter(),
                     )
-                    pending = pipeline.submit([frame] * pipeline.max_batch, ASKED)
+                    pending = pipeline.start([frame] * pipeline.max_batch, ASKED)
                     submitted = time.thread_time()
                     pending.wait()
                     seconds, ended = time.perf_counter() - began, time.thread_time()
@@ -210,13 +211,13 @@ def first_rows(model: Path, frame: Frame, precision: str) -> list[dict[str, Any]
             pipeline.warm_up()
             data = frame.data.copy()
             if memory == 'registered':
-                pipeline.register(data)
+                pipeline.device.register(data)
             each = Frame(data, frame.width, frame.height, frame.step, frame.encoding)
             times = []
             for _ in range(200):
                 time.sleep(0.01)
                 began = time.perf_counter()
-                pipeline.submit([each] * pipeline.max_batch, ASKED).wait()
+                pipeline.start([each] * pipeline.max_batch, ASKED).wait()
                 times.append((time.perf_counter() - began) * 1e6)
             pipeline.close()
             p50 = float(np.median(times[20:]))

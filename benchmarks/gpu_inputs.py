@@ -28,6 +28,7 @@ from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.fitting import fit
 from trt_ros.runtime.gpu.measure import Summary, Work, graph_times, host_times
 from trt_ros.runtime.gpu.open import open_tensor_runner
+from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.frame import Frame
 
@@ -116,7 +117,7 @@ def measure(name: str, path: Path, inputs: tuple[str, ...], rounds: int) -> dict
         if number >= 10:
             without_graph.append((time.perf_counter() - start) * 1e3)
     fitted = fit(runner, PipelineOptions(inputs=inputs), TENSORS)
-    pipeline = runner.for_frames(fitted)
+    pipeline = GpuPipeline(runner, fitted)
     try:
         frame = Frame.from_pixels(np.zeros((480, 640, 3), np.uint8))
         work = Work.of(pipeline, frame if pipeline.shared.images else None)

@@ -44,7 +44,7 @@ def test_help_names_every_verb():
 
 
 @pytest.mark.parametrize(
-    'module', ['trt_ros.runtime.pipeline', 'trt_ros.runtime.gpu.executor', 'trt_ros.ros.dds.cdr']
+    'module', ['trt_ros.runtime.pipeline', 'trt_ros.runtime.gpu.pipeline', 'trt_ros.ros.dds.cdr']
 )
 def test_networks_are_opened_without_opencv(module):
     pytest.importorskip('numpy')

@@ -24,7 +24,6 @@ from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async,
 from trt_ros.cuda.usage import process_nbytes
 from trt_ros.engine.cache import kernel_folder
 from trt_ros.engine.files import locked
-from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import GpuFailedError
 from trt_ros.families.registry import choose_decoder
@@ -32,9 +31,10 @@ from trt_ros.progress import Reporter
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu import preprocess as steps
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
-from trt_ros.runtime.gpu.executor import GraphPipeline
-from trt_ros.runtime.gpu.graph_options import GraphOptions
+from trt_ros.runtime.gpu.open import open_tensor_runner
+from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.gpu.request import header_nbytes, write_request
+from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
@@ -309,9 +309,9 @@ def small_detector(tmp_path_factory) -> Callable[..., Path]:
 @pytest.fixture
 def open_graph(
     gpu: Gpu, small_detector: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., GraphPipeline]]:
+) -> Iterator[Callable[..., GpuPipeline]]:
     """Open a pipeline of `small_detector`, or of another detector of its shape."""
-    opened: list[GraphPipeline] = []
+    opened: list[GpuPipeline] = []
 
     def make(
         path: Path | None = None,
@@ -319,26 +319,23 @@ def open_graph(
         on_fault: Callable[[GpuFailedError], None] | None = None,
         constants: Mapping[str, Any] = MappingProxyType({}),
         **options: Any,
-    ) -> GraphPipeline:
+    ) -> GpuPipeline:
         for name, value in constants.items():
             monkeypatch.setattr(CONSTANTS[name], value)
-        with gpu.context:
-            found = open_engine(
-                path or small_detector(),
-                build or BuildOptions(precision='fp32'),
-                device=gpu.index,
-            )
-        engine = found.engine
+        network = open_tensor_runner(
+            path or small_detector(),
+            build or BuildOptions(precision='fp32'),
+            device=gpu.index,
+            graph=GraphOptions(**options),
+        )
         decoder = choose_decoder(
-            'yolov8', engine.inputs, engine.outputs, engine.metadata, (64, 96)
+            'yolov8', network.inputs, network.outputs, network.metadata, (64, 96)
         )
-        pipeline = GraphPipeline.open(
-            engine,
-            ResolvedModel.of_image(engine, Preprocess((64, 96)), decoder),
-            options=GraphOptions(device=gpu.index, **options),
-            cache=found.runtime_cache,
-            on_fault=on_fault,
+        pipeline = GpuPipeline(
+            network, ResolvedModel.of_image(network, Preprocess((64, 96)), decoder)
         )
+        if on_fault is not None:
+            pipeline.device.on_fault(on_fault)
         opened.append(pipeline)
         pipeline.warm_up()
         return pipeline

@@ -12,7 +12,7 @@ import pytest
 from trt_ros.cli import main
 from trt_ros.demo.evaluate import MODEL
 from trt_ros.demo.scene import held_out
-from trt_ros.runtime.gpu.peaks import FLOP_PER_CLOCK
+from trt_ros.runtime.gpu.measure import FLOP_PER_CLOCK
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame

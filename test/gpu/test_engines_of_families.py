@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from support.box_cases import CASES, assert_same, half, parts
-from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.families.boxes import BoxesHead
 from trt_ros.families.registry import Decoder
 from trt_ros.runtime.fitting import ResolvedModel
-from trt_ros.runtime.gpu.executor import GraphPipeline
-from trt_ros.runtime.gpu.graph_options import GraphOptions
+from trt_ros.runtime.gpu.open import open_tensor_runner
+from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
@@ -75,20 +74,14 @@ def test_engines_of_every_family_give_the_boxes_of_numpy(name, dtype, gpu, tmp_p
     onnx.save(network_of(outputs, dtype, letterbox.input_hw), path)
     # fp32 refuses networks of other types.
     precision = 'fp32' if dtype == 'float32' else 'auto'
-    with gpu.context:
-        found = open_engine(path, BuildOptions(precision=precision), device=gpu.index)
+    network = open_tensor_runner(path, BuildOptions(precision=precision), device=gpu.index)
     width, height = letterbox.image_wh
     frame = Frame(np.zeros(height * width * 3, np.uint8), width, height, 3 * width, 'bgr8')
     preprocess = Preprocess(letterbox.input_hw, pad_value=0)
     decoder = Decoder(name, 'the test', 'detect', {}, head)
     asked = Thresholds(score=0.4, iou=0.45, max_detections=300)
     with closing(
-        GraphPipeline.open(
-            found.engine,
-            ResolvedModel.of_image(found.engine, preprocess, decoder),
-            options=GraphOptions(device=gpu.index),
-            cache=found.runtime_cache,
-        )
+        GpuPipeline(network, ResolvedModel.of_image(network, preprocess, decoder))
     ) as pipeline:
         got = pipeline.infer(frame, asked)
         assert pipeline.slots.all[0].buffers.has_gpu_decoder

@@ -289,7 +289,7 @@ def test_large_tensors_in_flight_do_not_disturb_each_other(
     if is_registered:
         for value in values:
             for array in value.values():
-                ours.register(array.reshape(-1).view(np.uint8))
+                ours.device.register(array.reshape(-1).view(np.uint8))
     pending, found = [], []
     for value in values * 3:
         if len(pending) == frames_in_flight:
@@ -302,7 +302,7 @@ def test_large_tensors_in_flight_do_not_disturb_each_other(
     assert runs == (f'{len(found)} of {len(found)}' if is_registered else f'0 of {len(found)}')
     for value in values if is_registered else []:
         for array in value.values():
-            ours.unregister(array.reshape(-1).view(np.uint8))
+            ours.device.unregister(array.reshape(-1).view(np.uint8))
 
 
 def test_integers_bools_and_half_floats_are_converted(write, both):

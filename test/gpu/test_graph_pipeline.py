@@ -15,17 +15,16 @@ import pytest
 
 from trt_ros.blob import Blob
 from trt_ros.cuda.calls import CudaError, check, live, runtime
-from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ClosedError, GpuFailedError, TensorMismatchError
 from trt_ros.families.registry import choose_decoder
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.fitting import ResolvedModel
-from trt_ros.runtime.gpu.executor import GraphPipeline
-from trt_ros.runtime.gpu.graph_options import GraphOptions
-from trt_ros.runtime.gpu.recent_images import RecentImages
-from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
+from trt_ros.runtime.gpu.open import open_tensor_runner
+from trt_ros.runtime.gpu.pipeline import GpuPipeline
+from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 from trt_ros.runtime.gpu.waiting import MAX_RUNS
+from trt_ros.runtime.gpu.warm_up import RecentImages
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -51,7 +50,7 @@ def on_cpu(small_detector) -> Callable[[Frame], Any]:
     runner.close()
 
 
-def captured(pipeline: GraphPipeline):
+def captured(pipeline: GpuPipeline):
     slot = pipeline.slots.all[0]
     return slot.captured(slot.buffers_for(1))
 
@@ -160,7 +159,7 @@ def test_chosen_classes_change_between_frames_in_flight(open_graph, on_cpu):
     assert [len(on_cpu(frame, each)) for each in asked] == [82, 4, 27, 81, 68, 0]
     made = [slot.captured(slot.buffers_for(1)).made for slot in pipeline.slots.all]
     for first, second in zip(asked, [*asked[1:], asked[0]]):
-        pending = [pipeline.submit([frame], each) for each in (first, second)]
+        pending = [pipeline.start([frame], each) for each in (first, second)]
         for each, thresholds in zip(pending, (first, second)):
             (got,), want = each.result(), on_cpu(frame, thresholds)
             if len(want):
@@ -188,7 +187,7 @@ def test_frames_under_way_in_two_slots_do_not_mix(open_graph, on_cpu):
     pipeline = open_graph(slots=2)
     frames = [picture(seed=seed) for seed in range(10)]
     for first, second in zip(frames[::2], frames[1::2]):
-        pending = [pipeline.submit([frame], ASKED) for frame in (first, second)]
+        pending = [pipeline.start([frame], ASKED) for frame in (first, second)]
         for frame, each in zip((first, second), pending):
             assert_same(each.result()[0], on_cpu(frame))
 
@@ -243,34 +242,27 @@ def test_registered_memory_is_read_where_it_lies(open_graph, on_cpu):
     for unified_memory in ('off', 'on'):
         pipeline = open_graph(unified_memory=unified_memory)
         ring = np.zeros(1 << 20, np.uint8)
-        pipeline.register(ring)
+        pipeline.device.register(ring)
         for seed, offset in enumerate((0, 61, 4097, 61)):
             frame = picture(seed=seed)
             ring[offset : offset + frame.nbytes] = frame.data
             lying = Frame(ring[offset : offset + frame.nbytes], 160, 120, 480, 'bgr8')
             assert_same(pipeline.infer(lying, ASKED), on_cpu(frame))
         assert pipeline.memory()['pinned']['receive buffers'] == ring.nbytes
-        pipeline.unregister(ring)
+        pipeline.device.unregister(ring)
         assert 'receive buffers' not in pipeline.memory()['pinned']
         pipeline.close()
 
 
 def test_prepared_cameras_share_memory_of_largest_batch(gpu, on_cpu, small_detector):
-    with gpu.context:
-        found = open_engine(
-            small_detector('cameras.onnx', batch='batch'),
-            BuildOptions(precision='fp32', batch=4),
-            device=gpu.index,
-        )
-    decoder = choose_decoder(
-        'yolov8', found.engine.inputs, found.engine.outputs, found.engine.metadata, (64, 96)
+    network = open_tensor_runner(
+        small_detector('cameras.onnx', batch='batch'),
+        BuildOptions(precision='fp32', batch=4),
+        device=gpu.index,
     )
-    pipeline = GraphPipeline.open(
-        found.engine,
-        ResolvedModel.of_image(found.engine, Preprocess((64, 96)), decoder),
-        cache=found.runtime_cache,
-        batch=4,
-        options=GraphOptions(device=gpu.index),
+    decoder = choose_decoder('yolov8', network.inputs, network.outputs, network.metadata, (64, 96))
+    pipeline = GpuPipeline(
+        network, ResolvedModel.of_image(network, Preprocess((64, 96)), decoder), batch=4
     )
     try:
         pipeline.warm_up()
@@ -299,7 +291,7 @@ def test_prepared_cameras_share_memory_of_largest_batch(gpu, on_cpu, small_detec
 def test_batch_beyond_profile_reports_maximum_of_engine(open_graph):
     pipeline = open_graph()
     with pytest.raises(TensorMismatchError, match='2 images exceed the maximum batch size of 1'):
-        pipeline.submit([picture(), picture()], ASKED)
+        pipeline.start([picture(), picture()], ASKED)
     assert len(pipeline.infer(picture(), ASKED)) > 0
 
 
@@ -347,7 +339,7 @@ def test_use_after_close_names_the_object(open_graph):
 
 def test_graphs_of_last_images_are_captured_at_warm_up(open_graph, on_cpu, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        'trt_ros.runtime.gpu.executor.RecentImages.open',
+        'trt_ros.runtime.gpu.pipeline.RecentImages.open',
         lambda *_: RecentImages(Blob(tmp_path / 'images.json')),
     )
     ring = np.zeros(1 << 20, np.uint8)
@@ -356,19 +348,19 @@ def test_graphs_of_last_images_are_captured_at_warm_up(open_graph, on_cpu, tmp_p
     lying = Frame(ring[: other.nbytes], 90, 90, 270, 'bgr8')
     for number in range(2):
         pipeline = open_graph(slots=2, remember_images=True)
-        assert pipeline.expected_image_nbytes == (other.nbytes if number else 0)
-        pipeline.register(ring)
+        assert pipeline.device.expected_image_nbytes == (other.nbytes if number else 0)
+        pipeline.device.register(ring)
         made = [slot.captured(slot.buffers_for(1)).made for slot in pipeline.slots.all]
         for frame in (copied, lying) * 2:
             assert_same(pipeline.infer(frame, ASKED), on_cpu(frame))
         after = [slot.captured(slot.buffers_for(1)).made for slot in pipeline.slots.all]
         assert (after == made) == bool(number)
         assert pipeline.health.frames == 4
-        pipeline.unregister(ring)
+        pipeline.device.unregister(ring)
         pipeline.close()
 
 
-def hold_up(pipeline: GraphPipeline, work: Callable[[], object]) -> None:
+def hold_up(pipeline: GpuPipeline, work: Callable[[], object]) -> None:
     """Make the stream of the first slot wait for a function on the host."""
     hold = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: (work(), None)[1])
     pipeline.held = [*getattr(pipeline, 'held', []), hold]  # CUDA calls it later.
@@ -386,7 +378,7 @@ def test_event_is_done_after_the_work_before_it(open_graph):
     pipeline.infer(picture(), ASKED)
     done, release = pipeline.slots.all[0].done, threading.Event()
     hold_up(pipeline, lambda: release.wait(60))
-    pending = pipeline.submit([picture()], ASKED)
+    pending = pipeline.start([picture()], ASKED)
     with pipeline.gpu.context:
         assert not done.is_done()
         release.set()
@@ -420,7 +412,7 @@ def test_unresponsive_gpu_is_detected(open_graph, bench):
     pipeline.infer(picture(), ASKED)
     release = threading.Event()
     hold_up(pipeline, lambda: release.wait(60))
-    pending = pipeline.submit([picture()], ASKED)
+    pending = pipeline.start([picture()], ASKED)
     assert reported.wait(60)
     release.set()
     pending.result()  # It did answer in the end; the pipeline stays failed all the same.
@@ -430,12 +422,11 @@ def test_unresponsive_gpu_is_detected(open_graph, bench):
 
 
 def test_the_runner_gives_the_outputs_of_onnx_runtime(gpu, small_detector):
-    with gpu.context:
-        found = open_engine(small_detector(), BuildOptions(precision='fp32'), device=gpu.index)
-    runner = TensorRTRunner(
-        found.engine,
-        cache=found.runtime_cache,
-        options=GraphOptions(device=gpu.index, stream_priority=-2, gpu_wait='block'),
+    runner = open_tensor_runner(
+        small_detector(),
+        BuildOptions(precision='fp32'),
+        device=gpu.index,
+        graph=GraphOptions(stream_priority=-2, gpu_wait='block'),
     )
     reference = OnnxRuntimeRunner.open(str(small_detector()))
     for seed in range(3):

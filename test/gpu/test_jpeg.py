@@ -21,7 +21,7 @@ from trt_ros.cuda.device import Gpu, Stream
 from trt_ros.cuda.jpeg import JpegDecoder
 from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async
 from trt_ros.errors import BadFrameError
-from trt_ros.runtime.gpu.executor import GraphPipeline
+from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.jpeg import JpegFrame, read_jpeg_header
 from trt_ros.vision.thresholds import Thresholds
@@ -129,12 +129,12 @@ def test_bitstream_may_be_read_only_and_anywhere(decode):
 
 
 @pytest.fixture
-def open_graph(open_graph) -> Callable[..., GraphPipeline]:
+def open_graph(open_graph) -> Callable[..., GpuPipeline]:
     """Open a pipeline that decodes JPEG images on the GPU."""
 
-    def make(**options: Any) -> GraphPipeline:
+    def make(**options: Any) -> GpuPipeline:
         pipeline = open_graph(**options)
-        assert pipeline.open_jpeg_decoder() == ''
+        assert pipeline.device.open_jpeg_decoder() == ''
         return pipeline
 
     return make
@@ -156,7 +156,7 @@ def test_frames_of_both_slots_equal_raw_ones(open_graph, unified_memory):
     expected = [pipeline.infer(frame, ASKED) for frame in raw]
     for index in (0, 1, 2, 1, 0, 2):
         pending = [
-            (number, pipeline.submit([frame_of(jpegs[number])], ASKED))
+            (number, pipeline.start([frame_of(jpegs[number])], ASKED))
             for number in (index, (index + 1) % 3)
         ]
         for number, each in pending:

@@ -22,8 +22,8 @@ from cuda.core import system
 import numpy as np
 from trt_ros.cuda.device import open_gpu
 from trt_ros.cuda.usage import process_nbytes
-from trt_ros.runtime.gpu.graph_options import GraphOptions
-from trt_ros.runtime.gpu.open import open_frames
+from trt_ros.runtime.gpu.tensor_runner import GraphOptions
+from trt_ros.runtime.gpu.measure import open_frames
 from trt_ros.vision.frame import Frame
 path, device = sys.argv[1], int(sys.argv[2])
 gpu = open_gpu(device)
@@ -101,8 +101,9 @@ import json
 import sys
 import numpy as np
 from trt_ros.engine.options import BuildOptions
-from trt_ros.runtime.gpu.graph_options import GraphOptions
-from trt_ros.runtime.gpu.open import open_frames, open_tensor_runner
+from trt_ros.runtime.gpu.tensor_runner import GraphOptions
+from trt_ros.runtime.gpu.measure import open_frames
+from trt_ros.runtime.gpu.open import open_tensor_runner
 path, device = sys.argv[1], int(sys.argv[2])
 images = np.random.default_rng(1).random((1, 3, 64, 96), np.float32)
 found, outputs = {}, []

@@ -54,7 +54,7 @@ def open_one(gpu, small_detector):
 @pytest.mark.usefixtures('nothing_left')
 def test_results_of_two_pipelines_are_equal_and_closing_one_leaves_the_other(open_one):
     first, second = open_one(), open_one()
-    shared = [pipeline.frames.shared.contexts.engine.handle for pipeline in (first, second)]
+    shared = [pipeline.shared.contexts.engine.handle for pipeline in (first, second)]
     assert shared[0] is shared[1]
     del shared
     assert [each.diagnostics()[SHARED] for each in (first, second)] == ['2', '2']
@@ -103,7 +103,7 @@ def test_pipelines_that_are_opened_at_once_build_and_load_one_engine(open_one, t
 def test_a_pipeline_that_is_opened_after_a_timeout_loads_the_engine_again(open_one):
     first, second = open_one(), open_one()
     want = second.infer(picture(160))
-    first.frames.faults.fail(GpuFailedError('The GPU has not responded for 10.0 s.'))
+    first.faults.fail(GpuFailedError('The GPU has not responded for 10.0 s.'))
     third = open_one()
     assert [each.diagnostics()[SHARED] for each in (second, third)] == ['2', '1']
     first.close()
@@ -176,10 +176,10 @@ def test_the_second_pipeline_takes_the_memory_of_the_weights_less(gpu, heavy_net
                 return runner, y, used() - before
 
             first, second = open_one(), open_one()
-            assert second[0]._engine.users == 2
-            second[0]._engine.retire()
+            assert second[0].engine.users == 2
+            second[0].engine.retire()
             third = open_one()
-            assert third[0]._engine.users == 1
+            assert third[0].engine.users == 1
             np.testing.assert_array_equal(first[1], second[1])
             np.testing.assert_allclose(first[1], third[1], rtol=1e-3, atol=1e-1)
             taken = [each[2] / 1e6 for each in (first, second, third)]
@@ -219,11 +219,11 @@ def test_a_sticky_error_ends_the_sharing_and_all_pipelines_close(gpu, small_dete
         for pipeline in pipelines:
             pipeline.infer(frame)
         # A kernel that reads where nothing is.
-        frames = pipelines[0].frames
+        first = pipelines[0]
         (args,) = steps.preprocess_args(Preprocess((64, 96)), [steps.Geometry.of(frame)], [64], 64)
-        with frames.gpu.context:
+        with first.gpu.context:
             steps.launch_preprocess(
-                frames.shared.preprocess_kernels, args, frames.slots.all[0].stream.handle)
+                first.shared.preprocess_kernels, args, first.slots.all[0].stream.handle)
         for pipeline in pipelines:
             try:
                 pipeline.infer(frame)

@@ -18,15 +18,14 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         import sys
         import numpy as np
         from trt_ros.cuda.calls import live
-        from trt_ros.cuda.device import open_gpu
         from trt_ros.cuda.memory import fill_async
         from trt_ros.cuda.kernels import Kernels
-        from trt_ros.engine.open import open_engine
         from trt_ros.engine.options import BuildOptions
         from trt_ros.errors import GpuFailedError
         from trt_ros.runtime.fitting import ResolvedModel
-        from trt_ros.runtime.gpu.executor import GraphPipeline
-        from trt_ros.runtime.gpu.graph_options import GraphOptions
+        from trt_ros.runtime.gpu.open import open_tensor_runner
+        from trt_ros.runtime.gpu.pipeline import GpuPipeline
+        from trt_ros.runtime.gpu.tensor_runner import GraphOptions
         from trt_ros.runtime.gpu import preprocess as steps
         from trt_ros.families.registry import choose_decoder
         from trt_ros.vision.frame import Frame
@@ -34,15 +33,14 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         from trt_ros.vision.thresholds import Thresholds
 
         device = int(sys.argv[2])
-        with open_gpu(device).context:
-            found = open_engine(sys.argv[1], BuildOptions(precision='fp32'), device=device)
-        engine = found.engine
+        engine = open_tensor_runner(
+            sys.argv[1], BuildOptions(precision='fp32'), device=device,
+            graph=GraphOptions(slots=1))
         decoder = choose_decoder('yolov8', engine.inputs, engine.outputs, {}, (64, 96))
         faults = []
         fitted = ResolvedModel.of_image(engine, Preprocess((64, 96)), decoder)
-        pipeline = GraphPipeline.open(engine, fitted,
-                                      options=GraphOptions(device=device, slots=1),
-                                      on_fault=faults.append)
+        pipeline = GpuPipeline(engine, fitted)
+        pipeline.device.on_fault(faults.append)
         frame = Frame.from_pixels(np.zeros((50, 50, 3), np.uint8))
         thresholds = Thresholds(0.5, 0.5, 5)
         pipeline.infer(frame, thresholds)

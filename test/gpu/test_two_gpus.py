@@ -88,7 +88,7 @@ def test_a_node_that_is_activated_again_and_sees_new_sizes_stays_on_its_gpu(
         for width in (160, 200, 320, 640, 160):
             def activation():
                 idents.add(threading.get_ident())
-                pipeline.register(ring)
+                pipeline.device.register(ring)
                 for _ in range(5):
                     got = pipeline.infer(picture(width))
                 if width == 160:
@@ -98,11 +98,11 @@ def test_a_node_that_is_activated_again_and_sees_new_sizes_stays_on_its_gpu(
                 ring[:frame.nbytes] = frame.data[:frame.nbytes]
                 pipeline.infer(Frame(ring[:frame.nbytes], frame.width, frame.height, frame.step,
                                      frame.encoding))
-                pipeline.unregister(ring)
+                pipeline.device.unregister(ring)
             in_thread(lambda: None)
-            pipeline.frames.health.zero_copy_frames = 0
+            pipeline.health.zero_copy_frames = 0
             in_thread(activation)
-            assert pipeline.frames.health.zero_copy_frames == 1
+            assert pipeline.health.zero_copy_frames == 1
         assert len(idents) < 5, 'no id was reused'
         assert used() == [device], used()
         in_thread(pipeline.close)
@@ -128,7 +128,7 @@ def test_one_thread_serves_two_gpus(order, small_detector, tmp_path):
                     pipeline.infer(picture(width))
         gpus = [open_gpu(index) for index in range(2)]
         for number, pipeline in enumerate(pipelines):
-            other, = (gpu for gpu in gpus if gpu.index != pipeline.frames.gpu.index)
+            other, = (gpu for gpu in gpus if gpu.index != pipeline.gpu.index)
             free = other.free_bytes()[0]
             for width in range(202, 260, 2):
                 pipeline.infer(picture(width))
@@ -162,13 +162,13 @@ def test_device_auto_spreads_pipelines_that_are_opened_at_once(small_detector, t
         for thread in threads:
             thread.join()
         first, second = opened
-        assert first.frames.gpu.index != second.frames.gpu.index
+        assert first.gpu.index != second.gpu.index
         assert sum('chosen: ' in line for line in first.log_lines) == gpu_count()
         same(first.infer(picture(160)), second.infer(picture(160)))
         second.close()
-        left = first.frames.gpu.index
+        left = first.gpu.index
         third = Pipeline.open(options('auto'))
-        assert third.frames.gpu.index != left
+        assert third.gpu.index != left
         for pipeline in (first, third):
             pipeline.close()
         assert not live(), live()

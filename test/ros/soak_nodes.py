@@ -112,8 +112,8 @@ class SoakDetector(DetectorNode):
 
 def open_pipeline(*arguments, **keywords) -> Pipeline:
     pipeline = Pipeline.open(*arguments, **keywords)
-    pipeline.frames.register = lambda memory: lent.add(memory.ctypes.data)
-    pipeline.frames.unregister = lambda memory: lent.remove(memory.ctypes.data)
+    pipeline.device.register = lambda memory: lent.add(memory.ctypes.data)
+    pipeline.device.unregister = lambda memory: lent.remove(memory.ctypes.data)
     return pipeline
 
 

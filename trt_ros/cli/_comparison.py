@@ -26,8 +26,8 @@ from trt_ros.runtime.agreement import (
     agreements,
     statistics,
 )
-from trt_ros.runtime.cpu.frame_runner import StepByStep
-from trt_ros.runtime.feeds import Feeds, host_dtype, state_feeds
+from trt_ros.runtime.cpu.pipeline import CpuPipeline
+from trt_ros.runtime.feeds import Feeds, host_dtype, split_inputs, state_feeds
 from trt_ros.runtime.fitting import fit, resolve
 
 WORST = 3  # Inputs that are named.
@@ -229,10 +229,10 @@ def _inputs(args: Namespace, network: Any) -> Iterator[tuple[str, dict[str, np.n
     """Yield named inputs of the network but states: pictures as bound, or noise."""
     if args.images or args.inputs:
         fitted = resolve(network, input_options(args), ALL_FAMILIES)
-        steps: StepByStep[Any] = StepByStep(network, fitted)
+        steps: CpuPipeline[Any] = CpuPipeline(network, fitted)
         states = _States(fitted.feeds)
         for name, inputs in samples(args, fitted.feeds):
-            yield name, steps.tensors_of(inputs)[0], states
+            yield name, steps.stage(*split_inputs(fitted.feeds, inputs))[0], states
         return
     rng = np.random.default_rng(0)
     for index in range(args.random):
@@ -253,19 +253,19 @@ def _boxes(args: Namespace, ours: Any, reference: Any) -> Iterator[BoxAgreement]
     :param ours: closed afterwards; its engine runs as a pipeline.
     """
     from trt_ros.errors import TensorMismatchError
-    from trt_ros.runtime.gpu.open import frames_of
+    from trt_ros.runtime.gpu.measure import frames_of
 
     options = input_options(args)
     try:
         fitted = fit(reference, options, DETECTORS)
     except TensorMismatchError:
         return
-    on_cpu: StepByStep[Any] = StepByStep(reference, fitted)
+    on_cpu: CpuPipeline[Any] = CpuPipeline(reference, fitted)
     pipeline = frames_of(ours, options, DETECTORS, batch=build_options(args).batch)
     score = args.score_threshold
     try:
         for _, inputs in samples(args, fitted.feeds):
-            want = run_sample(on_cpu, fitted.feeds, inputs, score)
-            yield BoxAgreement.of(run_sample(pipeline, fitted.feeds, inputs, score), want)
+            want = run_sample(on_cpu, inputs, score)
+            yield BoxAgreement.of(run_sample(pipeline, inputs, score), want)
     finally:
         pipeline.close()

@@ -10,8 +10,8 @@ from trt_ros.engine.builder.onnx_work import ModelWork
 from trt_ros.engine.options import BuildOptions
 
 if TYPE_CHECKING:
-    from trt_ros.runtime.gpu.executor import GraphPipeline
-    from trt_ros.runtime.gpu.peaks import Peaks
+    from trt_ros.runtime.gpu.measure import Peaks
+    from trt_ros.runtime.gpu.pipeline import GpuPipeline
 
 
 def products_of(model: Mapping[str, Any], options: BuildOptions, *, is_rtx: bool) -> str:
@@ -37,7 +37,7 @@ class Roofline(NamedTuple):
     peaks: Peaks
 
     @classmethod
-    def of(cls, path: Path, options: BuildOptions, pipeline: GraphPipeline) -> Roofline | None:
+    def of(cls, path: Path, options: BuildOptions, pipeline: GpuPipeline) -> Roofline | None:
         """
         Return the roofline of an open network; None where something is not known.
 
@@ -45,7 +45,7 @@ class Roofline(NamedTuple):
         """
         from trt_ros.cli.inspect import describe_model
         from trt_ros.errors import TrtRosError
-        from trt_ros.runtime.gpu.peaks import peaks_of
+        from trt_ros.runtime.gpu.measure import peaks_of
 
         try:
             model = describe_model(path, batch=pipeline.max_batch)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from trt_ros.runtime.feeds import Feeds, RunInput, RunInputs
     from trt_ros.runtime.pipeline import Pipeline
-    from trt_ros.runtime.runner import FrameRunner
     from trt_ros.vision.frame import Frame
 
 #: Options of preprocessing and decoding.
@@ -85,19 +84,16 @@ def samples(args: Namespace, feeds: Feeds) -> Iterator[tuple[str, RunInputs]]:
         yield name, inputs
 
 
-def run_sample(
-    runner: Pipeline[Any] | FrameRunner[Any], feeds: Feeds, inputs: RunInputs, score: float
-) -> Any:
+def run_sample(pipeline: Pipeline[Any], inputs: RunInputs, score: float) -> Any:
     """Return the result of one of samples(); boxes of a score from `score` on."""
-    from trt_ros.runtime.feeds import image_feeds, is_one_image
     from trt_ros.vision.thresholds import Thresholds
 
     thresholds = Thresholds(score=score, max_detections=300)
-    if not is_one_image(feeds):
-        return runner.infer_inputs(inputs, thresholds)
-    images: Any = inputs[next(iter(image_feeds(feeds)))]
+    if not pipeline.is_one_image:
+        return pipeline.infer_inputs(inputs, thresholds)
+    images: Any = inputs[next(name for name in inputs)]
     (frame,) = images  # Networks of a fixed batch run as a whole, too.
-    return runner.infer(frame, thresholds)
+    return pipeline.infer(frame, thresholds)
 
 
 def noise(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> np.ndarray:

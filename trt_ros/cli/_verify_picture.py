@@ -61,7 +61,7 @@ def draw_network_inputs(args: Namespace) -> None:
         for path, inputs in islice(samples(args, pipeline.feeds), MAX_DRAWN):
             images: Any = inputs[next(iter(image_feeds(pipeline.feeds)))]
             tensor, _ = preprocess(*images)
-            found = run_sample(pipeline, pipeline.feeds, inputs, args.score_threshold)
+            found = run_sample(pipeline, inputs, args.score_threshold)
             pixels = to_color(images[0], 'bgr').copy()
             draw(pixels, found)
             rows.append(

@@ -26,7 +26,7 @@ from trt_ros.runtime.options import PipelineOptions
 
 if TYPE_CHECKING:
     from trt_ros.runtime.backends import Backend
-    from trt_ros.runtime.gpu.executor import GraphPipeline
+    from trt_ros.runtime.gpu.pipeline import GpuPipeline
     from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
     from trt_ros.vision.frame import Frame
 
@@ -203,14 +203,15 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
     return log_lines, results
 
 
-def _open_gpu(args: Namespace, options: BuildOptions) -> tuple[GraphPipeline, dict[str, float]]:
+def _open_gpu(args: Namespace, options: BuildOptions) -> tuple[GpuPipeline, dict[str, float]]:
     """
     Open a network.
 
     :returns: the caller's to close; and, with --precisions, its agreement with ONNX Runtime.
     """
-    from trt_ros.runtime.gpu.graph_options import GraphOptions
-    from trt_ros.runtime.gpu.open import frames_of, open_tensor_runner
+    from trt_ros.runtime.gpu.measure import frames_of
+    from trt_ros.runtime.gpu.open import open_tensor_runner
+    from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 
     runner = open_tensor_runner(
         args.model,
@@ -246,7 +247,7 @@ def _agreement(args: Namespace, runner: TensorRTRunner) -> dict[str, float]:
     from trt_ros.runtime.feeds import image_feeds
 
     try:
-        steps, _ = open_on_the_cpu(replace(_options(args), backend='onnxruntime'), 1)
+        steps = open_on_the_cpu(replace(_options(args), backend='onnxruntime'), 1)
         try:
             frame = next(_frames(args)) if image_feeds(steps.feeds) else None
             tensors = network_tensors(steps, frame)
@@ -284,11 +285,11 @@ def _on_the_cpu(
     _refuse_on_the_cpu(args, backend, chosen)
     in_flight = _in_flight(args, 1)
     options = replace(_options(args), backend=backend.name)
-    steps, lines = open_on_the_cpu(options, build_options(args).batch)
+    steps = open_on_the_cpu(options, build_options(args).batch)
     results = []
     try:
         _refuse_other_batch(args, steps.max_batch)
-        log_lines = (chosen, *lines, f'warm-up: {args.warm_up} runs')
+        log_lines = (chosen, *steps.log_lines, f'warm-up: {args.warm_up} runs')
         print('\n'.join(log_lines))
         for frame in _frames(args) if image_feeds(steps.feeds) else [None]:
             times = measure_steps(steps, frame, args.frames, args.warm_up)

@@ -233,7 +233,7 @@ class BoundInputs:
             reset_state=pipeline.reset_state,
             is_wanted=is_wanted,
             in_flight=1 if self._has_state else self._node.parameters.frames_in_flight,
-            hooks=MemoryHooks(pipeline.register, pipeline.unregister),
+            hooks=MemoryHooks(pipeline.device.register, pipeline.device.unregister),
         )
 
     def _input_topic(self, topic: BoundTopic, jpegs_on_gpu: bool) -> InputTopic:

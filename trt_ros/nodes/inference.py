@@ -275,7 +275,7 @@ class InferenceNode(ManagedNode):
                 )
             )
         )
-        pipeline.on_fault(self.fail)
+        pipeline.device.on_fault(self.fail)
         if not options.inputs:
             return pipeline.log_lines
         bound = self._bound = BoundInputs(
@@ -291,7 +291,7 @@ class InferenceNode(ManagedNode):
         parameters = self.parameters
         if parameters.image_transport != 'compressed' or parameters.jpeg_decoder == 'cpu':
             return False
-        reason = self.pipeline.open_jpeg_decoder()
+        reason = self.pipeline.device.open_jpeg_decoder()
         if reason and parameters.jpeg_decoder == 'gpu':
             raise ParameterError(
                 'jpeg_decoder is gpu, but JPEG images cannot be decoded on the GPU.',
@@ -327,9 +327,9 @@ class InferenceNode(ManagedNode):
                     in_flight=self.parameters.frames_in_flight,
                     jpegs_on_gpu=self.jpegs_on_gpu,
                     hooks=MemoryHooks(
-                        pipeline.register,
-                        pipeline.unregister,
-                        message_nbytes(pipeline.expected_image_nbytes),
+                        pipeline.device.register,
+                        pipeline.device.unregister,
+                        message_nbytes(pipeline.device.expected_image_nbytes),
                     ),
                 )
             )

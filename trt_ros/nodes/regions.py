@@ -142,7 +142,7 @@ class RegionNode(InferenceNode):
                     lambda found, header: self.publish_objects(camera.outputs, found, header),
                     is_wanted=camera.is_wanted,
                     in_flight=self.parameters.frames_in_flight,
-                    hooks=MemoryHooks(pipeline.register, pipeline.unregister),
+                    hooks=MemoryHooks(pipeline.device.register, pipeline.device.unregister),
                 )
             )
         )

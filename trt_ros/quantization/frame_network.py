@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.runtime.cpu.frame_runner import WARM_UP_THRESHOLDS, StepByStep
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+from trt_ros.runtime.cpu.pipeline import WARM_UP_THRESHOLDS, CpuPipeline
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.runner import Runner
 from trt_ros.vision.frame import Frame
@@ -60,7 +60,7 @@ class FrameNetwork:
 
     def _open(self, runner: Runner, fitted: ResolvedModel[Any]) -> None:
         self._recorder = _Recorder(runner)
-        self._steps = StepByStep[Any](self._recorder, fitted)
+        self._steps = CpuPipeline[Any](self._recorder, fitted)
 
     def run(self, frame: Frame, thresholds: Thresholds) -> tuple[Any, dict[str, np.ndarray]]:
         """Return the task's result, and all outputs by name, with the extra ones."""

@@ -83,9 +83,8 @@ def measure_latency(
 def _measure(
     name: str, path: Path, precision: str, options: PipelineOptions, report: Reporter
 ) -> PrecisionLatency:
-    from trt_ros.runtime.gpu.graph_options import GraphOptions
-    from trt_ros.runtime.gpu.measure import measure
-    from trt_ros.runtime.gpu.open import open_frames
+    from trt_ros.runtime.gpu.measure import measure, open_frames
+    from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 
     size = options.input_size
     build = BuildOptions(precision=precision, input_size=(size[0], size[1]) if size else ())

@@ -8,14 +8,13 @@ from functools import partial
 from importlib.util import find_spec
 import logging
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
-from trt_ros.runtime.cpu.frame_runner import StepByStep
-from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.runtime.runner import FrameRunner, Runner
+from trt_ros.runtime.runner import Runner
 
 log = logging.getLogger('trt_ros.runtime')
 
@@ -49,8 +48,8 @@ class Backend:
     :param missing: returns why it cannot be used on this machine, '' when it can; without heavy
         imports.
     :param open: opens the network of the options for a batch size.
-    :param frame_runner: makes a frame runner of that network for the same batch size; it owns the
-        network from then on.
+    :param pipeline: makes the pipeline of that network, a ResolvedModel and the same batch size;
+        it owns the network from then on.
     :param is_local: whether it runs the model files of this machine.
     """
 
@@ -58,8 +57,13 @@ class Backend:
     title: str
     missing: Callable[[], str]
     open: Callable[[PipelineOptions, Reporter, int], Runner]
-    frame_runner: Callable[[Any, ResolvedModel[Any], int], FrameRunner[Any]]
+    pipeline: Callable[..., Any]
     is_local: bool = True
+
+
+def _pipeline(name: str) -> Callable[..., Any]:
+    """Return a class of pipelines that is imported when it is called: its base imports this."""
+    return lambda *args: resolve_name(name)(*args)
 
 
 def _onnxruntime_missing() -> str:
@@ -107,8 +111,8 @@ def _tensorrt_missing(name: str) -> str:
 
 def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch: int) -> Runner:
     from trt_ros.engine.options import BuildOptions
-    from trt_ros.runtime.gpu.graph_options import GraphOptions
     from trt_ros.runtime.gpu.open import open_tensor_runner
+    from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 
     if options.cpu_threads:
         log.warning('Ignored by TensorRT: cpu_threads.')
@@ -149,11 +153,6 @@ def _buildable_batch(options: PipelineOptions, batch: int) -> int:
     return batch if any(spec.shape[:1] == (-1,) for spec in read_inputs(path)) else 1
 
 
-def _graph_pipeline(network: Any, fitted: ResolvedModel[Any], batch: int) -> FrameRunner[Any]:
-    frames: FrameRunner[Any] = network.for_frames(fitted, batch=batch)
-    return frames
-
-
 def _open_triton(options: PipelineOptions, report: Reporter, batch: int) -> Runner:
     from trt_ros.runtime.remote.address import parse_address
     from trt_ros.runtime.remote.remote_runner import RemoteRunner
@@ -170,12 +169,6 @@ def _open_triton(options: PipelineOptions, report: Reporter, batch: int) -> Runn
     )
 
 
-def _remote_frames(runner: Any, fitted: ResolvedModel[Any], batch: int) -> FrameRunner[Any]:
-    from trt_ros.runtime.remote.remote_frames import RemoteFrames
-
-    return RemoteFrames(runner, fitted, batch)
-
-
 # Fastest first: 'auto' takes the first that this machine can use.
 BACKENDS: tuple[Backend, ...] = (
     *(
@@ -184,7 +177,7 @@ BACKENDS: tuple[Backend, ...] = (
             title,
             partial(_tensorrt_missing, name),
             partial(_open_tensorrt, name),
-            _graph_pipeline,
+            _pipeline('trt_ros.runtime.gpu.pipeline:GpuPipeline'),
         )
         for name, title in (('tensorrt', 'TensorRT'), ('tensorrt_rtx', 'TensorRT for RTX'))
     ),
@@ -193,17 +186,22 @@ BACKENDS: tuple[Backend, ...] = (
         'ONNX Runtime on the CPU',
         _onnxruntime_missing,
         _open_onnxruntime,
-        StepByStep,
+        _pipeline('trt_ros.runtime.cpu.pipeline:CpuPipeline'),
     ),
     Backend(
         'triton',
         'Triton or another inference server',
         str,  # Opening it reports a missing tritonclient.
         _open_triton,
-        _remote_frames,
+        _pipeline('trt_ros.runtime.remote.pipeline:RemotePipeline'),
         is_local=False,
     ),
 )
+
+
+def backend_of_runners() -> Backend:
+    """Return the backend whose pipelines take any Runner."""
+    return next(each for each in BACKENDS if each.name == 'onnxruntime')
 
 
 def choose_backend(wanted: str, backends: tuple[Backend, ...] = BACKENDS) -> tuple[Backend, str]:
@@ -253,7 +251,7 @@ def open_network(
     Open the network of the options.
 
     :param batch: maximum number of images per run.
-    :returns: the runner, which the caller closes; its backend; and a line for the log.
+    :returns: the network, which the caller closes; its backend; and a line for the log.
     :raises TrtRosError: a ParameterError, ModelError, BackendError or CancelledError.
     """
     if not options.model_path:

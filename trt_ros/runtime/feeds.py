@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+import os
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
+from trt_ros.errors import BadFrameError, TensorMismatchError
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
@@ -68,6 +70,8 @@ class StateFeed:
     kind: ClassVar[str] = 'state'
 
 
+#: An image: a frame, pixels of (H, W, 3) uint8 in BGR order, or the path of a picture.
+Image = Frame | np.ndarray | str | os.PathLike[str]
 #: Placement of the image in a network without one; the decoder ignores it.
 NO_LETTERBOX = Letterbox((1.0, 1.0), (0.0, 0.0), (1, 1), (1, 1))
 Feed = ImageFeed | TensorFeed | ConstantFeed | StateFeed
@@ -77,6 +81,10 @@ Feeds = Mapping[str, Feed]
 #: absent.
 RunInput = Frame | Sequence[Frame] | np.ndarray
 RunInputs = Mapping[str, RunInput]
+#: The tensors of a run without any.
+NO_TENSORS: Mapping[str, np.ndarray] = {}
+#: Name of the maps of a run's regions among its tensors, one row per image of the batch.
+REGIONS = 'regions of the image'
 
 
 def image_feeds(feeds: Feeds) -> dict[str, ImageFeed]:
@@ -159,6 +167,29 @@ def split_inputs(
             cause='; '.join(f'{name}: {feed.kind}' for name, feed in feeds.items()),
         )
     return tuple(frames), tensors
+
+
+def as_frame(image: Any) -> Frame:
+    """
+    Return a frame as it is, and pixels or a picture file as a frame.
+
+    :raises BadFrameError: when it is none of them, or cannot be read.
+    """
+    if isinstance(image, Frame):
+        return image
+    if isinstance(image, (str, os.PathLike)):
+        from trt_ros.media import read_picture  # Imports OpenCV.
+
+        return Frame.from_pixels(read_picture(Path(image)))
+    if not isinstance(image, np.ndarray):
+        unread = 'cv2.imread returns None for a file that it cannot read.'
+        raise BadFrameError(
+            'wrong data',
+            f'The image is of type {type(image).__name__}.',
+            cause=unread if image is None else '',
+            remedy='Pass an array (H, W, 3) uint8 in BGR order, a path, or a Frame.',
+        )
+    return Frame.from_pixels(image)
 
 
 def example_frame(feed: ImageFeed) -> Frame:

@@ -12,7 +12,13 @@ from trt_ros.families.family import Family, Head
 from trt_ros.families.lstr import padding_mask
 from trt_ros.families.registry import TENSORS, Decoder, choose_decoder
 from trt_ros.results.labels import begins_with_background, class_names
-from trt_ros.runtime.bindings import OTHERS, Binding, parse_bindings, resolve_bindings
+from trt_ros.runtime.bindings import (
+    OTHERS,
+    Binding,
+    parse_bindings,
+    resolve_bindings,
+    with_settings,
+)
 from trt_ros.runtime.feeds import (
     ConstantFeed,
     Feed,
@@ -36,7 +42,6 @@ from trt_ros.runtime.options import (
     MaskOptions,
     PipelineOptions,
     RegionOptions,
-    with_settings,
 )
 from trt_ros.runtime.runner import Network
 from trt_ros.tensors import TensorSpec

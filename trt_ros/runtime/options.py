@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields, replace
+from difflib import get_close_matches
+import os
 from typing import Any
 
 from trt_ros.errors import ParameterError
@@ -342,36 +344,6 @@ class LabeledOptions(PipelineOptions):
             )
 
 
-def with_settings(options: PipelineOptions, settings: Mapping[str, str]) -> PipelineOptions:
-    """
-    Return options with the settings of a binding; those of other names are left out.
-
-    :raises ParameterError: when a value is invalid.
-    """
-    values: dict[str, Any] = {
-        each.name: _parsed(each.name, each.default, settings[each.name])
-        for each in fields(options)
-        if each.name in settings
-    }
-    return replace(options, **values) if values else options
-
-
-def _parsed(name: str, default: Any, text: str) -> Any:
-    """Return a setting as the type of its option; tuples are separated by commas."""
-    try:
-        if isinstance(default, bool):
-            return {'true': True, 'false': False}[text.lower()]
-        if isinstance(default, tuple):
-            parse = int if name == 'input_size' else float
-            return tuple(parse(part) for part in text.split(','))
-        return type(default)(text)
-    except (ValueError, KeyError):
-        raise ParameterError(
-            f'{name} is {text!r} in a binding of inputs.',
-            remedy='Use a value as for the parameter of that name, with commas between numbers.',
-        ) from None
-
-
 @dataclass(frozen=True)
 class MaskOptions:
     """Options of a network of masks."""
@@ -385,3 +357,30 @@ class MaskOptions:
 @dataclass(frozen=True)
 class ModelOptions(RegionOptions, MaskOptions, LabeledOptions):
     """All options of a network."""
+
+
+def options_of(
+    model: PipelineOptions | str | os.PathLike[str], changes: Mapping[str, Any]
+) -> PipelineOptions:
+    """
+    Return a model's options with changes by name; lists count as tuples.
+
+    :raises ParameterError: when an option does not exist.
+    """
+    kind = type(model) if isinstance(model, PipelineOptions) else ModelOptions
+    known = [each.name for each in fields(kind) if each.init]
+    for name in changes:
+        if name not in known:
+            close = get_close_matches(name, known, n=3, cutoff=0.6)
+            raise ParameterError(
+                f'{kind.__name__} has no option {name!r}.',
+                remedy=f'Did you mean {" or ".join(close)}?'
+                if close
+                else f'Use {", ".join(known)}.',
+            )
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()
+    }
+    if isinstance(model, PipelineOptions):
+        return replace(model, **values) if values else model
+    return ModelOptions(model_path=os.fspath(model), **values)

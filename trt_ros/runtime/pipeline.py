@@ -2,83 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import fields, replace
-from difflib import get_close_matches
-import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 import os
-from pathlib import Path
+import sys
 import threading
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
-from trt_ros.errors import (
-    BadFrameError,
-    ClosedError,
-    GpuFailedError,
-    ParameterError,
-    TrtRosError,
-    printable,
-)
+from trt_ros.errors import ClosedError, ParameterError, printable
 from trt_ros.families.family import Family, Head
 from trt_ros.families.registry import ALL_FAMILIES, TENSORS
 from trt_ros.progress import Progress, Reporter
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
-from trt_ros.runtime.backends import open_network
-from trt_ros.runtime.cpu.frame_runner import StepByStep
-from trt_ros.runtime.feeds import ImageFeed, RunInputs, image_feeds
+from trt_ros.runtime.backends import backend_of_runners, open_network
+from trt_ros.runtime.device import Device
+from trt_ros.runtime.feeds import (
+    NO_TENSORS,
+    REGIONS,
+    Image,
+    ImageFeed,
+    RunInputs,
+    as_frame,
+    image_feeds,
+    inputs_of_image,
+    is_one_image,
+    split_inputs,
+)
 from trt_ros.runtime.fitting import ResolvedModel, fit
 from trt_ros.runtime.future import Future
-from trt_ros.runtime.options import ModelOptions, PipelineOptions
-from trt_ros.runtime.runner import FrameRunner, Runner
-from trt_ros.tensors import TensorSpec
+from trt_ros.runtime.options import PipelineOptions, options_of
+from trt_ros.runtime.runner import Network, Runner
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
-
-log = logging.getLogger('trt_ros.runtime')
 
 ResultT = TypeVar('ResultT', bound=Result)
 
 OBJECT_TASKS = ('detect', 'obb', 'pose')  # Tasks whose results are objects with a class and score.
 
 
-#: An image: a frame, pixels of (H, W, 3) uint8 in BGR order, or the path of a picture.
-Image = Frame | np.ndarray | str | os.PathLike[str]
-
-
-class Pipeline(Generic[ResultT]):
+class Pipeline(ABC, Generic[ResultT]):
     """
     A network with its preprocessing and decoding. Owns the network until close().
 
-    A context manager. docs/python_api.md lists which thread may call what.
+    A context manager. docs/python_api.md lists which thread may call what. A backend implements
+    `start`, and overrides what it needs of the other methods.
 
-    :param backend: name of the backend that runs it.
-    :param log_lines: lines for the log: each decision with its reason.
-    :param outputs: the network's outputs that are decoded, in order.
+    :ivar backend: name of the backend that runs it.
     :ivar feeds: origin of each network input, by its name.
+    :ivar outputs: the network's outputs that are decoded, in order.
     :ivar class_names: by class index; () where nothing names them.
+    :ivar is_one_image: whether runs get one image each, beside constants.
+    :ivar max_batch: maximum number of frames per run.
+    :ivar max_detections: maximum number of detections per image, whatever the thresholds allow.
+    :ivar device: what nodes ask of the device.
     """
 
-    def __init__(
-        self,
-        frames: FrameRunner[ResultT],
-        fitted: ResolvedModel[ResultT],
-        *,
-        backend: str,
-        log_lines: tuple[str, ...],
-        outputs: tuple[TensorSpec, ...] = (),
-    ) -> None:
-        self.frames: FrameRunner[ResultT] | None = frames
+    max_batch: int = 1
+    max_detections: int = sys.maxsize
+
+    def __init__(self, network: Network, fitted: ResolvedModel[ResultT]) -> None:
         self._fitted, self.feeds, self.decoder = fitted, fitted.feeds, fitted.decoder
-        self.class_names = fitted.class_names
-        self.backend, self.outputs = backend, outputs
-        self.log_lines = tuple(map(printable, log_lines))
+        self.class_names, self.backend = fitted.class_names, network.backend
+        self.outputs = tuple(
+            spec for name in fitted.outputs for spec in network.outputs if spec.name == name
+        )
+        self.is_one_image = is_one_image(fitted.feeds)
+        self.device = Device()
+        self._choice: tuple[str, ...] = ()
         self._last_look_up: tuple[Thresholds, Thresholds] = DEFAULT_THRESHOLDS, DEFAULT_THRESHOLDS
+        self._is_closed = False
 
     @classmethod
     def open(
@@ -113,35 +112,74 @@ class Pipeline(Generic[ResultT]):
         with ExitStack() as undo:
             if runner is not None:
                 undo.callback(runner.close)
-            chosen_options = _options(model, options)
+            chosen_options = options_of(model, options)
             if runner is None:
                 network, backend, chosen = open_network(chosen_options, report, batch)
-                make_frame_runner = backend.frame_runner
                 undo.callback(network.close)
             else:
-                network, chosen = runner, f'backend {runner.backend}'
-                make_frame_runner = StepByStep
+                network, backend = runner, backend_of_runners()
+                chosen = f'backend {runner.backend}'
             report('choosing the decoder')
             fitted = fit(network, chosen_options, families or _default_families(chosen_options))
-            frames: FrameRunner[ResultT] = make_frame_runner(network, fitted, batch)
-            undo.callback(frames.close)
+            pipeline: Pipeline[ResultT] = backend.pipeline(network, fitted, batch)
+            undo.callback(pipeline.close)
+            pipeline._choice = (chosen,)
             if runner is None:
                 report('warming up')
-                frames.warm_up()
+                pipeline.warm_up()
             report('ready', 100.0)
             undo.pop_all()
-            return cls(
-                frames,
-                fitted,
-                backend=network.backend,
-                log_lines=(chosen, *fitted.log_lines, *frames.log_lines),
-                outputs=tuple(
-                    spec
-                    for name in fitted.outputs
-                    for spec in network.outputs
-                    if spec.name == name
-                ),
-            )
+            return pipeline
+
+    # Implemented by the backends.
+
+    @abstractmethod
+    def start(
+        self,
+        frames: Sequence[Frame],
+        thresholds: Thresholds,
+        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
+    ) -> Future[list[ResultT]]:
+        """
+        Start a run; without a GPU, finish it too.
+
+        :param frames: a batch of up to `max_batch` images, or the images of one run in the order
+            of their feeds.
+        :param thresholds: with classes looked up, see `resolve_classes`.
+        :param tensors: as `split_inputs` returns them; or, for regions of the only image, REGIONS
+            with their maps, (N, 6) float32.
+        :returns: a result per image of a batch, in its pixels; per region, in pixels of the
+            network's input; or of the run.
+        """
+
+    def submit_run(
+        self,
+        frames: Sequence[Frame],
+        thresholds: Thresholds,
+        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
+    ) -> Future[list[ResultT]]:
+        """Start a run that is not waited for at once; see `start`."""
+        return self.start(frames, thresholds, tensors)
+
+    def warm_up(self) -> None:
+        """Run on gray frames, which allocates memory and shows whether the network runs."""
+
+    def reset_state(self) -> None:
+        """Set the states of the network to zeros before the next run."""
+
+    def _own_log_lines(self) -> tuple[str, ...]:
+        """Return the log lines of the backend."""
+        return ()
+
+    def _own_diagnostics(self) -> Mapping[str, str]:
+        """Return the diagnostics of the backend."""
+        return {}
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Release all resources, the network's too; may be called twice."""
+
+    # Derived from them.
 
     def __enter__(self) -> Pipeline[ResultT]:
         return self
@@ -182,13 +220,13 @@ class Pipeline(Generic[ResultT]):
         """
         if limits:
             thresholds = replace(thresholds, **limits)
-        if isinstance(image, Mapping):
-            return self.infer_inputs(image, thresholds)
         if isinstance(image, (list, tuple)):
             return self.infer_all(image, thresholds)
         return self.infer(image, thresholds)  # type: ignore[arg-type]
 
-    def infer(self, image: Image, thresholds: Thresholds = DEFAULT_THRESHOLDS) -> ResultT:
+    def infer(
+        self, image: Image | RunInputs, thresholds: Thresholds = DEFAULT_THRESHOLDS
+    ) -> ResultT:
         """
         Run one image; the thresholds are for boxes.
 
@@ -197,8 +235,7 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when the image cannot be read, or not as its encoding declares.
         :raises ClosedError: after close().
         """
-        thresholds = self.resolve_classes(thresholds)
-        return self._named(self._open_frames().infer(_as_frame(image), thresholds))
+        return self._first(self._start(image, thresholds, self.start).result())
 
     def infer_all(
         self, images: Sequence[Image], thresholds: Thresholds = DEFAULT_THRESHOLDS
@@ -211,9 +248,22 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when one of them cannot be read, or not as its encoding declares.
         :raises ClosedError: after close().
         """
-        thresholds = self.resolve_classes(thresholds)
-        found = self._open_frames().infer_all(list(map(_as_frame, images)), thresholds)
-        return list(map(self._named, found))
+        thresholds = self._prepare(thresholds)
+        frames = list(map(as_frame, images))
+        if not self.is_one_image:
+            return [self.infer(frame, thresholds) for frame in frames]
+        found: list[Any] = [None] * len(frames)
+        for start in range(0, len(frames), self.max_batch):
+            # In one order whatever camera comes first: one graph per mix of geometries, not one
+            # per permutation.
+            places = sorted(
+                range(start, min(start + self.max_batch, len(frames))),
+                key=lambda i: (frames[i].wh, frames[i].encoding, frames[i].step),
+            )
+            results = self.start([frames[i] for i in places], thresholds).result()
+            for i, result in zip(places, results):
+                found[i] = self._named(result)
+        return found
 
     def infer_regions(
         self,
@@ -241,10 +291,14 @@ class Pipeline(Generic[ResultT]):
             raise ParameterError(
                 'The pipeline runs on whole images.', remedy='Open it with regions=True.'
             )
-        boxes = regions.rotated_boxes() if isinstance(regions, Objects) else regions
-        maps, thresholds = crop.maps(boxes), self.resolve_classes(thresholds)
-        found = self._open_frames().infer_regions(_as_frame(image), maps, thresholds)
-        return list(map(self._named, found))
+        maps = crop.maps(regions.rotated_boxes() if isinstance(regions, Objects) else regions)
+        thresholds, frames = self._prepare(thresholds), [as_frame(image)]
+        results: list[ResultT] = []
+        for start in range(0, len(maps), self.max_batch):
+            some = maps[start : start + self.max_batch]
+            found = self.start(frames, thresholds, {REGIONS: some.reshape(-1, 6)}).result()
+            results += [self._named(each.to_source(affine)) for each, affine in zip(found, some)]
+        return results
 
     def infer_inputs(
         self, inputs: RunInputs, thresholds: Thresholds = DEFAULT_THRESHOLDS
@@ -259,13 +313,66 @@ class Pipeline(Generic[ResultT]):
         :raises BadFrameError: when an image cannot be read as its encoding declares.
         :raises ClosedError: after close().
         """
-        thresholds = self.resolve_classes(thresholds)
-        found = self._open_frames().infer_inputs(self._with_frames(inputs), thresholds)
-        return self._named(found)
+        return self.infer(inputs, thresholds)
+
+    def submit(
+        self,
+        image: Image | RunInputs,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+        **limits: Any,
+    ) -> Future[ResultT]:
+        """
+        Start one run and return while the GPU works; on the CPU, finish it first.
+
+        A GPU has `frames_in_flight` frames at a time: where there are as many, the next `submit`
+        waits until the result of one of them is collected.
+
+        :param image: as for a call; it must stay unchanged until the result is there.
+        :param limits: fields of `Thresholds` by name.
+        :raises BadFrameError: when the image cannot be read, or not as its encoding declares.
+        :raises ClosedError: after close().
+        """
+        if limits:
+            thresholds = replace(thresholds, **limits)
+        return self._start(image, thresholds, self.submit_run).map(self._first)
+
+    def _start(
+        self,
+        image: Image | RunInputs,
+        thresholds: Thresholds,
+        start: Callable[..., Future[list[ResultT]]],
+    ) -> Future[list[ResultT]]:
+        """Start a run of one image, or of an image or array per network input."""
+        thresholds = self._prepare(thresholds)
+        if not isinstance(image, Mapping):
+            frame = as_frame(image)
+            if self.is_one_image:
+                return start([frame], thresholds)
+            image = inputs_of_image(self.feeds, frame)
+        frames, tensors = split_inputs(self.feeds, self._with_frames(image))
+        return start(frames, thresholds, tensors)
+
+    def _first(self, results: list[ResultT]) -> ResultT:
+        return self._named(results[0])
 
     def _named(self, result: ResultT) -> ResultT:
         result.class_names = self.class_names
         return result
+
+    def _with_frames(self, inputs: RunInputs) -> RunInputs:
+        """Return the inputs with pixels wrapped as frames where an image is fed."""
+        return {
+            name: as_frame(value)
+            if isinstance(value, np.ndarray) and isinstance(self.feeds.get(name), ImageFeed)
+            else value
+            for name, value in inputs.items()
+        }
+
+    def _prepare(self, thresholds: Thresholds) -> Thresholds:
+        """Check that the pipeline is open, and look up the classes of the thresholds."""
+        if self._is_closed:
+            raise ClosedError('The pipeline')
+        return self.resolve_classes(thresholds)
 
     def resolve_classes(self, thresholds: Thresholds) -> Thresholds:
         """
@@ -296,53 +403,11 @@ class Pipeline(Generic[ResultT]):
             self._last_look_up = asked, found
         return found
 
-    def _with_frames(self, inputs: RunInputs) -> RunInputs:
-        """Return the inputs with pixels wrapped as frames where an image is fed."""
-        return {
-            name: _as_frame(value)
-            if isinstance(value, np.ndarray) and isinstance(self.feeds.get(name), ImageFeed)
-            else value
-            for name, value in inputs.items()
-        }
-
-    def open_jpeg_decoder(self) -> str:
-        """
-        Decode frames that are JpegFrame on the GPU from now on, where that is possible.
-
-        :returns: why it is not; '' when it is.
-        """
-        return self._open_frames().open_jpeg_decoder()
-
-    def reset_state(self) -> None:
-        """Set the states of the network to zeros before the next run."""
-        self._open_frames().reset_state()
-
-    def submit(
-        self,
-        image: Image | RunInputs,
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
-        **limits: Any,
-    ) -> Future[ResultT]:
-        """
-        Start one run and return while the GPU works; on the CPU, finish it first.
-
-        A GPU has `frames_in_flight` frames at a time: where there are as many, the next `submit`
-        waits until the result of one of them is collected.
-
-        :param image: as for a call; it must stay unchanged until the result is there.
-        :param limits: fields of `Thresholds` by name.
-        :raises BadFrameError: when the image cannot be read, or not as its encoding declares.
-        :raises ClosedError: after close().
-        """
-        if limits:
-            thresholds = replace(thresholds, **limits)
-        frames = self._open_frames()
-        thresholds = self.resolve_classes(thresholds)
-        if isinstance(image, Mapping):
-            pending = frames.submit_inputs(self._with_frames(image), thresholds)
-        else:
-            pending = frames.submit([_as_frame(image)], thresholds)
-        return pending.map(lambda results: self._named(results[0]))
+    @property
+    def log_lines(self) -> tuple[str, ...]:
+        """Lines for the log: each decision with its reason."""
+        lines = (*self._choice, *self._fitted.log_lines, *self._own_log_lines())
+        return tuple(map(printable, lines))
 
     @property
     def preprocess(self) -> Preprocess:
@@ -353,115 +418,14 @@ class Pipeline(Generic[ResultT]):
         """
         return self._fitted.preprocess
 
-    @property
-    def max_batch(self) -> int:
-        """Maximum number of frames per run."""
-        return self._open_frames().max_batch
-
-    @property
-    def max_detections(self) -> int:
-        """Maximum number of detections per image, whatever the thresholds allow."""
-        return self._open_frames().max_detections
-
-    @property
-    def expected_image_nbytes(self) -> int:
-        """Bytes of the largest image to expect in registered memory; 0 if unknown."""
-        return self._open_frames().expected_image_nbytes
-
-    def _open_frames(self) -> FrameRunner[ResultT]:
-        if self.frames is None:
-            raise ClosedError('The pipeline')
-        return self.frames
-
-    def on_fault(self, callback: Callable[[GpuFailedError], None]) -> None:
-        """Call `callback` once, on any thread, when the GPU has failed or does not answer."""
-        self._open_frames().on_fault(callback)
-
     def diagnostics(self) -> Mapping[str, str]:
         """Return values for /diagnostics by their key; empty where there are none."""
-        return self.frames.diagnostics() if self.frames is not None else {}
-
-    def register(self, memory: np.ndarray) -> None:
-        """
-        Prepare `memory`, (N,) uint8, for a GPU to read frames in place.
-
-        Best effort: falls back to copying. The caller keeps the memory in place until
-        `unregister` or close().
-        """
-        if self.frames is not None:
-            with _logged('page-lock the receive buffers: the CPU copies images from them'):
-                self.frames.register(memory)
-
-    def unregister(self, memory: np.ndarray) -> None:
-        """Stop using registered memory, in which no submitted frame lies any more."""
-        if self.frames is not None:
-            with _logged('unlock the receive buffers'):
-                self.frames.unregister(memory)
+        return {} if self._is_closed else self._own_diagnostics()
 
     def close(self) -> None:
         """Close the network; may be called twice."""
-        if self.frames is not None:
-            self.frames.close()
-            self.frames = None
-
-
-@contextmanager
-def _logged(action: str) -> Iterator[None]:
-    """Log an error of an action that can be left undone."""
-    try:
-        yield
-    except TrtRosError as error:
-        log.warning('Could not %s. %s', action, error)
-
-
-def _options(
-    model: PipelineOptions | str | os.PathLike[str], changes: Mapping[str, Any]
-) -> PipelineOptions:
-    """
-    Return the options of `Pipeline.open`; lists count as tuples.
-
-    :raises ParameterError: when an option does not exist.
-    """
-    kind = type(model) if isinstance(model, PipelineOptions) else ModelOptions
-    known = [each.name for each in fields(kind) if each.init]
-    for name in changes:
-        if name not in known:
-            close = get_close_matches(name, known, n=3, cutoff=0.6)
-            raise ParameterError(
-                f'{kind.__name__} has no option {name!r}.',
-                remedy=f'Did you mean {" or ".join(close)}?'
-                if close
-                else f'Use {", ".join(known)}.',
-            )
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()
-    }
-    if isinstance(model, PipelineOptions):
-        return replace(model, **values) if values else model
-    return ModelOptions(model_path=os.fspath(model), **values)
-
-
-def _as_frame(image: Any) -> Frame:
-    """
-    Return a frame as it is, and pixels or a picture file as a frame.
-
-    :raises BadFrameError: when it is none of them, or cannot be read.
-    """
-    if isinstance(image, Frame):
-        return image
-    if isinstance(image, (str, os.PathLike)):
-        from trt_ros.media import read_picture  # Imports OpenCV.
-
-        return Frame.from_pixels(read_picture(Path(image)))
-    if not isinstance(image, np.ndarray):
-        unread = 'cv2.imread returns None for a file that it cannot read.'
-        raise BadFrameError(
-            'wrong data',
-            f'The image is of type {type(image).__name__}.',
-            cause=unread if image is None else '',
-            remedy='Pass an array (H, W, 3) uint8 in BGR order, a path, or a Frame.',
-        )
-    return Frame.from_pixels(image)
+        self._is_closed = True
+        self._close()
 
 
 def _default_families(options: PipelineOptions) -> tuple[Family[Head[Any]], ...]:

@@ -16,8 +16,8 @@ from trt_ros.errors import GpuFailedError, ModelError
 from trt_ros.nodes.detector import DetectorNode
 from trt_ros.progress import Progress, Reporter
 from trt_ros.ros.process import run_node
+from trt_ros.runtime.device import Device
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.runtime.runner import FrameRunner
 from trt_ros.tensors import TensorSpec
 from trt_ros.trt import load_trt
 
@@ -47,8 +47,8 @@ def find_in(channels):
     return head
 
 
-class FailingGpu(FrameRunner):
-    """A frame runner of a GPU that fails, reported or not, as GraphPipeline's does."""
+class FailingGpu(Device):
+    """A GPU that fails in the next run, reported or not, as that of GpuPipeline."""
 
     def __init__(self, is_reported):
         self.is_reported, self.callback = is_reported, None
@@ -56,7 +56,7 @@ class FailingGpu(FrameRunner):
     def on_fault(self, callback):
         self.callback = callback
 
-    def infer_all(self, frames, thresholds):
+    def start(self, frames, thresholds):
         fault = GpuFailedError('The GPU failed.', cause='It is a test.', remedy='Restart it.')
         logging.getLogger('trt_ros.runtime').error('%s', fault)
         if self.is_reported:
@@ -127,7 +127,8 @@ def open_pipeline(options, *, on_progress=None, cancelled=None, batch=1):
         options, on_progress=on_progress, cancelled=cancelled, batch=batch, runner=runner
     )
     if what == 'faulty':
-        pipeline.frames = FailingGpu(is_reported=rest != 'untold')
+        pipeline.device = gpu = FailingGpu(is_reported=rest != 'untold')
+        pipeline.start, pipeline._close = gpu.start, gpu.close
     return pipeline
 
 

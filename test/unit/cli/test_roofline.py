@@ -8,7 +8,7 @@ import pytest
 from trt_ros.cli._roofline import Roofline, products_of
 from trt_ros.engine.builder.onnx_work import ModelWork
 from trt_ros.engine.options import BuildOptions
-from trt_ros.runtime.gpu.peaks import Peaks
+from trt_ros.runtime.gpu.measure import Peaks
 
 onnx = pytest.importorskip('onnx')
 
@@ -72,7 +72,7 @@ def roofline(monkeypatch, tmp_path):
     def of(path, batch=1, precision='fp16', peaks=PEAKS):
         library = SimpleNamespace(is_rtx=True)
         contexts = SimpleNamespace(engine=SimpleNamespace(library=library))
-        monkeypatch.setattr('trt_ros.runtime.gpu.peaks.peaks_of', lambda gpu, products: peaks)
+        monkeypatch.setattr('trt_ros.runtime.gpu.measure.peaks_of', lambda gpu, products: peaks)
         pipeline = SimpleNamespace(
             max_batch=batch, gpu=None, shared=SimpleNamespace(contexts=contexts)
         )

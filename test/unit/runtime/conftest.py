@@ -382,12 +382,24 @@ def engine(make_engine) -> FakeEngine:
 
 
 @pytest.fixture
-def open_graph(cuda, monkeypatch) -> Callable[..., Any]:
-    """Open a GraphPipeline on the fakes; everything is given back at the end."""
+def network_of(cuda) -> Callable[..., Any]:
+    """Return an engine as an open network on the fake GPU of the options."""
+    from trt_ros.cuda.device import open_gpu
+    from trt_ros.runtime.gpu.tensor_runner import GraphOptions, TensorRTRunner
+
+    def make(engine: FakeEngine, **options: Any) -> TensorRTRunner:
+        options = GraphOptions(**options)
+        return TensorRTRunner(open_gpu(options.device), engine, options=options)
+
+    return make
+
+
+@pytest.fixture
+def open_graph(network_of, monkeypatch) -> Callable[..., Any]:
+    """Open a GpuPipeline on the fakes; everything is given back at the end."""
     from trt_ros.cuda.calls import live
     from trt_ros.families.registry import choose_decoder
-    from trt_ros.runtime.gpu.executor import GraphPipeline
-    from trt_ros.runtime.gpu.graph_options import GraphOptions
+    from trt_ros.runtime.gpu.pipeline import GpuPipeline
     from trt_ros.vision.letterbox import Preprocess
 
     before, opened = live(), []
@@ -395,18 +407,18 @@ def open_graph(cuda, monkeypatch) -> Callable[..., Any]:
 
     def make(
         engine: FakeEngine | None = None, on_fault=None, batch: int = 1, **options: Any
-    ) -> GraphPipeline:
+    ) -> GpuPipeline:
         engine = engine or FakeEngine()
         outputs = (replace(engine.outputs[0], shape=(1, 7, 96)),)
         decoder = choose_decoder('yolov8', engine.inputs, outputs, {}, (64, 96))
         options.setdefault('gpu_timeout_seconds', 0)
-        pipeline = GraphPipeline.open(
-            engine,
+        pipeline = GpuPipeline(
+            network_of(engine, **options),
             ResolvedModel.of_image(engine, Preprocess((64, 96)), decoder),
-            on_fault=on_fault,
-            batch=batch,
-            options=GraphOptions(**options),
+            batch,
         )
+        if on_fault is not None:
+            pipeline.device.on_fault(on_fault)
         opened.append(pipeline)
         return pipeline
 

@@ -20,7 +20,7 @@ CPU = next(each for each in BACKENDS if each.name == 'onnxruntime')
 
 
 def backend(name, missing=''):
-    return Backend(name, name.title(), lambda: missing, open=None, frame_runner=None)
+    return Backend(name, name.title(), lambda: missing, open=None, pipeline=None)
 
 
 def test_no_backend_error_lists_reason_for_each():
@@ -42,7 +42,7 @@ def test_auto_logs_why_faster_backends_were_skipped():
 
 
 def test_auto_never_selects_a_server():
-    server = Backend('server', 'Server', str, open=None, frame_runner=None, is_local=False)
+    server = Backend('server', 'Server', str, open=None, pipeline=None, is_local=False)
     with pytest.raises(BackendError, match='Cause: no fast: no GPU\n'):
         choose_backend('auto', (backend('fast', 'no GPU'), server))
 
@@ -117,7 +117,7 @@ def test_engine_options_reach_the_engine_opener(monkeypatch, asked):
 
 def test_the_least_busy_gpu_is_chosen_before_the_engine_is_opened(monkeypatch):
     opener = pytest.importorskip('trt_ros.runtime.gpu.open')
-    choice = pytest.importorskip('trt_ros.runtime.gpu.device_choice')
+    choice = pytest.importorskip('trt_ros.runtime.gpu.open')
     given = {}
     gpus = [SimpleNamespace(index=index, pci_bus_id=str(index)) for index in range(3)]
     monkeypatch.setattr(choice, 'nvidia_driver', lambda: SimpleNamespace(gpus=gpus))

@@ -10,14 +10,12 @@ import pytest
 
 from support.fake_runner import HEAD, IMAGE, FakeRunner, fake_detector, head_with
 from trt_ros.errors import (
-    BackendError,
     ClosedError,
     TensorMismatchError,
 )
 from trt_ros.families.registry import CLASSIFIERS, DEPTHS, DETECTORS
 from trt_ros.runtime.options import LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.runtime.runner import FrameRunner
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
@@ -262,25 +260,3 @@ def test_task_without_classes_logs_no_class_names():
     assert values.tolist() == [[2.5] * 5] * 3
     with pytest.raises(TensorMismatchError, match='looks like a depth network'):
         open_detector(PipelineOptions(), runner=runner)
-
-
-def test_memory_that_cannot_be_page_locked_warns_of_the_consequence(caplog):
-    class Frames(FrameRunner):
-        def register(self, memory):
-            raise BackendError('The driver refused.')
-
-        unregister = register
-
-        def close(self):
-            pass
-
-    pipeline = open_detector(PipelineOptions(decoder='yolov8'), runner=fake_detector(head_with()))
-    pipeline.close()
-    pipeline.frames = Frames()
-    pipeline.register(np.zeros(1))
-    pipeline.unregister(np.zeros(1))
-    assert caplog.messages == [
-        'Could not page-lock the receive buffers: the CPU copies images from them. '
-        'The driver refused.',
-        'Could not unlock the receive buffers. The driver refused.',
-    ]

@@ -19,7 +19,7 @@ from trt_ros.families.registry import CLASSIFIERS, DEPTHS, DETECTORS
 from trt_ros.progress import CancelledError
 from trt_ros.runtime import backends as choice
 from trt_ros.runtime.backends import Backend
-from trt_ros.runtime.cpu.frame_runner import StepByStep
+from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.options import LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec
@@ -233,7 +233,7 @@ def test_an_opened_network_is_warmed_up_on_a_frame_of_its_own_size_and_closed_on
 ):
     head_of_another_network = {'output0': np.zeros((1, 9, 84), np.float32)}
     runner = fake_detector(head_of_another_network)
-    backend = Backend('fake', 'Fake', lambda: '', lambda *_: runner, StepByStep)
+    backend = Backend('fake', 'Fake', lambda: '', lambda *_: runner, CpuPipeline)
     monkeypatch.setattr(choice, 'choose_backend', lambda wanted: (backend, 'backend fake'))
     with pytest.raises(TensorMismatchError):
         open_detector(LabeledOptions(model_path='any.onnx'))
@@ -242,7 +242,7 @@ def test_an_opened_network_is_warmed_up_on_a_frame_of_its_own_size_and_closed_on
 
 def test_reported_backend_runs_the_network(monkeypatch):
     """An engine has a library of its own, whichever TensorRT was chosen."""
-    chosen = Backend('tensorrt', 'TensorRT', lambda: '', lambda *_: fake_detector(), StepByStep)
+    chosen = Backend('tensorrt', 'TensorRT', lambda: '', lambda *_: fake_detector(), CpuPipeline)
     monkeypatch.setattr(choice, 'choose_backend', lambda wanted: (chosen, 'backend tensorrt'))
     opened = open_detector(LabeledOptions(model_path='any.engine'))
     assert opened.backend == 'fake'

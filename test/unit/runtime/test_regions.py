@@ -92,20 +92,20 @@ def test_each_region_has_its_result_in_order_whatever_the_batches(
 
 def test_no_region_runs_nothing(open_pipeline, monkeypatch):
     pipeline = open_pipeline()
-    monkeypatch.setattr(pipeline.frames.runner, 'infer', None)
+    monkeypatch.setattr(pipeline.runner, 'infer', None)
     assert pipeline.infer_regions(stripes(), np.zeros((0, 5))) == []
 
 
 @pytest.mark.parametrize(('count', 'runs'), [(1, [1]), (3, [3]), (4, [4]), (9, [4, 4, 1])])
 def test_missing_regions_are_not_waited_for(open_pipeline, monkeypatch, count, runs):
     pipeline = open_pipeline(batch=4)
-    infer, seen = pipeline.frames.runner.infer, []
+    infer, seen = pipeline.runner.infer, []
 
     def record(tensors):
         seen.append(len(tensors['images']))
         return infer(tensors)
 
-    monkeypatch.setattr(pipeline.frames.runner, 'infer', record)
+    monkeypatch.setattr(pipeline.runner, 'infer', record)
     assert len(pipeline.infer_regions(stripes(), BOXES[[0] * count])) == count
     assert seen == runs
 

@@ -3,32 +3,67 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from trt_ros.runtime.runner import FrameRunner, Runner
+from support.fake_runner import HEAD, IMAGE, fake_detector
+from trt_ros.errors import ClosedError
+from trt_ros.families.registry import choose_decoder
+from trt_ros.results.boxes import Detections
+from trt_ros.runtime.fitting import ResolvedModel
+from trt_ros.runtime.future import Future
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.runtime.runner import Runner
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.thresholds import Thresholds
+from trt_ros.vision.letterbox import Preprocess
 
 
-class Brightness(FrameRunner[float]):
-    """The mean pixel of each frame."""
+class Brightness(Pipeline[Detections]):
+    """One box per frame, scored by its mean pixel."""
 
-    def infer_all(self, frames, thresholds):
-        return [float(frame.data.mean()) for frame in frames]
+    def start(self, frames, thresholds, tensors=None):
+        found = [
+            Detections(np.zeros((1, 4)), np.array([frame.data.mean()]), np.zeros(1, int))
+            for frame in frames
+        ]
+        return Future(lambda: found)
+
+    def _close(self):
+        pass
 
 
-def test_a_frame_runner_needs_infer_all_alone():
-    runner, memory = Brightness(), np.zeros(16, np.uint8)
+@pytest.fixture
+def brightness():
+    decoder = choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64))
+    network = fake_detector()
+    return Brightness(network, ResolvedModel.of_image(network, Preprocess((64, 64)), decoder))
+
+
+def test_a_pipeline_needs_start_and_close_alone(brightness):
+    memory = np.zeros(16, np.uint8)
     frames = [Frame.from_pixels(np.full((2, 2, 3), value, np.uint8)) for value in (1, 2)]
-    assert runner.submit(frames, Thresholds()).result() == [1.0, 2.0]
-    assert runner.infer(frames[1], Thresholds()) == 2.0
-    runner.warm_up()
-    runner.register(memory)
-    runner.unregister(memory)
-    runner.on_fault(lambda _: None)
-    assert (runner.diagnostics(), runner.log_lines, runner.max_batch) == ({}, (), 1)
+    assert brightness.submit(frames[0]).result().scores == [1.0]
+    assert brightness.infer(frames[1]).scores == [2.0]
+    assert [each.scores for each in brightness(frames)] == [1.0, 2.0]
+    brightness.warm_up()
+    brightness.reset_state()
+    brightness.device.register(memory)
+    brightness.device.unregister(memory)
+    brightness.device.on_fault(lambda _: None)
+    assert brightness.device.expected_image_nbytes == 0
+    assert 'does not run on a GPU' in brightness.device.open_jpeg_decoder()
+    assert (brightness.diagnostics(), brightness.log_lines, brightness.max_batch) == ({}, (), 1)
 
 
-def test_a_runner_has_no_threads_to_settle_and_no_faults_by_default():
+def test_every_verb_of_a_closed_pipeline_is_an_error(brightness):
+    brightness.close()
+    frame = Frame.from_pixels(np.zeros((2, 2, 3), np.uint8))
+    for verb in (brightness, brightness.infer, brightness.submit):
+        with pytest.raises(ClosedError, match='The pipeline is closed'):
+            verb(frame)
+    with pytest.raises(ClosedError, match='The pipeline is closed'):
+        brightness([])
+
+
+def test_a_runner_has_no_threads_to_settle_by_default():
     runner = Runner()
     assert (runner.tune_threads({}), runner.log_lines) == ((), ())
-    runner.on_fault(lambda _: None)

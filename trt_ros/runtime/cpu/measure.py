@@ -15,7 +15,7 @@ from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.profiling import mark
 from trt_ros.progress import Reporter
 from trt_ros.runtime.backends import open_network
-from trt_ros.runtime.cpu.frame_runner import StepByStep
+from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.feeds import measured_inputs, split_inputs
 from trt_ros.runtime.fitting import resolve
 from trt_ros.runtime.options import PipelineOptions
@@ -72,29 +72,27 @@ def _clocked(owner: object, name: str) -> Iterator[_Clocked]:
         setattr(owner, name, present)
 
 
-def open_on_the_cpu(
-    options: PipelineOptions, batch: int
-) -> tuple[StepByStep[Any], tuple[str, ...]]:
+def open_on_the_cpu(options: PipelineOptions, batch: int) -> CpuPipeline[Any]:
     """
     Open a network; one that no decoder recognizes returns raw outputs.
 
     :param options: with backend onnxruntime or triton.
     :param batch: maximum number of images per run.
-    :returns: the caller's to close, warmed up; and lines for the log.
+    :returns: the caller's to close, warmed up.
     :raises TrtRosError: a ParameterError, ModelError, BackendError or TensorMismatchError.
     """
     with ExitStack() as undo:
         network, opened, _ = open_network(options, Reporter(None, None), batch)
         undo.callback(network.close)
         fitted = resolve(network, options, ALL_FAMILIES)
-        steps: Any = opened.frame_runner(network, fitted, batch)
+        steps: CpuPipeline[Any] = opened.pipeline(network, fitted, batch)
         steps.warm_up()
         undo.pop_all()
-        return steps, (*fitted.log_lines, *steps.log_lines)
+        return steps
 
 
 def measure_steps(
-    steps: StepByStep[Any], frame: Frame | None, rounds: int, warm_up: int = WARM_UP_RUNS
+    steps: CpuPipeline[Any], frame: Frame | None, rounds: int, warm_up: int = WARM_UP_RUNS
 ) -> Mapping[str, list[float]]:
     """
     Time runs of as many images as the network takes, all the same frame; tensors are zeros.
@@ -104,10 +102,9 @@ def measure_steps(
     :returns: milliseconds per run. 'frame' is the time from image in hand to result; it includes
         'preprocess', 'network' and 'decode'.
     """
-    infer, inputs = _run(steps, frame)
-    whole = _Clocked(infer)
+    whole = _Clocked(_run(steps, frame))
     with (
-        _clocked(steps, 'preprocess' if steps.is_one_image else 'tensors_of') as preprocess,
+        _clocked(steps, 'stage') as preprocess,
         _clocked(steps.runner, 'infer') as network,
         _clocked(steps, 'decoder') as decode,
     ):
@@ -115,7 +112,7 @@ def measure_steps(
             with mark(phase):
                 for _ in range(runs):
                     with mark('frame'):
-                        whole(inputs, DEFAULT_THRESHOLDS)
+                        whole()
     parts = {'preprocess': preprocess, 'network': network, 'decode': decode}
     return {
         name: np.reshape(clock.times_ms, (warm_up + rounds, -1)).sum(axis=1).tolist()[warm_up:]
@@ -124,7 +121,7 @@ def measure_steps(
 
 
 def overlapped_frames_per_second(
-    steps: StepByStep[Any], frame: Frame | None, runs: int, in_flight: int
+    steps: CpuPipeline[Any], frame: Frame | None, runs: int, in_flight: int
 ) -> float:
     """
     Measure the images per second while several runs overlap.
@@ -132,26 +129,24 @@ def overlapped_frames_per_second(
     :param in_flight: number of runs at the same time; preprocessing and decoding overlap the
         network of another one.
     """
-    infer, inputs = _run(steps, frame)
+    run = _run(steps, frame)
     with ThreadPoolExecutor(in_flight) as pool, mark('throughput'):
         began = time.perf_counter()
-        for _ in pool.map(lambda _: infer(inputs, DEFAULT_THRESHOLDS), range(runs)):
+        for _ in pool.map(lambda _: run(), range(runs)):
             pass
         return runs * steps.max_batch / (time.perf_counter() - began)
 
 
-def network_tensors(steps: StepByStep[Any], frame: Frame | None) -> Mapping[str, np.ndarray]:
+def network_tensors(steps: CpuPipeline[Any], frame: Frame | None) -> Mapping[str, np.ndarray]:
     """Return the tensors that reach the network in a run of measure_steps."""
-    infer, inputs = _run(steps, frame)
+    run = _run(steps, frame)
     with _clocked(steps.runner, 'infer') as network:
-        infer(inputs, DEFAULT_THRESHOLDS)
+        run()
     tensors: Mapping[str, np.ndarray] = network.last_args[0]
     return tensors
 
 
-def _run(steps: StepByStep[Any], frame: Frame | None) -> tuple[Callable[..., Any], Any]:
-    """Return the function that runs the network, and its inputs."""
-    inputs: Any = measured_inputs(steps.feeds, frame)
-    if not steps.is_one_image:
-        return steps.infer_inputs, inputs
-    return steps.infer_all, split_inputs(steps.feeds, inputs)[0] * steps.max_batch
+def _run(steps: CpuPipeline[Any], frame: Frame | None) -> Callable[[], Any]:
+    """Return a function that runs the network once."""
+    frames, tensors = split_inputs(steps.feeds, measured_inputs(steps.feeds, frame))
+    return lambda: steps.start(frames * steps.max_batch, DEFAULT_THRESHOLDS, tensors)

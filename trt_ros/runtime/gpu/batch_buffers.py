@@ -12,6 +12,7 @@ import numpy as np
 from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.memory import DeviceBuffer, copy_async, fill_async
 from trt_ros.errors import TensorMismatchError
+from trt_ros.runtime.feeds import REGIONS
 from trt_ros.runtime.gpu.captured_graph import RunAddresses, Stage
 from trt_ros.runtime.gpu.decode import Launch, Reader
 from trt_ros.runtime.gpu.preprocess import (
@@ -22,7 +23,7 @@ from trt_ros.runtime.gpu.preprocess import (
     launch_preprocess,
     preprocess_args,
 )
-from trt_ros.runtime.gpu.shared_resources import REGIONS, SharedResources
+from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.sources import aligned
 from trt_ros.runtime.gpu.tensorrt_context import Execution, Shape, item_nbytes

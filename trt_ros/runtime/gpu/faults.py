@@ -19,19 +19,13 @@ class Faults:
 
     :param timeout_seconds: a frame that takes longer counts as a failure; 0 disables the watchdog.
     :param retire: called first when the GPU has failed: later pipelines load the engine again.
-    :param on_fault: called once, on any thread, when the GPU has failed.
     :ivar error: the failure; None while the GPU works.
     """
 
-    def __init__(
-        self,
-        timeout_seconds: float,
-        retire: Callable[[], None],
-        on_fault: Callable[[GpuFailedError], None] | None = None,
-    ) -> None:
+    def __init__(self, timeout_seconds: float, retire: Callable[[], None]) -> None:
         self.error: GpuFailedError | None = None
-        self._retire = retire
-        self._on_fault, self._lock = on_fault, threading.Lock()
+        self._retire, self._lock = retire, threading.Lock()
+        self._on_fault: Callable[[GpuFailedError], None] | None = None
         self._watchdog = Watchdog(timeout_seconds, self._is_late)
         self.begin, self.end = self._watchdog.begin, self._watchdog.end
 

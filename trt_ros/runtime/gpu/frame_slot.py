@@ -16,6 +16,7 @@ from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.memory import copy_async, fill_async
 from trt_ros.errors import BackendError, ClosedError
 from trt_ros.profiling import mark
+from trt_ros.runtime.feeds import NO_TENSORS, REGIONS
 from trt_ros.runtime.gpu.batch_buffers import KEEP_STATE, BatchBuffers, BuffersByShape
 from trt_ros.runtime.gpu.captured_graph import (
     CapturedGraph,
@@ -26,7 +27,7 @@ from trt_ros.runtime.gpu.captured_graph import (
 )
 from trt_ros.runtime.gpu.preprocess import Geometry
 from trt_ros.runtime.gpu.request import header_nbytes, write_request
-from trt_ros.runtime.gpu.shared_resources import REGIONS, SharedResources
+from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.sources import (
     JpegSource,
@@ -47,7 +48,6 @@ CHUNK_NBYTES = 1 << 20
 MAX_GRAPHS = 16  # Per slot and batch size: image geometries that may alternate.
 
 DeviceAddress = Callable[[int, int], int]  # (host address, nbytes) to the GPU's address, or 0.
-NO_TENSORS: Mapping[str, np.ndarray] = {}
 
 
 class Launched(NamedTuple):

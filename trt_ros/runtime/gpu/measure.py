@@ -1,5 +1,5 @@
 """
-Time measurements of runs, on the GPU by CUDA events and on the host by the clock.
+Time measurements of runs, on the GPU by CUDA events and on the host by the clock; peak rates.
 
 Every run has the maximum batch size: the same frame, `pipeline.max_batch` times. Tensors are
 zeros.
@@ -9,23 +9,83 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 import time
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from trt_ros.cuda.device import Event
+from trt_ros.cuda.device import Event, Gpu
 from trt_ros.cuda.monitor import Monitor
+from trt_ros.engine.options import BuildOptions
+from trt_ros.families.family import Family, Head
+from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.profiling import mark
+from trt_ros.progress import Reporter
 from trt_ros.runtime.cpu.measure import Summary
 from trt_ros.runtime.feeds import description, measured_inputs, split_inputs
-from trt_ros.runtime.gpu.executor import GraphPipeline, Pending
+from trt_ros.runtime.fitting import resolve
 from trt_ros.runtime.gpu.frame_slot import FrameSlot
+from trt_ros.runtime.gpu.open import open_tensor_runner
+from trt_ros.runtime.gpu.pipeline import GpuPipeline, Pending
+from trt_ros.runtime.gpu.tensor_runner import GraphOptions, TensorRTRunner
+from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
 THRESHOLDS = Thresholds(0.25, 0.45, 300)
 MIN_POWER_SECONDS = 0.5  # In less time, NVML updates its counter of energy too rarely.
+
+
+def open_frames(
+    model_path: Path | str,
+    build: BuildOptions | None = None,
+    graph: GraphOptions | None = None,
+    *,
+    backend: str = 'auto',
+    cache_dir: Path | str = '',
+    options: PipelineOptions | None = None,
+    report: Reporter | None = None,
+) -> GpuPipeline:
+    """
+    Open any network, to measure it.
+
+    A network that no decoder recognizes returns raw outputs; see resolve. Runs take `build.batch`
+    images where the network allows that.
+
+    :param options: bindings, preprocessing and decoder; opening the engine ignores them.
+    """
+    graph = graph or GraphOptions()
+    network = open_tensor_runner(
+        model_path,
+        build,
+        backend=backend,
+        device=graph.device,
+        cache_dir=cache_dir,
+        report=report,
+        graph=graph,
+    )
+    return frames_of(network, options or PipelineOptions(), batch=build.batch if build else 1)
+
+
+def frames_of(
+    network: TensorRTRunner,
+    options: PipelineOptions,
+    families: tuple[Family[Head[Any]], ...] = ALL_FAMILIES,
+    *,
+    batch: int = 1,
+) -> GpuPipeline:
+    """
+    Return a pipeline of frames for an open network, which it owns; see open_frames.
+
+    :param network: closed when this raises.
+    :param families: those that `options.decoder` chooses from.
+    """
+    with ExitStack() as undo:
+        undo.callback(network.close)
+        pipeline = GpuPipeline(network, resolve(network, options, families), batch)
+        undo.pop_all()
+        return pipeline
 
 
 class Work(NamedTuple):
@@ -35,7 +95,7 @@ class Work(NamedTuple):
     tensors: Mapping[str, np.ndarray]
 
     @classmethod
-    def of(cls, pipeline: GraphPipeline, frame: Frame | None) -> Work:
+    def of(cls, pipeline: GpuPipeline, frame: Frame | None) -> Work:
         """
         Return a run of a pipeline.
 
@@ -53,7 +113,7 @@ class Work(NamedTuple):
 
 
 @contextmanager
-def _whole_slot(pipeline: GraphPipeline) -> Iterator[FrameSlot]:
+def _whole_slot(pipeline: GpuPipeline) -> Iterator[FrameSlot]:
     """Open a slot whose graph does the whole transfer; nothing else may run meanwhile."""
     with (
         pipeline.gpu.context,
@@ -64,7 +124,7 @@ def _whole_slot(pipeline: GraphPipeline) -> Iterator[FrameSlot]:
         yield slot
 
 
-def stage_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, list[float]]:
+def stage_times(pipeline: GpuPipeline, work: Work, rounds: int) -> dict[str, list[float]]:
     """
     Measure each stage of a frame by itself on the GPU, as a graph of its own.
 
@@ -92,7 +152,7 @@ def stage_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, l
     return times
 
 
-def graph_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, list[float]]:
+def graph_times(pipeline: GpuPipeline, work: Work, rounds: int) -> dict[str, list[float]]:
     """
     Measure the graph of a frame in pinned memory, from launch to results on the host.
 
@@ -127,7 +187,7 @@ def graph_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, l
     return {'gpu': gpu, 'wall': wall, 'wall alone': alone}
 
 
-def host_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, list[float]]:
+def host_times(pipeline: GpuPipeline, work: Work, rounds: int) -> dict[str, list[float]]:
     """
     Measure a frame from its bytes in host memory to its results.
 
@@ -144,7 +204,7 @@ def host_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, li
     for number in range(rounds + 10):
         start = time.perf_counter()
         with mark('frame'):
-            pending = pipeline.start(work.frames, work.tensors, THRESHOLDS)
+            pending = pipeline.start(work.frames, THRESHOLDS, work.tensors)
             pending.result()
         stop = time.perf_counter()
         if not target.size and slot.memory is not None:
@@ -159,7 +219,7 @@ def host_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, li
     return {'frame': whole, 'bring in': bring, 'plain copy': plain}
 
 
-def frames_per_second(pipeline: GraphPipeline, work: Work, runs: int) -> float:
+def frames_per_second(pipeline: GpuPipeline, work: Work, runs: int) -> float:
     """
     Measure the images per second while every slot is always busy.
 
@@ -172,13 +232,13 @@ def frames_per_second(pipeline: GraphPipeline, work: Work, runs: int) -> float:
             start = time.perf_counter()
         if len(pending) == len(pipeline.slots.all):
             pending.pop(0).wait()
-        pending.append(pipeline.start(work.frames, work.tensors, THRESHOLDS))
+        pending.append(pipeline.start(work.frames, THRESHOLDS, work.tensors))
     for last in pending:
         last.wait()
     return runs * pipeline.max_batch / (time.perf_counter() - start)
 
 
-def layer_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, float]:
+def layer_times(pipeline: GpuPipeline, work: Work, rounds: int) -> dict[str, float]:
     """
     Measure each layer of the network, in ms, with TensorRT's profiler; without a graph.
 
@@ -227,7 +287,7 @@ def layer_times(pipeline: GraphPipeline, work: Work, rounds: int) -> dict[str, f
 
 
 def measure(
-    pipeline: GraphPipeline,
+    pipeline: GpuPipeline,
     frame: Frame | None,
     *,
     rounds: int = 200,
@@ -281,3 +341,43 @@ def _watts(before: float | None, after: float | None, seconds: float) -> float |
 
 def _summaries(times: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
     return {name: vars(Summary.of(each)) for name, each in times.items()}
+
+
+#: Operations per clock and multiprocessor in dense products of (float16, TF32, float32 without
+#: tensor cores), by compute capability. Source: NVIDIA's data sheets and whitepapers; for example,
+#: A100: 312, 156 and 19.5 TFLOP/s with 108 multiprocessors at 1.41 GHz; A40: 150, 75 and 37 with
+#: 84 at 1.74; L4: 121 and 60 with 58 at 2.04; H100 SXM: 989, 495 and 67 with 132 at 1.83 to 1.98;
+#: RTX 5090: 419, 105 (see FLOAT32_SUMS) and 105 with 170 at 2.41. The drivers of integrated GPUs
+#: report no memory bandwidth, so that these are missing.
+FLOP_PER_CLOCK = {
+    'sm_80': (2048, 1024, 128),
+    'sm_86': (1024, 512, 256),
+    'sm_89': (1024, 512, 256),
+    'sm_90': (4096, 2048, 256),
+    'sm_120': (1024, 512, 256),
+}
+#: Products that are added up in float32, which GeForce cards do at half the rate of others.
+FLOAT32_SUMS = ('bf16', 'tf32')
+COLUMN = {'fp16': 0, 'bf16': 0, 'tf32': 1, 'fp32': 2}
+
+
+class Peaks(NamedTuple):
+    """Peak rates of a GPU for one type of products, in 1/s."""
+
+    flop: float
+    nbytes: float
+
+
+def peaks_of(gpu: Gpu, products: str) -> Peaks | None:
+    """
+    Return the peaks of a GPU, or None if one is not known.
+
+    :param products: 'fp16', 'bf16', 'tf32' or 'fp32' (without tensor cores).
+    """
+    if gpu.arch not in FLOP_PER_CLOCK or gpu.is_integrated:
+        return None
+    per_clock: float = FLOP_PER_CLOCK[gpu.arch][COLUMN[products]]
+    if products in FLOAT32_SUMS and 'GeForce' in gpu.name:
+        per_clock /= 2
+    clock, nbytes = gpu.rates()
+    return Peaks(per_clock * gpu.multiprocessors * clock, nbytes) if clock and nbytes else None

@@ -1,24 +1,102 @@
-"""Opening of model files with TensorRT, whose engines are built or loaded from the cache."""
+"""Opening of engines on a GPU, which `device: auto` chooses."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+import threading
 
 from trt_ros.cuda.device import open_gpu
+from trt_ros.cuda.monitor import read_load
+from trt_ros.driver import nvidia_driver
+from trt_ros.engine.loaded_plan import engines_on
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
-from trt_ros.families.family import Family, Head
-from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.progress import Reporter
-from trt_ros.runtime.fitting import resolve
-from trt_ros.runtime.gpu.device_choice import reserved_device
-from trt_ros.runtime.gpu.executor import GraphPipeline
-from trt_ros.runtime.gpu.graph_options import GraphOptions
-from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
-from trt_ros.runtime.options import PipelineOptions
+from trt_ros.runtime.gpu.tensor_runner import GraphOptions, TensorRTRunner
+from trt_ros.runtime.options import LEAST_BUSY
+
+_lock = threading.Lock()
+_opening: Counter[int] = Counter()  # Pipelines that are being opened, by GPU.
+
+
+@dataclass(frozen=True)
+class GpuLoad:
+    """
+    Use of one GPU.
+
+    :param device: CUDA device index.
+    :param pipelines: number of pipelines of this process on it, open or being opened.
+    :param utilization: percentage of the last second in which a kernel ran, of all processes.
+    """
+
+    device: int
+    pipelines: int
+    utilization: int
+    free_nbytes: int
+
+    def __str__(self) -> str:
+        return (
+            f'{self.pipelines} pipelines of this process, '
+            f'utilization {self.utilization} %, {self.free_nbytes / 1e9:.1f} GB free'
+        )
+
+
+def gpu_loads() -> list[GpuLoad]:
+    """Return the use of all GPUs, without a CUDA context; zeros where NVML cannot read it."""
+    return [
+        GpuLoad(gpu.index, engines_on(gpu.index) + _opening[gpu.index], *read_load(gpu.pci_bus_id))
+        for gpu in nvidia_driver().gpus
+    ]
+
+
+def least_busy(loads: Sequence[GpuLoad]) -> GpuLoad:
+    """
+    Return the least busy GPU, of equally busy ones that with most free memory.
+
+    A pipeline of this process counts as much as full utilization: those that are being opened, or
+    whose node is not active yet, use nothing so far.
+    """
+    return min(
+        loads,
+        key=lambda load: (
+            load.pipelines + round(load.utilization / 100, 1),
+            -load.free_nbytes,
+            load.device,
+        ),
+    )
+
+
+@contextmanager
+def reserved_device(
+    device: int, loads: Callable[[], Sequence[GpuLoad]] = gpu_loads
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """
+    Yield the GPU of a pipeline and lines for the log; the body opens the pipeline.
+
+    Pipelines that are opened at the same time spread over the GPUs.
+
+    :param device: CUDA device index, or LEAST_BUSY.
+    """
+    with _lock:
+        lines: tuple[str, ...] = ()
+        if device == LEAST_BUSY:
+            found = loads()
+            # Without a GPU, opening device 0 reports why.
+            device = least_busy(found).device if found else 0
+            lines = tuple(
+                f'device {load.device}{"" if load.device == device else " not"} chosen: {load}'
+                for load in found
+            )
+        _opening[device] += 1
+    try:
+        yield device, lines
+    finally:
+        with _lock:
+            _opening[device] -= 1
 
 
 def open_tensor_runner(
@@ -33,7 +111,7 @@ def open_tensor_runner(
     graph: GraphOptions | None = None,
 ) -> TensorRTRunner:
     """
-    Open a network with TensorRT; builds its engine the first time.
+    Open a network with TensorRT; builds its engine the first time. The caller closes it.
 
     :param model_path: ONNX file or engine.
     :param backend: 'tensorrt', 'tensorrt_rtx' or 'auto'.
@@ -43,9 +121,9 @@ def open_tensor_runner(
     :param graph: options of the frame path; `device` and `cache_dir` override its values.
     :raises TrtRosError: a ParameterError, ModelError, BackendError, CudaError or CancelledError.
     """
-    with ExitStack() as current:
-        with reserved_device(device) as (device, lines):
-            current.enter_context(open_gpu(device).context)
+    with reserved_device(device) as (device, lines):
+        gpu = open_gpu(device)
+        with gpu.context:
             found = open_engine(
                 model_path,
                 build,
@@ -55,58 +133,11 @@ def open_tensor_runner(
                 memory_if_unwritable=memory_if_unwritable,
                 report=report,
             )
-        # The open engine counts by itself from now on.
-        return TensorRTRunner(
-            found.engine,
-            cache=found.runtime_cache,
-            log_lines=(*lines, *found.log_lines),
-            options=replace(graph or GraphOptions(), device=device, cache_dir=str(cache_dir)),
-        )
-
-
-def open_frames(
-    model_path: Path | str,
-    build: BuildOptions | None = None,
-    graph: GraphOptions | None = None,
-    *,
-    backend: str = 'auto',
-    cache_dir: Path | str = '',
-    options: PipelineOptions | None = None,
-    report: Reporter | None = None,
-) -> GraphPipeline:
-    """
-    Open any network, to measure it.
-
-    A network that no decoder recognizes returns raw outputs; see resolve. Runs take `build.batch`
-    images where the network allows that.
-
-    :param options: bindings, preprocessing and decoder; opening the engine ignores them.
-    """
-    graph = graph or GraphOptions()
-    runner = open_tensor_runner(
-        model_path,
-        build,
-        backend=backend,
-        device=graph.device,
-        cache_dir=cache_dir,
-        report=report,
-        graph=graph,
+    # The open engine counts by itself from now on.
+    return TensorRTRunner(
+        gpu,
+        found.engine,
+        cache=found.runtime_cache,
+        log_lines=(*lines, *found.log_lines),
+        options=replace(graph or GraphOptions(), device=device, cache_dir=str(cache_dir)),
     )
-    return frames_of(runner, options or PipelineOptions(), batch=build.batch if build else 1)
-
-
-def frames_of(
-    runner: TensorRTRunner,
-    options: PipelineOptions,
-    families: tuple[Family[Head[Any]], ...] = ALL_FAMILIES,
-    *,
-    batch: int = 1,
-) -> GraphPipeline:
-    """
-    Return a pipeline of frames for an open network; see open_frames.
-
-    :param runner: closed when this returns or raises; the pipeline owns its engine.
-    :param families: those that `options.decoder` chooses from.
-    """
-    with closing(runner):
-        return runner.for_frames(resolve(runner, options, families), batch=batch)

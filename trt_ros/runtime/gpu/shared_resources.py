@@ -11,15 +11,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from trt_ros.blob import Blob
 from trt_ros.cuda.device import Gpu
 from trt_ros.cuda.jpeg import JpegDecoder
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, fill_async
 from trt_ros.engine.cache import kernel_folder
-from trt_ros.engine.engine import Engine
 from trt_ros.families.registry import Decoder
 from trt_ros.runtime.feeds import (
+    REGIONS,
     Feeds,
     ImageFeed,
     StateFeed,
@@ -33,9 +32,9 @@ from trt_ros.runtime.feeds import (
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.decode import GpuDecoder, Launch
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
-from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.preprocess import refuse_other_dtypes
 from trt_ros.runtime.gpu.slots import CopyThreadPool
+from trt_ros.runtime.gpu.tensor_runner import GraphOptions, TensorRTRunner
 from trt_ros.runtime.gpu.tensorrt_context import Contexts, Shape, item_nbytes
 from trt_ros.runtime.gpu.waiting import GpuWait
 from trt_ros.tensors import TensorSpec
@@ -43,8 +42,6 @@ from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.regions import Crop
 
 Image = TypeVar('Image')
-#: Name of the maps of a run's regions among its tensors, one row per image of the batch.
-REGIONS = 'regions of the image'
 REGION_MAPS = TensorSpec(REGIONS, (-1, 6), 'float32', 'input')
 COPY_THREADS = 2  # Beside the calling thread; they share the copy of a large image.
 
@@ -181,26 +178,19 @@ class SharedResources:
 
 
 def open_shared_resources(
-    engine: Engine,
-    fitted: ResolvedModel[Any],
-    gpu: Gpu,
-    options: GraphOptions,
-    *,
-    batch: int,
-    cache: Blob | None,
-    undo: ExitStack,
+    network: TensorRTRunner, fitted: ResolvedModel[Any], *, batch: int, undo: ExitStack
 ) -> SharedResources:
     """
     Allocate the shared resources and compile the preprocessing kernels; the GPU is current.
 
     :param batch: number of frames that may arrive together.
-    :param cache: TensorRT-RTX's runtime cache of this engine.
     :param undo: receives what releases the resources, also when this raises.
     """
+    gpu, engine, options = network.gpu, network.engine, network.options
     for feed in image_feeds(fitted.feeds).values():
         refuse_other_dtypes(feed.preprocess)
     account = engine.account
-    contexts = Contexts(engine, cache=cache)
+    contexts = Contexts(engine, cache=network.cache)
     undo.callback(contexts.close)
 
     cubins = kernel_folder(options.cache_dir)

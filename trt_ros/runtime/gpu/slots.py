@@ -152,7 +152,7 @@ class Watchdog:
     """
     A thread that detects frames that take too long: a CUDA wait itself has no timeout.
 
-    :param timeout_seconds: maximum time per frame; 0 starts no thread.
+    :param timeout_seconds: maximum time per frame; 0 starts no thread, else the first frame does.
     :param on_late: called once, on the watchdog's thread, with the seconds waited so far.
     """
 
@@ -165,15 +165,25 @@ class Watchdog:
         self.timeout_seconds, self._on_late, self._clock = timeout_seconds, on_late, clock
         self._started: dict[int, float] = {}
         self._stop = threading.Event()
-        self._has_reported = False
+        self._has_reported, self._starting = False, threading.Lock()
         self._thread: threading.Thread | None = None
-        if timeout_seconds > 0:
-            self._thread = threading.Thread(target=self._watch, name='gpu watchdog', daemon=True)
-            self._thread.start()
+        self._is_idle = timeout_seconds > 0
 
     def begin(self, frame: int) -> None:
         """Start the time of a frame."""
         self._started[frame] = self._clock()
+        if self._is_idle:
+            self._start()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._is_idle:
+                self._is_idle = False
+                self._stop.clear()
+                self._thread = threading.Thread(
+                    target=self._watch, name='gpu watchdog', daemon=True
+                )
+                self._thread.start()
 
     def end(self, frame: int) -> None:
         """Stop the time of a frame."""
@@ -199,10 +209,12 @@ class Watchdog:
                 return
 
     def close(self) -> None:
-        """Stop the thread; may be called twice."""
-        self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        """Stop the thread, which the next frame would start again; may be called twice."""
+        with self._starting:
+            self._stop.set()
+            thread, self._thread, self._is_idle = self._thread, None, self.timeout_seconds > 0
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
 
 
 class CopyThreadPool:

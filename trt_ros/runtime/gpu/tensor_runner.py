@@ -1,22 +1,19 @@
-"""TensorRT runner from tensors to tensors, without images or a CUDA graph."""
+"""An engine on a GPU, its options, and its runs from arrays to arrays without a CUDA graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from trt_ros.blob import Blob
-from trt_ros.cuda.device import Event, Stream, open_gpu
+from trt_ros.cuda.device import Event, Gpu, Stream
 from trt_ros.cuda.memory import DeviceBuffer, copy_async
 from trt_ros.engine.engine import Engine
-from trt_ros.errors import ClosedError, GpuFailedError
-from trt_ros.runtime.fitting import ResolvedModel
-from trt_ros.runtime.gpu.executor import GraphPipeline
+from trt_ros.errors import ClosedError, ParameterError
 from trt_ros.runtime.gpu.faults import Faults
-from trt_ros.runtime.gpu.graph_options import GraphOptions
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.tensorrt_context import (
     Contexts,
@@ -25,86 +22,107 @@ from trt_ros.runtime.gpu.tensorrt_context import (
     close_engine,
     widen,
 )
-from trt_ros.runtime.gpu.waiting import GpuWait, RunTimes
+from trt_ros.runtime.gpu.waiting import WAITS, GpuWait, RunTimes
 from trt_ros.runtime.runner import Runner, check_inputs
+
+
+@dataclass(frozen=True)
+class GraphOptions:
+    """
+    Options of the frame path on the GPU.
+
+    :param device: CUDA device index.
+    :param slots: frames in flight; with 2 the copy of the next frame overlaps the current one.
+    :param stream_priority: CUDA stream priority; 0 is the default, lower values run first.
+    :param gpu_wait: 'adaptive', 'spin' or 'block'; see GpuWait.
+    :param use_graph: False launches every stage separately instead of one CUDA graph.
+    :param unified_memory: 'auto' lets kernels read pinned memory directly where the GPU has no
+        memory of its own; 'on' and 'off' force it.
+    :param gpu_timeout_seconds: a frame that takes longer counts as a GPU failure; 0 disables the
+        watchdog.
+    :param cache_dir: root of the engine cache, which holds the compiled kernels too; '' for the
+        default.
+    :param remember_images: whether to capture, at warm-up, graphs for the images of the last time,
+        whose sizes the engine cache keeps.
+    """
+
+    device: int = 0
+    slots: int = 2
+    stream_priority: int = 0
+    gpu_wait: str = 'adaptive'
+    use_graph: bool = True
+    unified_memory: str = 'auto'
+    gpu_timeout_seconds: float = 10.0
+    cache_dir: str = ''
+    remember_images: bool = False
+
+    def __post_init__(self) -> None:
+        for name, choices in (('gpu_wait', WAITS), ('unified_memory', ('auto', 'on', 'off'))):
+            if getattr(self, name) not in choices:
+                raise ParameterError(
+                    f'Invalid {name} {getattr(self, name)!r}.',
+                    remedy=f'Choose one of {", ".join(choices)}.',
+                )
+        for name, minimum in (('slots', 1), ('gpu_timeout_seconds', 0)):
+            if getattr(self, name) < minimum:
+                raise ParameterError(
+                    f'Invalid {name} {getattr(self, name)}.', remedy=f'Set at least {minimum}.'
+                )
 
 
 class TensorRTRunner(Runner):
     """
-    Runner of one engine from arrays to arrays. Owns the engine.
+    An engine on a GPU, which runs from arrays to arrays, or as a pipeline. Owns the engine.
 
-    Allocates memory at the first run, and more for larger shapes; keeps an execution context for
-    each of the last four combinations of input shapes.
+    Opens nothing until the first run of arrays, which allocates memory, as larger shapes do; keeps
+    an execution context for each of the last four combinations of input shapes.
 
     :param cache: TensorRT-RTX's runtime cache of this engine.
     :param log_lines: lines for the log about the engine.
-    :param options: of these the device, stream_priority, gpu_wait and gpu_timeout_seconds
-        apply to tensors, all to `for_frames`.
+    :param options: of these stream_priority, gpu_wait and gpu_timeout_seconds apply to arrays.
     """
 
     def __init__(
         self,
+        gpu: Gpu,
         engine: Engine,
         *,
         cache: Blob | None = None,
         log_lines: tuple[str, ...] = (),
         options: GraphOptions | None = None,
     ) -> None:
-        self.account = engine.account
+        self.gpu, self.engine, self.cache, self.log_lines = gpu, engine, cache, log_lines
+        self.options, self.account = options or GraphOptions(), engine.account
         self.backend = engine.library.name
         self.inputs, self.outputs, self.metadata = engine.inputs, engine.outputs, engine.metadata
-        self._engine: Engine | None = engine
-        self._cache, self.log_lines = cache, log_lines
-        self._options = options or GraphOptions()
-        self._waiting, self._times = GpuWait(self._options.gpu_wait), RunTimes()
-        self._gpu = open_gpu(self._options.device)
-        self.faults = Faults(self._options.gpu_timeout_seconds, engine.retire)
+        self.faults = Faults(self.options.gpu_timeout_seconds, engine.retire)
+        self._waiting, self._times = GpuWait(self.options.gpu_wait), RunTimes()
         self._owned: ExitStack | None = None
+        self._is_closed = False
         self._executions: LruCache[Execution] = LruCache(capacity=4)
         self._buffers: dict[str, DeviceBuffer] = {}
         self._hosts: dict[str, np.ndarray] = {}
 
-    def for_frames(self, fitted: ResolvedModel[Any], *, batch: int = 1) -> GraphPipeline:
-        """
-        Return a pipeline that runs camera frames on this engine, each as one CUDA graph.
-
-        The pipeline owns the engine from now on; this runner is closed.
-
-        :param batch: number of frames that may arrive together.
-        """
-        if self._engine is None:
-            raise ClosedError('The TensorRT runner')
-        engine, self._engine = self._engine, None
-        self.close()
-        return GraphPipeline.open(
-            engine,
-            fitted,
-            cache=self._cache,
-            log_lines=self.log_lines,
-            options=self._options,
-            batch=batch,
-        )
-
-    def _open(self, engine: Engine) -> None:
+    def _open(self) -> None:
         with ExitStack() as undo:
-            self._contexts = Contexts(engine, cache=self._cache)
+            self._contexts = Contexts(self.engine, cache=self.cache)
             undo.callback(self._contexts.close)
-            self._stream = Stream(self._options.stream_priority)
+            self._stream = Stream(self.options.stream_priority)
             undo.callback(self._stream.close)
-            self._done = Event(blocking_sync=self._options.gpu_wait == 'block')
+            self._done = Event(blocking_sync=self.options.gpu_wait == 'block')
             undo.callback(self._done.close)
             self._owned = undo.pop_all()
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the network once, see `Runner.infer`."""
-        if self._engine is None:
+        if self._is_closed:
             raise ClosedError('The TensorRT runner')
         self.faults.check()
         check_inputs(self.inputs, tensors)
         try:
-            with self._gpu.context:
+            with self.gpu.context:
                 if self._owned is None:
-                    self._open(self._engine)
+                    self._open()
                 shapes = {spec.name: tuple(tensors[spec.name].shape) for spec in self.inputs}
                 execution = self._executions.get(
                     tuple(shapes.values()), make=lambda: self._contexts.new(shapes)
@@ -160,28 +178,27 @@ class TensorRTRunner(Runner):
             host = self._hosts[name] = np.empty(shape, kind)
         return host
 
-    def on_fault(self, callback: Callable[[GpuFailedError], None]) -> None:
-        """Call `callback` once, on any thread, when the GPU has failed or does not respond."""
-        self.faults.report_to(callback)
-
     def save_cache(self) -> None:
         """Write the kernels that TensorRT-RTX has compiled for this GPU so far."""
         if self._owned is not None:
-            with self._gpu.context:
+            with self.gpu.context:
                 self._contexts.save_cache()
 
-    def close(self) -> None:
-        """Release everything; may be called twice."""
+    def free(self) -> None:
+        """Release what runs have opened; the next one opens it again."""
         self.faults.close()
-        self._gpu.context.release(self._close)
+        self.gpu.context.release(self._free)
 
-    def _close(self) -> None:
+    def _free(self) -> None:
         if self._owned is not None:
             owned, self._owned = self._owned, None
             self._executions.clear()
-            for buffer in self._buffers.values():
-                buffer.close()
+            while self._buffers:
+                self._buffers.popitem()[1].close()
             owned.close()
-        if self._engine is not None:
-            engine, self._engine = self._engine, None
-            close_engine(engine)
+
+    def close(self) -> None:
+        """Release everything; may be called twice."""
+        self._is_closed = True
+        self.free()
+        self.gpu.context.release(close_engine, self.engine)

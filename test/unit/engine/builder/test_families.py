@@ -59,7 +59,6 @@ from support.networks.yolo import (
 )
 from trt_ros.cuda.device import gpu_count
 from trt_ros.engine.builder.parent import build
-from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import parse_plan_header
 from trt_ros.errors import ModelError
@@ -68,7 +67,8 @@ from trt_ros.families.family import NetworkDescription
 from trt_ros.families.recognition import recognize
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu import shared_resources
-from trt_ros.runtime.gpu.executor import GraphPipeline
+from trt_ros.runtime.gpu.open import open_tensor_runner
+from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -605,8 +605,7 @@ def test_gpu_decoding_equals_cpu_decoding(
     for on_gpu in (True, False):
         if not on_gpu:
             monkeypatch.setattr(shared_resources, 'gpu_decoder', lambda *_: None)
-        opened = open_engine(path, BuildOptions(), cache_dir=tmp_path)
-        engine = opened.engine
+        engine = open_tensor_runner(path, BuildOptions(), cache_dir=tmp_path)
         chosen = decoder.choose_decoder(
             family,
             engine.inputs,
@@ -617,10 +616,9 @@ def test_gpu_decoding_equals_cpu_decoding(
             families=(DETECTORS[family],),
         )
         with closing(
-            GraphPipeline.open(
+            GpuPipeline(
                 engine,
                 ResolvedModel.of_image(engine, Preprocess((32, 32), **chosen.preprocess), chosen),
-                cache=opened.runtime_cache,
             )
         ) as pipeline:
             for _ in range(3):

@@ -8,8 +8,8 @@ import pytest
 from support.fake_runner import FakeRunner
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.families.registry import choose_decoder
-from trt_ros.runtime.cpu.frame_runner import StepByStep
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
@@ -22,7 +22,7 @@ ASKED = Thresholds(score=0.1, iou=0.5, max_detections=9)
 
 
 def step_by_step(runner, preprocess, decoder, batch=1):
-    return StepByStep(runner, ResolvedModel.of_image(runner, preprocess, decoder), batch)
+    return CpuPipeline(runner, ResolvedModel.of_image(runner, preprocess, decoder), batch)
 
 
 def gray(value, wh=(128, 128)):

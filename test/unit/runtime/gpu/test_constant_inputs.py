@@ -8,8 +8,7 @@ import numpy as np
 
 from trt_ros.families.registry import choose_decoder
 from trt_ros.runtime.fitting import ResolvedModel
-from trt_ros.runtime.gpu.executor import GraphPipeline
-from trt_ros.runtime.gpu.graph_options import GraphOptions
+from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
@@ -18,25 +17,24 @@ SIZE = np.array([[96, 64]], np.int64)
 
 
 def test_constant_input_is_uploaded_once_per_image_slot_and_never_per_frame(
-    cuda, make_engine, picture
+    cuda, make_engine, network_of, picture
 ):
     engine = make_engine(batch=-1)
     decoder = choose_decoder('yolov8', engine.inputs, engine.outputs, {}, (64, 96))
     engine.inputs = (TensorSpec('orig_target_sizes', (-1, 2), 'int64', 'input'), *engine.inputs)
     engine.profiles = ({**engine.profiles[0], 'orig_target_sizes': ((1, 2), (1, 2), (4, 2))},)
-    pipeline = GraphPipeline.open(
-        engine,
+    pipeline = GpuPipeline(
+        network_of(engine, gpu_timeout_seconds=0),
         ResolvedModel.of_image(
             engine,
             Preprocess((64, 96)),
             replace(decoder, constant_inputs={'orig_target_sizes': SIZE}),
         ),
         batch=3,
-        options=GraphOptions(gpu_timeout_seconds=0),
     )
     for batch in (1, 3):
         for _ in range(2):
-            pipeline.submit(
+            pipeline.start(
                 [picture()] * batch, Thresholds(score=0.5, iou=0.5, max_detections=9)
             ).wait()
         buffers = pipeline.slots.all[0].buffers_for(batch)

@@ -9,8 +9,8 @@ import pytest
 
 from trt_ros.engine.loaded_plan import load_once
 from trt_ros.errors import ParameterError
-from trt_ros.runtime.gpu import device_choice
-from trt_ros.runtime.gpu.device_choice import GpuLoad, least_busy, reserved_device
+from trt_ros.runtime.gpu import open as device_choice
+from trt_ros.runtime.gpu.open import GpuLoad, least_busy, reserved_device
 from trt_ros.runtime.options import LEAST_BUSY
 
 #: Indices at which no other engines of this process are.

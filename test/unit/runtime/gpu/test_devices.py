@@ -14,8 +14,6 @@ from trt_ros.cuda.context import current_context
 from trt_ros.cuda.device import Event, Stream, open_gpu
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer
 from trt_ros.errors import GpuFailedError
-from trt_ros.runtime.gpu.graph_options import GraphOptions
-from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.vision.thresholds import Thresholds
 
 ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
@@ -62,16 +60,16 @@ def test_one_thread_serves_pipelines_on_two_gpus(order, open_graph, cuda, pictur
 
 def test_results_can_be_collected_in_another_thread(open_graph, picture):
     pipeline = open_graph(device=1)
-    pending = pipeline.submit([picture()], ASKED)
+    pending = pipeline.start([picture()], ASKED)
     in_thread(pending.result)
 
 
 def test_receive_buffers_are_registered_and_given_back_on_the_pipelines_gpu(open_graph, cuda):
     pipeline = open_graph(device=1)
     ring = np.zeros(4096, np.uint8)
-    in_thread(lambda: pipeline.register(ring))
-    in_thread(lambda: pipeline.unregister(ring))
-    in_thread(lambda: pipeline.register(ring))
+    in_thread(lambda: pipeline.device.register(ring))
+    in_thread(lambda: pipeline.device.unregister(ring))
+    in_thread(lambda: pipeline.device.register(ring))
     in_thread(pipeline.close)
     assert cuda.used == {1}
 
@@ -80,10 +78,10 @@ def test_memory_that_several_pipelines_read_is_page_locked_once(open_graph, cuda
     pipelines = [open_graph(device=device) for device in (0, 0, 1)]
     frame = picture()
     for pipeline in (*pipelines, pipelines[2]):  # Two subscriptions of the last one read it.
-        pipeline.register(frame.data)
+        pipeline.device.register(frame.data)
     assert list(cuda.registered) == [frame.data.ctypes.data]
     for pipeline in pipelines:
-        pipeline.unregister(frame.data)
+        pipeline.device.unregister(frame.data)
         assert cuda.registered
         pipeline.infer(picture(), ASKED)
         pipeline.infer(frame, ASKED)
@@ -94,10 +92,8 @@ def test_memory_that_several_pipelines_read_is_page_locked_once(open_graph, cuda
 
 
 @pytest.mark.parametrize('order', [(0, 1), (1, 0)])
-def test_one_thread_serves_tensors_on_two_gpus(order, make_engine, cuda):
-    runners = [
-        TensorRTRunner(make_engine(), options=GraphOptions(device=device)) for device in order
-    ]
+def test_one_thread_serves_tensors_on_two_gpus(order, make_engine, network_of):
+    runners = [network_of(make_engine(), device=device) for device in order]
     for _ in range(2):
         for runner in runners:
             runner.infer(TENSORS)
@@ -143,18 +139,18 @@ def test_gpu_name_includes_pci_address(cuda, monkeypatch):
     assert 'device 1 in CUDA_DEVICE_ORDER=FASTEST_FIRST,' in str(open_gpu(1))
 
 
-def test_tensor_runner_uses_requested_priority_and_wait(cuda, engine):
-    options = GraphOptions(stream_priority=-3, gpu_wait='block')
-    with closing(TensorRTRunner(engine, options=options)) as runner:
+def test_tensor_runner_uses_requested_priority_and_wait(cuda, engine, network_of):
+    network = network_of(engine, stream_priority=-3, gpu_wait='block')
+    with closing(network) as runner:
         runner.infer(TENSORS)
         assert cuda.streams == [-3]
         assert cuda.event_flags[-1] & cuda.cudaEventBlockingSync
         assert cuda.calls['cudaEventSynchronize'] == 1
 
 
-def test_a_sticky_error_fails_a_runner_of_tensors_and_is_reported_once(cuda, engine):
+def test_a_sticky_error_fails_a_runner_of_tensors_and_is_reported_once(cuda, engine, network_of):
     faults: list[GpuFailedError] = []
-    runner = TensorRTRunner(engine)
+    runner = network_of(engine)
     runner.faults.report_to(faults.append)
     runner.infer(TENSORS)
     cuda.fail['cudaEventSynchronize'] = 700
@@ -167,8 +163,8 @@ def test_a_sticky_error_fails_a_runner_of_tensors_and_is_reported_once(cuda, eng
     assert not engine.is_closed  # TensorRT would crash.
 
 
-def test_an_error_that_is_not_sticky_ends_one_run_of_tensors(cuda, engine):
-    with closing(TensorRTRunner(engine)) as runner:
+def test_an_error_that_is_not_sticky_ends_one_run_of_tensors(cuda, engine, network_of):
+    with closing(network_of(engine)) as runner:
         cuda.fail['cudaMalloc'] = 2
         with pytest.raises(Exception, match='requested'):
             runner.infer(TENSORS)
@@ -176,10 +172,10 @@ def test_an_error_that_is_not_sticky_ends_one_run_of_tensors(cuda, engine):
         assert runner.infer(TENSORS)['output0'].shape == (1, 7, 96)
 
 
-def test_tensor_timeout_fails_runner(cuda, engine):
+def test_tensor_timeout_fails_runner(cuda, engine, network_of):
     is_late, release = threading.Event(), threading.Event()
     cuda.before['cudaEventSynchronize'] = lambda: release.wait(DEADLINE_SECONDS)
-    runner = TensorRTRunner(engine, options=GraphOptions(gpu_timeout_seconds=0.02))
+    runner = network_of(engine, gpu_timeout_seconds=0.02)
     runner.faults.report_to(lambda _: is_late.set())
     thread = threading.Thread(target=runner.infer, args=(TENSORS,))
     thread.start()

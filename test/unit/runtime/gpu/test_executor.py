@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,9 +19,9 @@ from trt_ros.errors import (
 )
 from trt_ros.families.registry import TENSORS, choose_decoder
 from trt_ros.runtime.fitting import ResolvedModel
-from trt_ros.runtime.gpu.executor import GraphPipeline
-from trt_ros.runtime.gpu.graph_options import GraphOptions
+from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.gpu.request import RequestArgs
+from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.frame import Frame
@@ -103,7 +104,7 @@ def test_batches_are_powers_of_two_each_with_a_context_and_every_count_has_a_gra
 ):
     pipeline = open_graph(make_engine(-1, max_batch=6), batch=6, slots=1)
     for count in (6, 1, 2, 3, 4, 5, 6, 1, 3):
-        found = pipeline.submit([picture()] * count, ASKED).result()
+        found = pipeline.start([picture()] * count, ASKED).result()
         assert len(found) == count
     (slot,) = pipeline.slots.all
     assert [slot.buffers_for(count).batch for count in range(1, 7)] == [1, 2, 4, 4, 6, 6]
@@ -128,11 +129,12 @@ def test_cameras_of_other_sizes_share_a_graph_whatever_their_order(
     pipeline = open_graph(make_engine(-1), batch=2)
     small, large = picture(100, 90), picture(120, 90)
     seen = []
-    pipeline._reader._decode_on_cpu = lambda launched, letterboxes, thresholds: [
-        seen.append(each.image_wh) or each.image_wh for each in letterboxes
+    pipeline._decode_on_cpu = lambda launched, letterboxes, thresholds: [
+        seen.append(each.image_wh) or SimpleNamespace(wh=each.image_wh) for each in letterboxes
     ]
     for frames in ([small, large], [large, small]):
-        assert pipeline.infer_all(frames, ASKED) == [frame.wh for frame in frames]
+        found = pipeline.infer_all(frames, ASKED)
+        assert [each.wh for each in found] == [frame.wh for frame in frames]
     assert seen == [small.wh, large.wh] * 2
     assert captured(pipeline, batch=2).made == 1
 
@@ -140,7 +142,7 @@ def test_cameras_of_other_sizes_share_a_graph_whatever_their_order(
 def test_a_batch_beyond_the_profile_is_refused_and_the_slot_free_again(open_graph, picture):
     pipeline = open_graph(slots=1)
     with pytest.raises(TensorMismatchError, match='2 images exceed the maximum batch size of 1'):
-        pipeline.submit([picture()] * 2, ASKED)
+        pipeline.start([picture()] * 2, ASKED)
     pipeline.infer(picture(), ASKED)
 
 
@@ -198,7 +200,7 @@ def test_batches_in_two_slots_use_one_context_and_wait_for_each_other(
     assert first.buffers_for(4) is second.buffers_for(4)
     assert first.captured(first.buffers_for(4)) is not second.captured(second.buffers_for(4))
     before = cuda.calls['cudaStreamWaitEvent']
-    pending = [pipeline.submit([picture()] * count, ASKED) for count in (4, 3)]
+    pending = [pipeline.start([picture()] * count, ASKED) for count in (4, 3)]
     assert cuda.calls['cudaStreamWaitEvent'] == before + 1
     assert [len(each.result()) for each in pending] == [4, 3]
 
@@ -207,9 +209,9 @@ def test_buffers_of_new_batch_size_wait_for_run_in_their_memory(
     open_graph, make_engine, cuda, picture
 ):
     pipeline = open_graph(make_engine(-1), batch=4, slots=2)
-    pending = [pipeline.submit([picture()] * 4, ASKED)]
+    pending = [pipeline.start([picture()] * 4, ASKED)]
     before = cuda.calls['cudaStreamWaitEvent'], cuda.calls['cudaMemsetAsync']
-    pending.append(pipeline.submit([picture()] * 2, ASKED))
+    pending.append(pipeline.start([picture()] * 2, ASKED))
     assert cuda.calls['cudaMemsetAsync'] > before[1]
     # Before the decoder's counters are zeroed, before the first run, and before the launch.
     assert cuda.calls['cudaStreamWaitEvent'] == before[0] + 3
@@ -221,7 +223,7 @@ def test_slots_alternate_and_serialise_on_shared_scratch_memory(open_graph, cuda
     pipeline = open_graph(slots=2)
     pipeline.warm_up(picture())
     before = cuda.calls['cudaStreamWaitEvent']
-    pending = [pipeline.submit([picture()], ASKED) for _ in range(2)]
+    pending = [pipeline.start([picture()], ASKED) for _ in range(2)]
     for each in pending:
         each.wait()
     pipeline.infer(picture(), ASKED)  # A frame that has ended is not waited for.
@@ -311,16 +313,16 @@ def test_chosen_classes_change_while_a_frame_is_in_flight(
     frame = picture()
     if in_registered_memory:
         ring = frame.data.copy()
-        pipeline.register(ring)
+        pipeline.device.register(ring)
         frame = Frame(ring, frame.width, frame.height, frame.step, frame.encoding)
-    for each in [pipeline.submit([frame], ASKED) for _ in range(2)]:
+    for each in [pipeline.start([frame], ASKED) for _ in range(2)]:
         each.wait()
     made = [captured(pipeline, slot).made for slot in range(2)]
     asked = [
         replace(ASKED, classes=['2']),
         replace(ASKED, class_scores={'0': 0.75, '1': 0.25}, class_agnostic=True),
     ]
-    pending = [pipeline.submit([frame], ClassThresholds.of(each, ())) for each in asked]
+    pending = [pipeline.start([frame], ClassThresholds.of(each, ())) for each in asked]
     first, second = pipeline.slots.all
     for each in pending:
         each.wait()
@@ -352,7 +354,7 @@ def test_request_is_written_again_after_an_image_in_other_memory(open_graph, pic
     pipeline = open_graph(slots=1)
     (slot,) = pipeline.slots.all
     memory = np.zeros(1 << 16, np.uint8)
-    pipeline.register(memory)
+    pipeline.device.register(memory)
     lent = Frame(memory[: 64 * 48 * 3], 64, 48, 192, 'bgr8')
     for frame, zero_copy in ((lent, 1), (picture(64, 48), 1), (lent, 2), (lent, 3)):
         pipeline.infer(frame, ASKED)
@@ -376,7 +378,7 @@ def test_a_class_of_a_high_index_makes_room_for_the_table(open_graph, cuda, pict
 
 def test_result_is_not_read_once_the_pipeline_is_closed(open_graph, cuda, picture):
     pipeline = open_graph(slots=1)
-    pending = pipeline.submit([picture()], ASKED)
+    pending = pipeline.start([picture()], ASKED)
     cuda.before['cudaEventSynchronize'] = pipeline.close  # Its wait for the frame is over at once.
     with pytest.raises(ClosedError, match='The pipeline is closed'):
         pending.result()
@@ -402,13 +404,12 @@ def test_use_after_close_is_an_error(open_graph, picture):
         pipeline.infer(picture(), ASKED)
 
 
-def test_outputs_without_batch_axis_reach_decoder_whole(engine, picture):
+def test_outputs_without_batch_axis_reach_decoder_whole(engine, network_of, picture):
     engine.outputs = (TensorSpec('any', (7, 5), 'float32', 'output'),)
     decoder = choose_decoder('auto', engine.inputs, engine.outputs, {}, (64, 96), families=TENSORS)
-    pipeline = GraphPipeline.open(
-        engine,
+    pipeline = GpuPipeline(
+        network_of(engine, gpu_timeout_seconds=0),
         ResolvedModel.of_image(engine, Preprocess((64, 96)), decoder),
-        options=GraphOptions(gpu_timeout_seconds=0),
     )
     assert pipeline.infer(picture(), ASKED)['any'].shape == (7, 5)
     pipeline.close()

@@ -62,8 +62,10 @@ def test_a_smaller_batch_is_read_from_the_memory_of_the_largest(
     values = np.arange(4 * 7 * 96, dtype=np.float32).reshape(4, 7, 96)
     # Of four images, as the network would leave them; only two are asked for.
     cuda._memory[buffers.tensors['output0'].ptr][:] = values.tobytes()
-    outputs = pipeline.submit([picture()] * 2, ASKED).outputs()
-    np.testing.assert_array_equal(outputs['output0'], values[:2])
+    outputs = []
+    pipeline.decoder = lambda own, *_: outputs.append(own['output0'].copy())
+    pipeline.start([picture()] * 2, ASKED).result()
+    np.testing.assert_array_equal(np.concatenate(outputs), values[:2])
 
 
 def test_second_slot_adds_only_images_and_results(open_graph, make_engine, picture):
@@ -87,7 +89,7 @@ def test_second_slot_adds_only_images_and_results(open_graph, make_engine, pictu
 def test_registered_memory_is_uploaded_directly(open_graph, cuda, picture):
     pipeline = open_graph(slots=1)
     ring = np.zeros(100_000, np.uint8)
-    pipeline.register(ring)
+    pipeline.device.register(ring)
     frame = picture()
     for offset in (0, 77):
         ring[offset : offset + frame.nbytes] = frame.data
@@ -99,7 +101,7 @@ def test_registered_memory_is_uploaded_directly(open_graph, cuda, picture):
         == frame.data.tobytes()
     )
     assert captured(pipeline).made == 1  # The address is no part of the graph.
-    pipeline.unregister(ring)
+    pipeline.device.unregister(ring)
     assert 'receive buffers' not in pipeline.memory()['pinned']
     pipeline.infer(lying, ASKED)
     assert pipeline.diagnostics()['zero-copy frames'] == '2 of 3'
@@ -109,7 +111,7 @@ def test_registered_memory_needs_no_pinned_buffer(open_graph, cuda, picture):
     pipeline = open_graph(slots=1)
     pipeline.infer(picture(), ASKED)
     ring = np.zeros(300_000, np.uint8)
-    pipeline.register(ring)
+    pipeline.device.register(ring)
     lying = Frame(ring[: 320 * 240 * 3], 320, 240, 960, 'bgr8')
     ring[: lying.nbytes] = picture(320, 240).data
     pipeline.infer(lying, ASKED)
@@ -126,7 +128,7 @@ def test_registered_memory_needs_no_pinned_buffer(open_graph, cuda, picture):
 def test_zero_copy_captures_one_graph_per_address(open_graph, picture):
     pipeline = open_graph(slots=1, unified_memory='on')
     ring = np.zeros(200_000, np.uint8)
-    pipeline.register(ring)
+    pipeline.device.register(ring)
     for offset in (0, 100_000, 0):
         lying = Frame(ring[offset : offset + 57_600], 160, 120, 480, 'bgr8')
         pipeline.infer(lying, ASKED)
@@ -148,7 +150,7 @@ def test_slot_retries_allocation_with_next_image(open_graph, cuda, picture):
     pipeline = open_graph(slots=1)
     pipeline.infer(picture(), ASKED)
     ring = np.zeros(300_000, np.uint8)
-    pipeline.register(ring)
+    pipeline.device.register(ring)
     lying = Frame(ring[: 320 * 240 * 3], 320, 240, 960, 'bgr8')
     cuda.fail['cudaMalloc'] = 2
     with pytest.raises(CudaError, match='requested'):
@@ -204,12 +206,28 @@ def test_memory_is_reported_per_owner(open_graph, picture):
 def test_registering_replaces_the_blocks_that_a_frame_may_be_searching(open_graph):
     pipeline = open_graph(slots=1)
     first, second = np.zeros(4096, np.uint8), np.zeros(4096, np.uint8)
-    pipeline.register(first)
-    seen = pipeline.receive_buffers.blocks
-    pipeline.register(second)
-    pipeline.unregister(first)
+    pipeline.device.register(first)
+    seen = pipeline.device.blocks
+    pipeline.device.register(second)
+    pipeline.device.unregister(first)
     assert [block.ptr for block in seen] == [first.ctypes.data]
-    assert [block.ptr for block in pipeline.receive_buffers.blocks] == [second.ctypes.data]
+    assert [block.ptr for block in pipeline.device.blocks] == [second.ctypes.data]
+
+
+def test_memory_that_cannot_be_page_locked_warns_of_the_consequence(open_graph, cuda, caplog):
+    pipeline, ring = open_graph(slots=1), np.zeros(4096, np.uint8)
+    cuda.fail['cudaHostRegister'] = 2
+    pipeline.device.register(ring)
+    assert pipeline.device.blocks == ()
+    cuda.fail['cudaDeviceSynchronize'] = 2
+    pipeline.device.unregister(ring)
+    assert [message.partition('. ')[0] for message in caplog.messages] == [
+        'Could not page-lock the receive buffers: the CPU copies images from them',
+        'Could not unlock the receive buffers',
+    ]
+    pipeline.close()
+    pipeline.device.register(ring)
+    assert not cuda.registered
 
 
 def test_images_of_last_time_are_captured_at_warm_up(open_graph, cuda, picture, tmp_path):
@@ -219,17 +237,17 @@ def test_images_of_last_time_are_captured_at_warm_up(open_graph, cuda, picture, 
         return pipeline
 
     first = opened()
-    assert first.expected_image_nbytes == 0
+    assert first.device.expected_image_nbytes == 0
     ring = np.zeros(300_000, np.uint8)
-    first.register(ring)
+    first.device.register(ring)
     lying = Frame(ring[: 320 * 240 * 3], 320, 240, 960, 'bgr8')
     for frame in (picture(), lying, picture()):
         first.infer(frame, ASKED)
     first.close()
     second = opened()
-    assert second.expected_image_nbytes == lying.nbytes
+    assert second.device.expected_image_nbytes == lying.nbytes
     assert second.memory()['pinned'].keys() == {'slots', 'results'}  # Nothing stays registered.
-    second.register(ring)
+    second.device.register(ring)
     made = [captured(second, slot).made for slot in range(2)]
     before = second.memory(), cuda.calls['cudaHostAlloc'], cuda.calls['cudaStreamBeginCapture']
     for frame in (picture(), lying, picture(), lying):

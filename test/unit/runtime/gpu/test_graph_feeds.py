@@ -12,8 +12,7 @@ from trt_ros.cuda.calls import live
 from trt_ros.errors import GpuFailedError, TensorMismatchError
 from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.fitting import fit
-from trt_ros.runtime.gpu.executor import GraphPipeline
-from trt_ros.runtime.gpu.graph_options import GraphOptions
+from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
@@ -82,13 +81,13 @@ def counter(make_engine, cuda):
 
 
 @pytest.fixture
-def open_inputs(cuda):
+def open_inputs(network_of):
     before, opened = live(), []
 
     def open_inputs(engine, inputs, outputs=(), **options):
         fitted = fit(engine, PipelineOptions(inputs=inputs, outputs=outputs), TENSORS)
         options = {'gpu_timeout_seconds': 0, **options}
-        pipeline = GraphPipeline.open(engine, fitted, options=GraphOptions(**options))
+        pipeline = GpuPipeline(network_of(engine, **options), fitted)
         opened.append(pipeline)
         return pipeline
 
@@ -188,14 +187,14 @@ def test_a_run_after_a_refused_one_waits_for_the_run_before_it(counter, open_inp
     """Runs share activations and tensors: two must not overlap on the GPU."""
     pipeline = open_inputs(counter(), STATEFUL, slots=2)
     pipeline.warm_up()
-    first = pipeline.submit_inputs({'step': STEP}, ASKED)
+    first = pipeline.submit({'step': STEP}, ASKED)
     with pytest.raises(TensorMismatchError, match='beyond the range of float32'):
-        pipeline.submit_inputs({'step': np.array([[1e300, 1]])}, ASKED)
+        pipeline.submit({'step': np.array([[1e300, 1]])}, ASKED)
     before = cuda.calls['cudaStreamWaitEvent']
-    second = pipeline.submit_inputs({'step': STEP}, ASKED)
+    second = pipeline.submit({'step': STEP}, ASKED)
     assert cuda.calls['cudaStreamWaitEvent'] == before + 1
     for each in (first, second):
-        each.wait()
+        each.result()
 
 
 def test_shapes_of_tensors_may_change_and_old_ones_are_dropped(counter, open_inputs):
@@ -267,7 +266,7 @@ def test_large_registered_tensors_are_read_where_they_are(
         counter(shape), ('*=tensor:tensors',), slots=1, unified_memory=unified_memory
     )
     lent = np.full(shape, 3, np.float32)
-    pipeline.register(lent.view(np.uint8).reshape(-1))
+    pipeline.device.register(lent.view(np.uint8).reshape(-1))
     for value in (3, 4):
         lent[:] = value
         found = pipeline.infer_inputs({'step': lent, 'h': lent}, ASKED)['hn']
@@ -309,7 +308,7 @@ def test_an_output_whose_shape_depends_on_the_data_is_refused_by_name(counter, o
 def test_a_fault_of_a_run_of_tensors_reports_the_gpu(counter, open_inputs, cuda):
     faults = []
     pipeline = open_inputs(counter(), ('*=tensor:tensors',))
-    pipeline.on_fault(faults.append)
+    pipeline.device.on_fault(faults.append)
     pipeline.warm_up()
     cuda.fail['cudaGraphLaunch'] = 700
     with pytest.raises(GpuFailedError):

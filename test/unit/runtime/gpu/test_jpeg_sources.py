@@ -99,7 +99,7 @@ def test_pixels_are_decoded_where_the_graph_reads_them(
     open_graph, cuda, codec, noise, channels, unified_memory
 ):
     pipeline = open_graph(slots=1, unified_memory=unified_memory)
-    assert pipeline.open_jpeg_decoder() == ''
+    assert pipeline.device.open_jpeg_decoder() == ''
     pixels = noise if channels == 3 else noise[..., 0]
     frame, expected = jpeg_frame(pixels, never)
     for _ in range(2):
@@ -119,7 +119,7 @@ def test_pixels_are_decoded_where_the_graph_reads_them(
 
 def test_raw_images_and_jpegs_alternate(open_graph, cuda, codec, picture, noise):
     pipeline = open_graph(slots=1)
-    pipeline.open_jpeg_decoder()
+    pipeline.device.open_jpeg_decoder()
     jpeg, expected = jpeg_frame(noise, never)
     raw = picture()
     for _ in range(2):
@@ -131,7 +131,7 @@ def test_raw_images_and_jpegs_alternate(open_graph, cuda, codec, picture, noise)
 
 def test_refused_image_is_decoded_on_the_cpu(open_graph, cuda, codec, noise):
     pipeline = open_graph(slots=1)
-    pipeline.open_jpeg_decoder()
+    pipeline.device.open_jpeg_decoder()
     codec.refuses = True
     frame, expected = jpeg_frame(noise)
     pipeline.infer(frame, ASKED)
@@ -144,7 +144,7 @@ def test_bad_image_raises_and_the_next_one_is_processed(open_graph, cuda, codec,
         raise BadFrameError('undecodable image', 'No picture.')
 
     pipeline = open_graph(slots=2)
-    pipeline.open_jpeg_decoder()
+    pipeline.device.open_jpeg_decoder()
     codec.refuses = True
     for _ in range(3):
         with pytest.raises(BadFrameError, match='No picture'):
@@ -162,7 +162,7 @@ def test_without_the_library_the_cpu_decodes_and_the_reason_is_known(
 
     monkeypatch.setattr('trt_ros.cuda.jpeg.import_module', fail)
     pipeline = open_graph(slots=1)
-    assert "No module named 'nvidia.nvimgcodec'" in pipeline.open_jpeg_decoder()
+    assert "No module named 'nvidia.nvimgcodec'" in pipeline.device.open_jpeg_decoder()
     frame, expected = jpeg_frame(noise)
     pipeline.infer(frame, ASKED)
     assert image_bytes(pipeline, cuda)[: expected.size] == expected.tobytes()

@@ -6,7 +6,7 @@ import pytest
 
 import trt_ros.cuda.device as device
 from trt_ros.cuda.device import Gpu
-from trt_ros.runtime.gpu.peaks import peaks_of
+from trt_ros.runtime.gpu.measure import peaks_of
 
 
 @pytest.fixture

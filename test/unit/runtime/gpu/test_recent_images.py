@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trt_ros.blob import Blob
-from trt_ros.runtime.gpu.recent_images import MAX_RECENT, RecentImages
+from trt_ros.runtime.gpu.warm_up import MAX_RECENT, RecentImages
 from trt_ros.vision.frame import Frame
 
 

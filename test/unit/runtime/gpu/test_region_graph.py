@@ -10,8 +10,7 @@ from trt_ros.cuda.calls import live
 from trt_ros.families.registry import CLASSIFIERS, TENSORS
 from trt_ros.runtime.fitting import fit
 from trt_ros.runtime.gpu import batch_buffers
-from trt_ros.runtime.gpu.executor import GraphPipeline
-from trt_ros.runtime.gpu.graph_options import GraphOptions
+from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.options import ModelOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
@@ -56,7 +55,7 @@ class Context:
 
 
 @pytest.fixture
-def open_regions(make_engine, cuda, monkeypatch):
+def open_regions(make_engine, cuda, network_of, monkeypatch):
     """Open a pipeline whose crop kernel is its NumPy reference."""
 
     def crop_on_host(kernels, args, regions, stream):
@@ -88,9 +87,7 @@ def open_regions(make_engine, cuda, monkeypatch):
         fitted = fit(engine, model, families)
         crop = fitted.feeds['images'].crop
         options = {'gpu_timeout_seconds': 0, **options}
-        pipeline = GraphPipeline.open(
-            engine, fitted, options=GraphOptions(**options), batch=max_batch
-        )
+        pipeline = GpuPipeline(network_of(engine, **options), fitted, max_batch)
         opened.append(pipeline)
         return pipeline, engine, crop
 
@@ -129,9 +126,8 @@ def test_each_region_has_its_result(open_regions, batch, slots, unified_memory):
     pipeline.warm_up()
     frame = frame_of()
     for count in (0, 1, 2, 3, 4, 5, 11):
-        maps = crop.maps(boxes(count, seed=count))
-        found = pipeline.infer_regions(frame, maps, ASKED)
-        expected = crop(frame, maps).mean(axis=(2, 3))
+        found = pipeline.infer_regions(frame, boxes(count, seed=count), ASKED)
+        expected = crop(frame, crop.maps(boxes(count, seed=count))).mean(axis=(2, 3))
         np.testing.assert_allclose(means(found), expected, atol=1e-5)
 
 
@@ -139,30 +135,30 @@ def test_each_region_has_its_result(open_regions, batch, slots, unified_memory):
     ('count', 'batches'), [(0, []), (1, [1]), (2, [2]), (3, [4]), (4, [4]), (9, [4, 4, 1])]
 )
 def test_batches_are_the_smallest_power_of_two(open_regions, count, batches):
-    pipeline, engine, crop = open_regions(slots=1, use_graph=False)
+    pipeline, engine, _ = open_regions(slots=1, use_graph=False)
     pipeline.warm_up()
     engine.batches.clear()
     frame = frame_of(8, 8)
-    pipeline.infer_regions(frame, crop.maps(boxes(count)), ASKED)
+    pipeline.infer_regions(frame, boxes(count), ASKED)
     assert engine.batches == batches
 
 
 def test_one_graph_serves_all_regions_of_a_geometry(open_regions):
-    pipeline, _, crop = open_regions(slots=1)
+    pipeline, _, _ = open_regions(slots=1)
     (slot,) = pipeline.slots.all
     for seed in range(5):
-        pipeline.infer_regions(frame_of(seed=seed), crop.maps(boxes(2, seed)), ASKED)
+        pipeline.infer_regions(frame_of(seed=seed), boxes(2, seed), ASKED)
     assert len(list(slot.captured(slot.buffers_for(2)))) == 1
-    pipeline.infer_regions(frame_of(50, 40), crop.maps(boxes(2)), ASKED)
+    pipeline.infer_regions(frame_of(50, 40), boxes(2), ASKED)
     assert len(list(slot.captured(slot.buffers_for(2)))) == 2
 
 
 def test_a_family_with_kernels_is_decoded_per_region(open_regions):
     pipeline, _, crop = open_regions(slots=1, decoder='classifier', families=CLASSIFIERS)
     pipeline.warm_up()
-    frame, maps = frame_of(), crop.maps(boxes(3))
-    found = pipeline.infer_regions(frame, maps, ASKED)
-    odds = np.exp(crop(frame, maps).mean(axis=(2, 3)))
+    frame = frame_of()
+    found = pipeline.infer_regions(frame, boxes(3), ASKED)
+    odds = np.exp(crop(frame, crop.maps(boxes(3))).mean(axis=(2, 3)))
     expected = odds / odds.sum(axis=1, keepdims=True)
     np.testing.assert_allclose([each.scores for each in found], expected, atol=1e-5)
 
@@ -172,8 +168,9 @@ def test_registered_memory_is_read_in_place(open_regions):
     pipeline.warm_up()
     pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
     frame = Frame.from_pixels(pixels, 'rgb8')
-    pipeline.register(frame.data)
-    maps = crop.maps(boxes(3))
-    found = pipeline.infer_regions(frame, maps, ASKED)
-    np.testing.assert_allclose(means(found), crop(frame, maps).mean(axis=(2, 3)), atol=1e-5)
-    pipeline.unregister(frame.data)
+    pipeline.device.register(frame.data)
+    found = pipeline.infer_regions(frame, boxes(3), ASKED)
+    np.testing.assert_allclose(
+        means(found), crop(frame, crop.maps(boxes(3))).mean(axis=(2, 3)), atol=1e-5
+    )
+    pipeline.device.unregister(frame.data)

@@ -6,11 +6,9 @@ import threading
 
 import numpy as np
 
-from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 
-
-def test_any_thread_may_run_tensors(cuda, engine):
-    runner = TensorRTRunner(engine)
+def test_any_thread_may_run_tensors(network_of, engine):
+    runner = network_of(engine)
     tensors = {'images': np.zeros((1, 3, 64, 96), np.float32)}
     assert runner.infer(tensors)['output0'].shape == (1, 7, 96)
     shapes = []

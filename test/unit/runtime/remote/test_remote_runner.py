@@ -292,7 +292,7 @@ def test_opening_is_cancelled_while_a_server_does_not_answer(serve, color_detect
 
 def test_closed_pipeline_sends_nothing(serve, color_detector):
     pipeline = Pipeline.open(serve(color_detector()).address('colors'))
-    runner = pipeline.frames.runner
+    runner = pipeline.runner
     pipeline.close()
     pipeline.close()
     with pytest.raises(ClosedError, match=r'The connection to .*colors is closed'):

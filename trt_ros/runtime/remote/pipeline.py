@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import numpy as np
+
 from trt_ros.results.base import Result
-from trt_ros.runtime.cpu.frame_runner import StepByStep
+from trt_ros.runtime.cpu.pipeline import CpuPipeline
+from trt_ros.runtime.feeds import NO_TENSORS
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.future import Future
 from trt_ros.runtime.remote.remote_runner import RemoteRunner
@@ -17,9 +20,9 @@ from trt_ros.vision.thresholds import Thresholds
 ResultT = TypeVar('ResultT', bound=Result)
 
 
-class RemoteFrames(StepByStep[ResultT]):
+class RemotePipeline(CpuPipeline[ResultT]):
     """
-    A StepByStep whose submitted frames run at the same time. Owns the runner.
+    A CpuPipeline whose submitted frames run at the same time. Owns the runner.
 
     :param runner: its `in_flight` is the number of submitted requests that run at a time.
     """
@@ -28,15 +31,18 @@ class RemoteFrames(StepByStep[ResultT]):
         super().__init__(runner, fitted, min(batch, runner.max_batch or batch))
         self._threads = ThreadPoolExecutor(runner.in_flight, thread_name_prefix='inference server')
 
-    def submit(self, frames: Sequence[Frame], thresholds: Thresholds) -> Future[Sequence[ResultT]]:
-        """Preprocess images and start a run; see FrameRunner.submit."""
-        if not self.is_one_image:
-            return super().submit(frames, thresholds)
-        inputs = self.preprocess_all(frames)
-        pending = self._threads.submit(self._run_tensors, *inputs, thresholds)
+    def submit_run(
+        self,
+        frames: Sequence[Frame],
+        thresholds: Thresholds,
+        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
+    ) -> Future[list[ResultT]]:
+        """Preprocess images and start a run; see Pipeline.submit_run."""
+        if self._state_feeds:  # In order.
+            return self.start(frames, thresholds, tensors)
+        pending = self._threads.submit(self._run, *self.stage(frames, tensors), thresholds)
         return Future(pending.result, pending.done)
 
-    def close(self) -> None:
-        """Close the network, which ends its requests; may be called twice."""
-        super().close()
+    def _close(self) -> None:
+        super()._close()
         self._threads.shutdown()

@@ -1,8 +1,8 @@
-"""Sizes and encodings of the images that an engine ran on, remembered for the next start."""
+"""Runs to warm up with: gray images, and images like those of the last time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 import json
 import logging
@@ -16,6 +16,8 @@ from trt_ros.blob import Blob
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.files import make_private
 from trt_ros.errors import BadFrameError, ParameterError, TrtRosError
+from trt_ros.runtime.feeds import NO_TENSORS, REGIONS, example_inputs, split_inputs
+from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.vision.frame import Frame
 
 log = logging.getLogger('trt_ros.runtime')
@@ -25,6 +27,40 @@ MAX_NBYTES = 1 << 28  # Larger images are not remembered.
 
 #: Geometries of the images of a run, and whether all were read without a copy on the host.
 Recent = tuple[tuple[tuple[int, int, int, str, bool], ...], bool]
+
+
+def example_runs(
+    shared: SharedResources, frame: Frame | None
+) -> Iterator[tuple[Sequence[Frame], Mapping[str, np.ndarray]]]:
+    """
+    Yield the images and tensors of a run of each kind; none where a tensor has a dynamic shape.
+
+    :param frame: every image; default gray ones of the network's size.
+    """
+    inputs = example_inputs(shared.feeds)
+    if inputs is None:
+        return
+    frames, tensors = split_inputs(shared.feeds, inputs)
+    if frame is not None:
+        frames = (frame,) * len(frames)
+    if shared.crop is not None:
+        for regions in example_tensors(shared):
+            yield frames, regions
+        return
+    for images in range(shared.batches[-1], 0, -1):
+        yield frames * images, tensors
+
+
+def example_tensors(shared: SharedResources) -> Iterator[Mapping[str, np.ndarray]]:
+    """Yield the tensors of runs of one image: regions for each batch size, or none."""
+    crop = shared.crop
+    if crop is None:
+        yield NO_TENSORS
+        return
+    height, width = crop.preprocess.input_hw
+    region = crop.maps(np.array([[width / 2, height / 2, width, height, 0.0]])).reshape(1, 6)
+    for batch in reversed(shared.batches):
+        yield {REGIONS: region.repeat(batch, axis=0)}
 
 
 class RecentImages:

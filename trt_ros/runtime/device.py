@@ -1,0 +1,40 @@
+"""Base class of the device of a pipeline: memory to receive into, JPEG decoder, faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from trt_ros.errors import GpuFailedError
+
+
+class Device:
+    """The device that a pipeline runs on; without a GPU, nothing of this has an effect."""
+
+    @property
+    def expected_image_nbytes(self) -> int:
+        """Bytes of the largest image to expect in registered memory; 0 if unknown."""
+        return 0
+
+    def register(self, memory: np.ndarray) -> None:
+        """
+        Prepare `memory`, (N,) uint8, for a GPU to read frames in place.
+
+        Best effort: falls back to copying. The caller keeps the memory in place until
+        `unregister` or the pipeline's close().
+        """
+
+    def unregister(self, memory: np.ndarray) -> None:
+        """Stop using registered memory, in which no submitted frame lies any more."""
+
+    def open_jpeg_decoder(self) -> str:
+        """
+        Decode frames that are JpegFrame on the GPU from now on, where that is possible.
+
+        :returns: why it is not; '' when it is.
+        """
+        return 'the network does not run on a GPU'
+
+    def on_fault(self, callback: Callable[[GpuFailedError], None]) -> None:
+        """Call `callback` once, on any thread, when the GPU has failed or does not answer."""

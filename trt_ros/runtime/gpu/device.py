@@ -1,0 +1,97 @@
+"""Receive buffers that the GPU reads in place, its JPEG decoder and its faults, for nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+import logging
+import threading
+
+import numpy as np
+
+from trt_ros.cuda.memory import RegisteredMemory
+from trt_ros.errors import GpuFailedError, TrtRosError
+from trt_ros.runtime.device import Device
+from trt_ros.runtime.gpu.faults import Faults
+from trt_ros.runtime.gpu.shared_resources import SharedResources
+from trt_ros.runtime.gpu.warm_up import RecentImages
+from trt_ros.vision.jpeg import example_jpeg
+
+log = logging.getLogger('trt_ros.runtime')
+
+
+class GpuDevice(Device):
+    """
+    The GPU of one pipeline. Owns the registrations of receive buffers, borrows their memory.
+
+    :param launching: held while images are brought to the GPU.
+    :ivar blocks: replaced, never changed, so that a frame may search it while another thread
+        registers memory.
+    :ivar recent: images of the last runs; None where they are not remembered.
+    """
+
+    def __init__(self, shared: SharedResources, faults: Faults, launching: threading.Lock) -> None:
+        self.blocks: tuple[RegisteredMemory, ...] = ()
+        self.recent: RecentImages | None = None
+        self._shared, self._faults, self._launching = shared, faults, launching
+        self._gpu, self._changes, self._is_closed = shared.gpu, threading.Lock(), False
+
+    @property
+    def expected_image_nbytes(self) -> int:
+        """Bytes of the largest image that the last runs read in registered memory; 0 for none."""
+        return self.recent.zero_copy_nbytes() if self.recent is not None else 0
+
+    def register(self, memory: np.ndarray) -> None:
+        """Page-lock a receive buffer, whose owner keeps it in place; see Device.register."""
+        with (
+            _logged('page-lock the receive buffers: the CPU copies images from them'),
+            self._changes,
+            self._gpu.context,
+        ):
+            if not self._is_closed:
+                block = RegisteredMemory(memory, 'receive buffers', self._shared.account)
+                self.blocks = (*self.blocks, block)
+
+    def unregister(self, memory: np.ndarray) -> None:
+        """Unlock a registered receive buffer, after all work of the GPU that may read it."""
+        with _logged('unlock the receive buffers'):
+            self._gpu.synchronize()
+            with self._changes:
+                # A subscription may register the same memory as another one before it.
+                removed = [block for block in self.blocks if block.ptr == memory.ctypes.data][:1]
+                self.blocks = tuple(block for block in self.blocks if block not in removed)
+            for block in removed:
+                block.close()
+
+    def device_address(self, ptr: int, nbytes: int) -> int:
+        """Return the GPU's address of `nbytes` bytes at host address `ptr`; 0 if unregistered."""
+        for block in self.blocks:
+            if block.holds(ptr, nbytes):
+                return block.device_ptr + ptr - block.ptr
+        return 0
+
+    def open_jpeg_decoder(self) -> str:
+        """Decode frames that are JpegFrame on the GPU from now on; see Device."""
+        with self._launching, self._gpu.context:
+            return self._shared.jpegs.open(example_jpeg())
+
+    def on_fault(self, callback: Callable[[GpuFailedError], None]) -> None:
+        """Call `callback` once, on any thread, when the GPU has failed or does not respond."""
+        self._faults.report_to(callback)
+
+    def close(self) -> None:
+        """Unlock all receive buffers; may be called twice."""
+        with self._changes:
+            self._is_closed = True
+            removed, self.blocks = self.blocks, ()
+        for block in reversed(removed):
+            block.close()
+
+
+@contextmanager
+def _logged(action: str) -> Iterator[None]:
+    """Log an error of an action that can be left undone."""
+    try:
+        yield
+    except TrtRosError as error:
+        log.warning('Could not %s. %s', action, error)

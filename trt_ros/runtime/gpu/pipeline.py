@@ -1,0 +1,340 @@
+"""Execution of frames on one GPU: each frame is one launch of a CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+import logging
+import threading
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from trt_ros.cuda.monitor import Monitor
+from trt_ros.cuda.usage import measured
+from trt_ros.profiling import mark
+from trt_ros.runtime.feeds import NO_LETTERBOX, NO_TENSORS, REGIONS, state_feeds
+from trt_ros.runtime.fitting import ResolvedModel
+from trt_ros.runtime.future import Future
+from trt_ros.runtime.gpu.batch_buffers import BuffersByShape
+from trt_ros.runtime.gpu.decode_boxes import MAX_DETECTIONS
+from trt_ros.runtime.gpu.device import GpuDevice
+from trt_ros.runtime.gpu.faults import Faults
+from trt_ros.runtime.gpu.frame_slot import FrameSlot, Launched
+from trt_ros.runtime.gpu.shared_resources import (
+    batch_log_lines,
+    open_shared_resources,
+)
+from trt_ros.runtime.gpu.slots import Slots
+from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
+from trt_ros.runtime.gpu.tensorrt_context import CONTEXTS, widen
+from trt_ros.runtime.gpu.warm_up import RecentImages, example_runs, example_tensors
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.tensors import is_finite
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
+
+log = logging.getLogger('trt_ros.runtime')
+
+Read = TypeVar('Read')
+
+
+class _Collect(Protocol):
+    """Waits for a run, returns what a function reads of it, and releases its slot."""
+
+    def __call__(self, read: Callable[[], Read]) -> Read: ...
+
+
+class Pending(Future[list[Any]]):
+    """A run in flight; call exactly one of `result` and `wait`."""
+
+    def __init__(
+        self,
+        collect: _Collect,
+        read: Callable[[], list[Any]],
+        host_copy_seconds: float,
+        is_done: Callable[[], bool],
+    ) -> None:
+        super().__init__(lambda: collect(read), is_done)  # Releases the GIL while it waits.
+        self._wait, self.host_copy_seconds = collect, host_copy_seconds
+
+    def wait(self) -> None:
+        """
+        Wait and discard the results.
+
+        :raises GpuFailedError: when the GPU has failed.
+        """
+        self._wait(lambda: None)
+
+
+@dataclass
+class Health:
+    """Frame counts for /diagnostics, since warm-up."""
+
+    frames: int = 0
+    zero_copy_frames: int = 0
+    nonfinite_frames: int = 0
+
+
+class GpuPipeline(Pipeline[Any]):
+    """
+    From images and tensors to results on one GPU. Owns the network and everything it opened.
+
+    Compiles the kernels and creates the slots; `warm_up` does the rest. Runs may be started from
+    several threads. Once the GPU has failed, a pipeline can only be closed.
+
+    :param network: owned from now on, also when this raises.
+    :param batch: number of frames that may arrive together.
+    :raises CudaError: when out of memory; lists requested and free bytes.
+    """
+
+    max_detections = MAX_DETECTIONS
+    device: GpuDevice
+
+    def __init__(
+        self, network: TensorRTRunner, fitted: ResolvedModel[Any], batch: int = 1
+    ) -> None:
+        super().__init__(network, fitted)
+        self.gpu, self.options = network.gpu, network.options
+        self.account, self.health = network.engine.account, Health()
+        self._submit, self._counting = threading.Lock(), threading.Lock()
+        self._numbers = count(1)
+        self._last: FrameSlot | None = None
+        with self.gpu.context, ExitStack() as undo:
+            undo.callback(network.close)
+            network.free()
+            with measured(self.account, CONTEXTS):
+                self.shared = open_shared_resources(network, fitted, batch=batch, undo=undo)
+                buffers = BuffersByShape(self.shared)
+                undo.callback(buffers.close)
+                slots: list[FrameSlot] = []
+                for _ in range(self.options.slots):
+                    slots.append(FrameSlot(self.shared, buffers))
+                    undo.callback(slots[-1].close)
+            self.slots, self.max_batch = Slots(slots), self.shared.batches[-1]
+            self._engine_log_lines = (*network.log_lines, *batch_log_lines(self.shared, batch))
+            self._monitor = Monitor(self.gpu)
+            self.faults = Faults(self.options.gpu_timeout_seconds, network.engine.retire)
+            self.device = GpuDevice(self.shared, self.faults, self._submit)
+            undo.callback(self.device.close)
+            undo.callback(self.faults.close)
+            self._owned = undo.pop_all()
+
+    def _own_log_lines(self) -> tuple[str, ...]:
+        """Return lines on the engine, GPU, CUDA graph, slots and decoder."""
+        shared, slots = self.shared, self.options.slots
+        fallbacks = shared.graph_fallbacks
+        has_graph = self.options.use_graph and not fallbacks
+        decodes_on_gpu = self.slots.all[0].buffers.has_gpu_decoder
+        return (
+            *self._engine_log_lines,
+            f'{self.gpu}, {shared.contexts.engine.library}, '
+            f'{"CUDA graph" if has_graph else "no graph"}, {slots} '
+            f'{"slot" if slots == 1 else "slots"}, gpu_wait {self.options.gpu_wait}, '
+            f'decoding on the {"GPU" if decodes_on_gpu else "CPU"}'
+            + (', images read in place' if shared.in_place else ''),
+            *(f'CUDA graph fallback: {reason}' for reason in fallbacks[:1]),
+        )
+
+    def warm_up(self, frame: Frame | None = None) -> None:
+        """
+        Run every slot once with each batch size, and save TensorRT-RTX's runtime cache.
+
+        TensorRT initializes, TensorRT-RTX compiles its kernels, and graphs are captured.
+
+        With `remember_images`, images like those of the last time run, too. A network of tensors
+        of dynamic shapes is left alone: its first run does this.
+
+        :param frame: a frame of the expected size and encoding; default the network's size, bgr8.
+        """
+        thresholds = Thresholds(score=1.0, iou=0.5, max_detections=1)
+        with self.gpu.context, measured(self.account, CONTEXTS):
+            for frames, tensors in example_runs(self.shared, frame):
+                runs = [self.start(frames, thresholds, tensors) for _ in self.slots.all]
+                for pending in runs:
+                    pending.wait()
+            recent = self._warm_up_recent(thresholds)
+        self.reset_state()
+        self.faults.check()
+        health = self.health
+        health.frames = health.zero_copy_frames = health.nonfinite_frames = 0
+        with self.gpu.context:
+            self.shared.contexts.save_cache()
+        self.device.recent = recent
+
+    def _warm_up_recent(self, thresholds: Thresholds) -> RecentImages | None:
+        """Run every slot on images like those of the last time."""
+        if not (self.options.remember_images and self.is_one_image):
+            return None
+
+        def run(frames: list[Frame]) -> None:
+            for tensors in example_tensors(self.shared):
+                for _ in self.slots.all:
+                    self.start(frames, thresholds, tensors).wait()
+
+        key = self.shared.contexts.engine.diagnostics.get('engine key', '')
+        recent = RecentImages.open(self.options.cache_dir, key)
+        recent.warm_up(run, self.device.register, self.device.unregister)
+        return recent
+
+    def reset_state(self) -> None:
+        """Set the states to zeros before the next run."""
+        self.shared.states.reset()
+
+    def start(
+        self,
+        frames: Sequence[Frame],
+        thresholds: Thresholds,
+        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
+    ) -> Pending:
+        """
+        Launch a run; returns while the GPU works; see Pipeline.start.
+
+        :param thresholds: a GPU decoder returns at most `max_detections` boxes.
+        :returns: the run in flight; its slot is busy until it is waited for.
+        """
+        self.faults.check()
+        slot = self.slots.take(self.options.gpu_timeout_seconds or 60.0)
+        number = next(self._numbers)
+        self.faults.begin(number)
+        try:
+            with self._submit, self.gpu.context:
+                # All slots share activations and tensors: a run waits for the one before.
+                after, last = None, self._last
+                if last is not None and last.in_flight:
+                    after = last.done
+                device = self.device
+                launched = slot.start(
+                    frames,
+                    thresholds,
+                    device.device_address if device.blocks else None,
+                    after,
+                    tensors,
+                )
+                self._last = slot  # Not where an image or tensor was refused.
+                count = len(self.shared.decoded(frames)) or 1
+                self.health.frames += count
+                self.health.zero_copy_frames += launched.zero_copy * count
+                if device.recent is not None:
+                    device.recent.add(frames, launched.zero_copy)
+        except BaseException as error:
+            self._release_failed(slot, number, error)
+            raise
+        return Pending(
+            partial(self._collect, slot, number),
+            partial(self._read, launched, frames, thresholds, tensors),
+            slot.host_copy_seconds,
+            partial(self._is_done, slot),
+        )
+
+    def _is_done(self, slot: FrameSlot) -> bool:
+        with self.gpu.context:
+            return slot.done.is_done()
+
+    def _collect(self, slot: FrameSlot, number: int, read: Callable[[], Read]) -> Read:
+        try:
+            with self.gpu.context:
+                slot.wait()
+        except BaseException as error:
+            self._release_failed(slot, number, error)
+            raise
+        try:
+            with mark('decode'):
+                return read()
+        finally:
+            self.faults.end(number)
+            self.slots.give_back(slot)
+
+    def _release_failed(self, slot: FrameSlot, number: int, error: BaseException) -> None:
+        """Release the slot; raise GpuFailedError instead of `error` if the GPU has failed."""
+        self.faults.end(number)
+        try:
+            self.faults.raise_if_device_lost(error)
+        finally:
+            self.slots.give_back(slot)
+
+    def _read(
+        self,
+        launched: Launched,
+        frames: Sequence[Frame],
+        thresholds: Thresholds,
+        tensors: Mapping[str, np.ndarray],
+    ) -> list[Any]:
+        """Return the results of a run that has finished: those of the GPU decoder, if it ran."""
+        readers = launched.captured.readers
+        if readers:
+            results = []
+            for read in readers:
+                result, is_nonfinite = read()
+                results.append(result)
+                if is_nonfinite:
+                    self._count_nonfinite()
+            return results
+        crop = self.shared.crop
+        if crop is not None:
+            letterboxes = [crop.letterbox] * len(tensors[REGIONS])
+        else:
+            letterboxes = [self.preprocess.letterbox(f.wh) for f in self.shared.decoded(frames)]
+        return self._decode_on_cpu(launched, letterboxes or [NO_LETTERBOX], thresholds)
+
+    def _decode_on_cpu(
+        self, launched: Launched, letterboxes: Sequence[Letterbox], thresholds: Thresholds
+    ) -> list[Any]:
+        outputs = {
+            name: widen(head) if head.dtype == np.uint16 else head
+            for name, head in launched.outputs().items()
+        }
+        results = []
+        for i, letterbox in enumerate(letterboxes):
+            # The outputs of a single image may lack a batch axis.
+            own = (
+                outputs
+                if launched.buffers.batch == 1
+                else {name: head[i : i + 1] for name, head in outputs.items()}
+            )
+            results.append(self.decoder(own, letterbox, thresholds))
+            if not all(map(is_finite, own.values())):
+                self._count_nonfinite()
+        return results
+
+    def _count_nonfinite(self) -> None:
+        """Count a frame whose outputs had non-finite values; log the first one."""
+        with self._counting:
+            self.health.nonfinite_frames += 1
+            is_first = self.health.nonfinite_frames == 1
+        if is_first:
+            log.warning(
+                'Network outputs contain NaN or infinite values; their boxes are dropped. A '
+                'lower precision may overflow: try precision fp32.%s',
+                ' States keep them: reset the states.' if state_feeds(self.feeds) else '',
+            )
+
+    def memory(self) -> Mapping[str, Mapping[str, int]]:
+        """Return {'device': {owner: bytes}, 'pinned': {owner: bytes}}."""
+        return self.account.report()
+
+    def _own_diagnostics(self) -> Mapping[str, str]:
+        """Return the state of engine and GPU, memory by owner, frame counts."""
+        engine, fallbacks = self.shared.contexts.engine, self.shared.graph_fallbacks
+        return {
+            **engine.diagnostics,
+            'engine shared by (pipelines)': str(engine.users),
+            'GPU': str(self.gpu),
+            **self.account.diagnostics(),
+            **self._monitor.diagnostics(),
+            **self.shared.jpegs.diagnostics(),
+            'zero-copy frames': f'{self.health.zero_copy_frames} of {self.health.frames}',
+            'frames with non-finite values': str(self.health.nonfinite_frames),
+            'CUDA graph fallbacks': fallbacks[0] if fallbacks else '',
+        }
+
+    def _close(self) -> None:
+        """Release everything, after the frames in flight."""
+        if self.device.recent is not None:
+            self.device.recent.wait()
+        self.gpu.context.release(self.slots.close, self.options.gpu_timeout_seconds)
+        self.gpu.context.release(self._owned.close)
