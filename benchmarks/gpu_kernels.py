@@ -43,7 +43,7 @@ from trt_ros.results.boxes import Detections
 from trt_ros.results.masks import Instances
 from trt_ros.runtime.gpu import preprocess as steps
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
-from trt_ros.runtime.gpu.request import write_request
+from trt_ros.runtime.gpu.staging import write_request
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess

@@ -33,7 +33,7 @@ from trt_ros.runtime.gpu import preprocess as steps
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
-from trt_ros.runtime.gpu.request import header_nbytes, write_request
+from trt_ros.runtime.gpu.staging import header_nbytes, write_request
 from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame

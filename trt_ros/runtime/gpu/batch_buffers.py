@@ -25,7 +25,7 @@ from trt_ros.runtime.gpu.preprocess import (
 )
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
-from trt_ros.runtime.gpu.sources import aligned
+from trt_ros.runtime.gpu.staging import aligned
 from trt_ros.runtime.gpu.tensorrt_context import Execution, Shape, item_nbytes
 
 #: Combinations of tensor shapes whose buffers are kept.

@@ -12,8 +12,7 @@ from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer
 from trt_ros.profiling import mark
 from trt_ros.runtime.gpu.decode import Reader
-from trt_ros.runtime.gpu.request import REQUEST_NBYTES
-from trt_ros.runtime.gpu.sources import Part, Piece, aligned
+from trt_ros.runtime.gpu.staging import REQUEST_NBYTES, Part, Piece, aligned
 from trt_ros.runtime.gpu.waiting import RunTimes
 
 Stage = tuple[str, Callable[[int], None]]

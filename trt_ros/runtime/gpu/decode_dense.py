@@ -22,7 +22,7 @@ from trt_ros.runtime.gpu.decode import (
     Reader,
     has_nonfinite,
 )
-from trt_ros.runtime.gpu.sources import aligned
+from trt_ros.runtime.gpu.staging import aligned
 from trt_ros.vision.grid import line, taps
 from trt_ros.vision.letterbox import Letterbox
 

@@ -12,8 +12,8 @@ import numpy as np
 from trt_ros.cuda.memory import RegisteredMemory
 from trt_ros.errors import GpuFailedError, TrtRosError
 from trt_ros.runtime.device import Device
-from trt_ros.runtime.gpu.faults import Faults
 from trt_ros.runtime.gpu.shared_resources import SharedResources
+from trt_ros.runtime.gpu.waiting import Faults
 from trt_ros.runtime.gpu.warm_up import RecentImages
 from trt_ros.vision.jpeg import example_jpeg
 

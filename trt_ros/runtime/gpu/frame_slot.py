@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from operator import lt
 import time
@@ -13,7 +13,7 @@ import numpy as np
 from trt_ros.cuda.calls import CudaError
 from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.graphs import Graph
-from trt_ros.cuda.memory import copy_async, fill_async
+from trt_ros.cuda.memory import fill_async
 from trt_ros.errors import BackendError, ClosedError
 from trt_ros.profiling import mark
 from trt_ros.runtime.feeds import NO_TENSORS, REGIONS
@@ -26,17 +26,20 @@ from trt_ros.runtime.gpu.captured_graph import (
     StageSequence,
 )
 from trt_ros.runtime.gpu.preprocess import Geometry
-from trt_ros.runtime.gpu.request import header_nbytes, write_request
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
-from trt_ros.runtime.gpu.sources import (
+from trt_ros.runtime.gpu.staging import (
+    DeviceAddress,
     JpegSource,
     Part,
-    Piece,
     Source,
     TensorSource,
     aligned,
+    copy_pieces,
+    header_nbytes,
     plan_transfers,
+    write_request,
+    zero_copy_addresses,
 )
 from trt_ros.runtime.gpu.waiting import Run
 from trt_ros.vision.frame import Frame
@@ -46,8 +49,6 @@ from trt_ros.vision.thresholds import Thresholds
 #: Larger images are copied in pieces of this size: the transfer of one overlaps the next copy.
 CHUNK_NBYTES = 1 << 20
 MAX_GRAPHS = 16  # Per slot and batch size: image geometries that may alternate.
-
-DeviceAddress = Callable[[int, int], int]  # (host address, nbytes) to the GPU's address, or 0.
 
 
 class Launched(NamedTuple):
@@ -153,7 +154,7 @@ class FrameSlot:
             with their maps, (N, 6) float32.
         """
         with mark('copy'):
-            launched = self._stage_inputs(frames, thresholds, device_address, after, tensors)
+            launched = self.stage_inputs(frames, thresholds, device_address, after, tensors)
         stream = self.stream.handle
         with mark('enqueue'):
             if after is not None:
@@ -178,29 +179,7 @@ class FrameSlot:
         if self.memory is None:
             raise ClosedError('The pipeline')
 
-    def stages_of(
-        self,
-        frames: Sequence[Frame],
-        thresholds: Thresholds,
-        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
-    ) -> list[Stage]:
-        """Copy a run's inputs and return its stages, to measure each; launches none of them."""
-        launched = self._stage_inputs(frames, thresholds, None, None, tensors)
-        return launched.buffers.stages(list(map(Geometry.of, frames)), launched.captured.addresses)
-
-    def stage_graphs_of(
-        self,
-        frames: Sequence[Frame],
-        thresholds: Thresholds,
-        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
-    ) -> list[tuple[str, Graph | StageSequence]]:
-        """Return each of `stages_of` as a graph of its own, which the caller closes."""
-        launched = self._stage_inputs(frames, thresholds, None, None, tensors)
-        geometries = list(map(Geometry.of, frames))
-        stages = launched.buffers.stages(geometries, launched.captured.addresses)
-        return [(stage[0], self._capture(launched.buffers, [stage])) for stage in stages]
-
-    def _stage_inputs(
+    def stage_inputs(
         self,
         frames: Sequence[Frame],
         thresholds: Thresholds,
@@ -224,7 +203,7 @@ class FrameSlot:
                 TensorSource(self.shared.tensor_specs[name], tensor)
                 for name, tensor in tensors.items()
             ]
-        zero_copy = self._zero_copy_addresses(sources, device_address)
+        zero_copy = zero_copy_addresses(sources, device_address)
         # Graphs contain the addresses of images that kernels read in place, not of copied ones.
         key = (
             *[source.key for source in sources],
@@ -245,7 +224,8 @@ class FrameSlot:
             if not tensors:
                 self._last = _ImagesRun(thresholds, key, launched)
         if captured.pieces:
-            self._copy(sources, captured.pieces, captured.memory)
+            pinned, stream = captured.memory.pinned, self.stream.handle
+            copy_pieces(sources, captured.pieces, pinned, stream, self.shared.copy_threads)
         for index, target in captured.direct:
             sources[index].send(target, self.stream.handle)
         self.host_copy_seconds = time.perf_counter() - begin
@@ -261,21 +241,6 @@ class FrameSlot:
         buffers = self.buffers_for(len(regions), tensors, after)
         missing = buffers.batch - len(regions)  # The last one pads a partial batch.
         return buffers, {REGIONS: np.concatenate([regions, regions[-1:].repeat(missing, axis=0)])}
-
-    def _zero_copy_addresses(
-        self, sources: Sequence[Source], device_address: DeviceAddress | None
-    ) -> tuple[int, ...]:
-        """Return the GPU address of each source in registered memory; 0 for the others."""
-        if device_address is None:
-            return (0,) * len(sources)
-        return tuple(
-            [
-                0
-                if source.is_small_tensor or source.data is None
-                else device_address(source.address, source.nbytes)
-                for source in sources
-            ]
-        )
 
     def _find_graph(
         self,
@@ -368,7 +333,7 @@ class FrameSlot:
         return self.captured(buffers).get(
             key,
             make=lambda: CapturedGraph(
-                self._capture(buffers, stages),
+                self.capture(buffers, stages),
                 memory,
                 addresses,
                 parts,
@@ -384,7 +349,8 @@ class FrameSlot:
         # The network's inputs belong to the previous run until it ends.
         return 0 if source.is_small_tensor else memory.image.ptr + offset
 
-    def _capture(self, buffers: BatchBuffers, stages: list[Stage]) -> Graph | StageSequence:
+    def capture(self, buffers: BatchBuffers, stages: list[Stage]) -> Graph | StageSequence:
+        """Return the stages as a graph, which the caller closes."""
         sequence = StageSequence(stages)
         if not self.shared.options.use_graph:
             return sequence
@@ -404,26 +370,6 @@ class FrameSlot:
                 reason = str(error)
         self.shared.graph_fallbacks.append(reason)
         return sequence
-
-    def _copy(
-        self, sources: Sequence[Source], pieces: Sequence[Piece], memory: SlotMemory
-    ) -> None:
-        """Copy into pinned memory, and send each piece to the GPU as soon as it is copied."""
-        view, pinned = memory.pinned.view, memory.pinned.ptr
-        stream = self.stream.handle
-
-        def copy(piece: Piece) -> None:
-            start, stop = piece.start, piece.stop
-            target = view[piece.pinned : piece.pinned + stop - start]
-            sources[piece.index].copy(target, start, stop)
-            address, offset, nbytes = piece.send
-            if nbytes:
-                copy_async(address, pinned + offset, nbytes, stream)
-
-        if len(pieces) == 1:
-            copy(pieces[0])
-        else:
-            self.shared.copy_threads.run(copy, pieces)
 
     def _grow_memory(
         self, pinned_nbytes: int, image_nbytes: int, result_nbytes: int

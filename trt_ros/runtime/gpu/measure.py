@@ -25,9 +25,12 @@ from trt_ros.progress import Reporter
 from trt_ros.runtime.cpu.measure import Summary
 from trt_ros.runtime.feeds import description, measured_inputs, split_inputs
 from trt_ros.runtime.fitting import resolve
+from trt_ros.runtime.gpu.batch_buffers import BatchBuffers
+from trt_ros.runtime.gpu.captured_graph import Stage
 from trt_ros.runtime.gpu.frame_slot import FrameSlot
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline, Pending
+from trt_ros.runtime.gpu.preprocess import Geometry
 from trt_ros.runtime.gpu.tensor_runner import GraphOptions, TensorRTRunner
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.frame import Frame
@@ -124,6 +127,13 @@ def _whole_slot(pipeline: GpuPipeline) -> Iterator[FrameSlot]:
         yield slot
 
 
+def _stages_of(slot: FrameSlot, work: Work) -> tuple[BatchBuffers, list[Stage]]:
+    """Copy the inputs of a run and return its buffers and stages, of which none is launched."""
+    launched = slot.stage_inputs(work.frames, THRESHOLDS, None, None, work.tensors)
+    geometries = list(map(Geometry.of, work.frames))
+    return launched.buffers, launched.buffers.stages(geometries, launched.captured.addresses)
+
+
 def stage_times(pipeline: GpuPipeline, work: Work, rounds: int) -> dict[str, list[float]]:
     """
     Measure each stage of a frame by itself on the GPU, as a graph of its own.
@@ -134,7 +144,8 @@ def stage_times(pipeline: GpuPipeline, work: Work, rounds: int) -> dict[str, lis
     """
     times: dict[str, list[float]] = {}
     with _whole_slot(pipeline) as slot, ExitStack() as owned:
-        stages = slot.stage_graphs_of(work.frames, THRESHOLDS, work.tensors)
+        buffers, all_stages = _stages_of(slot, work)
+        stages = [(stage[0], slot.capture(buffers, [stage])) for stage in all_stages]
         for _, graph in stages:
             owned.enter_context(closing(graph))
         events = [owned.enter_context(closing(Event(timing=True))) for _ in range(len(stages) + 1)]
@@ -260,8 +271,8 @@ def layer_times(pipeline: GpuPipeline, work: Work, rounds: int) -> dict[str, flo
     execution = None
     with pipeline.gpu.context:
         try:
-            stages = dict(slot.stages_of(work.frames, THRESHOLDS, work.tensors))
-            buffers = slot.buffers_for(len(work.frames), work.tensors)
+            buffers, all_stages = _stages_of(slot, work)
+            stages = dict(all_stages)
             execution = pipeline.shared.contexts.new(
                 {
                     spec.name: buffers.execution.shape_of(spec.name)

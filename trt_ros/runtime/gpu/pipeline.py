@@ -22,7 +22,6 @@ from trt_ros.runtime.future import Future
 from trt_ros.runtime.gpu.batch_buffers import BuffersByShape
 from trt_ros.runtime.gpu.decode_boxes import MAX_DETECTIONS
 from trt_ros.runtime.gpu.device import GpuDevice
-from trt_ros.runtime.gpu.faults import Faults
 from trt_ros.runtime.gpu.frame_slot import FrameSlot, Launched
 from trt_ros.runtime.gpu.shared_resources import (
     batch_log_lines,
@@ -31,6 +30,7 @@ from trt_ros.runtime.gpu.shared_resources import (
 from trt_ros.runtime.gpu.slots import Slots
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.gpu.tensorrt_context import CONTEXTS, widen
+from trt_ros.runtime.gpu.waiting import Faults
 from trt_ros.runtime.gpu.warm_up import RecentImages, example_runs, example_tensors
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import is_finite

@@ -33,7 +33,7 @@ from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.decode import GpuDecoder, Launch
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.runtime.gpu.preprocess import refuse_other_dtypes
-from trt_ros.runtime.gpu.slots import CopyThreadPool
+from trt_ros.runtime.gpu.staging import CopyThreadPool
 from trt_ros.runtime.gpu.tensor_runner import GraphOptions, TensorRTRunner
 from trt_ros.runtime.gpu.tensorrt_context import Contexts, Shape, item_nbytes
 from trt_ros.runtime.gpu.waiting import GpuWait

@@ -13,7 +13,6 @@ from trt_ros.cuda.device import Event, Gpu, Stream
 from trt_ros.cuda.memory import DeviceBuffer, copy_async
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import ClosedError, ParameterError
-from trt_ros.runtime.gpu.faults import Faults
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.tensorrt_context import (
     Contexts,
@@ -22,7 +21,7 @@ from trt_ros.runtime.gpu.tensorrt_context import (
     close_engine,
     widen,
 )
-from trt_ros.runtime.gpu.waiting import WAITS, GpuWait, RunTimes
+from trt_ros.runtime.gpu.waiting import WAITS, Faults, GpuWait, RunTimes
 from trt_ros.runtime.runner import Runner, check_inputs
 
 

@@ -1,13 +1,19 @@
-"""Waiting for the GPU: spinning, sleeping until an interrupt, or sleeping and then spinning."""
+"""Waiting for the GPU: modes, timeouts, and permanent failures, which are reported once."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 import ctypes
+import logging
 import threading
 import time
 from typing import Protocol
+
+from trt_ros.cuda.calls import CudaError
+from trt_ros.errors import GpuFailedError
+
+log = logging.getLogger('trt_ros.runtime')
 
 WAITS = ('adaptive', 'spin', 'block')
 
@@ -147,3 +153,141 @@ def precise_sleep(seconds: float) -> None:
         # Best effort: without it, the delays are measured and slept less.
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
     time.sleep(seconds)
+
+
+class Watchdog:
+    """
+    A thread that detects frames that take too long: a CUDA wait itself has no timeout.
+
+    :param timeout_seconds: maximum time per frame; 0 starts no thread, else the first frame does.
+    :param on_late: called once, on the watchdog's thread, with the seconds waited so far.
+    """
+
+    def __init__(
+        self,
+        timeout_seconds: float,
+        on_late: Callable[[float], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.timeout_seconds, self._on_late, self._clock = timeout_seconds, on_late, clock
+        self._started: dict[int, float] = {}
+        self._stop = threading.Event()
+        self._has_reported, self._starting = False, threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_idle = timeout_seconds > 0
+
+    def begin(self, frame: int) -> None:
+        """Start the time of a frame."""
+        self._started[frame] = self._clock()
+        if self._is_idle:
+            self._start()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._is_idle:
+                self._is_idle = False
+                self._stop.clear()
+                self._thread = threading.Thread(
+                    target=self._watch, name='gpu watchdog', daemon=True
+                )
+                self._thread.start()
+
+    def end(self, frame: int) -> None:
+        """Stop the time of a frame."""
+        self._started.pop(frame, None)
+
+    def late_seconds(self) -> float:
+        """Return the time of the oldest frame in flight if it exceeds the timeout, else 0."""
+        oldest = min(list(self._started.values()), default=None)
+        waited = 0.0 if oldest is None else self._clock() - oldest
+        return waited if waited > self.timeout_seconds else 0.0
+
+    def check(self) -> bool:
+        """Call `on_late` if a frame is late for the first time; return whether one ever was."""
+        late = self.late_seconds()
+        if late and not self._has_reported:
+            self._has_reported = True
+            self._on_late(late)
+        return self._has_reported
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self.timeout_seconds / 4):
+            if self.check():
+                return
+
+    def close(self) -> None:
+        """Stop the thread, which the next frame would start again; may be called twice."""
+        with self._starting:
+            self._stop.set()
+            thread, self._thread, self._is_idle = self._thread, None, self.timeout_seconds > 0
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+
+class Faults:
+    """
+    Permanent failure of a runner's GPU. Owns a watchdog thread until close().
+
+    :param timeout_seconds: a frame that takes longer counts as a failure; 0 disables the watchdog.
+    :param retire: called first when the GPU has failed: later pipelines load the engine again.
+    :ivar error: the failure; None while the GPU works.
+    """
+
+    def __init__(self, timeout_seconds: float, retire: Callable[[], None]) -> None:
+        self.error: GpuFailedError | None = None
+        self._retire, self._lock = retire, threading.Lock()
+        self._on_fault: Callable[[GpuFailedError], None] | None = None
+        self._watchdog = Watchdog(timeout_seconds, self._is_late)
+        self.begin, self.end = self._watchdog.begin, self._watchdog.end
+
+    def report_to(self, on_fault: Callable[[GpuFailedError], None]) -> None:
+        """Call `on_fault` on failure from now on; at once if the GPU has already failed."""
+        with self._lock:
+            self._on_fault, error = on_fault, self.error
+        if error is not None:
+            on_fault(error)
+
+    def check(self) -> None:
+        """
+        Check that the GPU works.
+
+        :raises GpuFailedError: when the GPU has failed.
+        """
+        if self.error is not None:
+            raise self.error
+
+    def raise_if_device_lost(self, error: BaseException) -> None:
+        """
+        Record a failure if `error` means that the CUDA context is lost.
+
+        :raises GpuFailedError: in place of any error, once the GPU has failed.
+        """
+        if isinstance(error, CudaError) and error.is_sticky:
+            self.fail(GpuFailedError(error.problem, cause=error.cause, remedy=error.remedy))
+        if self.error is not None:
+            raise self.error from error
+
+    def fail(self, error: GpuFailedError) -> None:
+        """Mark the GPU as failed; only the first error is reported."""
+        with self._lock:
+            if self.error is not None:
+                return
+            self.error, on_fault = error, self._on_fault
+        self._retire()
+        log.error('%s', error)
+        if on_fault is not None:
+            on_fault(error)
+
+    def _is_late(self, seconds: float) -> None:
+        self.fail(
+            GpuFailedError(
+                f'The GPU has not responded for {seconds:.1f} s.',
+                cause='a kernel that never ends, a GPU error, or other processes that occupy it',
+                remedy='Check nvidia-smi, and the kernel log for "NVRM: Xid"; raise gpu_timeout '
+                'if frames take this long in normal operation.',
+            )
+        )
+
+    def close(self) -> None:
+        """Stop the watchdog; may be called twice."""
+        self._watchdog.close()

@@ -45,7 +45,7 @@ from trt_ros.runtime.gpu.decode import DATA_OFFSET
 from trt_ros.runtime.gpu.decode_boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
 from trt_ros.runtime.gpu.decode_dense import GpuArgmax, GpuDepth
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
-from trt_ros.runtime.gpu.request import RequestArgs
+from trt_ros.runtime.gpu.staging import RequestArgs
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 

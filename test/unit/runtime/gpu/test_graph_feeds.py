@@ -250,7 +250,7 @@ def test_a_large_tensor_does_not_disturb_the_run_before(counter, open_inputs, cu
     buffers = slot.buffers_for(1, {'step': values[0], 'h': values[0]})
     before = bytes(cuda._memory[buffers.tensors['step'].ptr])
     with pipeline.gpu.context:
-        launched = slot._stage_inputs([], ASKED, None, None, {'step': values[0], 'h': values[0]})
+        launched = slot.stage_inputs([], ASKED, None, None, {'step': values[0], 'h': values[0]})
     assert bytes(cuda._memory[buffers.tensors['step'].ptr]) == before
     sends = [piece.send for piece in launched.captured.pieces if piece.send[2]]
     image = slot.memory.image

@@ -18,10 +18,10 @@ from trt_ros.vision.thresholds import Thresholds
 @pytest.fixture
 def counts(monkeypatch):
     """List how many images each run brings in."""
-    seen, bring = [], FrameSlot._stage_inputs
+    seen, bring = [], FrameSlot.stage_inputs
     monkeypatch.setattr(
         FrameSlot,
-        '_stage_inputs',
+        'stage_inputs',
         lambda self, frames, *args: (seen.append(len(frames)), bring(self, frames, *args))[1],
     )
     return seen

@@ -10,7 +10,9 @@ import pytest
 
 from support.waiting import DEADLINE_SECONDS
 from trt_ros.errors import ClosedError, GpuFailedError
-from trt_ros.runtime.gpu.slots import CopyThreadPool, LruCache, Slots, Watchdog, chunks
+from trt_ros.runtime.gpu.slots import LruCache, Slots
+from trt_ros.runtime.gpu.staging import CopyThreadPool, chunks
+from trt_ros.runtime.gpu.waiting import Watchdog
 
 
 class Thing:

@@ -1,22 +1,86 @@
-"""Images and tensors of a run in host memory, and the plan of their transfers to the GPU."""
+"""Images, tensors and thresholds that a run brings to the GPU, and their transfers."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
+import ctypes
+from ctypes import c_float, c_int
 from dataclasses import dataclass
+import queue
+import threading
+from typing import TypeVar
 
 import numpy as np
 
 from trt_ros.cuda.jpeg import JpegDecoder
-from trt_ros.cuda.memory import copy_async
+from trt_ros.cuda.memory import PinnedBuffer, copy_async
 from trt_ros.runtime.feeds import host_dtype, write_tensor
-from trt_ros.runtime.gpu.slots import chunks
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.jpeg import JpegFrame
+from trt_ros.vision.thresholds import Thresholds
 
+Item = TypeVar('Item')
+
+DeviceAddress = Callable[[int, int], int]  # (host address, nbytes) to the GPU's address, or 0.
 #: Images and tensors up to this size are transferred by the graph, larger ones once copied.
 SMALL_NBYTES = 1 << 16
+
+
+REQUEST_NBYTES = 32
+
+
+class RequestArgs(ctypes.Structure):
+    """
+    Parameters that may differ between frames of one graph; common.cu: struct Request.
+
+    The table of minimum scores by class follows.
+    """
+
+    _fields_ = [
+        ('score_threshold', c_float),
+        ('iou_threshold', c_float),
+        ('max_detections', c_int),
+        ('class_agnostic', c_int),
+        ('table_size', c_int),
+        ('reserved', c_int * 3),
+    ]
+
+
+def header_nbytes(thresholds: Thresholds, class_count: int = 0) -> int:
+    """
+    Return the bytes of a request: its header in a slot, which keeps the images behind it aligned.
+
+    :param class_count: classes that later thresholds may choose from, so that the size stays.
+    """
+    table, _ = thresholds.class_table()
+    return -(-(REQUEST_NBYTES + 4 * max(len(table), class_count)) // 256) * 256
+
+
+def write_request(memory: np.ndarray, thresholds: Thresholds) -> None:
+    """Write the request into pinned bytes, (header_nbytes,) uint8 or more."""
+    table, others = thresholds.class_table()
+    request = RequestArgs.from_buffer(memory.data)
+    request.score_threshold, request.iou_threshold = others, thresholds.iou
+    request.max_detections = thresholds.max_detections
+    request.class_agnostic = thresholds.class_agnostic
+    request.table_size = len(table)
+    if len(table):
+        memory[REQUEST_NBYTES : REQUEST_NBYTES + table.nbytes].view(np.float32)[:] = table
+
+
+def chunks(nbytes: int, chunk_nbytes: int) -> tuple[tuple[int, int], ...]:
+    """
+    Cut a copy into pieces, so that the transfer of one overlaps the copy of the next.
+
+    >>> chunks(10, 4)
+    ((0, 4), (4, 8), (8, 10))
+
+    :returns: (start, stop) in bytes, in order, without gaps; at least one, also for 0 bytes.
+    """
+    starts = range(0, max(nbytes, 1), chunk_nbytes)
+    return tuple((start, min(start + chunk_nbytes, nbytes)) for start in starts)
 
 
 def aligned(nbytes: int) -> int:
@@ -115,6 +179,22 @@ class TensorSource(Source):
             write_tensor(values, self._spec, self._value)
 
 
+def zero_copy_addresses(
+    sources: Sequence[Source], device_address: DeviceAddress | None
+) -> tuple[int, ...]:
+    """Return the GPU address of each source in registered memory; 0 for the others."""
+    if device_address is None:
+        return (0,) * len(sources)
+    return tuple(
+        [
+            0
+            if source.is_small_tensor or source.data is None
+            else device_address(source.address, source.nbytes)
+            for source in sources
+        ]
+    )
+
+
 @dataclass(frozen=True)
 class Piece:
     """
@@ -203,3 +283,94 @@ def plan_transfers(
             send = (0, 0, 0)
         pieces.append(Piece(index, start, stop, pinned, send))
     return Transfers(tuple(pieces), tuple(in_graph))
+
+
+class CopyThreadPool:
+    """
+    Threads that share a large copy; NumPy releases the GIL while it copies.
+
+    :param threads: number of threads beside the calling one; 0 starts none.
+    :param context: CUDA context of the GPU, which is per thread: entered for each copy.
+    """
+
+    def __init__(self, threads: int, context: AbstractContextManager[None]) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._busy = threading.Lock()
+        self._threads = [
+            threading.Thread(target=self._work, args=(context,), name=f'copy {index}', daemon=True)
+            for index in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def run(self, do: Callable[[Item], None], pieces: Sequence[Item]) -> None:
+        """
+        Call `do` with every piece, on all threads; returns when all pieces are done.
+
+        :raises: the exception of a piece, after all threads have finished.
+        """
+        rest = iter(pieces)  # Threads may share it: next() is atomic under the GIL.
+
+        def share() -> None:
+            for piece in rest:
+                do(piece)
+
+        threads = min(len(self._threads), len(pieces) - 1)
+        if threads <= 0:
+            share()
+            return
+        with self._busy:  # Two frames at once would take each other's results.
+            for _ in range(threads):
+                self._jobs.put(share)
+            try:
+                share()
+            finally:
+                errors = [self._done.get() for _ in range(threads)]
+            for error in errors:
+                if error is not None:
+                    raise error
+
+    def _work(self, context: AbstractContextManager[None]) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                with context:
+                    job()
+                failed: BaseException | None = None
+            except BaseException as error:
+                failed = error
+            job = None  # It references the frame, whose memory its owner waits to reuse.
+            self._done.put(failed)
+            failed = None
+
+    def close(self) -> None:
+        """Stop the threads; may be called twice."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+
+def copy_pieces(
+    sources: Sequence[Source],
+    pieces: Sequence[Piece],
+    pinned: PinnedBuffer,
+    stream: int,
+    threads: CopyThreadPool,
+) -> None:
+    """Copy pieces of sources into pinned memory, and send each to the GPU as soon as it is."""
+    view, host = pinned.view, pinned.ptr
+
+    def copy(piece: Piece) -> None:
+        start, stop = piece.start, piece.stop
+        target = view[piece.pinned : piece.pinned + stop - start]
+        sources[piece.index].copy(target, start, stop)
+        address, offset, nbytes = piece.send
+        if nbytes:
+            copy_async(address, host + offset, nbytes, stream)
+
+    if len(pieces) == 1:
+        copy(pieces[0])
+    else:
+        threads.run(copy, pieces)

@@ -20,7 +20,7 @@ from trt_ros.errors import (
 from trt_ros.families.registry import TENSORS, choose_decoder
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
-from trt_ros.runtime.gpu.request import RequestArgs
+from trt_ros.runtime.gpu.staging import RequestArgs
 from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_choice import ClassThresholds

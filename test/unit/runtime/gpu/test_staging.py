@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trt_ros.runtime.gpu.sources import (
+from trt_ros.runtime.gpu.staging import (
     SMALL_NBYTES,
     Part,
     Source,
