@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from trt_ros.families.family import (
     image_output,
     is_float,
 )
+from trt_ros.families.guards import by_name_only
 from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Out, Rows
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import TensorSpec
@@ -235,6 +236,16 @@ def labels(batch: str = 'B ') -> Out:
     return Out(batch + 'N', 'label:1', is_float=None)
 
 
+def is_plain(network: NetworkDescription) -> Literal[False] | None:
+    """Refuse boxes and scores with evidence for another family: in their names, or an input."""
+    inputs = {spec.name for spec in network.inputs}
+    names = [spec.name for spec in network.outputs if is_float(spec) and len(spec.shape) == 3]
+    is_another = inputs & {'orig_target_sizes', 'scale_factor'} or any(
+        word in name for name in names for word in ('logits', 'label')
+    )
+    return False if is_another else None
+
+
 COUNT = Out('1', 'count:1', is_float=False)
 
 
@@ -243,7 +254,13 @@ def _variants(coding: Coding, rows: Rows) -> tuple[BoxLayout, ...]:
     found = []
     for batch in ('B ', ''):
         for count in ((), (COUNT,)) if batch else ((),):
-            fields: Any = {'coding': coding, 'counts_background': True}
+            is_chosen = not count and (batch or not coding.is_normalized)
+            fields: Any = {
+                'coding': coding,
+                'counts_background': True,
+                'any_rows': True,
+                'evidence': (is_plain if is_chosen else by_name_only,),
+            }
             outs = (Out(batch + 'N V', 'box:4'), Out(batch + 'N V', 'scores:C'), *count)
             found += [
                 finished(labels(batch), *count, batch=batch, uses_nms=False, **fields),

@@ -206,7 +206,9 @@ CENTERNET = Family(
             select='each',
             is_peak=True,
             uses_nms=False,
+            known={},
         )
         for offsets in ((Out('B V H W', 'box:2'),), ())
     ),
+    exporter='none',
 )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.embedding import vector, vectors
+from trt_ros.families.embedding import is_vector, vector, vectors
 from trt_ros.families.family import IMAGENET_PREPROCESS, Family, Head, NetworkDescription
+from trt_ros.families.guards import has_task
+from trt_ros.families.layout import Layout, Out
 from trt_ros.results.classes import Classification
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
@@ -84,9 +86,25 @@ CROPPED: Mapping[str, object] = {
     'crop_fraction': 0.875,
 }
 
-CLASSIFIER = Family('classifier', 'classify', CROPPED, open_head)
-YOLOV8_CLS = replace(
-    CLASSIFIER,
-    name='yolov8_cls',
-    preprocess={'resize': 'center_crop', 'channel_order': 'rgb', 'scale': 1 / 255},
+CLASSIFIER = Family(
+    'classifier',
+    'classify',
+    CROPPED,
+    open_head,
+    layouts=tuple(
+        Layout((Out(axes, 'scores:C'),), known={}, evidence=(is_vector,))
+        for axes in ('B C', 'B C 1', 'B C 1 1')
+    ),
+    exporter='none',
+)
+YOLOV8_CLS = Family(
+    'yolov8_cls',
+    'classify',
+    {'resize': 'center_crop', 'channel_order': 'rgb', 'scale': 1 / 255},
+    open_head,
+    layouts=(
+        Layout((Out('B C', 'scores:C'),), ignores_others=True, evidence=(has_task('classify'),)),
+    ),
+    exporter='Ultralytics',
+    output_names=('output0',),
 )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 import json
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.boxes import BoxOutputs, open_parts
 from trt_ros.families.family import Head, NetworkDescription, image_output
+from trt_ros.families.layout import CORNERS, BoxLayout, Out
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import CUT_NMS
 from trt_ros.vision.letterbox import Letterbox
@@ -112,6 +113,17 @@ def nms_settings(network: NetworkDescription) -> Mapping[str, Any]:
     """Return the attributes of the NMS operator that was cut off; empty: none was."""
     text = network.metadata.get(CUT_NMS)
     return {} if text is None else json.loads(text)
+
+
+def layout(decoder: str) -> BoxLayout:
+    """Return the layout of a network whose NMS was cut off, for the decoder that it had."""
+
+    def was_cut(network: NetworkDescription) -> str | Literal[False]:
+        settings = nms_settings(network)
+        return settings.get('decoder') == decoder and f'{settings["operator"]} was cut off'
+
+    outs = (Out('B N V', 'box:4'), Out('B N V', 'scores:C'))
+    return BoxLayout(outs, coding=CORNERS, select='each', is_cut=True, guards=(was_cut,))
 
 
 def open_head(network: NetworkDescription) -> CutNmsHead:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from trt_ros.families.family import (
     NetworkDescription,
     is_float,
 )
+from trt_ros.families.guards import has_task
+from trt_ros.families.layout import Layout, Out
 from trt_ros.families.semantic import dense
 from trt_ros.results.depth import Depth
 from trt_ros.tensors import TensorSpec
@@ -89,9 +91,29 @@ def open_head(network: NetworkDescription) -> DepthHead:
     return DepthHead(found[0].name, found[1])
 
 
-DEPTH = Family('depth', 'depth', IMAGENET_PREPROCESS, open_head)
-YOLO_DEPTH = replace(
-    DEPTH,
-    name='yolo_depth',
-    preprocess=STRETCH_PREPROCESS,
+_AXES = ('B h w', 'B 1 h w', 'B h w 1')
+DEPTH = Family(
+    'depth',
+    'depth',
+    IMAGENET_PREPROCESS,
+    open_head,
+    layouts=(
+        *(
+            Layout((Out(axes, 'depth:1', ('(?i).*depth.*',)),), ignores_others=True)
+            for axes in _AXES
+        ),
+        *(Layout((Out(axes, 'depth:1'),)) for axes in _AXES),
+    ),
+    exporter='none',
+)
+YOLO_DEPTH = Family(
+    'yolo_depth',
+    'depth',
+    STRETCH_PREPROCESS,
+    open_head,
+    layouts=tuple(
+        Layout((Out(axes, 'depth:1'),), evidence=(has_task('depth'),)) for axes in _AXES
+    ),
+    exporter='Ultralytics',
+    output_names=('output0',),
 )

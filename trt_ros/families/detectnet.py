@@ -112,6 +112,8 @@ DETECTNET_V2 = Family(
             Rows(((16,),), covers=True),
             Coding('sides', pixel=OFFSET, unit='pixel', gain=BOX_NORM),
             select='each',
+            known={},
         ),
     ),
+    exporter='none',
 )

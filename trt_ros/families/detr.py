@@ -21,6 +21,7 @@ from trt_ros.families.family import (
     is_scores,
     sigmoid,
 )
+from trt_ros.families.guards import HasInput, by_name_only
 from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Out
 from trt_ros.families.yolov8 import cell_counts
 from trt_ros.families.yolov10 import EndToEndHead
@@ -253,6 +254,7 @@ _SIGMOID = BoxLayout(
     is_limited=True,
     counts_background=True,
     ignores_others=True,
+    known={'C': (80,)},
 )
 #: Exported by Ultralytics: one output, with scores.
 _ROWS = replace(
@@ -263,8 +265,14 @@ _ROWS = replace(
 )
 
 
-def _has_decoded_rows(network: NetworkDescription) -> bool:
-    return ultralytics_rows(network) == 'decoded'
+def _has_decoded_rows(network: NetworkDescription) -> str | Literal[False]:
+    return ultralytics_rows(network) == 'decoded' and 'RT-DETR in the metadata'
+
+
+def _has_rows(network: NetworkDescription) -> str | Literal[False] | None:
+    if ultralytics_rows(network) != 'scores':
+        return False
+    return 'RT-DETR in the metadata' if network.is_ultralytics_rtdetr else None
 
 
 DETR = Family(
@@ -278,6 +286,7 @@ DETR = Family(
             outputs=(Out('B N V', 'scores:C none:1', LOGITS), _SIGMOID.outputs[1]),
             activation='softmax',
             select='best',
+            known={'C': (91,)},
         ),
     ),
 )
@@ -297,6 +306,7 @@ RTDETR = Family(
             ),
             coding=CORNERS,
             uses_nms=False,
+            evidence=(HasInput(SIZES_INPUT),),
         ),
         replace(
             _ROWS,
@@ -305,8 +315,9 @@ RTDETR = Family(
             counts_background=False,
             guards=(_has_decoded_rows,),
         ),
-        _ROWS,
+        replace(_ROWS, evidence=(_has_rows,)),
     ),
+    output_names=('output0',),
 )
 #: Trained on C classes it has C + 1 logits; the 91 logits of COCO are all classes, with gaps. Only
 #: the number of named classes tells them apart. Source: `decode_detections` of the package rfdetr.
@@ -320,6 +331,7 @@ RFDETR = Family(
             _SIGMOID,
             outputs=(Out('B N V', scores, names), Out('B N V', 'box:4', boxes)),
             needs_names='none' in scores,
+            evidence=() if names != LOGITS else (by_name_only,),
         )
         for scores in ('scores:C none:1', 'scores:C')
         for names, boxes in ((('labels',), ('dets',)), (LOGITS, BOXES))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from trt_ros.families.family import (
     image_output,
     is_float,
 )
+from trt_ros.families.layout import Out
 from trt_ros.results.masks import Instances
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.float16 import as_float32
@@ -121,4 +122,17 @@ def _open(network: NetworkDescription) -> DetrMaskHead:
     return DetrMaskHead(open_rfdetr(network), masks.name)
 
 
-RFDETR_SEG = Family('rfdetr_seg', 'segment', RFDETR.preprocess, _open)
+RFDETR_SEG = Family(
+    'rfdetr_seg',
+    'segment',
+    RFDETR.preprocess,
+    _open,
+    layouts=tuple(
+        replace(
+            layout,
+            outputs=(*layout.outputs, Out('B N h w', 'masks:1', ('masks',))),
+            ignores_others=False,
+        )
+        for layout in RFDETR.layouts
+    ),
+)

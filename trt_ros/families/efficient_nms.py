@@ -34,5 +34,5 @@ EFFICIENT_NMS = Family(
     'detect',
     YOLO_PREPROCESS,
     open_head,
-    layouts=(finished(labels(), COUNT, uses_nms=False),),
+    layouts=(finished(labels(), COUNT, uses_nms=False), cut_nms.layout('efficient_nms')),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from trt_ros.families.family import (
     is_float,
     require_output,
 )
+from trt_ros.families.layout import Layout, Out
 from trt_ros.results.tensors import Tensors
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
@@ -109,7 +111,38 @@ def open_head(network: NetworkDescription) -> EmbeddingHead:
     return EmbeddingHead(found[0].name)
 
 
-EMBEDDING = Family('embedding', 'embed', IMAGENET_PREPROCESS, open_head)
+def is_of_yolov7_nms(network: NetworkDescription) -> bool:
+    """Return whether the output is image, box, class, score per row: YOLOv7 with --max-wh."""
+    if len(network.outputs) != 1 or len(network.only_output.shape) != 2:
+        return False
+    rows, values = network.only_output.shape
+    image_count = network.inputs[0].shape[0] if network.inputs else -1
+    return values == 7 and rows not in (1, image_count) and network.class_count != 7
+
+
+def is_vector(network: NetworkDescription) -> Literal[False] | None:
+    """Refuse several vectors, single numbers and the rows of YOLOv7's NMS."""
+    return None if len(vectors(network)) == 1 and not is_of_yolov7_nms(network) else False
+
+
+EMBEDDING = Family(
+    'embedding',
+    'embed',
+    IMAGENET_PREPROCESS,
+    open_head,
+    layouts=(
+        *(
+            Layout((Out(axes, 'vector:Q'),), evidence=(is_vector,))
+            for axes in ('B Q', 'B Q 1', 'B Q 1 1')
+        ),
+        Layout(
+            (Out('B Q', 'vector:Q', ('.*(pool|embed).*',)),),
+            ignores_others=True,
+            evidence=(is_vector,),
+        ),
+    ),
+    exporter='none',
+)
 TENSOR = Family(
     'tensor',
     'tensor',

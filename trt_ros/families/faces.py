@@ -328,6 +328,7 @@ SCRFD = Family(
         )
         for batch in ('B ', '')
     ),
+    exporter='none',
 )
 YUNET = Family(
     'yunet',
@@ -345,6 +346,7 @@ YUNET = Family(
             has_root=True,
         ),
     ),
+    exporter='none',
 )
 RETINAFACE = Family(
     'retinaface',
@@ -374,4 +376,5 @@ RETINAFACE = Family(
             extras='keypoints',
         ),
     ),
+    exporter='none',
 )

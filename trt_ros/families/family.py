@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.layout import BoxLayout
+from trt_ros.families.layout import Layout
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -173,13 +173,17 @@ HeadT_co = TypeVar('HeadT_co', covariant=True)
 @dataclass(frozen=True)
 class Family(Generic[HeadT_co]):
     """
-    A model family that the parameter `decoder` can name; `auto` chooses by `recognition.py`.
+    A model family that the parameter `decoder` can name; `auto` chooses by its layouts, see
+    `evidence.claims`.
 
     :param preprocess: fields of `Preprocess` that this family is trained with.
     :param open: returns the head for a network's outputs; raises TensorMismatchError when their
         shapes cannot be this family's.
     :param constant_inputs: returns the inputs beside the image, equal for every frame.
-    :param layouts: the forms of the outputs; () where only code can describe them.
+    :param layouts: the forms of the outputs.
+    :param exporter: program that writes the metadata of its networks: 'Ultralytics' or 'YOLOv5';
+        'none' of both, or 'any'.
+    :param output_names: names that its exporter gives outputs.
     """
 
     name: str
@@ -189,7 +193,9 @@ class Family(Generic[HeadT_co]):
     constant_inputs: Callable[[NetworkDescription], Mapping[str, np.ndarray]] = field(
         default=_no_inputs
     )
-    layouts: tuple[BoxLayout, ...] = ()
+    layouts: tuple[Layout, ...] = ()
+    exporter: Literal['any', 'none', 'Ultralytics', 'YOLOv5'] = 'any'
+    output_names: tuple[str, ...] = ()
 
 
 def image_output(

@@ -10,6 +10,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import Family, NetworkDescription, image_output, is_float
 from trt_ros.families.heatmap_pose import OnePoseHead, one_pose
+from trt_ros.families.layout import Layout, Out
 from trt_ros.results.poses import HAND, Poses
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.float16 import as_float32
@@ -120,4 +121,9 @@ MEDIAPIPE_HAND = Family(
     'pose',
     {'resize': 'letterbox', 'pad_value': 0, 'channel_order': 'rgb', 'scale': 1 / 255},
     _open,
+    layouts=tuple(
+        Layout((*(Out('B 63', 'landmarks:63'),) * rows, *(Out('B 1', 'score:1'),) * scores))
+        for rows in (1, 2)
+        for scores in (1, 2)
+    ),
 )

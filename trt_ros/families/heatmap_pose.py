@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from trt_ros.families.family import (
     image_output,
     is_float,
 )
+from trt_ros.families.layout import Layout, Out
 from trt_ros.results.boxes import Detections
 from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
@@ -206,4 +208,31 @@ def _planes(network: NetworkDescription) -> TensorSpec | None:
     return spec if fits else None
 
 
-HEATMAP_POSE = Family('heatmap_pose', 'pose', TOP_DOWN_PREPROCESS, open_head)
+def _is_of_one_object(network: NetworkDescription) -> Literal[False] | None:
+    return False if network.class_count not in (None, 0, 1) else None  # It may be named.
+
+
+def _has_a_size(network: NetworkDescription) -> Literal[False] | None:
+    return False if -1 in network.only_output.shape[1:] else None
+
+
+HEATMAP_POSE = Family(
+    'heatmap_pose',
+    'pose',
+    TOP_DOWN_PREPROCESS,
+    open_head,
+    layouts=(
+        Layout(
+            (Out('B K h/4 w/4', 'heatmaps:K', ('(?i).*(heatmap|keypoint).*',)),),
+            known={},
+            evidence=(_is_of_one_object,),
+        ),
+        Layout(
+            (Out('B K h/4 w/4', 'heatmaps:K'),),
+            known={'K': KEYPOINT_COUNTS},
+            needs_known=True,
+            evidence=(_is_of_one_object, _has_a_size),
+        ),
+    ),
+    exporter='none',
+)

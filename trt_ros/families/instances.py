@@ -18,7 +18,7 @@ from trt_ros.families.family import (
     sigmoid,
 )
 from trt_ros.families.layout import CORNERS, BoxLayout, Out
-from trt_ros.families.yolo import YOLO, is_finished, is_raw
+from trt_ros.families.yolo import ULTRALYTICS, YOLO, is_finished, is_on_no_grid, is_raw
 from trt_ros.families.yolo_rows import (
     ObjectnessRows,
     PlainRows,
@@ -145,6 +145,8 @@ YOLOV8_SEG = Family(
             uses_nms=False,
             extras='coefficients',
             guards=(is_finished,),
+            evidence=(is_on_no_grid,),
         ),
     ),
+    **ULTRALYTICS,
 )

@@ -1,4 +1,4 @@
-"""Layouts of the outputs of box networks: where the values of a box lie, and their coding."""
+"""Layouts of the outputs of networks: where values lie, and how those of boxes are coded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import Any, Literal
 
 _TERM = re.compile(r'(?:(\d+)\*)?([A-Z])|(\d+)')
 #: Unknown sizes by their symbol.
-SYMBOLS: Mapping[str, str] = {'C': 'classes', 'D': 'bins', 'K': 'keypoints', 'M': 'masks'}
+SYMBOLS: Mapping[str, str] = {
+    'C': 'classes',
+    'D': 'bins',
+    'K': 'keypoints',
+    'M': 'masks',
+    'Q': 'queries',
+}
 
 
 @lru_cache(maxsize=256)
@@ -34,16 +40,22 @@ def linear(size: str) -> tuple[Mapping[str, int], int]:
     return factors, constant
 
 
+def _any_of(sizes: list[str]) -> str:
+    return ' or '.join(sizes) if len(sizes) < 3 else f'{sizes[0]} to {sizes[-1]}'
+
+
 @dataclass(frozen=True)
 class Out:
     """
     One output, or one per stride.
 
     :param axes: 'B' batch, 'N' rows, 'V' values of a row, 'A' anchors of a cell, 'H' and 'W' the
-        cells of a grid, 'h' and 'w' those of prototypes, or a symbol.
-    :param values: along 'V', in order, 'role:size' each; a size is linear in the symbols. Roles:
-        box, sizes (the second half of a box), scores, background and none (scores of no class),
-        objectness, label, extras, count (of valid rows, in a tensor of one element), prototypes.
+        cells of a grid, 'h' and 'w' any grid of the input's aspect, 'h/4' a quarter of its height,
+        'S*w' a multiple of its width, '18|56' one of several, or linear in the symbols.
+    :param values: along 'V', in order, 'role:size' each; a size is linear in the symbols. Without
+        'V', the role of all. Roles: box, sizes (the second half of a box), scores, background and
+        none (scores of no class), objectness, label, extras, count (of valid rows, in a tensor of
+        one element), prototypes; others are words for the log.
     :param names: regular expressions, one of which the name of the output matches; (): any name.
     :param per_level: there is one such output per stride, the finest first.
     :param is_float: False: integers; None: both, but labels of floats are named so.
@@ -66,11 +78,20 @@ class Out:
         return '+'.join(self.fields.values())
 
     def __str__(self) -> str:
+        return self.describe({})
+
+    def describe(self, sizes: Mapping[str, str]) -> str:
+        """
+        Return name, shape and type in words.
+
+        :param sizes: of axes, in words.
+        """
         factors, constant = linear(self.size)
         words = [f'{times} * ' * (times > 1) + SYMBOLS[name] for name, times in factors.items()]
         values = ' + '.join([str(constant)] * bool(constant) + words)
-        axes = ['1' if a == 'B' else values if a == 'V' else a for a in self.axes.split()]
-        name = '/'.join(re.sub(r'\W', '', name) for name in self.names)
+        known = {'B': '1', 'V': values, 'h': 'rows', 'w': 'columns', **SYMBOLS, **sizes}
+        axes = [known.get(axis, _any_of(axis.split('|'))) for axis in self.axes.split()]
+        name = '/'.join(re.sub(r'\(.*?\)|\W', '', name) for name in self.names)
         kind = ' of integers' if self.is_float is False else ''
         return f'{name} ({", ".join(axes)})'.lstrip() + kind + ' per stride' * self.per_level
 
@@ -181,11 +202,67 @@ class Coding:
 CORNERS = Coding('corners')
 #: Returns, for a `NetworkDescription`, False if it has another layout, True for evidence of this
 #: one, None otherwise.
-Guard = Callable[[Any], bool | None]
+#: Returns False for a network of another layout; words for evidence of this one; else None.
+Guard = Callable[[Any], 'str | Literal[False] | None']
 
 
 @dataclass(frozen=True)
-class BoxLayout:
+class Layout:
+    """
+    Outputs of a network, and the evidence by which `auto` chooses them.
+
+    :param ignores_others: the network may have further outputs.
+    :param needs_names: there are as many classes as names of classes.
+    :param ignores_names: the number of names is no evidence.
+    :param any_rows: `auto` takes numbers of rows that are none of `rows`, too.
+    :param assume: values of symbols where the shapes do not decide, the likeliest first.
+    :param known: sizes of published networks, by symbol, as weak evidence; None: the classes of
+        COCO.
+    :param needs_known: `auto` takes no other sizes, unless metadata states them.
+    :param is_cut: the builder cut off the NMS operator of the network.
+    :param guards: see `Guard`; one False refuses the layout.
+    :param evidence: further guards, for `auto` only.
+    """
+
+    outputs: tuple[Out, ...]
+    rows: Rows = Rows()
+    ignores_others: bool = field(default=False, kw_only=True)
+    needs_names: bool = field(default=False, kw_only=True)
+    ignores_names: bool = field(default=False, kw_only=True)
+    any_rows: bool = field(default=False, kw_only=True)
+    assume: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False, kw_only=True)
+    known: Mapping[str, tuple[int, ...]] | None = field(default=None, hash=False, kw_only=True)
+    needs_known: bool = field(default=False, kw_only=True)
+    is_cut: bool = field(default=False, kw_only=True)
+    guards: tuple[Guard, ...] = field(default=(), kw_only=True)
+    evidence: tuple[Guard, ...] = field(default=(), kw_only=True)
+
+    @property
+    def is_anchored(self) -> bool:
+        """Whether rows are relative to the anchors of grids."""
+        return False
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """Sizes by role, of all outputs."""
+        return {role: size for out in self.outputs for role, size in out.fields.items()}
+
+    def guarded(self, network: Any, *, auto: bool = False) -> str | Literal[False] | None:
+        """
+        Return False where a guard refuses the network, evidence in words, or None.
+
+        :param auto: whether the family is yet to be chosen.
+        """
+        guards = (*self.guards, *self.evidence) if auto else self.guards
+        opinions = [guard(network) for guard in guards]
+        return False if False in opinions else ', '.join(each for each in opinions if each) or None
+
+    def __str__(self) -> str:
+        return ' with '.join(map(str, self.outputs))
+
+
+@dataclass(frozen=True)
+class BoxLayout(Layout):
     """
     Outputs of boxes with scores, and their meaning.
 
@@ -201,14 +278,8 @@ class BoxLayout:
     :param extras: meaning of the further values of a row; keypoints have two or three values.
     :param regions: returns the regions that a result proposes for another network.
     :param counts_background: see `Head`.
-    :param ignores_others: the network may have further outputs.
-    :param needs_names: there are as many classes as names of classes.
-    :param assume: values of symbols where the shapes do not decide, the likeliest first.
-    :param guards: see `Guard`; one False refuses the layout.
     """
 
-    outputs: tuple[Out, ...]
-    rows: Rows = Rows()
     coding: Coding = Coding()
     activation: Literal['none', 'sigmoid', 'softmax', 'maybe_sigmoid'] = 'none'
     select: Literal['best', 'each'] = 'best'
@@ -221,20 +292,8 @@ class BoxLayout:
     extras: Literal['', 'keypoints', 'angle', 'coefficients'] = ''
     regions: Callable[[Any], Any] | None = None
     counts_background: bool = False
-    ignores_others: bool = False
-    needs_names: bool = False
-    assume: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
-    guards: tuple[Guard, ...] = ()
 
     @property
-    def roles(self) -> dict[str, str]:
-        """Sizes by role, of all outputs."""
-        return {role: size for out in self.outputs for role, size in out.fields.items()}
-
-    def guarded(self, network: Any) -> bool | None:
-        """Return False where a guard refuses the network, True for evidence, else None."""
-        opinions = {guard(network) for guard in self.guards}
-        return False if False in opinions else True if True in opinions else None
-
-    def __str__(self) -> str:
-        return ' with '.join(map(str, self.outputs))
+    def is_anchored(self) -> bool:
+        """Whether boxes are relative to the anchors of grids."""
+        return self.coding.is_anchored

@@ -16,6 +16,7 @@ from trt_ros.families.family import (
     image_output,
     is_scores,
 )
+from trt_ros.families.layout import Layout, Out
 from trt_ros.families.ufld import lanes_as_poses
 from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
@@ -152,4 +153,21 @@ _PREPROCESS = {
     'mean': (0.40789654, 0.44719302, 0.47026115),
     'std': (0.28863828, 0.27408164, 0.27809835),
 }
-LSTR = Family('lstr', 'pose', _PREPROCESS, _open, _no_padding)
+LSTR = Family(
+    'lstr',
+    'pose',
+    _PREPROCESS,
+    _open,
+    _no_padding,
+    layouts=tuple(
+        Layout(
+            (
+                Out('B Q 2|3', 'logits:1', (logits,)),
+                Out(f'B Q {PARAMETERS}', 'curves:1', (curves,)),
+            ),
+            ignores_names=True,
+            ignores_others=True,
+        )
+        for logits, curves in NAMES
+    ),
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from trt_ros.families.family import (
     is_scores,
     sigmoid,
 )
+from trt_ros.families.layout import Layout, Out
 from trt_ros.results.boxes import Detections
 from trt_ros.results.masks import ClassMask, Instances, mask_dtype
 from trt_ros.tensors import TensorSpec
@@ -365,5 +367,42 @@ def _open_panoptic(network: NetworkDescription) -> PanopticHead:
     return PanopticHead(_open(network))
 
 
-MASKFORMER = Family('maskformer', 'segment', IMAGENET_PREPROCESS, _open_semantic)
-MASKFORMER_PANOPTIC = Family('maskformer_panoptic', 'segment', IMAGENET_PREPROCESS, _open_panoptic)
+def _is_no_feature(network: NetworkDescription) -> Literal[False] | None:
+    """Refuse features, and boxes of MMDeploy."""
+    names = [spec.name for spec in network.outputs]
+    return False if 'dets' in names or any('hidden' in name for name in names) else None
+
+
+_MASKS = Out('B Q h w', 'masks:1')
+MASKFORMER = Family(
+    'maskformer',
+    'segment',
+    IMAGENET_PREPROCESS,
+    _open_semantic,
+    layouts=(
+        Layout(
+            (
+                Out('B Q V', 'scores:C none:1', ('class_queries.*',)),
+                replace(_MASKS, names=('masks_queries.*',)),
+            ),
+            ignores_names=True,  # The error about the number of names is clearer.
+        ),
+        Layout((Out('B Q V', 'scores:C none:1'), _MASKS), evidence=(_is_no_feature,)),
+    ),
+    exporter='none',
+)
+MASKFORMER_PANOPTIC = Family(
+    'maskformer_panoptic',
+    'segment',
+    IMAGENET_PREPROCESS,
+    _open_panoptic,
+    layouts=(
+        Layout(
+            (
+                Out('B Q V', 'scores:C none:1', ('logits',)),
+                Out('B Q 4', 'box:4', ('pred_boxes',)),
+                replace(_MASKS, names=('pred_masks',)),
+            )
+        ),
+    ),
+)

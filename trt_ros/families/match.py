@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 import re
+from typing import Generic, TypeVar
 
 from trt_ros.families.family import Family, NetworkDescription, is_float
-from trt_ros.families.layout import BoxLayout, Out, linear
+from trt_ros.families.layout import Layout, Out, linear
 from trt_ros.tensors import TensorSpec
 
 #: Parts of names that decide between outputs of equal shapes.
@@ -24,6 +25,8 @@ COCO_CLASSES = 80
 MIN_BINS = 2
 
 Symbols = Mapping[str, int]
+LayoutT = TypeVar('LayoutT', bound=Layout)
+LayoutT_co = TypeVar('LayoutT_co', bound=Layout, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class BoundOut:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Reading(Generic[LayoutT_co]):
     """
     A layout bound to the outputs of a network.
 
@@ -50,7 +53,7 @@ class Reading:
     :param on_grid: whether the number of rows is that of these; None: dynamic, or no grids.
     """
 
-    layout: BoxLayout
+    layout: LayoutT_co
     parts: tuple[BoundOut, ...]
     symbols: Symbols = field(hash=False)
     strides: tuple[int, ...] = ()
@@ -63,6 +66,17 @@ class Reading:
         if 'label' in roles:
             return None
         return self.symbols.get('C') if 'C' in roles['scores'] else int(roles['scores'])
+
+    @property
+    def row_count(self) -> int | None:
+        """Number of rows of all levels together; None: dynamic, or there are no such rows."""
+        counts = (
+            size
+            for part in self.parts
+            for axis, size in zip(part.out.axes.split(), part.spec.shape)
+            if axis == 'N' and part.level is None and size >= 0
+        )
+        return next(counts, None)
 
     @property
     def takes_batches(self) -> bool:
@@ -82,7 +96,7 @@ def bind(family: Family, network: NetworkDescription) -> Reading | None:
         if reading is None:
             continue
         grid = {True: 2, None: 1, False: 0}[reading.on_grid]
-        rank = (int(evidence is True), grid, int(_is_long(reading)))
+        rank = (int(bool(evidence)), grid, int(_is_long(reading)))
         if best is None or rank > best[0]:
             best = rank, reading
     return best and best[1]
@@ -96,7 +110,7 @@ def _is_long(reading: Reading) -> bool:
     return rows < 0 or 0 < values <= rows
 
 
-def unify(layout: BoxLayout, network: NetworkDescription) -> Reading | None:
+def unify(layout: LayoutT, network: NetworkDescription) -> Reading[LayoutT] | None:
     """
     Return the reading of a network in a layout; None if the layout does not fit.
 
@@ -131,12 +145,12 @@ def named_symbols(network: NetworkDescription) -> dict[str, int]:
 
 
 def _reading(
-    layout: BoxLayout,
+    layout: LayoutT,
     network: NetworkDescription,
     parts: tuple[BoundOut, ...],
     symbols: Symbols,
     strides: tuple[int, ...],
-) -> Reading | None:
+) -> Reading[LayoutT] | None:
     """Check the number of rows, and order the parts as the layout does."""
     rows = layout.rows
     ordered = sorted(parts, key=lambda part: (layout.outputs.index(part.out), part.level or 0))
@@ -151,7 +165,7 @@ def _reading(
     found, on_grid = strides, None
     if counts:
         count = counts.pop()
-        if layout.coding.is_anchored:
+        if layout.is_anchored:
             if sum(grid.anchors for grid in rows.grids(network.input_hw, strides)) != count:
                 return None
         else:
@@ -159,7 +173,7 @@ def _reading(
             on_grid = bool(found) if rows.strides else None
             if rows.is_required and not found:
                 return None
-    if strides and layout.coding.is_anchored:
+    if strides and layout.is_anchored:
         on_grid = True
     letters = set(''.join(layout.roles.values()))
     known = {name: size for name, size in symbols.items() if name in letters}
@@ -167,7 +181,7 @@ def _reading(
 
 
 def _assign(
-    layout: BoxLayout,
+    layout: Layout,
     network: NetworkDescription,
     strides: tuple[int, ...],
     known: Symbols,
@@ -225,7 +239,7 @@ def _candidates(out: Out, specs: tuple[TensorSpec, ...]) -> list[TensorSpec]:
 
 
 def _fit(
-    layout: BoxLayout,
+    layout: Layout,
     out: Out,
     level: int | None,
     spec: TensorSpec,
@@ -256,8 +270,19 @@ def _fit(
             expected = (*grid.shape, grid.per_cell, grid.anchors)['HWAN'.index(axis)]
             found = found if size == expected else None
         else:
-            found = solve(axis, size, found, layout.assume)
+            choices = sizes_of(axis, network.input_hw)
+            solved = (solve(choice, size, found, layout.assume) for choice in choices)
+            found = next((each for each in solved if each is not None), None)
     return found
+
+
+def sizes_of(axis: str, input_hw: tuple[int, int]) -> list[str]:
+    """Return the possible sizes of an axis, linear in the symbols each."""
+    for side, size in zip('hw', input_hw):
+        if axis.startswith(f'{side}/'):
+            return [str(size // int(axis[2:]))]
+        axis = axis.replace(f'S*{side}', f'{size}*S')
+    return axis.split('|')
 
 
 def solve(

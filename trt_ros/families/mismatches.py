@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import TypeVar
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.family import Family, NetworkDescription
-from trt_ros.families.nearest import advice, lookalike, nearest
-from trt_ros.families.recognition import recognize
+from trt_ros.families.evidence import Claim, Families, claim_of, claims_of, describe
+from trt_ros.families.family import NetworkDescription
+from trt_ros.families.nearest import advice, nearest
 from trt_ros.families.ufld_v2 import is_curvelanes
 
 #: Kind of network per task.
@@ -41,8 +40,6 @@ ANY = 'The node `tensor` runs any network and publishes its undecoded outputs.'
 
 VECTORS = ('classify', 'embed')  # Tasks of networks of one vector, which may be anything.
 
-HeadT = TypeVar('HeadT')
-
 
 class UnrecognizedError(TensorMismatchError):
     """
@@ -59,15 +56,8 @@ class UnrecognizedError(TensorMismatchError):
         self.choices = tuple(choices)
 
 
-def claims_of(
-    families: tuple[Family[HeadT], ...], network: NetworkDescription
-) -> list[tuple[Family[HeadT], str]]:
-    """Return the families that a network may be of, each with the reason."""
-    return [(family, reason) for family in families if (reason := recognize(family.name, network))]
-
-
 def of_another_task(
-    families: tuple[Family[HeadT], ...], network: NetworkDescription, task: str
+    families: Families, network: NetworkDescription, task: str
 ) -> TensorMismatchError:
     """Return the error for a network whose metadata states a task that `families` do not have."""
     return TensorMismatchError(
@@ -78,52 +68,52 @@ def of_another_task(
 
 
 def ambiguous(
-    families: tuple[Family[HeadT], ...],
+    families: Families,
     network: NetworkDescription,
-    claims: list[tuple[Family[HeadT], str]],
+    claims: Sequence[Claim],
+    everyone: Families,
 ) -> TensorMismatchError:
     """Return the error for a network that several families claim."""
     return TensorMismatchError(
         'More than one decoder matches this network.',
-        cause='; '.join(f'{family.name}: {reason}' for family, reason in claims)
-        + f'. Seen: {network}.',
-        remedy=_set_decoder(tuple(family for family, _ in claims))
-        + _about_labels(families, network)
-        + _about_keypoints(claims, network)
+        cause=f'Seen: {network}.'
+        + ''.join(
+            f'\n  {claim.family.name}: {claim.reason}{_preprocessing(claim, claims)}'
+            for claim in claims
+        ),
+        remedy=_set_decoder([claim.family.name for claim in claims])
+        + _about_labels(families, network, everyone)
         + f' docs/models.md describes each. {ANY}',
     )
 
 
-def perhaps_keypoints(
-    family: Family[HeadT], reason: str, network: NetworkDescription
-) -> TensorMismatchError | None:
-    """Return the error for a detector that may as well be a keypoint network; None: it is none."""
-    other = lookalike(family.name, network)
-    if other is None:
-        return None
-    return TensorMismatchError(
-        f'The network may be a keypoint network: {other}.',
-        cause=f'{family.name}: {reason}; the other network has the same shape.',
-        remedy=f'Run the node `{NODES["pose"]}`, or set `labels` or `decoder: {family.name}` '
-        'if it is a detector.',
-    )
+def _preprocessing(claim: Claim, claims: Sequence[Claim]) -> str:
+    """Return the preprocessing in which families that read the same outputs differ; or ''."""
+    same = [other for other in claims if describe(other.reading) == describe(claim.reading)]
+    own = claim.family.preprocess
+    differing = {
+        key: f'{key} {own[key]}' if key in own else f'no {key}'
+        for other in same
+        for key in (*own, *other.family.preprocess)
+        if own.get(key) != other.family.preprocess.get(key)
+    }
+    return f', trained with {", ".join(differing.values())}' if differing else ''
 
 
 def not_recognized(
-    families: tuple[Family[HeadT], ...],
+    families: Families,
     network: NetworkDescription,
-    others: tuple[Family[object], ...],
+    everyone: Families,
 ) -> TensorMismatchError:
     """
     Return the error for a network of no family; it names the node that runs it, if any.
 
-    :param others: the families of all tasks.
+    :param everyone: the families of all tasks.
     """
-    claims = claims_of(others, network)
-    if all(family.task == 'embed' for family, _ in claims):  # An embedding has no classes.
-        misnamed = _misnamed(families, network)
-        if misnamed:
-            return misnamed
+    claims = claims_of(everyone, network, everyone)
+    misnamed = _misnamed(families, network, everyone, claims)
+    if misnamed:
+        return misnamed
     if not claims and is_curvelanes(network):
         return TensorMismatchError(
             'UFLDv2 of CurveLanes is not decoded.',
@@ -131,49 +121,55 @@ def not_recognized(
             remedy=f'Use a network of CULane or TuSimple, or decode its outputs yourself. {ANY}',
         )
     if not claims:
-        return _unknown(families, network, others)
-    kinds = {TASKS[family.task]: reason for family, reason in claims}
-    nodes = dict.fromkeys(f'`{NODES[family.task]}`' for family, _ in claims)
+        return _unknown(families, network, everyone)
+    kinds = {TASKS[claim.family.task]: claim.reason for claim in claims}
+    names = [family.name for family in families if claim_of(family, network)]
     return TensorMismatchError(
         f'This looks like {_a(" or ".join(kinds))} network; {_served(families)}.',
         cause='; '.join(dict.fromkeys(kinds.values())) + f'. Seen: {network}.',
-        remedy=f'Run the node {" or ".join(nodes)}. If it is {_a(_kinds(families))} network, '
-        'set `decoder` to its family (docs/models.md).',
+        remedy=f'Run the node {_nodes(claims)}. If it is {_a(_kinds(families))} network, '
+        f'set `decoder` to {" or ".join(names) or "its family"} (docs/models.md).',
     )
 
 
 def _misnamed(
-    families: tuple[Family[HeadT], ...], network: NetworkDescription
+    families: Families, network: NetworkDescription, everyone: Families, others: Sequence[Claim]
 ) -> TensorMismatchError | None:
     """Return the error for a network that only the number of named classes does not fit."""
-    claims = claims_of(families, replace(network, class_count=None, has_background=False))
+    unnamed = replace(network, class_count=None, has_background=False)
+    claims = claims_of(families, unnamed, everyone)
     if not network.class_count or not claims:
         return None
-    family, reason = claims[0]
+    others = [claim for claim in others if claim.family.task != 'embed']  # Of no classes.
+    kinds = dict.fromkeys(TASKS[claim.family.task] for claim in others)
+    instead = ''
+    if kinds:
+        instead = f' If it is {_a(" or ".join(kinds))} network, run the node {_nodes(others)}.'
     return TensorMismatchError(
         f'No decoder recognizes this network with {network.class_count} named classes.',
-        cause=f'Without the names, it may be {family.name}: {reason}. Seen: {network}.',
+        cause=f'Without the names, it may be {claims[0].family.name}: {claims[0].reason}. '
+        f'Seen: {network}.',
         remedy='Set `labels` or `labels_path` to one name per class, in their order, including '
-        'the background if the network counts it, or leave them out.',
+        f'the background if the network counts it, or leave them out.{instead}',
     )
 
 
 def _unknown(
-    families: tuple[Family[HeadT], ...],
+    families: Families,
     network: NetworkDescription,
-    others: tuple[Family[object], ...],
+    everyone: Families,
 ) -> TensorMismatchError:
     inputs = '; '.join(map(str, network.inputs))
-    near = '; '.join(nearest(network, {family.name for family in families}))
+    near = '; '.join(nearest(network, families))
     choices: list[str] = []
     guidance = advice(network)
     if not guidance:
-        choices = _decodable_parts(families, network)
+        choices = _decodable_parts(families, network, everyone)
         choices = choices if len(choices) < 3 else []
         guidance = (
             f'Set outputs to {" or to ".join(choices)}. '
             if choices
-            else _choose_an_output(families, network, others)
+            else _choose_an_output(families, network, everyone)
         )
     return UnrecognizedError(
         'No decoder recognizes this network.',
@@ -184,7 +180,7 @@ def _unknown(
     )
 
 
-def _about_labels(families: tuple[Family[HeadT], ...], network: NetworkDescription) -> str:
+def _about_labels(families: Families, network: NetworkDescription, everyone: Families) -> str:
     """Return whether names of the classes decide between the families of a network, a sentence."""
     if network.class_count:
         return f' The {network.class_count} named classes do not decide between them.'
@@ -197,24 +193,16 @@ def _about_labels(families: tuple[Family[HeadT], ...], network: NetworkDescripti
         if size > before
     }
     decide = any(
-        len(claims_of(families, replace(network, class_count=count))) == 1 for count in counts
+        len(claims_of(families, replace(network, class_count=count), everyone)) == 1
+        for count in counts
     )
     return ' The names of the classes (`labels`) may decide, too.' if decide else ''
 
 
-def _about_keypoints(claims: list[tuple[Family[HeadT], str]], network: NetworkDescription) -> str:
-    """Return the keypoint network that a detector may be instead, a sentence; or ''."""
-    names = [name for family, _ in claims if (name := lookalike(family.name, network))]
-    is_claimed = any(family.task == 'pose' for family, _ in claims)
-    if not names or is_claimed:
-        return ''
-    return f' It may also be {names[0]}, which the node `{NODES["pose"]}` runs.'
-
-
 def _choose_an_output(
-    families: tuple[Family[HeadT], ...],
+    families: Families,
     network: NetworkDescription,
-    others: tuple[Family[object], ...],
+    everyone: Families,
 ) -> str:
     """
     Return the remedy for a network with auxiliary outputs, or ''.
@@ -226,9 +214,10 @@ def _choose_an_output(
     nodes: dict[str, dict[str, None]] = {}
     for spec in network.outputs:
         alone = replace(network, outputs=(spec,), class_count=None)
-        claims = [family for family, _ in claims_of(others, alone) if family.task not in VECTORS]
-        if claims and len(claims_of(families, alone)) != 1:
-            nodes[spec.name] = dict.fromkeys(f'`{NODES[family.task]}`' for family in claims)
+        tasks = [claim.family.task for claim in claims_of(everyone, alone, everyone)]
+        tasks = [task for task in tasks if task not in VECTORS]
+        if tasks and len(claims_of(families, alone, everyone)) != 1:
+            nodes[spec.name] = dict.fromkeys(f'`{NODES[task]}`' for task in tasks)
     if not nodes:
         return ''
     found = dict.fromkeys(node for each in nodes.values() for node in each)
@@ -236,17 +225,17 @@ def _choose_an_output(
 
 
 def _decodable_parts(
-    families: tuple[Family[HeadT], ...], network: NetworkDescription
+    families: Families, network: NetworkDescription, everyone: Families
 ) -> list[str]:
     """Return the outputs that one family decodes without one other, else pairs; with its name."""
     outputs = network.outputs
     for count in dict.fromkeys((len(outputs) - 1, 2)) if 2 < len(outputs) < 20 else ():
         choices = []
         for some in combinations(outputs, count):
-            claims = claims_of(families, replace(network, outputs=some))
+            claims = claims_of(families, replace(network, outputs=some), everyone)
             if len(claims) == 1:
                 names = ', '.join(spec.name for spec in some)
-                choices.append(f'{names} (decoder {claims[0][0].name})')
+                choices.append(f'{names} (decoder {claims[0].family.name})')
         if choices:
             return choices
     return []
@@ -256,16 +245,20 @@ def _a(noun: str) -> str:
     return f'{"an" if noun[0] in "aeiou" else "a"} {noun}'
 
 
-def _kinds(families: tuple[Family[HeadT], ...]) -> str:
+def _nodes(claims: Sequence[Claim]) -> str:
+    return ' or '.join(dict.fromkeys(f'`{NODES[claim.family.task]}`' for claim in claims))
+
+
+def _kinds(families: Families) -> str:
     return ' or '.join(dict.fromkeys(TASKS[family.task] for family in families))
 
 
-def _served(families: tuple[Family[HeadT], ...]) -> str:
+def _served(families: Families) -> str:
     if families[0].task == 'detect':
         return f'the detector runs {_kinds(families)} networks'
     return f'expected {_a(_kinds(families))} network'
 
 
-def _set_decoder(families: tuple[Family[HeadT], ...]) -> str:
-    *names, last = (family.name for family in families)
+def _set_decoder(families: Sequence[str]) -> str:
+    *names, last = families
     return f'Set `decoder` to {", ".join(names)}{" or " if names else ""}{last}.'

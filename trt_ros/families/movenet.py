@@ -17,6 +17,7 @@ from trt_ros.families.family import (
     is_scores,
 )
 from trt_ros.families.heatmap_pose import OnePoseHead, one_pose
+from trt_ros.families.layout import Layout, Out
 from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.float16 import as_float32
@@ -149,4 +150,8 @@ MOVENET = Family(
     'pose',
     {'resize': 'letterbox', 'pad_value': 0, 'channel_order': 'rgb', 'scale': 1.0},
     _open,
+    layouts=(
+        Layout((Out('B 1 17 3', 'keypoints:1'),), ignores_names=True),
+        Layout((Out('B 6 56', 'people:6'),), ignores_names=True),
+    ),
 )

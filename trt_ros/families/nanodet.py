@@ -257,6 +257,8 @@ NANODET_PLUS = Family(
     {**_NANODET_PREPROCESS, 'resize': 'stretch'},
     _open_plus,
     layouts=(_TOGETHER,),
+    exporter='none',
+    output_names=('output',),
 )
 NANODET = Family(
     'nanodet',
@@ -267,4 +269,6 @@ NANODET = Family(
         replace(layout, rows=Rows((STRIDES,), covers=True))
         for layout in (CENTERED_APART, CENTERED)
     ),
+    exporter='none',
+    output_names=('output',),
 )

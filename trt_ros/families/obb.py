@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import YOLO_PREPROCESS, Family, Head, NetworkDescription
 from trt_ros.families.layout import BoxLayout, Coding, Out
-from trt_ros.families.yolo import YOLO, is_finished, is_raw
+from trt_ros.families.yolo import ULTRALYTICS, YOLO, is_finished, is_on_no_grid, is_raw
 from trt_ros.families.yolo_rows import PlainRows, rows_of
 from trt_ros.results.boxes import OrientedBoxes, hull
 from trt_ros.vision.letterbox import Letterbox
@@ -144,6 +145,12 @@ def open_head(network: NetworkDescription) -> ObbHead:
     return ObbHead(rows)
 
 
+def _is_not_of_coco(network: NetworkDescription) -> Literal[False] | None:
+    """Refuse unnamed columns that are likelier a box with 80 classes, or 17 keypoints."""
+    is_named = 'task' in network.metadata or network.class_count
+    return None if is_named or network.only_output.shape[1] not in (84, 56) else False
+
+
 YOLOV8_OBB = Family(
     'yolov8_obb',
     'obb',
@@ -156,6 +163,8 @@ YOLOV8_OBB = Family(
             Coding('rotated'),
             extras='angle',
             guards=(is_raw,),
+            evidence=(_is_not_of_coco,),
+            known={},
         ),
         BoxLayout(
             (Out('B N V', 'box:4 scores:1 label:1 extras:1'),),
@@ -163,6 +172,9 @@ YOLOV8_OBB = Family(
             uses_nms=False,
             extras='angle',
             guards=(is_finished,),
+            evidence=(is_on_no_grid,),
+            known={},
         ),
     ),
+    **ULTRALYTICS,
 )

@@ -29,32 +29,6 @@ def three_anchor_rows(network: NetworkDescription, spec: TensorSpec) -> int:
     return spec.shape[2] if spec.shape[1] in three_anchor_counts(network) else 0
 
 
-def find_face(network: NetworkDescription) -> TensorSpec | None:
-    """Find boxes of one class with five landmarks before the class score."""
-    return _of_one_class(network, (6 + 2 * LANDMARKS,))
-
-
-def find_pose(network: NetworkDescription) -> TensorSpec | None:
-    """Find boxes of one class with the keypoints of a person, or five of a face."""
-    return _of_one_class(network, (6 + 3 * 17, 6 + 3 * LANDMARKS))
-
-
-def _of_one_class(network: NetworkDescription, channels: tuple[int, ...]) -> TensorSpec | None:
-    if len(network.outputs) != 1 or network.class_count not in (None, 0, 1):
-        return None
-    spec = network.only_output
-    return spec if three_anchor_rows(network, spec) in channels else None
-
-
-def find_masked(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
-    """Find boxes with objectness and mask coefficients, and the prototypes."""
-    parts = find_outputs(network)
-    if parts is None:
-        return None
-    classes = three_anchor_rows(network, parts[0]) - 5 - parts[1].shape[1]
-    return parts if classes > 0 and network.class_count in (None, 0, classes) else None
-
-
 def _open_face(network: NetworkDescription) -> PoseHead:
     spec = network.only_output
     if not is_scores(spec) or spec.shape[2] not in (-1, 6 + 2 * LANDMARKS):
@@ -93,6 +67,8 @@ YOLOV5_SEG = Family(
             extras='coefficients',
         ),
     ),
+    exporter='YOLOv5',
+    output_names=('output0',),
 )
 YOLOV5_FACE = Family(
     'yolov5_face',
@@ -104,8 +80,11 @@ YOLOV5_FACE = Family(
             (Out('B N V', f'box:4 objectness:1 extras:{2 * LANDMARKS} scores:1'),),
             TRIPLES,
             extras='keypoints',
+            known={'K': (LANDMARKS,)},
         ),
     ),
+    exporter='YOLOv5',
+    output_names=('output', 'output0'),
 )
 YOLOV7_POSE = Family(
     'yolov7_pose',
@@ -117,6 +96,10 @@ YOLOV7_POSE = Family(
             (Out('B N V', 'box:4 objectness:1 scores:1 extras:3*K'),),
             TRIPLES,
             extras='keypoints',
+            known={'K': (17, LANDMARKS)},
+            needs_known=True,
         ),
     ),
+    exporter='YOLOv5',
+    output_names=('output', 'output0'),
 )

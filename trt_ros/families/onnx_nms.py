@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,8 @@ from trt_ros.families.family import (
     is_float,
     is_scores,
 )
+from trt_ros.families.guards import HasInput, lacks_inputs
+from trt_ros.families.layout import Layout, Out
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
@@ -116,11 +118,6 @@ def find_parts(network: NetworkDescription) -> NmsOutputs | None:
     return NmsOutputs(chosen[0], boxes[0], scores)
 
 
-def has_shape_input(network: NetworkDescription) -> bool:
-    """Return whether there is an input for the image size, as in YOLOv3 of the ONNX model zoo."""
-    return any(spec.name == SHAPE_INPUT for spec in network.inputs)
-
-
 def _open(network: NetworkDescription, *, rows_first: bool) -> Head:
     if cut_nms.nms_settings(network):
         return cut_nms.open_head(network)
@@ -150,8 +147,22 @@ def _feed_input_shape(network: NetworkDescription) -> Mapping[str, np.ndarray]:
     return {}
 
 
+_SELECTED = Layout(
+    (
+        Out('S 3', 'selection:3', is_float=False),
+        Out('B N V', 'box:4'),
+        Out('B V N', 'scores:C'),
+    )
+)
 ONNX_NMS = Family(
-    'onnx_nms', 'detect', YOLO_PREPROCESS, lambda network: _open(network, rows_first=False)
+    'onnx_nms',
+    'detect',
+    YOLO_PREPROCESS,
+    lambda network: _open(network, rows_first=False),
+    layouts=(
+        replace(_SELECTED, evidence=(lacks_inputs(SHAPE_INPUT),)),
+        cut_nms.layout('onnx_nms'),
+    ),
 )
 YOLOV3 = Family(
     'yolov3',
@@ -159,4 +170,5 @@ YOLOV3 = Family(
     {'resize': 'letterbox', 'pad_value': 128, 'channel_order': 'rgb', 'scale': 1 / 255},
     lambda network: _open(network, rows_first=True),
     _feed_input_shape,
+    layouts=(replace(_SELECTED, evidence=(HasInput(SHAPE_INPUT),)), cut_nms.layout('yolov3')),
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -17,11 +17,11 @@ from trt_ros.families.family import (
     Family,
     Head,
     NetworkDescription,
-    cells_of_stride,
     image_output,
     is_float,
     is_scores,
 )
+from trt_ros.families.guards import HasInput, by_name_only
 from trt_ros.families.layout import CORNERS, BoxLayout, Out, Rows
 from trt_ros.families.nanodet import (
     CENTERED_APART,
@@ -73,26 +73,6 @@ class PaddleHead(Head[Detections]):
         return BoxesHead(BoxOutputs(*specs), None, suppress=False)(values, letterbox, thresholds)
 
 
-class Finished(NamedTuple):
-    """The boxes (K, 6), and their number per image."""
-
-    boxes: TensorSpec
-    numbers: TensorSpec
-
-    def __str__(self) -> str:
-        return f'{self.boxes}, {self.numbers}'
-
-
-def find_finished(network: NetworkDescription) -> Finished | None:
-    """Find (K, 6) and integers (1,) beside the input `scale_factor`; None: there are none."""
-    if len(network.outputs) != 2 or not has_scale_input(network):
-        return None
-    boxes, numbers = sorted(network.outputs, key=lambda spec: -len(spec.shape))
-    fits = len(boxes.shape) == 2 and boxes.shape[1] == 6 and is_float(boxes)
-    fits = fits and len(numbers.shape) == 1 and not is_float(numbers)
-    return Finished(boxes, numbers) if fits else None
-
-
 def find_before_nms(network: NetworkDescription) -> BoxOutputs | None:
     """Find boxes (1, N, 4) and scores (1, C, N); None: these are not the only outputs."""
     if len(network.outputs) != 2 or not all(map(is_scores, network.outputs)):
@@ -102,17 +82,6 @@ def find_before_nms(network: NetworkDescription) -> BoxOutputs | None:
             named = network.class_count in (None, 0, scores.shape[1]) or scores.shape[1] < 0
             return BoxOutputs(boxes, scores) if named else None
     return None
-
-
-def is_of_picodet(network: NetworkDescription, parts: BoxOutputs) -> bool:
-    """Return whether there is one box per cell of the strides of PicoDet."""
-    cells = sum(len(cells_of_stride(network.input_hw, stride)) for stride in STRIDES_WITH_64)
-    return parts.boxes.shape[1] == cells
-
-
-def has_scale_input(network: NetworkDescription) -> bool:
-    """Return whether there is an input for the scale of the image, as PaddleDetection exports."""
-    return any(spec.name == SCALE_INPUT for spec in network.inputs)
 
 
 def _open(network: NetworkDescription) -> Head[Detections]:
@@ -152,6 +121,10 @@ def _mismatch(seen: str) -> TensorMismatchError:
     )
 
 
+def _has_a_size(network: NetworkDescription) -> Literal[False] | None:
+    return False if any(-1 in spec.shape for spec in network.outputs) else None
+
+
 _BEFORE_NMS = BoxLayout(
     (Out('B N V', 'box:4'), Out('B V N', 'scores:C')),
     Rows((STRIDES_WITH_64,), covers=True),
@@ -172,7 +145,11 @@ PPYOLOE, PPYOLOE_PLUS = (
         preprocess,
         _open,
         _feed_resized_image,
-        layouts=(_BEFORE_NMS, _FINISHED),
+        layouts=(
+            replace(_BEFORE_NMS, rows=Rows(), known={}, evidence=(HasInput(SCALE_INPUT),)),
+            replace(_FINISHED, evidence=(HasInput(SCALE_INPUT),)),
+            cut_nms.layout('ppyoloe'),
+        ),
     )
     for name, preprocess in (
         ('ppyoloe', IMAGENET_PREPROCESS),
@@ -185,5 +162,10 @@ PICODET = Family(
     IMAGENET_PREPROCESS,
     _open_picodet,
     _feed_resized_image,
-    layouts=(CENTERED_APART, _BEFORE_NMS, _FINISHED),
+    layouts=(
+        CENTERED_APART,
+        replace(_BEFORE_NMS, evidence=(_has_a_size,)),
+        replace(_FINISHED, evidence=(by_name_only,)),
+    ),
+    exporter='none',
 )

@@ -155,4 +155,5 @@ MEDIAPIPE_PALM = Family(
             regions=hand_regions,
         ),
     ),
+    exporter='none',
 )

@@ -11,7 +11,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import YOLO_PREPROCESS, Family, Head, NetworkDescription
 from trt_ros.families.layout import CORNERS, BoxLayout, Out
-from trt_ros.families.yolo import YOLO, is_finished, is_raw
+from trt_ros.families.yolo import ULTRALYTICS, YOLO, is_finished, is_on_no_grid, is_raw
 from trt_ros.families.yolo_rows import ObjectnessRows, PlainRows, choose_rows, rows_of
 from trt_ros.results.poses import NAMES, Poses
 from trt_ros.vision.letterbox import Letterbox
@@ -115,6 +115,8 @@ YOLOV8_POSE = Family(
                 extras='keypoints',
                 assume={'C': (1,)},
                 guards=(is_raw,),
+                known={'K': (17,) if values == 3 else ()},
+                needs_known=values == 2,
             )
             for values in (3, 2)
         ),
@@ -125,8 +127,12 @@ YOLOV8_POSE = Family(
                 uses_nms=False,
                 extras='keypoints',
                 guards=(is_finished,),
+                evidence=(is_on_no_grid,),
+                known={'K': (17, 5, 21, 133) if values == 3 else ()},
+                needs_known=True,
             )
             for values in (3, 2)
         ),
     ),
+    **ULTRALYTICS,
 )

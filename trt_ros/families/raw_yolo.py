@@ -165,17 +165,12 @@ def _mismatch(seen: str) -> TensorMismatchError:
     )
 
 
-def _no_task(network: NetworkDescription) -> bool | None:
-    return False if 'task' in network.metadata else None
-
-
 def _layout(anchors: tuple[tuple[tuple[int, int], ...], ...], *, is_v7: bool = False) -> BoxLayout:
     return BoxLayout(
         (Out('B A H W V', 'box:4 objectness:1 scores:C', per_level=True),),
         Rows((STRIDES,), (3,), priors=anchors),
         Coding('offsets', unit='prior', size='squared'),
         activation='sigmoid',
-        guards=(_no_task,),
         objectness_only=is_v7,
     )
 
@@ -186,6 +181,7 @@ YOLOV5_RAW = Family(
     YOLO_PREPROCESS,
     partial(_open, anchors=YOLOV5_ANCHORS, is_v7=False),
     layouts=(_layout(YOLOV5_ANCHORS),),
+    exporter='YOLOv5',
 )
 YOLOV7_RAW = Family(
     'yolov7_raw',
@@ -193,4 +189,5 @@ YOLOV7_RAW = Family(
     YOLO_PREPROCESS,
     partial(_open, anchors=YOLOV7_ANCHORS, is_v7=True),
     layouts=(_layout(YOLOV7_ANCHORS, is_v7=True),),
+    exporter='none',
 )

@@ -20,6 +20,7 @@ from trt_ros.families.detr import DETR, RFDETR, RTDETR
 from trt_ros.families.detr_masks import RFDETR_SEG
 from trt_ros.families.efficient_nms import EFFICIENT_NMS
 from trt_ros.families.embedding import EMBEDDING, TENSOR
+from trt_ros.families.evidence import claims_of
 from trt_ros.families.faces import RETINAFACE, SCRFD, YUNET
 from trt_ros.families.family import Family, Head, NetworkDescription
 from trt_ros.families.finished_boxes import MMDETECTION, TENSORFLOW
@@ -31,10 +32,8 @@ from trt_ros.families.maskformer import MASKFORMER, MASKFORMER_PANOPTIC
 from trt_ros.families.mismatches import (
     TASKS,
     ambiguous,
-    claims_of,
     not_recognized,
     of_another_task,
-    perhaps_keypoints,
 )
 from trt_ros.families.movenet import MOVENET
 from trt_ros.families.nanodet import NANODET, NANODET_PLUS
@@ -295,13 +294,13 @@ def choose_family(
 def _recognize(
     families: tuple[Family[HeadT], ...], network: NetworkDescription
 ) -> tuple[Family[HeadT], str]:
-    claims = claims_of(families, network)
-    if not claims:
-        raise not_recognized(families, network, (*ALL_FAMILIES, *EMBEDDINGS))
+    everyone: tuple[Family[Head[Any]], ...] = (*ALL_FAMILIES, *EMBEDDINGS)
+    claims = claims_of(families, network, everyone)
     if len(claims) > 1:
-        raise ambiguous(families, network, claims)
-    family, reason = claims[0]
-    error = perhaps_keypoints(family, reason, network)
-    if error:
-        raise error
-    return family, reason
+        raise ambiguous(families, network, claims, everyone)
+    if claims:
+        return claims[0].family, claims[0].reason
+    for family in families:
+        if family.task == 'tensor':
+            return family, 'its outputs are published undecoded'
+    raise not_recognized(families, network, everyone)

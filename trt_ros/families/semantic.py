@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 import itertools
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from trt_ros.families.family import (
     require_output,
     sigmoid,
 )
+from trt_ros.families.guards import has_task
+from trt_ros.families.heatmap_pose import are_of_a_person
+from trt_ros.families.layout import Layout, Out
 from trt_ros.results.masks import ClassMask, ClassMasks, as_confidence, mask_dtype, unlabeled
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_masks import best_class
@@ -179,7 +182,7 @@ def dense(outputs: Mapping[str, np.ndarray], name: str, channels_first: bool = T
     return np.asarray(cells[0] if channels_first else cells[0].transpose(2, 0, 1))
 
 
-class Layout(NamedTuple):
+class MaskOutput(NamedTuple):
     """Layout of the only output: the fields of `SemanticHead`."""
 
     spec: TensorSpec
@@ -193,7 +196,7 @@ class Layout(NamedTuple):
         return shape[1 if self.channels_first else 3] if len(shape) == 4 else 1
 
 
-def find_layout(network: NetworkDescription) -> Layout | None:
+def find_layout(network: NetworkDescription) -> MaskOutput | None:
     """Find scores or class indices; None: they are not the only output."""
     if len(network.outputs) != 1:
         return None
@@ -202,13 +205,13 @@ def find_layout(network: NetworkDescription) -> Layout | None:
         return None
     if len(spec.shape) == 3:
         fits = not is_float(spec) and covers((spec.shape[1], spec.shape[2]), network.input_hw)
-        return Layout(spec, True, True) if fits else None
+        return MaskOutput(spec, True, True) if fits else None
     _, a, b, c = spec.shape
     for channels_first, channels, grid in ((True, a, (b, c)), (False, c, (a, b))):
         if covers(grid, network.input_hw) and (is_float(spec) or channels == 1):
             named = network.class_count
             if channels in (-1, 1) or named in (None, 0, channels):
-                return Layout(spec, channels_first, not is_float(spec))
+                return MaskOutput(spec, channels_first, not is_float(spec))
     return None
 
 
@@ -230,5 +233,33 @@ def open_head(network: NetworkDescription) -> SemanticHead:
     )
 
 
-SEMANTIC = Family('semantic', 'segment', IMAGENET_PREPROCESS, open_head)
-YOLO_SEMANTIC = replace(SEMANTIC, name='yolo_semantic', preprocess=YOLO_PREPROCESS)
+def _is_no_other(network: NetworkDescription) -> Literal[False] | None:
+    """Refuse depth by its name, and heatmaps of a person."""
+    spec = network.only_output
+    is_depth = 'depth' in spec.name and 1 in (spec.shape[1], spec.shape[-1])
+    return False if is_depth or are_of_a_person(network) else None
+
+
+_LAYOUTS = (
+    *(Layout((Out(axes, 'scores:1'),), ignores_names=True) for axes in ('B 1 h w', 'B h w 1')),
+    *(Layout((Out(axes, 'scores:C'),), known={}) for axes in ('B C h w', 'B h w C')),
+    *(
+        Layout((Out(axes, 'classes:1', is_float=False),), ignores_names=True)
+        for axes in ('B h w', 'B 1 h w', 'B h w 1')
+    ),
+)
+SEMANTIC = Family(
+    'semantic',
+    'segment',
+    IMAGENET_PREPROCESS,
+    open_head,
+    layouts=tuple(replace(layout, evidence=(_is_no_other,)) for layout in _LAYOUTS),
+    exporter='none',
+)
+YOLO_SEMANTIC = Family(
+    'yolo_semantic',
+    'segment',
+    YOLO_PREPROCESS,
+    open_head,
+    layouts=tuple(replace(layout, evidence=(has_task('semantic'),)) for layout in _LAYOUTS),
+)

@@ -16,6 +16,7 @@ from trt_ros.families.family import (
     is_scores,
 )
 from trt_ros.families.heatmap_pose import TOP_DOWN_PREPROCESS, OnePoseHead, one_pose
+from trt_ros.families.layout import Layout, Out
 from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.float16 import as_float32
@@ -108,4 +109,11 @@ def open_head(network: NetworkDescription) -> SimccHead:
     return SimccHead(found.x.name, found.y.name, points if points > 0 else None)
 
 
-SIMCC = Family('simcc', 'pose', TOP_DOWN_PREPROCESS, open_head)
+SIMCC = Family(
+    'simcc',
+    'pose',
+    TOP_DOWN_PREPROCESS,
+    open_head,
+    layouts=(Layout((Out('B K S*w', 'columns:1'), Out('B K S*h', 'rows:1'))),),
+    exporter='none',
+)

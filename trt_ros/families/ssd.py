@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.boxes import BoxesHead, open_parts
+from trt_ros.families.boxes import BoxesHead, is_plain, open_parts
 from trt_ros.families.family import Family, NetworkDescription
 from trt_ros.families.layout import BoxLayout, Coding, Out, Rows
+from trt_ros.families.yolo import is_on_no_grid
 
 
 def open_head(network: NetworkDescription) -> BoxesHead:
@@ -44,6 +45,8 @@ SSD = Family(
             Rows(counts=(3000, 1917, 8732, 24564)),
             Coding('corners', is_normalized=True),
             select='each',
+            any_rows=True,
+            evidence=(is_plain, is_on_no_grid),
         ),
     ),
 )

@@ -16,6 +16,7 @@ from trt_ros.families.family import (
     image_output,
     is_float,
 )
+from trt_ros.families.layout import Layout, Out
 from trt_ros.results.boxes import Detections
 from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
@@ -160,4 +161,11 @@ def open_head(network: NetworkDescription) -> UfldHead:
     return UfldHead(found.name, found.shape[2], found.shape[3])
 
 
-UFLD = Family('ufld', 'pose', IMAGENET_PREPROCESS, open_head)
+UFLD = Family(
+    'ufld',
+    'pose',
+    IMAGENET_PREPROCESS,
+    open_head,
+    layouts=(Layout((Out('B Q 56|18 1|2|3|4|5|6|7|8|9', 'lanes:Q'),), ignores_names=True),),
+    exporter='none',
+)

@@ -18,6 +18,7 @@ from trt_ros.families.family import (
     image_output,
     is_float,
 )
+from trt_ros.families.layout import Layout, Out
 from trt_ros.families.ufld import lanes_as_poses
 from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
@@ -188,7 +189,16 @@ def _family(name: str, anchors: LaneAnchors) -> Family[UfldV2Head]:
         'resize': 'bottom_crop',
         'crop_fraction': anchors.crop_fraction,
     }
-    return Family(name, 'pose', preprocess, partial(_open, anchors=anchors))
+    rows, columns = len(anchors.rows), anchors.column_count
+    ends = (('Q', rows), ('L', columns), (2, rows), (2, columns))
+    outs = tuple(Out(f'B {cells} {count} {LANES}', 'lanes:1') for cells, count in ends)
+    return Family(
+        name,
+        'pose',
+        preprocess,
+        partial(_open, anchors=anchors),
+        layouts=(Layout(outs, ignores_names=True),),
+    )
 
 
 UFLD_V2_CULANE = _family('ufld_v2_culane', CULANE)

@@ -18,7 +18,7 @@ from trt_ros.families.family import (
     is_scores,
 )
 from trt_ros.families.layout import CORNERS, BoxLayout, Out
-from trt_ros.families.yolo import is_finished
+from trt_ros.families.yolo import ULTRALYTICS, is_finished, is_on_no_grid
 from trt_ros.results.boxes import Detections
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import to_detections
@@ -96,6 +96,8 @@ YOLOV10 = Family(
             coding=CORNERS,
             uses_nms=False,
             guards=(is_finished,),
+            evidence=(is_on_no_grid,),
         ),
     ),
+    **ULTRALYTICS,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from trt_ros.families.family import (
     is_scores,
 )
 from trt_ros.families.layout import BoxLayout, Out
-from trt_ros.families.yolo import TRIPLES, YOLO, is_yolov5
+from trt_ros.families.yolo import TRIPLES, YOLO, of_yolov5
 from trt_ros.families.yolov8 import cell_counts
 from trt_ros.results.boxes import Detections
 from trt_ros.vision.letterbox import Letterbox
@@ -95,6 +96,11 @@ def _mismatch(seen: str) -> TensorMismatchError:
 
 ROWS = BoxLayout((Out('B N V', 'box:4 objectness:1 scores:C'),), TRIPLES)
 
+
+def _of_yolov6(network: NetworkDescription) -> Literal[False] | None:
+    return None if network.only_output.name == 'outputs' else False
+
+
 #: With one class, YOLOv5 and YOLOv6 (one anchor per cell) train its score; YOLOv7 does not.
 YOLOV5 = Family(
     'yolov5',
@@ -102,8 +108,10 @@ YOLOV5 = Family(
     YOLO_PREPROCESS,
     open_head,
     layouts=(
-        replace(ROWS, guards=(is_yolov5,)),
-        replace(ROWS, rows=replace(YOLO, is_required=True)),
+        replace(ROWS, guards=(of_yolov5,)),
+        replace(ROWS, rows=replace(YOLO, is_required=True), evidence=(_of_yolov6,)),
         replace(ROWS, objectness_only=True),
     ),
+    exporter='YOLOv5',
+    output_names=('output', 'outputs'),
 )

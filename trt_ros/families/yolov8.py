@@ -17,7 +17,7 @@ from trt_ros.families.family import (
     is_scores,
 )
 from trt_ros.families.layout import BoxLayout, Out
-from trt_ros.families.yolo import YOLO, is_raw
+from trt_ros.families.yolo import ULTRALYTICS, YOLO, is_raw
 from trt_ros.results.boxes import Detections
 from trt_ros.vision.float16 import highest
 from trt_ros.vision.letterbox import Letterbox
@@ -109,4 +109,5 @@ YOLOV8 = Family(
         BoxLayout((Out(axes, 'box:4 scores:C'),), YOLO, guards=(is_raw,))
         for axes in ('B V N', 'B N V')
     ),
+    **ULTRALYTICS,
 )

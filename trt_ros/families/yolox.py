@@ -125,4 +125,6 @@ YOLOX = Family(
             Coding('offsets'),
         ),
     ),
+    exporter='none',
+    output_names=('output',),
 )

@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trt_ros.families import registry as decoder
-from trt_ros.families.nearest import layouts, nearest
-
-DETECTORS = [family.name for family in decoder.DETECTORS]
-#: Read the outputs of another one, and differ by metadata or by a further input.
-SAME = {'yolov3', 'boxes_normalised', 'yolo_semantic', 'yolov8_cls', 'yolo_depth', 'tensor'}
+from trt_ros.families.nearest import nearest
+from trt_ros.families.pose import YOLOV8_POSE
 
 
 @pytest.mark.parametrize(
@@ -21,20 +18,20 @@ SAME = {'yolov3', 'boxes_normalised', 'yolo_semantic', 'yolov8_cls', 'yolo_depth
         ('out (1, 300, 7)', 'yolov10 reads (1, N, 6)'),
         (
             'rows (?, 6); numbers (1) int32',
-            'ppyoloe reads (K, 6) with (1) of integers and needs the input scale_factor',
+            'ppyoloe reads (N, 6) and needs the input scale_factor',
         ),
         (
             'cov (1, 3, 34, 60); bbox (1, 12, 34, 60)',
-            'detectnet_v2 reads (1, C, 40, 40) with (1, 4 * C, 40, 40)',
+            'detectnet_v2 reads (1, classes, 40, 40) with (1, 4 * classes, 40, 40)',
         ),
         (
-            'boxes (1, 99, 4); ids (?, 3) int32; scores (1, 9, 98); more (7)',
-            'onnx_nms reads (K, 3) of integers with (1, N, 4) with (1, classes, N)',
+            'boxes (1, 99, 4); ids (?, 3) int32; scores (1, 9, 98)',
+            'onnx_nms reads (S, 3) of integers with (1, N, 4) with (1, classes, N)',
         ),
     ],
 )
 def test_the_nearest_family_comes_first_with_its_expected_outputs(network, outputs, expected):
-    first, *others = nearest(network(outputs), DETECTORS)
+    first, *others = nearest(network(outputs), decoder.DETECTORS)
     assert first == expected
     assert len(others) == 2
 
@@ -50,27 +47,10 @@ def test_the_nearest_family_comes_first_with_its_expected_outputs(network, outpu
     ],
 )
 def test_unknown_outputs_list_three_nearest_families(network, outputs):
-    assert len(nearest(network(outputs), DETECTORS)) == 3
+    assert len(nearest(network(outputs), decoder.DETECTORS)) == 3
 
 
 def test_only_families_of_the_node_are_named(network):
-    assert [text.split()[0] for text in nearest(network('x (1, 57, 8401)'), ['yolov8_pose'])] == [
+    assert [text.split()[0] for text in nearest(network('x (1, 57, 8401)'), [YOLOV8_POSE])] == [
         'yolov8_pose'
     ]
-
-
-def test_every_family_has_a_layout(network):
-    every = [
-        family.name
-        for families in (
-            decoder.DETECTORS,
-            decoder.SEGMENTERS,
-            decoder.POSES,
-            decoder.ORIENTED,
-            decoder.CLASSIFIERS,
-            decoder.DEPTHS,
-            decoder.TENSORS,
-        )
-        for family in families
-    ]
-    assert layouts(network('none')).keys() == set(every) - SAME

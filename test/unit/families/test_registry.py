@@ -54,7 +54,7 @@ def test_an_ambiguous_network_names_the_candidates_and_the_way_out():
         ([(1, 4, 8400)], {}),
         ([(2, 84, 8400)], {}),
         ([(1, 84, 8400)], {'dtype': 'int64'}),
-        ([(1, 8400, 5)], {'output': 'output'}),
+        ([(1, 8400, 4)], {'output': 'output'}),
     ],
 )
 def test_the_error_for_an_unknown_network_lists_outputs_nearest_families_and_the_node(

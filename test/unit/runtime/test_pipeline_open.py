@@ -166,7 +166,7 @@ def test_a_network_with_two_inputs_is_refused_and_both_are_named():
         ({'decoder': 'yolox'}, TensorMismatchError, 'Not a YOLOX head'),
         ({'decoder': 'ssd'}, TensorMismatchError, 'not boxes and scores'),
         ({'decoder': 'yolo'}, ParameterError, "Decoder 'yolo' does not exist"),
-        ({'labels': ('one', 'two')}, TrtRosError, '2 classes'),
+        ({'labels': ('one', 'two')}, TrtRosError, '2 named classes'),
         ({'labels_path': '/nowhere/labels.txt'}, ParameterError, 'Cannot read the class names'),
     ],
 )

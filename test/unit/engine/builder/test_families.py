@@ -63,8 +63,8 @@ from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import parse_plan_header
 from trt_ros.errors import ModelError
 from trt_ros.families import registry as decoder
+from trt_ros.families.evidence import claim_of
 from trt_ros.families.family import NetworkDescription
-from trt_ros.families.recognition import recognize
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu import shared_resources
 from trt_ros.runtime.gpu.open import open_tensor_runner
@@ -540,7 +540,7 @@ def test_an_engine_is_built_and_recognized(
     assert ','.join(map(str, engine.outputs)).replace(') ', ')').replace(' ', '') == declared(
         outputs
     ).replace(' ', '')
-    assert recognize(family, engine)
+    assert claim_of(DETECTORS[family], engine)
     DETECTORS[family].open(engine)
 
 

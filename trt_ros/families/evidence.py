@@ -1,0 +1,291 @@
+"""Evidence for the families that a network may be of: the choice of `decoder: auto`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from trt_ros.families.family import Family, NetworkDescription
+from trt_ros.families.layout import SYMBOLS, BoxLayout, linear
+from trt_ros.families.match import COCO_CLASSES, WORDS, BoundOut, Reading, named_symbols, unify
+from trt_ros.tensors import CUT_NMS
+from trt_ros.vision.grid import covers
+
+Families = Sequence[Family[Any]]
+ROLES = {
+    'label': 'class',
+    'none': '"no object"',
+    'scores': 'score',
+    'sizes': 'box sizes',
+    'count': 'number of boxes',
+    'prototypes': 'mask prototypes',
+}
+NO_EVIDENCE = 'no evidence but the shape'
+
+
+class Opinion(NamedTuple):
+    """
+    Evidence of one kind.
+
+    :param holds: True for the reading, False against it, None without evidence.
+    """
+
+    holds: bool | None
+    text: str = ''
+
+
+@dataclass(frozen=True)
+class Claim:
+    """
+    A reading of a network that `auto` may choose.
+
+    :param opinions: the evidence, the strongest kind first.
+    """
+
+    family: Family[Any]
+    reading: Reading
+    opinions: tuple[Opinion, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """Contents of the outputs and the evidence, half a sentence for the log."""
+        found = ', '.join(opinion.text for opinion in self.opinions if opinion.holds)
+        return f'{describe(self.reading)}: {found or NO_EVIDENCE}'
+
+    def beats(self, other: Claim) -> bool:
+        """Return whether the first kind of evidence that tells both apart is for this one."""
+        for mine, theirs in zip(self.opinions, other.opinions):
+            if None not in (mine.holds, theirs.holds) and mine.holds != theirs.holds:
+                return bool(mine.holds)
+        return False
+
+
+def claims_of(families: Families, network: NetworkDescription, everyone: Families) -> list[Claim]:
+    """
+    Return the claims of some families on a network, in their order, that no other claim beats.
+
+    :param everyone: the families of all tasks.
+    """
+    own = {family.name for family in families}
+    everyone = (*families, *(family for family in everyone if family.name not in own))
+    found = [claim for family in everyone if (claim := claim_of(family, network))]
+    judged = [
+        Claim(claim.family, claim.reading, _opinions(claim, network, found, everyone))
+        for claim in found
+    ]
+    return [
+        claim
+        for claim in judged
+        if claim.family.name in own and not any(other.beats(claim) for other in judged)
+    ]
+
+
+def claim_of(family: Family[Any], network: NetworkDescription) -> Claim | None:
+    """Return the first reading by a layout of a family; None: evidence refuses each."""
+    is_stated = _is_exported_by(family, network)
+    if is_stated is False and 'task' in network.metadata:
+        return None
+    for layout in family.layouts:
+        reading = unify(layout, network)
+        if reading and _fits(reading, network, is_stated=bool(is_stated)):
+            return Claim(family, reading)
+    return None
+
+
+def _is_exported_by(family: Family[Any], network: NetworkDescription) -> bool | None:
+    """Return whether the metadata is of the exporter of a family; None: it has no part in it."""
+    if family.exporter == 'any':
+        return None
+    if 'task' in network.metadata:
+        return family.exporter == 'Ultralytics' and network.metadata['task'] == family.task
+    return family.exporter == 'YOLOv5' if 'stride' in network.metadata else None
+
+
+def _fits(reading: Reading, network: NetworkDescription, *, is_stated: bool) -> bool:
+    """Return False for a reading that only a `decoder` by name may choose."""
+    layout, named = reading.layout, named_symbols(network)
+    guarded = layout.guarded(network, auto=True)
+    if guarded is False or layout.is_cut != (CUT_NMS in network.metadata):
+        return False
+    is_off_grid = layout.rows.strides and reading.on_grid is False and not layout.any_rows
+    if is_off_grid and not (is_stated and _has_long_columns(reading)):
+        return False
+    if not _are_named(reading.parts):
+        return False
+    count = _class_count(reading)
+    if network.class_count and count not in (None, network.class_count):
+        return False
+    points = reading.symbols.get('K')
+    is_open = 'K' in layout.roles.get('extras', '') and points is None
+    if (is_open and not is_stated) or ('K' in named and points not in (None, named['K'])):
+        return False
+    if layout.needs_known and not any(
+        symbol in named or reading.symbols.get(symbol) in values
+        for symbol, values in (layout.known or {}).items()
+    ):
+        return False
+    return all(_is_complete(part, reading, network, bool(guarded)) for part in reading.parts)
+
+
+def _has_long_columns(reading: Reading) -> bool:
+    """Return whether rows are along the last axis, and more than their values."""
+    *_, values, rows = reading.parts[0].spec.shape
+    return reading.parts[0].out.axes.endswith('N') and (rows < 0 or rows > values)
+
+
+def _are_named(parts: Sequence[BoundOut]) -> bool:
+    """Return whether boxes and scores of equal shapes have names that tell them apart."""
+    shapes = [part.spec.shape for part in parts if 'V' in part.out.axes and part.level is None]
+    if len(set(shapes)) == len(shapes):
+        return True
+    words = [
+        word in part.spec.name.lower()
+        for part in parts
+        for role in part.out.fields
+        for word in WORDS.get(role, ())
+    ]
+    return any(words)
+
+
+def _is_complete(
+    part: BoundOut, reading: Reading, network: NetworkDescription, is_trusted: bool
+) -> bool:
+    """Return False for a grid of another size, or an open size where the layout has a number."""
+    out, sizes = part.out, dict(zip(part.out.axes.split(), part.spec.shape))
+    if 'h' in sizes and not covers((sizes['h'], sizes['w']), network.input_hw):
+        return False
+    if 'H' in sizes:
+        grid = reading.layout.rows.grids(network.input_hw, reading.strides)[part.level or 0]
+        if any(sizes[axis] not in (-1, size) for axis, size in zip('HW', grid.shape)):
+            return False
+    if is_trusted or out.names or 'count' in out.fields:
+        return True
+    if part.level is not None and min(part.spec.shape[1:]) < 0:
+        return False
+    fixed = {axis for axis in sizes if axis[0].isdigit()}
+    is_fixed = 'label' in out.fields or not linear(out.size)[0]
+    fixed |= {'V'} if 'V' in sizes and is_fixed else set()
+    return all(sizes[axis] >= 0 for axis in fixed)
+
+
+def _class_count(reading: Reading) -> int | None:
+    """Return the number of classes that names have to match; None: unknown, or they have not."""
+    roles = reading.layout.roles
+    if reading.layout.ignores_names:
+        return None
+    if roles.get('scores') == '1':
+        return None if 'label' in roles else 1
+    return reading.symbols.get('C')
+
+
+def _opinions(
+    claim: Claim, network: NetworkDescription, claims: Sequence[Claim], families: Families
+) -> tuple[Opinion, ...]:
+    family, reading = claim.family, claim.reading
+    count = _class_count(reading)
+    guarded = reading.layout.guarded(network, auto=True)
+    return (
+        Opinion(_is_exported_by(family, network), f'metadata of {family.exporter}'),
+        Opinion(True if guarded else None, guarded or ''),
+        Opinion(
+            True if network.class_count and count else None,
+            f'{network.class_count} named class{"es" * (network.class_count != 1)}',
+        ),
+        _by_names(claim, claims, families),
+        _by_grid(reading, network, claims, families),
+        _by_known_sizes(reading, network),
+    )
+
+
+def _by_names(claim: Claim, claims: Sequence[Claim], families: Families) -> Opinion:
+    """Judge by the names that exporters give their outputs."""
+    names = [part.spec.name for part in claim.reading.parts]
+    own = [part.spec.name for part in claim.reading.parts if part.out.names and not part.level]
+    own = own or [name for name in names if name in claim.family.output_names]
+    if own:
+        return Opinion(True, f'named {", ".join(own)}')
+    of_others = {name for family in families for name in family.output_names}
+    by_names = any(part.out.names for other in claims for part in other.reading.parts)
+    return Opinion(False if by_names or of_others & set(names) else None)
+
+
+def _by_grid(
+    reading: Reading, network: NetworkDescription, claims: Sequence[Claim], families: Families
+) -> Opinion:
+    """Judge by the number of rows."""
+    if _is_on_grid(reading):
+        *strides, last = map(str, reading.strides)
+        listed = f'strides {", ".join(strides)} and {last}' if strides else f'stride {last}'
+        number = '' if reading.row_count is None else f'{reading.row_count} '
+        return Opinion(True, f'{number}cells of {listed}')
+    if any(_is_on_grid(other.reading) for other in claims):
+        return Opinion(False)
+    count = reading.row_count
+    if count is None:
+        return Opinion(None)
+    if count in reading.layout.rows.counts:
+        return Opinion(True, f'{count} priors')
+    is_of_another = any(
+        layout.rows.strides_of(network.input_hw, count) or count in layout.rows.counts
+        for family in families
+        for layout in family.layouts
+    )
+    return Opinion(False if is_of_another else None)
+
+
+def _is_on_grid(reading: Reading) -> bool:
+    """Return whether the rows are the cells of grids, and their number is known."""
+    has_rows = reading.row_count is not None or any(part.out.per_level for part in reading.parts)
+    return has_rows and bool(reading.on_grid)
+
+
+def _by_known_sizes(reading: Reading, network: NetworkDescription) -> Opinion:
+    """Judge by the numbers of classes and keypoints of published networks."""
+    symbols, known = reading.symbols, reading.layout.known
+    if known is None:
+        known = {'C': (COCO_CLASSES,)} if 'C' in symbols else {}
+    if network.class_count or not known:
+        return Opinion(None)
+    (symbol, values), *_ = known.items()
+    size = symbols.get(symbol)
+    if size is None and reading.layout.roles.get('extras', '').isdigit():
+        size = int(reading.layout.roles['extras']) // 2
+    whose = 'of COCO' if symbol == 'C' else 'as in published networks'
+    return Opinion(size in values, f'{size} {SYMBOLS[symbol]} {whose}')
+
+
+def describe(reading: Reading) -> str:
+    """Return the outputs of a reading and what they hold."""
+    listed = []
+    for out in dict.fromkeys(reading.layout.outputs):
+        first, *others = [part.spec for part in reading.parts if part.out == out]
+        further = f' and {len(others)} more' if others else ''
+        roles = ', '.join(_role(role, size, reading) for role, size in out.fields.items())
+        listed.append(f'{first}{further} holds {roles}')
+    return '; '.join(listed)
+
+
+def _role(role: str, size: str, reading: Reading) -> str:
+    """Return what a part of a row is, with its size where that is solved."""
+    (symbol,) = {*linear(size)[0]} or {''}
+    count = f'{reading.symbols[symbol]} ' if symbol in reading.symbols else ''
+    if role == 'scores' and symbol:
+        return f'{count}class score{"s" * (count != "1 ")}'
+    if isinstance(reading.layout, BoxLayout) and role == 'extras':
+        return count + reading.layout.extras
+    if isinstance(reading.layout, BoxLayout) and role == 'box':
+        return _box(reading.layout, f' as {count}bins each' if symbol == 'D' else '')
+    return ROLES.get(role, role)
+
+
+def _box(layout: BoxLayout, bins: str) -> str:
+    """Return what the values of a box are."""
+    coding, priors = layout.coding, layout.rows.priors
+    if coding.is_anchored:
+        sizes = [f'{width}x{height}' for level in priors for width, height in level]
+        anchors = f' from anchors of {sizes[0]} to {sizes[-1]}' if sizes else ''
+        return ('distances to the sides' if coding.form == 'sides' else 'box') + bins + anchors
+    corners = 'y1, x1, y2, x2' if coding.is_y_first else 'x1, y1, x2, y2'
+    values = corners if coding.form == 'corners' else 'cx, cy, w, h'
+    return f'{values} {"from 0 to 1" if coding.is_normalized else "in pixels"}'

@@ -1,0 +1,35 @@
+"""Guards of layouts, see `layout.Guard`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from trt_ros.families.family import NetworkDescription
+from trt_ros.families.layout import Guard
+
+
+@dataclass(frozen=True)
+class HasInput:
+    """The guard of networks that have an input beside the image."""
+
+    name: str
+
+    def __call__(self, network: NetworkDescription) -> str | Literal[False]:
+        """Return the evidence, or False; see `Guard`."""
+        return any(spec.name == self.name for spec in network.inputs) and f'input {self.name}'
+
+
+def lacks_inputs(*names: str) -> Guard:
+    """Return the guard of networks that have none of some inputs."""
+    return lambda network: False if any(spec.name in names for spec in network.inputs) else None
+
+
+def has_task(task: str) -> Guard:
+    """Return the guard of networks of one task of Ultralytics."""
+    return lambda network: network.metadata.get('task') == task and f'task {task} in the metadata'
+
+
+def by_name_only(network: NetworkDescription) -> Literal[False]:
+    """Refuse each network: the layout is only for those that name their decoder."""
+    return False
