@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 import itertools
+import re
+import sqlite3
 import subprocess
 import sys
 
@@ -241,6 +243,48 @@ def test_without_rosbags_the_error_names_it(tmp_path):
     )
     assert 'Recordings need the Python package rosbags' in done.stderr
     assert "Remedy: pip install 'rosbags" in done.stderr
+
+
+def changed(folder, value, number):
+    """Set the time of recording of a message in an SQLite recording to any value."""
+    with closing(sqlite3.connect(storage_file(folder))) as database:
+        database.execute('update messages set timestamp = ? where id = ?', (value, number))
+        database.commit()
+    return folder
+
+
+@pytest.mark.parametrize('as_file', [False, True])
+@pytest.mark.parametrize(
+    'value, number, left',
+    [(-5, 1, 0), (-START_NS, 4, 0), ('abc', 2, 3), (b'\0\xff', 2, 3), (1e300, 2, 3)],
+)
+def test_a_message_without_a_possible_time_ends_the_messages(
+    tmp_path, opened, value, number, left, as_file
+):
+    path = changed(write_recording(tmp_path / 'drive', camera(4), 'sqlite3'), value, number)
+    recording = opened(storage_file(path) if as_file else path)
+    found = []
+    with pytest.raises(BadFrameError, match='is damaged: read up to') as raised:
+        found.extend(recording.messages(['/camera']))
+    assert 'A message has the time ' in raised.value.cause
+    assert len(found) == left
+
+
+@pytest.mark.parametrize(
+    'entry', ['nanoseconds_since_epoch', 'nanoseconds', 'message_count', 'starting_time']
+)
+@pytest.mark.parametrize('value', ['-5', '1' + 400 * '0', '1.5', '.inf', 'abc', '[]', '{}', ''])
+def test_metadata_of_any_numbers_is_read_or_refused(tmp_path, opened, entry, value):
+    path = write_recording(tmp_path / 'drive', camera(4))
+    metadata = path / 'metadata.yaml'
+    metadata.write_text(re.sub(rf'{entry}:.*', f'{entry}: {value}', metadata.read_text()))
+    try:
+        recording = opened(path)
+    except ParameterError as error:
+        assert 'cannot be opened' in error.problem
+        return
+    assert recording.mean_rate_hz('/camera') < 1000
+    assert len(list(recording.messages(['/camera']))) == 4
 
 
 def test_reading_starts_again(tmp_path, opened):

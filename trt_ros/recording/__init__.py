@@ -78,7 +78,20 @@ class Recording:
         with ExitStack() as undo:
             undo.callback(self.close)
             self._open()
+            self._describe()
             undo.pop_all()
+
+    def _describe(self) -> None:
+        """Read topics and times; the metadata may have any types."""
+        try:
+            self._read_topics()
+            filled = [reader for reader in self._readers if reader.message_count]
+            self.start_ns = min((_int64(each.start_time) for each in filled), default=0)
+            self.end_ns = max((_int64(each.end_time) for each in filled), default=0)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise _cannot_open(self.path, error) from error
+
+    def _read_topics(self) -> None:
         self.topics: dict[str, RecordedTopic] = {}
         for reader in self._readers:
             for each in reader.connections:
@@ -92,10 +105,7 @@ class Recording:
                         schema_encoding=f'ros2{encoding.lower()}',
                         definition=each.msgdef.data,
                     )
-                self.topics[each.topic] = replace(topic, count=topic.count + each.msgcount)
-        filled = [reader for reader in self._readers if reader.message_count]
-        self.start_ns = min((reader.start_time for reader in filled), default=0)
-        self.end_ns = max((reader.end_time for reader in filled), default=0)
+                self.topics[each.topic] = replace(topic, count=topic.count + _int64(each.msgcount))
 
     def _open(self) -> None:
         path = self.path
@@ -148,18 +158,21 @@ class Recording:
 
         :raises BadFrameError: 'damaged recording', where the rest cannot be read.
         """
-        time_ns = self.start_ns
+        last_ns = self.start_ns
         try:
             for reader in self._readers:
                 chosen = [each for each in reader.connections if each.topic in topics]
                 if not chosen:
                     continue
                 for topic, time_ns, data in _messages(reader, chosen, self._threads):
+                    if not isinstance(time_ns, int) or time_ns < 0:  # SQLite stores anything.
+                        raise ValueError(f'A message has the time {time_ns!r}.')
+                    last_ns = time_ns
                     yield topic, time_ns, data
         except Exception as error:  # rosbags, SQLite and decompressors raise their own.
-            raise self._damaged(time_ns, str(error)) from error
+            raise self._damaged(last_ns, str(error)) from error
         if self._unfinished:
-            raise self._damaged(time_ns, self._unfinished)
+            raise self._damaged(last_ns, self._unfinished)
 
     def _damaged(self, time_ns: int, cause: str) -> BadFrameError:
         seconds = (time_ns - self.start_ns) / 1e9
@@ -193,6 +206,11 @@ def _messages(
         topic_of = {each.id: each.topic for each in file.connections if each.topic in topics}
         path = getattr(file.path, 'file', file.path)
         yield from chunk_messages(path, file.chunks, topic_of, threads)
+
+
+def _int64(value: Any) -> int:
+    """Return a number of the metadata, from 0 to the largest of 64 bits."""
+    return max(0, min(int(value), (1 << 63) - 1))
 
 
 def _has_chunks(file: Any) -> bool:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 
@@ -192,6 +193,17 @@ def test_a_recording_that_ends_in_zeros_is_labeled_up_to_them(label, tmp_path):
     steps = [step for _, step, _ in read(output)]
     assert steps == list(range(len(steps))) and 10 < len(steps) < 40
     assert f'is damaged: read up to {(len(steps) - 1) / 10:.3f} s after its start' in text
+
+
+@pytest.mark.parametrize('flags', [[], ['--video', '--coco']], ids=' '.join)
+def test_a_recording_with_a_time_before_1970_is_damaged(label, tmp_path, flags):
+    folder = write_recording(tmp_path / 'drive', camera(4), 'sqlite3')
+    with closing(sqlite3.connect(storage_file(folder))) as database:
+        database.execute('update messages set timestamp = -timestamp where id = 2')
+        database.commit()
+    _, text = label(folder, *flags, code=1)
+    assert 'is damaged: read up to' in text and 'A message has the time -' in text
+    assert 'Traceback' not in text
 
 
 def test_video_shows_each_image_with_its_result(label, tmp_path):
