@@ -9,7 +9,9 @@ ready.
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+import json
 import mmap
 import os
 from pathlib import Path
@@ -31,6 +33,55 @@ DATATYPES = {
     'tensor(bool)': 'BOOL',
 }
 ARRAYS = {'FP32': 'f4', 'FP16': 'f2', 'UINT8': 'u1', 'INT64': 'i8', 'INT32': 'i4', 'BOOL': '?'}
+
+
+def _short(reply) -> None:
+    reply.raw_output_contents[0] = reply.raw_output_contents[0][:-1]
+
+
+def _set_shape(*shape):
+    def change(reply) -> None:
+        reply.outputs[0].shape[:] = shape
+
+    return change
+
+
+def _twice_negative(reply) -> None:
+    first, second, *rest = reply.outputs[0].shape
+    reply.outputs[0].shape[:] = [-first, -second, *rest]
+
+
+def _typed(datatype, field, values):
+    def change(reply) -> None:
+        del reply.raw_output_contents[:]
+        reply.outputs[0].datatype = datatype
+        getattr(reply.outputs[0].contents, field).extend(values)
+
+    return change
+
+
+def _rename(reply) -> None:
+    reply.outputs[0].name = 'other'
+
+
+def _type_bytes(reply) -> None:
+    reply.outputs[0].datatype = 'BYTES'
+
+
+#: Replies that no model has, by the value of --reply.
+REPLIES = {
+    'one byte less': _short,
+    'no outputs': lambda reply: reply.ClearField('outputs'),
+    'another name': _rename,
+    'another type': _type_bytes,
+    'a negative shape': _set_shape(-1),
+    'a shape of two negative sizes': _twice_negative,
+    'the smallest shape': _set_shape(-(2**63), -(2**63)),
+    'the largest shape': _set_shape(2**63 - 1, 2**63 - 1),
+    'a shape of 100 sizes': _set_shape(*[1] * 100),
+    'a value beyond its type': _typed('UINT8', 'uint_contents', [300]),
+    'no values': _typed('FP32', 'fp32_contents', []),
+}
 
 
 class ServerProcess:
@@ -104,6 +155,8 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
     :param token: bearer token that each request must have; '' for none.
     :param is_flat: whether outputs have one dimension, whatever the model says.
     :param is_forgetful: whether to forget regions of shared memory at once.
+    :param change: called with each reply of a run.
+    :param shapes: of the first of 'inputs' and 'outputs', in place of the model's own.
     """
 
     def __init__(
@@ -114,10 +167,13 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
         token: str,
         is_flat: bool,
         is_forgetful: bool,
+        change: Callable,
+        shapes: dict[str, list[int]],
     ) -> None:
         self._models, self._is_plain, self._token = models, is_plain, token
         self._has_typed_contents = has_typed_contents
         self._is_flat, self._is_forgetful = is_flat, is_forgetful
+        self._change, self._shapes = change, shapes
         self._regions: dict[str, mmap.mmap] = {}
 
     def _model(self, name, context) -> Model:
@@ -135,6 +191,8 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
     def ModelMetadata(self, request, context):
         reply = service_pb2.ModelMetadataResponse(name=request.name)
         self._model(request.name, context).describe(reply)
+        for mode, shape in self._shapes.items():
+            getattr(reply, mode)[0].shape[:] = shape
         return reply
 
     def ModelConfig(self, request, context):
@@ -172,6 +230,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
             context.abort(grpc.StatusCode.INTERNAL, str(error))
         for each in reply.outputs if self._is_flat else ():
             each.shape[:] = [int(np.prod(each.shape))]
+        self._change(reply)
         return reply
 
     def _read(self, described, raw, context) -> np.ndarray:
@@ -199,6 +258,8 @@ def serve(arguments) -> None:
         arguments.token,
         arguments.flat,
         arguments.forgetful,
+        REPLIES.get(arguments.reply, lambda reply: None),
+        arguments.shapes,
     )
     unlimited = [('grpc.max_receive_message_length', -1), ('grpc.max_send_message_length', -1)]
     server = grpc.server(ThreadPoolExecutor(4), options=unlimited)
@@ -223,6 +284,8 @@ if __name__ == '__main__':
     parser.add_argument('--token', default='')
     parser.add_argument('--flat', action='store_true', help='outputs of one dimension')
     parser.add_argument('--forgetful', action='store_true', help='without regions of memory')
+    parser.add_argument('--reply', choices=REPLIES)
+    parser.add_argument('--shapes', type=json.loads, default={})
     parser.add_argument('--certificate', type=Path)
     parser.add_argument('--key', type=Path)
     serve(parser.parse_args())

@@ -329,18 +329,20 @@ def _specs(
 
 def _to_array(described: Any, number: int, raw: Any) -> np.ndarray | None:
     """Return a tensor of a reply, also from its typed contents; None if it has another size."""
-    dtype = DTYPES.get(described.datatype, '')
-    if number < len(raw):
-        if not dtype:
+    dtype, shape = DTYPES.get(described.datatype, ''), tuple(described.shape)
+    try:
+        if number < len(raw):
+            if not dtype:
+                return None
+            values = np.frombuffer(bytearray(raw[number]), _host(dtype))
+        elif described.datatype in _CONTENTS:
+            field = getattr(described.contents, _CONTENTS[described.datatype])
+            values = np.array(field, _host(dtype))
+        else:
             return None
-        values = np.frombuffer(bytearray(raw[number]), _host(dtype))
-    elif described.datatype in _CONTENTS:
-        field = getattr(described.contents, _CONTENTS[described.datatype])
-        values = np.array(field, _host(dtype))
-    else:
+        return values.reshape(shape) if math.prod(shape) == values.size else None
+    except (ValueError, OverflowError):  # Half a value, negative sizes, values beyond the type.
         return None
-    shape = tuple(described.shape)
-    return values.reshape(shape) if math.prod(shape) == values.size else None
 
 
 def _host(dtype: str) -> str:

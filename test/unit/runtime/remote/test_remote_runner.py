@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 import json
 import logging
 import os
@@ -24,7 +24,9 @@ from trt_ros.errors import (
     RemoteRefusedError,
     RemoteUnavailableError,
     TensorMismatchError,
+    TrtRosError,
 )
+from trt_ros.families.registry import ALL_FAMILIES, TENSORS
 from trt_ros.progress import CancelledError
 from trt_ros.runtime.remote.address import parse_address
 from trt_ros.runtime.remote.connection import CHANNEL_OPTIONS
@@ -117,8 +119,6 @@ def test_network_on_a_server_is_recognized_and_decoded_like_its_file(serve, colo
     ids=['classifier', 'segmenter', 'depth', 'pose', 'oriented boxes', 'tensor'],
 )
 def test_result_of_every_task_equals_that_of_the_file(serve, tmp_path, shapes, metadata, options):
-    from trt_ros.families.registry import ALL_FAMILIES, TENSORS
-
     path = save(tmp_path / 'net.onnx', shapes, **metadata)
     address = serve(path).address('net')
     families = TENSORS if options else ALL_FAMILIES
@@ -151,6 +151,53 @@ def test_reply_of_another_shape_is_refused(serve, color_detector):
     ):
         runner.infer({'images': np.zeros((1, 3, 64, 64), np.float32)})
     assert raised.value.cause.startswith('It returned (')
+
+
+@pytest.mark.parametrize(
+    'reply',
+    [
+        'one byte less',
+        'no outputs',
+        'another name',
+        'another type',
+        'a negative shape',
+        'a shape of two negative sizes',
+        'the smallest shape',
+        'the largest shape',
+        'a shape of 100 sizes',
+        'a value beyond its type',
+        'no values',
+    ],
+)
+def test_reply_that_no_model_has_is_refused(serve, color_detector, reply):
+    address = serve(color_detector(), arguments=['--reply', reply]).address('colors')
+    with (
+        closing(RemoteRunner.open(parse_address(address), timeout_seconds=60.0)) as runner,
+        pytest.raises(TensorMismatchError, match='did not return'),
+    ):
+        runner.infer({'images': np.zeros((1, 3, 64, 64), np.float32)})
+
+
+@pytest.mark.parametrize('mode', ['inputs', 'outputs'])
+@pytest.mark.parametrize(
+    'shape',
+    [
+        [],
+        [-7, 3, 64, 64],
+        [2**62, 7, 21],
+        [1] * 100,
+    ],
+    ids=lambda shape: 'x'.join(map(str, shape[:4])) or 'scalar',
+)
+def test_model_of_any_shape_is_refused_or_opened(serve, color_detector, mode, shape):
+    shapes = json.dumps({mode: shape})
+    address = serve(color_detector(), arguments=['--shapes', shapes]).address('colors')
+    try:
+        pipeline = Pipeline.open(address, families=ALL_FAMILIES)
+    except TrtRosError:
+        return
+    with pipeline, suppress(TrtRosError):
+        pipeline(RED)
 
 
 def test_server_that_loses_its_regions_gets_inputs_through_grpc_after_the_third(
