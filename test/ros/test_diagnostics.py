@@ -8,8 +8,10 @@ import pytest
 pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 
-from diagnostic_msgs.msg import DiagnosticStatus
+from builtin_interfaces.msg import Time
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 import numpy as np
+from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Float64
 
 from trt_ros.ros.diagnostics import MAX_TIMES, FrameCounts
@@ -199,3 +201,28 @@ def test_a_frame_that_is_stuck_is_stale_and_then_counts_as_long(
     # Of few frames, the 99th percentile is nearly the longest.
     assert 0.5 * held_ms <= float(values['infer p99 (ms)'])
     assert 0.0 < float(values['queue age p99 (ms)']) <= passed_ms
+
+
+def test_invalid_times_of_the_clock_are_ignored(start_node):
+    node = start_node('simulated', 'trt_ros.nodes.overlay', use_sim_time=True)
+    peer = node.peer
+    clock = peer.publisher(Clock, '/clock')
+    diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
+
+    def status_at(seconds, nanoseconds, is_shown):
+        """Publish a time until something is shown."""
+
+        def publish():
+            clock.publish(Clock(clock=Time(sec=seconds, nanosec=nanoseconds)))
+            return is_shown()
+
+        peer.wait_until(publish, f'the effect of {seconds} s, {nanoseconds} ns')
+
+    status_at(-5, 0, lambda: 'on /clock is ignored: -5 s, 0 ns' in node.log)
+    for seconds, nanoseconds in ((7, 5), (2**31 - 1, 999_999_999)):
+        clock.publish(Clock(clock=Time(sec=2**31 - 1, nanosec=2**32 - 1)))
+        now = Time(sec=seconds, nanosec=nanoseconds)
+        status_at(
+            seconds, nanoseconds, lambda now=now: diagnostics.messages[-1].header.stamp == now
+        )
+    assert 'Traceback' not in node.log

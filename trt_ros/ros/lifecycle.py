@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 import gc
 import threading
 import time
@@ -22,7 +22,9 @@ from rclpy.lifecycle import LifecycleNode, LifecycleNodeMixin, TransitionCallbac
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.publisher import Publisher
+from rclpy.subscription import Subscription
 from rclpy.task import Future
+from rclpy.time_source import CLOCK_TOPIC
 
 from trt_ros.errors import ParameterError, TrtRosError, printable
 from trt_ros.progress import CancelledError
@@ -133,6 +135,24 @@ class ManagedNode(LifecycleNode):
         """Apply changed `parameters` while configured; must not raise."""
 
     # Services for subclasses.
+
+    def create_subscription(
+        self, msg_type: Any, topic: str, callback: Callable, *args: Any, **kwargs: Any
+    ) -> Subscription:
+        """Create a subscription as rclpy does; that of rclpy to /clock gets valid times only."""
+        if topic == CLOCK_TOPIC:
+            callback = partial(self._set_clock, callback)
+        return super().create_subscription(msg_type, topic, callback, *args, **kwargs)
+
+    def _set_clock(self, set_clock: Callable[[Any], None], message: Any) -> None:
+        seconds, nanoseconds = message.clock.sec, message.clock.nanosec
+        if seconds >= 0 and nanoseconds < 10**9:  # rclpy raises for others.
+            set_clock(message)
+            return
+        self.get_logger().warning(
+            f'An invalid time on {CLOCK_TOPIC} is ignored: {seconds} s, {nanoseconds} ns.',
+            throttle_duration_sec=10.0,
+        )
 
     def publisher(self, message_type: type, topic: str, qos: Any) -> Publisher:
         """Create a publisher that lives while the node is configured; `qos` may be overridden."""

@@ -85,7 +85,7 @@ class Transforms:
                 Time.from_msg(header.stamp),
                 timeout=Duration(seconds=WAIT_SECONDS),
             ).transform
-        except self._failures as error:
+        except (self._failures, ValueError) as error:  # rclpy refuses negative stamps.
             raise BadFrameError(
                 'no transform',
                 f'No transform from {header.frame_id!r} to {target_frame!r} at the time of the '
