@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 import re
 from typing import Any, Literal
 
@@ -67,12 +67,12 @@ class Out:
     per_level: bool = False
     is_float: bool | None = True
 
-    @property
+    @cached_property
     def fields(self) -> dict[str, str]:
         """Sizes by role, in order."""
         return dict(part.split(':') for part in self.values.split())
 
-    @property
+    @cached_property
     def size(self) -> str:
         """Size of 'V'."""
         return '+'.join(self.fields.values())
@@ -242,7 +242,7 @@ class Layout:
         """Whether rows are relative to the anchors of grids."""
         return False
 
-    @property
+    @cached_property
     def roles(self) -> dict[str, str]:
         """Sizes by role, of all outputs."""
         return {role: size for out in self.outputs for role, size in out.fields.items()}

@@ -187,15 +187,16 @@ def _assign(
     known: Symbols,
 ) -> Iterator[tuple[tuple[BoundOut, ...], Symbols]]:
     """Assign outputs to those of a layout, the ones of the fewest unknown sizes first."""
+    specs = network.outputs
+    extra = len(specs) - sum(len(strides) if out.per_level else 1 for out in layout.outputs)
+    if extra < 0 or (extra and not layout.ignores_others):
+        return
     outs: list[tuple[Out, int | None]] = [
         (out, level)
         for out in layout.outputs
         for level in (range(len(strides)) if out.per_level else (None,))
     ]
     outs.sort(key=lambda each: len(linear(each[0].size)[0]))
-    specs = network.outputs
-    if len(specs) < len(outs) or (len(specs) > len(outs) and not layout.ignores_others):
-        return
 
     def follow(
         rest: Sequence[tuple[Out, int | None]], free: tuple[TensorSpec, ...], symbols: Symbols

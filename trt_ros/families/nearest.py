@@ -100,7 +100,8 @@ def nearest(
 def _may_be(layout: Layout, network: NetworkDescription) -> bool:
     """Return whether other outputs, or a further input, could make a network one of a layout."""
     guards = [guard for guard in layout.evidence if not isinstance(guard, HasInput)]
-    if len(network.outputs) != len(layout.outputs):  # They know the outputs of their layout.
+    ranks = sorted(len(spec.shape) for spec in network.outputs)
+    if ranks != sorted(len(out.axes.split()) for out in layout.outputs):  # Guards know these.
         guards = [guard for guard in guards if guard is by_name_only]
     return False not in [guard(network) for guard in (*layout.guards, *guards)]
 

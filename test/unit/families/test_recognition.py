@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+import random
 import re
 
 import pytest
@@ -10,7 +12,9 @@ import pytest
 from support.recognized_networks import COCO, CUT, SEG, TOLD, TWO, bins, cut
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families import registry as decoder
+from trt_ros.families.family import NetworkDescription
 from trt_ros.families.registry import choose_family
+from trt_ros.tensors import TensorSpec
 
 TABLE = {
     'detect': decoder.DETECTORS,
@@ -461,6 +465,28 @@ def test_other_networks_are_not_recognized(network, task, outputs, known):
     seen = network(outputs, **known)
     with pytest.raises(TensorMismatchError, match=r'No decoder recognizes|This (looks like|is) a'):
         choose_family(TABLE[task], 'auto', seen)
+
+
+@pytest.mark.parametrize('seed', range(40))
+def test_any_description_gets_a_decoder_or_an_error(seed):
+    rng = random.Random(seed)
+    names = ('output0', 'boxes', 'scores', 'logits', 'dets', 'labels', 'depth', 'pool', 'x', '')
+    sizes = (-1, 0, 1, 1, 2, 4, 5, 6, 7, 17, 56, 80, 84, 85, 160, 300, 400, 1600, 6400, 8400)
+    outputs = tuple(
+        TensorSpec(
+            rng.choice(names) + str(index),
+            tuple(rng.choices(sizes, k=rng.randrange(5))),
+            rng.choice(('float32', 'float32', 'float16', 'int64', 'bool')),
+            'output',
+        )
+        for index in range(rng.choice((0, 1, 1, 2, 3, 4, 9)))
+    )
+    metadata = rng.choice(({}, {'task': 'pose', 'kpt_shape': '[None]'}, {'stride': '32'}))
+    seen = NetworkDescription((), outputs, metadata, rng.choice(((640, 640), (1, 1))), None)
+    for families in TABLE.values():
+        with suppress(TensorMismatchError):
+            family, _ = choose_family(families, 'auto', seen)
+            family.open(seen)
 
 
 def test_additional_output_is_left_to_the_family(network):
