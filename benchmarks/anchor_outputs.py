@@ -1,4 +1,4 @@
-"""Outputs whose boxes are relative to anchors, for gpu_kernels.py."""
+"""Heads for outputs, and outputs whose boxes are relative to anchors, for gpu_kernels.py."""
 
 from __future__ import annotations
 
@@ -7,12 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.families.centernet import CenterNetHead
-from trt_ros.families.detectnet import DetectNetHead
-from trt_ros.families.faces import ScrfdHead
-from trt_ros.families.nanodet import DistributionHead
-from trt_ros.families.raw_yolo import YOLOV5_ANCHORS, RawYoloHead
-from trt_ros.families.yolox import YoloxHead
+from trt_ros.decode.choice import open_head
+from trt_ros.families.family import NetworkDescription
+from trt_ros.families.registry import ALL_FAMILIES
+from trt_ros.tensors import TensorSpec
+
+
+def read(
+    family: str, outputs: dict[str, np.ndarray], class_count: int | None = None
+) -> tuple[Any, dict[str, np.ndarray]]:
+    """Return the head of a family for outputs of 640 × 640 images, and these."""
+    specs = tuple(
+        TensorSpec(name, value.shape, value.dtype.name, 'output')
+        for name, value in outputs.items()
+    )
+    families = {each.name: each for each in ALL_FAMILIES}
+    network = NetworkDescription((), specs, {}, (640, 640), class_count)
+    return open_head(families[family], network), outputs
 
 
 def anchored() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
@@ -31,18 +42,17 @@ def anchored() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
         return rng.normal(0, 1, shape).astype(np.float32)
 
     parts = [normal(1, 8400, 4), np.ones((1, 8400, 1), np.float32), scores(1, 8400, 80)]
-    yield 'YOLOX, 8400×85', YoloxHead('head', 80), {'head': np.concatenate(parts, axis=2)}
+    yield 'YOLOX, 8400×85', *read('yolox', {'head': np.concatenate(parts, axis=2)})
     raw = {str(stride): normal(1, 3, 640 // stride, 640 // stride, 85) for stride in (8, 16, 32)}
     for values in raw.values():
         values[..., 4] = rng.normal(-5, 2, values.shape[:4])
-    yield 'raw YOLOv5, 25200×85', RawYoloHead(tuple(raw), 80, YOLOV5_ANCHORS), raw
+    yield 'raw YOLOv5, 25200×85', *read('yolov5_raw', raw)
     head = np.concatenate(
         [scores(1, sum(cells.values()), 80), normal(1, sum(cells.values()), 32)], 2
     )
-    plus = DistributionHead(('head',), 80, 8, tuple(cells), 0.0)
-    yield 'NanoDet-Plus, 8500×112', plus, {'head': head}
+    yield 'NanoDet-Plus, 8500×112', *read('nanodet_plus', {'head': head})
     faces = {
-        f'{kind} {stride}': values(1, 2 * cells[stride], size)
+        f'{kind}_{stride}': values(1, 2 * cells[stride], size)
         for kind, size, values in (
             ('scores', 1, scores),
             ('boxes', 4, normal),
@@ -50,8 +60,8 @@ def anchored() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
         )
         for stride in (8, 16, 32)
     }
-    yield 'SCRFD, 16800 anchors', ScrfdHead(tuple(faces)), faces
+    yield 'SCRFD, 16800 anchors', *read('scrfd', faces)
     grids = {'hm': scores(1, 80, 160, 160), 'wh': 9 + normal(1, 2, 160, 160)}
-    yield 'CenterNet, 80×160×160', CenterNetHead('hm', 'wh', '', 80), grids
+    yield 'CenterNet, 80×160×160', *read('centernet', grids)
     grids = {'cov': scores(1, 3, 40, 40), 'bbox': 1 + normal(1, 12, 40, 40) / 9}
-    yield 'DetectNet_v2, 3×40×40', DetectNetHead('cov', 'bbox', 3), grids
+    yield 'DetectNet_v2, 3×40×40', *read('detectnet_v2', grids)

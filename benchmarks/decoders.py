@@ -14,6 +14,7 @@ import time
 
 import numpy as np
 
+from trt_ros.decode.choice import choose_decoder
 from trt_ros.families.registry import (
     CLASSIFIERS,
     DEPTHS,
@@ -22,7 +23,6 @@ from trt_ros.families.registry import (
     ORIENTED,
     POSES,
     SEGMENTERS,
-    choose_decoder,
 )
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox

@@ -20,7 +20,7 @@ from anchor_outputs import anchored
 from gpu_models import Net
 import numpy as np
 
-from trt_ros.families.registry import Decoder
+from trt_ros.decode.choice import Decoder
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu import shared_resources
 from trt_ros.runtime.gpu.open import open_tensor_runner

@@ -21,24 +21,15 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-from anchor_outputs import anchored
+from anchor_outputs import anchored, read
 import numpy as np
 
 from trt_ros.cuda.device import Event, Stream, open_gpu
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
-from trt_ros.families.boxes import BoxesHead, BoxOutputs
 from trt_ros.families.depth import DepthHead
-from trt_ros.families.detr import DetrHead, softmax_without_last
-from trt_ros.families.instances import InstanceHead
-from trt_ros.families.obb import ObbHead
-from trt_ros.families.pose import PoseHead
 from trt_ros.families.semantic import SemanticHead
-from trt_ros.families.yolo_rows import PlainRows
-from trt_ros.families.yolov5 import YoloV5Head
-from trt_ros.families.yolov8 import YoloV8Head
-from trt_ros.families.yolov10 import EndToEndHead
 from trt_ros.results.boxes import Detections
 from trt_ros.results.masks import Instances
 from trt_ros.runtime.gpu import preprocess as steps
@@ -103,14 +94,12 @@ def decoded() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
     for candidates in (0, 50, 300, 1000, 2048, 8400):
         yield (
             f'YOLOv8, 84×8400, {candidates} candidates',
-            YoloV8Head('head', 80),
-            {'head': head(candidates)[None]},
+            *read('yolov8', {'head': head(candidates)[None]}),
         )
     rows = head(300, 25200).T
     yield (
         'YOLOv5, 25200×85, 300 candidates',
-        YoloV5Head('head', 80),
-        {'head': np.ascontiguousarray(np.insert(rows, 4, 1.0, axis=1))[None]},
+        *read('yolov5', {'head': np.ascontiguousarray(np.insert(rows, 4, 1.0, axis=1))[None]}),
     )
     finished = np.column_stack(
         [
@@ -120,22 +109,19 @@ def decoded() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
         ]
     ).astype(np.float32, order='C')
     finished[:, 2:4] += finished[:, :2]
-    yield 'YOLOv10, 300×6', EndToEndHead('head', None), {'head': finished[None]}
+    yield 'YOLOv10, 300×6', *read('yolov10', {'head': finished[None]})
     logits = rng.normal(-4, 2, (300, 80)).astype(np.float32)
     boxes = rng.uniform(0.02, 0.9, (300, 4)).astype(np.float32)
     outputs = {'logits': logits[None], 'boxes': boxes[None]}
-    yield 'RT-DETR, 300×80', DetrHead('logits', 'boxes', 80), outputs
-    yield ('DETR, 300×80', DetrHead('logits', 'boxes', 79, softmax_without_last), outputs)
+    yield 'RT-DETR, 300×80', *read('rtdetr', outputs)
+    yield 'DETR, 300×80', *read('detr', outputs)
     raw = head(300).T
     outputs = {
         'boxes': np.hstack([raw[:, :2] - raw[:, 2:4] / 2, raw[:, :2] + raw[:, 2:4] / 2]),
         'scores': np.ascontiguousarray(raw[:, 4:]),
     }
     outputs = {name: value[None].astype(np.float32, order='C') for name, value in outputs.items()}
-    parts = BoxOutputs(
-        *(TensorSpec(name, value.shape, 'float32', 'output') for name, value in outputs.items())
-    )
-    yield 'boxes and scores, 8400×80, 300 candidates', BoxesHead(parts, 80), outputs
+    yield 'boxes and scores, 8400×80, 300 candidates', *read('boxes', outputs)
     for classes, cells in ((21, 640), (19, 160), (150, 160)):
         coarse = rng.normal(0, 4, (classes, cells // 8, cells // 8)).astype(np.float32)
         scores = coarse.repeat(8, axis=1).repeat(8, axis=2)[None]
@@ -177,8 +163,7 @@ def suppressed() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
             layout = f'{objects} objects' + (' in bands' if in_bands else '')
             yield (
                 f'NMS, {candidates} candidates on {layout}',
-                YoloV8Head('head', 1),
-                {'head': piled(candidates, objects, in_bands=in_bands)},
+                *read('yolov8', {'head': piled(candidates, objects, in_bands=in_bands)}),
             )
     rng = np.random.default_rng(0)
     corner = rng.uniform(0, 560, (76725, 2))
@@ -191,10 +176,7 @@ def suppressed() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
         ('all equal', np.ones(shape, np.float32)),
     ):
         outputs = {'boxes': boxes[None], 'scores': scores[None]}
-        parts = BoxOutputs(
-            *(TensorSpec(key, value.shape, 'float32', 'output') for key, value in outputs.items())
-        )
-        yield f'RetinaNet, 76725×91, {name}', BoxesHead(parts, 91), outputs
+        yield f'RetinaNet, 76725×91, {name}', *read('boxes', outputs)
 
 
 def other_tasks() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
@@ -209,20 +191,17 @@ def other_tasks() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
     points[2::3] /= 640
     yield (
         'poses, 56×8400, 300 candidates',
-        PoseHead(PlainRows('head', 1, 51, False)),
-        {'head': np.vstack([raw, points])[None]},
+        *read('yolov8_pose', {'head': np.vstack([raw, points])[None]}),
     )
     angles = rng.uniform(0, 1.5, (1, 8400)).astype(np.float32)
     yield (
         'rotated boxes, 20×8400, 300 candidates',
-        ObbHead(PlainRows('head', 15, 1, False)),
-        {'head': np.vstack([head(300, classes=15), angles])[None]},
+        *read('yolov8_obb', {'head': np.vstack([head(300, classes=15), angles])[None]}),
     )
     for objects, low, high in ((10, 64, 256), (100, 64, 256), (100, 192, 384)):
         yield (
             f'instances, {objects} objects of {low} to {high} pixels',
-            InstanceHead(PlainRows('head', 80, 32, False), 'prototypes'),
-            instances(objects, low, high),
+            *read('yolov8_seg', instances(objects, low, high)),
         )
 
 

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.families.family import NetworkDescription
 from trt_ros.families.paddle import PICODET, PPYOLOE
 from trt_ros.tensors import TensorSpec
@@ -41,7 +42,7 @@ def decode(family, outputs, thresholds):
         for name, value in outputs.items()
     )
     image = TensorSpec('image', (1, 3, *HW), 'float32', 'input')
-    head = family.open(NetworkDescription((image, SCALE), specs, {}, HW))
+    head = open_head(family, NetworkDescription((image, SCALE), specs, {}, HW))
     return head(outputs, WHOLE, thresholds)
 
 

@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.families import registry as decoder
 from trt_ros.families.family import NetworkDescription
 from trt_ros.results.labels import class_names
@@ -43,7 +44,7 @@ def open_export(ultralytics, picture):
         assert chosen.name == family
         tensor, letterbox = Preprocess((SIZE, SIZE), **chosen.preprocess)(picture)
         outputs = runner.infer({'images': tensor})
-        return chosen.open(network), outputs, letterbox, len(names)
+        return open_head(chosen, network), outputs, letterbox, len(names)
 
     return export
 

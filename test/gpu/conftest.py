@@ -22,11 +22,11 @@ from trt_ros.cuda.device import Gpu, Stream, gpu_count, open_gpu
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
 from trt_ros.cuda.usage import process_nbytes
+from trt_ros.decode.choice import choose_decoder
 from trt_ros.engine.cache import kernel_folder
 from trt_ros.engine.files import locked
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import GpuFailedError
-from trt_ros.families.registry import choose_decoder
 from trt_ros.progress import Reporter
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu import preprocess as steps

@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trt_ros.families.boxes import BoxesHead, BoxOutputs
-from trt_ros.families.detr import DetrHead, identity
-from trt_ros.families.yolov8 import YoloV8Head
-from trt_ros.tensors import TensorSpec
+from support.descriptions import head as open_as
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -16,7 +13,7 @@ from trt_ros.vision.thresholds import Thresholds
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group('kernels 2')]
 
 WHOLE = Letterbox.fit((640, 640), (640, 640), 'stretch')
-YOLOV8 = YoloV8Head('head', None)
+YOLOV8 = open_as('yolov8', 'head (1, ?, ?)')
 
 
 def asked(score=0.25, iou=0.45, most=300, **choice) -> ClassThresholds:
@@ -91,10 +88,7 @@ def test_candidates_after_the_best_are_decided_across_classes(decode_on_gpu):
         'scores': np.ones((1, 2000, 20)),
     }
     outputs = {name: value.astype(np.float32) for name, value in outputs.items()}
-    specs = {
-        name: TensorSpec(name, value.shape, 'float32', 'output') for name, value in outputs.items()
-    }
-    head = BoxesHead(BoxOutputs(**specs), 20)
+    head = open_as('boxes', outputs)
     for choice in ({}, {'classes': tuple(range(1, 20, 2))}):
         some = asked(0.5, 0.5, 1000, class_agnostic=True, **choice)
         got, _ = assert_equal(decode_on_gpu, head, outputs, some)
@@ -107,7 +101,8 @@ def test_a_network_without_nms_finds_no_more_boxes_than_queries(agnostic, decode
     rows = np.hstack(
         [rng.uniform(0.2, 0.8, (400, 2)), rng.uniform(0.02, 0.2, (400, 2)), rng.random((400, 60))]
     )
-    outputs, head = {'head': rows.astype(np.float32)[None]}, DetrHead('head', '', None, identity)
+    outputs = {'head': rows.astype(np.float32)[None]}
+    head = open_as('rtdetr', outputs)
     for choice in ({}, {'classes': tuple(range(0, 60, 2)), 'class_scores': {4: 0.9}}):
         some = asked(0.0, 0.5, 10000, class_agnostic=agnostic, **choice)
         got, counts = assert_equal(decode_on_gpu, head, outputs, some)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -14,15 +12,12 @@ from support.box_cases import (
     assert_same,
     crowd,
     half,
-    parts,
     queries,
     spoiled,
     yolov8_head,
 )
-from trt_ros.families.boxes import BoxesHead
-from trt_ros.families.detr import DetrHead
+from support.descriptions import head as open_as
 from trt_ros.families.semantic import SemanticHead
-from trt_ros.families.yolov10 import EndToEndHead
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
@@ -53,8 +48,6 @@ def test_half_outputs_decode_in_float32(name, dtype, decode_on_gpu):
         for key, value in outputs.items()
     }
     asked = Thresholds(score=0.4, iou=0.5, max_detections=1000)
-    if isinstance(head, BoxesHead):
-        head = replace(head, parts=parts(outputs))
     got, _ = decode_on_gpu(head, {key: bits for key, (bits, _) in pairs.items()}, letterbox, asked)
     assert_same(
         got, head({key: wide for key, (_, wide) in pairs.items()}, letterbox, asked), scores=1e-5
@@ -151,10 +144,8 @@ def test_max_detections_keeps_the_best(decode_on_gpu):
 
 def test_no_more_boxes_than_queries_are_found(decode_on_gpu):
     logits, boxes = queries(80, count=5)
-    head, outputs = (
-        DetrHead('logits', 'boxes', None),
-        {'logits': logits[None], 'boxes': boxes[None]},
-    )
+    outputs = {'logits': logits[None], 'boxes': boxes[None]}
+    head = open_as('rtdetr', outputs)
     found, counts = decode_on_gpu(head, outputs, BOX, Thresholds(0.0, 0.5, 300))
     assert counts[:2].tolist() == [5, 400]
     assert_same(
@@ -164,9 +155,8 @@ def test_no_more_boxes_than_queries_are_found(decode_on_gpu):
 
 def test_boxes_of_a_network_without_nms_do_not_suppress_each_other(decode_on_gpu):
     rows = np.tile(np.array([10, 200, 50, 250, 0.9, 1], np.float32), (4, 1))
-    found, _ = decode_on_gpu(
-        EndToEndHead('head', None), {'head': rows[None]}, BOX, Thresholds(0.5, 0.0, 300)
-    )
+    head = open_as('yolov10', 'head (1, 4, 6)')
+    found, _ = decode_on_gpu(head, {'head': rows[None]}, BOX, Thresholds(0.5, 0.0, 300))
     assert len(found) == 4
 
 
@@ -193,7 +183,8 @@ def test_nan_and_inf_are_dropped_and_counted(name, decode_on_gpu):
 @pytest.mark.parametrize('classes', [1, 2, 9, 200])
 def test_any_number_of_anchors_and_classes_works(anchors, classes, decode_on_gpu):
     raw = yolov8_head(anchors, classes, dense=1.0)
-    for head, values in ((YOLOV8, raw), (replace(YOLOV8, channels_first=False), raw.T)):
+    by_rows = open_as('yolov8', f'head (1, ?, {4 + classes})')
+    for head, values in ((YOLOV8, raw), (by_rows, raw.T)):
         outputs = {'head': np.ascontiguousarray(values)[None]}
         asked = Thresholds(score=0.25, iou=0.5, max_detections=300)
         got, _ = decode_on_gpu(head, outputs, WHOLE, asked)

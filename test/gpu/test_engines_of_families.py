@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from support.box_cases import CASES, assert_same, half, parts
+from support.box_cases import CASES, assert_same, half
+from trt_ros.decode.choice import Decoder
 from trt_ros.engine.options import BuildOptions
-from trt_ros.families.boxes import BoxesHead
-from trt_ros.families.registry import Decoder
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
@@ -85,5 +83,4 @@ def test_engines_of_every_family_give_the_boxes_of_numpy(name, dtype, gpu, tmp_p
     ) as pipeline:
         got = pipeline.infer(frame, asked)
         assert pipeline.slots.all[0].buffers.has_gpu_decoder
-    reference = replace(head, parts=parts(outputs)) if isinstance(head, BoxesHead) else head
-    assert_same(got, reference(outputs, preprocess(frame)[1], asked), scores=1e-5)
+    assert_same(got, head(outputs, preprocess(frame)[1], asked), scores=1e-5)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trt_ros.families.obb import ObbHead
-from trt_ros.families.pose import PoseHead
-from trt_ros.families.yolo_rows import PlainRows
+from support.descriptions import head as open_as
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -96,7 +94,8 @@ def given(raw: np.ndarray, dtype: str) -> tuple[dict[str, np.ndarray], dict[str,
 def test_poses_equal_numpy(dtype, is_decoded, values, letterbox, decode_on_gpu):
     raw = rows(2100, 3, lambda rng, count: keypoints(rng, count, 17, values))
     raw[7, 8 + values], raw[9, 9 + values], raw[11, -1] = np.nan, np.inf, np.nan
-    head = PoseHead(PlainRows('head', None, 17 * values, is_decoded), values)
+    metadata = {'task': 'pose', 'kpt_shape': f'[17, {values}]', 'end2end': str(is_decoded)}
+    head = open_as('yolov8_pose', 'head (1, ?, ?)', **metadata)
     outputs, wide = given(finished(raw, are_corners=True) if is_decoded else raw.T, dtype)
     chosen = ClassThresholds.of(Thresholds(0.25, 0.5, 300, **CHOICE), ())
     plain = (Thresholds(0.25, 0.5, 300), Thresholds(0.3, 0.7, 7), Thresholds(1.0, 0.7, 7))
@@ -121,7 +120,7 @@ def test_rotated_boxes_equal_numpy(dtype, is_decoded, letterbox, iou, decode_on_
     _, seen = given(raw[high], dtype)
     raw[high[~decided(seen['head'][0], iou)], 4:7] = 0
     raw[7, -1], raw[8, 2], raw[9, 3], raw[10, 0], raw[11, 1] = np.nan, 0, -4, 6e4, np.inf
-    head = ObbHead(PlainRows('head', None, 1, is_decoded))
+    head = open_as('yolov8_obb', 'head (1, ?, ?)', end2end=str(is_decoded))
     outputs, wide = given(finished(raw, are_corners=False) if is_decoded else raw.T, dtype)
     chosen = ClassThresholds.of(Thresholds(0.25, iou, 1000, **CHOICE), ())
     for asked in (Thresholds(0.25, iou, 1000), Thresholds(0.3, iou, 9), chosen):
@@ -140,7 +139,7 @@ def test_more_rotated_boxes_than_are_sorted_at_once_equal_numpy(count, decode_on
     raw = rows(count, 1, angle, seed=2)
     raw[:, 4] = rng.uniform(0.3, 1, count)
     raw[:, 2:4] = rng.uniform(80, 120, (count, 2))  # Nearly all are suppressed.
-    head = ObbHead(PlainRows('head', None, 1, False))
+    head = open_as('yolov8_obb', 'head (1, ?, ?)')
     outputs, wide = given(raw.T, 'float32')
     got, counts = decode_on_gpu(head, outputs, BOX, Thresholds(0.25, 0.1, 1000))
     want = head(wide, BOX, Thresholds(0.25, 0.1, 1000))
@@ -151,7 +150,7 @@ def test_more_rotated_boxes_than_are_sorted_at_once_equal_numpy(count, decode_on
 
 def test_equal_rotated_boxes_leave_the_first(decode_on_gpu):
     raw = np.tile(np.array([320, 320, 80, 30, 0.5, 0.4], np.float32), (500, 1))
-    head = ObbHead(PlainRows('head', None, 1, False))
+    head = open_as('yolov8_obb', 'head (1, ?, ?)')
     got, counts = decode_on_gpu(head, given(raw.T, 'float32')[0], BOX, Thresholds(0.5, 0.5, 10))
     assert counts[:2].tolist() == [1, 500]
     assert got.theta.tolist() == pytest.approx([0.4], abs=1e-6)

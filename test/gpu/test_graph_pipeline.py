@@ -15,9 +15,9 @@ import pytest
 
 from trt_ros.blob import Blob
 from trt_ros.cuda.calls import CudaError, check, live, runtime
+from trt_ros.decode.choice import choose_decoder
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ClosedError, GpuFailedError, TensorMismatchError
-from trt_ros.families.registry import choose_decoder
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.open import open_tensor_runner

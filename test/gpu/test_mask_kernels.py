@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trt_ros.families.instances import InstanceHead
-from trt_ros.families.yolo_rows import ObjectnessRows, PlainRows
+from support.descriptions import head as open_as
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -63,9 +62,8 @@ def assert_painted(got, want) -> None:
 
 
 def decode_both(decode_on_gpu, raw, fields, asked, *, letterbox=BOX, dtype='float32', **how):
-    head = InstanceHead(
-        PlainRows('head', None, fields.shape[1], **{'is_decoded': False, **how}), 'p'
-    )
+    described = f'head (1, ?, ?); p (1, {fields.shape[1]}, ?, ?)'
+    head = open_as('yolov8_seg', described, end2end=str(how.get('is_decoded', False)))
     (bits, wide), (p_bits, p_wide) = given(raw, dtype), given(fields, dtype)
     got, counts = decode_on_gpu(head, {'head': bits, 'p': p_bits}, letterbox, asked)
     return got, head({'head': wide, 'p': p_wide}, letterbox, asked), counts
@@ -143,7 +141,8 @@ def test_boxes_with_objectness_are_painted(dtype, decode_on_gpu):
     raw = rows(40, (64, 256))[0].T
     raw = np.insert(raw, 4, np.random.default_rng(0).uniform(0.8, 1, len(raw)), axis=1)
     (bits, wide), (p_bits, p_wide) = given(raw[None], dtype), given(prototypes(), dtype)
-    head, asked = InstanceHead(ObjectnessRows('head', None, 32), 'p'), Thresholds(0.25, 0.7, 300)
+    head = open_as('yolov5_seg', 'head (1, ?, ?); p (1, 32, ?, ?)')
+    asked = Thresholds(0.25, 0.7, 300)
     got, _ = decode_on_gpu(head, {'head': bits, 'p': p_bits}, BOX, asked)
     want = head({'head': wide, 'p': p_wide}, BOX, asked)
     assert len(want) > 9

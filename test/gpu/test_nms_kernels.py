@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from trt_ros.families.boxes import BoxesHead, BoxOutputs
-from trt_ros.families.detr import DetrHead, identity
-from trt_ros.families.yolov8 import YoloV8Head
-from trt_ros.tensors import TensorSpec
+from support.descriptions import head as open_as
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group('kernels 2')]
 
 BOX = Letterbox.fit((1280, 1280), (640, 640), 'stretch')
-HEAD = YoloV8Head('head', None)
+HEAD = open_as('yolov8', 'head (1, ?, ?)')
 
 
 def columns(centers, sizes, scores) -> dict[str, np.ndarray]:
@@ -171,7 +170,7 @@ def test_25200_candidates_in_bands_are_decided_to_the_last(decode_on_gpu):
     assert len(got) >= 200
 
 
-def boxes_and_scores(rows, classes, scores) -> tuple[BoxesHead, dict[str, np.ndarray]]:
+def boxes_and_scores(rows, classes, scores) -> tuple[Any, dict[str, np.ndarray]]:
     rng = np.random.default_rng(4)
     corner = rng.uniform(0, 560, (rows, 2))
     outputs = {
@@ -179,10 +178,7 @@ def boxes_and_scores(rows, classes, scores) -> tuple[BoxesHead, dict[str, np.nda
         'scores': scores(rng, (rows, classes))[None],
     }
     outputs = {name: value.astype(np.float32, order='C') for name, value in outputs.items()}
-    specs = {
-        name: TensorSpec(name, value.shape, 'float32', 'output') for name, value in outputs.items()
-    }
-    return BoxesHead(BoxOutputs(**specs), classes), outputs
+    return open_as('boxes', outputs), outputs
 
 
 @pytest.mark.parametrize(
@@ -211,7 +207,7 @@ def test_boxes_on_one_object_in_many_classes_leave_one_per_class(decode_on_gpu):
 
 def test_scores_without_nms_beyond_those_sorted_at_once_are_the_best(decode_on_gpu):
     rng = np.random.default_rng(6)
-    head = DetrHead('head', '', None, identity)
+    head = open_as('rtdetr', 'head (1, 2000, 14)')
     rows = np.hstack([rng.uniform(0.2, 0.8, (2000, 4)), rng.uniform(0, 1, (2000, 10))])
     outputs = {'head': rows.astype(np.float32)[None]}
     _, counts = assert_equal(decode_on_gpu, outputs, Thresholds(0.0, 0.5, 10000), head)

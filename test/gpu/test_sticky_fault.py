@@ -27,7 +27,7 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         from trt_ros.runtime.gpu.pipeline import GpuPipeline
         from trt_ros.runtime.gpu.tensor_runner import GraphOptions
         from trt_ros.runtime.gpu import preprocess as steps
-        from trt_ros.families.registry import choose_decoder
+        from trt_ros.decode.choice import choose_decoder
         from trt_ros.vision.frame import Frame
         from trt_ros.vision.letterbox import Preprocess
         from trt_ros.vision.thresholds import Thresholds

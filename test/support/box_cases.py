@@ -3,34 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from trt_ros.families.boxes import BoxesHead, BoxOutputs
-from trt_ros.families.centernet import CenterNetHead
-from trt_ros.families.detectnet import DetectNetHead
-from trt_ros.families.detr import (
-    DetrHead,
-    identity,
-    sigmoid,
-    sigmoid_without_last,
-    softmax_without_last,
-)
-from trt_ros.families.faces import RetinafaceHead, ScrfdHead, YunetHead
-from trt_ros.families.finished_boxes import MmdetectionHead, TensorflowHead
-from trt_ros.families.nanodet import DistributionHead
-from trt_ros.families.paddle import PaddleHead
-from trt_ros.families.palms import PalmHead
-from trt_ros.families.pose import PoseHead
-from trt_ros.families.raw_yolo import YOLOV5_ANCHORS, YOLOV7_ANCHORS, RawYoloHead
-from trt_ros.families.yolo_rows import ObjectnessRows
-from trt_ros.families.yolov5 import YoloV5Head
-from trt_ros.families.yolov8 import YoloV8Head
-from trt_ros.families.yolov10 import EndToEndHead
-from trt_ros.families.yolox import YoloxHead
-from trt_ros.tensors import TensorSpec
+from support.descriptions import head as open_as
 from trt_ros.vision.letterbox import Letterbox
 
 BOX = Letterbox.fit((1920, 1080), (640, 640), 'letterbox')
@@ -38,9 +15,16 @@ BOX_X = Letterbox.fit((1280, 720), (416, 416), 'letterbox_topleft')
 #: An input that is no multiple of the largest stride.
 BOX_WIDE = Letterbox.fit((1280, 720), (208, 336), 'letterbox')
 BOX_RAW = Letterbox.fit((1280, 720), (192, 320), 'letterbox')
-YOLOV8, YOLOX = YoloV8Head('head', None), YoloxHead('head', None)
+YOLOV8 = open_as('yolov8', 'head (1, ?, ?)')
 
 Case = tuple[Any, dict[str, np.ndarray], Letterbox]
+
+
+def case(
+    family: str, outputs: dict[str, np.ndarray], letterbox: Letterbox = BOX, **how: Any
+) -> Case:
+    """Return the head of a family for outputs, and these."""
+    return open_as(family, outputs, hw=letterbox.input_hw, **how), outputs, letterbox
 
 
 def yolov8_head(anchors=8400, classes=80, *, seed=0, dense=0.02) -> np.ndarray:
@@ -94,20 +78,20 @@ def queries(classes, *, seed=0, count=300) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
+def of_queries(classes: int, seed: int) -> dict[str, np.ndarray]:
+    logits, boxes = queries(classes, seed=seed)
+    return {'logits': logits[None], 'boxes': boxes[None]}
+
+
+#: Metadata of Ultralytics.
+RTDETR = {'task': 'detect', 'description': 'Ultralytics rtdetr-l'}
+
+
 def boxes_and_scores(count=2000, classes=6, *, seed=0, scale=640) -> dict[str, np.ndarray]:
     raw = yolov8_head(count, classes, seed=seed, dense=0.3).T
     center, half = raw[:, :2], raw[:, 2:4] / 2
     xyxy = np.hstack([center - half, center + half]) * scale / 640
     return {'boxes': xyxy[None], 'scores': np.ascontiguousarray(raw[None, :, 4:])}
-
-
-def parts(outputs) -> BoxOutputs:
-    return BoxOutputs(
-        **{
-            name: TensorSpec(name, value.shape, value.dtype.name, 'output')
-            for name, value in outputs.items()
-        }
-    )
 
 
 def assert_same(got, want, *, pixels=1e-2, scores=1e-6) -> None:
@@ -131,10 +115,6 @@ def half(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     return bits, (bits.astype(np.uint32) << 16).view(np.float32)
 
 
-def boxes_case(outputs, **how):
-    return BoxesHead(parts(outputs), None, **how), outputs, BOX
-
-
 def scores_by_class(outputs):
     return outputs | {'scores': np.ascontiguousarray(outputs['scores'].transpose(0, 2, 1))}
 
@@ -152,43 +132,44 @@ def labeled(seed, dtype):
 def mmdetection(seed: int) -> Case:
     rows = finished(seed=seed)
     labels = np.nan_to_num(rows[:, 5], nan=-1).astype(np.int32)
-    outputs = {'head': rows[None, :, :5].copy(), 'labels': labels[None]}
-    return MmdetectionHead('head', 'labels'), outputs, BOX
+    return case('mmdetection', {'head': rows[None, :, :5].copy(), 'labels': labels[None]})
 
 
 def tensorflow(seed: int) -> Case:
     rows = finished(seed=seed) / np.array([640] * 4 + [1, 1], np.float32)
     outputs = {
-        'boxes': rows[None][..., [1, 0, 3, 2]],
-        'scores': rows[None, :, 4].copy(),
-        'classes': np.nan_to_num(rows[None, :, 5]) % 90,
-        'count': np.array([200], np.float32),
+        'detection_boxes': rows[None][..., [1, 0, 3, 2]],
+        'detection_scores': rows[None, :, 4].copy(),
+        'detection_classes': np.nan_to_num(rows[None, :, 5]) % 90,
+        'num_detections': np.array([200], np.float32),
     }
-    head = TensorflowHead(('boxes', 'scores', 'classes', 'count'), None)
-    return head, {name: np.ascontiguousarray(value) for name, value in outputs.items()}, BOX
+    outputs = {name: np.ascontiguousarray(value) for name, value in outputs.items()}
+    return case('tensorflow', outputs)
 
 
 def paddle(seed: int) -> np.ndarray:
     return np.ascontiguousarray(finished(seed=seed)[:, [5, 4, 0, 1, 2, 3]])
 
 
-def with_objectness(seed: int, extras: int, extras_first: bool, values: int) -> Case:
+def with_objectness(seed: int, family: str) -> Case:
+    """Boxes of three anchors per cell: with landmarks before the class, or keypoints behind it."""
     raw, rng = yolov5_head(seed=seed)[:, :6], np.random.default_rng(seed)
+    raw = np.tile(raw, (4, 1))[:25200]
+    extras, values = (10, 2) if family == 'yolov5_face' else (51, 3)
     points = rng.uniform(0, 640, (len(raw), extras))
     points[:, values - 1 :: values] = rng.uniform(0, 1, points[:, values - 1 :: values].shape)
-    parts = [raw[:, :5], points, raw[:, 5:]] if extras_first else [raw, points]
-    head = PoseHead(ObjectnessRows('head', 1, extras, extras_first), values)
-    return head, {'head': np.hstack(parts)[None].astype(np.float32)}, BOX
+    parts = [raw[:, :5], points, raw[:, 5:]] if values == 2 else [raw, points]
+    return case(family, {'head': np.hstack(parts)[None].astype(np.float32)})
 
 
-def raw_yolo(seed: int, classes: int, anchors: Any) -> Case:
+def raw_yolo(seed: int, classes: int, family: str) -> Case:
     rng, (height, width) = np.random.default_rng(seed), BOX_RAW.input_hw
     outputs = {}
     for name, stride in (('fine', 8), ('middle', 16), ('coarse', 32)):
         values = rng.normal(0, 1, (1, 3, height // stride, width // stride, 5 + classes))
         values[..., 4] = rng.normal(-1, 2, values.shape[:-1])
         outputs[name] = values.astype(np.float32)
-    return RawYoloHead(tuple(outputs), None, anchors, classes == 1), outputs, BOX_RAW
+    return case(family, outputs, BOX_RAW)
 
 
 def cells(letterbox: Letterbox, strides: tuple[int, ...]) -> list[int]:
@@ -206,7 +187,7 @@ def some_scores(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def distributions(
-    seed: int, bins: int, strides: tuple[int, ...], offset: float, *, is_one: bool
+    seed: int, bins: int, strides: tuple[int, ...], family: str, *, is_one: bool
 ) -> Case:
     rng, classes = np.random.default_rng(seed), 3
     outputs = {}
@@ -215,12 +196,12 @@ def distributions(
             values = some_scores(rng, 1, count, size)
             if kind == 'sides':
                 values = rng.normal(0, 2, (1, count, size)).astype(np.float32)
-            outputs[f'{kind} {stride}'] = values
+            outputs[f'{kind}_{stride}'] = values
     if is_one:
         each = list(outputs.values())
         parts = [np.concatenate(each[: len(strides)], 1), np.concatenate(each[len(strides) :], 1)]
         outputs = {'head': np.concatenate(parts, axis=2)}
-    return DistributionHead(tuple(outputs), classes, bins, strides, offset), outputs, BOX_WIDE
+    return case(family, outputs, BOX_WIDE, class_count=classes)
 
 
 def per_stride(rng: np.random.Generator, per_cell: int, **sizes: int) -> dict[str, np.ndarray]:
@@ -230,7 +211,7 @@ def per_stride(rng: np.random.Generator, per_cell: int, **sizes: int) -> dict[st
         for stride, count in zip((8, 16, 32), cells(BOX_WIDE, (8, 16, 32))):
             shape = (1, count * per_cell, size)
             values = rng.normal(1, 1, shape) if size > 1 else some_scores(rng, *shape)
-            found[f'{kind} {stride}'] = values.astype(np.float32)
+            found[f'{kind}_{stride}'] = values.astype(np.float32)
     return found
 
 
@@ -238,12 +219,12 @@ def scrfd(seed: int, *, is_batched: bool) -> Case:
     outputs = per_stride(np.random.default_rng(seed), 2, scores=1, boxes=4, points=10)
     if not is_batched:
         outputs = {name: value[0] for name, value in outputs.items()}
-    return ScrfdHead(tuple(outputs), is_batched), outputs, BOX_WIDE
+    return case('scrfd', outputs, BOX_WIDE)
 
 
 def yunet(seed: int) -> Case:
-    outputs = per_stride(np.random.default_rng(seed), 1, scores=1, objects=1, boxes=4, points=10)
-    return YunetHead(tuple(outputs)), outputs, BOX_WIDE
+    outputs = per_stride(np.random.default_rng(seed), 1, cls=1, obj=1, bbox=4, kps=10)
+    return case('yunet', outputs, BOX_WIDE)
 
 
 def retinaface(seed: int) -> Case:
@@ -253,7 +234,7 @@ def retinaface(seed: int) -> Case:
         'scores': some_scores(rng, 1, count, 2),
         'points': rng.normal(0, 1, (1, count, 10)).astype(np.float32),
     }
-    return RetinafaceHead(tuple(outputs)), outputs, BOX_WIDE
+    return case('retinaface', outputs, BOX_WIDE)
 
 
 def palm(seed: int) -> Case:
@@ -263,14 +244,14 @@ def palm(seed: int) -> Case:
     rows[..., 2:4] = rng.uniform(10, 80, (1, count, 2))
     logits = rng.normal(-2, 2, (1, count, 1))
     outputs = {'rows': rows.astype(np.float32), 'logits': logits.astype(np.float32)}
-    return PalmHead(('rows', 'logits')), outputs, BOX_WIDE
+    return case('mediapipe_palm', outputs, BOX_WIDE)
 
 
 def detectnet(seed: int) -> Case:
     rng, shape = np.random.default_rng(seed), (13, 21)
     boxes = rng.uniform(0.1, 2, (1, 12, *shape)).astype(np.float32)
     outputs = {'scores': some_scores(rng, 1, 3, *shape), 'boxes': boxes}
-    return DetectNetHead('scores', 'boxes', 3), outputs, BOX_WIDE
+    return case('detectnet_v2', outputs, BOX_WIDE)
 
 
 def centernet(seed: int, *, are_logits: bool, has_offsets: bool) -> Case:
@@ -284,7 +265,7 @@ def centernet(seed: int, *, are_logits: bool, has_offsets: bool) -> Case:
     }
     if not has_offsets:
         del outputs['offsets']
-    return CenterNetHead('scores', 'sizes', 'offsets' if has_offsets else '', 3), outputs, BOX_WIDE
+    return case('centernet', outputs, BOX_WIDE)
 
 
 def crowd() -> Case:
@@ -297,7 +278,7 @@ def crowd() -> Case:
         rows.append(np.hstack([rng.uniform(0, 1, (count, 2)), sizes]))
     boxes = np.concatenate(rows)
     scores = np.hstack([np.ones((len(boxes), 1)), rng.uniform(0.3, 1, (len(boxes), 1))])
-    return YOLOX, {'head': np.hstack([boxes, scores])[None].astype(np.float32)}, letterbox
+    return case('yolox', {'head': np.hstack([boxes, scores])[None].astype(np.float32)}, letterbox)
 
 
 def spoiled(outputs: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
@@ -313,37 +294,27 @@ def spoiled(outputs: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarra
 
 #: By name: function of a seed that returns the head, its outputs and the letterbox.
 CASES = {
-    'yolov8': lambda seed: (YOLOV8, {'head': yolov8_head(seed=seed, dense=0.1)[None]}, BOX),
-    'yolov8, channels last': lambda seed: (
-        replace(YOLOV8, channels_first=False),
-        {'head': np.ascontiguousarray(yolov8_head(seed=seed, dense=0.1).T)[None]},
-        BOX,
+    'yolov8': lambda seed: case('yolov8', {'head': yolov8_head(seed=seed, dense=0.1)[None]}),
+    'yolov8, channels last': lambda seed: case(
+        'yolov8', {'head': np.ascontiguousarray(yolov8_head(seed=seed, dense=0.1).T)[None]}
     ),
-    'yolox': lambda seed: (YOLOX, {'head': yolox_head(seed=seed)[None]}, BOX_X),
-    'yolov5': lambda seed: (YoloV5Head('head', None), {'head': yolov5_head(seed=seed)[None]}, BOX),
-    'yolov7 of one class': lambda seed: (
-        YoloV5Head('head', 1, objectness_only=True),
-        {'head': yolov5_head(seed=seed)[None, :, :6].copy()},
-        BOX,
+    'yolox': lambda seed: case('yolox', {'head': yolox_head(seed=seed)[None]}, BOX_X),
+    'yolov5': lambda seed: case('yolov5', {'head': yolov5_head(seed=seed)[None]}),
+    'yolov7 of one class': lambda seed: case(
+        'yolov5', {'head': yolov5_head(seed=seed)[None, :, :6].copy()}
     ),
-    'yolov10': lambda seed: (EndToEndHead('head', None), {'head': finished(seed=seed)[None]}, BOX),
-    'rtdetr of ultralytics, finished': lambda seed: (
-        EndToEndHead('head', None, is_rtdetr=True),
+    'yolov10': lambda seed: case('yolov10', {'head': finished(seed=seed)[None]}),
+    'rtdetr of ultralytics, finished': lambda seed: case(
+        'rtdetr',
         {'head': finished(seed=seed)[None] / np.array([640] * 4 + [1, 1], np.float32)},
-        BOX,
+        **{**RTDETR, 'head': 'RTDETRDecoder'},
     ),
-    'rtdetr': lambda seed: (
-        DetrHead('logits', 'boxes', None, sigmoid),
-        dict(zip(('logits', 'boxes'), (each[None] for each in queries(80, seed=seed)))),
-        BOX,
+    'rtdetr': lambda seed: case('rtdetr', of_queries(80, seed)),
+    'rfdetr of C classes and none': lambda seed: case(
+        'rfdetr', of_queries(8, seed), class_count=7
     ),
-    'rfdetr of C classes and none': lambda seed: (
-        DetrHead('logits', 'boxes', None, sigmoid_without_last),
-        dict(zip(('logits', 'boxes'), (each[None] for each in queries(8, seed=seed)))),
-        BOX,
-    ),
-    'rtdetr of ultralytics, scores': lambda seed: (
-        DetrHead('head', '', None, identity),
+    'rtdetr of ultralytics, scores': lambda seed: case(
+        'rtdetr',
         {
             'head': np.hstack(
                 [
@@ -352,43 +323,39 @@ CASES = {
                 ]
             )[None]
         },
-        BOX,
+        **RTDETR,
     ),
-    'detr': lambda seed: (
-        DetrHead('logits', 'boxes', None, softmax_without_last),
-        dict(zip(('logits', 'boxes'), (each[None] for each in queries(92, seed=seed)))),
-        BOX,
+    'detr': lambda seed: case('detr', of_queries(92, seed)),
+    'boxes': lambda seed: case('boxes', boxes_and_scores(seed=seed)),
+    'boxes_normalised': lambda seed: case(
+        'boxes_normalised', boxes_and_scores(seed=seed, scale=1)
     ),
-    'boxes': lambda seed: boxes_case(boxes_and_scores(seed=seed)),
-    'boxes_normalised': lambda seed: boxes_case(
-        boxes_and_scores(seed=seed, scale=1), normalized=True
+    'ssd': lambda seed: case('ssd', boxes_and_scores(seed=seed, scale=1)),
+    'boxes with scores by class': lambda seed: case(
+        'ppyoloe', scores_by_class(boxes_and_scores(seed=seed))
     ),
-    'ssd': lambda seed: boxes_case(
-        boxes_and_scores(seed=seed, scale=1), normalized=True, has_background=True
+    'boxes with labels': lambda seed: case('boxes', labeled(seed, np.int64)),
+    'boxes with labels as numbers': lambda seed: case('boxes', labeled(seed, np.float32)),
+    'efficient_nms': lambda seed: case(
+        'efficient_nms', labeled(seed, np.int32) | {'count': np.array([[700]], np.int32)}
     ),
-    'boxes with scores by class': lambda seed: boxes_case(
-        scores_by_class(boxes_and_scores(seed=seed)), classes_first=True
-    ),
-    'boxes with labels': lambda seed: boxes_case(labeled(seed, np.int64), suppress=False),
-    'boxes with labels as numbers': lambda seed: boxes_case(
-        labeled(seed, np.float32), suppress=False
-    ),
-    'efficient_nms': lambda seed: boxes_case(
-        labeled(seed, np.int32) | {'count': np.array([[700]], np.int32)}, suppress=False
-    ),
-    'without a batch': lambda seed: boxes_case(
-        {name: value[0] for name, value in labeled(seed, np.int64).items()}, suppress=False
+    'without a batch': lambda seed: case(
+        'boxes', {name: value[0] for name, value in labeled(seed, np.int64).items()}
     ),
     'mmdetection': lambda seed: mmdetection(seed),
     'tensorflow': lambda seed: tensorflow(seed),
-    'paddle': lambda seed: (PaddleHead('head'), {'head': paddle(seed)}, BOX),
-    'yolov5_face': lambda seed: with_objectness(seed, 10, True, 2),
-    'yolov7_pose': lambda seed: with_objectness(seed, 51, False, 3),
-    'yolov5_raw': lambda seed: raw_yolo(seed, 4, YOLOV5_ANCHORS),
-    'yolov7_raw of one class': lambda seed: raw_yolo(seed, 1, YOLOV7_ANCHORS),
-    'nanodet_plus': lambda seed: distributions(seed, 8, (8, 16, 32, 64), 0.0, is_one=True),
-    'nanodet of 11 bins': lambda seed: distributions(seed, 11, (8, 16, 32), 0.5, is_one=True),
-    'picodet': lambda seed: distributions(seed, 8, (8, 16, 32, 64), 0.5, is_one=False),
+    'paddle': lambda seed: case('ppyoloe', {'head': paddle(seed)}),
+    'yolov5_face': lambda seed: with_objectness(seed, 'yolov5_face'),
+    'yolov7_pose': lambda seed: with_objectness(seed, 'yolov7_pose'),
+    'yolov5_raw': lambda seed: raw_yolo(seed, 4, 'yolov5_raw'),
+    'yolov7_raw of one class': lambda seed: raw_yolo(seed, 1, 'yolov7_raw'),
+    'nanodet_plus': lambda seed: distributions(
+        seed, 8, (8, 16, 32, 64), 'nanodet_plus', is_one=True
+    ),
+    'nanodet of 11 bins': lambda seed: distributions(
+        seed, 11, (8, 16, 32), 'nanodet', is_one=True
+    ),
+    'picodet': lambda seed: distributions(seed, 8, (8, 16, 32, 64), 'picodet', is_one=False),
     'scrfd': lambda seed: scrfd(seed, is_batched=True),
     'scrfd without a batch': lambda seed: scrfd(seed, is_batched=False),
     'yunet': lambda seed: yunet(seed),

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import re
 from typing import Any
 
+import numpy as np
+
+from trt_ros.decode.choice import open_head
 from trt_ros.families.family import NetworkDescription
-from trt_ros.families.registry import ALL_FAMILIES, Decoder, choose_decoder
+from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.tensors import TensorSpec
+
+FAMILIES = {family.name: family for family in ALL_FAMILIES}
 
 
 def specs(text: str, mode: Any = 'output') -> tuple[TensorSpec, ...]:
@@ -27,8 +33,16 @@ def specs(text: str, mode: Any = 'output') -> tuple[TensorSpec, ...]:
     )
 
 
+def specs_of(arrays: Mapping[str, np.ndarray]) -> str:
+    """Write the outputs that arrays are."""
+    return '; '.join(
+        f'{name} ({", ".join(map(str, np.shape(value)))}) {value.dtype.name}'
+        for name, value in arrays.items()
+    )
+
+
 def network(
-    outputs: str,
+    outputs: str | Mapping[str, np.ndarray],
     *,
     inputs: str = '',
     hw: tuple[int, int] = (640, 640),
@@ -37,20 +51,12 @@ def network(
 ) -> NetworkDescription:
     """Describe a network by its outputs and the inputs beside the image; see `specs`."""
     image = TensorSpec('images', (1, 3, *hw), 'float32', 'input')
+    text = outputs if isinstance(outputs, str) else specs_of(outputs)
     return NetworkDescription(
-        (image, *specs(inputs, 'input')), specs(outputs), metadata, hw, class_count
+        (image, *specs(inputs, 'input')), specs(text), metadata, hw, class_count
     )
 
 
-def decoder(family: str, outputs: str, **how: Any) -> Decoder[Any]:
-    """Choose the decoder of a family for a network; see `network`."""
-    described = network(outputs, **how)
-    return choose_decoder(
-        family,
-        described.inputs,
-        described.outputs,
-        described.metadata,
-        described.input_hw,
-        described.class_count,
-        families=ALL_FAMILIES,
-    )
+def head(family: str, outputs: str | Mapping[str, np.ndarray], **how: Any) -> Any:
+    """Open the head of a family for a network; see `network`."""
+    return open_head(FAMILIES[family], network(outputs, **how))

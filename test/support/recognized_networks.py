@@ -504,7 +504,7 @@ TOLD = [
     ),
     (
         'tensorflow',
-        90,
+        None,
         'named detection_boxes:0, detection_scores:0, detection_classes:0',
         'detection_boxes:0 (1, 100, 4); detection_classes:0 (1, 100); '
         'detection_scores:0 (1, 100); raw_detection_boxes:0 (1, 1917, 4)',

@@ -15,7 +15,7 @@ from trt_ros.cli.build import build_options
 from trt_ros.errors import ParameterError
 
 if TYPE_CHECKING:
-    from trt_ros.families.registry import Decoder
+    from trt_ros.decode.choice import Decoder
     from trt_ros.vision.letterbox import Preprocess
 
 MAX_DRAWN = 16  # As in the help of --picture.

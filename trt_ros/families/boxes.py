@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
-
-import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import (
     STRETCH_PREPROCESS,
     Family,
-    Head,
     NetworkDescription,
-    image_output,
     is_float,
 )
 from trt_ros.families.guards import by_name_only
 from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Out, Rows
-from trt_ros.results.boxes import Detections
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import to_detections
-from trt_ros.vision.scores import nonzero, passing
-from trt_ros.vision.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
@@ -62,82 +52,6 @@ class BoxOutputs:
     def __str__(self) -> str:
         specs = (self.boxes, self.scores, self.labels, self.count)
         return ', '.join(str(spec) for spec in specs if spec is not None)
-
-
-@dataclass(frozen=True)
-class BoxesHead(Head[Detections]):
-    """
-    A decoder of boxes x1, y1, x2, y2 and their scores; each score that passes is a candidate.
-
-    :param normalized: coordinates are 0 to 1 of the input; False: input pixels.
-    :param has_background: column 0 of the scores is the background; class 0 is the next one.
-    :param suppress: run NMS; False where the network has done so.
-    :param classes_first: the scores are (1, C, N).
-    :param counts_background: see `Head`.
-    """
-
-    parts: BoxOutputs
-    class_count: int | None
-    normalized: bool = False
-    has_background: bool = False
-    suppress: bool = True
-    classes_first: bool = False
-    counts_background: bool = False
-
-    @property
-    def takes_batches(self) -> bool:
-        """Whether each output has an axis for the images of a batch."""
-        return self.parts.batched
-
-    def __call__(
-        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
-    ) -> Detections:
-        """Decode the outputs for one image; see `Head`."""
-        parts, batched = self.parts, self.parts.batched
-        boxes = image_output(outputs, parts.boxes.name, 2, batched=batched)
-        scores = image_output(outputs, parts.scores.name, parts.score_axes, batched=batched)
-        scores = scores.T if self.classes_first else scores
-        labels = None
-        if parts.labels is not None:
-            labels = image_output(outputs, parts.labels.name, 1, batched=batched)
-        if (
-            boxes.shape[1] != 4
-            or len(boxes) != len(scores)
-            or (labels is not None and len(labels) != len(scores))
-        ):
-            raise TensorMismatchError(
-                f'Boxes {boxes.shape} and scores {scores.shape} do not match.',
-                cause=f'Expected {parts}.',
-            )
-        if parts.count is not None:
-            count = np.ravel(outputs[parts.count.name])[0]
-            count = int(np.nan_to_num(count, nan=0).clip(0, len(boxes)))  # May be a float.
-            boxes, scores = boxes[:count], scores[:count]
-            labels = None if labels is None else labels[:count]
-        with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
-            if labels is not None:  # -1 fills unused places; beyond int32 is no class.
-                used = (labels >= 0) & (labels < 1 << 31)
-                boxes, scores, labels = boxes[used], scores[used], labels[used]
-            scores = scores.astype(np.float32, copy=False)
-            passes = passing(scores, thresholds.score, is_padded=labels is not None)
-            if scores.ndim == 2:
-                rows, found = nonzero(passes[:, self.has_background :])
-                values = scores[rows, found + self.has_background]
-            else:
-                rows = np.flatnonzero(passes)
-                found = np.zeros(len(rows), np.int32) if labels is None else labels[rows]
-                values = scores[rows]
-            xyxy = boxes[rows].astype(np.float32)
-            if self.normalized:
-                xyxy = xyxy * np.array(letterbox.input_hw[::-1] * 2, np.float32)
-            return to_detections(
-                xyxy,
-                values,
-                found,
-                letterbox,
-                thresholds,
-                uses_nms=self.suppress,
-            )
 
 
 def box_outputs(network: NetworkDescription) -> BoxOutputs | None:
@@ -187,6 +101,9 @@ def box_outputs(network: NetworkDescription) -> BoxOutputs | None:
     return BoxOutputs(boxes, scores, labels, count) if len(sizes) <= 1 else None
 
 
+REMEDY = 'Export without further outputs, or choose another decoder.'
+
+
 def _only(specs: list[TensorSpec], word: str) -> TensorSpec | None:
     """Return the only one; among several, the only one with `word` in its name."""
     if len(specs) > 1:
@@ -206,21 +123,9 @@ def open_parts(network: NetworkDescription) -> BoxOutputs:
             'The outputs are not boxes and scores: expected (1, N, 4) with (1, N, classes), or '
             'with (1, N) and labels (1, N).',
             cause=f'Seen: {network}.',
-            remedy='Export without further outputs, or choose another decoder.',
+            remedy=REMEDY,
         )
     return parts
-
-
-def _open(network: NetworkDescription, *, normalized: bool) -> BoxesHead:
-    parts = open_parts(network)
-    one_class = parts.score_axes == 1 and parts.labels is None
-    return BoxesHead(
-        parts,
-        1 if one_class else parts.class_count,
-        normalized,
-        suppress=parts.labels is None,
-        counts_background=True,  # Torchvision does.
-    )
 
 
 def finished(
@@ -228,7 +133,7 @@ def finished(
 ) -> BoxLayout:
     """Return the layout of boxes, a score each, and others."""
     outs = (Out(batch + 'N V', 'box:4'), Out(batch + 'N', 'scores:1'), *further)
-    return BoxLayout(outs, coding=coding, **fields)
+    return BoxLayout(outs, coding=coding, select='each', **fields)
 
 
 def labels(batch: str = 'B ') -> Out:
@@ -270,17 +175,17 @@ def _variants(coding: Coding, rows: Rows) -> tuple[BoxLayout, ...]:
     return tuple(found)
 
 
-BOXES = Family(
+BOXES: Family[Any] = Family(
     'boxes',
     'detect',
     STRETCH_PREPROCESS,
-    lambda network: _open(network, normalized=False),
     layouts=_variants(CORNERS, Rows(((8, 16, 32),))),
+    remedy=REMEDY,
 )
-BOXES_NORMALIZED = Family(
+BOXES_NORMALIZED: Family[Any] = Family(
     'boxes_normalised',
     'detect',
     STRETCH_PREPROCESS,
-    lambda network: _open(network, normalized=True),
     layouts=_variants(Coding('corners', is_normalized=True), Rows()),
+    remedy=REMEDY,
 )

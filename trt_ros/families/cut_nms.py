@@ -126,10 +126,11 @@ def layout(decoder: str) -> BoxLayout:
     return BoxLayout(outs, coding=CORNERS, select='each', is_cut=True, guards=(was_cut,))
 
 
-def open_head(network: NetworkDescription) -> CutNmsHead:
+def open_cut(network: NetworkDescription) -> CutNmsHead | None:
     """
-    Open the head of a network whose NMS was cut off.
+    Open the head of a network whose NMS was cut off; None for others.
 
     :raises TensorMismatchError: when the outputs are not boxes and scores.
     """
-    return CutNmsHead(open_parts(network), nms_settings(network))
+    settings = nms_settings(network)
+    return CutNmsHead(open_parts(network), settings) if settings else None

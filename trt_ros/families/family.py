@@ -170,6 +170,9 @@ def _no_inputs(network: NetworkDescription) -> Mapping[str, np.ndarray]:
 HeadT_co = TypeVar('HeadT_co', covariant=True)
 
 
+MAX_DESCRIBED = 3  # Layouts in a message.
+
+
 @dataclass(frozen=True)
 class Family(Generic[HeadT_co]):
     """
@@ -177,25 +180,32 @@ class Family(Generic[HeadT_co]):
     `evidence.claims`.
 
     :param preprocess: fields of `Preprocess` that this family is trained with.
-    :param open: returns the head for a network's outputs; raises TensorMismatchError when their
-        shapes cannot be this family's.
+    :param open: returns the head for a network's outputs; None where `layouts` describe them.
+        Raises TensorMismatchError when their shapes cannot be this family's.
     :param constant_inputs: returns the inputs beside the image, equal for every frame.
     :param layouts: the forms of the outputs.
     :param exporter: program that writes the metadata of its networks: 'Ultralytics' or 'YOLOv5';
         'none' of both, or 'any'.
     :param output_names: names that its exporter gives outputs.
+    :param remedy: remedy of other outputs, one sentence.
     """
 
     name: str
     task: str
     preprocess: Mapping[str, object]
-    open: Callable[[NetworkDescription], HeadT_co]
+    open: Callable[[NetworkDescription], HeadT_co | None] | None = None
     constant_inputs: Callable[[NetworkDescription], Mapping[str, np.ndarray]] = field(
         default=_no_inputs
     )
     layouts: tuple[Layout, ...] = ()
     exporter: Literal['any', 'none', 'Ultralytics', 'YOLOv5'] = 'any'
     output_names: tuple[str, ...] = ()
+    remedy: str = ''
+
+    def describe(self, input_hw: tuple[int, int]) -> str:
+        """Return the outputs of the first layouts for images of a size."""
+        texts = dict.fromkeys(layout.describe(input_hw) for layout in self.layouts)
+        return '; or '.join(list(texts)[:MAX_DESCRIBED])
 
 
 def image_output(
@@ -231,24 +241,6 @@ def require_output(outputs: Mapping[str, np.ndarray], name: str) -> None:
             f'Output {name!r} does not exist.',
             cause=f'The outputs are {", ".join(outputs) or "none"}.',
         )
-
-
-def corners(cxcywh: np.ndarray) -> np.ndarray:
-    """Convert (N, 4) centers and sizes to (N, 4) x1, y1, x2, y2."""
-    center, half = cxcywh[:, :2], cxcywh[:, 2:4] / 2
-    return np.hstack([center - half, center + half])
-
-
-def cells_of_stride(input_hw: tuple[int, int], stride: int) -> np.ndarray:
-    """Return the cells of a grid that covers the input, row by row: (N, 2) column and row."""
-    height, width = (-(-side // stride) for side in input_hw)
-    y, x = np.mgrid[:height, :width]
-    return np.stack([x.ravel(), y.ravel()], axis=1)
-
-
-def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Compute the element-wise sigmoid of logits of any shape: scores, 0 to 1."""
-    return np.asarray(1 / (1 + np.exp(-logits)))
 
 
 def is_scores(spec: TensorSpec) -> bool:

@@ -55,7 +55,7 @@ class Out:
     :param values: along 'V', in order, 'role:size' each; a size is linear in the symbols. Without
         'V', the role of all. Roles: box, sizes (the second half of a box), scores, background and
         none (scores of no class), objectness, label, extras, count (of valid rows, in a tensor of
-        one element), prototypes; others are words for the log.
+        one element), prototypes, masks (a plane per row); others are words for the log.
     :param names: regular expressions, one of which the name of the output matches; (): any name.
     :param per_level: there is one such output per stride, the finest first.
     :param is_float: False: integers; None: both, but labels of floats are named so.
@@ -200,8 +200,6 @@ class Coding:
 
 
 CORNERS = Coding('corners')
-#: Returns, for a `NetworkDescription`, False if it has another layout, True for evidence of this
-#: one, None otherwise.
 #: Returns False for a network of another layout; words for evidence of this one; else None.
 Guard = Callable[[Any], 'str | Literal[False] | None']
 
@@ -257,8 +255,14 @@ class Layout:
         opinions = [guard(network) for guard in guards]
         return False if False in opinions else ', '.join(each for each in opinions if each) or None
 
-    def __str__(self) -> str:
-        return ' with '.join(map(str, self.outputs))
+    def describe(self, input_hw: tuple[int, int]) -> str:
+        """Return the outputs for images of a size, as the documentation writes them."""
+        sums = [
+            sum(grid.anchors for grid in self.rows.grids(input_hw, strides))
+            for strides in self.rows.strides
+        ]
+        rows = {'N': ' or '.join(map(str, sums)) or 'N'}
+        return ' with '.join(out.describe({} if out.per_level else rows) for out in self.outputs)
 
 
 @dataclass(frozen=True)
@@ -275,7 +279,8 @@ class BoxLayout(Layout):
     :param label_offset: the class is the label minus this.
     :param uses_nms: boxes of one class suppress each other.
     :param is_limited: there are at most as many results as rows.
-    :param extras: meaning of the further values of a row; keypoints have two or three values.
+    :param extras: meaning of the further values of a row; keypoints have two or three values,
+        'masks' are planes of another output.
     :param regions: returns the regions that a result proposes for another network.
     :param counts_background: see `Head`.
     """
@@ -289,7 +294,7 @@ class BoxLayout(Layout):
     label_offset: int = 0
     uses_nms: bool = True
     is_limited: bool = False
-    extras: Literal['', 'keypoints', 'angle', 'coefficients'] = ''
+    extras: Literal['', 'keypoints', 'angle', 'coefficients', 'masks'] = ''
     regions: Callable[[Any], Any] | None = None
     counts_background: bool = False
 

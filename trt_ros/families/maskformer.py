@@ -17,7 +17,6 @@ from trt_ros.families.family import (
     image_output,
     is_float,
     is_scores,
-    sigmoid,
 )
 from trt_ros.families.layout import Layout, Out
 from trt_ros.results.boxes import Detections
@@ -29,7 +28,7 @@ from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.grid import Taps, covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import Box, bounds, cells_of, threshold_masks, window_of
-from trt_ros.vision.scores import check_range, passing
+from trt_ros.vision.scores import check_range, passing, sigmoid
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 MIN_WON_SHARE = 0.8  # Pixels that a query wins, of those of its mask; as published.

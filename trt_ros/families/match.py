@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import re
 from typing import Generic, TypeVar
 
 from trt_ros.families.family import Family, NetworkDescription, is_float
-from trt_ros.families.layout import Layout, Out, linear
+from trt_ros.families.layout import BoxLayout, Layout, Out, linear
 from trt_ros.tensors import TensorSpec
+from trt_ros.vision.grid import covers
 
 #: Parts of names that decide between outputs of equal shapes.
 WORDS: Mapping[str, tuple[str, ...]] = {
-    'box': ('box', 'dets'),
+    'box': ('box', 'dets', 'reg', 'off'),
     'scores': ('score', 'conf', 'cls', 'logits', 'hm', 'heat'),
     'background': ('score', 'conf', 'logits'),
     'label': ('class', 'label'),
@@ -79,6 +80,17 @@ class Reading(Generic[LayoutT_co]):
         return next(counts, None)
 
     @property
+    def values_per_keypoint(self) -> int:
+        """Values per keypoint: 3, or 2 without visibility."""
+        return 3 if '3*K' in self.layout.roles.get('extras', '') else 2
+
+    @property
+    def keypoint_count(self) -> int | None:
+        """Number of keypoints per object; None: the network leaves it open, or has none."""
+        size = self.layout.roles.get('extras', '')
+        return int(size) // 2 if size.isdigit() and size != '1' else self.symbols.get('K')
+
+    @property
     def takes_batches(self) -> bool:
         """Whether each output has an axis for the images of a batch."""
         return all('B' in part.out.axes or 'count' in part.out.values for part in self.parts)
@@ -87,19 +99,61 @@ class Reading(Generic[LayoutT_co]):
         return ', '.join(str(part.spec) for part in self.parts)
 
 
-def bind(family: Family, network: NetworkDescription) -> Reading | None:
-    """Return the likeliest reading of a network as of a family; None if no layout fits."""
-    best: tuple[tuple[int, ...], Reading] | None = None
+def bind(family: Family, network: NetworkDescription) -> Reading[BoxLayout] | None:
+    """
+    Return the likeliest reading of the boxes of a network of a family; None if no layout fits.
+
+    Named classes of another number refuse a layout.
+    """
+    best: tuple[tuple[int, ...], Reading[BoxLayout]] | None = None
     for layout in family.layouts:
-        evidence = layout.guarded(network)
-        reading = None if evidence is False else unify(layout, network)
-        if reading is None:
+        if not isinstance(layout, BoxLayout):
             continue
+        reading = unify(layout, network)
+        if reading is None or not _fits(reading, network):
+            continue
+        evidence = layout.guarded(network)
+        is_swapped = not reading.on_grid and _values_are_rows(reading, family, network)
+        if evidence is False or is_swapped:
+            continue
+        reading = replace(reading, symbols=_shown(reading))
         grid = {True: 2, None: 1, False: 0}[reading.on_grid]
         rank = (int(bool(evidence)), grid, int(_is_long(reading)))
         if best is None or rank > best[0]:
             best = rank, reading
     return best and best[1]
+
+
+def _fits(reading: Reading, network: NetworkDescription) -> bool:
+    """Return whether the names of the classes, and the rows, may be those of a layout."""
+    rows, parts = reading.layout.rows, reading.parts
+    named, count = network.class_count, reading.class_count
+    if named and count not in (None, named):
+        return False
+    if reading.on_grid is False and len(parts) == 1 and not _is_long(reading):
+        return False
+    grids = [dict(zip(part.out.axes.split(), part.spec.shape)) for part in parts]
+    return (reading.on_grid is not None or not rows.is_required) and all(
+        covers((sizes['h'], sizes['w']), network.input_hw) for sizes in grids if 'h' in sizes
+    )
+
+
+def _values_are_rows(reading: Reading, family: Family, network: NetworkDescription) -> bool:
+    """Return whether there are as many values as another layout of the family has rows."""
+    first = reading.parts[0]
+    values = dict(zip(first.out.axes.split(), first.spec.shape)).get('V', -1)
+    return any(layout.rows.strides_of(network.input_hw, values) for layout in family.layouts)
+
+
+def _shown(reading: Reading) -> Symbols:
+    """Return the symbols that sizes show, or that sizes of several symbols need to be solved."""
+    found = {}
+    for part in reading.parts:
+        for axis, size in zip(part.out.axes.split(), part.spec.shape):
+            letters = linear(part.out.size)[0] if axis == 'V' else [axis]
+            if size >= 0 or len(letters) > 1:
+                found.update({n: reading.symbols[n] for n in letters if n in reading.symbols})
+    return found
 
 
 def _is_long(reading: Reading) -> bool:
@@ -186,7 +240,7 @@ def _assign(
     strides: tuple[int, ...],
     known: Symbols,
 ) -> Iterator[tuple[tuple[BoundOut, ...], Symbols]]:
-    """Assign outputs to those of a layout, the ones of the fewest unknown sizes first."""
+    """Assign outputs to those of a layout, in order, but those of several symbols last."""
     specs = network.outputs
     extra = len(specs) - sum(len(strides) if out.per_level else 1 for out in layout.outputs)
     if extra < 0 or (extra and not layout.ignores_others):
@@ -196,7 +250,7 @@ def _assign(
         for out in layout.outputs
         for level in (range(len(strides)) if out.per_level else (None,))
     ]
-    outs.sort(key=lambda each: len(linear(each[0].size)[0]))
+    outs.sort(key=lambda each: len(linear(each[0].size)[0]) > 1)
 
     def follow(
         rest: Sequence[tuple[Out, int | None]], free: tuple[TensorSpec, ...], symbols: Symbols
@@ -205,7 +259,7 @@ def _assign(
             yield (), symbols
             return
         (out, level), *others = rest
-        for spec in _candidates(out, free):
+        for spec in _candidates(out, free, layout):
             after = _fit(layout, out, level, spec, symbols, strides, network)
             if after is not None:
                 left = tuple(each for each in free if each is not spec)
@@ -215,12 +269,13 @@ def _assign(
     yield from follow(outs, specs, known)
 
 
-def _candidates(out: Out, specs: tuple[TensorSpec, ...]) -> list[TensorSpec]:
+def _candidates(out: Out, specs: tuple[TensorSpec, ...], layout: Layout) -> list[TensorSpec]:
     """Return the outputs of the right name and type, the ones with a word of the role first."""
-    role = next(iter(out.fields))
-    words = WORDS.get(role, ())
+    own = WORDS.get(next(iter(out.fields)), ())
+    roles = [role for role in layout.roles if role not in out.fields]
+    others = [word for role in roles for word in WORDS.get(role, ())]
 
-    def is_named(spec: TensorSpec) -> bool:
+    def is_named(spec: TensorSpec, words: Sequence[str] = own) -> bool:
         return any(word in spec.name.lower() for word in words)
 
     found = [
@@ -236,7 +291,7 @@ def _candidates(out: Out, specs: tuple[TensorSpec, ...]) -> list[TensorSpec]:
             if any(re.fullmatch(name, spec.name.split(':')[0]) for name in out.names)
         ]
         return found if len(found) == 1 or out.per_level else []
-    return sorted(found, key=lambda spec: (not is_named(spec), is_float(spec) != out.is_float))
+    return sorted(found, key=lambda spec: (not is_named(spec), is_named(spec, others)))
 
 
 def _fit(

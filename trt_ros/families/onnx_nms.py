@@ -119,8 +119,9 @@ def find_parts(network: NetworkDescription) -> NmsOutputs | None:
 
 
 def _open(network: NetworkDescription, *, rows_first: bool) -> Head:
-    if cut_nms.nms_settings(network):
-        return cut_nms.open_head(network)
+    cut = cut_nms.open_cut(network)
+    if cut is not None:
+        return cut
     parts = find_parts(network)
     if parts is None:
         raise TensorMismatchError(

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
-
-from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.errors import ParameterError
 from trt_ros.families.boxes import BOXES, BOXES_NORMALIZED
 from trt_ros.families.centernet import CENTERNET
 from trt_ros.families.classify import CLASSIFIER, YOLOV8_CLS
@@ -56,13 +51,9 @@ from trt_ros.families.yolox import YOLOX
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.classes import Classification
 from trt_ros.results.depth import Depth
-from trt_ros.results.labels import class_names
 from trt_ros.results.masks import ClassMask, Instances
 from trt_ros.results.poses import Poses
 from trt_ros.results.tensors import Tensors
-from trt_ros.tensors import TensorSpec
-from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.thresholds import Thresholds
 
 #: Families of detectors. A new family is one module and one row.
 DETECTORS: tuple[Family[Head[Detections]], ...] = (
@@ -136,126 +127,6 @@ ALL_FAMILIES: tuple[Family[Head[Any]], ...] = (
 )
 
 HeadT = TypeVar('HeadT')
-ResultT = TypeVar('ResultT')
-ResultT_co = TypeVar('ResultT_co', covariant=True)
-
-
-@dataclass(frozen=True)
-class Decoder(Generic[ResultT_co]):
-    """
-    The chosen decoder of one network.
-
-    :param name: name of the family.
-    :param reason: reason for the choice, one line for the log.
-    :param preprocess: fields of `Preprocess` that the family is trained with.
-    :param head: decodes the outputs and holds their layout.
-    :param constant_inputs: inputs beside the image, equal for every frame.
-    """
-
-    name: str
-    reason: str
-    task: str
-    preprocess: Mapping[str, object]
-    head: Head[ResultT_co]
-    constant_inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def class_count(self) -> int | None:
-        """Number of classes; None: the network leaves it open, or has none."""
-        return self.head.class_count
-
-    @property
-    def takes_batches(self) -> bool:
-        """Whether each output has an axis for the images of a batch."""
-        return self.head.takes_batches
-
-    def __call__(
-        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
-    ) -> ResultT_co:
-        """
-        Decode the outputs for one image into results in its pixels, best score first.
-
-        Tasks without boxes ignore the thresholds.
-
-        :param outputs: as returned by `Runner.infer`; no reference to them is kept.
-        :param letterbox: placement of the image in the input, as returned by `Preprocess`.
-        :param thresholds: limits of the results; scores equal to or above `score` pass.
-        :raises TensorMismatchError: when an output is missing or of another shape.
-        :raises ScoreRangeError: when a score is outside 0 to 1.
-        """
-        return self.head(outputs, letterbox, thresholds)
-
-
-def choose_decoder(
-    name: str,
-    inputs: tuple[TensorSpec, ...],
-    outputs: tuple[TensorSpec, ...],
-    metadata: Mapping[str, str],
-    input_hw: tuple[int, int],
-    class_count: int | None = None,
-    *,
-    has_background: bool = False,
-    families: tuple[Family[Head[ResultT]], ...] = DETECTORS,  # type: ignore[assignment]
-) -> Decoder[ResultT]:
-    """
-    Choose the decoder by name, or by the description of the network.
-
-    :param name: name of a family, or 'auto'.
-    :param metadata: metadata of the ONNX file.
-    :param input_hw: height and width of the network's images.
-    :param class_count: number of classes that the user names; some families differ only by it.
-    :param has_background: the first named class is the background, which most networks do not
-        count.
-    :param families: the families to choose from.
-    :raises ParameterError: when there is no family of that name.
-    :raises TensorMismatchError: when the outputs are not that family's; for 'auto', when no family
-        or more than one matches.
-    """
-    named = len(class_names((), '', metadata, None))
-    network = NetworkDescription(
-        inputs, outputs, metadata, input_hw, named or class_count, has_background
-    )
-    without = None
-    if has_background and network.class_count:
-        without = replace(network, class_count=network.class_count - 1, has_background=False)
-    family, reason = _choose_by_names(families, name, network, without)
-    return Decoder(
-        family.name,
-        reason,
-        family.task,
-        family.preprocess,
-        _open_by_names(family, network, without),
-        family.constant_inputs(network),
-    )
-
-
-def _choose_by_names(
-    families: tuple[Family[HeadT], ...],
-    name: str,
-    network: NetworkDescription,
-    without: NetworkDescription | None,
-) -> tuple[Family[HeadT], str]:
-    """Choose a family as `choose_family`, first without the background among the names."""
-    if without is not None:
-        try:
-            return choose_family(families, name, without)
-        except TensorMismatchError:  # It counts the background, or does not fit at all.
-            pass
-    return choose_family(families, name, network)
-
-
-def _open_by_names(
-    family: Family[HeadT], network: NetworkDescription, without: NetworkDescription | None
-) -> HeadT:
-    """Open a head for as many classes as there are names, else without the background."""
-    try:
-        return family.open(network)
-    except TensorMismatchError as error:
-        if without is None:
-            raise
-        with suppress(TensorMismatchError):
-            return family.open(without)
-        raise error
 
 
 def choose_family(

@@ -18,7 +18,6 @@ from trt_ros.families.family import (
     NetworkDescription,
     is_float,
     require_output,
-    sigmoid,
 )
 from trt_ros.families.guards import has_task
 from trt_ros.families.heatmap_pose import are_of_a_person
@@ -31,6 +30,7 @@ from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.grid import bilinear, covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import cells_of, threshold_masks
+from trt_ros.vision.scores import sigmoid
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import tempfile
 from typing import IO, Any
 
+from trt_ros.decode.choice import Decoder
 from trt_ros.errors import ParameterError
-from trt_ros.families.registry import Decoder
 from trt_ros.families.semantic import MaskHeads
 from trt_ros.labelling.results import ImageHeader
 from trt_ros.results.base import Result

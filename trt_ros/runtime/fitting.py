@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from trt_ros.decode.choice import Decoder, choose_decoder
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.embedding import TENSOR, TensorHead
 from trt_ros.families.family import Family, Head
 from trt_ros.families.lstr import padding_mask
-from trt_ros.families.registry import TENSORS, Decoder, choose_decoder
+from trt_ros.families.registry import TENSORS
 from trt_ros.results.labels import begins_with_background, class_names
 from trt_ros.runtime.bindings import (
     OTHERS,

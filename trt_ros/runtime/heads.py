@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from trt_ros.decode.choice import Decoder, choose_decoder
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.family import Family, Head
 from trt_ros.families.maskformer import MaskFormerHead
 from trt_ros.families.mismatches import UnrecognizedError
 from trt_ros.families.nearest import are_raw_grids
-from trt_ros.families.registry import Decoder, choose_decoder
 from trt_ros.families.semantic import MaskHeads, SemanticHead
 from trt_ros.results.labels import begins_with_background, class_names
 from trt_ros.runtime.options import PipelineOptions

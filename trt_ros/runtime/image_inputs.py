@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trt_ros.decode.choice import Decoder
 from trt_ros.engine.builder.profiles import DEFAULT_INPUT_HW, metadata_hw
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.families.registry import Decoder
 from trt_ros.runtime.options import PipelineOptions, RegionOptions
 from trt_ros.runtime.runner import Network
 from trt_ros.tensors import TensorSpec, refuse_large

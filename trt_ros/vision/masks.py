@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.vision.grid import Taps
+from trt_ros.vision.float16 import as_float32
+from trt_ros.vision.grid import Taps, taps
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.scores import sigmoid
 
 Box = tuple[int, int, int, int]  # x1, y1, x2, y2 in whole pixels.
 
@@ -212,3 +215,54 @@ def bounds(mask: np.ndarray) -> Box:
 
     left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
     return left, top, left + width, top + height
+
+
+def instance_masks(
+    prototypes: np.ndarray, coefficients: np.ndarray, letterbox: Letterbox, windows: np.ndarray
+) -> list[np.ndarray]:
+    """
+    Compute the masks in windows of the image, from only the cells that their pixels need.
+
+    :param windows: (N, 4) x1, y1, x2, y2 in whole pixels.
+    """
+    rows, cols = taps(letterbox, (prototypes.shape[1], prototypes.shape[2]))
+    visible = np.flatnonzero((windows[:, :2] < windows[:, 2:]).all(axis=1))
+    boxes: list[Box] = list(map(tuple, windows[visible].tolist()))
+    cells = [cells_of(rows, cols, box) for box in boxes]
+    # Row by row: products so small that BLAS computes them in this thread.
+    by_row = as_float32(np.ascontiguousarray(prototypes.transpose(1, 0, 2)))
+    planes = [
+        weights @ by_row[lines, :, columns]
+        for weights, (lines, columns) in zip(coefficients[visible], cells)
+    ]
+    masks = dict(zip(visible.tolist(), threshold_masks(planes, 0.0, rows, cols, boxes, sigmoid)))
+    return [
+        masks[index] if index in masks else np.zeros((y2 - y1, x2 - x1), bool)
+        for index, (x1, y1, x2, y2) in enumerate(windows.tolist())
+    ]
+
+
+def whole_masks(
+    planes: np.ndarray, letterbox: Letterbox
+) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """
+    Return the masks of planes where they are above 0, and the pixel of their upper-left corners.
+
+    :param planes: (K, h, w) logits; those that are not finite are in no mask.
+    """
+    planes = as_float32(planes)
+    rows, cols = taps(letterbox, (planes.shape[1], planes.shape[2]))
+    found = {
+        index: window
+        for index, plane in enumerate(planes)
+        if (window := window_of(plane > 0, rows, cols)) is not None
+    }
+    boxes: list[Box] = list(found.values())
+    parts = [planes[index][cells_of(rows, cols, box)] for index, box in found.items()]
+    with np.errstate(invalid='ignore', over='ignore'):
+        masks = dict(zip(found, threshold_masks(parts, 0.0, rows, cols, boxes)))
+    origins = np.zeros((len(planes), 2), np.int32)
+    for index, box in found.items():
+        origins[index] = box[:2]
+    empty = np.zeros((0, 0), bool)
+    return tuple(masks.get(index, empty) for index in range(len(planes))), origins

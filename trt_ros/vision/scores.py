@@ -49,3 +49,8 @@ def check_range(scores: np.ndarray, *, is_padded: bool = False) -> np.ndarray:
     if wrong.size:
         raise ScoreRangeError(float(wrong[np.abs(wrong).argmax()]))
     return np.where(is_finite, np.clip(scores, 0, 1), scores)
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Compute the element-wise sigmoid of logits of any shape: scores, 0 to 1."""
+    return np.asarray(1 / (1 + np.exp(-logits)))

@@ -7,12 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from support.kernels_on_cpu import KernelsOnCpu
-from trt_ros.families.boxes import BoxesHead, BoxOutputs
-from trt_ros.families.detr import DetrHead, softmax_without_last
-from trt_ros.families.yolov8 import YoloV8Head
-from trt_ros.families.yolov10 import EndToEndHead
-from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -66,45 +62,35 @@ def finished() -> np.ndarray:
     return rows
 
 
-def with_background():
-    """An SSD, whose class 0 is the second column."""
-    shapes = {'boxes': (1, COUNT, 4), 'scores': (1, COUNT, CLASSES + 1)}
-    specs = {name: TensorSpec(name, shape, 'float32', 'output') for name, shape in shapes.items()}
-    return BoxesHead(BoxOutputs(**specs), CLASSES, has_background=True), {
-        'boxes': finished()[:, :4],
-        'scores': scores(CLASSES + 1),
-    }
-
-
-def logits():
-    """A DETR; its scores are the softmax of logits, none of them equal but for rounding."""
-    return DetrHead('logits', 'boxes', None, softmax_without_last), {
-        'logits': np.random.default_rng(2).normal(0, 3, (COUNT, CLASSES + 1)),
-        'boxes': boxes() / 640,
-    }
-
-
+#: Family and values of its outputs, of one image.
 HEADS = {
-    'columns': lambda: (
-        YoloV8Head('head', None),
-        {'head': np.hstack([boxes(), finite()]).T},
+    'columns': ('yolov8', lambda: {'head': np.hstack([boxes(), finite()]).T}),
+    'rows': ('yolov8', lambda: {'head': np.hstack([boxes(), finite()])}),
+    'not finite': ('yolov8', lambda: {'head': np.hstack([boxes(), scores()]).T}),
+    'labels': ('yolov10', lambda: {'head': finished()}),
+    'background': (
+        'ssd',
+        lambda: {'boxes': finished()[:, :4] / 640, 'scores': scores(CLASSES + 1)},
     ),
-    'rows': lambda: (
-        YoloV8Head('head', None, channels_first=False),
-        {'head': np.hstack([boxes(), finite()])},
+    # Their softmax, none of them equal but for rounding.
+    'softmax': (
+        'detr',
+        lambda: {
+            'logits': np.random.default_rng(2).normal(0, 3, (COUNT, CLASSES + 1)),
+            'boxes': boxes() / 640,
+        },
     ),
-    'not finite': lambda: (YoloV8Head('head', None), {'head': np.hstack([boxes(), scores()]).T}),
-    'labels': lambda: (EndToEndHead('head', None), {'head': finished()}),
-    'background': with_background,
-    'softmax': logits,
 }
 
 
 @pytest.mark.parametrize('choice', CHOICES)
 @pytest.mark.parametrize('name', HEADS)
 def test_classes_are_chosen_as_by_numpy(name, choice, kernels):
-    head, values = HEADS[name]()
-    outputs = {key: np.ascontiguousarray(value, np.float32)[None] for key, value in values.items()}
+    family, values = HEADS[name]
+    outputs = {
+        key: np.ascontiguousarray(value, np.float32)[None] for key, value in values().items()
+    }
+    head = open_as(family, outputs)
     for most in (1000, 6):
         asked = Thresholds(0.25, 0.45, most, **CHOICES[choice])
         some = ClassThresholds.of(asked, ())

@@ -7,8 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from support.kernels_on_cpu import KernelsOnCpu
-from trt_ros.families.yolov8 import YoloV8Head
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 BOX = Letterbox.fit((1280, 1280), (640, 640), 'stretch')
-HEAD = YoloV8Head('head', None)
+HEAD = open_as('yolov8', 'head (1, ?, ?)')
 ASKED = Thresholds(0.25, 0.45, 300)
 
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.families.centernet import CENTERNET
 from trt_ros.vision.letterbox import Letterbox
@@ -39,7 +40,7 @@ def described(outputs):
 
 
 def decode(network, outputs, thresholds=THRESHOLDS):
-    return CENTERNET.open(network(described(outputs), hw=HW))(outputs, TWICE, thresholds)
+    return open_head(CENTERNET, network(described(outputs), hw=HW))(outputs, TWICE, thresholds)
 
 
 @pytest.mark.parametrize('are_logits', [True, False])
@@ -137,8 +138,9 @@ def test_probabilities_above_1_are_refused(network):
     ],
 )
 def test_roles_follow_from_planes_names_and_order(network, outputs, roles):
-    head = CENTERNET.open(network(outputs, hw=HW))
-    assert (head.heatmap_name, head.sizes_name, head.offsets_name) == tuple(roles)
+    head = open_head(CENTERNET, network(outputs, hw=HW))
+    names = [part.spec.name for part in head.reading.parts]
+    assert names == [name for name in roles if name]
 
 
 @pytest.mark.parametrize(
@@ -152,13 +154,13 @@ def test_roles_follow_from_planes_names_and_order(network, outputs, roles):
     ],
 )
 def test_other_outputs_are_refused(network, outputs):
-    with pytest.raises(TensorMismatchError, match='Not a CenterNet'):
-        CENTERNET.open(network(outputs, hw=HW))
+    with pytest.raises(TensorMismatchError, match='not those of centernet'):
+        open_head(CENTERNET, network(outputs, hw=HW))
 
 
 def test_arrays_that_do_not_match_are_refused(network):
     outputs = empty()
-    head = CENTERNET.open(network(described(outputs), hw=HW))
+    head = open_head(CENTERNET, network(described(outputs), hw=HW))
     outputs['wh'] = outputs['wh'][:, :, 1:]
-    with pytest.raises(TensorMismatchError, match=r'got \(3, 16, 24\), \(2, 15, 24\)'):
+    with pytest.raises(TensorMismatchError, match=r'got hm \(1, 3, 16, 24\), wh \(1, 2, 15, 24\)'):
         head(outputs, TWICE, THRESHOLDS)

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.registry import choose_decoder
 from trt_ros.tensors import CUT_NMS, TensorSpec
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.letterbox import Letterbox

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.detectnet import DetectNetHead
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -23,7 +23,8 @@ def grids(*cells, dtype=np.float32):
 
 
 def decode(outputs, letterbox=WHOLE, *, score_threshold=0.25, max_detections=100):
-    return DetectNetHead('output_cov', 'output_bbox', CLASSES)(
+    described = f'output_cov (1, {CLASSES}, ?, ?); output_bbox (1, {4 * CLASSES}, ?, ?)'
+    return open_as('detectnet_v2', described, hw=(96, 160))(
         outputs,
         letterbox,
         Thresholds(score=score_threshold, iou=0.45, max_detections=max_detections),

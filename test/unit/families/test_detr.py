@@ -3,19 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.detr import (
-    DetrHead,
-    identity,
-    sigmoid,
-    sigmoid_without_last,
-    softmax_without_last,
-)
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
 WHOLE = Letterbox.fit((200, 100), (100, 200), 'stretch')
 NEVER = -50.0
+SIGMOID, SOFTMAX = 'rtdetr', 'detr'
 
 
 def logit(score):
@@ -32,22 +27,18 @@ def outputs(*queries, classes=3, count=6, dtype=np.float32):
     return {'logits': logits.astype(dtype), 'pred_boxes': boxes.astype(dtype)}
 
 
-def decode(
-    tensors, to_scores=sigmoid, letterbox=WHOLE, *, score_threshold=0.25, max_detections=100
-):
-    return DetrHead('logits', 'pred_boxes', None, to_scores)(
+def decode(tensors, family=SIGMOID, letterbox=WHOLE, *, score_threshold=0.25, max_detections=100):
+    return open_as(family, 'logits (1, ?, ?); pred_boxes (1, ?, 4)')(
         tensors,
         letterbox,
         Thresholds(score=score_threshold, iou=0.45, max_detections=max_detections),
     )
 
 
-@pytest.mark.parametrize('to_scores', [sigmoid, softmax_without_last])
-def test_queries_without_an_object_are_not_detected(to_scores):
-    tensors = outputs(
-        *[(0.5, 0.5, 0.5, 0.5, {2: 9.0 if to_scores is softmax_without_last else NEVER})] * 6
-    )
-    assert len(decode(tensors, to_scores)) == 0
+@pytest.mark.parametrize('family', [SIGMOID, SOFTMAX])
+def test_queries_without_an_object_are_not_detected(family):
+    tensors = outputs(*[(0.5, 0.5, 0.5, 0.5, {2: 9.0 if family == SOFTMAX else NEVER})] * 6)
+    assert len(decode(tensors, family)) == 0
 
 
 def test_boxes_are_of_the_input_and_come_back_in_image_pixels():
@@ -70,9 +61,8 @@ def test_sigmoid_scores_are_independent_per_class():
 
 
 def test_the_no_object_logit_is_never_detected():
-    found = decode(
-        outputs((0.5, 0.5, 0.5, 0.5, {1: logit(0.5), 2: logit(0.75)})), sigmoid_without_last
-    )
+    tensors = outputs((0.5, 0.5, 0.5, 0.5, {1: logit(0.5), 2: logit(0.75)}))
+    found = open_as('rfdetr', tensors, class_count=2)(tensors, WHOLE, Thresholds())
     assert (found.labels.tolist(), found.scores.tolist()) == ([1], pytest.approx([0.5]))
 
 
@@ -88,7 +78,7 @@ def test_softmax_scores_are_of_the_best_class_among_all_and_no_object():
             (0.5, 0.5, 0.5, 0.5, {0: np.log(3), 1: np.log(6), 2: 0.0}),
             (0.2, 0.2, 0.1, 0.1, {0: 0.0, 1: 0.0, 2: 1.0}),
         ),
-        softmax_without_last,
+        SOFTMAX,
         score_threshold=0.25,
     )
     assert found.scores.tolist() == pytest.approx([0.6])
@@ -97,9 +87,7 @@ def test_softmax_scores_are_of_the_best_class_among_all_and_no_object():
 
 def test_a_query_is_found_though_no_object_is_likelier():
     """As transformers does: the best class counts, if it is above the threshold."""
-    found = decode(
-        outputs((0.5, 0.5, 0.5, 0.5, {0: np.log(2), 2: np.log(3)})), softmax_without_last
-    )
+    found = decode(outputs((0.5, 0.5, 0.5, 0.5, {0: np.log(2), 2: np.log(3)})), SOFTMAX)
     assert found.scores.tolist() == pytest.approx([0.4])
 
 
@@ -110,7 +98,7 @@ def test_overlapping_queries_are_not_suppressed():
 def test_boxes_and_scores_may_come_in_one_output():
     rows = np.zeros((1, 4, 4 + 3), np.float32)
     rows[0, 2] = 0.5, 0.5, 0.5, 0.5, 0.1, 0.0, 0.75
-    found = DetrHead('output0', '', 3, identity)(
+    found = open_as('rtdetr', 'output0 (1, ?, 7)')(
         {'output0': rows}, WHOLE, Thresholds(score=0.25, iou=0.45, max_detections=9)
     )
     assert (found.xyxy.tolist(), found.labels.tolist()) == ([[50, 25, 150, 75]], [2])
@@ -125,24 +113,22 @@ def test_half_precision_is_decoded_in_single():
     assert found.scores.dtype == np.float32
 
 
-@pytest.mark.parametrize('to_scores', [sigmoid, softmax_without_last])
+@pytest.mark.parametrize('family', [SIGMOID, SOFTMAX])
 @pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
-def test_non_finite_scores_never_pass(bad, to_scores):
+def test_non_finite_scores_never_pass(bad, family):
     queries = [(0.5, 0.5, 0.5, 0.5, {0: 3.0}), (0.2, 0.2, 0.1, 0.1, {0: 2.0})]
     in_the_box = outputs(*queries)
     in_the_box['pred_boxes'][0, 0, 2] = bad
-    assert len(decode(in_the_box, to_scores)) == 1
+    assert len(decode(in_the_box, family)) == 1
     in_the_score = outputs(*queries, classes=4)
     in_the_score['logits'][0, 0, 0] = bad  # Before the activation: that of +Inf is 1.
-    loses = (
-        bad < 0 and to_scores is softmax_without_last
-    )  # Against the other classes of the query.
-    assert len(decode(in_the_score, to_scores)) == 1 + loses
+    loses = bad < 0 and family == SOFTMAX  # Against the other classes of the query.
+    assert len(decode(in_the_score, family)) == 1 + loses
 
 
 def test_logits_too_large_for_exp_give_finite_scores():
     assert decode(outputs((0.5, 0.5, 0.5, 0.5, {0: 1000.0}), dtype=np.float32)).scores == [1.0]
-    found = decode(outputs((0.5, 0.5, 0.5, 0.5, {0: 1000.0})), softmax_without_last)
+    found = decode(outputs((0.5, 0.5, 0.5, 0.5, {0: 1000.0})), SOFTMAX)
     assert found.scores == [1.0]
 
 
@@ -164,13 +150,13 @@ def test_softmax_query_gives_only_best_class_at_threshold_zero():
     box = (0.5, 0.5, 0.5, 0.5)
     found = decode(
         outputs((*box, {1: 3.0}), (*box, {0: 2.0}), count=2),
-        softmax_without_last,
+        SOFTMAX,
         score_threshold=0.0,
     )
     assert found.labels.tolist() == [1, 0]
     tied = decode(
         outputs(*[(*box, {1: 3.0})] * 5, count=5, classes=4),
-        softmax_without_last,
+        SOFTMAX,
         score_threshold=0.0,
     )
     assert tied.labels.tolist() == [1] * 5

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.families.faces import RETINAFACE, SCRFD, YUNET
 from trt_ros.vision.letterbox import Letterbox
@@ -47,7 +48,7 @@ def retinaface(dtype=np.float32):
 
 
 def decode(network, family, outputs):
-    return family.open(network(specs(outputs), hw=HW))(outputs, TWICE, THRESHOLDS)
+    return open_head(family, network(specs(outputs), hw=HW))(outputs, TWICE, THRESHOLDS)
 
 
 @pytest.mark.parametrize(
@@ -172,13 +173,13 @@ def test_other_outputs_are_refused(network, family, empty, known):
     outputs = specs(empty())
     if known == {'hw': HW}:
         outputs = outputs.rpartition(';')[0]
-    with pytest.raises(TensorMismatchError, match='Not a network of faces with landmarks'):
-        family.open(network(outputs, **known))
+    with pytest.raises(TensorMismatchError, match=f'not those of {family.name}'):
+        open_head(family, network(outputs, **known))
 
 
 def test_an_array_of_another_shape_is_refused(network):
     outputs = scrfd()
-    head = SCRFD.open(network(specs(outputs), hw=HW))
+    head = open_head(SCRFD, network(specs(outputs), hw=HW))
     outputs['kps_8'] = outputs['kps_8'][:-1]
     with pytest.raises(TensorMismatchError, match=r'got .*\(191, 10\)'):
         head(outputs, TWICE, THRESHOLDS)

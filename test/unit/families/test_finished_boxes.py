@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import choose_decoder, open_head
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.families.finished_boxes import MMDETECTION, TENSORFLOW
-from trt_ros.families.registry import choose_decoder
-from trt_ros.results.labels import class_names
+from trt_ros.runtime.heads import names_of
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -22,7 +22,7 @@ TF = (
 
 
 def mmdetection(network, boxes, labels, dtype=np.float32):
-    head = MMDETECTION.open(network('dets (1, ?, 5); labels (1, ?) int64', hw=(50, 100)))
+    head = open_head(MMDETECTION, network('dets (1, ?, 5); labels (1, ?) int64', hw=(50, 100)))
     outputs = {
         'dets': np.array(boxes, dtype).reshape(1, -1, 5),
         'labels': np.array(labels, np.int64).reshape(1, -1),
@@ -65,7 +65,7 @@ def tensorflow(count=4, classes=(3, 1, 2, 1)):
 
 
 def test_tensorflow_boxes_begin_with_y_and_classes_with_1(network):
-    found = TENSORFLOW.open(network(TF, hw=(50, 100)))(tensorflow(3), TWICE, THRESHOLDS)
+    found = open_head(TENSORFLOW, network(TF, hw=(50, 100)))(tensorflow(3), TWICE, THRESHOLDS)
     assert found.xyxy.ravel().tolist() == pytest.approx([0, 50, 50, 100, 40, 10, 120, 50])
     assert (found.scores.tolist(), found.labels.tolist()) == ([0.75, 0.5], [0, 2])
     assert found.labels.dtype == np.int32
@@ -73,20 +73,20 @@ def test_tensorflow_boxes_begin_with_y_and_classes_with_1(network):
 
 @pytest.mark.parametrize(('count', 'labels'), [(np.nan, []), (-np.inf, []), (np.inf, [0, 2, 0])])
 def test_a_number_of_boxes_that_is_no_number_is_no_error(network, count, labels):
-    found = TENSORFLOW.open(network(TF, hw=(50, 100)))(tensorflow(count), TWICE, THRESHOLDS)
+    found = open_head(TENSORFLOW, network(TF, hw=(50, 100)))(tensorflow(count), TWICE, THRESHOLDS)
     assert found.labels.tolist() == labels
 
 
 def test_classes_that_are_no_class_indices_are_dropped(network):
     outputs = tensorflow(classes=(3, 1e38, np.nan, np.inf))
-    found = TENSORFLOW.open(network(TF, hw=(50, 100)))(outputs, TWICE, THRESHOLDS)
+    found = open_head(TENSORFLOW, network(TF, hw=(50, 100)))(outputs, TWICE, THRESHOLDS)
     assert found.labels.tolist() == [2]
 
 
 def test_tensorflow_without_a_number_of_boxes_reads_all(network):
     seen = network(TF.rpartition(';')[0], hw=(50, 100))
     outputs = tensorflow(classes=(3, 0, 2, 1))  # 0 is background.
-    found = TENSORFLOW.open(seen)(outputs, TWICE, THRESHOLDS)
+    found = open_head(TENSORFLOW, seen)(outputs, TWICE, THRESHOLDS)
     assert found.labels.tolist() == [2, 0]
 
 
@@ -105,26 +105,26 @@ def test_names_of_tensorflow_may_begin_with_background(network, given):
         has_background=given[0] == 'background',
     )
     assert chosen.name == 'tensorflow'
-    assert class_names(given, '', {}, chosen.class_count) == ('cat', 'dog', 'eel')
+    assert names_of(given, '', {}, chosen) == ('cat', 'dog', 'eel')
 
 
 @pytest.mark.parametrize(
     ('family', 'outputs', 'message'),
     [
-        (MMDETECTION, 'dets (1, 9, 6); labels (1, 9) int64', 'Not an MMDetection export'),
-        (MMDETECTION, 'dets (1, 9, 5); labels (1, 9)', 'Not an MMDetection export'),
-        (MMDETECTION, 'dets (1, 9, 5); labels (1, 8) int64', 'Not an MMDetection export'),
-        (TENSORFLOW, 'boxes (1, 9, 4); scores (1, 9); classes (1, 9)', 'Not outputs of Tensor'),
-        (TENSORFLOW, TF.replace('4, 4', '4, 5'), 'Not outputs of TensorFlow'),
+        (MMDETECTION, 'dets (1, 9, 6); labels (1, 9) int64', 'not those of mmdetection'),
+        (MMDETECTION, 'dets (1, 9, 5); labels (1, 9)', 'not those of mmdetection'),
+        (MMDETECTION, 'dets (1, 9, 5); labels (1, 8) int64', 'not those of mmdetection'),
+        (TENSORFLOW, 'boxes (1, 9, 4); scores (1, 9); classes (1, 9)', 'not those of tensorflow'),
+        (TENSORFLOW, TF.replace('4, 4', '4, 5'), 'not those of tensorflow'),
     ],
 )
 def test_other_outputs_are_refused(network, family, outputs, message):
     with pytest.raises(TensorMismatchError, match=message):
-        family.open(network(outputs))
+        open_head(family, network(outputs))
 
 
 def test_an_array_of_another_shape_is_refused(network):
     outputs = tensorflow()
     outputs['detection_boxes'] = np.zeros((1, 4, 5), np.float32)
-    with pytest.raises(TensorMismatchError, match=r'got boxes \(1, 4, 5\)'):
-        TENSORFLOW.open(network(TF))(outputs, TWICE, THRESHOLDS)
+    with pytest.raises(TensorMismatchError, match=r'got .*detection_boxes \(1, 4, 5\)'):
+        open_head(TENSORFLOW, network(TF))(outputs, TWICE, THRESHOLDS)

@@ -4,9 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.instances import InstanceHead
-from trt_ros.families.yolo_rows import PlainRows
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -25,8 +24,9 @@ def outputs(*anchors, prototypes, classes=2, count=20):
 
 
 def decode(tensors, letterbox=WHOLE, *, is_decoded=False, max_detections=100):
-    rows = PlainRows('output0', None, tensors['output1'].shape[1], is_decoded)
-    return InstanceHead(rows, 'output1')(
+    metadata = {'task': 'segment', 'end2end': str(is_decoded)}
+    described = f'output0 (1, ?, ?); output1 (1, {tensors["output1"].shape[1]}, ?, ?)'
+    return open_as('yolov8_seg', described, **metadata)(
         tensors, letterbox, Thresholds(score=0.25, iou=0.5, max_detections=max_detections)
     )
 
@@ -151,6 +151,6 @@ def test_coefficients_that_are_not_finite_make_an_empty_mask():
 )
 def test_another_shape_is_refused(change):
     tensors = outputs(prototypes=left_half())
-    head = InstanceHead(PlainRows('output0', None, 1, False), 'output1')
+    head = open_as('yolov8_seg', 'output0 (1, ?, ?); output1 (1, 1, ?, ?)')
     with pytest.raises(TensorMismatchError):
         head({**tensors, **change}, WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=9))

@@ -23,8 +23,7 @@ READ = [each for each in TOLD if each[0] in FAMILIES and 'trt_ros.cut_nms' not i
 def test_every_recognized_network_of_boxes_is_read(network, name, classes, outputs, how):
     reading = bind(FAMILIES[name], network(outputs, **how))
     assert reading is not None
-    if name != 'tensorflow':  # Its classes are only named.
-        assert reading.class_count == classes
+    assert reading.class_count == classes
 
 
 @pytest.mark.parametrize(
@@ -51,4 +50,4 @@ def test_sizes_decide_the_symbols(text, size, known, expected):
 
 def test_an_output_is_described_as_the_documentation_writes_it():
     out = Out('B N V', 'scores:C box:4*D', ('.*logits',), per_level=True)
-    assert str(out) == 'logits (1, N, classes + 4 * bins) per stride'
+    assert out.describe({}) == 'logits (1, N, classes + 4 * bins) per stride'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.families.nanodet import NANODET, NANODET_PLUS
 from trt_ros.families.paddle import PICODET
@@ -54,9 +55,9 @@ def described(outputs):
 
 
 def decode(network, name, outputs, thresholds=THRESHOLDS, **known):
-    return DETECTORS[name].open(network(described(outputs), hw=HW, class_count=CLASSES, **known))(
-        outputs, TWICE, thresholds
-    )
+    return open_head(
+        DETECTORS[name], network(described(outputs), hw=HW, class_count=CLASSES, **known)
+    )(outputs, TWICE, thresholds)
 
 
 @pytest.mark.parametrize('name', DETECTORS)
@@ -135,13 +136,12 @@ def test_scores_that_are_logits_are_refused(network, name):
         ('35', None, 8),
         ('35', 3, 8),
         ('71', 3, 17),
-        ('?', 3, 8),
-        ('?', None, 8),
+        ('?', 3, None),
     ],
 )
 def test_the_number_of_bins_follows_from_the_classes(network, channels, classes, bins):
     seen = network(f'output (1, 7, {channels})', hw=(16, 16), class_count=classes)
-    assert NANODET_PLUS.open(seen).bin_count == bins
+    assert open_head(NANODET_PLUS, seen).reading.symbols.get('D') == bins
 
 
 @pytest.mark.parametrize('name', DETECTORS)
@@ -156,16 +156,16 @@ def test_other_outputs_are_refused(network, name, change):
     hw = (640, 640) if change == 'of another input' else HW
     remedy = 'tools/export_model.py' if name == 'picodet' else 'Set `labels` to the names of the'
     with pytest.raises(TensorMismatchError, match=remedy):
-        DETECTORS[name].open(network(described(outputs), hw=hw, class_count=CLASSES))
+        open_head(DETECTORS[name], network(described(outputs), hw=hw, class_count=CLASSES))
 
 
 @pytest.mark.parametrize('name', DETECTORS)
 def test_an_array_of_another_shape_is_refused(network, name):
     outputs = empty(name)
-    head = DETECTORS[name].open(network(described(outputs), hw=HW, class_count=CLASSES))
+    head = open_head(DETECTORS[name], network(described(outputs), hw=HW, class_count=CLASSES))
     first = next(iter(outputs))
     outputs[first] = outputs[first][:, 1:]
-    with pytest.raises(TensorMismatchError, match='Not a network of distances') as error:
+    with pytest.raises(TensorMismatchError, match='The outputs do not fit the decoder') as error:
         head(outputs, TWICE, THRESHOLDS)
     assert str(outputs[first].shape) in str(error.value)
 

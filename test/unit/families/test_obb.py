@@ -6,10 +6,10 @@ import cv2
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.obb import ObbHead, probabilistic_iou, to_image
-from trt_ros.families.yolo_rows import PlainRows
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.oriented import probabilistic_iou, to_image
 from trt_ros.vision.thresholds import Thresholds
 
 WHOLE = Letterbox.fit((200, 200), (200, 200), 'stretch')
@@ -26,7 +26,8 @@ def head(*anchors, classes=2, count=20):
 
 
 def decode(output, letterbox=WHOLE, *, is_decoded=False, max_detections=100):
-    return ObbHead(PlainRows('output0', None, 1, is_decoded))(
+    metadata = {'task': 'obb', 'end2end': str(is_decoded)}
+    return open_as('yolov8_obb', 'output0 (1, ?, ?)', **metadata)(
         {'output0': output},
         letterbox,
         Thresholds(score=0.25, iou=0.5, max_detections=max_detections),
@@ -101,7 +102,7 @@ def test_a_suppressed_box_suppresses_no_other():
     boxes = np.array([(*box[:4], box[6]) for box in chain])
     likeness = probabilistic_iou(boxes[:, None], boxes)
     assert likeness[0, 1] > 0.5 and likeness[1, 2] > 0.5 and likeness[0, 2] < 0.7
-    found = ObbHead(PlainRows('output0', None, 1, False))(
+    found = open_as('yolov8_obb', 'output0 (1, ?, ?)')(
         {'output0': head(*chain)},
         WHOLE,
         Thresholds(score=0.25, iou=float(likeness[0, 2] + likeness[0, 1]) / 2, max_detections=9),

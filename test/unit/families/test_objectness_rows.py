@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.families.objectness_rows import YOLOV5_FACE, YOLOV5_SEG, YOLOV7_POSE
 from trt_ros.vision.letterbox import Letterbox
@@ -25,7 +26,7 @@ def rows(channels, *anchors, dtype=np.float32):
 
 @pytest.fixture
 def face(network):
-    head = YOLOV5_FACE.open(network(f'out (1, {COUNT}, 16)', hw=HW))
+    head = open_head(YOLOV5_FACE, network(f'out (1, {COUNT}, 16)', hw=HW))
     return lambda output: head({'out': output}, TWICE, THRESHOLDS)
 
 
@@ -70,7 +71,7 @@ def test_faces_with_nan_are_dropped(face, place):
 @pytest.mark.parametrize('points', [5, 17])
 def test_yolov7_pose_has_its_keypoints_after_the_class_score(network, points):
     channels = 6 + 3 * points
-    head = YOLOV7_POSE.open(network(f'out (1, {COUNT}, {channels})', hw=HW))
+    head = open_head(YOLOV7_POSE, network(f'out (1, {COUNT}, {channels})', hw=HW))
     keypoints = np.stack([np.arange(points), np.arange(points) + 1, np.full(points, 0.5)], axis=1)
     output = rows(channels, [30, 20, 20, 10, 0.75, 0.5, *keypoints.ravel()])
     found = head({'out': output}, TWICE, THRESHOLDS)
@@ -83,7 +84,8 @@ def test_yolov7_pose_has_its_keypoints_after_the_class_score(network, points):
 @pytest.mark.parametrize('classes', [1, 3])
 def test_masks_are_those_of_the_coefficients(network, classes):
     channels = 5 + classes + 2
-    head = YOLOV5_SEG.open(network(f'out (1, {COUNT}, {channels}); protos (1, 2, 16, 16)', hw=HW))
+    outputs = f'out (1, {COUNT}, {channels}); protos (1, 2, 16, 16)'
+    head = open_head(YOLOV5_SEG, network(outputs, hw=HW))
     assert head.class_count == classes
     scores = [*np.full(classes - 1, 0.1), 0.5]
     output = rows(
@@ -114,10 +116,10 @@ def test_masks_are_those_of_the_coefficients(network, classes):
     ],
 )
 def test_other_outputs_are_refused(network, family, outputs):
-    with pytest.raises(TensorMismatchError, match='The output has another layout: expected'):
-        family.open(network(outputs, hw=HW))
+    with pytest.raises(TensorMismatchError, match=f'not those of {family.name}: expected'):
+        open_head(family, network(outputs, hw=HW))
 
 
 def test_an_array_of_another_shape_is_refused(face):
-    with pytest.raises(TensorMismatchError, match=r'got \(1, 252, 15\)'):
+    with pytest.raises(TensorMismatchError, match=r'got out \(1, 252, 15\)'):
         face(rows(15))

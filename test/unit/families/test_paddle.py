@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.families.paddle import PICODET, PPYOLOE, PPYOLOE_PLUS
 from trt_ros.vision.letterbox import Letterbox
@@ -35,9 +36,9 @@ def raw(boxes, scores, dtype=np.float32):
 
 @pytest.mark.parametrize('family', DETECTORS, ids=lambda family: family.name)
 def test_no_objects(network, family):
-    head = family.open(network(FINISHED, inputs=INPUTS, hw=HW))
+    head = open_head(family, network(FINISHED, inputs=INPUTS, hw=HW))
     assert len(head(finished(), TWICE, THRESHOLDS)) == 0
-    head = family.open(network(RAW, inputs=INPUTS, hw=HW))
+    head = open_head(family, network(RAW, inputs=INPUTS, hw=HW))
     assert len(head(raw([], np.zeros((0, 3))), TWICE, THRESHOLDS)) == 0
 
 
@@ -53,7 +54,7 @@ def test_rows_are_class_score_and_corners_without_further_nms(network, family, d
         [2, 0.5, 10, np.inf, 30, 40],
         dtype=dtype,
     )
-    head = family.open(network(FINISHED, inputs=INPUTS, hw=HW))
+    head = open_head(family, network(FINISHED, inputs=INPUTS, hw=HW))
     found = head(outputs, TWICE, THRESHOLDS)
     assert found.xyxy.tolist() == [[20, 40, 60, 80]] * 2
     assert (found.scores.tolist(), found.labels.tolist()) == ([0.75, 0.5], [1, 1])
@@ -68,7 +69,7 @@ def test_boxes_before_nms_have_scores_by_class(network, family, dtype):
         [[0, 0.5, 0], [0, 0.75, 0.375], [0.25, 0, 0], [0, np.nan, 0]],
         dtype,
     )
-    head = family.open(network(RAW, inputs=INPUTS, hw=HW))
+    head = open_head(family, network(RAW, inputs=INPUTS, hw=HW))
     found = head(outputs, TWICE, THRESHOLDS)
     assert found.scores.tolist() == [0.75, 0.375, 0.25]
     assert found.labels.tolist() == [1, 2, 0]
@@ -84,7 +85,8 @@ def test_boxes_before_nms_have_scores_by_class(network, family, dtype):
     ],
 )
 def test_values_that_are_no_scores_are_refused(network, outputs):
-    head = PPYOLOE.open(network(RAW if 'boxes' in outputs else FINISHED, inputs=INPUTS, hw=HW))
+    described = RAW if 'boxes' in outputs else FINISHED
+    head = open_head(PPYOLOE, network(described, inputs=INPUTS, hw=HW))
     with pytest.raises(ScoreRangeError, match='outside 0 to 1'):
         head(outputs, TWICE, THRESHOLDS)
 
@@ -113,13 +115,13 @@ def test_the_image_is_fed_as_one_that_was_not_resized(network, family):
     ],
 )
 def test_other_outputs_are_refused(network, family, outputs, known):
-    with pytest.raises(TensorMismatchError, match='Not a detector of PaddleDetection'):
-        family.open(network(outputs, inputs=INPUTS, hw=HW, **known))
+    with pytest.raises(TensorMismatchError, match='not those of p'):
+        open_head(family, network(outputs, inputs=INPUTS, hw=HW, **known))
 
 
 def test_rows_of_another_length_are_refused(network):
-    head = PPYOLOE.open(network(FINISHED, inputs=INPUTS, hw=HW))
+    head = open_head(PPYOLOE, network(FINISHED, inputs=INPUTS, hw=HW))
     outputs = finished()
     outputs['multiclass_nms3_0.tmp_0'] = np.zeros((3, 7), np.float32)
-    with pytest.raises(TensorMismatchError, match=r'got \(3, 7\)'):
+    with pytest.raises(TensorMismatchError, match=r'got .* \(3, 7\)'):
         head(outputs, TWICE, THRESHOLDS)

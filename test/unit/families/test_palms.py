@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.palms import MEDIAPIPE_PALM
 from trt_ros.vision.letterbox import Letterbox
@@ -34,7 +35,7 @@ def place(outputs, anchor, logit, box=(4, -2, 16, 8)):
 
 
 def decode(network, outputs):
-    return MEDIAPIPE_PALM.open(network(OUTPUTS, hw=HW))(outputs, TWICE, THRESHOLDS)
+    return open_head(MEDIAPIPE_PALM, network(OUTPUTS, hw=HW))(outputs, TWICE, THRESHOLDS)
 
 
 def test_no_palms(network):
@@ -82,13 +83,13 @@ def test_overlapping_palms_are_suppressed_and_non_finite_ones_dropped(network):
     ],
 )
 def test_other_outputs_are_refused(network, outputs, known):
-    with pytest.raises(TensorMismatchError, match='Not the palm detection of MediaPipe'):
-        MEDIAPIPE_PALM.open(network(outputs, **{'hw': HW, **known}))
+    with pytest.raises(TensorMismatchError, match='not those of mediapipe_palm'):
+        open_head(MEDIAPIPE_PALM, network(outputs, **{'hw': HW, **known}))
 
 
 def test_an_array_of_another_shape_is_refused(network):
     outputs = empty()
-    head = MEDIAPIPE_PALM.open(network(OUTPUTS, hw=HW))
+    head = open_head(MEDIAPIPE_PALM, network(OUTPUTS, hw=HW))
     outputs['Identity'] = outputs['Identity'][:, 1:]
-    with pytest.raises(TensorMismatchError, match=r'got \(335, 18\) and \(336, 1\)'):
+    with pytest.raises(TensorMismatchError, match=r'got Identity \(1, 335, 18\)'):
         head(outputs, TWICE, THRESHOLDS)

@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.pose import PoseHead
-from trt_ros.families.yolo_rows import PlainRows
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -21,8 +20,10 @@ def head(*anchors, points=2, values=3, count=20, dtype=np.float32):
 
 
 def decode(output, letterbox=WHOLE, *, points=2, values=3, is_decoded=False):
-    rows = PlainRows('output0', None, points * values, is_decoded)
-    return PoseHead(rows, values)(
+    metadata = {'task': 'pose', 'kpt_shape': f'[{points}, {values}]'}
+    if is_decoded:
+        metadata['end2end'] = 'True'
+    return open_as('yolov8_pose', 'output0 (1, ?, ?)', **metadata)(
         {'output0': output}, letterbox, Thresholds(score=0.25, iou=0.5, max_detections=100)
     )
 

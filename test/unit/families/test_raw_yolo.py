@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.raw_yolo import YOLOV5_RAW, YOLOV7_RAW
 from trt_ros.vision.letterbox import Letterbox
@@ -29,7 +30,7 @@ def empty(dtype=np.float32, classes=3):
 
 @pytest.fixture
 def head(network):
-    return YOLOV5_RAW.open(network(GRIDS, hw=HW))
+    return open_head(YOLOV5_RAW, network(GRIDS, hw=HW))
 
 
 def test_empty_grids_find_nothing(head):
@@ -90,16 +91,17 @@ def test_yolov7_has_anchors_of_its_own_and_no_score_of_an_only_class(network):
     outputs = empty(classes=1)
     outputs['p5'][0, 0, 2, 2] = [0, 0, 0, 0, logit(0.6), logit(0.5)]
     seen = network(GRIDS.replace('8)', '6)'), hw=HW)
-    (v5,) = YOLOV5_RAW.open(seen)(outputs, WHOLE, THRESHOLDS).scores
-    found = YOLOV7_RAW.open(seen)(outputs, WHOLE, THRESHOLDS)
+    (v5,) = open_head(YOLOV5_RAW, seen)(outputs, WHOLE, THRESHOLDS).scores
+    found = open_head(YOLOV7_RAW, seen)(outputs, WHOLE, THRESHOLDS)
     assert (v5, found.scores[0]) == pytest.approx((0.3, 0.6))
     assert found.xyxy[0].tolist() == pytest.approx([80 - 71, 80 - 55, 80 + 71, 80 + 55])
 
 
 def test_the_outputs_may_come_in_any_order(network):
     p3, p4, p5 = GRIDS.split('; ')
-    head = YOLOV5_RAW.open(network('; '.join([p5, p3, p4]), hw=HW))
-    assert (head.names, head.class_count) == (('p3', 'p4', 'p5'), 3)
+    head = open_head(YOLOV5_RAW, network('; '.join([p5, p3, p4]), hw=HW))
+    assert [part.spec.name for part in head.reading.parts] == ['p3', 'p4', 'p5']
+    assert head.class_count == 3
 
 
 @pytest.mark.parametrize(
@@ -112,12 +114,12 @@ def test_the_outputs_may_come_in_any_order(network):
     ],
 )
 def test_other_outputs_are_refused(network, outputs):
-    with pytest.raises(TensorMismatchError, match='Not the raw grids of a YOLOv5 or YOLOv7'):
-        YOLOV5_RAW.open(network(outputs, hw=HW))
+    with pytest.raises(TensorMismatchError, match='not those of yolov5_raw: expected'):
+        open_head(YOLOV5_RAW, network(outputs, hw=HW))
 
 
 def test_an_array_of_another_shape_is_refused(head):
     outputs = empty()
     outputs['p4'] = outputs['p4'][:, :, :5]
-    with pytest.raises(TensorMismatchError, match=r'got \(1, 3, 5, 10, 8\)'):
+    with pytest.raises(TensorMismatchError, match=r'got .*p4 \(1, 3, 5, 10, 8\)'):
         head(outputs, WHOLE, THRESHOLDS)

@@ -10,6 +10,7 @@ import re
 import pytest
 
 from support.recognized_networks import COCO, CUT, SEG, TOLD, TWO, bins, cut
+from trt_ros.decode.choice import open_head
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families import registry as decoder
 from trt_ros.families.family import NetworkDescription
@@ -140,7 +141,7 @@ def test_a_network_is_recognized(network, family, classes, evidence, outputs, kn
     assert (chosen.name, why.endswith(evidence)) == (family, True), why
     assert family == 'tensor' or any(str(spec) in why for spec in seen.outputs)
     assert '\n' not in why
-    assert chosen.open(seen).class_count == classes
+    assert open_head(chosen, seen).class_count == classes
 
 
 @pytest.mark.parametrize(('evidence', 'outputs', 'known'), AMBIGUOUS)
@@ -157,7 +158,7 @@ def test_ambiguous_networks_are_refused_with_the_evidence(network, evidence, out
     assert [family for family, _ in claims] == list(evidence)
     for family, why in claims:
         assert evidence[family] in why
-        assert choose_family((DETECTORS[family],), family, seen)[0].open(seen)
+        open_head(choose_family((DETECTORS[family],), family, seen)[0], seen)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +229,7 @@ def test_a_possible_landmark_head_is_not_recognized_as_classes(network, channels
     assert error.value.remedy.startswith('Run the node `pose`. If it is a detection network, ')
     assert known or 'set `decoder` to yolov5 ' in error.value.remedy
     family, _ = choose_family(decoder.POSES, 'auto', seen)
-    assert family.open(seen).class_count == 1
+    assert open_head(family, seen).class_count == 1
 
 
 def test_the_columns_of_coco_are_a_detector_in_the_node_detector(network):
@@ -335,7 +336,7 @@ def test_features_are_no_keypoints(network, shape):
 def test_decoder_option_or_class_names_resolve_ambiguity(network, name, known):
     seen = network('output (1, 25200, 16)', **known)
     family, _ = choose_family(decoder.DETECTORS, name, seen)
-    assert (family.name, family.open(seen).class_count) == ('yolov5', 11)
+    assert (family.name, open_head(family, seen).class_count) == ('yolov5', 11)
 
 
 def test_every_family_has_a_layout_that_recognizes_a_network():
@@ -493,7 +494,7 @@ def test_additional_output_is_left_to_the_family(network):
     seen = network('out (1, 9); features (1, 9, 7, 7)', task='classify')
     family, _ = choose_family(decoder.CLASSIFIERS, 'auto', seen)
     with pytest.raises(TensorMismatchError, match='Not a classifier: expected one output'):
-        family.open(seen)
+        open_head(family, seen)
 
 
 def test_the_docs_have_every_family_in_the_tables_of_exports_and_of_preprocessing():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from support.recognized_networks import DEPLOYED
+from trt_ros.decode.choice import choose_decoder, open_head
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.registry import (
     CLASSIFIERS,
@@ -11,7 +12,6 @@ from trt_ros.families.registry import (
     ORIENTED,
     POSES,
     SEGMENTERS,
-    choose_decoder,
     choose_family,
 )
 from trt_ros.tensors import TensorSpec
@@ -98,13 +98,13 @@ def test_decoder_name_is_used(name, shape, classes):
         (
             'yolox',
             [(1, 84, 8400)],
-            r'expected \(1, 8400, 5 \+ classes\), got head \(1, 84, 8400\)',
+            r'expected \(1, 8400, 5 \+ classes\); got outputs head \(1, 84, 8400\)',
         ),
-        ('yolox', [(1, 8400, 5)], 'Not a YOLOX head'),
-        ('yolov8', [(1, 4, 8400)], 'Not a YOLOv8 head'),
-        ('yolov8', [(1, 1000)], 'Not a YOLOv8 head'),
-        ('yolov8', [(1, 84, 8400), (1, 32, 160, 160)], 'has 2 outputs, expected one'),
-        ('yolox', [], 'has 0 outputs, expected one'),
+        ('yolox', [(1, 8400, 5)], 'not those of yolox'),
+        ('yolov8', [(1, 4, 8400)], 'not those of yolov8'),
+        ('yolov8', [(1, 1000)], 'not those of yolov8'),
+        ('yolov8', [(1, 84, 8400), (1, 32, 160, 160)], 'not those of yolov8: expected'),
+        ('yolox', [], 'got outputs none'),
     ],
 )
 def test_rejects_decoder_name_that_does_not_match(name, shapes, message):
@@ -116,7 +116,7 @@ def test_rejects_decoder_name_that_does_not_match(name, shapes, message):
 @pytest.mark.parametrize('outputs', ['none', 'x (1, 1000)', 'x (1, 3, 2, 2); y (1, 7)'])
 def test_a_wrong_decoder_name_reports_the_expected_outputs_and_a_remedy(network, family, outputs):
     with pytest.raises(TensorMismatchError, match='expected') as error:
-        family.open(network(outputs))
+        open_head(family, network(outputs))
     assert error.value.remedy
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families import mismatches
 from trt_ros.families import registry as decoder
@@ -98,7 +99,7 @@ def test_a_wrong_decoder_name_reports_the_expected_outputs_and_a_remedy(network,
         'as configured',
     )
     with pytest.raises(TensorMismatchError, match='expected') as error:
-        family.open(seen)
+        open_head(family, seen)
     assert error.value.remedy
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.yolov10 import EndToEndHead
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -19,7 +19,7 @@ def rows(*boxes, count=8, dtype=np.float32) -> np.ndarray:
 
 
 def decode(output, letterbox=WHOLE, *, score_threshold=0.25, max_detections=100):
-    return EndToEndHead('output0', None)(
+    return open_as('yolov10', 'output0 (1, ?, 6)')(
         {'output0': output},
         letterbox,
         Thresholds(score=score_threshold, iou=0.45, max_detections=max_detections),
@@ -43,7 +43,8 @@ def test_boxes_come_back_in_image_pixels_best_first():
 
 def test_rtdetr_of_ultralytics_gives_centers_of_0_to_1():
     letterbox = Letterbox.fit((400, 300), (100, 200), 'stretch')
-    found = EndToEndHead('output0', None, is_rtdetr=True)(
+    metadata = {'task': 'detect', 'head': 'RTDETRDecoder'}
+    found = open_as('rtdetr', 'output0 (1, ?, 6)', **metadata)(
         {'output0': rows((0.5, 0.5, 0.25, 0.5, 0.75, 3))},
         letterbox,
         Thresholds(score=0.25, iou=0.45, max_detections=9),

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.yolov5 import YoloV5Head, open_head
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -22,7 +22,8 @@ def head(*anchors, classes=3, count=20, dtype=np.float32) -> np.ndarray:
 
 
 def decode(output, letterbox=WHOLE, *, score_threshold=0.25, max_detections=100, only=False):
-    return YoloV5Head('output', None, only)(
+    metadata = {} if only else {'stride': '32'}
+    return open_as('yolov5', 'output (1, ?, ?)', **metadata)(
         {'output': output},
         letterbox,
         Thresholds(score=score_threshold, iou=0.45, max_detections=max_detections),
@@ -57,8 +58,8 @@ def test_the_score_of_an_untrained_only_class_is_objectness():
 
 
 @pytest.mark.parametrize('metadata, score', [({}, 0.8), ({'stride': '32'}, 0.4)])
-def test_only_yolov5_is_recognized_by_its_metadata(network, metadata, score):
-    opened = open_head(network('output (1, 20, 6)', **metadata))
+def test_only_yolov5_is_recognized_by_its_metadata(metadata, score):
+    opened = open_as('yolov5', 'output (1, 20, 6)', **metadata)
     found = opened(
         {'output': head((50, 50, 20, 20, 0.8, {0: 0.5}), classes=1)},
         WHOLE,
@@ -105,15 +106,14 @@ def test_another_shape_is_refused(shape):
 
 
 def test_another_number_of_classes_than_promised_is_refused():
-    with pytest.raises(TensorMismatchError, match=r'got \(1, 20, 8\)'):
-        YoloV5Head('output', 80)(
+    with pytest.raises(TensorMismatchError, match=r'got output \(1, 20, 8\)'):
+        open_as('yolov5', 'output (1, ?, 85)')(
             {'output': head()}, WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=9)
         )
 
 
-def test_the_objectness_of_yolov6_is_always_one(network):
-    opened = open_head(network('outputs (1, 8400, 6)'))
-    assert not opened.objectness_only
+def test_the_objectness_of_yolov6_is_always_one():
+    opened = open_as('yolov5', 'outputs (1, 8400, 6)')
     output = head((50, 50, 20, 20, 1.0, {0: 0.7}), (90, 90, 20, 20, 1.0, {0: 0.1}), classes=1)
     found = opened({'outputs': output}, WHOLE, Thresholds(0.25))
     assert found.scores.tolist() == pytest.approx([0.7])

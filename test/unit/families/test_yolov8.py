@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.yolov8 import YoloV8Head
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -21,10 +21,8 @@ def head(*anchors, classes=3, count=20, dtype=np.float32) -> np.ndarray:
     return output
 
 
-def decode(
-    output, letterbox=WHOLE, *, channels_first=True, score_threshold=0.25, max_detections=100
-):
-    return YoloV8Head('output0', None, channels_first)(
+def decode(output, letterbox=WHOLE, *, score_threshold=0.25, max_detections=100):
+    return open_as('yolov8', {'output0': output}, hw=(200, 200))(
         {'output0': output},
         letterbox,
         Thresholds(score=score_threshold, iou=0.45, max_detections=max_detections),
@@ -55,7 +53,7 @@ def test_either_order_of_the_axes_is_the_same():
         [rng.uniform(20, 180, (1, 4, 300)), rng.uniform(0, 1, (1, 3, 300))], axis=1
     ).astype(np.float32)
     first = decode(output)
-    last = decode(np.ascontiguousarray(output.transpose(0, 2, 1)), channels_first=False)
+    last = decode(np.ascontiguousarray(output.transpose(0, 2, 1)))
     assert len(first) > 10
     assert np.array_equal(first.xyxy, last.xyxy)
     assert np.array_equal(first.scores, last.scores)
@@ -111,14 +109,14 @@ def test_outputs_are_not_modified():
     assert not np.shares_memory(found.xyxy, output)
 
 
-@pytest.mark.parametrize('shape', [(1, 4, 20), (7, 20), (2, 7, 20), (1, 7, 20, 1)])
+@pytest.mark.parametrize('shape', [(1, 4, 4), (7, 20), (2, 7, 20), (1, 7, 20, 1)])
 def test_another_shape_is_refused(shape):
     with pytest.raises(TensorMismatchError):
         decode(np.zeros(shape, np.float32))
 
 
 def test_another_number_of_classes_than_promised_is_refused():
-    with pytest.raises(TensorMismatchError, match=r'got \(1, 7, 20\)'):
-        YoloV8Head('output0', 80)(
+    with pytest.raises(TensorMismatchError, match=r'got output0 \(1, 7, 20\)'):
+        open_as('yolov8', 'output0 (1, 84, ?)')(
             {'output0': head()}, WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=9)
         )

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.yolox import YoloxHead
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -23,7 +23,7 @@ def head(*anchors, classes=3, dtype=np.float32) -> np.ndarray:
 
 
 def decode(output, letterbox=WHOLE, *, score_threshold=0.25, max_detections=100):
-    return YoloxHead('output', output.shape[2] - 5)(
+    return open_as('yolox', f'output (1, ?, {output.shape[2]})', hw=(64, 96))(
         {'output': output},
         letterbox,
         Thresholds(score=score_threshold, iou=0.45, max_detections=max_detections),
@@ -98,7 +98,7 @@ def test_box_size_that_overflows_is_dropped():
 @pytest.mark.parametrize('shape', [(1, 100, 8), (1, ANCHORS, 5), (ANCHORS, 8), (2, ANCHORS, 8)])
 def test_another_shape_is_refused(shape):
     with pytest.raises(TensorMismatchError):
-        YoloxHead('output', None)(
+        open_as('yolox', 'output (1, ?, ?)', hw=(64, 96))(
             {'output': np.zeros(shape, np.float32)},
             WHOLE,
             Thresholds(score=0.5, iou=0.5, max_detections=10),
@@ -107,7 +107,7 @@ def test_another_shape_is_refused(shape):
 
 def test_a_missing_output_is_named():
     with pytest.raises(TensorMismatchError, match=r"'output' does not exist.*\n.*are other"):
-        YoloxHead('output', None)(
+        open_as('yolox', 'output (1, ?, ?)', hw=(64, 96))(
             {'other': head()}, WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=10)
         )
 
@@ -116,9 +116,7 @@ def test_decoded_boxes_are_refused_with_the_parameters_that_decode_them():
     rng = np.random.default_rng(0)
     decoded = head()
     decoded[0, :, :4] = rng.uniform(10, 60, (ANCHORS, 4))
-    with pytest.raises(
-        TensorMismatchError, match='has decoded boxes, not those of YOLOX'
-    ) as error:
+    with pytest.raises(TensorMismatchError, match="'output' has decoded boxes") as error:
         decode(decoded)
     assert '`decoder` to yolov5' in error.value.remedy
     decoded[0, 6:, :4] = rng.uniform(-3, 3, (ANCHORS - 6, 4))

@@ -398,7 +398,7 @@ def network_of(cuda) -> Callable[..., Any]:
 def open_graph(network_of, monkeypatch) -> Callable[..., Any]:
     """Open a GpuPipeline on the fakes; everything is given back at the end."""
     from trt_ros.cuda.calls import live
-    from trt_ros.families.registry import choose_decoder
+    from trt_ros.decode.choice import choose_decoder
     from trt_ros.runtime.gpu.pipeline import GpuPipeline
     from trt_ros.vision.letterbox import Preprocess
 

@@ -163,8 +163,8 @@ def test_a_network_with_two_inputs_is_refused_and_both_are_named():
     ('options', 'error', 'message'),
     [
         ({'input_size': (32, 32)}, ParameterError, 'takes only 64 by 64'),
-        ({'decoder': 'yolox'}, TensorMismatchError, 'Not a YOLOX head'),
-        ({'decoder': 'ssd'}, TensorMismatchError, 'not boxes and scores'),
+        ({'decoder': 'yolox'}, TensorMismatchError, 'not those of yolox'),
+        ({'decoder': 'ssd'}, TensorMismatchError, 'not those of ssd'),
         ({'decoder': 'yolo'}, ParameterError, "Decoder 'yolo' does not exist"),
         ({'labels': ('one', 'two')}, TrtRosError, '2 named classes'),
         ({'labels_path': '/nowhere/labels.txt'}, ParameterError, 'Cannot read the class names'),

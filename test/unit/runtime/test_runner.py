@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from support.fake_runner import HEAD, IMAGE, fake_detector
+from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import ClosedError
-from trt_ros.families.registry import choose_decoder
 from trt_ros.results.boxes import Detections
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.future import Future

@@ -5,12 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from trt_ros.errors import ParameterError
 from trt_ros.families.heatmap_pose import HeatmapHead
-from trt_ros.families.obb import ObbHead
-from trt_ros.families.yolo_rows import PlainRows
-from trt_ros.families.yolov8 import YoloV8Head
-from trt_ros.families.yolov10 import EndToEndHead
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import non_max_suppression, to_detections
@@ -205,18 +202,19 @@ def columns(classes=4, extras=0, count=200, seed=1):
 
 
 @pytest.mark.parametrize(
-    'head, outputs',
+    'family, outputs',
     [
-        (YoloV8Head('head', None), columns()),
+        ('yolov8', columns()),
         (
-            EndToEndHead('head', None),
+            'yolov10',
             np.concatenate([crowd()[0], *(x[:, None] for x in crowd()[1:])], axis=1)[None],
         ),
-        (ObbHead(PlainRows('head', None, 1, False)), columns(extras=1)),
+        ('yolov8_obb', columns(extras=1)),
     ],
     ids=['nms', 'no nms', 'rotated'],
 )
-def test_decoders_choose_as_from_their_own_results(head, outputs):
+def test_decoders_choose_as_from_their_own_results(family, outputs):
+    head = open_as(family, {'head': outputs}, hw=(100, 100))
     every = head({'head': outputs}, WHOLE, Thresholds(0.1, 0.45, 10000))
     some = limits(['person', 'dog'], ['dog:0.5'], score=0.3, max_detections=9)
     found = head({'head': outputs}, WHOLE, some)
@@ -234,7 +232,7 @@ def test_rotated_boxes_suppress_those_of_other_classes():
     head[0, :4] = np.array([[50, 50, 40, 10], [50, 51, 40, 10], [50, 50, 40, 10]]).T
     head[0, 4:6] = [[0.9, 0, 0], [0, 0.8, 0.7]]
     head[0, 6] = [0.3, 0.3, 1.9]
-    decode = ObbHead(PlainRows('head', 2, 1, False))
+    decode = open_as('yolov8_obb', 'head (1, 7, ?)')
     found = decode({'head': head}, WHOLE, limits(agnostic=True, names=('a', 'b')))
     assert found.scores.tolist() == pytest.approx([0.9, 0.7])
     assert len(decode({'head': head}, WHOLE, limits(names=('a', 'b')))) == 3

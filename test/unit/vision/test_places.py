@@ -5,13 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from trt_ros.families.depth import DepthHead
-from trt_ros.families.instances import InstanceHead
-from trt_ros.families.obb import ObbHead
-from trt_ros.families.pose import PoseHead
 from trt_ros.families.semantic import SemanticHead
-from trt_ros.families.yolo_rows import PlainRows
-from trt_ros.families.yolov8 import YoloV8Head
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import RESIZES, Preprocess
 from trt_ros.vision.thresholds import Thresholds
@@ -108,7 +104,7 @@ def test_a_box_is_found_where_it_was_drawn(resize, image_wh, input_hw):
     cxcywh = np.array([x, y, 1.3 * size, 0.8 * size])
     (plane, *_), letterbox = preprocessed(box(image_wh, cxcywh), resize, input_hw)
     (cx, cy), cov = moments(plane)
-    found = YoloV8Head('out', 1)(
+    found = open_as('yolov8', 'out (1, 5, ?)')(
         {'out': head(cx, cy, np.sqrt(12 * cov[0, 0]), np.sqrt(12 * cov[1, 1]), 0.9)},
         letterbox,
         THRESHOLDS,
@@ -124,7 +120,7 @@ def test_keypoints_are_found_where_they_were_drawn(resize, image_wh, input_hw):
     image = np.stack([disc(image_wh, point, 0.2 * size)[0] for point in points], axis=-1)
     planes, letterbox = preprocessed(image, resize, input_hw)
     seen = [value for plane in planes for value in (*moments(plane)[0], 0.8)]
-    found = PoseHead(PlainRows('out', 1, 9, False))(
+    found = open_as('yolov8_pose', 'out (1, 14, ?)')(
         {'out': head(seen[0], seen[1], 20, 20, 0.9, *seen)}, letterbox, THRESHOLDS
     )
     np.testing.assert_allclose(found.keypoints[0, :, :2], points, atol=a_pixel(letterbox) / 2)
@@ -147,7 +143,7 @@ def test_a_rotated_box_is_found_where_it_was_drawn(resize, image_wh, input_hw, t
         (low, high), axes = np.linalg.eigh(cov)
         seen_theta = np.arctan2(axes[1, 1], axes[0, 1])
         seen_width, seen_height = np.sqrt(12 * high), np.sqrt(12 * low)
-    found = ObbHead(PlainRows('out', 1, 1, False))(
+    found = open_as('yolov8_obb', 'out (1, 6, ?)')(
         {'out': head(cx, cy, seen_width, seen_height, 0.9, seen_theta)}, letterbox, THRESHOLDS
     )
     np.testing.assert_allclose(found.cxcywh[0], [x, y, width, height], atol=a_pixel(letterbox))
@@ -166,7 +162,7 @@ def test_a_mask_lies_where_it_was_drawn(resize, image_wh, input_hw):
     share, outside = disc(image_wh, (x, y), size)
     (plane, *_), letterbox = preprocessed(share, resize, input_hw, antialias=True)
     head_output = head(input_hw[1] / 2, input_hw[0] / 2, *input_hw[::-1], 0.9, 1.0)
-    found = InstanceHead(PlainRows('out', 1, 1, False), 'cells')(
+    found = open_as('yolov8_seg', 'out (1, 6, ?); cells (1, 1, ?, ?)')(
         {'out': head_output, 'cells': logits(cells_of(plane, 4))[None, None]},
         letterbox,
         THRESHOLDS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.errors import ScoreRangeError
 from trt_ros.families import registry as decoder
 from trt_ros.tensors import CUT_NMS
@@ -288,7 +289,7 @@ def scores_found(network, case, score, *, score_threshold=0.25):
     seen = network(outputs, hw=HW, **metadata)
     family = next(family for family in ALL if family.name == name)
     arrays = {spec.name: array for spec, array in zip(seen.outputs, values(score))}
-    found = family.open(seen)(
+    found = open_head(family, seen)(
         arrays, WHOLE, Thresholds(score=score_threshold, iou=0.5, max_detections=10)
     )
     return getattr(found, 'detections', found).scores
@@ -323,7 +324,7 @@ def test_negative_score_is_an_error_without_unused_rows(network, case):
         assert len(scores_found(network, case, -4.0, score_threshold=0.0)) < 9
     elif case in ('yolov8', 'yolov8 by rows', 'yolov8_seg', 'yolov8_obb', 'yolov8_pose'):
         assert scores_found(network, case, -4.0).size == 0  # The best class counts.
-    elif case in ('yolox', 'yolov5'):
+    elif case in ('yolox', 'yolov5', 'yolov5_seg'):
         scores_found(network, case, -4.0)
     else:
         with pytest.raises(ScoreRangeError, match='a score of -4, outside 0 to 1'):
@@ -340,7 +341,7 @@ def test_non_finite_values_are_not_scores(network, case, score):
 def test_logits_are_found_in_every_image(network):
     """All anchors are background, as in warming up."""
     output = np.full((1, 84, CELLS), -5.0, np.float32)
-    head = decoder.DETECTORS[0].open(network('out (1, 84, 84)', hw=HW, task='detect'))
+    head = open_head(decoder.DETECTORS[0], network('out (1, 84, 84)', hw=HW, task='detect'))
     with pytest.raises(ScoreRangeError, match='a score of -5'):
         head({'out': output}, WHOLE, Thresholds(score=1.0, iou=1.0, max_detections=1))
 
@@ -350,7 +351,7 @@ def test_landmarks_in_place_of_classes_are_found_without_an_object(network):
     output = np.zeros((1, 252, 16), np.float32)
     output[..., 5:15] = 315.0
     seen = network('out (1, 252, 16)', hw=HW)
-    head = next(family for family in ALL if family.name == 'yolov5').open(seen)
+    head = open_head(next(family for family in ALL if family.name == 'yolov5'), seen)
     with pytest.raises(ScoreRangeError, match='a score of 315'):
         head({'out': output}, WHOLE, Thresholds(score=1.0, iou=1.0, max_detections=1))
 

@@ -7,7 +7,7 @@ import json
 import cv2
 import pytest
 
-from trt_ros.families.registry import choose_decoder
+from trt_ros.decode.choice import choose_decoder
 from trt_ros.results.labels import class_names, name_of
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame

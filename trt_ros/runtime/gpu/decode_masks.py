@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trt_ros.families.instances import instance_masks
 from trt_ros.results.masks import LazyMasks, PaintedInstances, mask_dtype
 from trt_ros.runtime.gpu.box_args import COEFFICIENTS, HeadArgs
 from trt_ros.runtime.gpu.decode import Address, Launch, OutputSlice, Reader
@@ -17,6 +16,7 @@ from trt_ros.runtime.gpu.decode_dense import Axis
 from trt_ros.runtime.gpu.tensorrt_context import item_nbytes, widen
 from trt_ros.vision.grid import line
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.masks import instance_masks
 
 MAX_COEFFICIENTS = 256  # masks.cu: COEFFICIENTS_MAX
 TILE_WIDTH, TILE_HEIGHT = 64, 32  # masks.cu

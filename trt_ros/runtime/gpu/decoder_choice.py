@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trt_ros.families.registry import Decoder
-from trt_ros.runtime.gpu import layouts_of_anchors, layouts_of_boxes, layouts_of_pixels
+from trt_ros.decode.choice import Decoder
+from trt_ros.runtime.gpu import layouts_of_boxes, layouts_of_pixels
 from trt_ros.runtime.gpu.decode import GpuDecoder
 from trt_ros.runtime.gpu.head_outputs import HeadOutputs, Layouts
 from trt_ros.runtime.gpu.tensorrt_context import Shape
@@ -14,7 +14,6 @@ from trt_ros.tensors import TensorSpec
 
 _LAYOUTS: Layouts = {
     **layouts_of_boxes.LAYOUTS,
-    **layouts_of_anchors.LAYOUTS,
     **layouts_of_pixels.LAYOUTS,
 }
 

@@ -15,8 +15,8 @@ from trt_ros.cuda.device import Gpu
 from trt_ros.cuda.jpeg import JpegDecoder
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, fill_async
+from trt_ros.decode.choice import Decoder
 from trt_ros.engine.cache import kernel_folder
-from trt_ros.families.registry import Decoder
 from trt_ros.runtime.feeds import (
     REGIONS,
     Feeds,

@@ -22,9 +22,9 @@ from support.networks.nms import (
     efficient,
     write_nms,
 )
+from trt_ros.decode.choice import choose_decoder
 from trt_ros.engine.builder.onnx_check import read_onnx
 from trt_ros.engine.builder.onnx_cut_nms import UncuttableError, cut_nms, write_cut
-from trt_ros.families.registry import choose_decoder
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import CUT_NMS, TensorSpec
 from trt_ros.vision.letterbox import Letterbox

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from support.fake_runner import FakeRunner
+from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
-from trt_ros.families.registry import choose_decoder
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.fitting import ResolvedModel

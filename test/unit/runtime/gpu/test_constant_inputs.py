@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trt_ros.families.registry import choose_decoder
+from trt_ros.decode.choice import choose_decoder
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.tensors import TensorSpec

@@ -9,29 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
+from support.descriptions import specs
 from trt_ros.cuda import kernels
 from trt_ros.errors import ScoreRangeError
-from trt_ros.families.boxes import BoxesHead, BoxOutputs
-from trt_ros.families.centernet import CenterNetHead
 from trt_ros.families.classify import ClassifyHead
 from trt_ros.families.depth import DepthHead
-from trt_ros.families.detectnet import DetectNetHead
-from trt_ros.families.detr import DetrHead, sigmoid_without_last, softmax_without_last
-from trt_ros.families.faces import YunetHead
-from trt_ros.families.finished_boxes import MmdetectionHead
-from trt_ros.families.instances import InstanceHead
-from trt_ros.families.nanodet import DistributionHead
-from trt_ros.families.obb import ObbHead
-from trt_ros.families.paddle import PaddleHead
-from trt_ros.families.palms import PalmHead
-from trt_ros.families.pose import PoseHead
-from trt_ros.families.raw_yolo import YOLOV5_ANCHORS, RawYoloHead
 from trt_ros.families.semantic import MaskHeads, SemanticHead
-from trt_ros.families.yolo_rows import ObjectnessRows, PlainRows
-from trt_ros.families.yolov5 import YoloV5Head
-from trt_ros.families.yolov8 import YoloV8Head
-from trt_ros.families.yolov10 import EndToEndHead
-from trt_ros.families.yolox import YoloxHead
 from trt_ros.results.masks import Instances
 from trt_ros.runtime.gpu import (
     box_args,
@@ -49,6 +33,7 @@ from trt_ros.runtime.gpu.staging import RequestArgs
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 
+QUERIES = 'logits (1, ?, ?); boxes (1, ?, 4)'
 BOX = Letterbox.fit((1918, 1080), (640, 640), 'letterbox')
 
 
@@ -66,16 +51,10 @@ def decoder_of(head, specs):
     )
 
 
-def parts(**specs):
-    return BoxOutputs(**{spec.name: spec for spec in outputs(**specs)})
-
-
-def boxes(**how):
-    labels = how.pop('labels', None)
-    said = {'boxes': (1, 20, 4), 'scores': how.pop('scores', (1, 20, 3))}
-    if labels:
-        said |= {'scores': (1, 20), 'labels': ((1, 20), labels)}
-    return BoxesHead(parts(**said), None, **how), outputs(**said)
+def boxes_of(family, described, seen=None, **how):
+    """Return the decoder of a family for a network, whose outputs are then `seen`."""
+    head = open_as(family, described, hw=BOX.input_hw, **how)
+    return decoder_of(head, specs(seen or described))
 
 
 def without_addresses(value: object) -> str:
@@ -84,39 +63,23 @@ def without_addresses(value: object) -> str:
 
 
 @pytest.mark.parametrize(
-    'head, specs, select, candidates',
+    'family, described, known, select, candidates',
     [
-        (YoloV8Head('head', 80), outputs(head=(1, 84, 8400)), 'columns', 8400),
-        (YoloV8Head('head', 80, channels_first=False), outputs(head=(1, 8400, 84)), 'rows', 8400),
-        (YoloxHead('head', 3), outputs(head=(1, 8400, 8)), 'rows', 8400),
-        (YoloV5Head('head', 3), outputs(head=(1, 25200, 8)), 'rows', 25200),
-        (EndToEndHead('head', None), outputs(head=(1, 300, 6)), 'each', 300),
-        (
-            DetrHead('logits', 'boxes', None),
-            outputs(logits=(1, 300, 80), boxes=(1, 300, 4)),
-            'each',
-            24000,
-        ),
-        (
-            DetrHead('logits', 'boxes', None, softmax_without_last),
-            outputs(logits=(1, 100, 92), boxes=(1, 100, 4)),
-            'rows',
-            100,
-        ),
-        (
-            DetrHead('logits', 'boxes', None, sigmoid_without_last),
-            outputs(logits=(1, 300, 6), boxes=(1, 300, 4)),
-            'each',
-            1500,
-        ),
-        (*boxes(), 'each', 60),
-        (*boxes(scores=(1, 3, 20), classes_first=True), 'each', 60),
-        (*boxes(labels='int64', suppress=False), 'each', 20),
+        ('yolov8', 'head (1, 84, 8400)', {}, 'columns', 8400),
+        ('yolov8', 'head (1, 8400, 84)', {}, 'rows', 8400),
+        ('yolox', 'head (1, 8400, 8)', {}, 'rows', 8400),
+        ('yolov5', 'head (1, 25200, 8)', {}, 'rows', 25200),
+        ('yolov10', 'head (1, 300, 6)', {}, 'each', 300),
+        ('rtdetr', 'logits (1, 300, 80); boxes (1, 300, 4)', {}, 'each', 24000),
+        ('detr', 'logits (1, 100, 92); boxes (1, 100, 4)', {}, 'rows', 100),
+        ('rfdetr', 'logits (1, 300, 6); boxes (1, 300, 4)', {'class_count': 5}, 'each', 1500),
+        ('boxes', 'boxes (1, 20, 4); scores (1, 20, 3)', {}, 'each', 60),
+        ('ppyoloe', 'boxes (1, 20, 4); scores (1, 3, 20)', {}, 'each', 60),
+        ('boxes', 'boxes (1, 20, 4); scores (1, 20); labels (1, 20) int64', {}, 'each', 20),
     ],
-    ids=without_addresses,
 )
-def test_selects_boxes_per_row_or_per_score(head, specs, select, candidates):
-    decoder = decoder_of(head, specs)
+def test_selects_boxes_per_row_or_per_score(family, described, known, select, candidates):
+    decoder = boxes_of(family, described, **known)
     assert isinstance(decoder, GpuBoxes)
     assert (decoder.select, decoder.places) == (select, candidates)
     first, *_ = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)
@@ -135,7 +98,7 @@ def test_selects_boxes_per_row_or_per_score(head, specs, select, candidates):
     ],
 )
 def test_more_candidates_than_are_sorted_at_once_take_more_kernels(anchors, expected):
-    decoder = decoder_of(YoloV8Head('head', 80), outputs(head=(1, 84, anchors)))
+    decoder = boxes_of('yolov8', f'head (1, 84, {anchors})')
     launches = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)
     names = [launch.function.partition('_')[0] for launch in launches]
     assert list(dict.fromkeys(names)) == expected.split()
@@ -144,7 +107,7 @@ def test_more_candidates_than_are_sorted_at_once_take_more_kernels(anchors, expe
 
 
 def test_parts_of_the_scratch_memory_do_not_overlap():
-    decoder = decoder_of(YoloV8Head('head', 80), outputs(head=(1, 84, 25200)))
+    decoder = boxes_of('yolov8', 'head (1, 84, 25200)')
     args = decoder.launches(BOX, lambda name: 4096, request=1, scratch=1024, result=3)[0].argument
     sizes = {
         'counters': 64,
@@ -163,7 +126,7 @@ def test_parts_of_the_scratch_memory_do_not_overlap():
 
 
 def test_reads_concatenated_output_at_offsets():
-    decoder = decoder_of(YoloV5Head('head', 3), outputs(head=((1, 100, 8), 'float16')))
+    decoder = boxes_of('yolov5', 'head (1, 100, 8) float16')
     args = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)[0].argument
     level = args.levels[0]
     assert (level.boxes, level.objectness, level.scores) == (4096, 4096 + 8, 4096 + 10)
@@ -171,20 +134,17 @@ def test_reads_concatenated_output_at_offsets():
 
 
 def test_reads_scores_by_class():
-    head, specs = boxes(scores=(1, 3, 20), classes_first=True)
-    args = (
-        decoder_of(head, specs)
-        .launches(BOX, lambda _: 4096, request=1, scratch=2, result=3)[0]
-        .argument
-    )
+    described = 'boxes (1, 20, 4); scores (1, 3, 20)'
+    decoder = boxes_of('ppyoloe', described)
+    args = decoder.launches(BOX, lambda _: 4096, request=1, scratch=2, result=3)[0].argument
     assert (args.score_row, args.score_column, args.rows, args.classes) == (1, 20, 20, 3)
-    head, specs = boxes(scores=(1, 20, 3), classes_first=True)
-    assert decoder_of(head, specs) is None
+    assert boxes_of('ppyoloe', described, 'boxes (1, 20, 4); scores (1, 20, 3)') is None
 
 
 @pytest.mark.parametrize('only, column, multiplied', [(True, 4, None), (False, 5, 4096 + 16)])
 def test_single_class_yolov7_score_is_objectness(only, column, multiplied):
-    decoder = decoder_of(YoloV5Head('head', 1, only), outputs(head=(1, 100, 6)))
+    metadata = {} if only else {'stride': '32'}
+    decoder = boxes_of('yolov5', 'head (1, 100, 6)', **metadata)
     args = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)[0].argument
     level = args.levels[0]
     assert (level.scores, level.objectness) == (4096 + 4 * column, multiplied)
@@ -192,39 +152,48 @@ def test_single_class_yolov7_score_is_objectness(only, column, multiplied):
 
 
 @pytest.mark.parametrize(
+    'family, described, seen',
+    [
+        ('yolov8', 'head (1, 84, 8400)', 'head (1, 84, 8400) float64'),
+        ('yolov8', 'head (1, 84, ?)', f'head (1, 84, {(1 << 24) + 1})'),
+        (
+            'rtdetr',
+            'logits (1, ?, ?); boxes (1, ?, 4)',
+            'logits (1, 9000, 2000); boxes (1, 9000, 4)',
+        ),
+        (
+            'rtdetr',
+            'logits (1, ?, ?); boxes (1, ?, 4)',
+            'logits (1, 9, 3) float16; boxes (1, 9, 4)',
+        ),
+        ('rtdetr', 'logits (1, ?, ?); boxes (1, ?, 4)', 'logits (1, 9, 3); boxes (1, 8, 4)'),
+        ('yolox', 'head (1, ?, 8)', 'head (1, 8401, 8)'),
+        ('yolov10', 'head (1, ?, ?)', 'head (1, 300, 7)'),
+        ('centernet', 'heat (1, 3, ?, ?); wh (1, 2, ?, ?)', 'heat (1, 3, 9, 9); wh (1, 2, 9, 8)'),
+        ('detectnet_v2', 'a (1, 3, ?, ?); b (1, 12, ?, ?)', 'a (1, 3, 9, 9); b (1, 8, 9, 9)'),
+        ('mediapipe_palm', 'a (1, ?, 18); b (1, ?, 1)', 'a (1, 9, 18); b (1, 9, 1)'),
+        ('nanodet', 'head (1, ?, 35)', 'head (1, 8401, 35)'),
+        ('mmdetection', 'a (1, ?, 5); b (1, ?) int32', 'a (1, 9, 5); b (1, 8) int32'),
+        ('ppyoloe', 'head (?, ?)', 'head (9, 7)'),
+        ('yolov7_pose', 'head (1, ?, 57)', 'head (1, 9, 17)'),
+        ('boxes', 'boxes (1, ?, 4); scores (1, ?, 3)', 'boxes (1, 9, 4); scores (1, 8, 3)'),
+        (
+            'boxes',
+            'boxes (1, 9, 4); scores (1, 9); labels (1, 9) uint8',
+            'boxes (1, 9, 4); scores (1, 9); labels (1, 9) uint8',
+        ),
+        ('yolov8_pose', 'head (1, 56, ?)', 'head (1, 55, 8400)'),
+        ('yolov8_pose', 'head (1, ?, 57)', 'head (1, 300, 56)'),
+        ('rfdetr_seg', *2 * ('dets (1, 9, 4); labels (1, 9, 3); masks (1, 9, 8, 8)',)),
+    ],
+)
+def test_boxes_without_kernel_are_decoded_on_cpu(family, described, seen):
+    assert boxes_of(family, described, seen) is None
+
+
+@pytest.mark.parametrize(
     'head, specs',
     [
-        (YoloV8Head('head', None), outputs(head=((1, 84, 8400), 'float64'))),
-        (YoloV8Head('head', None), outputs(head=(1, 84, (1 << 24) + 1))),
-        (DetrHead('logits', 'boxes', None), outputs(logits=(1, 9000, 2000), boxes=(1, 9000, 4))),
-        (
-            DetrHead('logits', 'boxes', None),
-            outputs(logits=((1, 9, 3), 'float16'), boxes=(1, 9, 4)),
-        ),
-        (DetrHead('logits', 'boxes', None), outputs(logits=(1, 9, 3), boxes=(1, 8, 4))),
-        (YoloxHead('head', None), outputs(head=(1, 8401, 8))),
-        (EndToEndHead('head', None), outputs(head=(1, 300, 7))),
-        (CenterNetHead('heat', 'sizes', '', 3), outputs(heat=(1, 3, 9, 9), sizes=(1, 2, 9, 8))),
-        (DetectNetHead('scores', 'boxes', 3), outputs(scores=(1, 3, 9, 9), boxes=(1, 8, 9, 9))),
-        (PalmHead(('values', 'logits')), outputs(values=(1, 9, 18), logits=(1, 9, 1))),
-        (YunetHead(tuple('abcdefghijkl')), outputs(**dict.fromkeys('abcdefghijkl', (1, 9, 1)))),
-        (
-            DistributionHead(('head',), 3, 8, (8, 16, 32), 0.5),
-            outputs(head=(1, 8401, 35)),
-        ),
-        (
-            RawYoloHead(('a', 'b', 'c'), None, YOLOV5_ANCHORS),
-            outputs(a=(1, 3, 80, 80, 8), b=(1, 3, 40, 40, 8), c=(1, 3, 20, 21, 8)),
-        ),
-        (
-            MmdetectionHead('boxes', 'labels'),
-            outputs(boxes=(1, 9, 5), labels=((1, 8), 'int32')),
-        ),
-        (PaddleHead('head'), outputs(head=(9, 7))),
-        (PoseHead(ObjectnessRows('head', 2, 10)), outputs(head=(1, 9, 16))),
-        boxes(scores=(1, 19, 3)),
-        boxes(labels='int32'),
-        boxes(labels='uint8', suppress=False),
         (SemanticHead('scores', (1, 0, 8, 8), True, False), outputs(scores=(1, 0, 8, 8))),
         (SemanticHead('scores', (1, 8, 8), True, True), outputs(scores=((1, 8, 8), 'int64'))),
         (ClassifyHead('scores', 3), outputs(scores=(1, 4))),
@@ -238,7 +207,7 @@ def test_outputs_without_kernel_are_decoded_on_cpu(head, specs):
 
 @pytest.mark.parametrize('score', [1.0, 315.0])
 def test_gpu_scores_are_checked_like_cpu_scores(score):
-    decoder = decoder_of(YoloV8Head('head', 80), outputs(head=(1, 84, 8400)))
+    decoder = boxes_of('yolov8', 'head (1, 84, 8400)')
     memory = np.zeros(decoder.result_nbytes((7, 3)), np.uint8)
     memory[:4].view(np.int32)[0] = 2
     numbers = memory[16:].view(np.float32).reshape(6, -1)
@@ -361,17 +330,11 @@ def test_several_masks_are_decoded_on_cpu_if_one_of_them_is():
 @pytest.mark.parametrize(
     'head, shape, kind',
     [
-        (PoseHead(PlainRows('head', 1, 51, False)), (1, 56, 8400), GpuPoses),
-        (PoseHead(PlainRows('head', None, 51, True)), (1, 300, 57), GpuPoses),
-        (ObbHead(PlainRows('head', 15, 1, False)), (1, 20, 8400), GpuOrientedBoxes),
-        (ObbHead(PlainRows('head', None, 1, True)), (1, 300, 7), GpuOrientedBoxes),
         (DepthHead('head'), (1, 70, 70), GpuDepth),
         (DepthHead('head'), (1, 1, 70, 70), GpuDepth),
         (DepthHead('head', False), (1, 70, 70, 1), GpuDepth),
         (ClassifyHead('head', 1000), (1, 1000), decode_classes.GpuClasses),
         (ClassifyHead('head', None), (1, 1000, 1, 1), decode_classes.GpuClasses),
-        (PoseHead(PlainRows('head', 2, 51, False)), (1, 56, 8400), type(None)),
-        (PoseHead(PlainRows('head', None, 51, True)), (1, 300, 56), type(None)),
         (DepthHead('head'), (1, 2, 70, 70), type(None)),
     ],
     ids=without_addresses,
@@ -380,11 +343,25 @@ def test_heads_beside_detection_have_a_kernel_if_their_shape_fits(head, shape, k
     assert type(decoder_of(head, outputs(head=shape))) is kind
 
 
+@pytest.mark.parametrize(
+    'family, described, kind',
+    [
+        ('yolov8_pose', 'head (1, 56, 8400)', GpuPoses),
+        ('yolov8_pose', 'head (1, 300, 57)', GpuPoses),
+        ('yolov8_obb', 'head (1, 20, 8400)', GpuOrientedBoxes),
+        ('yolov8_obb', 'head (1, 300, 7)', GpuOrientedBoxes),
+    ],
+)
+def test_boxes_with_further_values_have_a_kernel(family, described, kind):
+    assert type(boxes_of(family, described)) is kind
+
+
 def instances(prototypes, *, is_decoded=False, dtype='float32'):
-    shape = (1, 300, 38) if is_decoded else (1, 116, 8400)
-    return decoder_of(
-        InstanceHead(PlainRows('head', None, 32, is_decoded), 'prototypes'),
-        outputs(head=shape, prototypes=(prototypes, dtype)),
+    head = 'head (1, 300, 38)' if is_decoded else 'head (1, 116, 8400)'
+    return boxes_of(
+        'yolov8_seg',
+        f'{head}; prototypes (1, 32, 160, 160)',
+        f'{head}; prototypes ({", ".join(map(str, prototypes))}) {dtype}',
     )
 
 
@@ -433,14 +410,16 @@ def test_prototypes_that_do_not_match_are_left_to_the_cpu(prototypes, dtype):
 
 
 def test_keypoints_and_angles_are_read_behind_the_boxes():
-    poses = decoder_of(PoseHead(PlainRows('head', 1, 4, False), 2), outputs(head=(1, 9, 5)))
+    poses = boxes_of(
+        'yolov8_pose', 'head (1, 9, ?)', 'head (1, 9, 5)', kpt_shape='[2, 2]', task='pose'
+    )
     memory = np.zeros(poses.result_nbytes((7, 3)), np.uint8)
     memory[:4].view(np.int32)[0] = 2
     memory[16 + 24 * 5 :].view(np.float32)[:] = np.arange(30) / 100
     found, _ = poses.reader(memory, (7, 3))()
     expected = np.arange(12, dtype=np.float32).reshape(2, 2, 3) / 100
     np.testing.assert_allclose(found.keypoints, expected)
-    boxes = decoder_of(ObbHead(PlainRows('head', 1, 1, False)), outputs(head=(1, 6, 5)))
+    boxes = boxes_of('yolov8_obb', 'head (1, 6, ?)', 'head (1, 6, 5)', task='obb')
     memory = np.zeros(boxes.result_nbytes((7, 3)), np.uint8)
     memory[:4].view(np.int32)[0] = 2
     memory[16 + 24 * 5 :].view(np.float32)[:] = [1, 2, 3, 4, 5]

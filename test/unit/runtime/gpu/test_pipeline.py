@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from trt_ros.cuda.calls import CudaError, live
+from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import (
     BackendError,
     BadFrameError,
@@ -17,7 +18,7 @@ from trt_ros.errors import (
     ParameterError,
     TensorMismatchError,
 )
-from trt_ros.families.registry import TENSORS, choose_decoder
+from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.gpu.staging import RequestArgs

@@ -1,0 +1,362 @@
+"""Decoder of boxes in NumPy: executes any box layout, and is the reference of the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trt_ros.decode.scores import Scored, select
+from trt_ros.decode.values import Values
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.family import Head
+from trt_ros.families.layout import BoxLayout, Coding, Grid
+from trt_ros.families.match import Reading
+from trt_ros.families.places import Places, locate
+from trt_ros.results.boxes import Detections, OrientedBoxes, hull
+from trt_ros.results.masks import Instances
+from trt_ros.results.poses import Poses
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.masks import instance_masks, whole_masks
+from trt_ros.vision.nms import choose_boxes, select_best
+from trt_ros.vision.oriented import probabilistic_iou, to_image
+from trt_ros.vision.scores import check_range, sigmoid
+from trt_ros.vision.thresholds import Thresholds
+
+# Above exp(12) strides a box is larger than any image, unless it is in pixels already. Of decoded
+# boxes, far more than this share are.
+MAX_LOG_SIZE, MAX_SHARE = 12.0, 0.05
+
+
+class Candidates(NamedTuple):
+    """
+    Boxes that pass the score threshold, in the order of rows and classes.
+
+    :param rows: (n,) row in its level; `levels`: (n,).
+    :param boxes: (n, 4) float32 corners in input pixels; centers and sizes of rotated boxes.
+    :param extras: (n, E) float32, of keypoints in input pixels.
+    """
+
+    rows: np.ndarray
+    scores: np.ndarray
+    labels: np.ndarray
+    boxes: np.ndarray
+    extras: np.ndarray
+
+
+@dataclass(frozen=True)
+class BoxHead(Head[Any]):
+    """
+    A decoder of the outputs of a network by a reading of its family.
+
+    Values that are not finite pass nowhere: a score that is NaN or infinite before its activation
+    is none, and neither is the best class of a row with NaN or +Inf among its scores.
+
+    :param remedy: remedy of outputs of other shapes, one sentence.
+    """
+
+    reading: Reading[BoxLayout]
+    remedy: str
+    _places: dict[Any, Places | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    @property
+    def layout(self) -> BoxLayout:
+        """Layout of the outputs."""
+        return self.reading.layout
+
+    @property
+    def class_count(self) -> int | None:
+        """Number of classes; None: the network leaves it open."""
+        return self.reading.class_count
+
+    @property
+    def takes_batches(self) -> bool:
+        """Whether each output has an axis for the images of a batch."""
+        return self.reading.takes_batches
+
+    @property
+    def counts_background(self) -> bool:
+        """Whether class 0 is the background where it is named first."""
+        return self.layout.counts_background
+
+    @property
+    def keypoint_count(self) -> int | None:
+        """Number of keypoints per object; None: the network leaves it open, or has none."""
+        return self.reading.keypoint_count
+
+    @property
+    def finds_instances(self) -> bool:
+        """Whether the result is `Instances`."""
+        return self.layout.extras in ('coefficients', 'masks')
+
+    @property
+    def proposes_regions(self) -> bool:
+        """Whether the result has regions for a further network."""
+        return self.layout.regions is not None
+
+    def __call__(
+        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+    ) -> Any:
+        """
+        Decode the outputs for one image; see `Head`.
+
+        :raises TensorMismatchError: when an output is missing or of another shape.
+        """
+        places = self._locate(outputs, letterbox.input_hw)
+        values = Values(outputs, self.reading)
+        with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
+            found = self._candidates(values, places, letterbox.input_hw, thresholds.score)
+            if self.layout.extras == 'angle':
+                return _oriented(found, letterbox, thresholds, uses_nms=self.layout.uses_nms)
+            best, boxes = choose_boxes(
+                found.boxes,
+                found.scores,
+                found.labels,
+                letterbox,
+                thresholds,
+                uses_nms=self.layout.uses_nms,
+                limit=places.rows if self.layout.is_limited else None,
+            )
+            if self.layout.extras == 'keypoints':
+                return self._poses(boxes, found.extras[best], letterbox)
+            if self.finds_instances:
+                rows, extras = found.rows[best], found.extras[best]
+                return self._instances(boxes, rows, extras, values, letterbox)
+        return boxes
+
+    def _locate(self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]) -> Places:
+        """Return the places of the values in the outputs of one image."""
+        names = [part.spec.name for part in self.reading.parts]
+        missing = [name for name in names if name not in outputs]
+        if missing:
+            raise TensorMismatchError(
+                f'Output {missing[0]!r} does not exist.',
+                cause=f'The outputs are {", ".join(outputs) or "none"}.',
+            )
+        shapes = {name: np.shape(outputs[name]) for name in names}
+        key = (*shapes.values(), input_hw)
+        if key not in self._places:
+            is_one = all(
+                shapes[part.spec.name][:1] == (1,)
+                for part in self.reading.parts
+                if 'B' in part.out.axes.split()
+            )
+            self._places[key] = locate(self.reading, shapes, input_hw) if is_one else None
+        places = self._places[key]
+        if places is None:
+            seen = ', '.join(f'{name} {shape}' for name, shape in shapes.items())
+            height, width = input_hw
+            raise TensorMismatchError(
+                'The outputs do not fit the decoder: expected '
+                f'{self.layout.describe(input_hw)}, got {seen} for images of {width}x{height}.',
+                remedy=self.remedy,
+            )
+        return places
+
+    def _candidates(
+        self, values: Values, places: Places, input_hw: tuple[int, int], threshold: float
+    ) -> Candidates:
+        """Return the boxes of all levels that pass a score threshold."""
+        layout, coding = self.layout, self.layout.coding
+        if coding.form == 'offsets' and coding.size == 'exp':
+            self._require_logarithms(values, places)
+        found = []
+        for level in places.levels:
+            scored = select(layout, values, places, level, threshold)
+            box = _box(values, places, level.slices, scored, coding)
+            anchors = None
+            if level.grid is not None:
+                anchors = _anchors(level.grid, places.is_planar)
+            boxes = _corners(box, scored.rows, anchors, level.grid, coding)
+            if coding.is_normalized:
+                boxes = boxes * np.array(input_hw[::-1] * 2, np.float32)
+            if coding.clips:
+                boxes = np.clip(boxes, 0, np.array(input_hw[::-1] * 2, np.float32))
+            extras = boxes[:, :0]
+            if 'extras' in level.slices:
+                extras = values.gather(level.slices['extras'], scored.rows)
+            if coding.has_points and level.grid is not None:
+                extras = _points(extras, scored.rows, anchors, level.grid, coding)
+            found.append(Candidates(scored.rows, scored.scores, scored.labels, boxes, extras))
+        return Candidates(*map(np.concatenate, zip(*found))) if len(found) > 1 else found[0]
+
+    def _require_logarithms(self, values: Values, places: Places) -> None:
+        """
+        Check that boxes are not decoded already.
+
+        :raises TensorMismatchError: if they are.
+        """
+        sizes = [values.view(level.slices['box'], level.rows)[:, 2:4] for level in places.levels]
+        large = [each.astype(np.float32, copy=False) > MAX_LOG_SIZE for each in sizes]
+        if sum(np.count_nonzero(each) for each in large) > MAX_SHARE * 2 * places.rows:
+            largest = max(float(np.nanmax(each)) for each in sizes)
+            raise TensorMismatchError(
+                f'The output {self.reading.parts[0].spec.name!r} has decoded boxes.',
+                cause=f'Widths and heights are up to {largest:.0f}, expected logarithms.',
+                remedy=self.remedy,
+            )
+
+    def _poses(self, boxes: Detections, extras: np.ndarray, letterbox: Letterbox) -> Poses:
+        """Return boxes with keypoints; visibility is 1 where the network has none."""
+        values = self.reading.values_per_keypoint
+        count = extras.shape[1] // values
+        keypoints = np.ones((len(boxes), count, 3), np.float32)
+        keypoints[..., :values] = extras.reshape(len(boxes), count, values)
+        keypoints[..., :2] = letterbox.points_to_image(keypoints[..., :2])
+        keypoints[~np.isfinite(keypoints).all(axis=-1)] = 0  # Not visible.
+        keypoints[..., 2] = check_range(keypoints[..., 2], is_padded=not self.layout.uses_nms)
+        return self.with_regions(Poses(boxes, keypoints))
+
+    def with_regions(self, poses: Poses) -> Poses:
+        """Return poses with the regions that they propose."""
+        if self.layout.regions is None:
+            return poses
+        return replace(poses, regions=self.layout.regions(poses))
+
+    def _instances(
+        self,
+        boxes: Detections,
+        rows: np.ndarray,
+        coefficients: np.ndarray,
+        values: Values,
+        letterbox: Letterbox,
+    ) -> Instances:
+        """Return boxes with masks: of all prototypes, limited to the box, or a whole one each."""
+        if self.layout.extras == 'masks':
+            masks, origins = whole_masks(values.tensor('masks')[rows], letterbox)
+            return Instances(boxes, masks, origins, letterbox.image_wh)
+        windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Pixel centers inside.
+        found = instance_masks(values.tensor('prototypes'), coefficients, letterbox, windows)
+        return Instances(boxes, tuple(found), windows[:, :2], letterbox.image_wh)
+
+
+def _box(
+    values: Values, places: Places, slices: Mapping[str, Any], scored: Scored, coding: Coding
+) -> np.ndarray:
+    """Return the values of the boxes that were selected: (n, 4) float32."""
+    labels = scored.labels if places.class_step else None
+    if 'sizes' in slices:
+        sizes = values.gather(slices['sizes'], scored.rows)
+        first = values.gather(slices['box'], scored.rows) if 'box' in slices else 0 * sizes
+        return np.hstack([first, sizes])
+    box = values.gather(slices['box'], scored.rows, labels, places.class_step)
+    if places.bins > 1:
+        logits = box.reshape(-1, 4, places.bins)
+        powers = np.exp(logits - logits.max(axis=2, keepdims=True))
+        return np.asarray(powers @ np.arange(places.bins, dtype=np.float32) / powers.sum(axis=2))
+    return box[:, [1, 0, 3, 2]] if coding.is_y_first else box
+
+
+@lru_cache(maxsize=32)
+def _anchors(grid: Grid, is_planar: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return column and row of the cell of each anchor, and its prior: (n, 2) float32 each."""
+    y, x = np.mgrid[: grid.shape[0], : grid.shape[1]]
+    cells = np.stack([x.ravel(), y.ravel()], axis=1).astype(np.float32)
+    priors = np.array(grid.priors or [(1, 1)] * grid.per_cell, np.float32)
+    if is_planar:
+        found = np.tile(cells, (grid.per_cell, 1)), np.repeat(priors, grid.cells, axis=0)
+    else:
+        found = np.repeat(cells, grid.per_cell, axis=0), np.tile(priors, (grid.cells, 1))
+    for array in found:
+        array.setflags(write=False)  # Shared by all callers.
+    return found
+
+
+def _corners(
+    box: np.ndarray,
+    rows: np.ndarray,
+    anchors: tuple[np.ndarray, np.ndarray] | None,
+    grid: Grid | None,
+    coding: Coding,
+) -> np.ndarray:
+    """Return corners in the unit of the boxes, or input pixels; rotated boxes as they are."""
+    if coding.form in ('corners', 'rotated'):
+        return box
+    if anchors is None or grid is None:
+        half = box[:, 2:4] / 2
+        return np.hstack([box[:, :2] - half, box[:, :2] + half])
+    cell, prior = (each[rows] for each in anchors)
+    stride, unit = _units(grid, prior, coding)
+    if coding.form == 'sides':
+        point = (cell + np.float32(coding.place)) * stride + np.float32(coding.pixel)
+        reach = box * np.tile(unit, 2)
+        return np.hstack([point - reach[:, :2], point + reach[:, 2:]])
+    if coding.size == 'squared':
+        value = sigmoid(box)
+        center = (2 * value[:, :2] - np.float32(0.5) + cell) * stride
+        half = (2 * value[:, 2:4]) ** 2 * prior / 2
+    else:
+        center = _offset(box[:, :2], cell, stride, unit, coding)
+        size = box[:, 2:4]
+        if coding.size == 'exp':
+            size = np.exp(np.float32(coding.size_gain) * size)
+        half = size * (prior if coding.unit == 'prior' else unit) / 2
+    return np.hstack([center - half, center + half])
+
+
+def _units(grid: Grid, prior: np.ndarray, coding: Coding) -> tuple[np.ndarray, np.ndarray]:
+    """Return the stride and the unit of offsets along x and y."""
+    stride = np.array([grid.strides], np.float32)
+    gain = np.float32(coding.gain)
+    if coding.unit == 'prior':
+        return stride, np.asarray(gain * prior)
+    unit = stride if coding.unit == 'stride' else np.ones_like(stride)
+    return stride, np.asarray(gain * unit)
+
+
+def _offset(
+    values: np.ndarray, cell: np.ndarray, stride: np.ndarray, unit: np.ndarray, coding: Coding
+) -> np.ndarray:
+    """Return points that are offsets from anchors, in input pixels."""
+    if coding.unit == 'stride':
+        return np.asarray((values + (cell + np.float32(coding.place))) * stride)
+    return np.asarray((cell + np.float32(coding.place)) * stride + values * unit)
+
+
+def _points(
+    extras: np.ndarray,
+    rows: np.ndarray,
+    anchors: tuple[np.ndarray, np.ndarray] | None,
+    grid: Grid,
+    coding: Coding,
+) -> np.ndarray:
+    """Return keypoints of two values relative to anchors in input pixels."""
+    assert anchors is not None
+    cell, prior = (np.tile(each[rows], extras.shape[1] // 2) for each in anchors)
+    stride, unit = _units(grid, prior, coding)
+    times = extras.shape[1] // stride.shape[1]
+    unit = unit if coding.unit == 'prior' else np.tile(unit, times)
+    stride = np.tile(stride, times)
+    if coding.form == 'sides':
+        return np.asarray((cell + np.float32(coding.place)) * stride + extras * unit)
+    return _offset(extras, cell, stride, unit, coding)
+
+
+def _oriented(
+    found: Candidates, letterbox: Letterbox, thresholds: Thresholds, *, uses_nms: bool
+) -> OrientedBoxes:
+    """
+    Choose rotated boxes by probabilistic IoU; boxes outside the image are dropped.
+
+    NMS is greedy; in Ultralytics' own NMS suppressed boxes suppress others, too.
+    """
+    boxes = np.hstack([found.boxes, found.extras])
+    usable = np.isfinite(boxes).all(axis=1) & (boxes[:, 2:4] > 0).all(axis=1)
+    image_boxes = to_image(boxes, letterbox)
+    low, high = hull(image_boxes)
+    usable &= ((high > 0) & (low < np.array(letterbox.image_wh))).all(axis=1)
+    if thresholds.chooses_classes:
+        usable &= found.scores >= thresholds.min_scores(found.labels)
+    keep = np.flatnonzero(usable)
+    scores, labels = found.scores[keep], found.labels[keep]
+    best = select_best(
+        boxes[keep], scores, labels, thresholds, uses_nms=uses_nms, overlap=probabilistic_iou
+    )
+    chosen = image_boxes[keep[best]]
+    labels = labels[best].astype(np.int32)
+    return OrientedBoxes(chosen[:, :4], chosen[:, 4], check_range(scores[best]), labels)
