@@ -58,6 +58,7 @@ from support.networks.yolo import (
     yolox,
 )
 from trt_ros.cuda.device import gpu_count
+from trt_ros.decode.choice import choose_decoder, open_head
 from trt_ros.engine.builder.parent import build
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import parse_plan_header
@@ -541,7 +542,7 @@ def test_an_engine_is_built_and_recognized(
         outputs
     ).replace(' ', '')
     assert claim_of(DETECTORS[family], engine)
-    DETECTORS[family].open(engine)
+    open_head(DETECTORS[family], engine)
 
 
 #: With kernels of their own; but not where what they read are class indices.
@@ -606,7 +607,7 @@ def test_gpu_decoding_equals_cpu_decoding(
         if not on_gpu:
             monkeypatch.setattr(shared_resources, 'gpu_decoder', lambda *_: None)
         engine = open_tensor_runner(path, BuildOptions(), cache_dir=tmp_path)
-        chosen = decoder.choose_decoder(
+        chosen = choose_decoder(
             family,
             engine.inputs,
             engine.outputs,
