@@ -26,12 +26,14 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
     'vision': {'results'},
     'families': {'results', 'vision'},
     'decode': {'families', 'results', 'vision'},
+    'model': {'media', 'vision'},
     'driver': set(),
     'child': set(),
     'trt': {'driver'},
     'cuda': {'driver'},
     'engine': {'trt', 'child', 'cuda', 'driver'},
     'runtime': {
+        'model',
         'engine',
         'trt',
         'child',
@@ -44,6 +46,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
         'vision',
     },
     'quantization': {
+        'model',
         'results',
         'runtime',
         'engine',
@@ -72,6 +75,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
     },
     'container': {'ros'},
     'cli': {
+        'model',
         'results',
         'runtime',
         'engine',
@@ -88,6 +92,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
         'quantization',
     },
     'nodes': {
+        'model',
         'results',
         'ros',
         'runtime',

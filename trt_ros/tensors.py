@@ -51,6 +51,11 @@ class TensorSpec:
         return f'{self.name} ({shape}) {self.dtype}'
 
 
+def host_dtype(spec: TensorSpec) -> np.dtype[np.generic]:
+    """Return the NumPy dtype of a tensor in host memory: uint16 for the bits of bfloat16."""
+    return np.dtype('uint16' if spec.dtype == 'bfloat16' else spec.dtype)
+
+
 def refuse_large(specs: Iterable[TensorSpec]) -> None:
     """
     Check that inputs are small enough to be allocated; dynamic dimensions count as 1.

@@ -19,6 +19,9 @@ from trt_ros.cli._samples import input_options, noise, run_sample, samples
 from trt_ros.cli.build import build_options
 from trt_ros.errors import printable
 from trt_ros.families.registry import ALL_FAMILIES, DETECTORS
+from trt_ros.model.feeds import Feeds
+from trt_ros.model.feeds.base import Given
+from trt_ros.model.run_inputs import split_inputs
 from trt_ros.runtime.agreement import (
     Agreement,
     BoxAgreement,
@@ -27,7 +30,6 @@ from trt_ros.runtime.agreement import (
     statistics,
 )
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
-from trt_ros.runtime.feeds import Feeds, host_dtype, split_inputs, state_feeds
 from trt_ros.runtime.fitting import fit, resolve
 
 WORST = 3  # Inputs that are named.
@@ -206,17 +208,29 @@ class _States:
     """The states of a network on both sides; zeros at first."""
 
     def __init__(self, feeds: Feeds) -> None:
-        self._outputs = {name: feed.output for name, feed in state_feeds(feeds).items()}
-        self.ours = {
-            name: np.zeros(feed.spec.shape, host_dtype(feed.spec))
-            for name, feed in state_feeds(feeds).items()
+        self._feeds = {name: feed for name, feed in feeds.items() if feed.has_memory}
+        self._ours = {name: feed.initial() for name, feed in self._feeds.items()}
+        self._reference = dict(self._ours)
+
+    @property
+    def ours(self) -> dict[str, np.ndarray]:
+        """The network inputs of the engine."""
+        return self._staged(self._ours)
+
+    @property
+    def reference(self) -> dict[str, np.ndarray]:
+        """The network inputs of ONNX Runtime."""
+        return self._staged(self._reference)
+
+    def _staged(self, memory: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        return {
+            name: feed.stage(Given(memory=memory[name]))[0] for name, feed in self._feeds.items()
         }
-        self.reference = dict(self.ours)
 
     def keep(self, ours: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> None:
         """Take the states out of the outputs of a run."""
-        for name, output in self._outputs.items():
-            self.ours[name], self.reference[name] = ours[output], reference[output]
+        for name, feed in self._feeds.items():
+            self._ours[name], self._reference[name] = feed.keep(ours), feed.keep(reference)
 
 
 def _outputs(runner: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -19,7 +19,8 @@ from trt_ros.runtime.options import PREPROCESSING, LabeledOptions
 if TYPE_CHECKING:
     import numpy as np
 
-    from trt_ros.runtime.feeds import Feeds, RunInput, RunInputs
+    from trt_ros.model.feeds import Feeds
+    from trt_ros.model.run_inputs import RunInput, RunInputs
     from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.vision.frame import Frame
 
@@ -63,7 +64,7 @@ def samples(args: Namespace, feeds: Feeds) -> Iterator[tuple[str, RunInputs]]:
     """
     import numpy as np
 
-    from trt_ros.runtime.feeds import image_feeds, measured_inputs, tensor_feeds
+    from trt_ros.model.run_inputs import array_specs, image_feeds, measured_inputs
 
     rng = np.random.default_rng(0)
     topics = _image_topics(args, list(image_feeds(feeds)))
@@ -71,7 +72,7 @@ def samples(args: Namespace, feeds: Feeds) -> Iterator[tuple[str, RunInputs]]:
     tensors = {
         name: value
         for name, value in measured_inputs(feeds, None).items()
-        if name in tensor_feeds(feeds)
+        if name in array_specs(feeds)
     }
     for name, images in _images(args, names, rng):
         by_topic = dict(zip(names, images))
@@ -109,7 +110,7 @@ def noise(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> np.ndar
 
 def _image_topics(args: Namespace, images: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the image topics of each network input that takes images."""
-    from trt_ros.runtime.bindings import parse_bindings
+    from trt_ros.model.bindings import parse_bindings
 
     bound = {each.input: each.sources for each in parse_bindings(args.inputs)}
     return {name: bound.get(name, (name,)) for name in images}

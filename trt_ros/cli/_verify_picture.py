@@ -31,7 +31,7 @@ def draw_network_inputs(args: Namespace) -> None:
     from trt_ros.drawing.panels import Panel, in_rows, input_view
     from trt_ros.families.registry import ALL_FAMILIES
     from trt_ros.media import check_picture_path, write_picture
-    from trt_ros.runtime.feeds import image_feeds
+    from trt_ros.model.run_inputs import image_feeds
     from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.vision.frame import to_color
     from trt_ros.vision.letterbox import INTEGERS

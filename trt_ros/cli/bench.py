@@ -20,7 +20,6 @@ from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli.build import add_build_arguments, build_options
 from trt_ros.engine.options import PRECISIONS, BuildOptions
 from trt_ros.profiling import recording
-from trt_ros.runtime.bindings import parse_bindings
 from trt_ros.runtime.gpu.waiting import WAITS
 from trt_ros.runtime.options import PipelineOptions
 
@@ -242,9 +241,9 @@ def _agreement(args: Namespace, runner: TensorRTRunner) -> dict[str, float]:
         cannot run the network, or where its outputs have other names.
     """
     from trt_ros.errors import TrtRosError
+    from trt_ros.model.run_inputs import image_feeds
     from trt_ros.runtime.agreement import agreements
     from trt_ros.runtime.cpu.measure import network_tensors, open_on_the_cpu
-    from trt_ros.runtime.feeds import image_feeds
 
     try:
         steps = open_on_the_cpu(replace(_options(args), backend='onnxruntime'), 1)
@@ -272,6 +271,7 @@ def _on_the_cpu(
 ) -> tuple[Sequence[str], list[dict[str, Any]]]:
     """Measure a network that ONNX Runtime or a server runs."""
     from trt_ros.cli._bench_report import print_cpu
+    from trt_ros.model.run_inputs import description, image_feeds, measured_inputs, split_inputs
     from trt_ros.runtime.cpu.measure import (
         Summary,
         measure_steps,
@@ -280,7 +280,6 @@ def _on_the_cpu(
         overlapped_frames_per_second,
     )
     from trt_ros.runtime.cpu.onnx_runner import operator_times
-    from trt_ros.runtime.feeds import description, image_feeds, measured_inputs, split_inputs
 
     _refuse_on_the_cpu(args, backend, chosen)
     in_flight = _in_flight(args, 1)
@@ -359,8 +358,10 @@ def _in_flight(args: Namespace, default: int) -> int:
     :raises ParameterError: when several are requested of a network with states.
     """
     from trt_ros.errors import ParameterError
+    from trt_ros.model.bindings import parse_bindings
+    from trt_ros.model.feeds import FEEDS
 
-    if not any(binding.kind == 'state' for binding in parse_bindings(tuple(args.inputs))):
+    if not any(FEEDS[each.kind].has_memory for each in parse_bindings(tuple(args.inputs))):
         return args.slots or default
     if args.slots not in (None, 1):
         raise ParameterError(

@@ -11,6 +11,8 @@ from rclpy.exceptions import InvalidTopicNameException
 from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, ParameterError, printable
+from trt_ros.model.feeds.base import Binding
+from trt_ros.model.run_inputs import RunInputs, has_memory
 from trt_ros.ros.dds.cdr import read_stamp
 from trt_ros.ros.dds.cdr_tensors import TensorListView
 from trt_ros.ros.dds.rcl import MemoryHooks
@@ -23,8 +25,6 @@ from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import why_lost, why_silent
 from trt_ros.ros.sync import NO_PARTNER
 from trt_ros.ros.tensors import FORMATS, TensorFormat, tensor_of
-from trt_ros.runtime.bindings import Binding, parse_bindings, resolve_bindings
-from trt_ros.runtime.feeds import ConstantFeed, RunInputs, StateFeed, TensorFeed
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame
@@ -63,7 +63,6 @@ class BoundInputs:
     The bindings of a node's pipeline, matched with its feeds.
 
     :param node: its parameters include BindingParameters and those of InputStream.
-    :param texts: the bindings, as for parse_bindings().
     :param counts: counters of the node; with several topics, of the primary topic's messages.
     :ivar topics: by name, in the order of the bindings.
     :ivar primary: topic of the first image, else the first topic; results have its header.
@@ -75,28 +74,22 @@ class BoundInputs:
         self,
         node: ManagedNode,
         pipeline: Pipeline[Any],
-        texts: tuple[str, ...],
         tensor_format: TensorFormat,
         counts: FrameCounts,
     ) -> None:
         self._node, self._pipeline, self._counts = node, pipeline, counts
         self._format = tensor_format
         self._types: dict[str, type] = {}  # Of the subscriptions to tensors, by topic.
-        feeds, given = pipeline.feeds, parse_bindings(texts)
-        states = {feed.output for feed in feeds.values() if isinstance(feed, StateFeed)}
-        constants = [name for name, feed in feeds.items() if isinstance(feed, ConstantFeed)]
-        self._has_state = bool(states)
-        own = {binding.input for binding in given}
+        self._has_state = has_memory(pipeline.feeds)
         self._bindings = tuple(
-            each if each.input in own else self._with_own_topic(each)
-            for each in resolve_bindings(given, tuple(feeds), states, constants)
+            self._with_own_topic(each) if each.is_other else each for each in pipeline.bindings
         )
         by_topic: dict[str, list[Binding]] = {}
         for binding in self._bindings:
             for topic in binding.topics:
                 by_topic.setdefault(topic, []).append(binding)
         self._refuse_two_spellings(list(by_topic))
-        images = [name for name, bound in by_topic.items() if bound[0].kind == 'image']
+        images = [name for name, bound in by_topic.items() if self._takes_images(bound[0])]
         self.primary = (images or list(by_topic))[0]
         counts.noun = 'image' if images else 'message'
         self.topics = {
@@ -107,7 +100,11 @@ class BoundInputs:
 
     def _with_own_topic(self, binding: Binding) -> Binding:
         """Return a binding that stands for all inputs, with the topic of its tensor."""
-        return replace(binding, sources=(self._format.topic(binding.topics[0], binding.input),))
+        topic = self._format.topic(binding.topics[0], binding.input)
+        return replace(binding, sources=(topic,), topics=(topic,))
+
+    def _takes_images(self, binding: Binding) -> bool:
+        return bool(self._pipeline.feeds[binding.input].image_count)
 
     def _refuse_two_spellings(self, names: Sequence[str]) -> None:
         """Check that the topics are valid, and that no two names are one topic."""
@@ -133,8 +130,10 @@ class BoundInputs:
                 f'The topic {name!r} is bound to an image and to a tensor in inputs.',
                 remedy='Bind a topic to messages of one kind.',
             )
+        arrays = [self._pipeline.feeds[binding.input].array for binding in bound]
+        specs = tuple(spec for spec in arrays if spec is not None)
         if self._format.name == 'multiarray':
-            refuse_shared(name, [binding for binding in bound if binding.kind == 'tensor'])
+            refuse_shared(name, bound if specs else ())
         ages = [each.max_age for each in bound if each.max_age is not None]
         if ages and not self._node.parameters.rate_hz:
             raise ParameterError(
@@ -148,8 +147,6 @@ class BoundInputs:
             counts = CameraCounts(self._counts)
         else:
             counts = FrameCounts()
-        feeds = [self._pipeline.feeds[binding.input] for binding in bound]
-        specs = tuple(feed.spec for feed in feeds if isinstance(feed, TensorFeed))
         counts.noun = 'message' if specs else 'image'
         return BoundTopic(name, counts, specs, min(ages, default=None))
 
@@ -168,10 +165,10 @@ class BoundInputs:
             )
 
     def _describe(self, binding: Binding) -> str:
-        if binding.kind == 'state':
-            return f'input {binding.input}: state, output {binding.sources[0]} of the previous run'
         node, names = self._node, binding.topics
-        if binding.kind == 'image':
+        if not names:
+            return f'input {self._pipeline.feeds[binding.input].describe(binding.input)}'
+        if self._takes_images(binding):
             names = tuple(image_topic(node, node.parameters, name)[1] for name in names)
         topics = ' and '.join(map(node.resolve_topic_name, names))
         name = f', tensor {binding.tensor}' if binding.tensor else ''
@@ -281,10 +278,10 @@ class BoundInputs:
         inputs: dict[str, Any] = {}
         for binding in self._bindings:
             found = [by_topic[topic] for topic in binding.topics]
-            if binding.kind == 'image':
+            if self._takes_images(binding):
                 self._refuse_depth(binding, found[0])
                 inputs[binding.input] = found
-            elif binding.kind == 'tensor':
+            elif found:
                 is_only = len(self.topics[binding.topics[0]].specs) == 1
                 inputs[binding.input] = tensor_of(
                     found[0],

@@ -16,6 +16,7 @@ from std_srvs.srv import Trigger
 
 from trt_ros.errors import ParameterError, printable
 from trt_ros.families.family import Family
+from trt_ros.model.run_inputs import RunInputs
 from trt_ros.nodes.bound_inputs import BindingParameters, BoundInputs
 from trt_ros.profiling import recording
 from trt_ros.progress import Progress, ProgressThrottle
@@ -34,7 +35,6 @@ from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import PRESETS, preset_profile
 from trt_ros.ros.tensors import open_format
-from trt_ros.runtime.feeds import RunInputs
 from trt_ros.runtime.options import PREPROCESSING, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
@@ -279,7 +279,7 @@ class InferenceNode(ManagedNode):
         if not options.inputs:
             return pipeline.log_lines
         bound = self._bound = BoundInputs(
-            self, pipeline, options.inputs, open_format(parameters.tensor_format), self._counts
+            self, pipeline, open_format(parameters.tensor_format), self._counts
         )
         lines = [*pipeline.log_lines, *bound.log_lines]
         if len(bound.topics) > 1 or parameters.rate_hz:

@@ -14,13 +14,13 @@ from vision_msgs.msg import Detection2DArray
 
 from trt_ros.errors import ParameterError
 from trt_ros.families.registry import TENSORS
+from trt_ros.model.bindings import OTHERS
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.regions import ObjectResults, RegionNode
 from trt_ros.results.tensors import Tensors
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.tensors import TensorFormat, open_format
-from trt_ros.runtime.bindings import OTHERS
 from trt_ros.runtime.options import PipelineOptions, RegionOptions
 from trt_ros.vision.frame import Frame
 

@@ -19,6 +19,7 @@ from trt_ros.engine.builder.onnx_nodes import to_quantizing_opset
 from trt_ros.engine.key import OnnxFile, total_nbytes
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.families.registry import ALL_FAMILIES
+from trt_ros.model.run_inputs import is_one_image
 from trt_ros.progress import Reporter
 from trt_ros.quantization.by_modelopt import METHODS, quantize_by_modelopt, quantized_layers
 from trt_ros.quantization.calibration import Calibration
@@ -31,7 +32,6 @@ from trt_ros.quantization.result_agreement import Evaluation, ResultAgreement
 from trt_ros.quantization.search import LayerSearch
 from trt_ros.regular_file import check_output_file
 from trt_ros.runtime.cpu.checked_runner import CheckedRunner
-from trt_ros.runtime.feeds import is_one_image
 from trt_ros.runtime.fitting import ResolvedModel, resolve
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.frame import Frame

@@ -11,24 +11,14 @@ from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.embedding import TENSOR, TensorHead
 from trt_ros.families.family import Family, Head
 from trt_ros.families.lstr import padding_mask
-from trt_ros.families.registry import TENSORS
+from trt_ros.families.registry import ALL_FAMILIES, TENSORS
+from trt_ros.model.bindings import OTHERS, parse_bindings, resolve_bindings
+from trt_ros.model.feeds import FEEDS, Feeds
+from trt_ros.model.feeds.base import Binding, Feed
+from trt_ros.model.feeds.constant import ConstantFeed
+from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.model.run_inputs import image_feeds
 from trt_ros.results.labels import begins_with_background, class_names
-from trt_ros.runtime.bindings import (
-    OTHERS,
-    Binding,
-    parse_bindings,
-    resolve_bindings,
-    with_settings,
-)
-from trt_ros.runtime.feeds import (
-    ConstantFeed,
-    Feed,
-    Feeds,
-    ImageFeed,
-    StateFeed,
-    TensorFeed,
-    image_feeds,
-)
 from trt_ros.runtime.heads import decoders_of_each, names_of, several_masks, with_confidence
 from trt_ros.runtime.image_inputs import (
     ImageInput,
@@ -37,6 +27,7 @@ from trt_ros.runtime.image_inputs import (
     image_preprocess,
     is_image,
     region_crop,
+    with_settings,
 )
 from trt_ros.runtime.options import (
     LabeledOptions,
@@ -60,6 +51,7 @@ class ResolvedModel(Generic[ResultT]):
     :param outputs: names of the outputs that are decoded, in order.
     :param class_names: by class index; () where nothing names them.
     :param log_lines: lines for the log: each decision with its reason.
+    :param bindings: of the network inputs, in their order; () where none were given.
     """
 
     feeds: Feeds
@@ -67,6 +59,7 @@ class ResolvedModel(Generic[ResultT]):
     decoder: Decoder[ResultT]
     class_names: tuple[str, ...] = ()
     log_lines: tuple[str, ...] = ()
+    bindings: tuple[Binding, ...] = ()
 
     @classmethod
     def of_image(
@@ -155,7 +148,14 @@ def fit(
         decoder,
         names,
         (f'decoder {decoder.name}: {decoder.reason}', *log_lines),
+        tuple(bindings.values()),
     )
+
+
+def default_families(options: PipelineOptions) -> tuple[Family[Head[Any]], ...]:
+    """Return the families of every task; undecoded outputs only where chosen by name."""
+    names = [family.name for family in TENSORS]
+    return TENSORS if options.decoder in names else ALL_FAMILIES
 
 
 def resolve(
@@ -213,7 +213,7 @@ def _images(
         return {
             name: image_input(network, specs[name], with_settings(options, binding.settings))
             for name, binding in bindings.items()
-            if binding.kind == 'image'
+            if issubclass(FEEDS[binding.kind], ImageFeed)
         }
     mask = padding_mask(network.inputs)  # Constant.
     images = [spec for spec in network.inputs if len(spec.shape) == 4 and spec != mask]
@@ -277,27 +277,15 @@ def _feeds(
             feeds[name] = feed = _image_feed(options, binding, images[name], decoder)
             line = describe_preprocess(feed.preprocess, images[name].size_reason, feed.crop)
             log_lines.append(f'{name}: {line}' if bindings else line)
-        elif binding is not None and binding.kind == 'state':
-            feeds[name] = _state_feed(network, specs[name], binding.sources[0])
-            log_lines.append(f'{name}: state from output {binding.sources[0]}')
-        else:
-            feeds[name] = TensorFeed(_without_strings(specs[name]))
-            log_lines.append(f'tensor {specs[name]}')
+        elif binding is not None:
+            feeds[name] = FEEDS[binding.kind].bind(binding, specs[name], network.outputs)
+            log_lines.append(feeds[name].describe(name))
     for name, value in decoder.constant_inputs.items():
         feeds.setdefault(name, ConstantFeed(value))
     missing = [name for name in specs if name not in feeds]
     if missing:
         raise _unbound(network, missing, options)
     return feeds, log_lines
-
-
-def _without_strings(spec: TensorSpec) -> TensorSpec:
-    if spec.dtype == 'object':
-        raise TensorMismatchError(
-            f'The network input {spec.name} takes strings, which no message of tensors has.',
-            remedy='Export the part of the network that takes numbers.',
-        )
-    return spec
 
 
 def _image_feed(
@@ -326,26 +314,6 @@ def _image_feed(
         crop = region_crop(options, decoder, preprocess)
         return ImageFeed(crop.preprocess, crop=crop)
     return ImageFeed(preprocess, has_second)
-
-
-def _state_feed(network: Network, spec: TensorSpec, output: str) -> StateFeed:
-    """
-    Return the feed of a state, whose input has a fixed shape: a dynamic batch counts as 1.
-
-    :raises ParameterError: when the output is not of the input's shape and dtype.
-    """
-    source = next(each for each in network.outputs if each.name == output)
-    shape = (1, *spec.shape[1:]) if spec.shape[:1] == (-1,) else spec.shape
-    fits = len(shape) == len(source.shape) and all(
-        -1 in pair or pair[0] == pair[1] for pair in zip(shape, source.shape)
-    )
-    if -1 in shape or not fits or spec.dtype != source.dtype:
-        raise ParameterError(
-            f'The state {spec} cannot come from the output {source}.',
-            cause='A state has a fixed shape, which its output has too, and the same dtype.',
-            remedy='Export the network so, or bind the input to a tensor topic.',
-        )
-    return StateFeed(replace(spec, shape=shape), output)
 
 
 def _of_one_image(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from trt_ros.decode.choice import Decoder
@@ -233,3 +233,33 @@ def describe_preprocess(preprocess: Preprocess, size_reason: str, crop: Crop | N
     if any(preprocess.mean) or any(value != 1 for value in preprocess.std):
         line += f', mean {preprocess.mean}, std {preprocess.std}'
     return line
+
+
+def with_settings(options: PipelineOptions, settings: Mapping[str, str]) -> PipelineOptions:
+    """
+    Return options with the settings of a binding; those of other names are left out.
+
+    :raises ParameterError: when a value is invalid.
+    """
+    values: dict[str, Any] = {
+        each.name: _parsed(each.name, each.default, settings[each.name])
+        for each in fields(options)
+        if each.name in settings
+    }
+    return replace(options, **values) if values else options
+
+
+def _parsed(name: str, default: Any, text: str) -> Any:
+    """Return a setting as the type of its option; tuples are separated by commas."""
+    try:
+        if isinstance(default, bool):
+            return {'true': True, 'false': False}[text.lower()]
+        if isinstance(default, tuple):
+            parse = int if name == 'input_size' else float
+            return tuple(parse(part) for part in text.split(','))
+        return type(default)(text)
+    except (ValueError, KeyError):
+        raise ParameterError(
+            f'{name} is {text!r} in a binding of inputs.',
+            remedy='Use a value as for the parameter of that name, with commas between numbers.',
+        ) from None

@@ -15,29 +15,26 @@ import numpy as np
 
 from trt_ros.errors import ClosedError, ParameterError, printable
 from trt_ros.families.family import Family, Head
-from trt_ros.families.registry import ALL_FAMILIES, TENSORS
-from trt_ros.progress import Progress, Reporter
-from trt_ros.results.base import Result
-from trt_ros.results.boxes import Objects
-from trt_ros.runtime.backends import backend_of_runners, open_network
-from trt_ros.runtime.device import Device
-from trt_ros.runtime.feeds import (
+from trt_ros.model.feeds.image import Image, as_frame
+from trt_ros.model.run_inputs import (
     NO_TENSORS,
     REGIONS,
-    Image,
-    ImageFeed,
     RunInputs,
-    as_frame,
     image_feeds,
     inputs_of_image,
     is_one_image,
     split_inputs,
 )
-from trt_ros.runtime.fitting import ResolvedModel, fit
+from trt_ros.progress import Progress, Reporter
+from trt_ros.results.base import Result
+from trt_ros.results.boxes import Objects
+from trt_ros.runtime.backends import backend_of_runners, open_network
+from trt_ros.runtime.device import Device
+from trt_ros.runtime.fitting import ResolvedModel, default_families, fit
 from trt_ros.runtime.future import Future
 from trt_ros.runtime.options import PipelineOptions, options_of
 from trt_ros.runtime.runner import Network, Runner
-from trt_ros.vision.class_choice import ClassThresholds
+from trt_ros.vision.class_choice import ClassLookup
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
@@ -56,6 +53,7 @@ class Pipeline(ABC, Generic[ResultT]):
 
     :ivar backend: name of the backend that runs it.
     :ivar feeds: origin of each network input, by its name.
+    :ivar bindings: of the network inputs, in their order; () where none were given.
     :ivar outputs: the network's outputs that are decoded, in order.
     :ivar class_names: by class index; () where nothing names them.
     :ivar is_one_image: whether runs get one image each, beside constants.
@@ -69,14 +67,14 @@ class Pipeline(ABC, Generic[ResultT]):
 
     def __init__(self, network: Network, fitted: ResolvedModel[ResultT]) -> None:
         self._fitted, self.feeds, self.decoder = fitted, fitted.feeds, fitted.decoder
-        self.class_names, self.backend = fitted.class_names, network.backend
+        self.bindings, self.class_names = fitted.bindings, fitted.class_names
+        self.backend = network.backend
         self.outputs = tuple(
             spec for name in fitted.outputs for spec in network.outputs if spec.name == name
         )
-        self.is_one_image = is_one_image(fitted.feeds)
-        self.device = Device()
+        self.is_one_image, self.device = is_one_image(fitted.feeds), Device()
         self._choice: tuple[str, ...] = ()
-        self._last_look_up: tuple[Thresholds, Thresholds] = DEFAULT_THRESHOLDS, DEFAULT_THRESHOLDS
+        self._classes = ClassLookup()
         self._is_closed = False
 
     @classmethod
@@ -120,7 +118,7 @@ class Pipeline(ABC, Generic[ResultT]):
                 network, backend = runner, backend_of_runners()
                 chosen = f'backend {runner.backend}'
             report('choosing the decoder')
-            fitted = fit(network, chosen_options, families or _default_families(chosen_options))
+            fitted = fit(network, chosen_options, families or default_families(chosen_options))
             pipeline: Pipeline[ResultT] = backend.pipeline(network, fitted, batch)
             undo.callback(pipeline.close)
             pipeline._choice = (chosen,)
@@ -130,8 +128,6 @@ class Pipeline(ABC, Generic[ResultT]):
             report('ready', 100.0)
             undo.pop_all()
             return pipeline
-
-    # Implemented by the backends.
 
     @abstractmethod
     def start(
@@ -178,8 +174,6 @@ class Pipeline(ABC, Generic[ResultT]):
     @abstractmethod
     def _close(self) -> None:
         """Release all resources, the network's too; may be called twice."""
-
-    # Derived from them.
 
     def __enter__(self) -> Pipeline[ResultT]:
         return self
@@ -349,7 +343,7 @@ class Pipeline(ABC, Generic[ResultT]):
             if self.is_one_image:
                 return start([frame], thresholds)
             image = inputs_of_image(self.feeds, frame)
-        frames, tensors = split_inputs(self.feeds, self._with_frames(image))
+        frames, tensors = split_inputs(self.feeds, image)
         return start(frames, thresholds, tensors)
 
     def _first(self, results: list[ResultT]) -> ResultT:
@@ -358,15 +352,6 @@ class Pipeline(ABC, Generic[ResultT]):
     def _named(self, result: ResultT) -> ResultT:
         result.class_names = self.class_names
         return result
-
-    def _with_frames(self, inputs: RunInputs) -> RunInputs:
-        """Return the inputs with pixels wrapped as frames where an image is fed."""
-        return {
-            name: as_frame(value)
-            if isinstance(value, np.ndarray) and isinstance(self.feeds.get(name), ImageFeed)
-            else value
-            for name, value in inputs.items()
-        }
 
     def _prepare(self, thresholds: Thresholds) -> Thresholds:
         """Check that the pipeline is open, and look up the classes of the thresholds."""
@@ -380,28 +365,15 @@ class Pipeline(ABC, Generic[ResultT]):
 
         :raises ParameterError: for an unknown class, or where the results are no objects.
         """
-        if not thresholds.chooses_classes or isinstance(thresholds, ClassThresholds):
+        if not thresholds.chooses_classes:
             return thresholds
-        last, found = self._last_look_up
-        if thresholds == last:
-            return found
-        head = self.decoder.head
-        if self.decoder.task not in OBJECT_TASKS and not head.finds_instances:
+        if self.decoder.task not in OBJECT_TASKS and not self.decoder.head.finds_instances:
             raise ParameterError(
                 'classes, class_score_thresholds and class_agnostic_nms are for objects, but '
                 f'decoder {self.decoder.name} finds none.',
                 remedy='Leave them out.',
             )
-        # Copies: a program may change its list of classes between calls.
-        asked = replace(
-            thresholds,
-            classes=tuple(thresholds.classes),
-            class_scores=dict(thresholds.class_scores),
-        )
-        if asked != last:
-            found = ClassThresholds.of(asked, self.class_names)
-            self._last_look_up = asked, found
-        return found
+        return self._classes(thresholds, self.class_names)
 
     @property
     def log_lines(self) -> tuple[str, ...]:
@@ -426,9 +398,3 @@ class Pipeline(ABC, Generic[ResultT]):
         """Close the network; may be called twice."""
         self._is_closed = True
         self._close()
-
-
-def _default_families(options: PipelineOptions) -> tuple[Family[Head[Any]], ...]:
-    """Return the families of every task; undecoded outputs only where chosen by name."""
-    names = [family.name for family in TENSORS]
-    return TENSORS if options.decoder in names else ALL_FAMILIES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import difflib
 import math
 
@@ -65,6 +65,36 @@ class ClassThresholds(Thresholds):
     def class_table(self) -> tuple[np.ndarray, float]:
         """Return `table` and `others`."""
         return self.table, self.others
+
+
+class ClassLookup:
+    """A lookup of the classes of thresholds that keeps the last one."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Thresholds | None, Thresholds] = None, Thresholds()
+
+    def __call__(self, thresholds: Thresholds, class_names: Sequence[str]) -> Thresholds:
+        """
+        Return thresholds with their classes looked up, also of those that are already.
+
+        :param class_names: as for `ClassThresholds.of`.
+        :raises ParameterError: for an unknown class.
+        """
+        if isinstance(thresholds, ClassThresholds):
+            return thresholds
+        last, found = self._last
+        if thresholds == last:
+            return found
+        # Copies: a program may change its list of classes between calls.
+        asked = replace(
+            thresholds,
+            classes=tuple(thresholds.classes),
+            class_scores=dict(thresholds.class_scores),
+        )
+        if asked != last:
+            found = ClassThresholds.of(asked, class_names)
+            self._last = asked, found
+        return found
 
 
 def _indices(text: str, class_names: Sequence[str], parameter: str) -> list[int]:

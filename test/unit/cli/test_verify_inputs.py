@@ -137,4 +137,7 @@ def test_bench_measures_bound_inputs(network, tmp_path, capsys):
     assert code == 0, captured.err
     (found,) = json.loads(written.read_text())['results']
     assert found['image'] == '32x16 bgr8, q [1, 4]'
-    assert 'h: state from output hn' in captured.out and 'outputs action' in captured.out
+    assert (
+        'h: state, output hn of the previous run' in captured.out
+        and 'outputs action' in captured.out
+    )

@@ -16,7 +16,7 @@ from trt_ros.families.registry import (
     SEGMENTERS,
     TENSORS,
 )
-from trt_ros.runtime.feeds import TensorFeed
+from trt_ros.model.feeds.tensor import TensorFeed
 from trt_ros.runtime.fitting import fit, resolve
 from trt_ros.runtime.options import LabeledOptions, ModelOptions, PipelineOptions
 from trt_ros.tensors import TensorSpec

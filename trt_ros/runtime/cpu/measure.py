@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from trt_ros.families.registry import ALL_FAMILIES
+from trt_ros.model.run_inputs import measured_inputs, split_inputs
 from trt_ros.profiling import mark
 from trt_ros.progress import Reporter
 from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
-from trt_ros.runtime.feeds import measured_inputs, split_inputs
 from trt_ros.runtime.fitting import resolve
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.frame import Frame

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 import logging
 import threading
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,23 +16,20 @@ from trt_ros.errors import (
     RemoteRefusedError,
     TensorMismatchError,
 )
-from trt_ros.profiling import mark
-from trt_ros.results.base import Result
-from trt_ros.runtime.feeds import (
+from trt_ros.model.feeds.base import Given
+from trt_ros.model.run_inputs import (
     NO_LETTERBOX,
     NO_TENSORS,
     REGIONS,
     RunInputs,
-    constant_inputs,
-    example_frame,
+    array_specs,
     example_inputs,
-    host_dtype,
     image_feeds,
+    only_image,
     split_inputs,
-    state_feeds,
-    tensor_feeds,
-    write_tensor,
 )
+from trt_ros.profiling import mark
+from trt_ros.results.base import Result
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.future import Future
 from trt_ros.runtime.pipeline import Pipeline
@@ -65,18 +62,18 @@ class CpuPipeline(Pipeline[ResultT]):
         self.runner = runner
         self._running = threading.Lock()
         self._nonfinite_frames = 0
-        self._constant_inputs = constant_inputs(fitted.feeds)
-        self._state_feeds = state_feeds(fitted.feeds)
-        self._states: dict[str, np.ndarray] = {}
+        feeds = fitted.feeds
+        self._fresh_feeds = {name: each for name, each in feeds.items() if not each.has_memory}
+        self._memory_feeds = {name: each for name, each in feeds.items() if each.has_memory}
+        self._memory: dict[str, Any] = {}
         self._is_padded = False
         self._lines: tuple[str, ...] = ()
         if self.is_one_image:
             self._choose_batch(batch)
 
     def _choose_batch(self, batch: int) -> None:
-        inputs = self.runner.inputs
-        image = next(spec for spec in inputs if spec.name not in self._constant_inputs)
-        self._input_name, fixed = image.name, image.shape[0]
+        inputs, name = self.runner.inputs, only_image(self.feeds)
+        fixed = next(spec.shape[0] for spec in inputs if spec.name == name)
         self.max_batch = batch if fixed == -1 else fixed
         self._is_padded = fixed > 1
         if self._is_padded:
@@ -85,9 +82,7 @@ class CpuPipeline(Pipeline[ResultT]):
             pass
         elif fixed == 1:
             self._one_by_one('the network accepts one image per run')
-        elif not self.decoder.takes_batches or any(
-            spec.shape[:1] != (-1,) for spec in inputs if spec.name in self._constant_inputs
-        ):
+        elif not self.decoder.takes_batches or any(spec.shape[:1] != (-1,) for spec in inputs):
             self._one_by_one('only the image input of the network has a batch dimension')
         else:
             self._lines = (f'batch size: up to {batch} images per run',)
@@ -115,17 +110,17 @@ class CpuPipeline(Pipeline[ResultT]):
         except (MemoryLimitError, RemoteRefusedError):
             raise
         except ModelError as error:
-            if not tensor_feeds(self.feeds):
+            if not array_specs(self.feeds):
                 raise
             # Zeros are no valid value of every tensor, such as a length or a step.
             self._lines += (f'no warm-up: the network cannot run on zeros: {error.cause}',)
             return
         self.reset_state()
         staged, _ = self.stage(frames, tensors)
-        self._lines += self.runner.tune_threads({**staged, **self._present_states()})
+        self._lines += self.runner.tune_threads({**staged, **self._remembered()})
 
     def _warm_up_images(self) -> None:
-        gray = example_frame(image_feeds(self.feeds)[self._input_name])
+        (gray,) = [feed.example() for feed in image_feeds(self.feeds).values()]
         if self.max_batch > 1 and not self._is_padded:
             try:
                 self.start([gray] * self.max_batch, WARM_UP_THRESHOLDS).result()
@@ -156,33 +151,21 @@ class CpuPipeline(Pipeline[ResultT]):
         """
         with mark('preprocess'):
             regions = tensors.get(REGIONS)
-            if not self.is_one_image:
-                return self._stage_feeds(frames, tensors)
-            feed = image_feeds(self.feeds)[self._input_name]
-            if regions is None or feed.crop is None:
-                images, letterboxes = zip(*map(feed.preprocess, frames))
-            else:
-                images = np.split(feed.crop(frames[0], regions.reshape(-1, 2, 3)), len(regions))
-                letterboxes = (feed.crop.letterbox,) * len(regions)
-            count = self.max_batch if self._is_padded else len(images)
-            inputs = {
-                name: np.repeat(value, count, axis=0)
-                for name, value in self._constant_inputs.items()
-            }
-            return {self._input_name: _together(images, count), **inputs}, letterboxes
-
-    def _stage_feeds(
-        self, frames: Sequence[Frame], arrays: Mapping[str, np.ndarray]
-    ) -> tuple[dict[str, np.ndarray], Sequence[Letterbox]]:
-        letterboxes, tensors, remaining = [], dict(self._constant_inputs), iter(frames)
-        for name, feed in image_feeds(self.feeds).items():
-            images = [next(remaining) for _ in range(feed.image_count)]
-            tensors[name], letterbox = feed.preprocess(*images)
-            letterboxes.append(letterbox)
-        for name, tensor_feed in tensor_feeds(self.feeds).items():
-            tensors[name] = np.empty(arrays[name].shape, host_dtype(tensor_feed.spec))
-            write_tensor(tensors[name], tensor_feed.spec, arrays[name])
-        return tensors, letterboxes[:1] or [NO_LETTERBOX]
+            rows = 1
+            if self.is_one_image:
+                count = len(frames if regions is None else regions)
+                rows = self.max_batch if self._is_padded else count
+            staged: dict[str, np.ndarray] = {}
+            letterboxes: Sequence[Letterbox] = ()
+            first = 0
+            for name, feed in self._fresh_feeds.items():
+                last = len(frames) if self.is_one_image else first + feed.image_count
+                array = regions if feed.image_count else tensors.get(name)
+                given = Given(rows, frames[first:last] if feed.image_count else (), array)
+                staged[name], placements = feed.stage(given)
+                letterboxes = letterboxes or placements
+                first += feed.image_count
+            return staged, letterboxes or [NO_LETTERBOX]
 
     def _run(
         self,
@@ -191,14 +174,16 @@ class CpuPipeline(Pipeline[ResultT]):
         thresholds: Thresholds,
     ) -> list[ResultT]:
         # Two runs at once would share the same CPUs; states go from one run to the next.
-        is_alone = bool(self._state_feeds) or not self.runner.overlaps
+        is_alone = bool(self._memory_feeds) or not self.runner.overlaps
         with self._running if is_alone else nullcontext(), mark('network'):
-            found = self.runner.infer({**inputs, **self._present_states()})
-            for name, feed in self._state_feeds.items():
-                self._states[name] = np.array(found[feed.output])
+            found = self.runner.infer({**inputs, **self._remembered()})
+            for name, feed in self._memory_feeds.items():
+                self._memory[name] = feed.keep(found)
         outputs = {name: found[name] for name in self._fitted.outputs}
         self._count_nonfinite(outputs, len(letterboxes))
-        count = len(inputs[self._input_name]) if self.is_one_image else 1
+        count = 1
+        if self.is_one_image:
+            count = self.max_batch if self._is_padded else len(letterboxes)
         with mark('decode'):
             return [
                 self.decoder(_of_one(outputs, index, count), letterbox, thresholds)
@@ -211,7 +196,7 @@ class CpuPipeline(Pipeline[ResultT]):
         is_first = not self._nonfinite_frames
         self._nonfinite_frames += frames
         if is_first:
-            state = ' States keep them: reset the states.' if self._state_feeds else ''
+            state = ' States keep them: reset the states.' if self._memory_feeds else ''
             log.warning('Network outputs contain NaN or infinite values.%s', state)
 
     def _own_diagnostics(self) -> dict[str, str]:
@@ -220,27 +205,22 @@ class CpuPipeline(Pipeline[ResultT]):
             **self.runner.diagnostics(),
         }
 
-    def _present_states(self) -> dict[str, np.ndarray]:
-        zeros = {
-            name: np.zeros(feed.spec.shape, host_dtype(feed.spec))
-            for name, feed in self._state_feeds.items()
-        }
-        return zeros | self._states
+    def _remembered(self) -> dict[str, np.ndarray]:
+        """Return the network's inputs that depend on the run before."""
+        staged = {}
+        for name, feed in self._memory_feeds.items():
+            if name not in self._memory:
+                self._memory[name] = feed.initial()
+            staged[name], _ = feed.stage(Given(memory=self._memory[name]))
+        return staged
 
     def reset_state(self) -> None:
         """Set the states to zeros before the next run."""
         with self._running:
-            self._states.clear()
+            self._memory.clear()
 
     def _close(self) -> None:
         self.runner.close()
-
-
-def _together(tensors: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """Concatenate tensors of batch 1 to a batch of `count`, padded with the last."""
-    if count == 1:
-        return tensors[0]
-    return np.concatenate([*tensors, *[tensors[-1]] * (count - len(tensors))])
 
 
 def _of_one(outputs: Mapping[str, np.ndarray], index: int, count: int) -> Mapping[str, np.ndarray]:

@@ -12,17 +12,11 @@ import numpy as np
 from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.memory import DeviceBuffer, copy_async, fill_async
 from trt_ros.errors import TensorMismatchError
-from trt_ros.runtime.feeds import REGIONS
+from trt_ros.model.run_inputs import REGIONS
 from trt_ros.runtime.gpu.captured_graph import RunAddresses, Stage
 from trt_ros.runtime.gpu.decode import Launch, Reader
-from trt_ros.runtime.gpu.preprocess import (
-    Geometry,
-    PreprocessArgs,
-    crop_args,
-    launch_crop,
-    launch_preprocess,
-    preprocess_args,
-)
+from trt_ros.runtime.gpu.inputs import Batch
+from trt_ros.runtime.gpu.preprocess import Geometry
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.staging import aligned
@@ -71,18 +65,8 @@ class BatchBuffers:
         engine = shared.contexts.engine
         self._owned = ExitStack()
         with ExitStack() as undo:
-            self._constant_inputs = {
-                name: np.repeat(value, batch, axis=0)
-                for name, value in shared.constant_inputs.items()
-            }
             input_shapes: dict[str, Shape] = {
-                **{
-                    name: (batch, *feed.preprocess.shape[1:])
-                    for name, feed in shared.images.items()
-                },
-                **tensor_shapes,
-                **{name: value.shape for name, value in self._constant_inputs.items()},
-                **{name: feed.spec.shape for name, feed in shared.state_feeds.items()},
+                each.name: each.shape(batch, tensor_shapes) for each in shared.inputs.all
             }
             self.execution: Execution = shared.contexts.new(input_shapes)
             undo.callback(self.execution.close)
@@ -102,6 +86,7 @@ class BatchBuffers:
             self.decoder = shared.decoder_for({name: self.shapes[name] for name in shared.outputs})
             self.memory: TensorMemory = self._allocate(undo) if larger is None else larger.memory
             self.tensors, self.scratch, self.maps = self.memory
+            self._inputs = Batch(batch, self.tensors, self.sizes, shared.preprocess_kernels)
             for name, buffer in self.tensors.items():
                 self.execution.bind(name, buffer.ptr)
             self._owned = undo.pop_all()
@@ -109,7 +94,7 @@ class BatchBuffers:
 
     def _allocate(self, undo: ExitStack) -> TensorMemory:
         account, scratch, maps = self.shared.account, None, None
-        tensors = dict(self.shared.states.buffers)
+        tensors = self.shared.inputs.memory
         for name, nbytes in self.sizes.items():
             if name not in tensors:
                 tensors[name] = DeviceBuffer(nbytes, 'tensors', account)
@@ -156,9 +141,8 @@ class BatchBuffers:
 
     def prepare(self, stream: int) -> None:
         """Write the constant inputs and zero the decoder's counters, once for all frames."""
-        for name, value in self._constant_inputs.items():
-            # Pageable memory: CUDA has read all of it when the call returns.
-            copy_async(self.tensors[name].ptr, value.ctypes.data, value.nbytes, stream)
+        for each in self.shared.inputs.all:
+            each.prepare(self._inputs, stream)
         if self.scratch is not None:
             fill_async(self.scratch.ptr, 0, self.scratch.nbytes, stream)
 
@@ -172,57 +156,16 @@ class BatchBuffers:
                     copy_async(target, source, nbytes, stream)
 
             stages.append(('copy in', copy_in))
-        if addresses.images:
-            stages.append(('preprocess', self._preprocess(geometries, addresses)))
-        stages += [('inference', self.execution.enqueue), self._last_stage(geometries, addresses)]
-        if shared.state_feeds:
-
-            def keep_state(stream: int) -> None:
-                for name, feed in shared.state_feeds.items():
-                    source, target = self.tensors[feed.output], self.tensors[name]
-                    copy_async(target.ptr, source.ptr, self.sizes[name], stream)
-
-            stages.append((KEEP_STATE, keep_state))
-        return stages
-
-    def _preprocess(
-        self, geometries: Sequence[Geometry], addresses: RunAddresses
-    ) -> Callable[[int], None]:
-        """Return the stage that preprocesses the images, or cuts regions out of the only one."""
-        kernels = self.shared.preprocess_kernels
-        if addresses.maps:
-            ((name, feed),) = self.shared.images.items()
-            target = self.tensors[name].ptr
-            crop = crop_args(
-                feed.preprocess, geometries[0], addresses.images[0], target, addresses.maps
-            )
-            return lambda stream: launch_crop(kernels, crop, self.batch, stream)
-        args = self._preprocess_args(geometries, addresses.images)
-
-        def preprocess(stream: int) -> None:
-            for image_args in args:
-                launch_preprocess(kernels, image_args, stream)
-
-        return preprocess
-
-    def _preprocess_args(
-        self, geometries: Sequence[Geometry], images: Sequence[int]
-    ) -> list[PreprocessArgs]:
-        """Return the arguments of each launch; the last image pads a partial batch."""
-        args: list[PreprocessArgs] = []
-        first = 0
-        for name, feed in self.shared.images.items():
-            for i in range(self.batch):
-                start = min(first + i, len(geometries) - 1)
-                part = slice(start, start + feed.image_count)
-                args += preprocess_args(
-                    feed.preprocess,
-                    geometries[part],
-                    images[part],
-                    self.tensors[name].ptr + i * (self.sizes[name] // self.batch),
-                )
-            first += feed.image_count
-        return args
+        inputs = shared.inputs.all
+        before = [each.before(self._inputs, geometries, addresses) for each in inputs]
+        after = [each.after(self._inputs) for each in inputs]
+        return [
+            *stages,
+            *_together('preprocess', before),
+            ('inference', self.execution.enqueue),
+            self._last_stage(geometries, addresses),
+            *_together(KEEP_STATE, after),
+        ]
 
     def _last_stage(self, geometries: Sequence[Geometry], addresses: RunAddresses) -> Stage:
         shared, decoder, scratch = self.shared, self.decoder, self.scratch
@@ -273,6 +216,17 @@ class BatchBuffers:
     def close(self) -> None:
         """Release the context and own memory; may be called twice."""
         self._owned.close()
+
+
+def _together(name: str, parts: Sequence[Callable[[int], None] | None]) -> list[Stage]:
+    """Return one stage of what several inputs enqueue; none if they enqueue nothing."""
+    enqueued = [part for part in parts if part is not None]
+
+    def enqueue(stream: int) -> None:
+        for each in enqueued:
+            each(stream)
+
+    return [(name, enqueue)] if enqueued else []
 
 
 class BuffersByShape:

@@ -15,8 +15,8 @@ from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.memory import fill_async
 from trt_ros.errors import BackendError, ClosedError
+from trt_ros.model.run_inputs import NO_TENSORS, REGIONS
 from trt_ros.profiling import mark
-from trt_ros.runtime.feeds import NO_TENSORS, REGIONS
 from trt_ros.runtime.gpu.batch_buffers import KEEP_STATE, BatchBuffers, BuffersByShape
 from trt_ros.runtime.gpu.captured_graph import (
     CapturedGraph,
@@ -159,7 +159,7 @@ class FrameSlot:
         with mark('enqueue'):
             if after is not None:
                 self.stream.wait_for(after)
-            self.shared.states.prepare(stream)
+            self.shared.inputs.prepare(stream)
             launched.captured.graph.launch(stream)
             self.done.record(stream)
             # The GPU works already.

@@ -20,10 +20,10 @@ from trt_ros.cuda.monitor import Monitor
 from trt_ros.engine.options import BuildOptions
 from trt_ros.families.family import Family, Head
 from trt_ros.families.registry import ALL_FAMILIES
+from trt_ros.model.run_inputs import description, measured_inputs, split_inputs
 from trt_ros.profiling import mark
 from trt_ros.progress import Reporter
 from trt_ros.runtime.cpu.measure import Summary
-from trt_ros.runtime.feeds import description, measured_inputs, split_inputs
 from trt_ros.runtime.fitting import resolve
 from trt_ros.runtime.gpu.batch_buffers import BatchBuffers
 from trt_ros.runtime.gpu.captured_graph import Stage

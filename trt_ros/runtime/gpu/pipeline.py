@@ -15,8 +15,8 @@ import numpy as np
 
 from trt_ros.cuda.monitor import Monitor
 from trt_ros.cuda.usage import measured
+from trt_ros.model.run_inputs import NO_LETTERBOX, NO_TENSORS, REGIONS, has_memory
 from trt_ros.profiling import mark
-from trt_ros.runtime.feeds import NO_LETTERBOX, NO_TENSORS, REGIONS, state_feeds
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.future import Future
 from trt_ros.runtime.gpu.batch_buffers import BuffersByShape
@@ -183,7 +183,7 @@ class GpuPipeline(Pipeline[Any]):
 
     def reset_state(self) -> None:
         """Set the states to zeros before the next run."""
-        self.shared.states.reset()
+        self.shared.inputs.reset()
 
     def start(
         self,
@@ -310,7 +310,7 @@ class GpuPipeline(Pipeline[Any]):
             log.warning(
                 'Network outputs contain NaN or infinite values; their boxes are dropped. A '
                 'lower precision may overflow: try precision fp32.%s',
-                ' States keep them: reset the states.' if state_feeds(self.feeds) else '',
+                ' States keep them: reset the states.' if has_memory(self.feeds) else '',
             )
 
     def memory(self) -> Mapping[str, Mapping[str, int]]:

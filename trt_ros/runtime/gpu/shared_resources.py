@@ -14,63 +14,27 @@ import numpy as np
 from trt_ros.cuda.device import Gpu
 from trt_ros.cuda.jpeg import JpegDecoder
 from trt_ros.cuda.kernels import Kernels
-from trt_ros.cuda.memory import Account, DeviceBuffer, fill_async
+from trt_ros.cuda.memory import Account
 from trt_ros.decode.choice import Decoder
 from trt_ros.engine.cache import kernel_folder
-from trt_ros.runtime.feeds import (
-    REGIONS,
-    Feeds,
-    ImageFeed,
-    StateFeed,
-    constant_inputs,
-    host_dtype,
-    image_feeds,
-    is_one_image,
-    state_feeds,
-    tensor_feeds,
-)
+from trt_ros.model.feeds import Feeds
+from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.model.run_inputs import REGIONS, array_specs, image_feeds, is_one_image
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.decode import GpuDecoder, Launch
 from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
-from trt_ros.runtime.gpu.preprocess import refuse_other_dtypes
+from trt_ros.runtime.gpu.inputs import Inputs
 from trt_ros.runtime.gpu.staging import CopyThreadPool
 from trt_ros.runtime.gpu.tensor_runner import GraphOptions, TensorRTRunner
-from trt_ros.runtime.gpu.tensorrt_context import Contexts, Shape, item_nbytes
+from trt_ros.runtime.gpu.tensorrt_context import Contexts, Shape
 from trt_ros.runtime.gpu.waiting import GpuWait
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import TensorSpec, host_dtype
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.regions import Crop
 
 Image = TypeVar('Image')
 REGION_MAPS = TensorSpec(REGIONS, (-1, 6), 'float32', 'input')
 COPY_THREADS = 2  # Beside the calling thread; they share the copy of a large image.
-
-
-class States:
-    """
-    The states of a network on the GPU, zero at first; all slots share them, one run at a time.
-
-    :ivar buffers: memory of each state input.
-    """
-
-    def __init__(self, feeds: Mapping[str, StateFeed], account: Account, undo: ExitStack) -> None:
-        self.buffers: dict[str, DeviceBuffer] = {}
-        self._is_reset_due = True
-        for name, feed in feeds.items():
-            nbytes = int(np.prod(feed.spec.shape)) * item_nbytes(feed.spec.dtype)
-            self.buffers[name] = DeviceBuffer(nbytes, 'states', account)
-            undo.callback(self.buffers[name].close)
-
-    def reset(self) -> None:
-        """Set the states to zeros before the next run."""
-        self._is_reset_due = True
-
-    def prepare(self, stream: int) -> None:
-        """Enqueue a due reset into the stream of the next run, after the previous run."""
-        if self._is_reset_due:
-            self._is_reset_due = False
-            for buffer in self.buffers.values():
-                fill_async(buffer.ptr, 0, buffer.nbytes, stream)
 
 
 class DecodeKernels:
@@ -124,7 +88,7 @@ class SharedResources:
     decoder_for: Callable[[Mapping[str, Shape]], GpuDecoder | None]
     copy_threads: CopyThreadPool
     in_place: bool
-    states: States
+    inputs: Inputs
     waiting: GpuWait
     jpegs: JpegDecoder
     batches: tuple[int, ...] = (1,)
@@ -139,23 +103,13 @@ class SharedResources:
     @cached_property
     def tensor_specs(self) -> Mapping[str, TensorSpec]:
         """Network inputs that get tensors, by name."""
-        specs = {name: feed.spec for name, feed in tensor_feeds(self.feeds).items()}
+        specs = array_specs(self.feeds)
         return {**specs, REGIONS: REGION_MAPS} if self.crop is not None else specs
 
     @cached_property
     def crop(self) -> Crop | None:
         """Preprocessing of regions; None where runs get whole images."""
         return next((feed.crop for feed in self.images.values()), None)
-
-    @cached_property
-    def state_feeds(self) -> Mapping[str, StateFeed]:
-        """Feeds of states by network input."""
-        return state_feeds(self.feeds)
-
-    @cached_property
-    def constant_inputs(self) -> Mapping[str, np.ndarray]:
-        """Values of the constant inputs, one row per image."""
-        return constant_inputs(self.feeds)
 
     @cached_property
     def is_one_image(self) -> bool:
@@ -187,9 +141,8 @@ def open_shared_resources(
     :param undo: receives what releases the resources, also when this raises.
     """
     gpu, engine, options = network.gpu, network.engine, network.options
-    for feed in image_feeds(fitted.feeds).values():
-        refuse_other_dtypes(feed.preprocess)
     account = engine.account
+    inputs = Inputs(fitted.feeds, account, undo)
     contexts = Contexts(engine, cache=network.cache)
     undo.callback(contexts.close)
 
@@ -225,7 +178,7 @@ def open_shared_resources(
         copy_threads=copy_threads,
         in_place=options.unified_memory == 'on'
         or (options.unified_memory == 'auto' and gpu.is_integrated),
-        states=States(state_feeds(fitted.feeds), account, undo),
+        inputs=inputs,
         waiting=GpuWait(options.gpu_wait),
         jpegs=jpegs,
         class_count=len(fitted.class_names) or fitted.decoder.class_count or 0,

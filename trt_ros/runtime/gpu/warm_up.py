@@ -16,7 +16,7 @@ from trt_ros.blob import Blob
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.files import make_private
 from trt_ros.errors import BadFrameError, ParameterError, TrtRosError
-from trt_ros.runtime.feeds import NO_TENSORS, REGIONS, example_inputs, split_inputs
+from trt_ros.model.run_inputs import NO_TENSORS, REGIONS, example_inputs, split_inputs
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.vision.frame import Frame
 

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from trt_ros.model.run_inputs import NO_TENSORS
 from trt_ros.results.base import Result
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
-from trt_ros.runtime.feeds import NO_TENSORS
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.future import Future
 from trt_ros.runtime.remote.remote_runner import RemoteRunner
@@ -38,7 +38,7 @@ class RemotePipeline(CpuPipeline[ResultT]):
         tensors: Mapping[str, np.ndarray] = NO_TENSORS,
     ) -> Future[list[ResultT]]:
         """Preprocess images and start a run; see Pipeline.submit_run."""
-        if self._state_feeds:  # In order.
+        if self._memory_feeds:  # In order.
             return self.start(frames, thresholds, tensors)
         pending = self._threads.submit(self._run, *self.stage(frames, tensors), thresholds)
         return Future(pending.result, pending.done)

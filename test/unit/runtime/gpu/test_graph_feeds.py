@@ -11,7 +11,10 @@ from support.memory import array_at
 from trt_ros.cuda.calls import live
 from trt_ros.errors import GpuFailedError, TensorMismatchError
 from trt_ros.families.registry import TENSORS
+from trt_ros.model.feeds import FEEDS
+from trt_ros.model.feeds.state import StateFeed
 from trt_ros.runtime.fitting import fit
+from trt_ros.runtime.gpu.inputs import INPUTS, GpuState
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import TensorSpec
@@ -272,6 +275,48 @@ def test_large_registered_tensors_are_read_where_they_are(
         found = pipeline.infer_inputs({'step': lent, 'h': lent}, ASKED)['hn']
         assert np.unique(found).tolist() == [2 * value]
     assert pipeline.diagnostics()['zero-copy frames'] == '2 of 2'
+
+
+class PlusOne(StateFeed):
+    """The output of the previous run and 1."""
+
+    kind = 'plus_one'
+    form = 'plus_one:OUTPUT'
+
+    def initial(self):
+        return super().initial() + 1
+
+    def keep(self, outputs):
+        return super().keep(outputs) + 1
+
+
+def test_a_new_kind_of_feed_has_a_class_on_the_gpu(counter, open_inputs, cuda, monkeypatch):
+    class GpuPlusOne(GpuState):
+        def after(self, batch):
+            keep = super().after(batch)
+
+            def enqueue(stream):
+                keep(stream)
+                value = array_at(self.memory.ptr, (1, 2))
+                cuda._put(lambda: np.add(value, 1, out=value))
+
+            return enqueue
+
+        def reset(self, stream):
+            array_at(self.memory.ptr, (1, 2))[:] = 1
+
+    monkeypatch.setitem(FEEDS, PlusOne.kind, PlusOne)
+    bindings = ('step=tensor:step', 'h=plus_one:hn')
+    with pytest.raises(TensorMismatchError, match='of the kind plus_one, which runs on the CPU'):
+        open_inputs(counter(), bindings)
+    monkeypatch.setitem(INPUTS, PlusOne, GpuPlusOne)
+    for slots in (1, 2):
+        pipeline = open_inputs(counter(), bindings, slots=slots)
+        pipeline.warm_up()
+        for _ in range(2):
+            found = [pipeline({'step': STEP})['total'].tolist() for _ in range(3)]
+            assert found == [[[2, 11]], [[4, 22]], [[6, 33]]]
+            pipeline.reset_state()
 
 
 class Fixed(Context):

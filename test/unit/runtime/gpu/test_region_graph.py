@@ -9,7 +9,7 @@ from support.memory import array_at
 from trt_ros.cuda.calls import live
 from trt_ros.families.registry import CLASSIFIERS, TENSORS
 from trt_ros.runtime.fitting import fit
-from trt_ros.runtime.gpu import batch_buffers
+from trt_ros.runtime.gpu import inputs
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.options import ModelOptions
 from trt_ros.tensors import TensorSpec
@@ -69,7 +69,7 @@ def open_regions(make_engine, cuda, network_of, monkeypatch):
 
         cuda._put(work)
 
-    monkeypatch.setattr(batch_buffers, 'launch_crop', crop_on_host)
+    monkeypatch.setattr(inputs, 'launch_crop', crop_on_host)
     monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.COPY_THREADS', 0)
     before, opened = live(), []
     crop: Crop

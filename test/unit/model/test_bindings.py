@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 import pytest
 
 from trt_ros.errors import ParameterError
-from trt_ros.runtime.bindings import IMAGE_SETTINGS, Binding, parse_bindings, resolve_bindings
+from trt_ros.model.bindings import parse_bindings, resolve_bindings
+from trt_ros.model.feeds.base import Binding
+from trt_ros.model.feeds.image import IMAGE_SETTINGS
 from trt_ros.runtime.options import PipelineOptions
 
 

@@ -1,0 +1,89 @@
+"""A new kind of feed is a class for its binding and the CPU, and one for the GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.fake_runner import FakeRunner
+from trt_ros.errors import ParameterError
+from trt_ros.families.registry import TENSORS
+from trt_ros.model.bindings import parse_bindings
+from trt_ros.model.feeds import FEEDS
+from trt_ros.model.feeds.base import Feed
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.tensors import TensorSpec
+
+
+@dataclass(frozen=True)
+class CounterFeed(Feed):
+    """The number of the run since the last reset."""
+
+    first: int
+    kind = 'counter'
+    form = 'counter:FIRST'
+    has_memory = True
+
+    @classmethod
+    def parse(cls, text, source):
+        if not source.isdecimal():
+            raise ParameterError(f'{text!r} has no number.', remedy='Write counter:0.')
+        return (source,), ()
+
+    @classmethod
+    def bind(cls, binding, spec, outputs):
+        return cls(int(binding.sources[0]))
+
+    def initial(self):
+        return self.first
+
+    def stage(self, given):
+        return np.full((1, 1), given.memory, np.float32), ()
+
+    def keep(self, outputs):
+        return int(outputs['k_next'][0, 0])
+
+
+@pytest.fixture
+def open_counted(monkeypatch):
+    """Open a network of x and k that returns their sum, and the next k."""
+    monkeypatch.setitem(FEEDS, 'counter', CounterFeed)
+
+    def open_counted(*inputs: str) -> Pipeline[Any]:
+        runner = FakeRunner(
+            lambda tensors: {'y': tensors['x'] + tensors['k'], 'k_next': tensors['k'] + 1},
+            inputs=[TensorSpec(name, (1, 1), 'float32', 'input') for name in 'xk'],
+            outputs=[TensorSpec(name, (1, 1), 'float32', 'output') for name in ('y', 'k_next')],
+        )
+        return Pipeline.open('any', families=TENSORS, runner=runner, inputs=inputs, outputs='y')
+
+    return open_counted
+
+
+def test_a_new_kind_is_bound_described_and_run(open_counted):
+    with open_counted('x=tensor:x', 'k=counter:5') as pipeline:
+        assert pipeline.feeds['k'] == CounterFeed(5)
+        assert 'k: counter' in pipeline.log_lines
+        x = np.array([[10]], np.float32)
+        assert [pipeline({'x': x})['y'].item() for _ in range(3)] == [15, 16, 17]
+        pipeline.reset_state()
+        assert pipeline({'x': x})['y'].item() == 15
+
+
+def test_a_new_kind_refuses_what_it_cannot_parse(open_counted):
+    with pytest.raises(ParameterError, match="'k=counter:one' has no number"):
+        open_counted('x=tensor:x', 'k=counter:one')
+
+
+def test_a_kind_that_is_no_topic_starts_no_run(open_counted):
+    with pytest.raises(ParameterError, match='No network input is bound to a topic'):
+        open_counted('x=counter:1', 'k=counter:5')
+
+
+@pytest.mark.parametrize('kind', ['constant', 'counter'])
+def test_kinds_without_a_form_are_not_bound(kind):
+    with pytest.raises(ParameterError, match=f'Unknown kind {kind!r}'):
+        parse_bindings((f'k={kind}:5',))

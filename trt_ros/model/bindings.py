@@ -1,0 +1,135 @@
+"""Bindings of network inputs to topics, states and the like, parsed from text."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from trt_ros.errors import ParameterError
+from trt_ros.model.feeds import FEEDS
+from trt_ros.model.feeds.base import Binding, Feed
+
+#: Name that stands for every network input without a binding of its own.
+OTHERS = '*'
+_FORMS = [f'INPUT={feed.form}' for feed in FEEDS.values() if feed.form]
+_FORM = f'Write {", ".join(_FORMS[:-1])} or {_FORMS[-1]}.'
+
+
+def parse_bindings(texts: tuple[str, ...]) -> tuple[Binding, ...]:
+    """
+    Parse the bindings of a network's inputs; whitespace around the parts is ignored.
+
+    >>> parse_bindings(('left=image:left/image_raw?resize=stretch', 'h=state:hn'))
+    (Binding(input='left', kind='image', sources=('left/image_raw',), settings={'resize': \
+'stretch'}), Binding(input='h', kind='state', sources=('hn',), settings={}))
+
+    :raises ParameterError: when a binding is malformed or an input is bound twice.
+    """
+    bindings = tuple(map(_parse, texts))
+    names = [binding.input for binding in bindings]
+    for name in names:
+        if names.count(name) > 1:
+            raise ParameterError(
+                f'The network input {name!r} is bound {names.count(name)} times.',
+                remedy='List each network input once in inputs.',
+            )
+    return bindings
+
+
+def resolve_bindings(
+    bindings: Sequence[Binding],
+    inputs: Sequence[str],
+    outputs: Collection[str],
+    constants: Collection[str] = (),
+) -> tuple[Binding, ...]:
+    """
+    Match bindings with a network: one per input, in their order; OTHERS in the network's order.
+
+    :param inputs: names of the network's inputs.
+    :param outputs: names of the network's outputs.
+    :param constants: inputs that need no binding.
+    :raises ParameterError: when a binding names an unknown input or output, an input has none, or
+        all are states.
+    """
+    bound = {binding.input for binding in bindings}
+    for unknown in bound - {OTHERS, *inputs}:
+        raise ParameterError(
+            f'The network has no input {unknown!r}, which inputs binds.',
+            remedy=f'Use the names of its inputs: {", ".join(inputs)}.',
+        )
+    others = [name for name in inputs if name not in bound and name not in constants]
+    if others and OTHERS not in bound:
+        raise ParameterError(
+            f'No binding for the network inputs {", ".join(others)}.',
+            remedy=f'Add them to inputs. {_FORM}',
+        )
+    for binding in bindings:
+        output = FEEDS[binding.kind].output_of(binding.sources)
+        if output is not None and output not in outputs:
+            raise ParameterError(
+                f'The network has no output {output!r}, whose state the input '
+                f'{binding.input!r} is bound to.',
+                remedy=f'Use the names of its outputs: {", ".join(outputs)}.',
+            )
+    resolved = tuple(
+        each
+        for binding in bindings
+        for each in (
+            [replace(binding, input=name, is_other=True) for name in others]
+            if binding.input == OTHERS
+            else [binding]
+        )
+    )
+    if not any(binding.topics for binding in resolved):
+        raise ParameterError(
+            'No network input is bound to a topic.',
+            remedy='Bind at least one to an image or a tensor: their messages start a run.',
+        )
+    return resolved
+
+
+def _parse(text: str) -> Binding:
+    name, equals, rest = (part.strip() for part in text.partition('='))
+    kind, colon, source = (part.strip() for part in rest.partition(':'))
+    if not (name and equals and colon):
+        raise ParameterError(f'Invalid binding {text!r} in inputs.', remedy=_FORM)
+    feed = FEEDS.get(kind)
+    if feed is None or not feed.form:
+        raise ParameterError(
+            f'Unknown kind {kind!r} of the binding {text!r} in inputs.', remedy=_FORM
+        )
+    settings: dict[str, str] = {}
+    if feed.settings and '?' in source:  # Otherwise a name, which may contain any character.
+        source, _, query = source.rpartition('?')
+        settings = _settings(text, feed, query)
+    sources, topics = feed.parse(text, source.strip())
+    if name == OTHERS and not feed.serves_others(sources):
+        raise ParameterError(
+            f'Invalid binding {text!r} in inputs.',
+            cause=f'{OTHERS} stands for several inputs.',
+            remedy=f'Write {OTHERS}=tensor:TOPIC: each input takes the tensor of its own name.',
+        )
+    return Binding(name, kind, sources, settings, topics)
+
+
+def _settings(text: str, feed: type[Feed], query: str) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for pair in query.split('&'):
+        name, equals, value = (part.strip() for part in pair.partition('='))
+        if not (name and equals and value):
+            raise ParameterError(
+                f'Invalid setting {pair!r} of the binding {text!r} in inputs.',
+                remedy='Write ?NAME=VALUE&NAME=VALUE after the topic.',
+            )
+        if name not in feed.settings:
+            raise ParameterError(
+                f'Unknown setting {name!r} of the binding {text!r} in inputs.',
+                remedy=f'Use {", ".join(feed.settings)}.',
+            )
+        if name in settings:
+            raise ParameterError(
+                f'Duplicate setting {name!r} of the binding {text!r} in inputs.',
+                remedy='Give each setting once.',
+            )
+        settings[name] = value
+    return settings

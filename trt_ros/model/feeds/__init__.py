@@ -1,0 +1,18 @@
+"""Registry of the feeds: one class per kind of network input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trt_ros.model.feeds.base import Feed
+from trt_ros.model.feeds.constant import ConstantFeed
+from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.model.feeds.state import StateFeed
+from trt_ros.model.feeds.tensor import TensorFeed
+
+#: Feeds by kind. A new kind is a class here and, to run on a GPU, one in runtime/gpu/inputs.py.
+FEEDS: Mapping[str, type[Feed]] = {
+    feed.kind: feed for feed in (ImageFeed, TensorFeed, StateFeed, ConstantFeed)
+}
+#: Feeds by network input; those of bindings in their order.
+Feeds = Mapping[str, Feed]

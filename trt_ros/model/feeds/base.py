@@ -1,0 +1,188 @@
+"""Base class of feeds, the origins of network inputs, and the bindings that choose them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+import re
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from trt_ros.errors import ParameterError
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Letterbox
+
+#: Setting of bindings to topics: maximum age in seconds of a sampled message.
+MAX_AGE = 'max_age'
+_TOPIC = re.compile('[A-Za-z0-9_/~{}]+')
+
+
+@dataclass(frozen=True)
+class Binding:
+    """
+    The origin of one network input.
+
+    :param input: name of the network input, or OTHERS for those without a binding of their own.
+    :param kind: of the feed, see FEEDS.
+    :param sources: as the feed parses them: topics, 'TOPIC#TENSOR', or an output's name.
+    :param settings: values by name, as written; see Feed.settings.
+    :param topics: the topics to subscribe to; none for a state.
+    :param is_other: whether it was bound by OTHERS.
+    """
+
+    input: str
+    kind: str
+    sources: tuple[str, ...]
+    settings: Mapping[str, str]
+    topics: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    is_other: bool = field(default=False, compare=False, repr=False)
+
+    @property
+    def tensor(self) -> str:
+        """Name of the tensor in the messages of its topic; '' if it was not given."""
+        return self.sources[0].partition('#')[2] if self.topics else ''
+
+    @property
+    def max_age(self) -> float | None:
+        """
+        Maximum age in seconds of a sampled message; None if it was not given.
+
+        :raises ParameterError: when it is not a positive number.
+        """
+        text = self.settings.get(MAX_AGE)
+        if text is None:
+            return None
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds < float('inf'):
+            raise ParameterError(
+                f'{MAX_AGE} of the network input {self.input!r} is {text!r}.',
+                remedy='Set it to a positive number of seconds.',
+            )
+        return seconds
+
+
+class Given(NamedTuple):
+    """
+    The part of a run for one network input.
+
+    :param rows: batch size of the run.
+    :param frames: its images; of a batch, those of all rows, of which the last one pads it.
+    :param array: as `Feed.check` returned it; None where the feed takes none.
+    :param memory: as `Feed.initial` or `Feed.keep` returned it.
+    """
+
+    rows: int = 1
+    frames: Sequence[Frame] = ()
+    array: np.ndarray | None = None
+    memory: Any = None
+
+
+class Feed(ABC):
+    """
+    The origin of one network input in each run; one class per kind.
+
+    :cvar kind: name in bindings.
+    :cvar form: how to write a binding, after 'INPUT='; '' where no binding has this kind.
+    :cvar settings: names of the settings that a binding may have.
+    :cvar has_memory: whether a run depends on the one before it.
+    """
+
+    kind: ClassVar[str]
+    form: ClassVar[str] = ''
+    settings: ClassVar[tuple[str, ...]] = ()
+    has_memory: ClassVar[bool] = False
+
+    # Bindings.
+
+    @classmethod
+    def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """
+        Return the sources and the topics of a binding.
+
+        :param text: the whole binding, for errors; `source`: its part after the colon.
+        :raises ParameterError: when it is malformed.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def serves_others(cls, sources: Sequence[str]) -> bool:
+        """Return whether one binding may serve all inputs that have none of their own."""
+        return False
+
+    @classmethod
+    def output_of(cls, sources: Sequence[str]) -> str | None:
+        """Return the network output that the sources of a binding name; None if they name none."""
+        return None
+
+    @classmethod
+    def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:
+        """
+        Return the feed of a binding.
+
+        :param spec: the network input.
+        :param outputs: outputs of the network.
+        :raises TensorMismatchError: when the input takes no such feed; or a ParameterError.
+        """
+        raise NotImplementedError
+
+    def describe(self, name: str) -> str:
+        """Return a line for the log about the network input of this name."""
+        return f'{name}: {self.kind}'
+
+    # Runs.
+
+    @property
+    def image_count(self) -> int:
+        """Number of images per run."""
+        return 0
+
+    @property
+    def array(self) -> TensorSpec | None:
+        """The array that a run gets for this input; None if it gets none."""
+        return None
+
+    def initial(self) -> Any:
+        """Return the memory before the first run, and after a reset; None without memory."""
+        return None
+
+    @abstractmethod
+    def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
+        """Return the network's input on the CPU, and the placement of each image."""
+
+    def keep(self, outputs: Mapping[str, np.ndarray]) -> Any:
+        """
+        Return the memory for the next run.
+
+        :param outputs: of the run that has ended, by name; valid until the next run.
+        """
+        return None
+
+
+def parse_topic(text: str, topic: str) -> str:
+    """
+    Return a topic of a binding.
+
+    :raises ParameterError: when it is empty or invalid.
+    """
+    if not topic:
+        raise empty_source(text)
+    if not _TOPIC.fullmatch(topic):
+        raise ParameterError(
+            f'Invalid topic {topic!r} of the binding {text!r} in inputs.',
+            remedy='Use letters, digits, underscores and slashes.',
+        )
+    return topic
+
+
+def empty_source(text: str) -> ParameterError:
+    """Return the error of a binding without a source."""
+    return ParameterError(
+        f'The binding {text!r} in inputs has an empty source.',
+        remedy='Write a topic or an output after the colon.',
+    )

@@ -1,0 +1,136 @@
+"""Inputs that are images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError
+from trt_ros.model.feeds.base import MAX_AGE, Feed, Given, parse_topic
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Letterbox, Preprocess
+from trt_ros.vision.regions import Crop
+
+#: An image: a frame, pixels of (H, W, 3) uint8 in BGR order, or the path of a picture.
+Image = Frame | np.ndarray | str | os.PathLike[str]
+#: Settings of an image binding; they override the pipeline's option of the same name.
+IMAGE_SETTINGS = (
+    'resize',
+    'crop_fraction',
+    'antialias',
+    'pad_value',
+    'channel_order',
+    'mean',
+    'std',
+    'scale',
+    'input_size',
+)
+
+
+@dataclass(frozen=True)
+class ImageFeed(Feed):
+    """
+    An image, preprocessed.
+
+    :param has_second: whether a second image is the fourth channel.
+    :param crop: preprocessing of regions, where runs get regions of an image.
+    """
+
+    preprocess: Preprocess
+    has_second: bool = False
+    crop: Crop | None = None
+    kind = 'image'
+    form = 'image:TOPIC'
+    settings = (*IMAGE_SETTINGS, MAX_AGE)
+
+    @classmethod
+    def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return one or two topics, the second for the fourth channel; see Feed.parse."""
+        topics = tuple(parse_topic(text, topic.strip()) for topic in source.split(','))
+        if len(topics) > 2 or len(set(topics)) < len(topics):
+            raise ParameterError(
+                f'The binding {text!r} in inputs has {len(topics)} image topics.',
+                remedy='Give one topic, or two different ones: the second is the fourth channel.',
+            )
+        return topics, topics
+
+    @property
+    def image_count(self) -> int:
+        """Number of images per run."""
+        return 1 + self.has_second
+
+    def example(self) -> Frame:
+        """Return a gray image of the network's size, with alpha where that is a channel."""
+        has_alpha = self.preprocess.channels == 4 and not self.has_second
+        pixels = np.full((*self.preprocess.input_hw, 3 + has_alpha), 114, np.uint8)
+        return Frame.from_pixels(pixels, 'bgra8' if has_alpha else 'bgr8')
+
+    def frames_of(self, name: str, value: Any) -> Sequence[Frame]:
+        """
+        Return the images of a run; pixels as a frame.
+
+        :param name: the network input.
+        :raises TensorMismatchError: when they are not as many images as a run takes.
+        :raises BadFrameError: when the pixels are no image.
+        """
+        if isinstance(value, (Frame, np.ndarray)):
+            value = (as_frame(value),)
+        if not all(isinstance(each, Frame) for each in value):
+            raise TensorMismatchError(
+                f'The network input {name!r} takes an image, but got {type(value).__name__}.',
+                remedy='Wrap pixels with Frame.from_pixels().',
+            )
+        if len(value) != self.image_count:
+            raise TensorMismatchError(
+                f'The network input {name!r} takes {self.image_count} images, but got '
+                f'{len(value)}.'
+            )
+        frames: Sequence[Frame] = value
+        return frames
+
+    def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
+        """Return the preprocessed images, or the regions of one; see Feed.stage."""
+        frames, count = given.frames, self.image_count
+        if given.array is not None and self.crop is not None:
+            images = np.split(
+                self.crop(frames[0], given.array.reshape(-1, 2, 3)), len(given.array)
+            )
+            letterboxes = [self.crop.letterbox] * len(images)
+        else:
+            found = [
+                self.preprocess(*frames[start : start + count])
+                for start in range(0, len(frames), count)
+            ]
+            images = [image for image, _ in found]
+            letterboxes = [letterbox for _, letterbox in found]
+        if given.rows == 1:
+            return images[0], letterboxes
+        return np.concatenate([*images, *[images[-1]] * (given.rows - len(images))]), letterboxes
+
+
+def as_frame(image: Any) -> Frame:
+    """
+    Return a frame as it is, and pixels or a picture file as a frame.
+
+    :raises BadFrameError: when it is none of them, or cannot be read.
+    """
+    if isinstance(image, Frame):
+        return image
+    if isinstance(image, (str, os.PathLike)):
+        from trt_ros.media import read_picture  # Imports OpenCV.
+
+        return Frame.from_pixels(read_picture(Path(image)))
+    if not isinstance(image, np.ndarray):
+        unread = 'cv2.imread returns None for a file that it cannot read.'
+        raise BadFrameError(
+            'wrong data',
+            f'The image is of type {type(image).__name__}.',
+            cause=unread if image is None else '',
+            remedy='Pass an array (H, W, 3) uint8 in BGR order, a path, or a Frame.',
+        )
+    return Frame.from_pixels(image)

@@ -1,0 +1,147 @@
+"""Inputs of a run: an image or an array per network input that takes one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.model.feeds import Feeds
+from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.model.feeds.tensor import checked_tensor
+from trt_ros.tensors import TensorSpec, host_dtype
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Letterbox
+
+#: Placement of the image in a network without one; the decoder ignores it.
+NO_LETTERBOX = Letterbox((1.0, 1.0), (0.0, 0.0), (1, 1), (1, 1))
+#: What a run gets by network input: an image (or two), or an array. Other inputs, such as states
+#: and constants, are absent.
+RunInput = Frame | Sequence[Frame] | np.ndarray
+RunInputs = Mapping[str, RunInput]
+#: The tensors of a run without any.
+NO_TENSORS: Mapping[str, np.ndarray] = {}
+#: Name of the maps of a run's regions among its tensors, one row per image of the batch.
+REGIONS = 'regions of the image'
+
+
+def image_feeds(feeds: Feeds) -> dict[str, ImageFeed]:
+    """Return the feeds of images."""
+    return {name: feed for name, feed in feeds.items() if isinstance(feed, ImageFeed)}
+
+
+def array_specs(feeds: Feeds) -> dict[str, TensorSpec]:
+    """Return the arrays that a run gets, by network input."""
+    return {name: feed.array for name, feed in feeds.items() if feed.array is not None}
+
+
+def has_memory(feeds: Feeds) -> bool:
+    """Return whether a run depends on the one before it."""
+    return any(feed.has_memory for feed in feeds.values())
+
+
+def only_image(feeds: Feeds) -> str | None:
+    """Return the network input that gets the only image of a run without arrays, else None."""
+    names = [name for name, feed in feeds.items() for _ in range(feed.image_count)]
+    return names[0] if len(names) == 1 and not array_specs(feeds) else None
+
+
+def is_one_image(feeds: Feeds) -> bool:
+    """Return whether runs get one image each, beside constants, so that images can be batched."""
+    return only_image(feeds) is not None and not has_memory(feeds)
+
+
+def inputs_of_image(feeds: Feeds, frame: Frame) -> RunInputs:
+    """
+    Return the inputs of a run that gets one image.
+
+    :raises TensorMismatchError: when runs get more.
+    """
+    name = only_image(feeds)
+    if name is None:
+        raise TensorMismatchError(
+            'The network takes more than one image.',
+            cause='; '.join(f'{name}: {feed.kind}' for name, feed in feeds.items()),
+            remedy='Give an image or array for each of its inputs (`infer_inputs`).',
+        )
+    return {name: frame}
+
+
+def split_inputs(
+    feeds: Feeds, inputs: RunInputs
+) -> tuple[tuple[Frame, ...], dict[str, np.ndarray]]:
+    """
+    Split the inputs of a run into images, in the order of their feeds, and arrays.
+
+    :raises TensorMismatchError: when an input is missing, unknown or of the wrong kind, or an
+        array has another shape than the network's input.
+    """
+    frames: list[Frame] = []
+    tensors: dict[str, np.ndarray] = {}
+    taken = 0
+    for name, feed in feeds.items():
+        if not feed.image_count and feed.array is None:
+            continue
+        value = inputs.get(name)
+        taken += 1
+        if value is None:
+            raise TensorMismatchError(
+                f'The network input {name!r} is missing.',
+                cause=f'The inputs given are: {", ".join(inputs) or "none"}.',
+            )
+        if isinstance(feed, ImageFeed):
+            frames += feed.frames_of(name, value)
+        if feed.array is not None:
+            tensors[name] = checked_tensor(feed.array, value)
+    if len(inputs) > taken:
+        unknown = [
+            name
+            for name in inputs
+            if name not in feeds or not (feeds[name].image_count or feeds[name].array)
+        ]
+        raise TensorMismatchError(
+            f'The network takes no image or tensor named {", ".join(unknown)}.',
+            cause='; '.join(f'{name}: {feed.kind}' for name, feed in feeds.items()),
+        )
+    return tuple(frames), tensors
+
+
+def example_inputs(feeds: Feeds) -> dict[str, RunInput] | None:
+    """Return gray images and zeros to warm up with; None where an array has a dynamic shape."""
+    inputs: dict[str, RunInput] = {
+        name: [feed.example()] * feed.image_count for name, feed in image_feeds(feeds).items()
+    }
+    for name, spec in array_specs(feeds).items():
+        if spec.is_dynamic:
+            return None
+        inputs[name] = np.zeros(spec.shape, host_dtype(spec))
+    return inputs
+
+
+def measured_inputs(feeds: Feeds, frame: Frame | None) -> RunInputs:
+    """
+    Return the inputs of a run to measure.
+
+    :param frame: every image of the run; default gray ones of the network's size.
+    :raises TensorMismatchError: when a tensor has a dynamic shape.
+    """
+    inputs = example_inputs(feeds)
+    if inputs is None:
+        raise TensorMismatchError(
+            'The network takes tensors of dynamic shapes, which cannot be measured.',
+            cause='; '.join(map(str, array_specs(feeds).values())),
+            remedy='Export it with fixed shapes.',
+        )
+    if frame is not None:
+        inputs.update(
+            {name: [frame] * feed.image_count for name, feed in image_feeds(feeds).items()}
+        )
+    return inputs
+
+
+def description(frames: Sequence[Frame], tensors: Mapping[str, np.ndarray]) -> str:
+    """Return size and encoding of the images, or the shapes of the tensors."""
+    texts = [f'{frame.width}x{frame.height} {frame.encoding}' for frame in frames[:1]]
+    texts += [f'{name} {list(value.shape)}' for name, value in tensors.items()]
+    return ', '.join(texts)

@@ -1,0 +1,231 @@
+"""Network inputs on the GPU: their memory, and their part in a run, by class of the feed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trt_ros.cuda.kernels import Kernels
+from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async, fill_async
+from trt_ros.errors import TensorMismatchError
+from trt_ros.model.feeds import Feeds
+from trt_ros.model.feeds.base import Feed
+from trt_ros.model.feeds.constant import ConstantFeed
+from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.model.feeds.state import StateFeed
+from trt_ros.model.feeds.tensor import TensorFeed
+from trt_ros.runtime.gpu.captured_graph import RunAddresses
+from trt_ros.runtime.gpu.preprocess import (
+    Geometry,
+    PreprocessArgs,
+    crop_args,
+    launch_crop,
+    launch_preprocess,
+    preprocess_args,
+    refuse_other_dtypes,
+)
+from trt_ros.runtime.gpu.tensorrt_context import Shape, item_nbytes
+
+Enqueue = Callable[[int], None]  # Called with the stream.
+
+
+class Batch(NamedTuple):
+    """
+    Memory of a run.
+
+    :param rows: batch size.
+    :param tensors: GPU memory by name of an input or output, and its bytes: `sizes`.
+    :param kernels: those of preprocessing.
+    """
+
+    rows: int
+    tensors: Mapping[str, DeviceBuffer]
+    sizes: Mapping[str, int]
+    kernels: Kernels
+
+
+class GpuInput:
+    """
+    A network input on the GPU. Owns its memory.
+
+    :param feed: of the class that this is registered for.
+    :param first_image: number of images of the inputs before it.
+    :param undo: receives what releases the memory.
+    :ivar memory: kept from run to run, instead of memory of each batch; None without.
+    """
+
+    memory: DeviceBuffer | None = None
+
+    def __init__(
+        self, name: str, feed: Any, first_image: int, account: Account, undo: ExitStack
+    ) -> None:
+        self.name, self.feed, self.first_image = name, feed, first_image
+
+    def shape(self, rows: int, arrays: Mapping[str, Shape]) -> Shape:
+        """
+        Return the shape of the network input in a run.
+
+        :param arrays: shapes of the arrays of the run, by network input.
+        """
+        raise NotImplementedError
+
+    def prepare(self, batch: Batch, stream: int) -> None:
+        """Write the first contents of a batch, once for all its runs."""
+
+    def before(
+        self, batch: Batch, geometries: Sequence[Geometry], addresses: RunAddresses
+    ) -> Enqueue | None:
+        """Return the work of a run before the network; None without any."""
+        return None
+
+    def after(self, batch: Batch) -> Enqueue | None:
+        """Return the work of a run after the network, on `memory`; None without any."""
+        return None
+
+    def reset(self, stream: int) -> None:
+        """Enqueue the first contents of `memory`."""
+
+
+class GpuImage(GpuInput):
+    """Images, which kernels preprocess, or whose regions they cut out."""
+
+    feed: ImageFeed
+
+    def __init__(self, name: str, feed: ImageFeed, *rest: Any) -> None:
+        super().__init__(name, feed, *rest)
+        refuse_other_dtypes(feed.preprocess)
+
+    def shape(self, rows: int, arrays: Mapping[str, Shape]) -> Shape:
+        """Return the shape of a batch of images."""
+        return rows, *self.feed.preprocess.shape[1:]
+
+    def before(
+        self, batch: Batch, geometries: Sequence[Geometry], addresses: RunAddresses
+    ) -> Enqueue | None:
+        """Return the launches of the kernels; the last image pads a partial batch."""
+        preprocess, kernels, target = self.feed.preprocess, batch.kernels, batch.tensors[self.name]
+        if addresses.maps:
+            crop = crop_args(
+                preprocess, geometries[0], addresses.images[0], target.ptr, addresses.maps
+            )
+            return lambda stream: launch_crop(kernels, crop, batch.rows, stream)
+        args: list[PreprocessArgs] = []
+        for row in range(batch.rows):
+            start = min(self.first_image + row, len(geometries) - 1)
+            images = slice(start, start + self.feed.image_count)
+            args += preprocess_args(
+                preprocess,
+                geometries[images],
+                addresses.images[images],
+                target.ptr + row * (batch.sizes[self.name] // batch.rows),
+            )
+
+        def launch(stream: int) -> None:
+            for each in args:
+                launch_preprocess(kernels, each, stream)
+
+        return launch
+
+
+class GpuTensor(GpuInput):
+    """An array, which the graph copies into the network's input."""
+
+    def shape(self, rows: int, arrays: Mapping[str, Shape]) -> Shape:
+        """Return the shape of the array."""
+        return arrays[self.name]
+
+
+class GpuConstant(GpuInput):
+    """A value that is written once per batch."""
+
+    feed: ConstantFeed
+
+    def shape(self, rows: int, arrays: Mapping[str, Shape]) -> Shape:
+        """Return the shape of the value, one per image."""
+        return rows * self.feed.value.shape[0], *self.feed.value.shape[1:]
+
+    def prepare(self, batch: Batch, stream: int) -> None:
+        """Write the value of each image."""
+        value = np.repeat(self.feed.value, batch.rows, axis=0)
+        # Pageable memory: CUDA has read all of it when the call returns.
+        copy_async(batch.tensors[self.name].ptr, value.ctypes.data, value.nbytes, stream)
+
+
+class GpuState(GpuInput):
+    """An output of the previous run, zeros at first."""
+
+    feed: StateFeed
+
+    def __init__(
+        self, name: str, feed: StateFeed, first_image: int, account: Account, undo: ExitStack
+    ) -> None:
+        super().__init__(name, feed, first_image, account, undo)
+        self._nbytes = int(np.prod(feed.spec.shape)) * item_nbytes(feed.spec.dtype)
+        self.memory: DeviceBuffer = DeviceBuffer(self._nbytes, 'states', account)
+        undo.callback(self.memory.close)
+
+    def shape(self, rows: int, arrays: Mapping[str, Shape]) -> Shape:
+        """Return the shape of the state."""
+        return self.feed.spec.shape
+
+    def after(self, batch: Batch) -> Enqueue:
+        """Return the copy of the output."""
+        source = batch.tensors[self.feed.output]
+        return lambda stream: copy_async(self.memory.ptr, source.ptr, self._nbytes, stream)
+
+    def reset(self, stream: int) -> None:
+        """Enqueue zeros."""
+        fill_async(self.memory.ptr, 0, self._nbytes, stream)
+
+
+#: Class of the input by class of the feed.
+INPUTS: Mapping[type[Feed], Callable[..., GpuInput]] = {
+    ImageFeed: GpuImage,
+    TensorFeed: GpuTensor,
+    ConstantFeed: GpuConstant,
+    StateFeed: GpuState,
+}
+
+
+class Inputs:
+    """
+    All network inputs of a pipeline; its slots share them, one run at a time.
+
+    :param undo: receives what releases their memory.
+    :raises TensorMismatchError: when a feed cannot run on a GPU.
+    """
+
+    def __init__(self, feeds: Feeds, account: Account, undo: ExitStack) -> None:
+        self.all: list[GpuInput] = []
+        images = 0
+        for name, feed in feeds.items():
+            made = INPUTS.get(type(feed))
+            if made is None:
+                raise TensorMismatchError(
+                    f'The network input {name} is of the kind {feed.kind}, which runs on the CPU '
+                    'only.',
+                    remedy='Set backend to onnxruntime.',
+                )
+            self.all.append(made(name, feed, images, account, undo))
+            images += feed.image_count
+        self._memory = [each for each in self.all if each.memory is not None]
+        self._is_reset_due = True
+
+    @property
+    def memory(self) -> dict[str, DeviceBuffer]:
+        """Memory that is kept from run to run, by network input."""
+        return {each.name: each.memory for each in self._memory if each.memory is not None}
+
+    def reset(self) -> None:
+        """Set the memory to its first contents before the next run."""
+        self._is_reset_due = True
+
+    def prepare(self, stream: int) -> None:
+        """Enqueue a due reset into the stream of the next run, after the previous run."""
+        if self._is_reset_due:
+            self._is_reset_due = False
+            for each in self._memory:
+                each.reset(stream)
