@@ -181,6 +181,7 @@ BOXES: Family[Any] = Family(
     STRETCH_PREPROCESS,
     layouts=_variants(CORNERS, Rows(((8, 16, 32),))),
     remedy=REMEDY,
+    networks='x1, y1, x2, y2 in input pixels, and scores: torchvision, YOLO-NAS',
 )
 BOXES_NORMALIZED: Family[Any] = Family(
     'boxes_normalised',
@@ -188,4 +189,5 @@ BOXES_NORMALIZED: Family[Any] = Family(
     STRETCH_PREPROCESS,
     layouts=_variants(Coding('corners', is_normalized=True), Rows()),
     remedy=REMEDY,
+    networks='x1, y1, x2, y2 in 0 to 1 of the input, and scores',
 )

@@ -46,4 +46,5 @@ CENTERNET: Family[Any] = Family(
     ),
     exporter='none',
     remedy='Export these as the only outputs, or choose another decoder.',
+    networks='CenterNet',
 )

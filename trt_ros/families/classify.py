@@ -10,7 +10,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.embedding import is_vector, vector, vectors
 from trt_ros.families.family import IMAGENET_PREPROCESS, Family, Head, NetworkDescription
-from trt_ros.families.guards import has_task
+from trt_ros.families.guards import HasTask
 from trt_ros.families.layout import Layout, Out
 from trt_ros.results.classes import Classification
 from trt_ros.vision.letterbox import Letterbox
@@ -96,6 +96,7 @@ CLASSIFIER = Family(
         for axes in ('B C', 'B C 1', 'B C 1 1')
     ),
     exporter='none',
+    networks='ResNet, MobileNet, ConvNeXt, ViT and others',
 )
 YOLOV8_CLS = Family(
     'yolov8_cls',
@@ -103,8 +104,9 @@ YOLOV8_CLS = Family(
     {'resize': 'center_crop', 'channel_order': 'rgb', 'scale': 1 / 255},
     open_head,
     layouts=(
-        Layout((Out('B C', 'scores:C'),), ignores_others=True, evidence=(has_task('classify'),)),
+        Layout((Out('B C', 'scores:C'),), ignores_others=True, evidence=(HasTask('classify'),)),
     ),
     exporter='Ultralytics',
     output_names=('output0',),
+    networks='YOLO-cls',
 )

@@ -16,7 +16,7 @@ from trt_ros.families.family import (
     NetworkDescription,
     is_float,
 )
-from trt_ros.families.guards import has_task
+from trt_ros.families.guards import HasTask
 from trt_ros.families.layout import Layout, Out
 from trt_ros.families.semantic import dense
 from trt_ros.results.depth import Depth
@@ -105,15 +105,15 @@ DEPTH = Family(
         *(Layout((Out(axes, 'depth:1'),)) for axes in _AXES),
     ),
     exporter='none',
+    networks='Depth Anything, DPT, MiDaS and others',
 )
 YOLO_DEPTH = Family(
     'yolo_depth',
     'depth',
     STRETCH_PREPROCESS,
     open_head,
-    layouts=tuple(
-        Layout((Out(axes, 'depth:1'),), evidence=(has_task('depth'),)) for axes in _AXES
-    ),
+    layouts=tuple(Layout((Out(axes, 'depth:1'),), evidence=(HasTask('depth'),)) for axes in _AXES),
     exporter='Ultralytics',
     output_names=('output0',),
+    networks='YOLO-depth',
 )

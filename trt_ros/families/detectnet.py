@@ -49,4 +49,5 @@ DETECTNET_V2: Family[Any] = Family(
     ),
     exporter='none',
     remedy='Export with `tao model detectnet_v2 export`, or choose another decoder.',
+    networks='PeopleNet, TrafficCamNet, DashCamNet, your own of TAO',
 )

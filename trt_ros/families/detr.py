@@ -126,6 +126,7 @@ DETR: Family[Any] = Family(
         ),
     ),
     remedy=REMEDY,
+    networks='DETR, YOLOS, Table Transformer',
 )
 RTDETR: Family[Any] = Family(
     'rtdetr',
@@ -155,6 +156,7 @@ RTDETR: Family[Any] = Family(
     ),
     output_names=('output0',),
     remedy=REMEDY,
+    networks='RT-DETR, RT-DETRv2, D-FINE',
 )
 #: Trained on C classes it has C + 1 logits; the 91 logits of COCO are all classes, with gaps. Only
 #: the number of named classes tells them apart. Source: `decode_detections` of the package rfdetr.
@@ -174,4 +176,5 @@ RFDETR: Family[Any] = Family(
     IMAGENET_PREPROCESS,
     layouts=RFDETR_LAYOUTS,
     remedy=REMEDY,
+    networks='RF-DETR; by name also Deformable, Conditional and LW-DETR',
 )

@@ -16,4 +16,5 @@ EFFICIENT_NMS: Family[Any] = Family(
     cut_nms.open_cut,
     layouts=(finished(labels(), COUNT, uses_nms=False), cut_nms.layout('efficient_nms')),
     remedy='Set `decoder` to `boxes` or `boxes_normalised`.',
+    networks='networks that end in EfficientNMS or BatchedNMS of TensorRT; MMYOLO',
 )

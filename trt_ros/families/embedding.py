@@ -142,6 +142,7 @@ EMBEDDING = Family(
         ),
     ),
     exporter='none',
+    networks='DINOv2, the image encoder of CLIP and others',
 )
 TENSOR = Family(
     'tensor',

@@ -62,6 +62,7 @@ SCRFD: Family[Any] = Family(
     ),
     exporter='none',
     remedy=REMEDY,
+    networks='SCRFD of InsightFace: faces and five landmarks',
 )
 #: Source: YuNet as decoded by OpenCV's FaceDetectorYN.
 YUNET: Family[Any] = Family(
@@ -81,6 +82,7 @@ YUNET: Family[Any] = Family(
     ),
     exporter='none',
     remedy=REMEDY,
+    networks='YuNet of the OpenCV zoo',
 )
 #: Source: Pytorch_Retinaface (Deng et al., arXiv:1905.00641), whose variances are 0.1 and 0.2.
 RETINAFACE: Family[Any] = Family(
@@ -112,4 +114,5 @@ RETINAFACE: Family[Any] = Family(
     ),
     exporter='none',
     remedy=REMEDY,
+    networks='RetinaFace of Pytorch_Retinaface',
 )

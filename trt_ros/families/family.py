@@ -177,7 +177,7 @@ MAX_DESCRIBED = 3  # Layouts in a message.
 class Family(Generic[HeadT_co]):
     """
     A model family that the parameter `decoder` can name; `auto` chooses by its layouts, see
-    `evidence.claims`.
+    `evidence.claims_of`.
 
     :param preprocess: fields of `Preprocess` that this family is trained with.
     :param open: returns the head for a network's outputs; None where `layouts` describe them.
@@ -188,6 +188,7 @@ class Family(Generic[HeadT_co]):
         'none' of both, or 'any'.
     :param output_names: names that its exporter gives outputs.
     :param remedy: remedy of other outputs, one sentence.
+    :param networks: its networks, for the documentation and errors.
     """
 
     name: str
@@ -201,6 +202,7 @@ class Family(Generic[HeadT_co]):
     exporter: Literal['any', 'none', 'Ultralytics', 'YOLOv5'] = 'any'
     output_names: tuple[str, ...] = ()
     remedy: str = ''
+    networks: str = ''
 
     def describe(self, input_hw: tuple[int, int]) -> str:
         """Return the outputs of the first layouts for images of a size."""

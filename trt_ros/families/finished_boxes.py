@@ -24,6 +24,7 @@ MMDETECTION: Family[Any] = Family(
         ),
     ),
     remedy='Export the detector with MMDeploy without masks, or choose another decoder.',
+    networks='MMDetection exported by MMDeploy: RTMDet, Faster R-CNN and others',
 )
 #: TensorFlow's class 0 is the background. Source: the object detection API, `postprocess` and its
 #: documented outputs.
@@ -47,4 +48,5 @@ TENSORFLOW: Family[Any] = Family(
         for count in ((Out('1', 'count:1', ('num_detections',), is_float=None),), ())
     ),
     remedy='Convert the saved model with its output names, or choose another decoder.',
+    networks='the object detection API of TensorFlow',
 )

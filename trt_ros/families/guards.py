@@ -25,9 +25,15 @@ def lacks_inputs(*names: str) -> Guard:
     return lambda network: False if any(spec.name in names for spec in network.inputs) else None
 
 
-def has_task(task: str) -> Guard:
-    """Return the guard of networks of one task of Ultralytics."""
-    return lambda network: network.metadata.get('task') == task and f'task {task} in the metadata'
+@dataclass(frozen=True)
+class HasTask:
+    """The guard of networks of one task of Ultralytics."""
+
+    task: str
+
+    def __call__(self, network: NetworkDescription) -> str | Literal[False]:
+        """Return the evidence, or False; see `Guard`."""
+        return network.metadata.get('task') == self.task and f'task {self.task} in the metadata'
 
 
 def by_name_only(network: NetworkDescription) -> Literal[False]:

@@ -126,4 +126,5 @@ MEDIAPIPE_HAND = Family(
         for rows in (1, 2)
         for scores in (1, 2)
     ),
+    networks='hand landmarks of MediaPipe: 21 keypoints of one hand',
 )

@@ -235,4 +235,5 @@ HEATMAP_POSE = Family(
         ),
     ),
     exporter='none',
+    networks='ViTPose, HRNet and others: keypoints of one object',
 )

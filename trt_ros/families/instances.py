@@ -32,4 +32,5 @@ YOLOV8_SEG: Family[Any] = Family(
     ),
     **ULTRALYTICS,
     remedy='Export the network with Ultralytics, or choose another decoder.',
+    networks='YOLO-seg: objects and their masks',
 )

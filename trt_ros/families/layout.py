@@ -40,6 +40,15 @@ def linear(size: str) -> tuple[Mapping[str, int], int]:
     return factors, constant
 
 
+def sizes_of(axis: str, input_hw: tuple[int, int]) -> list[str]:
+    """Return the possible sizes of an axis, linear in the symbols each."""
+    for side, size in zip('hw', input_hw):
+        if axis.startswith(f'{side}/'):
+            return [str(size // int(axis[2:]))]
+        axis = axis.replace(f'S*{side}', f'{size}*S')
+    return axis.split('|')
+
+
 def _any_of(sizes: list[str]) -> str:
     return ' or '.join(sizes) if len(sizes) < 3 else f'{sizes[0]} to {sizes[-1]}'
 
@@ -91,7 +100,7 @@ class Out:
         values = ' + '.join([str(constant)] * bool(constant) + words)
         known = {'B': '1', 'V': values, 'h': 'rows', 'w': 'columns', **SYMBOLS, **sizes}
         axes = [known.get(axis, _any_of(axis.split('|'))) for axis in self.axes.split()]
-        name = '/'.join(re.sub(r'\(.*?\)|\W', '', name) for name in self.names)
+        name = re.sub(r'\(\?i\)|[^\w|]', '', '|'.join(self.names)).replace('|', '/')
         kind = ' of integers' if self.is_float is False else ''
         return f'{name} ({", ".join(axes)})'.lstrip() + kind + ' per stride' * self.per_level
 
@@ -255,14 +264,32 @@ class Layout:
         opinions = [guard(network) for guard in guards]
         return False if False in opinions else ', '.join(each for each in opinions if each) or None
 
+    def sizes(self, axis: str, out: Out, input_hw: tuple[int, int]) -> tuple[int, ...]:
+        """Return the possible sizes of an axis, of the finest stride; () if any fits."""
+        if axis in 'Bhw':
+            return (1,) if axis == 'B' else ()
+        if axis in 'HWAN':
+            sets = [self.rows.grids(input_hw, each) for each in self.rows.strides]
+            if self.any_rows:
+                return ()
+            if axis == 'N' and not out.per_level:
+                return tuple(sum(grid.anchors for grid in grids) for grids in sets)
+            return tuple(
+                (*grid.shape, grid.per_cell, grid.anchors)['HWAN'.index(axis)] for grid, *_ in sets
+            )
+        terms = map(linear, [out.size] if axis == 'V' else sizes_of(axis, input_hw))
+        return tuple(constant for factors, constant in terms if not factors)
+
     def describe(self, input_hw: tuple[int, int]) -> str:
         """Return the outputs for images of a size, as the documentation writes them."""
-        sums = [
-            sum(grid.anchors for grid in self.rows.grids(input_hw, strides))
-            for strides in self.rows.strides
-        ]
-        rows = {'N': ' or '.join(map(str, sums)) or 'N'}
-        return ' with '.join(out.describe({} if out.per_level else rows) for out in self.outputs)
+        texts = []
+        for out in self.outputs:
+            axes = [axis for axis in out.axes.split() if axis[0] in 'HWANhw']
+            sizes = {axis: self.sizes(axis, out, input_hw) for axis in axes}
+            texts.append(
+                out.describe({axis: ' or '.join(map(str, n)) for axis, n in sizes.items() if n})
+            )
+        return ' with '.join(texts)
 
 
 @dataclass(frozen=True)

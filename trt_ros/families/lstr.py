@@ -170,4 +170,5 @@ LSTR = Family(
         )
         for logits, curves in NAMES
     ),
+    networks='LSTR: lanes as curves',
 )

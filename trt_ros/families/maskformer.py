@@ -389,6 +389,7 @@ MASKFORMER = Family(
         Layout((Out('B Q V', 'scores:C none:1'), _MASKS), evidence=(_is_no_feature,)),
     ),
     exporter='none',
+    networks='MaskFormer, Mask2Former, OneFormer, EoMT: one class per pixel',
 )
 MASKFORMER_PANOPTIC = Family(
     'maskformer_panoptic',
@@ -404,4 +405,5 @@ MASKFORMER_PANOPTIC = Family(
             )
         ),
     ),
+    networks='MaskFormer and others: objects and regions, one mask each',
 )

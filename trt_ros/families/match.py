@@ -9,7 +9,7 @@ import re
 from typing import Generic, TypeVar
 
 from trt_ros.families.family import Family, NetworkDescription, is_float
-from trt_ros.families.layout import BoxLayout, Layout, Out, linear
+from trt_ros.families.layout import BoxLayout, Layout, Out, linear, sizes_of
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.grid import covers
 
@@ -330,15 +330,6 @@ def _fit(
             solved = (solve(choice, size, found, layout.assume) for choice in choices)
             found = next((each for each in solved if each is not None), None)
     return found
-
-
-def sizes_of(axis: str, input_hw: tuple[int, int]) -> list[str]:
-    """Return the possible sizes of an axis, linear in the symbols each."""
-    for side, size in zip('hw', input_hw):
-        if axis.startswith(f'{side}/'):
-            return [str(size // int(axis[2:]))]
-        axis = axis.replace(f'S*{side}', f'{size}*S')
-    return axis.split('|')
 
 
 def solve(

@@ -147,8 +147,9 @@ def _misnamed(
         instead = f' If it is {_a(" or ".join(kinds))} network, run the node {_nodes(others)}.'
     return TensorMismatchError(
         f'No decoder recognizes this network with {network.class_count} named classes.',
-        cause=f'Without the names, it may be {claims[0].family.name}: {claims[0].reason}. '
-        f'Seen: {network}.',
+        cause='Without the names, it may be '
+        + '; or '.join(f'{claim.family.name}: {claim.reason}' for claim in claims)
+        + f'. Seen: {network}.',
         remedy='Set `labels` or `labels_path` to one name per class, in their order, including '
         f'the background if the network counts it, or leave them out.{instead}',
     )

@@ -154,4 +154,5 @@ MOVENET = Family(
         Layout((Out('B 1 17 3', 'keypoints:1'),), ignores_names=True),
         Layout((Out('B 6 56', 'people:6'),), ignores_names=True),
     ),
+    networks='MoveNet of one person, and of up to six',
 )

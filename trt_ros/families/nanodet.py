@@ -62,6 +62,7 @@ NANODET_PLUS: Family[Any] = Family(
     exporter='none',
     output_names=('output',),
     remedy=REMEDY,
+    networks='NanoDet-Plus',
 )
 NANODET: Family[Any] = Family(
     'nanodet',
@@ -74,4 +75,5 @@ NANODET: Family[Any] = Family(
     exporter='none',
     output_names=('output',),
     remedy=REMEDY,
+    networks='NanoDet before version 1',
 )

@@ -12,7 +12,6 @@ from trt_ros.families.embedding import is_of_yolov7_nms
 from trt_ros.families.family import Family, NetworkDescription, is_float
 from trt_ros.families.guards import HasInput, by_name_only
 from trt_ros.families.layout import Layout, Out, linear
-from trt_ros.families.match import sizes_of
 from trt_ros.tensors import TensorSpec
 
 YOLO_STRIDES = (8, 16, 32)
@@ -87,10 +86,10 @@ def nearest(
         for layout in family.layouts:
             if not _may_be(layout, network):
                 continue
-            distance = _distance(layout, network)
-            text = _describe(layout, network)
-            if text not in found:
-                found[text] = distance, family.name
+            inputs = [guard.name for guard in layout.evidence if isinstance(guard, HasInput)]
+            needs = f' and needs the input {inputs[0]}' if inputs else ''
+            text = layout.describe(network.input_hw) + needs
+            found.setdefault(text, (_distance(layout, network), family.name))
     best: dict[str, str] = {}
     for text, (_, name) in sorted(found.items(), key=lambda item: item[1][0]):
         best.setdefault(name, f'{name} reads {text}')
@@ -104,41 +103,6 @@ def _may_be(layout: Layout, network: NetworkDescription) -> bool:
     if ranks != sorted(len(out.axes.split()) for out in layout.outputs):  # Guards know these.
         guards = [guard for guard in guards if guard is by_name_only]
     return False not in [guard(network) for guard in (*layout.guards, *guards)]
-
-
-def _describe(layout: Layout, network: NetworkDescription) -> str:
-    """Return the outputs of a layout for images of this network's size."""
-    parts = {}
-    for out in layout.outputs:
-        sizes = {
-            axis: ' or '.join(map(str, expected))
-            for axis in out.axes.split()
-            if axis[0] in 'HWANhw' and (expected := _expected(axis, out, layout, network))
-        }
-        parts[out] = out.describe(sizes)
-    inputs = [guard.name for guard in layout.evidence if isinstance(guard, HasInput)]
-    needs = f' and needs the input {inputs[0]}' if inputs else ''
-    return ' with '.join(parts[out] for out in layout.outputs) + needs
-
-
-def _expected(axis: str, out: Out, layout: Layout, network: NetworkDescription) -> tuple[int, ...]:
-    """Return the possible sizes of an axis, of the finest stride; () if any fits."""
-    if axis == 'B':
-        return (1,)
-    if axis in ('h', 'w'):
-        return ()
-    if axis in 'HWAN':
-        if layout.any_rows:
-            return ()
-        sets = [layout.rows.grids(network.input_hw, each) for each in layout.rows.strides]
-        if axis == 'N' and not out.per_level:
-            return tuple(sum(grid.anchors for grid in grids) for grids in sets)
-        return tuple(
-            (*grid.shape, grid.per_cell, grid.anchors)['HWAN'.index(axis)] for grid, *_ in sets
-        )
-    choices = [out.size] if axis == 'V' else sizes_of(axis, network.input_hw)
-    terms = [linear(choice) for choice in choices]
-    return tuple(constant for factors, constant in terms if not factors)
 
 
 def _distance(layout: Layout, network: NetworkDescription) -> float:
@@ -169,8 +133,12 @@ def _output_distance(
     cost = NAME_COST * (not is_named) + DTYPE_COST * (out.is_float not in (None, is_float(spec)))
     if len(spec.shape) != len(axes):
         return cost + AXIS_COST * abs(len(spec.shape) - len(axes))
+    sizes = dict(zip(axes, spec.shape))
+    if min(sizes.get('h', 0), sizes.get('w', 0)) > 0:
+        height, width = network.input_hw
+        cost += abs(math.log(sizes['h'] * width / (sizes['w'] * height)))
     for axis, size in zip(axes, spec.shape):
-        expected = _expected(axis, out, layout, network)
+        expected = layout.sizes(axis, out, network.input_hw)
         if size > 0 and expected:
             cost += min(abs(math.log(max(other, 1) / size)) for other in expected)
         elif size > 0 and axis == 'V':

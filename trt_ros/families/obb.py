@@ -42,4 +42,5 @@ YOLOV8_OBB: Family[Any] = Family(
     ),
     **ULTRALYTICS,
     remedy='Export the network with Ultralytics, or choose another decoder.',
+    networks='YOLO-OBB of ultralytics: rotated boxes',
 )

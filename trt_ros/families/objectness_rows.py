@@ -27,6 +27,7 @@ YOLOV5_SEG: Family[Any] = Family(
     exporter='YOLOv5',
     output_names=('output0',),
     remedy=REMEDY,
+    networks='YOLOv5-seg, YOLOv7-seg: objects and their masks',
 )
 YOLOV5_FACE: Family[Any] = Family(
     'yolov5_face',
@@ -43,6 +44,7 @@ YOLOV5_FACE: Family[Any] = Family(
     exporter='YOLOv5',
     output_names=('output', 'output0'),
     remedy=REMEDY,
+    networks='YOLOv5-face: faces and five landmarks',
 )
 YOLOV7_POSE: Family[Any] = Family(
     'yolov7_pose',
@@ -60,4 +62,5 @@ YOLOV7_POSE: Family[Any] = Family(
     exporter='YOLOv5',
     output_names=('output', 'output0'),
     remedy=REMEDY,
+    networks='YOLOv7-pose, YOLOv7-face',
 )

@@ -164,6 +164,7 @@ ONNX_NMS = Family(
         replace(_SELECTED, evidence=(lacks_inputs(SHAPE_INPUT),)),
         cut_nms.layout('onnx_nms'),
     ),
+    networks='networks that end in NonMaxSuppression of ONNX',
 )
 YOLOV3 = Family(
     'yolov3',
@@ -172,4 +173,5 @@ YOLOV3 = Family(
     lambda network: _open(network, rows_first=True),
     _feed_input_shape,
     layouts=(replace(_SELECTED, evidence=(HasInput(SHAPE_INPUT),)), cut_nms.layout('yolov3')),
+    networks='YOLOv3 and tiny YOLOv3 of the ONNX model zoo',
 )

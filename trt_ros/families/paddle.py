@@ -71,10 +71,11 @@ PPYOLOE, PPYOLOE_PLUS = (
             cut_nms.layout('ppyoloe'),
         ),
         remedy=REMEDY,
+        networks=networks,
     )
-    for name, preprocess in (
-        ('ppyoloe', IMAGENET_PREPROCESS),
-        ('ppyoloe_plus', STRETCH_PREPROCESS),
+    for name, networks, preprocess in (
+        ('ppyoloe', 'PP-YOLOE, PP-YOLO and PicoDet of PaddleDetection', IMAGENET_PREPROCESS),
+        ('ppyoloe_plus', 'PP-YOLOE+ and RT-DETR of PaddleDetection', STRETCH_PREPROCESS),
     )
 )
 PICODET: Family[Any] = Family(
@@ -90,4 +91,5 @@ PICODET: Family[Any] = Family(
     ),
     exporter='none',
     remedy=REMEDY,
+    networks='PicoDet of PaddleDetection without NMS',
 )

@@ -61,4 +61,5 @@ MEDIAPIPE_PALM: Family[Any] = Family(
     ),
     exporter='none',
     remedy='Use palm_detection_mediapipe of the OpenCV zoo, or choose another decoder.',
+    networks='palm detection of MediaPipe',
 )

@@ -50,6 +50,7 @@ YOLOV5_RAW: Family[Any] = Family(
     layouts=(_layout(YOLOV5_ANCHORS),),
     exporter='YOLOv5',
     remedy=_REMEDY,
+    networks='YOLOv5 and YOLOv7-tiny without decoded boxes',
 )
 YOLOV7_RAW: Family[Any] = Family(
     'yolov7_raw',
@@ -58,4 +59,5 @@ YOLOV7_RAW: Family[Any] = Family(
     layouts=(_layout(YOLOV7_ANCHORS, is_v7=True),),
     exporter='none',
     remedy=_REMEDY,
+    networks='YOLOv7 without decoded boxes (no `--grid`)',
 )

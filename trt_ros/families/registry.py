@@ -3,51 +3,20 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, TypeVar
 
+from trt_ros import families as package
 from trt_ros.errors import ParameterError
-from trt_ros.families.boxes import BOXES, BOXES_NORMALIZED
-from trt_ros.families.centernet import CENTERNET
-from trt_ros.families.classify import CLASSIFIER, YOLOV8_CLS
-from trt_ros.families.depth import DEPTH, YOLO_DEPTH
-from trt_ros.families.detectnet import DETECTNET_V2
-from trt_ros.families.detr import DETR, RFDETR, RTDETR
-from trt_ros.families.detr_masks import RFDETR_SEG
-from trt_ros.families.efficient_nms import EFFICIENT_NMS
-from trt_ros.families.embedding import EMBEDDING, TENSOR
 from trt_ros.families.evidence import claims_of
-from trt_ros.families.faces import RETINAFACE, SCRFD, YUNET
 from trt_ros.families.family import Family, Head, NetworkDescription
-from trt_ros.families.finished_boxes import MMDETECTION, TENSORFLOW
-from trt_ros.families.hands import MEDIAPIPE_HAND
-from trt_ros.families.heatmap_pose import HEATMAP_POSE
-from trt_ros.families.instances import YOLOV8_SEG
-from trt_ros.families.lstr import LSTR
-from trt_ros.families.maskformer import MASKFORMER, MASKFORMER_PANOPTIC
 from trt_ros.families.mismatches import (
     TASKS,
     ambiguous,
     not_recognized,
     of_another_task,
 )
-from trt_ros.families.movenet import MOVENET
-from trt_ros.families.nanodet import NANODET, NANODET_PLUS
-from trt_ros.families.obb import YOLOV8_OBB
-from trt_ros.families.objectness_rows import YOLOV5_FACE, YOLOV5_SEG, YOLOV7_POSE
-from trt_ros.families.onnx_nms import ONNX_NMS, YOLOV3
-from trt_ros.families.paddle import PICODET, PPYOLOE, PPYOLOE_PLUS
-from trt_ros.families.palms import MEDIAPIPE_PALM
-from trt_ros.families.pose import YOLOV8_POSE
-from trt_ros.families.raw_yolo import YOLOV5_RAW, YOLOV7_RAW
-from trt_ros.families.semantic import SEMANTIC, YOLO_SEMANTIC
-from trt_ros.families.simcc import SIMCC
-from trt_ros.families.ssd import SSD
-from trt_ros.families.ufld import UFLD
-from trt_ros.families.ufld_v2 import UFLD_V2_CULANE, UFLD_V2_TUSIMPLE
-from trt_ros.families.yolov5 import YOLOV5
-from trt_ros.families.yolov8 import YOLOV8
-from trt_ros.families.yolov10 import YOLOV10
-from trt_ros.families.yolox import YOLOX
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.classes import Classification
 from trt_ros.results.depth import Depth
@@ -55,66 +24,28 @@ from trt_ros.results.masks import ClassMask, Instances
 from trt_ros.results.poses import Poses
 from trt_ros.results.tensors import Tensors
 
-#: Families of detectors. A new family is one module and one row.
-DETECTORS: tuple[Family[Head[Detections]], ...] = (
-    YOLOV8,
-    YOLOX,
-    YOLOV5,
-    YOLOV10,
-    YOLOV3,
-    RTDETR,
-    DETR,
-    RFDETR,
-    SSD,
-    DETECTNET_V2,
-    EFFICIENT_NMS,
-    ONNX_NMS,
-    BOXES,
-    BOXES_NORMALIZED,
-    MMDETECTION,
-    TENSORFLOW,
-    YOLOV5_RAW,
-    YOLOV7_RAW,
-    NANODET_PLUS,
-    NANODET,
-    PICODET,
-    PPYOLOE,
-    PPYOLOE_PLUS,
-    CENTERNET,
-)
-#: Families of the other tasks.
-SEGMENTERS: tuple[Family[Head[Instances | ClassMask]], ...] = (
-    YOLOV8_SEG,
-    YOLOV5_SEG,
-    RFDETR_SEG,
-    YOLO_SEMANTIC,
-    SEMANTIC,
-    MASKFORMER,
-    MASKFORMER_PANOPTIC,
-)
-POSES: tuple[Family[Head[Poses]], ...] = (
-    YOLOV8_POSE,
-    YOLOV5_FACE,
-    YOLOV7_POSE,
-    SCRFD,
-    YUNET,
-    RETINAFACE,
-    HEATMAP_POSE,
-    SIMCC,
-    MOVENET,
-    MEDIAPIPE_PALM,
-    MEDIAPIPE_HAND,
-    UFLD,
-    UFLD_V2_CULANE,
-    UFLD_V2_TUSIMPLE,
-    LSTR,
-)
-ORIENTED: tuple[Family[Head[OrientedBoxes]], ...] = (YOLOV8_OBB,)
-CLASSIFIERS: tuple[Family[Head[Classification]], ...] = (YOLOV8_CLS, CLASSIFIER)
-DEPTHS: tuple[Family[Head[Depth]], ...] = (YOLO_DEPTH, DEPTH)
-EMBEDDINGS: tuple[Family[Head[Tensors]], ...] = (EMBEDDING,)
-#: Families whose outputs are published undecoded; 'auto' takes TENSOR without an embedding.
-TENSORS: tuple[Family[Head[Tensors]], ...] = (*EMBEDDINGS, TENSOR)
+
+def _of_task(task: str) -> tuple[Family[Any], ...]:
+    """Return the families of a task that the modules of this package define, in their order."""
+    names = [module.name for module in iter_modules(package.__path__)]
+    modules = [import_module(f'{package.__name__}.{name}') for name in names if name != 'registry']
+    defined = [value for module in modules for value in vars(module).values()]
+    return tuple(
+        {
+            each.name: each for each in defined if isinstance(each, Family) and each.task == task
+        }.values()
+    )
+
+
+DETECTORS: tuple[Family[Head[Detections]], ...] = _of_task('detect')
+SEGMENTERS: tuple[Family[Head[Instances | ClassMask]], ...] = _of_task('segment')
+POSES: tuple[Family[Head[Poses]], ...] = _of_task('pose')
+ORIENTED: tuple[Family[Head[OrientedBoxes]], ...] = _of_task('obb')
+CLASSIFIERS: tuple[Family[Head[Classification]], ...] = _of_task('classify')
+DEPTHS: tuple[Family[Head[Depth]], ...] = _of_task('depth')
+EMBEDDINGS: tuple[Family[Head[Tensors]], ...] = _of_task('embed')
+#: Families whose outputs are published undecoded; 'auto' takes the last without an embedding.
+TENSORS: tuple[Family[Head[Tensors]], ...] = (*EMBEDDINGS, *_of_task('tensor'))
 
 #: Families whose results can be drawn.
 ALL_FAMILIES: tuple[Family[Head[Any]], ...] = (

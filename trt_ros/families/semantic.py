@@ -19,7 +19,7 @@ from trt_ros.families.family import (
     is_float,
     require_output,
 )
-from trt_ros.families.guards import has_task
+from trt_ros.families.guards import HasTask
 from trt_ros.families.heatmap_pose import are_of_a_person
 from trt_ros.families.layout import Layout, Out
 from trt_ros.results.masks import ClassMask, ClassMasks, as_confidence, mask_dtype, unlabeled
@@ -255,11 +255,13 @@ SEMANTIC = Family(
     open_head,
     layouts=tuple(replace(layout, evidence=(_is_no_other,)) for layout in _LAYOUTS),
     exporter='none',
+    networks='SegFormer, DeepLab, FCN, LR-ASPP, PeopleSemSegNet',
 )
 YOLO_SEMANTIC = Family(
     'yolo_semantic',
     'segment',
     YOLO_PREPROCESS,
     open_head,
-    layouts=tuple(replace(layout, evidence=(has_task('semantic'),)) for layout in _LAYOUTS),
+    layouts=tuple(replace(layout, evidence=(HasTask('semantic'),)) for layout in _LAYOUTS),
+    networks='YOLO-sem: one class per pixel',
 )

@@ -116,4 +116,5 @@ SIMCC = Family(
     open_head,
     layouts=(Layout((Out('B K S*w', 'columns:1'), Out('B K S*h', 'rows:1'))),),
     exporter='none',
+    networks='RTMPose and others: keypoints of one object',
 )

@@ -32,4 +32,5 @@ SSD: Family[Any] = Family(
         ),
     ),
     remedy='Set `decoder` to `boxes` or `boxes_normalised`.',
+    networks='SSD as trained by jetson-inference',
 )

@@ -168,4 +168,5 @@ UFLD = Family(
     open_head,
     layouts=(Layout((Out('B Q 56|18 1|2|3|4|5|6|7|8|9', 'lanes:Q'),), ignores_names=True),),
     exporter='none',
+    networks='UFLD: lanes as lines of keypoints',
 )

@@ -183,7 +183,7 @@ def _mismatch(seen: str) -> TensorMismatchError:
     )
 
 
-def _family(name: str, anchors: LaneAnchors) -> Family[UfldV2Head]:
+def _family(data: str, anchors: LaneAnchors) -> Family[UfldV2Head]:
     preprocess = {
         **IMAGENET_PREPROCESS,
         'resize': 'bottom_crop',
@@ -193,13 +193,14 @@ def _family(name: str, anchors: LaneAnchors) -> Family[UfldV2Head]:
     ends = (('Q', rows), ('L', columns), (2, rows), (2, columns))
     outs = tuple(Out(f'B {cells} {count} {LANES}', 'lanes:1') for cells, count in ends)
     return Family(
-        name,
+        f'ufld_v2_{data.lower()}',
         'pose',
         preprocess,
         partial(_open, anchors=anchors),
         layouts=(Layout(outs, ignores_names=True),),
+        networks=f'UFLDv2, trained on {data}',
     )
 
 
-UFLD_V2_CULANE = _family('ufld_v2_culane', CULANE)
-UFLD_V2_TUSIMPLE = _family('ufld_v2_tusimple', TUSIMPLE)
+UFLD_V2_CULANE = _family('CULane', CULANE)
+UFLD_V2_TUSIMPLE = _family('TuSimple', TUSIMPLE)

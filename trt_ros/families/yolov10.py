@@ -24,4 +24,5 @@ YOLOV10: Family[Any] = Family(
     ),
     **ULTRALYTICS,
     remedy='Export YOLOv10 or YOLO26 with the default settings, or choose another decoder.',
+    networks='YOLOv10 and YOLO26 without NMS; exports with NMS inside',
 )

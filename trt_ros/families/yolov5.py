@@ -34,4 +34,5 @@ YOLOV5: Family[Any] = Family(
     exporter='YOLOv5',
     output_names=('output', 'outputs'),
     remedy="Export with YOLOv5's or YOLOv7's export.py, without NMS, or choose another decoder.",
+    networks='YOLOv5, YOLOv6, YOLOv7',
 )

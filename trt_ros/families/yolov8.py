@@ -21,4 +21,5 @@ YOLOV8: Family[Any] = Family(
     ),
     **ULTRALYTICS,
     remedy='Export a detector without NMS, or choose another decoder.',
+    networks='YOLOv8, 9, 11, 12; also v5, v10 and 26 of the ultralytics package',
 )

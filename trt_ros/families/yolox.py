@@ -24,4 +24,5 @@ YOLOX: Family[Any] = Family(
     remedy="Export with YOLOX's tools/export_onnx.py without --decode_in_inference; or set "
     '`decoder` to yolov5, and for YOLOX also `resize` to letterbox_topleft, `channel_order` to '
     'bgr and `scale` to 1.0.',
+    networks='YOLOX',
 )

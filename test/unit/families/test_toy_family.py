@@ -1,0 +1,92 @@
+"""The family of docs/adding_a_decoder.md: recognition, decoders, errors and docs by one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import re
+import runpy
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from trt_ros.decode.choice import choose_decoder
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.registry import ALL_FAMILIES, choose_family
+from trt_ros.runtime.gpu.decode_boxes import GpuBoxes
+from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
+
+DOCS = Path(__file__).parents[3] / 'docs'
+HW = (320, 320)
+OUTPUT = 'toy_boxes (1, 400, 8)'  # 20 x 20 cells; box, objectness, 3 classes.
+
+
+@pytest.fixture(scope='module')
+def toy(tmp_path_factory):
+    """Return the family of the page, which is in a file of its own."""
+    (code,) = re.findall(r'```python\n(.*?)```', (DOCS / 'adding_a_decoder.md').read_text(), re.S)
+    assert code.count('\n') <= 40
+    path = tmp_path_factory.mktemp('families') / 'toy.py'
+    path.write_text(code)
+    return runpy.run_path(str(path))['TOY']
+
+
+@pytest.fixture(scope='module')
+def decoder(toy, network):
+    """Return the decoder that `auto` chooses among all families."""
+    seen = network(OUTPUT, hw=HW)
+    return choose_decoder('auto', seen.inputs, seen.outputs, {}, HW, families=(toy, *ALL_FAMILIES))
+
+
+def test_it_is_recognized_with_a_reason(decoder):
+    assert (decoder.name, decoder.class_count) == ('toy', 3)
+    assert decoder.reason == (
+        'toy_boxes (1, 400, 8) float32 holds distances to the sides, objectness, 3 class scores: '
+        'named toy_boxes, 400 cells of stride 16'
+    )
+
+
+def test_numpy_decodes_it(decoder):
+    rows = np.full((1, 400, 8), -20, np.float32)
+    rows[0, 5 * 20 + 7] = (1, 2, 3, 4, 20, -20, 20, -20)
+    letterbox = Letterbox.fit((320, 320), HW, 'stretch')
+    found = decoder({'toy_boxes': rows}, letterbox, Thresholds(score=0.5))
+    x, y = 7.5 * 16, 5.5 * 16
+    np.testing.assert_allclose(found.xyxy, [[x - 16, y - 32, x + 48, y + 64]], rtol=1e-6)
+    assert (found.labels.tolist(), found.scores.round(3).tolist()) == ([1], [1.0])
+
+
+def test_the_kernels_get_its_arguments(decoder, network):
+    outputs = network(OUTPUT, hw=HW).outputs
+    shapes = {spec.name: spec.shape for spec in outputs}
+    found = gpu_decoder(SimpleNamespace(head=decoder.head), outputs, shapes, HW)
+    assert isinstance(found, GpuBoxes)
+    assert (found.select, found.rows, found.classes) == ('rows', 400, 3)
+
+
+def test_a_near_miss_names_its_outputs(toy, network):
+    with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
+        choose_family((toy, *ALL_FAMILIES), 'auto', network('toy_boxes (1, 401, 8)', hw=HW))
+    assert 'Nearest: toy reads (1, 400, 5 + classes); ' in error.value.cause
+
+
+def test_the_wrong_outputs_by_name_are_refused_with_a_remedy(toy, network):
+    seen = network('x (1, 2, 3, 4)', hw=HW)
+    with pytest.raises(TensorMismatchError, match='not those of toy: expected') as error:
+        choose_decoder('toy', seen.inputs, seen.outputs, {}, HW, families=(toy,))
+    assert error.value.remedy == 'Export it with its decoded outputs.'
+
+
+def test_the_page_of_models_gets_its_row(toy):
+    tables = runpy.run_path(str(DOCS / 'families.py'))
+    assert tables['row'](toy) == (
+        '| `toy` | the network of this page | (1, cells, 5 + C); named `toy_boxes` |'
+    )
+
+
+def test_the_tables_of_the_page_of_models_are_those_of_the_families():
+    tables = runpy.run_path(str(DOCS / 'families.py'))
+    page = (DOCS / 'models.md').read_text()
+    assert tables['with_tables'](page) == page
