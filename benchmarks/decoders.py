@@ -178,7 +178,7 @@ def cases() -> list[Case]:
             POSES,
             'yolov8_pose',
             f'{CANDIDATES} candidates, 17 keypoints',
-            {'output0': rows(SIZE * any_of(1, 8400, 51), 1)},
+            {'output0': rows(any_of(1, 8400, 51) * ([SIZE, SIZE, 1] * 17), 1)},
             person,
         ),
         Case(
