@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+import itertools
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import numpy as np
@@ -146,6 +147,27 @@ class Head(ABC, Generic[ResultT_co]):
     def own_class_names(self) -> tuple[str, ...]:
         """Names of the classes, if they are equal for all networks of the family; else ()."""
         return ()
+
+    @property
+    def classes_by_output(self) -> Mapping[str, int | None]:
+        """Numbers of classes of class masks by output, None: unknown; empty for other results."""
+        return {}
+
+    def names_by_output(self, class_names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """
+        Divide the class names among the outputs of class masks.
+
+        :param class_names: those of all classes, output by output; or ().
+        """
+        names = iter(class_names)
+        return {
+            output: tuple(itertools.islice(names, count)) if class_names else ()
+            for output, count in self.classes_by_output.items()
+        }
+
+    def with_confidence(self) -> Head[ResultT_co] | None:
+        """Return the head that computes the confidence of each pixel, too; None if none does."""
+        return None
 
     @abstractmethod
     def __call__(

@@ -102,6 +102,10 @@ class MaskFormerHead(Head[ClassMask]):
         """Class 0 is the background where it is named first."""
         return True
 
+    def with_confidence(self) -> MaskFormerHead:
+        """Return the head that computes the confidence, too."""
+        return replace(self, confidence=True)
+
     def __call__(
         self,
         outputs: Mapping[str, np.ndarray],

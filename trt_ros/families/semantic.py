@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-import itertools
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -68,6 +67,15 @@ class SemanticHead(Head[ClassMask]):
         """Number of classes, 2 for one class and background; None: unknown."""
         count = self.shape[1 if self.channels_first else 3] if len(self.shape) == 4 else -1
         return None if self.is_classes or count < 0 else max(count, 2)
+
+    @property
+    def classes_by_output(self) -> Mapping[str, int | None]:
+        """Number of classes by output, None: unknown."""
+        return {self.output_name: self.class_count}
+
+    def with_confidence(self) -> SemanticHead | None:
+        """Return the head that computes the confidence, too; None without scores."""
+        return None if self.is_classes else replace(self, confidence=True)
 
     def __call__(
         self,
@@ -138,19 +146,16 @@ class MaskHeads(Head[ClassMasks]):
         counts = [head.class_count for head in self.heads]
         return None if None in counts else sum(count or 0 for count in counts)
 
-    def names_by_output(self, class_names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """
-        Divide the class names among the outputs.
+    @property
+    def classes_by_output(self) -> Mapping[str, int | None]:
+        """Numbers of classes by output, None: unknown."""
+        return {head.output_name: head.class_count for head in self.heads}
 
-        :param class_names: those of all classes, output by output; or ().
-        """
-        names = iter(class_names)
-        return {
-            head.output_name: tuple(itertools.islice(names, head.class_count))
-            if class_names
-            else ()
-            for head in self.heads
-        }
+    def with_confidence(self) -> MaskHeads | None:
+        """Return the head that computes confidences, too; None if a mask has no scores."""
+        heads = [head.with_confidence() for head in self.heads]
+        scored = tuple(head for head in heads if head is not None)
+        return MaskHeads(scored) if len(scored) == len(heads) else None
 
     def __call__(
         self,

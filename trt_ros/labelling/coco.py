@@ -11,7 +11,6 @@ from typing import IO, Any
 
 from trt_ros.decode.choice import Decoder
 from trt_ros.errors import ParameterError
-from trt_ros.families.semantic import MaskHeads
 from trt_ros.labelling.results import ImageHeader
 from trt_ros.results.base import Result
 from trt_ros.results.coco import category_ids
@@ -28,7 +27,7 @@ def check_has_format(decoder: Decoder[Any]) -> None:
 
     :raises ParameterError: when it has not.
     """
-    if isinstance(decoder.head, MaskHeads):
+    if len(decoder.head.classes_by_output) > 1:
         raise ParameterError(
             'COCO has no format for several masks per image.',
             remedy='Choose one output with --outputs, or leave --coco out.',

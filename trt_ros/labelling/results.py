@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from trt_ros.errors import ParameterError
-from trt_ros.families.semantic import MaskHeads
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
 from trt_ros.results.classes import Classification
@@ -70,7 +69,7 @@ class ResultMessages:
     def __init__(self, pipeline: Pipeline[Any]) -> None:
         name, head = pipeline.decoder.name, pipeline.decoder.head
         self.node = _NODES.get(pipeline.decoder.task, '')
-        if not self.node or isinstance(head, MaskHeads):
+        if not self.node or len(head.classes_by_output) > 1:
             raise ParameterError(
                 f'The results of decoder {name} cannot be written to a recording.',
                 cause='' if self.node else 'They are tensors.',

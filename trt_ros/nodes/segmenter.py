@@ -16,7 +16,6 @@ from vision_msgs.msg import Detection2DArray
 from trt_ros.drawing import draw
 from trt_ros.errors import ParameterError
 from trt_ros.families.registry import SEGMENTERS
-from trt_ros.families.semantic import MaskHeads
 from trt_ros.nodes.drawing import DrawingParameters
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labeled import (
@@ -80,8 +79,8 @@ class SegmenterNode(ObjectNode):
     def class_maps(self) -> Mapping[str, Mapping[int, str]]:
         """Return class names by mask value, by prefix of the topics of each mask."""
         head, names = self.pipeline.decoder.head, self.pipeline.class_names
-        if isinstance(head, MaskHeads):
-            prefixes = self._prefixes(head)
+        if len(head.classes_by_output) > 1:
+            prefixes = self._prefixes(list(head.classes_by_output))
             return {
                 prefixes[output]: dict(enumerate(each))
                 for output, each in head.names_by_output(names).items()
@@ -98,9 +97,9 @@ class SegmenterNode(ObjectNode):
         """Return the names of parameters that have no effect; a semantic mask has no objects."""
         return super().ignored_parameters() | (set() if self._has_instances else THRESHOLD_NAMES)
 
-    def _prefixes(self, head: MaskHeads) -> dict[str, str]:
+    def _prefixes(self, masks: list[str]) -> dict[str, str]:
         """Return the prefix of the topics of each mask by output: '' for the first."""
-        first, *others = (each.output_name for each in head.heads)
+        first, *others = masks
         prefixes = {first: '', **{name: f'{topic_name(name)}/' for name in others}}
         if len(set(prefixes.values())) < len(prefixes):
             raise ParameterError(

@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 from trt_ros.decode.choice import Decoder, choose_decoder
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.family import Family, Head
-from trt_ros.families.maskformer import MaskFormerHead
 from trt_ros.families.mismatches import UnrecognizedError
 from trt_ros.families.nearest import are_raw_grids
-from trt_ros.families.semantic import MaskHeads, SemanticHead
+from trt_ros.families.semantic import MaskHeads
 from trt_ros.results.labels import begins_with_background, class_names
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import TensorSpec
@@ -64,7 +63,7 @@ def several_masks(
     :param error: the error of decoding the outputs together.
     :raises TensorMismatchError: `error`, if they are not; its remedy names the outputs to choose.
     """
-    heads = [each.head for each in alone.values() if isinstance(each.head, SemanticHead)]
+    heads: list[Any] = [each.head for each in alone.values() if each.head.classes_by_output]
     if options.outputs and len(heads) == count:
         first = next(iter(alone.values()))
         return Decoder(
@@ -91,25 +90,16 @@ def with_confidence(decoder: Decoder[Any]) -> Decoder[Any]:
 
     :raises ParameterError: when the network has no scores of pixels or objects.
     """
-    head = decoder.head
-    if head.finds_instances:  # The scores of its objects.
+    if decoder.head.finds_instances:  # The scores of its objects.
         return decoder
-    if isinstance(head, MaskFormerHead):
-        return replace(decoder, head=replace(head, confidence=True))
-    heads = head.heads if isinstance(head, MaskHeads) else (head,)
-    scored = [
-        replace(each, confidence=True)
-        for each in heads
-        if isinstance(each, SemanticHead) and not each.is_classes
-    ]
-    if len(scored) < len(heads):
+    head = decoder.head.with_confidence()
+    if head is None:
         raise ParameterError(
             f'confidence is true, but decoder {decoder.name} has no scores of pixels.',
             remedy='Set confidence to false, or export the network with the scores of all '
             'classes, without ArgMax.',
         )
-    several = MaskHeads(tuple(scored))
-    return replace(decoder, head=several if isinstance(head, MaskHeads) else scored[0])
+    return replace(decoder, head=head)
 
 
 def names_of(
@@ -122,13 +112,13 @@ def names_of(
 
     :raises ParameterError: when the number of names is wrong or they cannot be divided.
     """
-    if not isinstance(decoder.head, MaskHeads):
+    counts = decoder.head.classes_by_output
+    if len(counts) < 2:
         names = class_names(labels, labels_path, metadata, decoder.class_count)
         is_beside = decoder.class_count is None and not decoder.head.counts_background
         names = names[1:] if is_beside and begins_with_background(names) else names
         return names or decoder.head.own_class_names
     names = class_names(labels, labels_path, {}, None)
-    counts = {head.output_name: head.class_count for head in decoder.head.heads}
     if names and len(names) != decoder.class_count:
         raise ParameterError(
             f'labels or labels_path names {len(names)} classes of several outputs.',

@@ -8,10 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
+
 pytest.importorskip('rosbags')
 
 from trt_ros.errors import ParameterError
-from trt_ros.families.semantic import MaskHeads
+from trt_ros.families.semantic import MaskHeads, SemanticHead
 from trt_ros.labelling.coco import CocoLabels
 from trt_ros.labelling.results import ImageHeader
 from trt_ros.results.boxes import Detections
@@ -23,7 +25,8 @@ HEADER = ImageHeader((1, 5), 'camera', (16, 8))
 
 
 def pipeline(task='detect', name='yolov8', names=('a', 'b')):
-    decoder = SimpleNamespace(task=task, name=name, head=None, class_count=len(names) or None)
+    head = open_as('yolov8', 'output0 (1, 84, 8400)')
+    decoder = SimpleNamespace(task=task, name=name, head=head, class_count=len(names) or None)
     return SimpleNamespace(decoder=decoder, class_names=names)
 
 
@@ -72,6 +75,8 @@ def test_tasks_that_coco_lacks_are_refused(tmp_path):
     with pytest.raises(ParameterError, match='no format for the results of decoder midas'):
         CocoLabels(tmp_path / 'out.json', pipeline('depth', 'midas'))
     several = pipeline('segment', 'mask')
-    several.decoder.head = MaskHeads(())
+    several.decoder.head = MaskHeads(
+        tuple(SemanticHead(name, (1, 3, 8, 8), True, False) for name in ('area', 'line'))
+    )
     with pytest.raises(ParameterError, match=r'several masks per image.*\n.*with --outputs'):
         CocoLabels(tmp_path / 'out.json', several)
