@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.families.family import NetworkDescription
 from trt_ros.families.hands import MEDIAPIPE_HAND
 from trt_ros.families.palms import MEDIAPIPE_PALM, hand_regions
@@ -100,7 +101,7 @@ def test_hands_in_the_regions_of_palms_equal_the_zoos(angle):
         TensorSpec(name, value.shape, 'float32', 'output') for name, value in outputs.items()
     )
     spec = TensorSpec('input_1', (1, 224, 224, 3), 'float32', 'input')
-    head = MEDIAPIPE_HAND.open(NetworkDescription((spec,), specs, {}, (224, 224)))
+    head = open_head(MEDIAPIPE_HAND, NetworkDescription((spec,), specs, {}, (224, 224)))
     crop = Crop(Preprocess((224, 224)), head.region_scale)
     (affine,) = crop.maps(np.column_stack([regions.cxcywh, regions.theta]))
     hand = head(outputs, crop.letterbox).to_source(affine)

@@ -163,4 +163,6 @@ def open_head(family: Family[HeadT], network: NetworkDescription) -> HeadT:
             f'{family.describe(network.input_hw)}; got {network}.',
             remedy=family.remedy,
         )
+    if family.head is not None:
+        return family.head(reading)
     return cast(HeadT, BoxHead(reading, family.remedy))

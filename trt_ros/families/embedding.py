@@ -132,11 +132,11 @@ EMBEDDING = Family(
     open_head,
     layouts=(
         *(
-            Layout((Out(axes, 'vector:Q'),), evidence=(is_vector,))
-            for axes in ('B Q', 'B Q 1', 'B Q 1 1')
+            Layout((Out(axes, 'vector:F'),), evidence=(is_vector,))
+            for axes in ('B F', 'B F 1', 'B F 1 1')
         ),
         Layout(
-            (Out('B Q', 'vector:Q', ('.*(pool|embed).*',)),),
+            (Out('B F', 'vector:F', ('.*(pool|embed).*',)),),
             ignores_others=True,
             evidence=(is_vector,),
         ),

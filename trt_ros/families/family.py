@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 import itertools
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
 
@@ -204,6 +204,7 @@ class Family(Generic[HeadT_co]):
     :param preprocess: fields of `Preprocess` that this family is trained with.
     :param open: returns the head for a network's outputs; None where `layouts` describe them.
         Raises TensorMismatchError when their shapes cannot be this family's.
+    :param head: returns the head of a `Reading`; None: a `BoxHead`.
     :param constant_inputs: returns the inputs beside the image, equal for every frame.
     :param layouts: the forms of the outputs.
     :param exporter: program that writes the metadata of its networks: 'Ultralytics' or 'YOLOv5';
@@ -221,6 +222,7 @@ class Family(Generic[HeadT_co]):
         default=_no_inputs
     )
     layouts: tuple[Layout, ...] = ()
+    head: Callable[[Any], HeadT_co] | None = None
     exporter: Literal['any', 'none', 'Ultralytics', 'YOLOv5'] = 'any'
     output_names: tuple[str, ...] = ()
     remedy: str = ''

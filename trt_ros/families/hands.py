@@ -8,17 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.family import Family, NetworkDescription, image_output, is_float
+from trt_ros.families.family import Family, image_output
 from trt_ros.families.heatmap_pose import OnePoseHead, one_pose
 from trt_ros.families.layout import Layout, Out
+from trt_ros.families.match import Reading
 from trt_ros.results.poses import HAND, Poses
-from trt_ros.tensors import TensorSpec
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.scores import check_range, finite_or_zero
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 VALUES = 3 * len(HAND)
+REMEDY = 'Use handpose_estimation_mediapipe of the OpenCV zoo, or choose another decoder.'
 
 
 @dataclass(frozen=True)
@@ -88,31 +89,20 @@ class HandHead(OnePoseHead):
         return values
 
 
-def find_hand(network: NetworkDescription) -> tuple[TensorSpec, ...] | None:
-    """Find landmarks, score and, where there is one, handedness."""
-    if not 2 <= len(network.outputs) <= 4 or not all(map(is_float, network.outputs)):
-        return None
-    rows = [spec for spec in network.outputs if spec.shape in ((1, VALUES), (-1, VALUES))]
-    scores = [spec for spec in network.outputs if spec.shape in ((1, 1), (-1, 1))]
-    if len(rows) + len(scores) != len(network.outputs) or not 1 <= len(rows) <= 2 or not scores:
-        return None
-    return (rows[0], *scores) if len(scores) <= 2 else None
-
-
-def _open(network: NetworkDescription) -> HandHead:
-    found = find_hand(network)
-    if found is None:
-        raise _mismatch(str(network))
-    handedness = found[2].name if len(found) > 2 else ''
-    return HandHead(found[0].name, found[1].name, handedness)
-
-
 def _mismatch(seen: str) -> TensorMismatchError:
     return TensorMismatchError(
         'Not the hand landmarks of MediaPipe: expected landmarks (1, 63), a score (1, 1), '
         f'handedness (1, 1) and landmarks in meters (1, 63), in this order, got {seen}.',
-        remedy='Use handpose_estimation_mediapipe of the OpenCV zoo, or choose another decoder.',
+        remedy=REMEDY,
     )
+
+
+def _head(reading: Reading) -> HandHead:
+    names: dict[str, list[str]] = {}
+    for part in reading.parts:
+        names.setdefault(part.out.values, []).append(part.spec.name)
+    (points, *_), (score, *handedness) = names.values()
+    return HandHead(points, score, ''.join(handedness))
 
 
 #: Source: `MPHandPose._preprocess` of the OpenCV zoo.
@@ -120,11 +110,12 @@ MEDIAPIPE_HAND = Family(
     'mediapipe_hand',
     'pose',
     {'resize': 'letterbox', 'pad_value': 0, 'channel_order': 'rgb', 'scale': 1 / 255},
-    _open,
     layouts=tuple(
         Layout((*(Out('B 63', 'landmarks:63'),) * rows, *(Out('B 1', 'score:1'),) * scores))
         for rows in (1, 2)
         for scores in (1, 2)
     ),
+    head=_head,
+    remedy=REMEDY,
     networks='hand landmarks of MediaPipe: 21 keypoints of one hand',
 )

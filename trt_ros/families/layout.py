@@ -16,6 +16,7 @@ SYMBOLS: Mapping[str, str] = {
     'K': 'keypoints',
     'M': 'masks',
     'Q': 'queries',
+    'F': 'features',
 }
 
 
@@ -96,9 +97,13 @@ class Out:
         :param sizes: of axes, in words.
         """
         factors, constant = linear(self.size)
-        words = [f'{times} * ' * (times > 1) + SYMBOLS[name] for name, times in factors.items()]
+        words = [
+            f'{times} * ' * (times > 1) + SYMBOLS.get(name, name)
+            for name, times in factors.items()
+        ]
         values = ' + '.join([str(constant)] * bool(constant) + words)
         known = {'B': '1', 'V': values, 'h': 'rows', 'w': 'columns', **SYMBOLS, **sizes}
+        known |= {'S*h': 's * height', 'S*w': 's * width'}
         axes = [known.get(axis, _any_of(axis.split('|'))) for axis in self.axes.split()]
         name = re.sub(r'\(\?i\)|[^\w|]', '', '|'.join(self.names)).replace('|', '/')
         kind = ' of integers' if self.is_float is False else ''

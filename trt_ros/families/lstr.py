@@ -14,9 +14,9 @@ from trt_ros.families.family import (
     Head,
     NetworkDescription,
     image_output,
-    is_scores,
 )
 from trt_ros.families.layout import Layout, Out
+from trt_ros.families.match import Reading
 from trt_ros.families.ufld import lanes_as_poses
 from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
@@ -101,17 +101,6 @@ def _points(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return k / (y - f) ** 2 + m / (y - f) + n + b * y - c, y
 
 
-def find_curves(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
-    """Find logits and curves by their names and shapes; None: there are none."""
-    named = {spec.name: spec for spec in network.outputs}
-    for names in NAMES:
-        if all(name in named and is_scores(named[name]) for name in names):
-            logits, curves = (named[name] for name in names)
-            if logits.shape[2] in (2, 3) and curves.shape[1:] == (logits.shape[1], PARAMETERS):
-                return logits, curves
-    return None
-
-
 def padding_mask(inputs: tuple[TensorSpec, ...]) -> TensorSpec | None:
     """Find the input that marks padded pixels of the image, (1, 1, h, w); None: there is none."""
     images = [spec for spec in inputs if len(spec.shape) == 4]
@@ -122,19 +111,17 @@ def padding_mask(inputs: tuple[TensorSpec, ...]) -> TensorSpec | None:
     return mask if (image.shape[1], *image.shape[2:]) == (3, *mask.shape[2:]) else None
 
 
-def _open(network: NetworkDescription) -> LstrHead:
-    found = find_curves(network)
-    if found is None:
-        raise _mismatch(str(network))
-    return LstrHead((found[0].name, found[1].name))
-
-
 def _mismatch(seen: str) -> TensorMismatchError:
     return TensorMismatchError(
         'Not LSTR: expected pred_logits (1, queries, 2 or 3) and pred_curves (1, queries, 8), got '
         f'{seen}.',
         remedy='Name these outputs so when exporting, or choose another decoder.',
     )
+
+
+def _head(reading: Reading) -> LstrHead:
+    logits, curves = (part.spec.name for part in reading.parts)
+    return LstrHead((logits, curves))
 
 
 def _no_padding(network: NetworkDescription) -> Mapping[str, np.ndarray]:
@@ -157,8 +144,7 @@ LSTR = Family(
     'lstr',
     'pose',
     _PREPROCESS,
-    _open,
-    _no_padding,
+    constant_inputs=_no_padding,
     layouts=tuple(
         Layout(
             (
@@ -170,5 +156,7 @@ LSTR = Family(
         )
         for logits, curves in NAMES
     ),
+    head=_head,
+    remedy='Name these outputs so when exporting, or choose another decoder.',
     networks='LSTR: lanes as curves',
 )

@@ -21,6 +21,8 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     'label': ('class', 'label'),
     'count': ('num',),
     'sizes': ('wh', 'size'),
+    'columns': ('x',),
+    'rows': ('y',),
 }
 COCO_CLASSES = 80
 MIN_BINS = 2
@@ -64,7 +66,7 @@ class Reading(Generic[LayoutT_co]):
     def class_count(self) -> int | None:
         """Number of classes; None: the network leaves it open."""
         roles = self.layout.roles
-        if 'label' in roles:
+        if 'label' in roles or 'scores' not in roles:
             return None
         return self.symbols.get('C') if 'C' in roles['scores'] else int(roles['scores'])
 
@@ -99,15 +101,15 @@ class Reading(Generic[LayoutT_co]):
         return ', '.join(str(part.spec) for part in self.parts)
 
 
-def bind(family: Family, network: NetworkDescription) -> Reading[BoxLayout] | None:
+def bind(family: Family, network: NetworkDescription) -> Reading | None:
     """
-    Return the likeliest reading of the boxes of a network of a family; None if no layout fits.
+    Return the likeliest reading of a network of a family; None if no layout fits.
 
     Named classes of another number refuse a layout.
     """
-    best: tuple[tuple[int, ...], Reading[BoxLayout]] | None = None
+    best: tuple[tuple[int, ...], Reading] | None = None
     for layout in family.layouts:
-        if not isinstance(layout, BoxLayout):
+        if family.head is None and not isinstance(layout, BoxLayout):
             continue
         reading = unify(layout, network)
         if reading is None or not _fits(reading, network):
@@ -128,7 +130,7 @@ def _fits(reading: Reading, network: NetworkDescription) -> bool:
     """Return whether the names of the classes, and the rows, may be those of a layout."""
     rows, parts = reading.layout.rows, reading.parts
     named, count = network.class_count, reading.class_count
-    if named and count not in (None, named):
+    if named and not reading.layout.ignores_names and count not in (None, named):
         return False
     if reading.on_grid is False and len(parts) == 1 and not _is_long(reading):
         return False

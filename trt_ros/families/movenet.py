@@ -11,15 +11,12 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import (
     Family,
     Head,
-    NetworkDescription,
     image_output,
-    is_float,
-    is_scores,
 )
 from trt_ros.families.heatmap_pose import OnePoseHead, one_pose
 from trt_ros.families.layout import Layout, Out
+from trt_ros.families.match import Reading
 from trt_ros.results.poses import Poses
-from trt_ros.tensors import TensorSpec
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes
@@ -29,6 +26,7 @@ from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 KEYPOINTS = 17  # Of COCO, in its order.
 PEOPLE = 6
 VALUES = 3 * KEYPOINTS + 5
+REMEDY = 'Convert the saved model with its own output, or choose another decoder.'
 
 
 @dataclass(frozen=True)
@@ -112,36 +110,18 @@ class MoveNetPeopleHead(Head[Poses]):
         return Poses(boxes, keypoints)
 
 
-def find_person(network: NetworkDescription) -> TensorSpec | None:
-    """Find (1, 1, 17, 3); None: this is not the only output."""
-    spec = network.outputs[0] if len(network.outputs) == 1 else None
-    if spec is None or not is_float(spec) or spec.shape[:1] not in ((1,), (-1,)):
-        return None
-    return spec if spec.shape[1:] == (1, KEYPOINTS, 3) else None
-
-
-def find_people(network: NetworkDescription) -> TensorSpec | None:
-    """Find (1, 6, 56); None: this is not the only output."""
-    if len(network.outputs) != 1 or not is_scores(network.only_output):
-        return None
-    _, people, values = network.only_output.shape
-    return network.only_output if people in (PEOPLE, -1) and values == VALUES else None
-
-
-def _open(network: NetworkDescription) -> MoveNetHead | MoveNetPeopleHead:
-    person, people = find_person(network), find_people(network)
-    if person is not None:
-        return MoveNetHead(person.name)
-    if people is not None:
-        return MoveNetPeopleHead(people.name)
-    raise _mismatch(str(network))
-
-
 def _mismatch(seen: str) -> TensorMismatchError:
     return TensorMismatchError(
         f'Not a MoveNet: expected (1, 1, 17, 3) or (1, 6, 56), got {seen}.',
-        remedy='Convert the saved model with its own output, or choose another decoder.',
+        remedy=REMEDY,
     )
+
+
+def _head(reading: Reading) -> MoveNetHead | MoveNetPeopleHead:
+    (part,) = reading.parts
+    if 'people' in part.out.fields:
+        return MoveNetPeopleHead(part.spec.name)
+    return MoveNetHead(part.spec.name)
 
 
 #: Source: the model cards of MoveNet: pixels 0 to 255 of a padded image.
@@ -149,10 +129,11 @@ MOVENET = Family(
     'movenet',
     'pose',
     {'resize': 'letterbox', 'pad_value': 0, 'channel_order': 'rgb', 'scale': 1.0},
-    _open,
     layouts=(
         Layout((Out('B 1 17 3', 'keypoints:1'),), ignores_names=True),
         Layout((Out('B 6 56', 'people:6'),), ignores_names=True),
     ),
+    head=_head,
+    remedy=REMEDY,
     networks='MoveNet of one person, and of up to six',
 )

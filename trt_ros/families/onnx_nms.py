@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 
@@ -16,19 +16,18 @@ from trt_ros.families.family import (
     Head,
     NetworkDescription,
     image_output,
-    is_float,
-    is_scores,
 )
 from trt_ros.families.guards import HasInput, lacks_inputs
 from trt_ros.families.layout import Layout, Out
+from trt_ros.families.match import Reading
 from trt_ros.results.boxes import Detections
-from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import to_detections
 from trt_ros.vision.scores import passing
 from trt_ros.vision.thresholds import Thresholds
 
 SHAPE_INPUT = 'image_shape'
+REMEDY = 'Export all three, or choose another decoder.'
 
 
 @dataclass(frozen=True)
@@ -93,51 +92,9 @@ class OnnxNmsHead(Head[Detections]):
             )
 
 
-class NmsOutputs(NamedTuple):
-    """The selected indices of NonMaxSuppression, and its inputs."""
-
-    chosen: TensorSpec
-    boxes: TensorSpec
-    scores: TensorSpec
-
-
-def find_parts(network: NetworkDescription) -> NmsOutputs | None:
-    """Find the selected indices, the boxes and the scores; None: these are not the outputs."""
-    chosen = [
-        spec
-        for spec in network.outputs
-        if not is_float(spec) and len(spec.shape) == 2 and spec.shape[1] == 3
-    ]
-    heads = [spec for spec in network.outputs if is_scores(spec)]
-    boxes = [spec for spec in heads if spec.shape[2] == 4]
-    if len(boxes) > 1:  # Four coordinates, or four classes.
-        boxes = [spec for spec in boxes if 'box' in spec.name]
-    if len(network.outputs) != 3 or len(chosen) != 1 or len(heads) != 2 or len(boxes) != 1:
-        return None
-    scores = heads[1 - heads.index(boxes[0])]
-    return NmsOutputs(chosen[0], boxes[0], scores)
-
-
-def _open(network: NetworkDescription, *, rows_first: bool) -> Head:
-    cut = cut_nms.open_cut(network)
-    if cut is not None:
-        return cut
-    parts = find_parts(network)
-    if parts is None:
-        raise TensorMismatchError(
-            'The outputs are not those of NonMaxSuppression: expected integers (K, 3), boxes '
-            '(1, N, 4) and scores (1, classes, N).',
-            cause=f'Seen: {network}.',
-            remedy='Export all three, or choose another decoder.',
-        )
-    classes = parts.scores.shape[1]
-    return OnnxNmsHead(
-        parts.chosen.name,
-        parts.boxes.name,
-        parts.scores.name,
-        classes if classes > 0 else None,
-        rows_first,
-    )
+def _head(reading: Reading, *, rows_first: bool) -> OnnxNmsHead:
+    chosen, boxes, scores = (part.spec.name for part in reading.parts)
+    return OnnxNmsHead(chosen, boxes, scores, reading.symbols.get('C'), rows_first)
 
 
 def _feed_input_shape(network: NetworkDescription) -> Mapping[str, np.ndarray]:
@@ -159,19 +116,23 @@ ONNX_NMS = Family(
     'onnx_nms',
     'detect',
     YOLO_PREPROCESS,
-    lambda network: _open(network, rows_first=False),
+    cut_nms.open_cut,
     layouts=(
         replace(_SELECTED, evidence=(lacks_inputs(SHAPE_INPUT),)),
         cut_nms.layout('onnx_nms'),
     ),
+    head=partial(_head, rows_first=False),
+    remedy=REMEDY,
     networks='networks that end in NonMaxSuppression of ONNX',
 )
 YOLOV3 = Family(
     'yolov3',
     'detect',
     {'resize': 'letterbox', 'pad_value': 128, 'channel_order': 'rgb', 'scale': 1 / 255},
-    lambda network: _open(network, rows_first=True),
+    cut_nms.open_cut,
     _feed_input_shape,
     layouts=(replace(_SELECTED, evidence=(HasInput(SHAPE_INPUT),)), cut_nms.layout('yolov3')),
+    head=partial(_head, rows_first=True),
+    remedy=REMEDY,
     networks='YOLOv3 and tiny YOLOv3 of the ONNX model zoo',
 )

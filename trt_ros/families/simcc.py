@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import (
     Family,
-    NetworkDescription,
     image_output,
-    is_scores,
 )
 from trt_ros.families.heatmap_pose import TOP_DOWN_PREPROCESS, OnePoseHead, one_pose
 from trt_ros.families.layout import Layout, Out
+from trt_ros.families.match import Reading
 from trt_ros.results.poses import Poses
-from trt_ros.tensors import TensorSpec
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.scores import finite_or_zero
@@ -68,53 +65,18 @@ class SimccHead(OnePoseHead):
         return found.wanted(thresholds)
 
 
-class Axes(NamedTuple):
-    """The outputs of the columns and of the rows."""
-
-    x: TensorSpec
-    y: TensorSpec
-
-    def __str__(self) -> str:
-        return f'{self.x}, {self.y}'
-
-
-def find_axes(network: NetworkDescription) -> Axes | None:
-    """Find the two outputs, for a square input in the network's order; None: there are none."""
-    if len(network.outputs) != 2 or 'task' in network.metadata:
-        return None
-    height, width = network.input_hw
-    for x, y in (network.outputs, network.outputs[::-1]):
-        if (
-            is_scores(x)
-            and is_scores(y)
-            and x.shape[1] == y.shape[1]
-            and x.shape[2] >= width
-            and x.shape[2] * height == y.shape[2] * width
-        ):
-            is_swapped = height == width and 'y' in x.name and 'x' in y.name
-            return Axes(y, x) if is_swapped else Axes(x, y)
-    return None
-
-
-def open_head(network: NetworkDescription) -> SimccHead:
-    """Open the head of a SimCC network."""
-    found = find_axes(network)
-    if found is None:
-        raise TensorMismatchError(
-            'Not a SimCC network: expected (1, keypoints, s * width) and (1, keypoints, '
-            f's * height), got {network}.',
-            remedy='Export simcc_x and simcc_y as the only outputs, or choose another decoder.',
-        )
-    points = found.x.shape[1]
-    return SimccHead(found.x.name, found.y.name, points if points > 0 else None)
+def _head(reading: Reading) -> SimccHead:
+    x, y = (part.spec for part in reading.parts)
+    return SimccHead(x.name, y.name, x.shape[1] if x.shape[1] > 0 else None)
 
 
 SIMCC = Family(
     'simcc',
     'pose',
     TOP_DOWN_PREPROCESS,
-    open_head,
     layouts=(Layout((Out('B K S*w', 'columns:1'), Out('B K S*h', 'rows:1'))),),
     exporter='none',
+    head=_head,
+    remedy='Export simcc_x and simcc_y as the only outputs, or choose another decoder.',
     networks='RTMPose and others: keypoints of one object',
 )

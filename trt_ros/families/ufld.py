@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -14,12 +15,11 @@ from trt_ros.families.family import (
     Head,
     NetworkDescription,
     image_output,
-    is_float,
 )
 from trt_ros.families.layout import Layout, Out
+from trt_ros.families.match import Reading
 from trt_ros.results.boxes import Detections
 from trt_ros.results.poses import Poses
-from trt_ros.tensors import TensorSpec
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.scores import check_range, passing
@@ -81,6 +81,12 @@ class UfldHead(Head[Poses]):
         return lanes_as_poses(keypoints, letterbox, thresholds)
 
 
+UNKNOWN_ROWS = (
+    'Run the node `tensor`, which publishes its undecoded outputs: the rows of other networks are '
+    'not in their files.'
+)
+
+
 def lanes_as_poses(
     keypoints: np.ndarray,
     letterbox: Letterbox,
@@ -137,36 +143,28 @@ def _box(points: np.ndarray) -> np.ndarray:
     return np.concatenate([points.min(axis=0), points.max(axis=0)])
 
 
-def find_columns(network: NetworkDescription) -> TensorSpec | None:
-    """Find logits of columns at the rows of TuSimple or CULane; None: it is no such output."""
-    if len(network.outputs) != 1 or 'task' in network.metadata:
-        return None
-    spec = network.only_output
-    if len(spec.shape) != 4 or spec.shape[0] not in (1, -1) or not is_float(spec):
-        return None
-    _, bins, rows, lanes = spec.shape
-    return spec if rows in ROWS and bins > 2 and 0 < lanes < 10 else None
+def _has_a_size(network: NetworkDescription) -> Literal[False] | None:
+    return False if any(-1 in spec.shape[1:] for spec in network.outputs) else None
 
 
-def open_head(network: NetworkDescription) -> UfldHead:
-    """Open the head of a network of lanes."""
-    found = find_columns(network)
-    if found is None:
-        raise TensorMismatchError(
-            'Not a network of lanes by rows: expected one output of (1, columns + 1, 56 or 18, '
-            f'lanes), got {network}.',
-            cause='The rows of other networks are not in their files.',
-            remedy='Run the node `tensor`, which publishes its undecoded outputs.',
-        )
-    return UfldHead(found.name, found.shape[2], found.shape[3])
+def _head(reading: Reading) -> UfldHead:
+    (part,) = reading.parts
+    return UfldHead(part.spec.name, *part.spec.shape[2:])
 
 
 UFLD = Family(
     'ufld',
     'pose',
     IMAGENET_PREPROCESS,
-    open_head,
-    layouts=(Layout((Out('B Q 56|18 1|2|3|4|5|6|7|8|9', 'lanes:Q'),), ignores_names=True),),
+    layouts=(
+        Layout(
+            (Out('B G 56|18 1|2|3|4|5|6|7|8|9', 'lanes:G'),),
+            ignores_names=True,
+            guards=(_has_a_size,),
+        ),
+    ),
     exporter='none',
+    head=_head,
+    remedy=UNKNOWN_ROWS,
     networks='UFLD: lanes as lines of keypoints',
 )

@@ -16,12 +16,11 @@ from trt_ros.families.family import (
     Head,
     NetworkDescription,
     image_output,
-    is_float,
 )
 from trt_ros.families.layout import Layout, Out
-from trt_ros.families.ufld import lanes_as_poses
+from trt_ros.families.match import Reading
+from trt_ros.families.ufld import UNKNOWN_ROWS, lanes_as_poses
 from trt_ros.results.poses import Poses
-from trt_ros.tensors import TensorSpec
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
@@ -145,31 +144,14 @@ def _visibility(logits: np.ndarray, is_finite: np.ndarray) -> np.ndarray:
         return np.where((logits[1] > logits[0]) & is_finite, np.nan_to_num(probability), 0)
 
 
-def find_lanes(network: NetworkDescription, anchors: LaneAnchors) -> tuple[TensorSpec, ...] | None:
-    """Find cells of rows and columns, and whether there are points; None: there are none."""
-    rows, columns = len(anchors.rows), anchors.column_count
-    if len(network.outputs) != 4 or not all(map(is_float, network.outputs)):
-        return None
-    named: dict[tuple[bool, int], TensorSpec] = {}
-    for spec in network.outputs:
-        if len(spec.shape) != 4 or spec.shape[0] not in (1, -1) or spec.shape[3] != LANES:
-            return None
-        named[spec.shape[1] == 2, spec.shape[2]] = spec
-    keys = [(False, rows), (False, columns), (True, rows), (True, columns)]
-    return tuple(named[key] for key in keys) if set(named) == set(keys) else None
-
-
 def is_curvelanes(network: NetworkDescription) -> bool:
     """Return whether the outputs are those of CurveLanes, which no decoder reads."""
     ends = {spec.shape[2:] for spec in network.outputs if len(spec.shape) == 4}
     return {(72, 10), (81, 10)} <= ends
 
 
-def _open(network: NetworkDescription, anchors: LaneAnchors) -> UfldV2Head:
-    found = find_lanes(network, anchors)
-    if found is None:
-        raise _mismatch(str(network))
-    row_cells, column_cells, row_points, column_points = (spec.name for spec in found)
+def _head(reading: Reading, anchors: LaneAnchors) -> UfldV2Head:
+    row_cells, column_cells, row_points, column_points = (part.spec.name for part in reading.parts)
     return UfldV2Head((row_cells, column_cells, row_points, column_points), anchors)
 
 
@@ -178,8 +160,7 @@ def _mismatch(seen: str) -> TensorMismatchError:
         'Not UFLDv2: expected loc_row (1, cells, rows, 4), loc_col (1, cells, columns, 4), '
         'exist_row (1, 2, rows, 4) and exist_col (1, 2, columns, 4), with 72 rows and 81 columns '
         f'of CULane or 56 and 41 of TuSimple, got {seen}.',
-        cause='The rows of other networks are not in their files.',
-        remedy='Run the node `tensor`, which publishes its undecoded outputs.',
+        remedy=UNKNOWN_ROWS,
     )
 
 
@@ -190,14 +171,15 @@ def _family(data: str, anchors: LaneAnchors) -> Family[UfldV2Head]:
         'crop_fraction': anchors.crop_fraction,
     }
     rows, columns = len(anchors.rows), anchors.column_count
-    ends = (('Q', rows), ('L', columns), (2, rows), (2, columns))
+    ends = (('G', rows), ('L', columns), (2, rows), (2, columns))
     outs = tuple(Out(f'B {cells} {count} {LANES}', 'lanes:1') for cells, count in ends)
     return Family(
         f'ufld_v2_{data.lower()}',
         'pose',
         preprocess,
-        partial(_open, anchors=anchors),
         layouts=(Layout(outs, ignores_names=True),),
+        head=partial(_head, anchors=anchors),
+        remedy=UNKNOWN_ROWS,
         networks=f'UFLDv2, trained on {data}',
     )
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.families.hands import MEDIAPIPE_HAND
 from trt_ros.families.palms import hand_regions
@@ -30,7 +31,7 @@ def outputs(score=0.75, handedness=0.25, dtype=np.float32):
 
 
 def decode(network, tensors, names=OUTPUTS):
-    return MEDIAPIPE_HAND.open(network(names, hw=HW))(tensors, TWICE)
+    return open_head(MEDIAPIPE_HAND, network(names, hw=HW))(tensors, TWICE)
 
 
 def test_without_a_hand_no_keypoint_is_visible(network):
@@ -50,13 +51,13 @@ def test_landmarks_are_input_pixels_as_visible_as_the_hand(network, dtype):
 
 @pytest.mark.parametrize(('handedness', 'name'), [(0.0, 'left'), (0.49, 'left'), (0.5, 'right')])
 def test_handedness_is_the_class(network, handedness, name):
-    head = MEDIAPIPE_HAND.open(network(OUTPUTS, hw=HW))
+    head = open_head(MEDIAPIPE_HAND, network(OUTPUTS, hw=HW))
     (label,) = head(outputs(handedness=handedness), TWICE).detections.labels
     assert (head.own_class_names[label], head.class_count) == (name, 2)
 
 
 def test_a_network_without_handedness_has_one_class(network):
-    head = MEDIAPIPE_HAND.open(network('a (1, 63); b (1, 1)', hw=(256, 256)))
+    head = open_head(MEDIAPIPE_HAND, network('a (1, 63); b (1, 1)', hw=(256, 256)))
     assert (head.class_count, head.own_class_names) == (1, ('hand',))
 
 
@@ -84,8 +85,11 @@ def test_scores_outside_0_to_1_are_refused(network):
     ],
 )
 def test_other_outputs_are_refused(network, names):
-    with pytest.raises(TensorMismatchError, match='Not the hand landmarks of MediaPipe'):
-        MEDIAPIPE_HAND.open(network(names, hw=HW))
+    with pytest.raises(
+        TensorMismatchError,
+        match=r'not those of mediapipe_hand: expected \(1, 63\) with \(1, 1\);',
+    ):
+        open_head(MEDIAPIPE_HAND, network(names, hw=HW))
 
 
 def test_an_array_of_another_shape_is_refused(network):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.lstr import LSTR, POINTS, padding_mask
 from trt_ros.vision.frame import Frame
@@ -30,7 +31,7 @@ def outputs_of(*lanes, classes=2, dtype=np.float32, queries=QUERIES):
 def decode(network, outputs, image_wh=IMAGE, **thresholds):
     specs = '; '.join(f'{key} {value.shape}' for key, value in outputs.items())
     letterbox = Preprocess(HW, **LSTR.preprocess).letterbox(image_wh)
-    return LSTR.open(network(specs, hw=HW))(outputs, letterbox, Thresholds(**thresholds))
+    return open_head(LSTR, network(specs, hw=HW))(outputs, letterbox, Thresholds(**thresholds))
 
 
 def test_no_lanes(network):
@@ -98,12 +99,12 @@ def test_a_curve_without_a_value_at_a_row_has_no_point_there(network):
 )
 def test_other_outputs_are_refused(network, outputs, problem):
     with pytest.raises(TensorMismatchError, match=problem) as error:
-        LSTR.open(network(outputs, hw=HW))
+        open_head(LSTR, network(outputs, hw=HW))
     assert 'Name these outputs so' in error.value.remedy
 
 
 def test_an_output_of_another_shape_is_refused(network):
-    head = LSTR.open(network('pred_logits (1, ?, 2); pred_curves (1, ?, 8)', hw=HW))
+    head = open_head(LSTR, network('pred_logits (1, ?, 2); pred_curves (1, ?, 8)', hw=HW))
     outputs = outputs_of()
     outputs['pred_curves'] = outputs['pred_curves'][:, :5]
     with pytest.raises(TensorMismatchError, match=r'\(7, 2\) and \(5, 8\)'):

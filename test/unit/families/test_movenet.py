@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.families.movenet import MOVENET
 from trt_ros.vision.letterbox import Letterbox
@@ -30,7 +31,7 @@ def in_image(dtype=np.float32):
 
 @pytest.mark.parametrize('dtype', [np.float32, np.float16])
 def test_one_person_fills_the_input(network, dtype):
-    head = MOVENET.open(network('output_0 (1, 1, 17, 3)', hw=HW))
+    head = open_head(MOVENET, network('output_0 (1, 1, 17, 3)', hw=HW))
     found = head({'output_0': person(dtype)[None, None]}, BOX, THRESHOLDS)
     assert found.keypoints.tolist() == [in_image().tolist()]
     assert found.detections.xyxy.tolist() == [[0, 0, 512, 288]]
@@ -39,7 +40,7 @@ def test_one_person_fills_the_input(network, dtype):
 
 
 def test_a_keypoint_with_nan_is_not_visible(network):
-    head = MOVENET.open(network('output_0 (1, 1, 17, 3)', hw=HW))
+    head = open_head(MOVENET, network('output_0 (1, 1, 17, 3)', hw=HW))
     points = person()
     points[3, 2] = np.nan
     found = head({'output_0': points[None, None]}, BOX, THRESHOLDS)
@@ -47,7 +48,7 @@ def test_a_keypoint_with_nan_is_not_visible(network):
 
 
 def test_keypoints_far_beyond_the_image_stay_finite(network):
-    head = MOVENET.open(network('output_0 (1, 1, 17, 3)', hw=HW))
+    head = open_head(MOVENET, network('output_0 (1, 1, 17, 3)', hw=HW))
     points = np.array(person())
     points[3, :2] = 3e38, -3e38
     found = head({'output_0': points[None, None]}, BOX, THRESHOLDS)
@@ -63,14 +64,14 @@ def people(*found, dtype=np.float32):
 
 
 def test_no_people(network):
-    head = MOVENET.open(network('output_0 (1, 6, 56)', hw=HW))
+    head = open_head(MOVENET, network('output_0 (1, 6, 56)', hw=HW))
     found = head(people(), BOX, THRESHOLDS)
     assert (len(found), found.keypoints.shape) == (0, (0, 17, 3))
 
 
 @pytest.mark.parametrize('dtype', [np.float32, np.float16])
 def test_people_have_boxes_and_scores_of_their_own(network, dtype):
-    head = MOVENET.open(network('output_0 (1, 6, 56)', hw=HW))
+    head = open_head(MOVENET, network('output_0 (1, 6, 56)', hw=HW))
     outputs = people(
         ((0.25, 0.25, 0.5, 0.75), 0.5),
         ((0.25, 0.25, 0.5, 0.75), 0.125),
@@ -87,7 +88,7 @@ def test_people_have_boxes_and_scores_of_their_own(network, dtype):
 
 @pytest.mark.parametrize('place', [52, 55])
 def test_people_with_nan_are_dropped(network, place):
-    head = MOVENET.open(network('output_0 (1, 6, 56)', hw=HW))
+    head = open_head(MOVENET, network('output_0 (1, 6, 56)', hw=HW))
     outputs = people(((0.25, 0.25, 0.5, 0.75), 0.5))
     outputs['output_0'][0, 0, place] = np.nan
     assert len(head(outputs, BOX, THRESHOLDS)) == 0
@@ -98,14 +99,14 @@ def test_values_that_are_no_scores_are_refused(network, place):
     outputs = people(((0.25, 0.25, 0.5, 0.75), 0.5))
     outputs['output_0'][0, 0, place] = 3
     with pytest.raises(ScoreRangeError, match='a score of 3'):
-        MOVENET.open(network('output_0 (1, 6, 56)', hw=HW))(outputs, BOX, THRESHOLDS)
+        open_head(MOVENET, network('output_0 (1, 6, 56)', hw=HW))(outputs, BOX, THRESHOLDS)
 
 
 def test_keypoints_of_one_person_that_are_no_scores_are_refused(network):
     points = person()
     points[3, 2] = 7
     with pytest.raises(ScoreRangeError, match='a score of 7'):
-        MOVENET.open(network('output_0 (1, 1, 17, 3)', hw=HW))(
+        open_head(MOVENET, network('output_0 (1, 1, 17, 3)', hw=HW))(
             {'output_0': points[None, None]}, BOX, THRESHOLDS
         )
 
@@ -115,14 +116,14 @@ def test_keypoints_of_one_person_that_are_no_scores_are_refused(network):
     ['a (1, 1, 17, 2)', 'a (1, 2, 17, 3)', 'a (1, 6, 57)', 'a (1, 6, 56) int32', 'a (1); b (1)'],
 )
 def test_other_outputs_are_refused(network, outputs):
-    with pytest.raises(TensorMismatchError, match='Not a MoveNet'):
-        MOVENET.open(network(outputs, hw=HW))
+    with pytest.raises(TensorMismatchError, match='not those of movenet: expected'):
+        open_head(MOVENET, network(outputs, hw=HW))
 
 
 @pytest.mark.parametrize(
     ('outputs', 'shape'), [('a (1, 6, 56)', (1, 6, 57)), ('a (1, 1, 17, 3)', (1, 1, 16, 3))]
 )
 def test_an_array_of_another_shape_is_refused(network, outputs, shape):
-    head = MOVENET.open(network(outputs, hw=HW))
+    head = open_head(MOVENET, network(outputs, hw=HW))
     with pytest.raises(TensorMismatchError, match='Not a MoveNet'):
         head({'a': np.zeros(shape, np.float32)}, BOX, THRESHOLDS)

@@ -487,7 +487,7 @@ def test_any_description_gets_a_decoder_or_an_error(seed):
     for families in TABLE.values():
         with suppress(TensorMismatchError):
             family, _ = choose_family(families, 'auto', seen)
-            family.open(seen)
+            open_head(family, seen)
 
 
 def test_additional_output_is_left_to_the_family(network):

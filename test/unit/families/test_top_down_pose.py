@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.heatmap_pose import HEATMAP_POSE, HeatmapHead
 from trt_ros.families.simcc import SIMCC, SimccHead
@@ -121,7 +122,7 @@ def test_simcc_in_half_precision_with_nan():
 )
 def test_names_order_the_outputs_of_a_square_input(network, names, expected):
     outputs = '; '.join(f'{name} (1, 21, 512)' for name in names)
-    head = SIMCC.open(network(outputs, hw=(256, 256)))
+    head = open_head(SIMCC, network(outputs, hw=(256, 256)))
     assert (head.x_name, head.keypoint_count) == (expected, 21)
 
 
@@ -143,13 +144,13 @@ def test_the_number_of_keypoints_names_them(network):
         (HEATMAP_POSE, 'out (1, 17, 64)', r'expected one output of \(1, keypoints, h, w\)'),
         (HEATMAP_POSE, 'a (1, 17, 64, 48); b (1, 17)', 'Not a network of heatmaps'),
         (HEATMAP_POSE, 'out (1, 17, 64, 48) int64', 'Not a network of heatmaps'),
-        (SIMCC, 'x (1, 17, 384)', r'Not a SimCC network: expected \(1, keypoints, s \* width\)'),
-        (SIMCC, 'x (1, 17, 384); y (1, 17, 300)', 'Not a SimCC network'),
+        (SIMCC, 'x (1, 17, 384)', r'not those of simcc: expected \(1, keypoints, s \* width\)'),
+        (SIMCC, 'x (1, 17, 384); y (1, 17, 300)', 'not those of simcc'),
     ],
 )
 def test_other_outputs_are_refused(network, family, outputs, message):
     with pytest.raises(TensorMismatchError, match=message):
-        family.open(network(outputs, hw=INPUT_HW))
+        open_head(family, network(outputs, hw=INPUT_HW))
 
 
 def test_outputs_of_another_shape_are_refused():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.registry import POSES, choose_family
 from trt_ros.families.ufld_v2 import UFLD_V2_CULANE, UFLD_V2_TUSIMPLE
@@ -43,7 +44,7 @@ def place(outputs, lane, cell, at, kind='row', logit=6.0):
 def decode(network, name, outputs, image_wh=CULANE_IMAGE, **thresholds):
     specs = '; '.join(f'{key} {value.shape}' for key, value in outputs.items())
     family = DETECTORS[name]
-    head = family.open(network(specs, hw=HW[name]))
+    head = open_head(family, network(specs, hw=HW[name]))
     preprocess = Preprocess(HW[name], **family.preprocess)
     return head(outputs, preprocess.letterbox(image_wh), Thresholds(**thresholds))
 
@@ -172,7 +173,7 @@ def test_positions_do_not_depend_on_the_resize(network):
     outputs = empty(TUSIMPLE)
     place(outputs, 1, 50, slice(None))
     specs = '; '.join(f'{key} {value.shape}' for key, value in outputs.items())
-    head = UFLD_V2_TUSIMPLE.open(network(specs, hw=HW[TUSIMPLE]))
+    head = open_head(UFLD_V2_TUSIMPLE, network(specs, hw=HW[TUSIMPLE]))
     cropped = Letterbox.fit((1280, 576), HW[TUSIMPLE], 'stretch')  # Without the upper 144 rows.
     found = head(outputs, cropped, Thresholds())
     np.testing.assert_allclose(found.keypoints[0, :, 1], np.arange(160, 720, 10) - 144, atol=0.01)
@@ -180,15 +181,18 @@ def test_positions_do_not_depend_on_the_resize(network):
 
 def test_another_shape_is_refused(network):
     outputs = empty(CULANE)
-    head = UFLD_V2_CULANE.open(
-        network('; '.join(f'{key} {value.shape}' for key, value in outputs.items()))
+    head = open_head(
+        UFLD_V2_CULANE,
+        network('; '.join(f'{key} {value.shape}' for key, value in outputs.items())),
     )
     outputs['exist_col'] = outputs['exist_col'][:, :, 1:]
     whole = Letterbox.fit((1600, 320), HW[CULANE], 'stretch')
     with pytest.raises(TensorMismatchError, match=r'Not UFLDv2: .*\(2, 80, 4\)'):
         head(outputs, whole)
-    with pytest.raises(TensorMismatchError, match='72 rows and 81 columns of CULane'):
-        UFLD_V2_CULANE.open(network('out (1, 201, 18, 4)'))
+    with pytest.raises(
+        TensorMismatchError, match=r'expected \(1, G, 72, 4\) with \(1, L, 81, 4\)'
+    ):
+        open_head(UFLD_V2_CULANE, network('out (1, 201, 18, 4)'))
 
 
 def test_networks_of_curvelanes_are_named(network):
