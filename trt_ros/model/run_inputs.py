@@ -81,7 +81,8 @@ def split_inputs(
     tensors: dict[str, np.ndarray] = {}
     taken = 0
     for name, feed in feeds.items():
-        if not feed.image_count and feed.array is None:
+        spec = feed.array
+        if spec is None and not isinstance(feed, ImageFeed):
             continue
         value = inputs.get(name)
         taken += 1
@@ -92,8 +93,8 @@ def split_inputs(
             )
         if isinstance(feed, ImageFeed):
             frames += feed.frames_of(name, value)
-        if feed.array is not None:
-            tensors[name] = checked_tensor(feed.array, value)
+        elif spec is not None:
+            tensors[name] = checked_tensor(spec, value)
     if len(inputs) > taken:
         unknown = [
             name

@@ -13,6 +13,7 @@ from trt_ros.families.family import Family, Head
 from trt_ros.families.lstr import padding_mask
 from trt_ros.families.registry import ALL_FAMILIES, TENSORS
 from trt_ros.model.bindings import OTHERS, parse_bindings, resolve_bindings
+from trt_ros.model.bundle import Bundle, NetworkSpec
 from trt_ros.model.feeds import FEEDS, Feeds
 from trt_ros.model.feeds.base import Binding, Feed
 from trt_ros.model.feeds.constant import ConstantFeed
@@ -47,15 +48,13 @@ class ResolvedModel(Generic[ResultT]):
     """
     The decisions about a network: what its inputs get and how results come out.
 
-    :param feeds: by network input.
-    :param outputs: names of the outputs that are decoded, in order.
+    :param bundle: the networks and the feeds of their inputs.
     :param class_names: by class index; () where nothing names them.
     :param log_lines: lines for the log: each decision with its reason.
     :param bindings: of the network inputs, in their order; () where none were given.
     """
 
-    feeds: Feeds
-    outputs: tuple[str, ...]
+    bundle: Bundle
     decoder: Decoder[ResultT]
     class_names: tuple[str, ...] = ()
     log_lines: tuple[str, ...] = ()
@@ -67,16 +66,23 @@ class ResolvedModel(Generic[ResultT]):
     ) -> ResolvedModel[ResultT]:
         """Return the decisions for a network of one image beside the decoder's constants."""
         constants = decoder.constant_inputs
-        return cls(
-            {
-                spec.name: ConstantFeed(constants[spec.name])
-                if spec.name in constants
-                else ImageFeed(preprocess)
-                for spec in network.inputs
-            },
-            tuple(spec.name for spec in network.outputs),
-            decoder,
-        )
+        feeds: Feeds = {
+            spec.name: ConstantFeed(constants[spec.name])
+            if spec.name in constants
+            else ImageFeed(preprocess)
+            for spec in network.inputs
+        }
+        return cls(_bundle(network, feeds, network.outputs), decoder)
+
+    @property
+    def feeds(self) -> Feeds:
+        """Feeds by network input."""
+        return self.bundle.feeds
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs that are decoded, in order."""
+        return self.bundle.outputs
 
     @property
     def preprocess(self) -> Preprocess:
@@ -88,6 +94,12 @@ class ResolvedModel(Generic[ResultT]):
         for feed in image_feeds(self.feeds).values():
             return feed.preprocess
         raise TensorMismatchError('The network takes no image.')
+
+
+def _bundle(network: Network, feeds: Feeds, outputs: tuple[TensorSpec, ...]) -> Bundle:
+    """Return the bundle of one network."""
+    specs = NetworkSpec(network.inputs, network.outputs)
+    return Bundle({'': specs}, feeds, tuple(spec.name for spec in outputs))
 
 
 def fit(
@@ -143,8 +155,7 @@ def fit(
     if isinstance(options, LabeledOptions):
         log_lines.append(_describe_names(names, given))
     return ResolvedModel(
-        feeds,
-        tuple(spec.name for spec in outputs),
+        _bundle(network, feeds, outputs),
         decoder,
         names,
         (f'decoder {decoder.name}: {decoder.reason}', *log_lines),

@@ -69,9 +69,7 @@ class Pipeline(ABC, Generic[ResultT]):
         self._fitted, self.feeds, self.decoder = fitted, fitted.feeds, fitted.decoder
         self.bindings, self.class_names = fitted.bindings, fitted.class_names
         self.backend = network.backend
-        self.outputs = tuple(
-            spec for name in fitted.outputs for spec in network.outputs if spec.name == name
-        )
+        self.outputs = fitted.bundle.output_specs
         self.is_one_image, self.device = is_one_image(fitted.feeds), Device()
         self._choice: tuple[str, ...] = ()
         self._classes = ClassLookup()
@@ -338,7 +336,7 @@ class Pipeline(ABC, Generic[ResultT]):
     ) -> Future[list[ResultT]]:
         """Start a run of one image, or of an image or array per network input."""
         thresholds = self._prepare(thresholds)
-        if not isinstance(image, Mapping):
+        if isinstance(image, Frame) or not isinstance(image, Mapping):  # Mapping is slow to ask.
             frame = as_frame(image)
             if self.is_one_image:
                 return start([frame], thresholds)

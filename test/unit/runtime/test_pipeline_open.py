@@ -111,7 +111,8 @@ def test_a_dynamic_size_comes_from_the_metadata_or_is_640(metadata, input_hw, wh
 def test_phases_are_reported_in_order(color_detector):
     told = []
     open_detector(LabeledOptions(model_path=str(color_detector())), on_progress=told.append)
-    assert [progress.phase for progress in told] == [
+    # The child process that checks the model reports its phase again and again.
+    assert list(dict.fromkeys(progress.phase for progress in told)) == [
         'loading the model',
         'choosing the decoder',
         'warming up',

@@ -159,12 +159,15 @@ class CpuPipeline(Pipeline[ResultT]):
             letterboxes: Sequence[Letterbox] = ()
             first = 0
             for name, feed in self._fresh_feeds.items():
-                last = len(frames) if self.is_one_image else first + feed.image_count
-                array = regions if feed.image_count else tensors.get(name)
-                given = Given(rows, frames[first:last] if feed.image_count else (), array)
+                images = feed.image_count
+                if images:
+                    last = len(frames) if self.is_one_image else first + images
+                    given = Given(rows, frames[first:last], regions)
+                    first += images
+                else:
+                    given = Given(rows, (), tensors.get(name))
                 staged[name], placements = feed.stage(given)
                 letterboxes = letterboxes or placements
-                first += feed.image_count
             return staged, letterboxes or [NO_LETTERBOX]
 
     def _run(
@@ -176,7 +179,9 @@ class CpuPipeline(Pipeline[ResultT]):
         # Two runs at once would share the same CPUs; states go from one run to the next.
         is_alone = bool(self._memory_feeds) or not self.runner.overlaps
         with self._running if is_alone else nullcontext(), mark('network'):
-            found = self.runner.infer({**inputs, **self._remembered()})
+            if self._memory_feeds:
+                inputs = {**inputs, **self._remembered()}
+            found = self.runner.infer(inputs)
             for name, feed in self._memory_feeds.items():
                 self._memory[name] = feed.keep(found)
         outputs = {name: found[name] for name in self._fitted.outputs}
