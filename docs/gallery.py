@@ -12,8 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / 'test'))
 from support.rgbd_scenes import Scene, Solid, render, yaw
 from trt_ros import Pipeline
 from trt_ros.cli import main as run_cli
-from trt_ros.demo.evaluate import MODEL
-from trt_ros.demo.scene import MovingScene
+from trt_ros.demo.scene import MODEL, MovingScene
 from trt_ros.drawing import draw
 from trt_ros.drawing.boxes_3d import box_corners, draw_boxes_3d
 from trt_ros.drawing.objects import Trails, object_labels

@@ -233,7 +233,7 @@ def test_with_numpy_1(environment: Environment) -> int:
 
 
 def mutate(environment: Environment, arguments: list[str]) -> int:
-    """Run mutate.py in an environment of its own, installed at the first use."""
+    """Run tools/mutate.py in an environment of its own, installed at the first use."""
     folder, requirements = environment.folder / 'mutate', REQUIREMENTS / 'mutate.txt'
     python, done = folder / 'bin/python', folder / 'installed'
     if not done.exists() or done.read_text() != requirements.read_text():
@@ -262,7 +262,7 @@ def mutate(environment: Environment, arguments: list[str]) -> int:
         environment,
         str(python),
         '-I',
-        str(CHECKOUT / 'standalone/mutate.py'),
+        str(CHECKOUT / 'tools/mutate.py'),
         *arguments,
         PYTEST_DISABLE_PLUGIN_AUTOLOAD='1',
         PYTHONDONTWRITEBYTECODE='1',  # Of mutations of one second and size.

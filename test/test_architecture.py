@@ -120,9 +120,8 @@ DOORS = {  # foreign package: the layers that may import it
     'onnxslim': {'engine'},
     'grpc': {'runtime'},
     'tritonclient': {'runtime'},
-    'onnx': {'engine', 'quantization', 'demo'},
+    'onnx': {'engine', 'quantization'},
     'modelopt': {'engine', 'quantization'},
-    'torch': {'demo'},
     'cv2': {'vision', 'families', 'drawing', 'media', 'ros', 'labelling', 'cli', 'nodes', 'demo'},
     'cv_bridge': {'ros'},
     'rosbags': {'recording'},
@@ -131,7 +130,7 @@ DOORS = {  # foreign package: the layers that may import it
     'scipy': {'tracking'},
     'supervision': {'results'},
     'yaml': {'ros', 'nodes', 'demo', 'launching', 'results'},  # results: class names in YAML.
-    'tqdm': {'cli', 'demo'},
+    'tqdm': {'cli'},
     'numpy': LAYERS.keys()
     - {
         'blob',

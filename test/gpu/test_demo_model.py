@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.demo.evaluate import MODEL
-from trt_ros.demo.scene import held_out
+from trt_ros.demo.scene import MODEL, held_out
 from trt_ros.runtime.gpu.measure import FLOP_PER_CLOCK
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline

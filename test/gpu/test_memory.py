@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from trt_ros.demo.evaluate import MODEL
+from trt_ros.demo.scene import MODEL
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures('used_nbytes')]
 

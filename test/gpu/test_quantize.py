@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
+from evaluate_demo import evaluate
 import numpy as np
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.demo.evaluate import MODEL, evaluate
-from trt_ros.demo.scene import TRAINING, draw_scene
+from trt_ros.demo.scene import MODEL, TRAINING, draw_scene
 from trt_ros.errors import BackendError
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline

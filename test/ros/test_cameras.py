@@ -393,8 +393,7 @@ def test_ten_cycles_of_three_cameras_leak_nothing(fake_detector, tmp_path, pictu
 def test_two_cameras_run_in_a_real_batch(start_node, peer, as_image, tmp_path, backend):
     onnx = pytest.importorskip('onnx')
     pytest.importorskip('onnxruntime')
-    from trt_ros.demo.evaluate import MODEL
-    from trt_ros.demo.scene import held_out
+    from trt_ros.demo.scene import MODEL, held_out
 
     model = onnx.load(MODEL)
     for value in (*model.graph.input, *model.graph.output):

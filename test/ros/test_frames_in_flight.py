@@ -104,8 +104,7 @@ def test_results_of_real_network_leave_in_order_and_frames_are_accounted_for(
     start_node, lane_of, as_image, backend, frames_in_flight
 ):
     pytest.importorskip('onnxruntime')
-    from trt_ros.demo.evaluate import MODEL
-    from trt_ros.demo.scene import held_out
+    from trt_ros.demo.scene import MODEL, held_out
 
     name = f'flight_{frames_in_flight}_{backend}'
     lane = lane_of(

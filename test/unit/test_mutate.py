@@ -14,7 +14,7 @@ CHECKOUT = Path(__file__).parents[2]
 @pytest.fixture(scope='module')
 def mutate():
     """Import the script as a module; it is outside the package."""
-    spec = importlib.util.spec_from_file_location('mutate', CHECKOUT / 'standalone/mutate.py')
+    spec = importlib.util.spec_from_file_location('mutate', CHECKOUT / 'tools/mutate.py')
     module = importlib.util.module_from_spec(spec)
     sys.modules['mutate'] = module  # dataclass looks its module up there.
     spec.loader.exec_module(module)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 import math
+from pathlib import Path
 
 import cv2
 import numpy as np
 
+MODEL = Path(__file__).with_name('shapes.onnx')
 CLASSES = ('circle', 'square', 'triangle', 'star', 'cross', 'hexagon')
 MIN_VISIBLE = 0.7  # Visible fraction below which a shape is not drawn, or, moving, not annotated.
 TRAINING, HELD_OUT = 1, 2  # First half of the seed, so that the two sets share no picture.

@@ -15,9 +15,8 @@ import time
 
 import numpy as np
 
-from trt_ros.demo.evaluate import MODEL
 from trt_ros.demo.processes import NodeProcess, running
-from trt_ros.demo.scene import CLASSES, MovingScene
+from trt_ros.demo.scene import CLASSES, MODEL, MovingScene
 from trt_ros.demo.tally import Tally
 from trt_ros.demo.watch import Watch, checksum
 from trt_ros.errors import TrtRosError

@@ -81,6 +81,6 @@ class Tally:
             raise TrtRosError(
                 'Fewer than half of the drawn shapes were detected.',
                 cause=lines,
-                remedy='Evaluate the model alone: python -m trt_ros.demo.evaluate.',
+                remedy='Evaluate the model alone: python tools/evaluate_demo.py.',
             )
         return lines

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from evaluate_demo import evaluate
 import numpy as np
 import onnx
 import pytest
 
-from trt_ros.demo.evaluate import MODEL, evaluate
-from trt_ros.demo.scene import CLASSES
+from trt_ros.demo.scene import CLASSES, MODEL
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trt_ros.demo.evaluate import MODEL
+from trt_ros.demo.scene import MODEL
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.quantization.formats import FP8, INT8
 from trt_ros.quantization.layers import QuantNetwork

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.demo.evaluate import MODEL
-from trt_ros.demo.scene import TRAINING, draw_scene
+from trt_ros.demo.scene import MODEL, TRAINING, draw_scene
 from trt_ros.quantization.formats import FORMATS
 from trt_ros.quantization.layers import QuantNetwork
 

@@ -1,25 +1,22 @@
 """
 Average precision of the demo model on held-out pictures.
 
-    python -m trt_ros.demo.evaluate --pictures 500
+    python tools/evaluate_demo.py --pictures 500
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
-from pathlib import Path
 
 import numpy as np
 
-from trt_ros.demo.scene import CLASSES, held_out
+from trt_ros.demo.scene import CLASSES, MODEL, held_out
 from trt_ros.results.boxes import Detections
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.average_precision import average_precisions
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
-
-MODEL = Path(__file__).with_name('shapes.onnx')
 
 
 def evaluate(pipeline: Pipeline, pictures: int) -> np.ndarray:

@@ -3,7 +3,7 @@ Training of the demo model on the pictures of scene.py, and its export to ONNX.
 
 A development tool that the package itself never imports. It needs torch:
 
-    python -m trt_ros.demo.train --out DIR
+    python tools/train_demo.py --out DIR
 """
 
 from __future__ import annotations
