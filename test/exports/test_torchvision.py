@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from trt_ros.families import registry as decoder
+from trt_ros.families.classify import CLASSIFIER
+from trt_ros.families.semantic import SEMANTIC
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
@@ -200,7 +202,7 @@ def image_scale(picture, size):
 )
 def test_class_scores_are_the_softmax_of_the_logits(torch, untrained, export, picture, name, last):
     size = 224
-    wanted = Preprocess((size, size), **decoder.CLASSIFIERS[1].preprocess)
+    wanted = Preprocess((size, size), **CLASSIFIER.preprocess)
 
     def make(torchvision):
         return getattr(torchvision.models, name)(weights=None, num_classes=10)
@@ -238,7 +240,7 @@ def test_class_scores_are_the_softmax_of_the_logits(torch, untrained, export, pi
 )
 def test_mask_is_argmax_of_scores(torch, untrained, export, picture, name, last):
     size = 128
-    wanted = Preprocess((size, size), **decoder.SEGMENTERS[-1].preprocess)
+    wanted = Preprocess((size, size), **SEMANTIC.preprocess)
 
     def make(torchvision):
         return getattr(torchvision.models.segmentation, name)(
