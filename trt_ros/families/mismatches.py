@@ -82,7 +82,7 @@ def ambiguous(
             for claim in claims
         ),
         remedy=_set_decoder([claim.family.name for claim in claims])
-        + _about_labels(families, network, everyone)
+        + _about_labels(families, network, everyone, claims)
         + f' docs/models.md describes each. {ANY}',
     )
 
@@ -181,18 +181,13 @@ def _unknown(
     )
 
 
-def _about_labels(families: Families, network: NetworkDescription, everyone: Families) -> str:
+def _about_labels(
+    families: Families, network: NetworkDescription, everyone: Families, claims: Sequence[Claim]
+) -> str:
     """Return whether names of the classes decide between the families of a network, a sentence."""
     if network.class_count:
         return f' The {network.class_count} named classes do not decide between them.'
-    before_classes = (0, 1, 4, 5, 32)  # Values beside the scores of the classes.
-    counts = {
-        size - before
-        for spec in network.outputs
-        for size in spec.shape
-        for before in before_classes
-        if size > before
-    }
+    counts = {claim.reading.class_count for claim in claims} - {None}
     decide = any(
         len(claims_of(families, replace(network, class_count=count), everyone)) == 1
         for count in counts
