@@ -268,6 +268,13 @@ def centernet(seed: int, *, are_logits: bool, has_offsets: bool) -> Case:
     return case('centernet', outputs, BOX_WIDE)
 
 
+def toy(seed: int) -> Case:
+    rng, (count,) = np.random.default_rng(seed), cells(BOX_WIDE, (16,))
+    rows = rng.normal(-1, 2, (1, count, 8))
+    rows[..., :4] = rng.uniform(0, 5, (1, count, 4))
+    return case('toy', {'toy_boxes': rows.astype(np.float32)}, BOX_WIDE)
+
+
 def crowd() -> Case:
     """More candidates than are sorted at once, which nearly all suppress each other."""
     rng, letterbox = np.random.default_rng(0), Letterbox.fit((1024, 1024), (1024, 1024), 'stretch')
@@ -366,4 +373,5 @@ CASES = {
     'centernet of probabilities, without offsets': lambda seed: centernet(
         seed, are_logits=False, has_offsets=False
     ),
+    'the family of docs/adding_a_decoder.md': toy,
 }

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 import re
 from typing import Any
 
 import numpy as np
 
 from trt_ros.decode.choice import open_head
-from trt_ros.families.family import NetworkDescription
+from trt_ros.families.family import Family, NetworkDescription
 from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.tensors import TensorSpec
 
-FAMILIES = {family.name: family for family in ALL_FAMILIES}
+#: Source of the family in docs/adding_a_decoder.md, a whole file.
+(TOY_SOURCE,) = re.findall(
+    r'```python\n(.*?)```',
+    (Path(__file__).parents[2] / 'docs' / 'adding_a_decoder.md').read_text(),
+    re.DOTALL,
+)
+_toy: dict[str, Any] = {}
+exec(TOY_SOURCE, _toy)
+TOY: Family[Any] = _toy['TOY']
+FAMILIES = {family.name: family for family in (*ALL_FAMILIES, TOY)}
 
 
 def specs(text: str, mode: Any = 'output') -> tuple[TensorSpec, ...]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-import re
 import runpy
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from support.descriptions import TOY, TOY_SOURCE
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.registry import ALL_FAMILIES, choose_family
@@ -24,20 +24,14 @@ OUTPUT = 'toy_boxes (1, 400, 8)'  # 20 x 20 cells; box, objectness, 3 classes.
 
 
 @pytest.fixture(scope='module')
-def toy(tmp_path_factory):
-    """Return the family of the page, which is in a file of its own."""
-    (code,) = re.findall(r'```python\n(.*?)```', (DOCS / 'adding_a_decoder.md').read_text(), re.S)
-    assert code.count('\n') <= 40
-    path = tmp_path_factory.mktemp('families') / 'toy.py'
-    path.write_text(code)
-    return runpy.run_path(str(path))['TOY']
-
-
-@pytest.fixture(scope='module')
-def decoder(toy, network):
+def decoder(network):
     """Return the decoder that `auto` chooses among all families."""
     seen = network(OUTPUT, hw=HW)
-    return choose_decoder('auto', seen.inputs, seen.outputs, {}, HW, families=(toy, *ALL_FAMILIES))
+    return choose_decoder('auto', seen.inputs, seen.outputs, {}, HW, families=(TOY, *ALL_FAMILIES))
+
+
+def test_it_is_one_short_file():
+    assert TOY_SOURCE.count('\n') <= 40
 
 
 def test_it_is_recognized_with_a_reason(decoder):
@@ -66,22 +60,22 @@ def test_the_kernels_get_its_arguments(decoder, network):
     assert (found.select, found.rows, found.classes) == ('rows', 400, 3)
 
 
-def test_a_near_miss_names_its_outputs(toy, network):
+def test_a_near_miss_names_its_outputs(network):
     with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
-        choose_family((toy, *ALL_FAMILIES), 'auto', network('toy_boxes (1, 401, 8)', hw=HW))
+        choose_family((TOY, *ALL_FAMILIES), 'auto', network('toy_boxes (1, 401, 8)', hw=HW))
     assert 'Nearest: toy reads (1, 400, 5 + classes); ' in error.value.cause
 
 
-def test_the_wrong_outputs_by_name_are_refused_with_a_remedy(toy, network):
+def test_the_wrong_outputs_by_name_are_refused_with_a_remedy(network):
     seen = network('x (1, 2, 3, 4)', hw=HW)
     with pytest.raises(TensorMismatchError, match='not those of toy: expected') as error:
-        choose_decoder('toy', seen.inputs, seen.outputs, {}, HW, families=(toy,))
+        choose_decoder('toy', seen.inputs, seen.outputs, {}, HW, families=(TOY,))
     assert error.value.remedy == 'Export it with its decoded outputs.'
 
 
-def test_the_page_of_models_gets_its_row(toy):
+def test_the_page_of_models_gets_its_row():
     tables = runpy.run_path(str(DOCS / 'families.py'))
-    assert tables['row'](toy) == (
+    assert tables['row'](TOY) == (
         '| `toy` | the network of this page | (1, cells, 5 + C); named `toy_boxes` |'
     )
 
