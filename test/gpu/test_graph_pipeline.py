@@ -280,7 +280,7 @@ def test_prepared_cameras_share_memory_of_largest_batch(gpu, on_cpu, small_detec
                 assert_same(got, on_cpu(frame))
         assert pipeline.memory()['device']['tensors'] == tensors
         for _ in range(20):  # Two batches in flight in the same tensors.
-            pending = [pipeline.submit(frames[:4], ASKED), pipeline.submit(frames[3:], ASKED)]
+            pending = [pipeline.submit_run(each, ASKED) for each in (frames[:4], frames[3:])]
             found = [result for each in pending for result in each.result()]
             for got, frame in zip(found, frames[:4] + frames[3:]):
                 assert_same(got, on_cpu(frame))

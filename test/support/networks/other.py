@@ -102,10 +102,18 @@ def faces(parts, per_cell):
 
 def retinaface():
     body, weights = faces({'loc': 4, 'conf': 2, 'landms': 10}, 2)
-    return body + '\n'.join(
-        f'{name} = Concat <axis = 1> ({name}_8, {name}_16, {name}_32)'
-        for name in ('loc', 'conf', 'landms')
-    ), weights
+    return (
+        body
+        + '\n'.join(
+            f'{name} = Concat <axis = 1> ({part}_8, {part}_16, {part}_32)'
+            for name, part in (('raw', 'loc'), ('conf', 'conf'), ('landms', 'landms'))
+        )
+        + """
+        twentieth = Constant <value_float = 0.05> ()
+        loc = Mul (raw, twentieth)
+    """,
+        weights,
+    )
 
 
 def palms():
