@@ -212,6 +212,8 @@ class Family(Generic[HeadT_co]):
     :param output_names: names that its exporter gives outputs.
     :param remedy: remedy of other outputs, one sentence.
     :param networks: its networks, for the documentation and errors.
+    :param near_misses: layouts of similar networks that no family decodes, and what to do with
+        such a network, one sentence.
     """
 
     name: str
@@ -227,6 +229,7 @@ class Family(Generic[HeadT_co]):
     output_names: tuple[str, ...] = ()
     remedy: str = ''
     networks: str = ''
+    near_misses: tuple[tuple[Layout, str], ...] = ()
 
     def describe(self, input_hw: tuple[int, int]) -> str:
         """Return the outputs of the first layouts for images of a size."""

@@ -10,7 +10,6 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.families.evidence import Claim, Families, claim_of, claims_of, describe
 from trt_ros.families.family import NetworkDescription
 from trt_ros.families.nearest import advice, nearest
-from trt_ros.families.ufld_v2 import is_curvelanes
 
 #: Kind of network per task.
 TASKS: Mapping[str, str] = {
@@ -114,12 +113,6 @@ def not_recognized(
     misnamed = _misnamed(families, network, everyone, claims)
     if misnamed:
         return misnamed
-    if not claims and is_curvelanes(network):
-        return TensorMismatchError(
-            'UFLDv2 of CurveLanes is not decoded.',
-            cause=f'Its ten lanes are curves fitted to rows and columns. Seen: {network}.',
-            remedy=f'Use a network of CULane or TuSimple, or decode its outputs yourself. {ANY}',
-        )
     if not claims:
         return _unknown(families, network, everyone)
     kinds = {TASKS[claim.family.task]: claim.reason for claim in claims}
@@ -163,7 +156,7 @@ def _unknown(
     inputs = '; '.join(map(str, network.inputs))
     near = '; '.join(nearest(network, families))
     choices: list[str] = []
-    guidance = advice(network)
+    guidance = advice(network, everyone)
     if not guidance:
         choices = _decodable_parts(families, network, everyone)
         choices = choices if len(choices) < 3 else []

@@ -8,72 +8,26 @@ import math
 import re
 from typing import Any
 
-from trt_ros.families.embedding import is_of_yolov7_nms
 from trt_ros.families.family import Family, NetworkDescription, is_float
 from trt_ros.families.guards import HasInput, by_name_only
 from trt_ros.families.layout import Layout, Out, linear
+from trt_ros.families.match import unify
 from trt_ros.tensors import TensorSpec
 
-YOLO_STRIDES = (8, 16, 32)
 OUTPUT_COST, AXIS_COST, DTYPE_COST, NAME_COST, INPUT_COST = 4.0, 2.0, 1.0, 1.0, 1.0
 MAX_OUTPUTS = 6  # Compared.
 
 
-def advice(network: NetworkDescription) -> str:
-    """Return how to export a known network that no family decodes, a sentence; or ''."""
-    if is_of_yolov7_nms(network):
-        return (
-            'Rows of 7 values are those of YOLOv7 exported with --max-wh: export it with --grid, '
-            'without --end2end; or of YOLO-NAS with NMS inside: export it without. '
-        )
-    if are_raw_grids(network.outputs, network.input_hw):
-        return (
-            'Equal channels at strides 8, 16 and 32 are a YOLO without decoded boxes: export it '
-            'with decoded boxes in one output. '
-        )
-    if are_grids_of_heads(network.outputs, network.input_hw):
-        return (
-            'Several outputs at each of strides 8, 16 and 32 are a detector without decoded '
-            'boxes, such as RTMDet, or YOLO for RKNN: export it with decoded boxes. '
-        )
-    if are_boxes_with_keypoints(network.outputs):
-        return (
-            'Boxes (1, N, 5) with keypoints (1, N, points, 3) are RTMO of MMPose, which is not '
-            'decoded: use RTMPose on the regions of a detector. '
-        )
-    return ''
-
-
-def are_boxes_with_keypoints(outputs: tuple[TensorSpec, ...]) -> bool:
-    """Return whether the outputs are (1, N, 5) and (1, N, points, 3)."""
-    shapes = sorted((spec.shape for spec in outputs), key=len)
-    return (
-        [len(shape) for shape in shapes] == [3, 4]
-        and shapes[0][1] == shapes[1][1]
-        and (shapes[0][2], shapes[1][3]) == (5, 3)
-    )
-
-
-def are_raw_grids(outputs: tuple[TensorSpec, ...], input_hw: tuple[int, int]) -> bool:
-    """Return whether the outputs are planes (1, C, h, w) or (1, h, w, C) of three strides."""
-    if len(outputs) != len(YOLO_STRIDES) or any(len(spec.shape) != 4 for spec in outputs):
-        return False
-    for rows, channels in ((slice(2, 4), 1), (slice(1, 3), 3)):
-        grids = {tuple(side // stride for side in input_hw) for stride in YOLO_STRIDES}
-        sizes = {spec.shape[rows] for spec in outputs}
-        if sizes == grids and len({spec.shape[channels] for spec in outputs}) == 1:
-            return True
-    return False
-
-
-def are_grids_of_heads(outputs: tuple[TensorSpec, ...], input_hw: tuple[int, int]) -> bool:
-    """Return whether each of three strides, or more, has several planes (1, C, h, w)."""
-    grids = [spec.shape[2:] for spec in outputs if len(spec.shape) == 4]
-    expected = {tuple(side // stride for side in input_hw) for stride in YOLO_STRIDES}
-    return (
-        len(grids) == len(outputs)
-        and expected <= set(grids)
-        and all(grids.count(grid) > 1 for grid in grids)
+def advice(network: NetworkDescription, families: Sequence[Family[Any]]) -> str:
+    """Return what to do with a known network that no family decodes, a sentence; or ''."""
+    return next(
+        (
+            f'{text} '
+            for family in families
+            for layout, text in family.near_misses
+            if unify(layout, network) and layout.guarded(network) is not False
+        ),
+        '',
     )
 
 

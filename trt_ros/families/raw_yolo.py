@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from trt_ros.families.family import YOLO_PREPROCESS, Family
-from trt_ros.families.layout import BoxLayout, Coding, Out, Rows
-from trt_ros.tensors import TensorSpec
+from trt_ros.families.layout import BoxLayout, Coding, Layout, Out, Rows
+from trt_ros.families.yolo import YOLO
 
 STRIDES = (8, 16, 32)
 #: Width and height in pixels of the three anchors per stride, of the released models.
@@ -22,15 +22,6 @@ YOLOV7_ANCHORS = (
 )
 
 
-class Grids(NamedTuple):
-    """Outputs in the order of `STRIDES`."""
-
-    outputs: tuple[TensorSpec, ...]
-
-    def __str__(self) -> str:
-        return ', '.join(map(str, self.outputs))
-
-
 #: Source: the `Detect` layer of YOLOv5, which YOLOv7 shares; see `YOLOV5` about one class.
 def _layout(anchors: tuple[tuple[tuple[int, int], ...], ...], *, is_v7: bool = False) -> BoxLayout:
     return BoxLayout(
@@ -42,6 +33,27 @@ def _layout(anchors: tuple[tuple[tuple[int, int], ...], ...], *, is_v7: bool = F
     )
 
 
+def _planes(*axes: str) -> Layout:
+    """Return the layout of outputs of the same axes per stride."""
+    return Layout(tuple(Out(each, 'values:1', per_level=True) for each in axes), YOLO)
+
+
+_GRIDS = tuple(
+    (
+        _planes(axes),
+        'Equal channels at strides 8, 16 and 32 are a YOLO without decoded boxes: export it with '
+        'decoded boxes in one output.',
+    )
+    for axes in ('B F H W', 'B H W F')
+)
+_GRIDS_OF_HEADS = tuple(
+    (
+        _planes(*axes),
+        'Several outputs at each of strides 8, 16 and 32 are a detector without decoded boxes, '
+        'such as RTMDet, or YOLO for RKNN: export it with decoded boxes.',
+    )
+    for axes in (('B F H W', 'B M H W'), ('B F H W', 'B M H W', 'B Q H W'))
+)
 _REMEDY = "Export with decoded boxes (YOLOv7's --grid), or choose another decoder."
 YOLOV5_RAW: Family[Any] = Family(
     'yolov5_raw',
@@ -51,6 +63,7 @@ YOLOV5_RAW: Family[Any] = Family(
     exporter='YOLOv5',
     remedy=_REMEDY,
     networks='YOLOv5 and YOLOv7-tiny without decoded boxes',
+    near_misses=(*_GRIDS, *_GRIDS_OF_HEADS),
 )
 YOLOV7_RAW: Family[Any] = Family(
     'yolov7_raw',

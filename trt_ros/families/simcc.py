@@ -79,4 +79,11 @@ SIMCC = Family(
     head=_head,
     remedy='Export simcc_x and simcc_y as the only outputs, or choose another decoder.',
     networks='RTMPose and others: keypoints of one object',
+    near_misses=(
+        (
+            Layout((Out('B N V', 'box:4 scores:1'), Out('B N K 3', 'keypoints:1'))),
+            'Boxes (1, N, 5) with keypoints (1, N, points, 3) are RTMO of MMPose, which is not '
+            'decoded: use RTMPose on the regions of a detector.',
+        ),
+    ),
 )

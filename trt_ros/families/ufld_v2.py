@@ -14,7 +14,6 @@ from trt_ros.families.family import (
     IMAGENET_PREPROCESS,
     Family,
     Head,
-    NetworkDescription,
     image_output,
 )
 from trt_ros.families.layout import Layout, Out
@@ -144,12 +143,6 @@ def _visibility(logits: np.ndarray, is_finite: np.ndarray) -> np.ndarray:
         return np.where((logits[1] > logits[0]) & is_finite, np.nan_to_num(probability), 0)
 
 
-def is_curvelanes(network: NetworkDescription) -> bool:
-    """Return whether the outputs are those of CurveLanes, which no decoder reads."""
-    ends = {spec.shape[2:] for spec in network.outputs if len(spec.shape) == 4}
-    return {(72, 10), (81, 10)} <= ends
-
-
 def _head(reading: Reading, anchors: LaneAnchors) -> UfldV2Head:
     row_cells, column_cells, row_points, column_points = (part.spec.name for part in reading.parts)
     return UfldV2Head((row_cells, column_cells, row_points, column_points), anchors)
@@ -162,6 +155,13 @@ def _mismatch(seen: str) -> TensorMismatchError:
         f'of CULane or 56 and 41 of TuSimple, got {seen}.',
         remedy=UNKNOWN_ROWS,
     )
+
+
+_CURVELANES = (
+    Layout((Out('B G 72 10', 'lanes:1'), Out('B L 81 10', 'lanes:1')), ignores_others=True),
+    'Ten lanes of 72 rows and 81 columns are UFLDv2 of CurveLanes, whose curves are not decoded: '
+    'use a network of CULane or TuSimple.',
+)
 
 
 def _family(data: str, anchors: LaneAnchors) -> Family[UfldV2Head]:
@@ -181,6 +181,7 @@ def _family(data: str, anchors: LaneAnchors) -> Family[UfldV2Head]:
         head=partial(_head, anchors=anchors),
         remedy=UNKNOWN_ROWS,
         networks=f'UFLDv2, trained on {data}',
+        near_misses=(_CURVELANES,),
     )
 
 

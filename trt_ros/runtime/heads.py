@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from trt_ros.decode.choice import Decoder, choose_decoder
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.families.family import Family, Head
+from trt_ros.families.family import Family, Head, NetworkDescription
 from trt_ros.families.mismatches import UnrecognizedError
-from trt_ros.families.nearest import are_raw_grids
+from trt_ros.families.nearest import advice
+from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.families.semantic import MaskHeads
 from trt_ros.results.labels import begins_with_background, class_names
 from trt_ros.runtime.options import PipelineOptions
@@ -31,11 +32,13 @@ def decoders_of_each(
     """
     Return the decoder of each output that has one without the others, by output.
 
-    Class scores count only among `families` of classifiers, and raw grids only where chosen.
+    Class scores count only among `families` of classifiers, and the outputs
+    of networks that no family decodes only where chosen.
 
     :param inputs, outputs: those of a run of one image.
     """
-    if len(outputs) < 2 or (not options.outputs and are_raw_grids(outputs, input_hw)):
+    network = NetworkDescription(inputs, outputs, metadata, input_hw)
+    if len(outputs) < 2 or (not options.outputs and advice(network, ALL_FAMILIES)):
         return {}
     if any(family.task != 'classify' for family in families):  # A vector may be anything.
         families = tuple(family for family in families if family.task != 'classify')

@@ -201,6 +201,7 @@ def test_networks_of_curvelanes_are_named(network):
         'exist_col (1, 2, 81, 10); lanes (1, 1, 25, 50); others (1, 1, 25, 50)',
         hw=(800, 1600),
     )
-    with pytest.raises(TensorMismatchError, match='UFLDv2 of CurveLanes is not decoded') as error:
+    with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
         choose_family(POSES, 'auto', seen)
+    assert error.value.remedy.startswith('Ten lanes of 72 rows and 81 columns are UFLDv2 of Curve')
     assert 'The node `tensor` runs any network' in error.value.remedy
