@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.errors import ParameterError
+from trt_ros.families.mismatches import NODES
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
 from trt_ros.results.classes import Classification
@@ -25,14 +26,6 @@ from trt_ros.runtime.pipeline import Pipeline
 DETECTIONS, IMAGE = 'vision_msgs/msg/Detection2DArray', 'sensor_msgs/msg/Image'
 CLASSIFICATION = 'vision_msgs/msg/Classification'
 
-_NODES = {
-    'detect': 'detector',
-    'obb': 'detector',
-    'classify': 'classifier',
-    'segment': 'segmenter',
-    'pose': 'pose',
-    'depth': 'depth',
-}
 _KEYPOINT_THRESHOLD = 0.5  # The defaults of the nodes.
 _MAX_CLASSES = 5
 _TOPICS = {
@@ -68,13 +61,14 @@ class ResultMessages:
 
     def __init__(self, pipeline: Pipeline[Any]) -> None:
         name, head = pipeline.decoder.name, pipeline.decoder.head
-        self.node = _NODES.get(pipeline.decoder.task, '')
-        if not self.node or len(head.classes_by_output) > 1:
+        self.node = NODES[pipeline.decoder.task]
+        has_topics = self.node in _TOPICS
+        if not has_topics or len(head.classes_by_output) > 1:
             raise ParameterError(
                 f'The results of decoder {name} cannot be written to a recording.',
-                cause='' if self.node else 'They are tensors.',
+                cause='' if has_topics else 'They are tensors.',
                 remedy='Choose one output with --outputs.'
-                if self.node
+                if has_topics
                 else 'Choose a network of another task, such as detection or segmentation.',
             )
         self._detections, self._keypoints = DetectionWriter(), DetectionWriter()
