@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from trt_ros.families.family import Family, NetworkDescription
 from trt_ros.families.layout import SYMBOLS, BoxLayout, linear
-from trt_ros.families.match import COCO_CLASSES, WORDS, BoundOut, Reading, named_symbols, unify
+from trt_ros.families.match import COCO_CLASSES, WORDS, BoundOut, Reading, named_symbols, readings
 from trt_ros.tensors import CUT_NMS
-from trt_ros.vision.grid import covers
 
 Families = Sequence[Family[Any]]
 ROLES = {
@@ -86,9 +85,8 @@ def claim_of(family: Family[Any], network: NetworkDescription) -> Claim | None:
     is_stated = _is_exported_by(family, network)
     if is_stated is False and 'task' in network.metadata:
         return None
-    for layout in family.layouts:
-        reading = unify(layout, network)
-        if reading and _fits(reading, network, is_stated=bool(is_stated)):
+    for reading in readings(family, network):
+        if _is_evident(reading, network, is_stated=bool(is_stated)):
             return Claim(family, reading)
     return None
 
@@ -102,7 +100,7 @@ def _is_exported_by(family: Family[Any], network: NetworkDescription) -> bool | 
     return family.exporter == 'YOLOv5' if 'stride' in network.metadata else None
 
 
-def _fits(reading: Reading, network: NetworkDescription, *, is_stated: bool) -> bool:
+def _is_evident(reading: Reading, network: NetworkDescription, *, is_stated: bool) -> bool:
     """Return False for a reading that only a `decoder` by name may choose."""
     layout, named = reading.layout, named_symbols(network)
     guarded = layout.guarded(network, auto=True)
@@ -113,19 +111,15 @@ def _fits(reading: Reading, network: NetworkDescription, *, is_stated: bool) -> 
         return False
     if not _are_named(reading.parts):
         return False
-    count = _class_count(reading)
-    if network.class_count and count not in (None, network.class_count):
-        return False
-    points = reading.symbols.get('K')
-    is_open = 'K' in layout.roles.get('extras', '') and points is None
-    if (is_open and not is_stated) or ('K' in named and points not in (None, named['K'])):
+    is_open = 'K' in layout.roles.get('extras', '') and 'K' not in reading.symbols
+    if is_open and not is_stated:
         return False
     if layout.needs_known and not any(
         symbol in named or reading.symbols.get(symbol) in values
         for symbol, values in (layout.known or {}).items()
     ):
         return False
-    return all(_is_complete(part, reading, network, bool(guarded)) for part in reading.parts)
+    return bool(guarded) or all(map(_is_complete, reading.parts))
 
 
 def _has_long_columns(reading: Reading) -> bool:
@@ -148,18 +142,10 @@ def _are_named(parts: Sequence[BoundOut]) -> bool:
     return any(words)
 
 
-def _is_complete(
-    part: BoundOut, reading: Reading, network: NetworkDescription, is_trusted: bool
-) -> bool:
-    """Return False for a grid of another size, or an open size where the layout has a number."""
+def _is_complete(part: BoundOut) -> bool:
+    """Return False for an open size where the layout has a number."""
     out, sizes = part.out, dict(zip(part.out.axes.split(), part.spec.shape))
-    if 'h' in sizes and not covers((sizes['h'], sizes['w']), network.input_hw):
-        return False
-    if 'H' in sizes:
-        grid = reading.layout.rows.grids(network.input_hw, reading.strides)[part.level or 0]
-        if any(sizes[axis] not in (-1, size) for axis, size in zip('HW', grid.shape)):
-            return False
-    if is_trusted or out.names or 'count' in out.fields:
+    if out.names or 'count' in out.fields:
         return True
     if part.level is not None and min(part.spec.shape[1:]) < 0:
         return False
@@ -169,21 +155,11 @@ def _is_complete(
     return all(sizes[axis] >= 0 for axis in fixed)
 
 
-def _class_count(reading: Reading) -> int | None:
-    """Return the number of classes that names have to match; None: unknown, or they have not."""
-    roles = reading.layout.roles
-    if reading.layout.ignores_names:
-        return None
-    if roles.get('scores') == '1':
-        return None if 'label' in roles else 1
-    return reading.symbols.get('C')
-
-
 def _opinions(
     claim: Claim, network: NetworkDescription, claims: Sequence[Claim], families: Families
 ) -> tuple[Opinion, ...]:
     family, reading = claim.family, claim.reading
-    count = _class_count(reading)
+    count = None if reading.layout.ignores_names else reading.class_count
     guarded = reading.layout.guarded(network, auto=True)
     return (
         Opinion(_is_exported_by(family, network), f'metadata of {family.exporter}'),

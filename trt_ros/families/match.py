@@ -108,22 +108,26 @@ def bind(family: Family, network: NetworkDescription) -> Reading | None:
     Named classes of another number refuse a layout.
     """
     best: tuple[tuple[int, ...], Reading] | None = None
-    for layout in family.layouts:
-        if family.head is None and not isinstance(layout, BoxLayout):
+    for reading in readings(family, network):
+        if family.head is None and not isinstance(reading.layout, BoxLayout):
             continue
-        reading = unify(layout, network)
-        if reading is None or not _fits(reading, network):
+        if not reading.on_grid and _values_are_rows(reading, family, network):
             continue
-        evidence = layout.guarded(network)
-        is_swapped = not reading.on_grid and _values_are_rows(reading, family, network)
-        if evidence is False or is_swapped:
-            continue
+        evidence = reading.layout.guarded(network)
         reading = replace(reading, symbols=_shown(reading))
         grid = {True: 2, None: 1, False: 0}[reading.on_grid]
         rank = (int(bool(evidence)), grid, int(_is_long(reading)))
         if best is None or rank > best[0]:
             best = rank, reading
     return best and best[1]
+
+
+def readings(family: Family, network: NetworkDescription) -> Iterator[Reading]:
+    """Yield the readings of a network by the layouts of a family, in their order."""
+    for layout in family.layouts:
+        reading = unify(layout, network)
+        if reading and _fits(reading, network) and layout.guarded(network) is not False:
+            yield reading
 
 
 def _fits(reading: Reading, network: NetworkDescription) -> bool:
@@ -176,16 +180,15 @@ def unify(layout: LayoutT, network: NetworkDescription) -> Reading[LayoutT] | No
     stated = named_symbols(network)
     if layout.needs_names and 'C' not in stated:
         return None
-    for known in (stated, {}):
-        if 'K' in known and f'{known["values"]}*K' not in layout.roles.get('extras', '3*K'):
-            return None
-        for strides in layout.rows.strides or ((),):
-            for parts, symbols in _assign(layout, network, strides, known):
-                reading = _reading(layout, network, parts, symbols, strides)
-                if reading is not None:
-                    return reading
-        if layout.needs_names or not known:
-            return None
+    if 'K' in stated and f'{stated["values"]}*K' not in layout.roles.get('extras', '3*K'):
+        return None
+    if layout.ignores_names:
+        stated.pop('C', None)
+    for strides in layout.rows.strides or ((),):
+        for parts, symbols in _assign(layout, network, strides, stated):
+            reading = _reading(layout, network, parts, symbols, strides)
+            if reading is not None:
+                return reading
     return None
 
 
@@ -230,7 +233,8 @@ def _reading(
             if rows.is_required and not found:
                 return None
     if strides and layout.is_anchored:
-        on_grid = True
+        shape = rows.grids(network.input_hw, strides)[0].shape
+        on_grid = sizes['H'] <= {shape[0]} and sizes['W'] <= {shape[1]}
     letters = set(''.join(layout.roles.values()))
     known = {name: size for name, size in symbols.items() if name in letters}
     return Reading(layout, tuple(ordered), known, found, on_grid)
