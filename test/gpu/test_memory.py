@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from trt_ros.demo.scene import MODEL
+from trt_ros.engine.open import open_engine
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures('used_nbytes')]
 
@@ -136,3 +137,45 @@ def test_weights_beyond_the_budget_stay_in_host_memory(gpu, tmp_path):
     assert found['engine None'] >= 0.9 * weights_nbytes
     assert found['engine 16'] <= 0.5 * weights_nbytes
     assert any('at most 16 MiB of weights stay on the GPU' in line for line in found['log'])
+
+
+FULL = """
+import sys
+from trt_ros.cuda.device import open_gpu
+from trt_ros.cuda.memory import Account, DeviceBuffer
+from trt_ros.engine.open import open_engine
+from trt_ros.errors import BackendError
+path, cache, device = sys.argv[1], sys.argv[2], int(sys.argv[3])
+gpu = open_gpu(device)
+with gpu.context:
+    rest = DeviceBuffer(gpu.free_bytes()[0] - (64 << 20), 'test', Account())
+    try:
+        open_engine(path, cache_dir=cache, device=device)
+    except BackendError as error:
+        print(error)
+"""
+
+
+@pytest.mark.alone
+def test_engine_beyond_the_free_memory_is_kept(gpu, tmp_path):
+    path, _ = large_network(tmp_path)
+    cache = tmp_path / 'cache'
+    with gpu.context:
+        entry = open_engine(path, cache_dir=cache, device=gpu.index)
+        entry.engine.close()
+    before = written(cache)
+    done = subprocess.run(
+        [sys.executable, '-c', FULL, str(path), str(cache), str(gpu.index)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    print(done.stdout)
+    assert 'too little free memory' in done.stdout
+    assert 'used by' in done.stdout and 'Remedy:' in done.stdout
+    assert 'Rebuild' not in done.stdout
+    assert before == written(cache) != {}
+
+
+def written(cache: Path) -> dict[Path, int]:
+    return {each: each.stat().st_mtime_ns for each in cache.rglob('*.engine')}
