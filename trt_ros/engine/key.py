@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 import platform
 import re
+import stat
 import subprocess
 from typing import Any
 
@@ -67,7 +68,8 @@ def external_names(path: Path) -> list[str]:
     """
     Return the names of a model's external data files that exist.
 
-    :raises ModelError: if one is a link to a file outside the folder of the model.
+    :raises ModelError: if one is a link to a file outside the folder of the model, or another user
+        than the model's owner can change it.
 
     Scans the bytes without parsing them, since a model may have gigabytes. Weights that match by
     chance are harmless: they do not name a file.
@@ -90,12 +92,12 @@ def external_names(path: Path) -> list[str]:
                 and '..' not in Path(name).parts
                 and os.path.isfile(path.parent / name)  # Path.is_file raises for long names.
             ):
-                _refuse_outside(path, name)
+                _check_external(path, name)
                 found.add(name)
     return sorted(found)
 
 
-def _refuse_outside(path: Path, name: str) -> None:
+def _check_external(path: Path, name: str) -> None:
     # Models of a download cache are links, too: to one folder with all of their files.
     folders = {Path(os.path.realpath(path.parent)), Path(os.path.realpath(path)).parent}
     file = Path(os.path.realpath(path.parent / name))
@@ -105,6 +107,18 @@ def _refuse_outside(path: Path, name: str) -> None:
             cause=f'It leads to {file} through a symbolic link.',
             remedy='Copy the data file to the folder of the model.',
         )
+    model, data = path.stat(), file.stat()
+    if data.st_uid not in (os.geteuid(), 0, model.st_uid):
+        cause = 'It belongs to another user than the model.'
+    elif data.st_mode & ~model.st_mode & stat.S_IWOTH:
+        cause = 'Other users can write to it, but not to the model.'
+    else:
+        return
+    raise ModelError(
+        f'The external data {name} of {path} is not secure.',
+        cause=cause,
+        remedy='Copy model and data file to a folder that only you can change.',
+    )
 
 
 def total_nbytes(path: Path) -> int:

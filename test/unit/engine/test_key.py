@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from types import SimpleNamespace
 
 import onnx
@@ -54,6 +55,30 @@ def test_data_files_are_found_without_parsing(models):
     after = OnnxFile.read(path)
     assert before.sha256 == after.sha256 and before.external != after.external
     assert rtx_key(before) != rtx_key(after)
+
+
+def test_data_file_that_others_planted_beside_the_model_is_refused(models):
+    path = models.conv()
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location='w', size_threshold=0)
+    planted = path.parent / 'w'
+    planted.chmod(0o666)
+    with pytest.raises(ModelError, match='not secure') as caught:
+        OnnxFile.read(path)
+    assert 'Other users can write to it' in caught.value.cause
+    path.chmod(0o666)  # Who may write the model may write its weights.
+    assert external_names(path) == ['w']
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root gives files away')
+def test_data_file_of_another_user_than_the_model_is_refused(models):
+    path = models.conv()
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location='w', size_threshold=0)
+    os.chown(path.parent / 'w', 12345, -1)
+    with pytest.raises(ModelError, match='not secure') as caught:
+        OnnxFile.read(path)
+    assert 'belongs to another user' in caught.value.cause
+    os.chown(path, 12345, -1)  # A folder of models that belongs to another user.
+    assert external_names(path) == ['w']
 
 
 def test_data_file_outside_the_folder_is_not_read_through_a_link(models, tmp_path):
