@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 
+from build_tools import check_tools, fetch_headers
 from commands import run
 from environment import (
     INTERFACES,
@@ -18,7 +19,6 @@ from environment import (
     report,
     write,
 )
-from tools import check_tools, fetch_headers
 
 OWNED_BY_ROS = ('numpy', 'opencv-python-headless', 'PyYAML', 'scipy')  # Wheels would shadow them.
 

@@ -20,7 +20,15 @@ CHECKOUT = Path(__file__).parent.parent.parent
 PYTHON = getattr(sys, '_base_executable', sys.executable)
 
 
-MODULES = ('environment', 'commands', 'tools', 'installation', 'registration', 'steps', 'verbs')
+MODULES = (
+    'environment',
+    'commands',
+    'build_tools',
+    'installation',
+    'registration',
+    'steps',
+    'verbs',
+)
 
 
 @pytest.fixture(scope='module')
@@ -115,17 +123,17 @@ def test_reports_broken_compiler_as_missing(start):
 
 def test_reports_all_missing_tools_at_once(setup, environment, monkeypatch):
     monkeypatch.setenv('PATH', '')
-    monkeypatch.setattr(setup.tools.platform, 'machine', lambda: 'x86_64')
+    monkeypatch.setattr(setup.build_tools.platform, 'machine', lambda: 'x86_64')
     base = setup.environment.Base('/opt/python3.11', '3.11', Path('/nowhere'), has_ensurepip=False)
     with pytest.raises(setup.environment.SetupError) as caught:
-        setup.tools.check_tools(environment, base)
+        setup.build_tools.check_tools(environment, base)
     assert 'sudo apt install python3.11-venv g++ python3.11-dev' in str(caught.value)
 
 
 def test_machine_without_wheels_gets_advice_to_install_ros(setup, environment, monkeypatch):
-    monkeypatch.setattr(setup.tools.platform, 'machine', lambda: 'aarch64')
+    monkeypatch.setattr(setup.build_tools.platform, 'machine', lambda: 'aarch64')
     with pytest.raises(setup.environment.SetupError, match='Linux on aarch64') as caught:
-        setup.tools.check_tools(environment, setup.environment.Base.of(PYTHON))
+        setup.build_tools.check_tools(environment, setup.environment.Base.of(PYTHON))
     assert 'Install ROS 2 (Humble, Jazzy or Kilted) with its apt packages' in str(caught.value)
 
 
