@@ -16,6 +16,7 @@ from trt_ros.families.registry import ALL_FAMILIES, DETECTORS, EMBEDDINGS
 PAGE = Path(__file__).parent / 'models.md'
 DETECTING = ('`decoder`', 'networks', 'outputs')
 MAX_LAYOUTS, MAX_COLUMNS = 4, 140
+EXPORTING = ('`decoder`', 'how to export')
 OTHERS = ('`decoder`', 'networks', 'node', 'outputs')
 PREPROCESSING = ('`decoder`', 'resize', 'values')
 
@@ -86,14 +87,14 @@ def _line(cells: Iterable[str]) -> str:
     return '| ' + ' | '.join(cells) + ' |'
 
 
-def preprocessing(families: Iterable[Family[Any]]) -> list[str]:
-    """Return rows for all families of one preprocessing, at most five in a row."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for family in families:
-        groups.setdefault(_preprocess(family.preprocess), []).append(f'`{family.name}`')
+def grouped(cells: Iterable[tuple[Family[Any], tuple[str, ...]]]) -> list[str]:
+    """Return a row for all families of equal cells, at most five in a row."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for family, texts in cells:
+        groups.setdefault(texts, []).append(f'`{family.name}`')
     return [
-        _line((', '.join(names[start : start + 5]), *cells))
-        for cells, names in groups.items()
+        _line((', '.join(names[start : start + 5]), *texts))
+        for texts, names in groups.items()
         for start in range(0, len(names), 5)
     ]
 
@@ -121,14 +122,20 @@ def _numbers(values: tuple[float, ...]) -> str:
 def with_tables(text: str) -> str:
     """Return the page with the tables of today's families."""
     others = [f for f in (*ALL_FAMILIES, *EMBEDDINGS) if f not in DETECTORS]
-    for columns, rows in (
-        (DETECTING, [row(family) for family in DETECTORS]),
-        (OTHERS, [row(family, OTHERS) for family in others]),
-        (PREPROCESSING, preprocessing((*DETECTORS, *others))),
+    exports, further = (
+        grouped((family, (family.export or 'below',)) for family in families)
+        for families in (DETECTORS, others)
+    )
+    preprocessing = grouped((each, _preprocess(each.preprocess)) for each in (*DETECTORS, *others))
+    for columns, tables in (
+        (DETECTING, [[row(family) for family in DETECTORS]]),
+        (OTHERS, [[row(family, OTHERS) for family in others]]),
+        (EXPORTING, [exports, further]),
+        (PREPROCESSING, [preprocessing]),
     ):
         head = _line(columns) + '\n|' + '---|' * len(columns) + '\n'
-        table = head + '\n'.join(rows) + '\n'
-        text = re.sub(re.escape(head) + r'(?:\|.*\n)+', lambda _, table=table: table, text)
+        texts = iter(head + '\n'.join(rows) + '\n' for rows in tables)
+        text = re.sub(re.escape(head) + r'(?:\|.*\n)+', lambda _, texts=texts: next(texts), text)
     return text
 
 

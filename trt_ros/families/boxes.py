@@ -182,6 +182,7 @@ BOXES: Family[Any] = Family(
     layouts=_variants(CORNERS, Rows(((8, 16, 32),))),
     remedy=REMEDY,
     networks='x1, y1, x2, y2 in input pixels, and scores: torchvision, YOLO-NAS',
+    export='`torch.onnx.export`',
 )
 BOXES_NORMALIZED: Family[Any] = Family(
     'boxes_normalised',
@@ -190,4 +191,5 @@ BOXES_NORMALIZED: Family[Any] = Family(
     layouts=_variants(Coding('corners', is_normalized=True), Rows()),
     remedy=REMEDY,
     networks='x1, y1, x2, y2 in 0 to 1 of the input, and scores',
+    export='`torch.onnx.export`',
 )

@@ -97,6 +97,7 @@ CLASSIFIER = Family(
     ),
     exporter='none',
     networks='ResNet, MobileNet, ConvNeXt, ViT and others',
+    export='`optimum-cli export onnx --model microsoft/resnet-50 out`',
 )
 YOLOV8_CLS = Family(
     'yolov8_cls',
@@ -109,4 +110,5 @@ YOLOV8_CLS = Family(
     exporter='Ultralytics',
     output_names=('output0',),
     networks='YOLO-cls',
+    export='`yolo export model=yolo11n-cls.pt format=onnx`',
 )

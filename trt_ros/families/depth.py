@@ -106,6 +106,7 @@ DEPTH = Family(
     ),
     exporter='none',
     networks='Depth Anything, DPT, MiDaS and others',
+    export='`optimum-cli export onnx --model Intel/dpt-large out`',
 )
 YOLO_DEPTH = Family(
     'yolo_depth',
@@ -116,4 +117,5 @@ YOLO_DEPTH = Family(
     exporter='Ultralytics',
     output_names=('output0',),
     networks='YOLO-depth',
+    export='`yolo export model=yolo26n-depth.pt format=onnx`',
 )

@@ -48,6 +48,6 @@ DETECTNET_V2: Family[Any] = Family(
         ),
     ),
     exporter='none',
-    remedy='Export with `tao model detectnet_v2 export`, or choose another decoder.',
     networks='PeopleNet, TrafficCamNet, DashCamNet, your own of TAO',
+    export='`tao model detectnet_v2 export`',
 )

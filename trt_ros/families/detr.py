@@ -127,6 +127,7 @@ DETR: Family[Any] = Family(
     ),
     remedy=REMEDY,
     networks='DETR, YOLOS, Table Transformer',
+    export='`optimum-cli export onnx --model facebook/detr-resnet-50 out`',
 )
 RTDETR: Family[Any] = Family(
     'rtdetr',
@@ -157,6 +158,8 @@ RTDETR: Family[Any] = Family(
     output_names=('output0',),
     remedy=REMEDY,
     networks='RT-DETR, RT-DETRv2, D-FINE',
+    export='`export_onnx.py -c config.yml -r best.pth` under `tools` in their repositories; `yolo '
+    'export` for that of Ultralytics',
 )
 #: Trained on C classes it has C + 1 logits; the 91 logits of COCO are all classes, with gaps. Only
 #: the number of named classes tells them apart. Source: `decode_detections` of the package rfdetr.
@@ -177,4 +180,5 @@ RFDETR: Family[Any] = Family(
     layouts=RFDETR_LAYOUTS,
     remedy=REMEDY,
     networks='RF-DETR; by name also Deformable, Conditional and LW-DETR',
+    export='`RFDETRMedium(..).export()`',
 )

@@ -23,6 +23,6 @@ RFDETR_SEG: Family[Any] = Family(
         )
         for layout in RFDETR_LAYOUTS
     ),
-    remedy='Export it with its own package, or choose another decoder.',
     networks='RF-DETR for segmentation: objects and their masks',
+    export='`RFDETRSegNano(..).export()`',
 )

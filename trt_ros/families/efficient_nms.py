@@ -17,4 +17,5 @@ EFFICIENT_NMS: Family[Any] = Family(
     layouts=(finished(labels(), COUNT, uses_nms=False), cut_nms.layout('efficient_nms')),
     remedy='Set `decoder` to `boxes` or `boxes_normalised`.',
     networks='networks that end in EfficientNMS or BatchedNMS of TensorRT; MMYOLO',
+    export='YOLOv7: `export.py --end2end --grid`',
 )

@@ -17,9 +17,6 @@ RETINAFACE_PRIORS = ((16, 32), (64, 128), (256, 512))
 _FACE_PREPROCESS: Mapping[str, object] = {'resize': 'letterbox_topleft', 'pad_value': 0}
 
 
-REMEDY = 'Export the network with landmarks for a fixed input size, or choose another decoder.'
-
-
 def _layout(
     per_cell: int,
     coding: Coding,
@@ -61,8 +58,8 @@ SCRFD: Family[Any] = Family(
         for batch in ('B ', '')
     ),
     exporter='none',
-    remedy=REMEDY,
     networks='SCRFD of InsightFace: faces and five landmarks',
+    export='`tools/scrfd2onnx.py` of InsightFace with `--shape 640 640`',
 )
 #: Source: YuNet as decoded by OpenCV's FaceDetectorYN.
 YUNET: Family[Any] = Family(
@@ -81,8 +78,8 @@ YUNET: Family[Any] = Family(
         ),
     ),
     exporter='none',
-    remedy=REMEDY,
     networks='YuNet of the OpenCV zoo',
+    export='`face_detection_yunet_2023mar.onnx` of the OpenCV zoo',
 )
 #: Source: Pytorch_Retinaface (Deng et al., arXiv:1905.00641), whose variances are 0.1 and 0.2.
 RETINAFACE: Family[Any] = Family(
@@ -113,6 +110,6 @@ RETINAFACE: Family[Any] = Family(
         ),
     ),
     exporter='none',
-    remedy=REMEDY,
     networks='RetinaFace of Pytorch_Retinaface',
+    export='`convert_to_onnx.py` of Pytorch_Retinaface, for the input size that you run',
 )

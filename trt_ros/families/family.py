@@ -210,8 +210,10 @@ class Family(Generic[HeadT_co]):
     :param exporter: program that writes the metadata of its networks: 'Ultralytics' or 'YOLOv5';
         'none' of both, or 'any'.
     :param output_names: names that its exporter gives outputs.
-    :param remedy: remedy of other outputs, one sentence.
-    :param networks: its networks, for the documentation and errors.
+    :param networks: its networks, for the documentation.
+    :param export: how they are exported, or the file, for the documentation and errors; '': as
+        docs/models.md describes below its tables.
+    :param remedy: remedy of other outputs, one sentence; by default that export.
     :param near_misses: layouts of similar networks that no family decodes, and what to do with
         such a network, one sentence.
     """
@@ -227,9 +229,17 @@ class Family(Generic[HeadT_co]):
     head: Callable[[Any], HeadT_co] | None = None
     exporter: Literal['any', 'none', 'Ultralytics', 'YOLOv5'] = 'any'
     output_names: tuple[str, ...] = ()
-    remedy: str = ''
     networks: str = ''
+    export: str = ''
+    remedy: str = ''
     near_misses: tuple[tuple[Layout, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        export = (
+            f'the documented export, {self.export};' if self.export else 'the documented export,'
+        )
+        default = f'Use {export} or choose another decoder (docs/models.md).'
+        object.__setattr__(self, 'remedy', self.remedy or default)
 
     def describe(self, input_hw: tuple[int, int]) -> str:
         """Return the outputs of the first layouts for images of a size."""

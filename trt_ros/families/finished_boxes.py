@@ -23,8 +23,9 @@ MMDETECTION: Family[Any] = Family(
             uses_nms=False,
         ),
     ),
-    remedy='Export the detector with MMDeploy without masks, or choose another decoder.',
     networks='MMDetection exported by MMDeploy: RTMDet, Faster R-CNN and others',
+    export='`tools/deploy.py` of MMDeploy with '
+    '`configs/mmdet/detection/detection_onnxruntime_static.py`',
 )
 #: TensorFlow's class 0 is the background. Source: the object detection API, `postprocess` and its
 #: documented outputs.
@@ -47,6 +48,6 @@ TENSORFLOW: Family[Any] = Family(
         )
         for count in ((Out('1', 'count:1', ('num_detections',), is_float=None),), ())
     ),
-    remedy='Convert the saved model with its output names, or choose another decoder.',
     networks='the object detection API of TensorFlow',
+    export='`python -m tf2onnx.convert --saved-model mine --output mine.onnx`',
 )

@@ -118,4 +118,5 @@ MEDIAPIPE_HAND = Family(
     head=_head,
     remedy=REMEDY,
     networks='hand landmarks of MediaPipe: 21 keypoints of one hand',
+    export='`handpose_estimation_mediapipe_2023feb.onnx` of the OpenCV zoo',
 )

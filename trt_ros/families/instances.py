@@ -31,6 +31,6 @@ YOLOV8_SEG: Family[Any] = Family(
         ),
     ),
     **ULTRALYTICS,
-    remedy='Export the network with Ultralytics, or choose another decoder.',
     networks='YOLO-seg: objects and their masks',
+    export='`yolo export model=yolo11n-seg.pt format=onnx`',
 )

@@ -136,4 +136,6 @@ MOVENET = Family(
     head=_head,
     remedy=REMEDY,
     networks='MoveNet of one person, and of up to six',
+    export='`python -m tf2onnx.convert --saved-model mine --output movenet.onnx` of the models of '
+    'TensorFlow Hub',
 )

@@ -63,6 +63,8 @@ NANODET_PLUS: Family[Any] = Family(
     output_names=('output',),
     remedy=REMEDY,
     networks='NanoDet-Plus',
+    export='`python tools/export_onnx.py --cfg_path mine.yml --model_path best.ckpt` in its '
+    'repository',
 )
 NANODET: Family[Any] = Family(
     'nanodet',
@@ -76,4 +78,6 @@ NANODET: Family[Any] = Family(
     output_names=('output',),
     remedy=REMEDY,
     networks='NanoDet before version 1',
+    export='`python tools/export_onnx.py --cfg_path mine.yml --model_path best.ckpt` in its '
+    'repository',
 )

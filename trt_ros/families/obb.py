@@ -41,6 +41,6 @@ YOLOV8_OBB: Family[Any] = Family(
         ),
     ),
     **ULTRALYTICS,
-    remedy='Export the network with Ultralytics, or choose another decoder.',
     networks='YOLO-OBB of ultralytics: rotated boxes',
+    export='`yolo export model=yolo11n-obb.pt format=onnx`',
 )

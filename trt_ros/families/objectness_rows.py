@@ -12,7 +12,6 @@ from trt_ros.families.yolo import TRIPLES
 LANDMARKS = 5  # Eyes, nose and corners of the mouth.
 
 
-REMEDY = 'Export the network without NMS and with decoded boxes, or choose another decoder.'
 YOLOV5_SEG: Family[Any] = Family(
     'yolov5_seg',
     'segment',
@@ -26,8 +25,8 @@ YOLOV5_SEG: Family[Any] = Family(
     ),
     exporter='YOLOv5',
     output_names=('output0',),
-    remedy=REMEDY,
     networks='YOLOv5-seg, YOLOv7-seg: objects and their masks',
+    export='`python export.py --weights yolov5s-seg.pt --include onnx` in its repository',
 )
 YOLOV5_FACE: Family[Any] = Family(
     'yolov5_face',
@@ -43,8 +42,8 @@ YOLOV5_FACE: Family[Any] = Family(
     ),
     exporter='YOLOv5',
     output_names=('output', 'output0'),
-    remedy=REMEDY,
     networks='YOLOv5-face: faces and five landmarks',
+    export='`export.py` in their repositories, with decoded boxes and without NMS',
 )
 YOLOV7_POSE: Family[Any] = Family(
     'yolov7_pose',
@@ -61,6 +60,6 @@ YOLOV7_POSE: Family[Any] = Family(
     ),
     exporter='YOLOv5',
     output_names=('output', 'output0'),
-    remedy=REMEDY,
     networks='YOLOv7-pose, YOLOv7-face',
+    export='`export.py` in their repositories, with decoded boxes and without NMS',
 )

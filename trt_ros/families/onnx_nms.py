@@ -124,6 +124,7 @@ ONNX_NMS = Family(
     head=partial(_head, rows_first=False),
     remedy=REMEDY,
     networks='networks that end in NonMaxSuppression of ONNX',
+    export='any exporter that ends the network with the operator NonMaxSuppression',
 )
 YOLOV3 = Family(
     'yolov3',
@@ -135,4 +136,5 @@ YOLOV3 = Family(
     head=partial(_head, rows_first=True),
     remedy=REMEDY,
     networks='YOLOv3 and tiny YOLOv3 of the ONNX model zoo',
+    export='`yolov3` and `tiny-yolov3` of the ONNX model zoo',
 )

@@ -42,7 +42,6 @@ def _has_a_size(network: NetworkDescription) -> Literal[False] | None:
     return False if any(-1 in spec.shape for spec in network.outputs) else None
 
 
-REMEDY = 'Export it with tools/export_model.py and paddle2onnx, or choose another decoder.'
 _BEFORE_NMS = BoxLayout(
     (Out('B N V', 'box:4'), Out('B V N', 'scores:C')),
     Rows((STRIDES_WITH_64,), covers=True),
@@ -70,8 +69,9 @@ PPYOLOE, PPYOLOE_PLUS = (
             replace(_FINISHED, evidence=(HasInput(SCALE_INPUT),)),
             cut_nms.layout('ppyoloe'),
         ),
-        remedy=REMEDY,
         networks=networks,
+        export='`tools/export_model.py -c mine.yml -o weights=mine`, then `paddle2onnx`, as its '
+        '`EXPORT_ONNX_MODEL_en.md`',
     )
     for name, networks, preprocess in (
         ('ppyoloe', 'PP-YOLOE, PP-YOLO and PicoDet of PaddleDetection', IMAGENET_PREPROCESS),
@@ -90,6 +90,7 @@ PICODET: Family[Any] = Family(
         replace(_FINISHED, evidence=(by_name_only,)),
     ),
     exporter='none',
-    remedy=REMEDY,
     networks='PicoDet of PaddleDetection without NMS',
+    export='`tools/export_model.py -c mine.yml -o export.nms=False weights=mine`, then '
+    '`paddle2onnx`',
 )

@@ -60,6 +60,6 @@ MEDIAPIPE_PALM: Family[Any] = Family(
         ),
     ),
     exporter='none',
-    remedy='Use palm_detection_mediapipe of the OpenCV zoo, or choose another decoder.',
     networks='palm detection of MediaPipe',
+    export='`palm_detection_mediapipe_2023feb.onnx` of the OpenCV zoo',
 )

@@ -49,4 +49,5 @@ YOLOV8_POSE: Family[Any] = Family(
     **ULTRALYTICS,
     remedy='Export the network with Ultralytics, set `labels`, or choose another decoder.',
     networks='YOLO-pose: objects and their keypoints',
+    export='`yolo export model=yolo11n-pose.pt format=onnx`',
 )

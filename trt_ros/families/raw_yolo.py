@@ -63,6 +63,7 @@ YOLOV5_RAW: Family[Any] = Family(
     exporter='YOLOv5',
     remedy=_REMEDY,
     networks='YOLOv5 and YOLOv7-tiny without decoded boxes',
+    export='export with decoded boxes if you can: `yolov5` needs no anchors',
     near_misses=(*_GRIDS, *_GRIDS_OF_HEADS),
 )
 YOLOV7_RAW: Family[Any] = Family(
@@ -73,4 +74,5 @@ YOLOV7_RAW: Family[Any] = Family(
     exporter='none',
     remedy=_REMEDY,
     networks='YOLOv7 without decoded boxes (no `--grid`)',
+    export='export with decoded boxes if you can: `yolov5` needs no anchors',
 )

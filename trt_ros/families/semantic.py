@@ -261,6 +261,7 @@ SEMANTIC = Family(
     layouts=tuple(replace(layout, evidence=(_is_no_other,)) for layout in _LAYOUTS),
     exporter='none',
     networks='SegFormer, DeepLab, FCN, LR-ASPP, PeopleSemSegNet',
+    export='`optimum-cli export onnx --model nvidia/segformer-b0-finetuned-ade-512-512 out`',
 )
 YOLO_SEMANTIC = Family(
     'yolo_semantic',
@@ -269,4 +270,5 @@ YOLO_SEMANTIC = Family(
     open_head,
     layouts=tuple(replace(layout, evidence=(HasTask('semantic'),)) for layout in _LAYOUTS),
     networks='YOLO-sem: one class per pixel',
+    export='`yolo export model=yolo26n-sem.pt format=onnx`',
 )

@@ -77,8 +77,9 @@ SIMCC = Family(
     layouts=(Layout((Out('B K S*w', 'columns:1'), Out('B K S*h', 'rows:1'))),),
     exporter='none',
     head=_head,
-    remedy='Export simcc_x and simcc_y as the only outputs, or choose another decoder.',
     networks='RTMPose and others: keypoints of one object',
+    export='`tools/deploy.py` of MMDeploy with '
+    '`configs/mmpose/pose-detection_simcc_onnxruntime_dynamic.py`',
     near_misses=(
         (
             Layout((Out('B N V', 'box:4 scores:1'), Out('B N K 3', 'keypoints:1'))),

@@ -33,4 +33,5 @@ SSD: Family[Any] = Family(
     ),
     remedy='Set `decoder` to `boxes` or `boxes_normalised`.',
     networks='SSD as trained by jetson-inference',
+    export='`python onnx_export.py --model-dir=models/mine`',
 )

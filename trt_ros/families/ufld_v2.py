@@ -181,6 +181,8 @@ def _family(data: str, anchors: LaneAnchors) -> Family[UfldV2Head]:
         head=partial(_head, anchors=anchors),
         remedy=UNKNOWN_ROWS,
         networks=f'UFLDv2, trained on {data}',
+        export='`python deploy/pt2onnx.py --config_path configs/culane_res34.py --model_path '
+        'culane_res34.pth`',
         near_misses=(_CURVELANES,),
     )
 

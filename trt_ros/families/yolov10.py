@@ -23,6 +23,6 @@ YOLOV10: Family[Any] = Family(
         ),
     ),
     **ULTRALYTICS,
-    remedy='Export YOLOv10 or YOLO26 with the default settings, or choose another decoder.',
     networks='YOLOv10 and YOLO26 without NMS; exports with NMS inside',
+    export='`yolo export model=best.pt format=onnx end2end=True` (the default before 8.4)',
 )

@@ -38,8 +38,8 @@ YOLOV5: Family[Any] = Family(
     ),
     exporter='YOLOv5',
     output_names=('output', 'outputs'),
-    remedy="Export with YOLOv5's or YOLOv7's export.py, without NMS, or choose another decoder.",
     networks='YOLOv5, YOLOv6, YOLOv7',
+    export='`python export.py --weights best.pt --include onnx` in their repositories',
     near_misses=(
         (
             Layout((Out('N 7', 'rows:1'),), guards=(_of_yolov7_nms,)),

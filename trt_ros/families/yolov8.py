@@ -20,6 +20,6 @@ YOLOV8: Family[Any] = Family(
         for axes in ('B V N', 'B N V')
     ),
     **ULTRALYTICS,
-    remedy='Export a detector without NMS, or choose another decoder.',
     networks='YOLOv8, 9, 11, 12; also v5, v10 and 26 of the ultralytics package',
+    export='`yolo export model=best.pt format=onnx`',
 )

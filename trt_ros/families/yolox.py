@@ -25,4 +25,5 @@ YOLOX: Family[Any] = Family(
     '`decoder` to yolov5, and for YOLOX also `resize` to letterbox_topleft, `channel_order` to '
     'bgr and `scale` to 1.0.',
     networks='YOLOX',
+    export='`python tools/export_onnx.py -n yolox-s -c best.pth --output-name yolox.onnx`',
 )

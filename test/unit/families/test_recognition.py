@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 import random
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.families import registry as decoder
 from trt_ros.families.family import NetworkDescription
 from trt_ros.families.registry import choose_family
+from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.tensors import TensorSpec
 
 TABLE = {
@@ -28,6 +30,7 @@ TABLE = {
     'tensor': decoder.TENSORS,
 }
 
+MODELS = (Path(__file__).parents[3] / 'docs' / 'models.md').read_text()
 DETECTORS = {family.name: family for families in TABLE.values() for family in families}
 
 # Families and parts of their reasons; and the network.
@@ -497,9 +500,31 @@ def test_additional_output_is_left_to_the_family(network):
         open_head(family, seen)
 
 
+def test_the_docs_say_how_many_networks_are_recognized():
+    numbers = f'{len(TOLD)} are\nrecognized, and {len(AMBIGUOUS)} fit several families.'
+    assert numbers in MODELS
+
+
+def test_the_docs_list_the_families_that_the_gpu_decodes(network):
+    networks = [
+        *((family, outputs, known) for family, _, _, outputs, known in TOLD if family != 'tensor'),
+        *((family, outputs, known) for claims, outputs, known in AMBIGUOUS for family in claims),
+    ]
+    decoded = set()
+    for family, outputs, known in networks:
+        seen = network(outputs, **known)
+        head = SimpleNamespace(head=open_head(DETECTORS[family], seen))
+        shapes = {spec.name: spec.shape for spec in seen.outputs}
+        if all(min(shape, default=1) > 0 for shape in shapes.values()) and gpu_decoder(
+            head, seen.outputs, shapes, seen.input_hw
+        ):
+            decoded.add(family)
+    listed = MODELS.split('the GPU decodes these families')[1].split('The other families')[0]
+    assert decoded == set(re.findall(r'`(\w+)`', listed))
+
+
 def test_the_docs_have_every_family_in_the_tables_of_exports_and_of_preprocessing():
-    text = (Path(__file__).parents[3] / 'docs' / 'models.md').read_text()
-    tables = re.findall(r'((?:^\|.*\n)+)', text, re.MULTILINE)
+    tables = re.findall(r'((?:^\|.*\n)+)', MODELS, re.MULTILINE)
     detectors, others, preprocessing = tables[0], tables[2], tables[4]  # Between: exports.
     detecting = [family.name for family in decoder.DETECTORS]
     elsewhere = [name for name in DETECTORS if name not in (*detecting, 'tensor')]

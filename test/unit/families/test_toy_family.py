@@ -70,7 +70,10 @@ def test_the_wrong_outputs_by_name_are_refused_with_a_remedy(network):
     seen = network('x (1, 2, 3, 4)', hw=HW)
     with pytest.raises(TensorMismatchError, match='not those of toy: expected') as error:
         choose_decoder('toy', seen.inputs, seen.outputs, {}, HW, families=(TOY,))
-    assert error.value.remedy == 'Export it with its decoded outputs.'
+    assert error.value.remedy == (
+        'Use the documented export, `python toy/export.py`; '
+        'or choose another decoder (docs/models.md).'
+    )
 
 
 def test_the_page_of_models_gets_its_row():
@@ -78,6 +81,7 @@ def test_the_page_of_models_gets_its_row():
     assert tables['row'](TOY) == (
         '| `toy` | the network of this page | (1, cells, 5 + C); named `toy_boxes` |'
     )
+    assert tables['grouped']([(TOY, (TOY.export,))]) == ['| `toy` | `python toy/export.py` |']
 
 
 def test_the_tables_of_the_page_of_models_are_those_of_the_families():
