@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
-
-import numpy as np
+from typing import Any, Literal
 
 from trt_ros.families.family import (
     IMAGENET_PREPROCESS,
@@ -18,21 +15,8 @@ from trt_ros.families.family import (
 from trt_ros.families.guards import HasInput, by_name_only
 from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Out
 from trt_ros.families.yolo import YOLO
-from trt_ros.tensors import TensorSpec
 
 SIZES_INPUT = 'orig_target_sizes'
-
-
-class Queries(NamedTuple):
-    """The outputs of a DETR: one row per query."""
-
-    logits: TensorSpec
-    boxes: TensorSpec
-
-    @property
-    def channels(self) -> int:
-        """Number of logits per query; -1 where dynamic."""
-        return self.logits.shape[2]
 
 
 def ultralytics_rows(network: NetworkDescription) -> Literal['', 'scores', 'decoded']:
@@ -58,23 +42,6 @@ def ultralytics_rows(network: NetworkDescription) -> Literal['', 'scores', 'deco
     ):
         return 'scores'
     return ''
-
-
-def sizes_input(network: NetworkDescription) -> TensorSpec | None:
-    """Return the input for the image sizes, which deployed RT-DETR models have; or None."""
-    for spec in network.inputs:
-        if spec.name == SIZES_INPUT and len(spec.shape) == 2:
-            return spec
-    return None
-
-
-def _feed_input_size(network: NetworkDescription) -> Mapping[str, np.ndarray]:
-    """Return the input size as image size, so that boxes are in input pixels."""
-    spec = sizes_input(network)
-    if spec is None or spec.dtype == 'bfloat16':
-        return {}
-    height, width = network.input_hw
-    return {spec.name: np.array([[width, height]], spec.dtype)}
 
 
 REMEDY = 'Export logits (1, queries, classes) and pred_boxes (1, queries, 4) under these names.'
@@ -133,7 +100,7 @@ RTDETR: Family[Any] = Family(
     'rtdetr',
     'detect',
     STRETCH_PREPROCESS,
-    constant_inputs=_feed_input_size,
+    constants={SIZES_INPUT: 'wh'},
     layouts=(
         _SIGMOID,
         BoxLayout(

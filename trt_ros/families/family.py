@@ -70,11 +70,6 @@ class NetworkDescription:
             )
         return self.outputs[0]
 
-    def anchor_count(self, strides: tuple[int, ...]) -> int:
-        """Count the cells of one grid per stride; 8400 for 8, 16 and 32 at 640 × 640."""
-        height, width = self.input_hw
-        return sum((height // stride) * (width // stride) for stride in strides)
-
     @property
     def is_ultralytics_rtdetr(self) -> bool:
         """
@@ -184,11 +179,6 @@ class Head(ABC, Generic[ResultT_co]):
         """
 
 
-def _no_inputs(network: NetworkDescription) -> Mapping[str, np.ndarray]:
-    """Return no constant inputs: most networks take only the image."""
-    return {}
-
-
 HeadT_co = TypeVar('HeadT_co', covariant=True)
 
 
@@ -205,7 +195,8 @@ class Family(Generic[HeadT_co]):
     :param open: returns the head for a network's outputs; None where `layouts` describe them.
         Raises TensorMismatchError when their shapes cannot be this family's.
     :param head: returns the head of a `Reading`; None: a `BoxHead`.
-    :param constant_inputs: returns the inputs beside the image, equal for every frame.
+    :param constants: inputs beside the image, equal for every frame: numbers by name, or 'h' and
+        'w' for those of the network's images. 'mask' is any padding mask: zeros.
     :param layouts: the forms of the outputs.
     :param exporter: program that writes the metadata of its networks: 'Ultralytics' or 'YOLOv5';
         'none' of both, or 'any'.
@@ -222,9 +213,7 @@ class Family(Generic[HeadT_co]):
     task: str
     preprocess: Mapping[str, object]
     open: Callable[[NetworkDescription], HeadT_co | None] | None = None
-    constant_inputs: Callable[[NetworkDescription], Mapping[str, np.ndarray]] = field(
-        default=_no_inputs
-    )
+    constants: Mapping[str, Sequence[Any]] = field(default_factory=dict, hash=False)
     layouts: tuple[Layout, ...] = ()
     head: Callable[[Any], HeadT_co] | None = None
     exporter: Literal['any', 'none', 'Ultralytics', 'YOLOv5'] = 'any'
@@ -241,10 +230,34 @@ class Family(Generic[HeadT_co]):
         default = f'Use {export} or choose another decoder (docs/models.md).'
         object.__setattr__(self, 'remedy', self.remedy or default)
 
+    def constant_inputs(self, network: NetworkDescription) -> dict[str, np.ndarray]:
+        """Return the values of the inputs that are equal for every frame, by name."""
+        sizes = dict(zip('hw', network.input_hw))
+        mask = padding_mask(network.inputs)
+        found: dict[str, np.ndarray] = {}
+        for spec in network.inputs:
+            if spec is mask and 'mask' in self.constants:
+                dtype = 'uint16' if spec.dtype == 'bfloat16' else spec.dtype  # As in host memory.
+                found[spec.name] = np.zeros((1, 1, *network.input_hw), dtype)
+            elif spec.name in self.constants and spec.dtype != 'bfloat16':
+                values = [sizes.get(value, value) for value in self.constants[spec.name]]
+                found[spec.name] = np.array([values], spec.dtype)
+        return found
+
     def describe(self, input_hw: tuple[int, int]) -> str:
         """Return the outputs of the first layouts for images of a size."""
         texts = dict.fromkeys(layout.describe(input_hw) for layout in self.layouts)
         return '; or '.join(list(texts)[:MAX_DESCRIBED])
+
+
+def padding_mask(inputs: tuple[TensorSpec, ...]) -> TensorSpec | None:
+    """Find the input that marks padded pixels of the image, (1, 1, h, w); None: there is none."""
+    images = [spec for spec in inputs if len(spec.shape) == 4]
+    masks = [spec for spec in images if spec.shape[1] == 1 and 'mask' in spec.name.lower()]
+    if len(images) != 2 or len(masks) != 1:
+        return None
+    image, mask = (next(spec for spec in images if spec not in masks), masks[0])
+    return mask if (image.shape[1], *image.shape[2:]) == (3, *mask.shape[2:]) else None
 
 
 def image_output(

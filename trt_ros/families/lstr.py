@@ -12,14 +12,12 @@ from trt_ros.families.family import (
     STRETCH_PREPROCESS,
     Family,
     Head,
-    NetworkDescription,
     image_output,
 )
 from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import Reading
 from trt_ros.families.ufld import lanes_as_poses
 from trt_ros.results.poses import Poses
-from trt_ros.tensors import TensorSpec
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
@@ -101,16 +99,6 @@ def _points(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return k / (y - f) ** 2 + m / (y - f) + n + b * y - c, y
 
 
-def padding_mask(inputs: tuple[TensorSpec, ...]) -> TensorSpec | None:
-    """Find the input that marks padded pixels of the image, (1, 1, h, w); None: there is none."""
-    images = [spec for spec in inputs if len(spec.shape) == 4]
-    masks = [spec for spec in images if spec.shape[1] == 1 and 'mask' in spec.name.lower()]
-    if len(images) != 2 or len(masks) != 1:
-        return None
-    image, mask = (next(spec for spec in images if spec not in masks), masks[0])
-    return mask if (image.shape[1], *image.shape[2:]) == (3, *mask.shape[2:]) else None
-
-
 def _mismatch(seen: str) -> TensorMismatchError:
     return TensorMismatchError(
         'Not LSTR: expected pred_logits (1, queries, 2 or 3) and pred_curves (1, queries, 8), got '
@@ -124,15 +112,6 @@ def _head(reading: Reading) -> LstrHead:
     return LstrHead((logits, curves))
 
 
-def _no_padding(network: NetworkDescription) -> Mapping[str, np.ndarray]:
-    """Return the padding mask of an image that fills the input."""
-    mask = padding_mask(network.inputs)
-    if mask is None:
-        return {}
-    dtype = 'uint16' if mask.dtype == 'bfloat16' else mask.dtype  # As in host memory.
-    return {mask.name: np.zeros((1, 1, *network.input_hw), dtype)}
-
-
 #: As the authors train and test it; mean and standard deviation are in the order of BGR.
 _PREPROCESS = {
     **STRETCH_PREPROCESS,
@@ -144,7 +123,7 @@ LSTR = Family(
     'lstr',
     'pose',
     _PREPROCESS,
-    constant_inputs=_no_padding,
+    constants={'mask': ()},
     layouts=tuple(
         Layout(
             (

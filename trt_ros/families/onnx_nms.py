@@ -14,7 +14,6 @@ from trt_ros.families.family import (
     YOLO_PREPROCESS,
     Family,
     Head,
-    NetworkDescription,
     image_output,
 )
 from trt_ros.families.guards import HasInput, lacks_inputs
@@ -97,14 +96,6 @@ def _head(reading: Reading, *, rows_first: bool) -> OnnxNmsHead:
     return OnnxNmsHead(chosen, boxes, scores, reading.symbols.get('C'), rows_first)
 
 
-def _feed_input_shape(network: NetworkDescription) -> Mapping[str, np.ndarray]:
-    """Return the input size as image size, so that boxes are in input pixels."""
-    for spec in network.inputs:
-        if spec.name == SHAPE_INPUT and spec.dtype != 'bfloat16':
-            return {SHAPE_INPUT: np.array([network.input_hw], spec.dtype)}
-    return {}
-
-
 _SELECTED = Layout(
     (
         Out('S 3', 'selection:3', is_float=False),
@@ -131,7 +122,7 @@ YOLOV3 = Family(
     'detect',
     {'resize': 'letterbox', 'pad_value': 128, 'channel_order': 'rgb', 'scale': 1 / 255},
     cut_nms.open_cut,
-    _feed_input_shape,
+    constants={SHAPE_INPUT: 'hw'},
     layouts=(replace(_SELECTED, evidence=(HasInput(SHAPE_INPUT),)), cut_nms.layout('yolov3')),
     head=partial(_head, rows_first=True),
     remedy=REMEDY,

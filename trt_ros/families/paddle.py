@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
-
-import numpy as np
 
 from trt_ros.families import cut_nms
 from trt_ros.families.family import (
@@ -22,20 +19,9 @@ from trt_ros.families.nanodet import (
     STRIDES_WITH_64,
 )
 
-#: Factors, height and width, by which the image was resized; boxes are divided by them.
 SCALE_INPUT = 'scale_factor'
-#: Height and width of the resized image, by which PP-YOLO limits its boxes.
-SHAPE_INPUT = 'im_shape'
-
-
-def _feed_resized_image(network: NetworkDescription) -> Mapping[str, np.ndarray]:
-    """Return the input as an image that was not resized, so that boxes are in input pixels."""
-    values = {SCALE_INPUT: (1.0, 1.0), SHAPE_INPUT: network.input_hw}
-    return {
-        spec.name: np.array([values[spec.name]], np.float32)
-        for spec in network.inputs
-        if spec.name in values
-    }
+#: An image that was not resized, so that boxes are in input pixels, which PP-YOLO limits to it.
+_CONSTANTS = {SCALE_INPUT: (1.0, 1.0), 'im_shape': 'hw'}
 
 
 def _has_a_size(network: NetworkDescription) -> Literal[False] | None:
@@ -63,7 +49,7 @@ PPYOLOE, PPYOLOE_PLUS = (
         'detect',
         preprocess,
         cut_nms.open_cut,
-        _feed_resized_image,
+        constants=_CONSTANTS,
         layouts=(
             replace(_BEFORE_NMS, rows=Rows(), known={}, evidence=(HasInput(SCALE_INPUT),)),
             replace(_FINISHED, evidence=(HasInput(SCALE_INPUT),)),
@@ -83,7 +69,7 @@ PICODET: Family[Any] = Family(
     'detect',
     IMAGENET_PREPROCESS,
     cut_nms.open_cut,
-    _feed_resized_image,
+    constants=_CONSTANTS,
     layouts=(
         CENTERED_APART,
         replace(_BEFORE_NMS, evidence=(_has_a_size,)),

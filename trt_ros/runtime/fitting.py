@@ -9,8 +9,7 @@ from typing import Any, Generic, TypeVar
 from trt_ros.decode.choice import Decoder, choose_decoder
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.embedding import TENSOR, TensorHead
-from trt_ros.families.family import Family, Head
-from trt_ros.families.lstr import padding_mask
+from trt_ros.families.family import Family, Head, padding_mask
 from trt_ros.families.registry import ALL_FAMILIES, TENSORS
 from trt_ros.model.bindings import OTHERS, parse_bindings, resolve_bindings
 from trt_ros.model.bundle import Bundle, NetworkSpec

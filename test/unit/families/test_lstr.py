@@ -7,7 +7,7 @@ import pytest
 
 from trt_ros.decode.choice import open_head
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.lstr import LSTR, POINTS, padding_mask
+from trt_ros.families.lstr import LSTR, POINTS
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.thresholds import Thresholds
@@ -124,7 +124,6 @@ def test_the_image_is_not_padded(network, dtype):
     nbytes = {'float32': 4, 'bool': 1}.get(dtype, 2)
     assert constants['mask'].nbytes == nbytes * 360 * 640
     alone = network('logits (1, 7, 2); curves (1, 7, 8)', hw=HW)
-    assert padding_mask(alone.inputs) is None
     assert LSTR.constant_inputs(alone) == {}
 
 
