@@ -48,8 +48,8 @@ CUT = 'nms_boxes (1, ?, 4); nms_scores (1, ?, 3)'
 DEPLOYED = 'labels (?, 300) int64; boxes (?, 300, 4); scores (?, 300)'
 
 
-def cut(family):
-    return {CUT_NMS: json.dumps({'decoder': family, 'operator': 'NonMaxSuppression'})}
+def cut(operator='NonMaxSuppression', inputs=''):
+    return {CUT_NMS: json.dumps({'operator': operator}), 'inputs': inputs}
 
 
 # Family, its classes, the end of why; and the network.
@@ -416,9 +416,9 @@ TOLD = [
     (
         'efficient_nms',
         3,
-        'NonMaxSuppression was cut off',
+        'EfficientNMS_TRT was cut off',
         CUT,
-        cut('efficient_nms'),
+        cut('EfficientNMS_TRT'),
     ),
     (
         'efficient_nms',
@@ -448,7 +448,7 @@ TOLD = [
         3,
         'NonMaxSuppression was cut off',
         CUT,
-        cut('onnx_nms'),
+        cut(),
     ),
     (
         'onnx_nms',
@@ -464,7 +464,13 @@ TOLD = [
         'chosen (?, 3) int64; boxes (1, 4, 4); scores (1, 4, 4)',
         {},
     ),
-    ('yolov3', 3, 'NonMaxSuppression was cut off', CUT, cut('yolov3')),
+    (
+        'yolov3',
+        3,
+        'NonMaxSuppression was cut off, input image_shape',
+        CUT,
+        cut(inputs='image_shape (1, 2)'),
+    ),
     (
         'yolov3',
         80,

@@ -12,7 +12,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.boxes import BoxOutputs, open_parts
 from trt_ros.families.family import Head, NetworkDescription, image_output
-from trt_ros.families.layout import CORNERS, BoxLayout, Out
+from trt_ros.families.layout import CORNERS, BoxLayout, Guard, Out
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import CUT_NMS
 from trt_ros.vision.letterbox import Letterbox
@@ -115,15 +115,22 @@ def nms_settings(network: NetworkDescription) -> Mapping[str, Any]:
     return {} if text is None else json.loads(text)
 
 
-def layout(decoder: str) -> BoxLayout:
-    """Return the layout of a network whose NMS was cut off, for the decoder that it had."""
+def layout(*evidence: Guard, is_of_tensorrt: bool = False) -> BoxLayout:
+    """
+    Return the layout of a network whose NMS was cut off.
+
+    :param is_of_tensorrt: the operator was a plugin of TensorRT, not that of ONNX.
+    """
 
     def was_cut(network: NetworkDescription) -> str | Literal[False]:
-        settings = nms_settings(network)
-        return settings.get('decoder') == decoder and f'{settings["operator"]} was cut off'
+        operator = nms_settings(network).get('operator', '')
+        is_other = (operator != 'NonMaxSuppression') != is_of_tensorrt
+        return False if is_other or not operator else f'{operator} was cut off'
 
     outs = (Out('B N V', 'box:4'), Out('B N V', 'scores:C'))
-    return BoxLayout(outs, coding=CORNERS, select='each', is_cut=True, guards=(was_cut,))
+    return BoxLayout(
+        outs, coding=CORNERS, select='each', is_cut=True, guards=(was_cut,), evidence=evidence
+    )
 
 
 def open_cut(network: NetworkDescription) -> CutNmsHead | None:

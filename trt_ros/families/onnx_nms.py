@@ -25,7 +25,7 @@ from trt_ros.vision.nms import to_detections
 from trt_ros.vision.scores import passing
 from trt_ros.vision.thresholds import Thresholds
 
-SHAPE_INPUT = 'image_shape'
+SHAPE_INPUT, SCALE_INPUT = 'image_shape', 'scale_factor'  # The latter of PaddleDetection.
 REMEDY = 'Export all three, or choose another decoder.'
 
 
@@ -110,7 +110,7 @@ ONNX_NMS = Family(
     cut_nms.open_cut,
     layouts=(
         replace(_SELECTED, evidence=(lacks_inputs(SHAPE_INPUT),)),
-        cut_nms.layout('onnx_nms'),
+        cut_nms.layout(lacks_inputs(SHAPE_INPUT, SCALE_INPUT)),
     ),
     head=partial(_head, rows_first=False),
     remedy=REMEDY,
@@ -123,7 +123,10 @@ YOLOV3 = Family(
     {'resize': 'letterbox', 'pad_value': 128, 'channel_order': 'rgb', 'scale': 1 / 255},
     cut_nms.open_cut,
     constants={SHAPE_INPUT: 'hw'},
-    layouts=(replace(_SELECTED, evidence=(HasInput(SHAPE_INPUT),)), cut_nms.layout('yolov3')),
+    layouts=(
+        replace(_SELECTED, evidence=(HasInput(SHAPE_INPUT),)),
+        cut_nms.layout(HasInput(SHAPE_INPUT)),
+    ),
     head=partial(_head, rows_first=True),
     remedy=REMEDY,
     networks='YOLOv3 and tiny YOLOv3 of the ONNX model zoo',

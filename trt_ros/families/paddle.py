@@ -18,8 +18,8 @@ from trt_ros.families.nanodet import (
     CENTERED_APART,
     STRIDES_WITH_64,
 )
+from trt_ros.families.onnx_nms import SCALE_INPUT
 
-SCALE_INPUT = 'scale_factor'
 #: An image that was not resized, so that boxes are in input pixels, which PP-YOLO limits to it.
 _CONSTANTS = {SCALE_INPUT: (1.0, 1.0), 'im_shape': 'hw'}
 
@@ -53,7 +53,7 @@ PPYOLOE, PPYOLOE_PLUS = (
         layouts=(
             replace(_BEFORE_NMS, rows=Rows(), known={}, evidence=(HasInput(SCALE_INPUT),)),
             replace(_FINISHED, evidence=(HasInput(SCALE_INPUT),)),
-            cut_nms.layout('ppyoloe'),
+            cut_nms.layout(HasInput(SCALE_INPUT)),
         ),
         networks=networks,
         export='`tools/export_model.py -c mine.yml -o weights=mine`, then `paddle2onnx`, as its '

@@ -14,7 +14,6 @@ from trt_ros.vision.thresholds import Thresholds
 
 ASKED = {
     'operator': 'NonMaxSuppression',
-    'decoder': 'onnx_nms',
     'iou_threshold': 0.5,
     'score_threshold': None,
     'normalized': False,

@@ -130,7 +130,11 @@ AMBIGUOUS = [
             ('input scale_factor', 'numbers (?) int32; rows (?, 6)', {'class_count': 3}),
             ('input scale_factor', 'boxes (1, 8400, 4); scores (1, 80, 8400)', {}),
             ('input scale_factor', 'boxes (1, ?, 4); scores (1, 80, ?)', {}),
-            ('NonMaxSuppression was cut off', CUT, cut('ppyoloe')),
+            (
+                'NonMaxSuppression was cut off, input scale_factor',
+                CUT,
+                cut(inputs='scale_factor (1, 2)'),
+            ),
         )
     ),
     ({'classifier': '1000 class scores', 'embedding': 'vector'}, 'out (1, 1000)', {}),

@@ -19,7 +19,7 @@ CELLS = 84  # Of strides 8, 16 and 32.
 BOX = (32, 32, 16, 16)
 CORNERS = (16, 16, 48, 48)
 CUT = (
-    '{"operator": "NonMaxSuppression", "decoder": "%s", "iou_threshold": 0.5, "per_class": 9, '
+    '{"operator": "NonMaxSuppression", "iou_threshold": 0.5, "per_class": 9, '
     '"score_threshold": null, "in_all": 9, "background": -1, "normalized": false}'
 )
 
@@ -226,7 +226,7 @@ FURTHER = {  # The other ways in which some of them read their outputs.
     'onnx_nms, cut off': (
         'onnx_nms',
         'boxes (1, 9, 4); scores (1, 9, 3)',
-        {CUT_NMS: CUT % 'onnx_nms'},
+        {CUT_NMS: CUT},
         lambda s: [rows(9, *CORNERS), rows(9, 0.1, 0.1, s)],
     ),
     'yolov8_pose, how visible': (

@@ -23,7 +23,6 @@ class Nms:
     """
     An NMS node with its inputs and attributes.
 
-    :param decoder: decoder family for its results, and for the network without it.
     :param boxes: name of the boxes, (1, N, 4) or (1, N, 1, 4).
     :param scores: name of the scores, (1, N, C), or (1, C, N) if `classes_first`.
     :param iou_threshold: IoU above which the lower-scoring box is suppressed.
@@ -39,7 +38,6 @@ class Nms:
     """
 
     node: Any
-    decoder: str
     boxes: str
     scores: str
     iou_threshold: float
@@ -77,7 +75,6 @@ class Nms:
         return json.dumps(
             {
                 'operator': self.node.op_type,
-                'decoder': self.decoder,
                 'iou_threshold': self.iou_threshold,
                 'score_threshold': self.score_threshold,
                 'normalized': self.normalized,
@@ -139,18 +136,16 @@ def _of_onnx(graph: NmsGraph, node: Any) -> Nms:
     if not per_class:
         raise CutRefusal('It selects nothing: its max_output_boxes_per_class is 0.')
     _one_image(graph, boxes)
-    inputs = {value.name for value in graph.graph.input}
-    is_yolov3, is_paddle = 'image_shape' in inputs, 'scale_factor' in inputs
     return Nms(
         node,
-        'yolov3' if is_yolov3 else 'ppyoloe' if is_paddle else 'onnx_nms',
         boxes,
         scores,
         graph.number(max_iou, 0.0) or 0.0,
         graph.number(min_score, None),
         classes_first=True,
         centers=bool(_attributes(node).get('center_point_box', 0)),
-        rows_first=is_yolov3,
+        # As YOLOv3 of the model zoo, whose boxes are in pixels of an image of that shape.
+        rows_first=any(value.name == 'image_shape' for value in graph.graph.input),
         # torchvision sets the largest int64.
         per_class=int(per_class) if per_class < 2**31 else None,
     )
@@ -169,7 +164,6 @@ def _of_efficient(graph: NmsGraph, node: Any) -> Nms:
     background = attributes.get('background_class', -1)  # YOLOv7 writes a list of one.
     return Nms(
         node,
-        'efficient_nms',
         boxes,
         scores,
         float(attributes.get('iou_threshold', 0.5)),
@@ -198,7 +192,6 @@ def _of_batched(graph: NmsGraph, node: Any) -> Nms:
     values = node.output[:1] if node.op_type == 'TRTBatchedNMS' else node.output[1:3]
     return Nms(
         node,
-        'efficient_nms',
         boxes,
         scores,
         float(attributes.get('iouthreshold', 0.5)),

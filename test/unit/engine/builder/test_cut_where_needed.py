@@ -49,7 +49,7 @@ def test_rtx_cuts_nms_automatically_and_records_it_in_sidecar(tmp_path, rtx):
         ('nms_scores', [1, N, C]),
     ]
     said = json.loads(entry.sidecar['metadata'][CUT_NMS])
-    assert (said['decoder'], said['per_class']) == ('onnx_nms', 9)
+    assert (said['operator'], said['per_class']) == ('NonMaxSuppression', 9)
     assert 'names' in entry.sidecar['metadata']
     asked = EngineCache(tmp_path / 'cache').get_or_build(path, BuildOptions(cut_nms=True), rtx)
     assert (asked.path, asked.build_reason) == (entry.path, '')
