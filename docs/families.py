@@ -8,7 +8,6 @@ import re
 from typing import Any
 
 from trt_ros.families.family import IMAGENET_PREPROCESS, Family
-from trt_ros.families.guards import HasInput, HasTask, by_name_only
 from trt_ros.families.layout import SYMBOLS, Layout
 from trt_ros.families.mismatches import NODES
 from trt_ros.families.registry import ALL_FAMILIES, DETECTORS, EMBEDDINGS
@@ -23,16 +22,11 @@ PREPROCESSING = ('`decoder`', 'resize', 'values')
 
 def recognized_by(family: Family[Any]) -> str:
     """Return the outputs of a family, one of several after the other, and further evidence."""
-    layouts = [
-        each for each in family.layouts if by_name_only not in each.evidence and not each.is_cut
-    ]
+    layouts = [each for each in family.layouts if not each.by_name and not each.is_cut]
     texts = list(dict.fromkeys(map(_outputs, layouts)))
-    guards = [guard for layout in layouts for guard in (*layout.guards, *layout.evidence)]
-    inputs = [guard.name for guard in guards if isinstance(guard, HasInput)]
-    tasks = [guard.task for guard in guards if isinstance(guard, HasTask)]
     marks = {
-        'an input': inputs,
-        'a task': tasks,
+        'an input': [each.input for each in layouts if each.input],
+        'a task': [each.task for each in layouts if each.task],
         'metadata of': [family.exporter] * (family.exporter in ('Ultralytics', 'YOLOv5')),
         'named': family.output_names,
     }

@@ -12,7 +12,6 @@ from trt_ros.families.family import (
     NetworkDescription,
     is_float,
 )
-from trt_ros.families.guards import by_name_only
 from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Out, Rows
 from trt_ros.tensors import TensorSpec
 
@@ -164,7 +163,8 @@ def _variants(coding: Coding, rows: Rows) -> tuple[BoxLayout, ...]:
                 'coding': coding,
                 'counts_background': True,
                 'any_rows': True,
-                'evidence': (is_plain if is_chosen else by_name_only,),
+                'evidence': (is_plain,),
+                'by_name': not is_chosen,
             }
             outs = (Out(batch + 'N V', 'box:4'), Out(batch + 'N V', 'scores:C'), *count)
             found += [

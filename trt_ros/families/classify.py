@@ -10,7 +10,6 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.embedding import is_vector, vector, vectors
 from trt_ros.families.family import IMAGENET_PREPROCESS, Family, Head, NetworkDescription
-from trt_ros.families.guards import HasTask
 from trt_ros.families.layout import Layout, Out
 from trt_ros.results.classes import Classification
 from trt_ros.vision.letterbox import Letterbox
@@ -104,9 +103,7 @@ YOLOV8_CLS = Family(
     'classify',
     {'resize': 'center_crop', 'channel_order': 'rgb', 'scale': 1 / 255},
     open_head,
-    layouts=(
-        Layout((Out('B C', 'scores:C'),), ignores_others=True, evidence=(HasTask('classify'),)),
-    ),
+    layouts=(Layout((Out('B C', 'scores:C'),), ignores_others=True, task='classify'),),
     exporter='Ultralytics',
     output_names=('output0',),
     networks='YOLO-cls',

@@ -12,7 +12,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.boxes import BoxOutputs, open_parts
 from trt_ros.families.family import Head, NetworkDescription, image_output
-from trt_ros.families.layout import CORNERS, BoxLayout, Guard, Out
+from trt_ros.families.layout import CORNERS, BoxLayout, Out
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import CUT_NMS
 from trt_ros.vision.letterbox import Letterbox
@@ -115,7 +115,7 @@ def nms_settings(network: NetworkDescription) -> Mapping[str, Any]:
     return {} if text is None else json.loads(text)
 
 
-def layout(*evidence: Guard, is_of_tensorrt: bool = False) -> BoxLayout:
+def layout(*, is_of_tensorrt: bool = False, **fields: Any) -> BoxLayout:
     """
     Return the layout of a network whose NMS was cut off.
 
@@ -128,9 +128,7 @@ def layout(*evidence: Guard, is_of_tensorrt: bool = False) -> BoxLayout:
         return False if is_other or not operator else f'{operator} was cut off'
 
     outs = (Out('B N V', 'box:4'), Out('B N V', 'scores:C'))
-    return BoxLayout(
-        outs, coding=CORNERS, select='each', is_cut=True, guards=(was_cut,), evidence=evidence
-    )
+    return BoxLayout(outs, coding=CORNERS, select='each', is_cut=True, guards=(was_cut,), **fields)
 
 
 def open_cut(network: NetworkDescription) -> CutNmsHead | None:

@@ -16,7 +16,6 @@ from trt_ros.families.family import (
     NetworkDescription,
     is_float,
 )
-from trt_ros.families.guards import HasTask
 from trt_ros.families.layout import Layout, Out
 from trt_ros.families.semantic import dense
 from trt_ros.results.depth import Depth
@@ -113,7 +112,7 @@ YOLO_DEPTH = Family(
     'depth',
     STRETCH_PREPROCESS,
     open_head,
-    layouts=tuple(Layout((Out(axes, 'depth:1'),), evidence=(HasTask('depth'),)) for axes in _AXES),
+    layouts=tuple(Layout((Out(axes, 'depth:1'),), task='depth') for axes in _AXES),
     exporter='Ultralytics',
     output_names=('output0',),
     networks='YOLO-depth',

@@ -12,7 +12,6 @@ from trt_ros.families.family import (
     NetworkDescription,
     is_scores,
 )
-from trt_ros.families.guards import HasInput, by_name_only
 from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Out
 from trt_ros.families.yolo import YOLO
 
@@ -111,7 +110,7 @@ RTDETR: Family[Any] = Family(
             ),
             coding=CORNERS,
             uses_nms=False,
-            evidence=(HasInput(SIZES_INPUT),),
+            input=SIZES_INPUT,
         ),
         replace(
             _ROWS,
@@ -135,7 +134,7 @@ RFDETR_LAYOUTS = tuple(
         _SIGMOID,
         outputs=(Out('B N V', scores, names), Out('B N V', 'box:4', boxes)),
         needs_names='none' in scores,
-        evidence=() if names != LOGITS else (by_name_only,),
+        by_name=names == LOGITS,
     )
     for scores in ('scores:C none:1', 'scores:C')
     for names, boxes in ((('labels',), ('dets',)), (LOGITS, BOXES))

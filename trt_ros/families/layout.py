@@ -232,6 +232,9 @@ class Layout:
         COCO.
     :param needs_known: `auto` takes no other sizes, unless metadata states them.
     :param is_cut: the builder cut off the NMS operator of the network.
+    :param by_name: `auto` never takes it.
+    :param input: an input beside the image that `auto` requires.
+    :param task: the task in metadata of Ultralytics that `auto` requires.
     :param guards: see `Guard`; one False refuses the layout.
     :param evidence: further guards, for `auto` only.
     """
@@ -246,6 +249,9 @@ class Layout:
     known: Mapping[str, tuple[int, ...]] | None = field(default=None, hash=False, kw_only=True)
     needs_known: bool = field(default=False, kw_only=True)
     is_cut: bool = field(default=False, kw_only=True)
+    by_name: bool = field(default=False, kw_only=True)
+    input: str = field(default='', kw_only=True)
+    task: str = field(default='', kw_only=True)
     guards: tuple[Guard, ...] = field(default=(), kw_only=True)
     evidence: tuple[Guard, ...] = field(default=(), kw_only=True)
 
@@ -265,8 +271,16 @@ class Layout:
 
         :param auto: whether the family is yet to be chosen.
         """
-        guards = (*self.guards, *self.evidence) if auto else self.guards
-        opinions = [guard(network) for guard in guards]
+        opinions = [guard(network) for guard in self.guards]
+        if auto:
+            opinions.append(False if self.by_name else None)
+            opinions += [guard(network) for guard in self.evidence]
+        if auto and self.input:
+            has_input = any(spec.name == self.input for spec in network.inputs)
+            opinions.append(has_input and f'input {self.input}')
+        if auto and self.task:
+            is_stated = network.metadata.get('task') == self.task
+            opinions.append(is_stated and f'task {self.task} in the metadata')
         return False if False in opinions else ', '.join(each for each in opinions if each) or None
 
     def sizes(self, axis: str, out: Out, input_hw: tuple[int, int]) -> tuple[int, ...]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations, permutations
 import math
 import re
 from typing import Any
 
 from trt_ros.families.family import Family, NetworkDescription, is_float
-from trt_ros.families.guards import HasInput, by_name_only
 from trt_ros.families.layout import Layout, Out, linear
 from trt_ros.families.match import unify
 from trt_ros.tensors import TensorSpec
 
 OUTPUT_COST, AXIS_COST, DTYPE_COST, NAME_COST, INPUT_COST = 4.0, 2.0, 1.0, 1.0, 1.0
 MAX_OUTPUTS = 6  # Compared.
+_NO_EVIDENCE: dict[str, Any] = {'input': '', 'task': '', 'evidence': ()}
 
 
 def advice(network: NetworkDescription, families: Sequence[Family[Any]]) -> str:
@@ -40,8 +41,7 @@ def nearest(
         for layout in family.layouts:
             if not _may_be(layout, network):
                 continue
-            inputs = [guard.name for guard in layout.evidence if isinstance(guard, HasInput)]
-            needs = f' and needs the input {inputs[0]}' if inputs else ''
+            needs = f' and needs the input {layout.input}' if layout.input else ''
             text = layout.describe(network.input_hw) + needs
             found.setdefault(text, (_distance(layout, network), family.name))
     best: dict[str, str] = {}
@@ -52,11 +52,10 @@ def nearest(
 
 def _may_be(layout: Layout, network: NetworkDescription) -> bool:
     """Return whether other outputs, or a further input, could make a network one of a layout."""
-    guards = [guard for guard in layout.evidence if not isinstance(guard, HasInput)]
     ranks = sorted(len(spec.shape) for spec in network.outputs)
-    if ranks != sorted(len(out.axes.split()) for out in layout.outputs):  # Guards know these.
-        guards = [guard for guard in guards if guard is by_name_only]
-    return False not in [guard(network) for guard in (*layout.guards, *guards)]
+    are_known = ranks == sorted(len(out.axes.split()) for out in layout.outputs)  # To guards.
+    similar = replace(layout, input='') if are_known else replace(layout, **_NO_EVIDENCE)
+    return similar.guarded(network, auto=True) is not False
 
 
 def _distance(layout: Layout, network: NetworkDescription) -> float:
@@ -74,8 +73,8 @@ def _distance(layout: Layout, network: NetworkDescription) -> float:
         if few
         else 0.0
     )
-    lacks = any(isinstance(guard, HasInput) and not guard(network) for guard in layout.evidence)
-    return matched + OUTPUT_COST * missing + INPUT_COST * lacks
+    lacks = layout.input and all(spec.name != layout.input for spec in network.inputs)
+    return matched + OUTPUT_COST * missing + INPUT_COST * bool(lacks)
 
 
 def _output_distance(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -14,9 +15,9 @@ from trt_ros.families.family import (
     YOLO_PREPROCESS,
     Family,
     Head,
+    NetworkDescription,
     image_output,
 )
-from trt_ros.families.guards import HasInput, lacks_inputs
 from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import Reading
 from trt_ros.results.boxes import Detections
@@ -96,6 +97,11 @@ def _head(reading: Reading, *, rows_first: bool) -> OnnxNmsHead:
     return OnnxNmsHead(chosen, boxes, scores, reading.symbols.get('C'), rows_first)
 
 
+def _is_no_other(network: NetworkDescription) -> Literal[False] | None:
+    is_other = any(spec.name in (SHAPE_INPUT, SCALE_INPUT) for spec in network.inputs)
+    return False if is_other else None
+
+
 _SELECTED = Layout(
     (
         Out('S 3', 'selection:3', is_float=False),
@@ -109,8 +115,8 @@ ONNX_NMS = Family(
     YOLO_PREPROCESS,
     cut_nms.open_cut,
     layouts=(
-        replace(_SELECTED, evidence=(lacks_inputs(SHAPE_INPUT),)),
-        cut_nms.layout(lacks_inputs(SHAPE_INPUT, SCALE_INPUT)),
+        replace(_SELECTED, evidence=(_is_no_other,)),
+        cut_nms.layout(evidence=(_is_no_other,)),
     ),
     head=partial(_head, rows_first=False),
     remedy=REMEDY,
@@ -124,8 +130,8 @@ YOLOV3 = Family(
     cut_nms.open_cut,
     constants={SHAPE_INPUT: 'hw'},
     layouts=(
-        replace(_SELECTED, evidence=(HasInput(SHAPE_INPUT),)),
-        cut_nms.layout(HasInput(SHAPE_INPUT)),
+        replace(_SELECTED, input=SHAPE_INPUT),
+        cut_nms.layout(input=SHAPE_INPUT),
     ),
     head=partial(_head, rows_first=True),
     remedy=REMEDY,

@@ -12,7 +12,6 @@ from trt_ros.families.family import (
     Family,
     NetworkDescription,
 )
-from trt_ros.families.guards import HasInput, by_name_only
 from trt_ros.families.layout import CORNERS, BoxLayout, Out, Rows
 from trt_ros.families.nanodet import (
     CENTERED_APART,
@@ -51,9 +50,9 @@ PPYOLOE, PPYOLOE_PLUS = (
         cut_nms.open_cut,
         constants=_CONSTANTS,
         layouts=(
-            replace(_BEFORE_NMS, rows=Rows(), known={}, evidence=(HasInput(SCALE_INPUT),)),
-            replace(_FINISHED, evidence=(HasInput(SCALE_INPUT),)),
-            cut_nms.layout(HasInput(SCALE_INPUT)),
+            replace(_BEFORE_NMS, rows=Rows(), known={}, input=SCALE_INPUT),
+            replace(_FINISHED, input=SCALE_INPUT),
+            cut_nms.layout(input=SCALE_INPUT),
         ),
         networks=networks,
         export='`tools/export_model.py -c mine.yml -o weights=mine`, then `paddle2onnx`, as its '
@@ -73,7 +72,7 @@ PICODET: Family[Any] = Family(
     layouts=(
         CENTERED_APART,
         replace(_BEFORE_NMS, evidence=(_has_a_size,)),
-        replace(_FINISHED, evidence=(by_name_only,)),
+        replace(_FINISHED, by_name=True),
     ),
     exporter='none',
     networks='PicoDet of PaddleDetection without NMS',

@@ -18,7 +18,6 @@ from trt_ros.families.family import (
     is_float,
     require_output,
 )
-from trt_ros.families.guards import HasTask
 from trt_ros.families.heatmap_pose import are_of_a_person
 from trt_ros.families.layout import Layout, Out
 from trt_ros.results.masks import ClassMask, ClassMasks, as_confidence, mask_dtype, unlabeled
@@ -268,7 +267,7 @@ YOLO_SEMANTIC = Family(
     'segment',
     YOLO_PREPROCESS,
     open_head,
-    layouts=tuple(replace(layout, evidence=(HasTask('semantic'),)) for layout in _LAYOUTS),
+    layouts=tuple(replace(layout, task='semantic') for layout in _LAYOUTS),
     networks='YOLO-sem: one class per pixel',
     export='`yolo export model=yolo26n-sem.pt format=onnx`',
 )
