@@ -9,7 +9,7 @@ from typing import Any
 
 from trt_ros.families.family import IMAGENET_PREPROCESS, Family
 from trt_ros.families.layout import SYMBOLS, Layout
-from trt_ros.families.mismatches import NODES
+from trt_ros.families.mismatches import TASKS
 from trt_ros.families.registry import ALL_FAMILIES, DETECTORS, EMBEDDINGS
 
 PAGE = Path(__file__).parent / 'models.md'
@@ -64,7 +64,7 @@ def row(family: Family[Any], columns: Sequence[str] = DETECTING) -> str:
     cells = {
         '`decoder`': f'`{family.name}`',
         'networks': family.networks,
-        'node': f'`{NODES[family.task]}`',
+        'node': f'`{TASKS[family.task].node}`',
         'outputs': first,
     }
     lines = [_line(cells[column] for column in columns)]

@@ -13,7 +13,7 @@ from trt_ros.families.family import (
     is_scores,
 )
 from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Out
-from trt_ros.families.yolo import YOLO
+from trt_ros.families.yolo import YOLO, is_rtdetr
 
 SIZES_INPUT = 'orig_target_sizes'
 
@@ -30,7 +30,7 @@ def ultralytics_rows(network: NetworkDescription) -> Literal['', 'scores', 'deco
     spec, classes = network.only_output, network.class_count
     if not is_scores(spec) or network.metadata.get('end2end') == 'True':
         return ''
-    if network.is_ultralytics_rtdetr:
+    if is_rtdetr(network):
         is_decoded = spec.shape[2] == 6 and ('head' in network.metadata or classes != 2)
         return 'decoded' if is_decoded else 'scores'
     # Other networks of Ultralytics have one box per column, or decoded boxes.
@@ -75,7 +75,7 @@ def _has_decoded_rows(network: NetworkDescription) -> str | Literal[False]:
 def _has_rows(network: NetworkDescription) -> str | Literal[False] | None:
     if ultralytics_rows(network) != 'scores':
         return False
-    return 'RT-DETR in the metadata' if network.is_ultralytics_rtdetr else None
+    return 'RT-DETR in the metadata' if is_rtdetr(network) else None
 
 
 DETR: Family[Any] = Family(

@@ -70,16 +70,6 @@ class NetworkDescription:
             )
         return self.outputs[0]
 
-    @property
-    def is_ultralytics_rtdetr(self) -> bool:
-        """
-        Whether the metadata is that of an RT-DETR exported by Ultralytics.
-
-        Newer metadata names the last layer, older metadata only the network's source file.
-        """
-        text = self.metadata.get('head', '') + self.metadata.get('description', '')
-        return 'task' in self.metadata and 'rtdetr' in text.lower()
-
     def __str__(self) -> str:
         outputs = '; '.join(map(str, self.outputs)) or 'none'
         height, width = self.input_hw

@@ -5,34 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import NamedTuple
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.evidence import Claim, Families, claim_of, claims_of, describe
 from trt_ros.families.family import NetworkDescription
 from trt_ros.families.nearest import advice, nearest
 
-#: Kind of network per task.
-TASKS: Mapping[str, str] = {
-    'detect': 'detection',
-    'segment': 'segmentation',
-    'pose': 'keypoint',
-    'obb': 'oriented-box',
-    'classify': 'classification',
-    'depth': 'depth',
-    'embed': 'embedding',
-    'tensor': 'any',
-}
 
-#: Node that runs the networks of a task.
-NODES: Mapping[str, str] = {
-    'detect': 'detector',
-    'segment': 'segmenter',
-    'pose': 'pose',
-    'obb': 'detector',
-    'classify': 'classifier',
-    'depth': 'depth',
-    'embed': 'tensor',
-    'tensor': 'tensor',
+class Task(NamedTuple):
+    """Kind of networks, and the node that runs them."""
+
+    kind: str
+    node: str
+
+
+TASKS: Mapping[str, Task] = {
+    'detect': Task('detection', 'detector'),
+    'segment': Task('segmentation', 'segmenter'),
+    'pose': Task('keypoint', 'pose'),
+    'obb': Task('oriented-box', 'detector'),
+    'classify': Task('classification', 'classifier'),
+    'depth': Task('depth', 'depth'),
+    'embed': Task('embedding', 'tensor'),
+    'tensor': Task('any', 'tensor'),
 }
 
 ANY = 'The node `tensor` runs any network and publishes its undecoded outputs.'
@@ -60,9 +56,9 @@ def of_another_task(
 ) -> TensorMismatchError:
     """Return the error for a network whose metadata states a task that `families` do not have."""
     return TensorMismatchError(
-        f'This is {_a(TASKS[task])} network; {_served(families)}.',
+        f'This is {_a(TASKS[task].kind)} network; {_served(families)}.',
         cause=f"In its metadata, 'task' is {network.metadata['task']!r}.",
-        remedy=f'Run the node `{NODES[task]}`, or choose {_a(_kinds(families))} network.',
+        remedy=f'Run the node `{TASKS[task].node}`, or choose {_a(_kinds(families))} network.',
     )
 
 
@@ -115,7 +111,7 @@ def not_recognized(
         return misnamed
     if not claims:
         return _unknown(families, network, everyone)
-    kinds = {TASKS[claim.family.task]: claim.reason for claim in claims}
+    kinds = {TASKS[claim.family.task].kind: claim.reason for claim in claims}
     names = [family.name for family in families if claim_of(family, network)]
     return TensorMismatchError(
         f'This looks like {_a(" or ".join(kinds))} network; {_served(families)}.',
@@ -134,7 +130,7 @@ def _misnamed(
     if not network.class_count or not claims:
         return None
     others = [claim for claim in others if claim.family.task != 'embed']  # Of no classes.
-    kinds = dict.fromkeys(TASKS[claim.family.task] for claim in others)
+    kinds = dict.fromkeys(TASKS[claim.family.task].kind for claim in others)
     instead = ''
     if kinds:
         instead = f' If it is {_a(" or ".join(kinds))} network, run the node {_nodes(others)}.'
@@ -206,7 +202,7 @@ def _choose_an_output(
         tasks = [claim.family.task for claim in claims_of(everyone, alone, everyone)]
         tasks = [task for task in tasks if task not in VECTORS]
         if tasks and len(claims_of(families, alone, everyone)) != 1:
-            nodes[spec.name] = dict.fromkeys(f'`{NODES[task]}`' for task in tasks)
+            nodes[spec.name] = dict.fromkeys(f'`{TASKS[task].node}`' for task in tasks)
     if not nodes:
         return ''
     found = dict.fromkeys(node for each in nodes.values() for node in each)
@@ -235,11 +231,11 @@ def _a(noun: str) -> str:
 
 
 def _nodes(claims: Sequence[Claim]) -> str:
-    return ' or '.join(dict.fromkeys(f'`{NODES[claim.family.task]}`' for claim in claims))
+    return ' or '.join(dict.fromkeys(f'`{TASKS[claim.family.task].node}`' for claim in claims))
 
 
 def _kinds(families: Families) -> str:
-    return ' or '.join(dict.fromkeys(TASKS[family.task] for family in families))
+    return ' or '.join(dict.fromkeys(TASKS[family.task].kind for family in families))
 
 
 def _served(families: Families) -> str:

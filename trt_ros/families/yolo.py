@@ -22,16 +22,26 @@ def has_nms(network: NetworkDescription) -> bool:
     return metadata.get('end2end') == 'True' or "'nms': True" in metadata.get('args', '')
 
 
+def is_rtdetr(network: NetworkDescription) -> bool:
+    """
+    Return whether the metadata is that of an RT-DETR exported by Ultralytics.
+
+    Newer metadata names the last layer, older metadata only the network's source file.
+    """
+    text = network.metadata.get('head', '') + network.metadata.get('description', '')
+    return 'task' in network.metadata and 'rtdetr' in text.lower()
+
+
 def is_raw(network: NetworkDescription) -> Literal[False] | None:
     """Guard boxes before NMS."""
-    return False if has_nms(network) or network.is_ultralytics_rtdetr else None
+    return False if has_nms(network) or is_rtdetr(network) else None
 
 
 def is_finished(network: NetworkDescription) -> str | Literal[False] | None:
     """Guard boxes after NMS."""
     if has_nms(network):
         return 'NMS in the metadata'
-    return False if network.is_ultralytics_rtdetr or is_yolov5(network) else None
+    return False if is_rtdetr(network) or is_yolov5(network) else None
 
 
 def is_yolov5(network: NetworkDescription) -> bool:

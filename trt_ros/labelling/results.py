@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.errors import ParameterError
-from trt_ros.families.mismatches import NODES
+from trt_ros.families.mismatches import TASKS
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
 from trt_ros.results.classes import Classification
@@ -61,7 +61,7 @@ class ResultMessages:
 
     def __init__(self, pipeline: Pipeline[Any]) -> None:
         name, head = pipeline.decoder.name, pipeline.decoder.head
-        self.node = NODES[pipeline.decoder.task]
+        self.node = TASKS[pipeline.decoder.task].node
         has_topics = self.node in _TOPICS
         if not has_topics or len(head.classes_by_output) > 1:
             raise ParameterError(

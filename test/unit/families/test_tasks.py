@@ -84,8 +84,7 @@ def test_other_tasks_report_the_kind_of_network_too(network):
 
 def test_every_task_has_a_node_that_there_is():
     nodes = Path(decoder.__file__).parents[1] / 'nodes'
-    assert mismatches.NODES.keys() == mismatches.TASKS.keys()
-    assert all((nodes / f'{node}.py').is_file() for node in mismatches.NODES.values())
+    assert all((nodes / f'{node}.py').is_file() for _, node in mismatches.TASKS.values())
 
 
 @pytest.mark.parametrize('family', OTHERS, ids=lambda family: family.name)
