@@ -37,6 +37,7 @@ class Launch:
     def __init__(self, folder, file, *arguments, **environment):
         self.left_behind = set()  # Of Fast DDS's files, by processes that crashed.
         self._log = folder / 'output'
+        self._mark = f'ROS_LOG_DIR={folder}'.encode()
         with self._log.open('wb') as output:
             self.process = subprocess.Popen(
                 [sys.executable, '-c', RUN, str(CHECKOUT / 'launch' / file), *arguments],
@@ -68,9 +69,14 @@ class Launch:
     def ends(self):
         """Return the exit code; all that was started has ended as well."""
         code = self.process.wait(DEADLINE_SECONDS)
-        for pid in re.findall(r'process started with pid \[(\d+)\]', self.output):
-            assert not Path('/proc', pid).exists()
+        assert not [path for path in Path('/proc').glob('[0-9]*') if self._is_mine(path)]
         return code
+
+    def _is_mine(self, process):
+        try:
+            return self._mark in (process / 'environ').read_bytes().split(b'\0')
+        except OSError:  # Ended meanwhile.
+            return False
 
     def stop(self):
         self.process.send_signal(signal.SIGINT)

@@ -68,4 +68,6 @@ def test_ctrl_c_at_any_moment_leaves_no_process(start, tmp_path, arguments):
         with suppress(subprocess.TimeoutExpired):
             launch.process.wait(random.uniform(0.0, 3.0))
         launch.process.send_signal(signal.SIGINT)
-        assert launch.ends() == 0, launch.output
+        code = launch.ends()
+        is_loading = 'process started' not in launch.output  # Launch itself may fail to import.
+        assert code == 0 or is_loading, launch.output
