@@ -15,17 +15,15 @@ from trt_ros.families.family import (
     Head,
     NetworkDescription,
     image_output,
-    is_float,
-    is_scores,
 )
 from trt_ros.families.layout import Layout, Out
+from trt_ros.families.match import Reading
 from trt_ros.results.boxes import Detections
 from trt_ros.results.masks import ClassMask, Instances, mask_dtype
-from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_masks import best_class
 from trt_ros.vision.confidence import mask_confidence
 from trt_ros.vision.float16 import as_float32
-from trt_ros.vision.grid import Taps, covers, taps
+from trt_ros.vision.grid import Taps, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import Box, bounds, cells_of, threshold_masks, window_of
 from trt_ros.vision.scores import check_range, passing, sigmoid
@@ -319,55 +317,9 @@ def _sure_counts(high: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
     return np.asarray(sure @ widths @ heights)
 
 
-def find_query_outputs(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
-    """Find the class logits and the masks of queries; None: there are no such outputs."""
-    outputs = sorted(network.outputs, key=lambda spec: len(spec.shape))
-    if [len(spec.shape) for spec in outputs] != [3, 4]:
-        return None
-    logits, masks = outputs
-    if logits.name == 'dets' or 'hidden' in logits.name:  # Boxes of MMDeploy; features.
-        return None
-    count, classes = logits.shape[1:]
-    is_query = count == masks.shape[1] and (count > 0 or 'queries' in logits.name)
-    if not is_query or not is_scores(logits) or not is_float(masks) or 0 <= classes < 2:
-        return None
-    batch, _, rows, columns = masks.shape
-    if batch not in (1, -1) or not covers((rows, columns), network.input_hw):
-        return None
-    named = network.class_count
-    # By its name it is this family's, whatever the number of labels: their error is clearer.
-    fits = classes < 0 or not named or classes == named + 1 or 'queries' in logits.name
-    return (logits, masks) if fits else None
-
-
-def find_detr_outputs(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
-    """Find the class logits and the masks of a DETR for panoptic segmentation, by their names."""
-    named = {spec.name: spec for spec in network.outputs}
-    if set(named) != {'logits', 'pred_boxes', 'pred_masks'}:
-        return None
-    return find_query_outputs(replace(network, outputs=(named['logits'], named['pred_masks'])))
-
-
-def _open(network: NetworkDescription) -> QueryOutputs:
-    found = find_query_outputs(network) or find_detr_outputs(network)
-    if found is None:
-        raise TensorMismatchError(
-            'Not a network of queries with masks: expected (1, queries, classes + 1) and '
-            f'(1, queries, h, w), got {network}.',
-            remedy='Export class_queries_logits and masks_queries_logits only, or choose another '
-            'decoder.',
-        )
-    logits, masks = found
-    classes = logits.shape[2] - 1
-    return QueryOutputs(logits.name, masks.name, classes if classes > 0 else None)
-
-
-def _open_semantic(network: NetworkDescription) -> MaskFormerHead:
-    return MaskFormerHead(_open(network))
-
-
-def _open_panoptic(network: NetworkDescription) -> PanopticHead:
-    return PanopticHead(_open(network))
+def _queries(reading: Reading) -> QueryOutputs:
+    names = {role: part.spec.name for part in reading.parts for role in part.out.fields}
+    return QueryOutputs(names['scores'], names['masks'], reading.class_count)
 
 
 def _is_no_feature(network: NetworkDescription) -> Literal[False] | None:
@@ -376,38 +328,33 @@ def _is_no_feature(network: NetworkDescription) -> Literal[False] | None:
     return False if 'dets' in names or any('hidden' in name for name in names) else None
 
 
-_MASKS = Out('B Q h w', 'masks:1')
+_LOGITS, _MASKS = Out('B Q V', 'scores:C none:1'), Out('B Q h w', 'masks:1')
+_NAMED = Layout(
+    (replace(_LOGITS, names=('class_queries.*',)), replace(_MASKS, names=('masks_queries.*',))),
+    ignores_names=True,  # The error about the number of names is clearer.
+)
+_PLAIN = Layout((_LOGITS, _MASKS), evidence=(_is_no_feature,))
+_DETR = Layout(
+    (
+        replace(_LOGITS, names=('logits',)),
+        Out('B Q 4', 'box:4', ('pred_boxes',)),
+        replace(_MASKS, names=('pred_masks',)),
+    )
+)
 MASKFORMER = Family(
     'maskformer',
     'segment',
     IMAGENET_PREPROCESS,
-    _open_semantic,
-    layouts=(
-        Layout(
-            (
-                Out('B Q V', 'scores:C none:1', ('class_queries.*',)),
-                replace(_MASKS, names=('masks_queries.*',)),
-            ),
-            ignores_names=True,  # The error about the number of names is clearer.
-        ),
-        Layout((Out('B Q V', 'scores:C none:1'), _MASKS), evidence=(_is_no_feature,)),
-    ),
+    layouts=(_NAMED, _PLAIN, replace(_DETR, by_name=True)),
     exporter='none',
+    head=lambda reading: MaskFormerHead(_queries(reading)),
     networks='MaskFormer, Mask2Former, OneFormer, EoMT: one class per pixel',
 )
 MASKFORMER_PANOPTIC = Family(
     'maskformer_panoptic',
     'segment',
     IMAGENET_PREPROCESS,
-    _open_panoptic,
-    layouts=(
-        Layout(
-            (
-                Out('B Q V', 'scores:C none:1', ('logits',)),
-                Out('B Q 4', 'box:4', ('pred_boxes',)),
-                replace(_MASKS, names=('pred_masks',)),
-            )
-        ),
-    ),
+    layouts=(_DETR, replace(_NAMED, by_name=True), replace(_PLAIN, by_name=True)),
+    head=lambda reading: PanopticHead(_queries(reading)),
     networks='MaskFormer and others: objects and regions, one mask each',
 )
