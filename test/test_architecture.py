@@ -58,7 +58,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
         'vision',
     },
     'drawing': {'results', 'vision'},
-    'media': set(),
+    'media': {'vision'},
     'recording': set(),
     'tracking': {'results'},
     'ros': {'results', 'vision', 'media', 'recording'},

@@ -11,33 +11,49 @@ import cv2
 import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError
-from trt_ros.regular_file import check_output_file, read_regular
+from trt_ros.regular_file import check_output_file, open_regular, read_regular
+from trt_ros.vision.picture_header import picture_codec, read_picture_header
+from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS, TOO_MANY_PIXELS, check_pixels
 
-MAX_PICTURE_NBYTES = 1 << 30  # Compressed; OpenCV limits the number of pixels.
+MAX_PICTURE_NBYTES = 1 << 30  # Compressed.
+_PICTURE_BACKENDS = ('CV_IMAGES', 'CV_MJPEG')  # They decode pictures of any size.
+_START_NBYTES = 1 << 20  # Of a video, which may be a picture: room for the header of a JPEG.
 
 
-def read_picture(path: Path) -> np.ndarray:
+def read_picture(path: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> np.ndarray:
     """
     Read a picture as (H, W, 3) uint8 BGR, rotated by its EXIF orientation.
 
+    :param max_pixels: a larger picture is refused before it is decoded.
     :raises BadFrameError: when the file cannot be read, or OpenCV cannot decode it.
     """
+    problem = f'Cannot read {path} as a picture.'
     try:
         data = np.frombuffer(read_regular(path, MAX_PICTURE_NBYTES), np.uint8)
+        if data.size:
+            read_picture_header(data, max_pixels)
         pixels = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
         cause = '' if data.size else 'The file is empty.'
     except OSError as error:
         pixels, cause = None, error.strerror or str(error)
-    except cv2.error as error:  # For example more pixels than allowed.
+    except cv2.error as error:
         pixels, cause = None, str(error).strip()
+    except BadFrameError as error:
+        if error.kind == TOO_MANY_PIXELS:
+            raise _of_file(error, problem) from error
+        pixels, cause = None, error.problem
     if pixels is None:
         raise BadFrameError(
             'unreadable file',
-            f'Cannot read {path} as a picture.',
+            problem,
             cause=cause,
-            remedy='Choose an existing, complete JPEG or PNG file.',
+            remedy='Choose an existing, complete JPEG, PNG, TIFF, WebP, BMP or PNM file.',
         )
     return np.asarray(pixels)
+
+
+def _of_file(error: BadFrameError, problem: str) -> BadFrameError:
+    return BadFrameError(error.kind, problem, cause=error.problem, remedy=error.remedy)
 
 
 def write_picture(path: Path, pixels_bgr: np.ndarray, *, jpeg_quality: int = 95) -> None:
@@ -90,41 +106,54 @@ def check_picture_path(path: Path) -> None:
     check_output_file(path)
 
 
-def open_video(path: Path) -> Any:
+def open_video(path: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> Any:
     """
     Open a video file with OpenCV.
 
+    :param max_pixels: a video of larger images is refused before one is decoded.
     :returns: an open cv2.VideoCapture; the caller releases it.
     :raises BadFrameError: when OpenCV cannot read it, or its name is not UTF-8.
     """
-    kind, problem = 'unreadable file', f'Cannot read {path} as a video.'
-    if not path.is_file():
-        raise BadFrameError(
-            kind, problem, cause='It is not a regular file.', remedy='Choose a video file.'
-        )
     try:
-        capture = cv2.VideoCapture(_utf8(str(path)))
+        return _open_video(path, max_pixels)
+    except BadFrameError as error:
+        raise _of_file(error, f'Cannot read {path} as a video.') from error
+
+
+def _open_video(path: Path, max_pixels: int) -> Any:
+    kind = 'unreadable file'
+    try:
+        name = _utf8(str(path))
+        with open_regular(path) as file:
+            start = np.frombuffer(file.read(_START_NBYTES), np.uint8)
     except UnicodeEncodeError as error:
+        raise BadFrameError(kind, 'Its name is not UTF-8.', remedy='Rename the file.') from error
+    except OSError as error:
         raise BadFrameError(
-            kind, problem, cause='Its name is not UTF-8.', remedy='Rename the file.'
+            kind, error.strerror or str(error), remedy='Choose a video file.'
         ) from error
-    if not capture.isOpened():
+    if picture_codec(start[:16].tobytes()):  # Opening a picture decodes it.
+        read_picture_header(start, max_pixels, is_whole=False)
+    capture = cv2.VideoCapture(name)
+    if not capture.isOpened() or capture.getBackendName() in _PICTURE_BACKENDS:
         raise BadFrameError(
-            kind,
-            problem,
-            cause='OpenCV does not support the format.',
-            remedy='Choose an MP4 or AVI file.',
+            kind, 'OpenCV does not support the format.', remedy='Choose an MP4 or AVI file.'
         )
+    width, height = capture.get(cv2.CAP_PROP_FRAME_WIDTH), capture.get(cv2.CAP_PROP_FRAME_HEIGHT)
+    check_pixels(int(width), int(height), max_pixels)
     return capture
 
 
-def read_video(path: Path) -> Iterator[tuple[np.ndarray, float]]:
+def read_video(
+    path: Path, max_pixels: int = MAX_IMAGE_PIXELS
+) -> Iterator[tuple[np.ndarray, float]]:
     """
     Yield frames, (H, W, 3) uint8 BGR, each with the video's rate in Hz.
 
+    :param max_pixels: as for open_video().
     :raises BadFrameError: when OpenCV cannot read the file.
     """
-    video = open_video(path)
+    video = open_video(path, max_pixels)
     try:
         rate_hz = video.get(cv2.CAP_PROP_FPS) or 25.0
         while True:
@@ -136,27 +165,32 @@ def read_video(path: Path) -> Iterator[tuple[np.ndarray, float]]:
         video.release()
 
 
-def read_images(source: str | os.PathLike[str]) -> Iterator[np.ndarray]:
+def read_images(
+    source: str | os.PathLike[str], max_image_pixels: int = MAX_IMAGE_PIXELS
+) -> Iterator[np.ndarray]:
     """
     Yield the frames of a video, a picture, or the pictures of a folder in order of name.
 
+    :param max_image_pixels: larger pictures and videos are refused before they are decoded.
     :returns: (H, W, 3) uint8 BGR each.
     :raises BadFrameError: when a file is neither.
     """
     path = Path(source)
     if path.is_dir():
-        yield from map(read_picture, filter(_is_picture, sorted(path.iterdir())))
+        for each in filter(_is_picture, sorted(path.iterdir())):
+            yield read_picture(each, max_image_pixels)
     elif _is_picture(path):
-        yield read_picture(path)
+        yield read_picture(path, max_image_pixels)
     else:
-        yield from (pixels for pixels, _ in read_video(path))
+        yield from (pixels for pixels, _ in read_video(path, max_image_pixels))
 
 
 def _is_picture(path: Path) -> bool:
     try:
-        return path.is_file() and bool(cv2.haveImageReader(_utf8(str(path))))
-    except UnicodeEncodeError:
-        return True  # read_picture can read it.
+        with open_regular(path) as file:
+            return bool(picture_codec(file.read(16)))
+    except OSError:
+        return False
 
 
 def open_video_writer(path: Path, rate_hz: float, image_wh: tuple[int, int]) -> Any:

@@ -1,5 +1,7 @@
 """Images of every kind go in, the right boxes come out."""
 
+import struct
+
 import numpy as np
 import pytest
 
@@ -353,6 +355,12 @@ JPEG = jpeg_or_png('.jpg', np.zeros((48, 64, 3), np.uint8))
 SIZE_AT = JPEG.index(b'\xff\xc0') + 5  # Of height and width.
 
 
+def jpeg_of_size(width, height):
+    """Return a JPEG whose header has this size, with as many bytes as that needs."""
+    size = struct.pack('>HH', height, width)
+    return JPEG[:SIZE_AT] + size + JPEG[SIZE_AT + 4 :] + bytes(width * height // 1024)
+
+
 @pytest.mark.parametrize(
     'cause, format_, data',
     [
@@ -360,6 +368,8 @@ SIZE_AT = JPEG.index(b'\xff\xc0') + 5  # Of height and width.
         ('undecodable image', 'jpeg', b'no picture at all'),
         ('undecodable image', 'jpeg', JPEG[: len(JPEG) // 2]),
         ('undecodable image', 'jpeg', JPEG[:SIZE_AT] + b'\xff' * 4 + JPEG[SIZE_AT + 4 :]),
+        ('too many pixels', 'jpeg', jpeg_of_size(9000, 9000)),
+        ('unknown compression', 'jpeg', jpeg_or_png('.webp', np.zeros((48, 64, 3), np.uint8))),
         ('unknown compression', '16UC1; compressedDepth png', b'whatever'),
         (
             'depth image',

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+import struct
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -18,7 +20,9 @@ from trt_ros.media import (
     check_picture_path,
     open_video,
     open_video_writer,
+    read_images,
     read_picture,
+    read_video,
     write_picture,
 )
 
@@ -65,7 +69,7 @@ def test_file_that_is_not_a_picture_reports_cause(tmp_path):
         assert cause in caught.value.cause and caught.value.kind == 'unreadable file'
 
 
-def test_a_picture_of_more_pixels_than_opencv_allows_is_an_error(tmp_path):
+def test_a_header_of_too_many_pixels_is_an_error(tmp_path):
     # A BMP's header alone, of 65535 x 65535 pixels.
     header = bytearray(54)
     header[:2], header[10], header[14], header[26], header[28] = b'BM', 54, 40, 1, 24
@@ -73,6 +77,76 @@ def test_a_picture_of_more_pixels_than_opencv_allows_is_an_error(tmp_path):
     (tmp_path / 'bomb.bmp').write_bytes(header)
     with pytest.raises(BadFrameError, match=r'Cannot read .* as a picture'):
         read_picture(tmp_path / 'bomb.bmp')
+
+
+def png_of_zeros(side):
+    """Return a gray PNG of side x side pixels, without the memory of its pixels."""
+
+    def chunk(name, content):
+        checked = name + content
+        return struct.pack('>I', len(content)) + checked + struct.pack('>I', zlib.crc32(checked))
+
+    packer = zlib.compressobj(1)
+    rows = b''.join(packer.compress(bytes(side + 1)) for _ in range(side)) + packer.flush()
+    header = struct.pack('>IIBBBBB', side, side, 8, 0, 0, 0, 0)
+    start = b'\x89PNG\r\n\x1a\n'
+    return start + chunk(b'IHDR', header) + chunk(b'IDAT', rows) + chunk(b'IEND', b'')
+
+
+def test_a_small_file_of_many_pixels_takes_no_memory(tmp_path):
+    # As a picture, with the name of a video (whose opening decodes it), and as a message.
+    for name in ('bomb.png', 'bomb.mp4'):
+        (tmp_path / name).write_bytes(png_of_zeros(12_000))
+    code = (
+        'import resource, sys, numpy; from pathlib import Path; from trt_ros import media; '
+        'from trt_ros.errors import BadFrameError; from trt_ros.ros.frames import to_frame; '
+        'from trt_ros.ros.dds.cdr import CompressedImageView\n'
+        'picture, video = map(Path, sys.argv[1:])\n'
+        'message = CompressedImageView((0, 0), "", "png", numpy.fromfile(picture, "uint8"))\n'
+        'roads = (media.read_picture, picture), (media.open_video, video), (to_frame, message)\n'
+        'before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n'
+        'for road, source in roads:\n'
+        '    try: road(source)\n'
+        '    except BadFrameError as error: print(error.kind)\n'
+        'print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)'
+    )
+    lines = subprocess.run(
+        [sys.executable, '-c', code, str(tmp_path / 'bomb.png'), str(tmp_path / 'bomb.mp4')],
+        timeout=DEADLINE_SECONDS,
+        check=True,
+        text=True,
+        stdout=subprocess.PIPE,
+    ).stdout.splitlines()
+    assert lines[:-1] == 3 * ['too many pixels']
+    assert int(lines[-1]) < 30_000  # KiB; the pixels alone have 140,000.
+
+
+def test_a_video_of_too_many_pixels_is_refused(tmp_path):
+    path = tmp_path / 'video.avi'
+    writer = open_video_writer(path, 25.0, (64, 48))
+    writer.write(np.zeros((48, 64, 3), np.uint8))
+    writer.release()
+    assert [pixels.shape for pixels, _ in read_video(path, 64 * 48)] == [(48, 64, 3)]
+    with pytest.raises(BadFrameError, match='64 × 48 pixels, more than') as caught:
+        next(read_video(path, 64 * 48 - 1))
+    assert caught.value.kind == 'too many pixels'
+    assert 'Set max_image_pixels to 3072' in caught.value.remedy
+
+
+def test_pictures_of_other_formats_are_not_read_as_videos(tmp_path):
+    # OpenCV reads numbered files with its pictures decoders.
+    (tmp_path / 'image_0001.mp4').write_bytes(b'#?RADIANCE\nFORMAT=32-bit_rle_rgbe\n\n-Y 9 +X 9\n')
+    with pytest.raises(BadFrameError, match='does not support the format'):
+        open_video(tmp_path / 'image_0001.mp4')
+
+
+def test_a_folder_of_pictures_may_have_other_files(tmp_path):
+    write_picture(tmp_path / 'b.png', PIXELS)
+    (tmp_path / 'a.gif').write_bytes(b'GIF89a')
+    os.mkfifo(tmp_path / 'pipe.png')
+    assert [pixels.shape for pixels in read_images(tmp_path)] == [(4, 6, 3)]
+    with pytest.raises(BadFrameError, match='6 × 4 pixels, more than max_image_pixels = 23'):
+        next(read_images(tmp_path, 23))
 
 
 @pytest.mark.parametrize('name', ['out', 'x.txt', f'x.{LATIN_1}'])
@@ -105,7 +179,7 @@ def test_a_video_whose_name_opencv_cannot_take_is_refused(tmp_path):
 
 def test_a_file_that_is_not_a_video_is_an_error(tmp_path):
     os.mkfifo(tmp_path / 'pipe.mp4')
-    with pytest.raises(BadFrameError, match='not a regular file'):
+    with pytest.raises(BadFrameError, match='Not a regular file'):
         open_video(tmp_path / 'pipe.mp4')
     with pytest.raises(BadFrameError, match='does not support the format'):
         open_video(Path(__file__))

@@ -9,6 +9,7 @@ from pathlib import Path
 from trt_ros.cli._option_flags import comma_separated
 from trt_ros.errors import ParameterError
 from trt_ros.runtime.options import REMOTE_SCHEMES
+from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
 from trt_ros.vision.thresholds import Thresholds, parse_class_scores
 
 
@@ -91,6 +92,18 @@ def add_threshold_flags(parser: ArgumentParser) -> None:
         '--class-agnostic-nms',
         action='store_true',
         help='boxes also suppress those of other classes',
+    )
+
+
+def add_pixel_limit(parser: ArgumentParser) -> None:
+    """Declare --max-image-pixels, of commands that read images."""
+    parser.add_argument(
+        '--max-image-pixels',
+        type=positive,
+        default=MAX_IMAGE_PIXELS,
+        metavar='N',
+        help='maximum number of pixels (width times height) of a compressed image, picture or '
+        f'video; larger ones are refused before they are decoded (default: {MAX_IMAGE_PIXELS})',
     )
 
 

@@ -44,11 +44,14 @@ def raise_bad(error: BadFrameError) -> None:
 
 
 def frames(
-    files: Sequence[Path], on_bad: Callable[[BadFrameError], None] = raise_bad
+    files: Sequence[Path],
+    max_pixels: int,
+    on_bad: Callable[[BadFrameError], None] = raise_bad,
 ) -> Iterator[tuple[str, Frame]]:
     """
     Yield every picture, video frame and image of a recording with its name, such as 'a.jpg'.
 
+    :param max_pixels: larger compressed images, pictures and videos are bad.
     :param on_bad: called for what is neither an image nor a video, and for a damaged recording,
         of which the rest is left out.
     :raises ParameterError: when a folder has no images, or a recording cannot be opened.
@@ -62,22 +65,22 @@ def frames(
             from trt_ros.labelling.images import recorded_frames
 
             try:
-                yield from recorded_frames(source, on_bad)
+                yield from recorded_frames(source, max_pixels, on_bad)
             except BadFrameError as error:
                 on_bad(error)
             continue
         for path in expand([source]):
             try:
                 if path.suffix.lower() in VIDEO_SUFFIXES:
-                    for index, (pixels, _) in enumerate(read_video(path)):
+                    for index, (pixels, _) in enumerate(read_video(path, max_pixels)):
                         yield f'{path}, frame {index}', Frame.from_pixels(pixels)
                 else:
-                    yield str(path), Frame.from_pixels(read_picture(path))
+                    yield str(path), Frame.from_pixels(read_picture(path, max_pixels))
             except BadFrameError as error:
                 on_bad(error)
 
 
-def count_frames(files: Sequence[Path]) -> int:
+def count_frames(files: Sequence[Path], max_pixels: int) -> int:
     """Count what `frames` yields or leaves out; for videos, what their container declares."""
     import cv2
 
@@ -96,7 +99,7 @@ def count_frames(files: Sequence[Path]) -> int:
                 count += 1
                 continue
             try:
-                video = open_video(path)
+                video = open_video(path, max_pixels)
             except BadFrameError:
                 continue
             try:

@@ -10,8 +10,9 @@ from itertools import islice
 import sys
 from typing import TYPE_CHECKING, Any
 
+from trt_ros.cli._arguments import add_pixel_limit
 from trt_ros.cli._option_flags import add_option_flags
-from trt_ros.cli._pictures import frames
+from trt_ros.cli._pictures import frames, raise_bad
 from trt_ros.cli.build import build_options
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.runtime.options import PREPROCESSING, LabeledOptions
@@ -34,6 +35,7 @@ def add_input_flags(parser: ArgumentParser) -> None:
         parser.add_argument_group('inputs and outputs', 'as the parameters of the nodes'),
         INPUT_OPTIONS,
     )
+    add_pixel_limit(parser)
 
 
 def input_options(args: Namespace) -> LabeledOptions:
@@ -137,7 +139,9 @@ def _images(
             'pictures out.',
         )
     # A picture of several that is left out would pair the others wrongly.
-    pictures = frames(args.images, _report_bad) if len(topics) == 1 else frames(args.images)
+    pictures = frames(
+        args.images, args.max_image_pixels, _report_bad if len(topics) == 1 else raise_bad
+    )
     count = 0
     while group := list(islice(pictures, len(topics))):
         if len(group) < len(topics):
@@ -153,7 +157,7 @@ def _images(
 
 
 def _report_bad(error: BadFrameError) -> None:
-    _report_once(f'left out: {error.problem}')
+    _report_once(f'left out: {error.problem} {error.cause}'.strip())
 
 
 @cache

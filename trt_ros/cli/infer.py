@@ -32,7 +32,12 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import add_threshold_flags, make_output_folder, thresholds_of
+from trt_ros.cli._arguments import (
+    add_pixel_limit,
+    add_threshold_flags,
+    make_output_folder,
+    thresholds_of,
+)
 from trt_ros.cli._coco_file import CocoFile, add_coco_flags, open_coco_file
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli._pictures import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand
@@ -60,6 +65,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument('--json', action='store_true', help='print the results to stdout')
     add_coco_flags(parser)
+    add_pixel_limit(parser)
     add_threshold_flags(parser)
     add_option_flags(parser, [each.name for each in fields(LabeledOptions)])
 
@@ -168,12 +174,12 @@ def _entries_of(
     from trt_ros.media import open_video_writer, read_picture, read_video, write_picture
     from trt_ros.vision.frame import Frame
 
-    thresholds = thresholds_of(args)
+    thresholds, max_pixels = thresholds_of(args), args.max_image_pixels
     is_video = path.suffix.lower() in VIDEO_SUFFIXES
     with ExitStack() as stack:
         writer: Any = None
         for index, (pixels, rate_hz) in enumerate(
-            read_video(path) if is_video else [(read_picture(path), 0.0)]
+            read_video(path, max_pixels) if is_video else [(read_picture(path, max_pixels), 0.0)]
         ):
             height, width = pixels.shape[:2]
             result = pipeline.infer(Frame.from_pixels(pixels), thresholds)

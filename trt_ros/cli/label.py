@@ -20,6 +20,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._arguments import (
+    add_pixel_limit,
     add_threshold_flags,
     finite,
     make_output_folder,
@@ -98,6 +99,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar='X',
         help='GPUs, or part of one, per worker of Ray (default: 1 where the cluster has any)',
     )
+    add_pixel_limit(parser)
     add_threshold_flags(parser)
     add_option_flags(parser, [each.name for each in fields(LabeledOptions)])
     parser.set_defaults(frames_in_flight=2)
@@ -120,6 +122,7 @@ def run(args: Namespace) -> int:
             resume=args.resume,
             video=args.video,
             coco=args.coco,
+            max_pixels=args.max_image_pixels,
         )
         for path, output in _outputs(args.recordings, args.output)
     ]

@@ -15,7 +15,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import fraction, positive
+from trt_ros.cli._arguments import add_pixel_limit, fraction, positive
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli._pictures import count_frames, fingerprint, frames
 from trt_ros.cli.build import Bar
@@ -80,6 +80,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar='N',
         help='maximum number of images, evenly spread (default: 256)',
     )
+    add_pixel_limit(parser)
     add(
         '--score-threshold',
         type=fraction,
@@ -148,23 +149,25 @@ def _source(args: Namespace, on_bad: Callable[[BadFrameError], None]) -> FrameSo
         raise ParameterError(
             f'{", ".join(missing)} does not exist.', remedy='Correct the path of the images.'
         )
-    count = count_frames(args.images)
+    count = count_frames(args.images, args.max_image_pixels)
 
     def opened() -> Any:
-        every = (frame for _, frame in frames(args.images, on_bad))
+        every = (frame for _, frame in frames(args.images, args.max_image_pixels, on_bad))
         return limited(every, count, args.max_images)
 
     return FrameSource(
         opened,
         min(count, args.max_images),
-        json.dumps([fingerprint(args.images), args.max_images]),
+        json.dumps([fingerprint(args.images), args.max_images, args.max_image_pixels]),
     )
 
 
 def _print_bad(bad: Sequence[BadFrameError]) -> None:
     for kind, count in Counter(each.kind for each in bad).items():
         first = next(each for each in bad if each.kind == kind)
-        print(f'left out: {count} ({kind}). {first.problem}', file=sys.stderr)
+        print(
+            f'left out: {count} ({kind}). {first.problem} {first.cause}'.strip(), file=sys.stderr
+        )
 
 
 def _print(found: QuantReport) -> None:

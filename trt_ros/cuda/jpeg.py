@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+import os
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,6 +15,11 @@ from trt_ros.cuda.calls import runtime
 from trt_ros.cuda.context import restored_contexts
 
 _MODULE = 'nvidia.nvimgcodec'
+_IMPORT_LINES = (
+    b'Failed to load nvjpeg2k ',
+    b'Failed to load nvtiff ',
+    b'Note: If using nvImageC',
+)
 
 
 class JpegDecoder:
@@ -49,7 +58,8 @@ class JpegDecoder:
 
     def _open(self, example: np.ndarray) -> str:
         try:
-            codec = import_module(_MODULE)
+            with _quiet_import():
+                codec = import_module(_MODULE)
             self._parameters = {
                 channels: codec.DecodeParams(
                     apply_exif_orientation=False,
@@ -120,6 +130,31 @@ class JpegDecoder:
             with restored_contexts():
                 self._decoder = self._codec = None
                 self._parameters = {}
+
+
+@contextmanager
+def _quiet_import() -> Iterator[None]:
+    """
+    Remove what the library prints on import about its extensions for TIFF and JPEG 2000.
+
+    It writes to the file descriptor of stderr; lines of other threads are kept. Its messages about
+    single images are switched off: the frame is counted and logged by the node.
+    """
+    os.environ.setdefault('PYNVIMGCODEC_VERBOSITY', '0')
+    if _MODULE in sys.modules:
+        yield
+        return
+    stderr = os.dup(2)
+    with os.fdopen(os.memfd_create('stderr'), 'w+b') as caught:
+        os.dup2(caught.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            caught.seek(0)
+            kept = [line for line in caught if not line.startswith(_IMPORT_LINES)]
+            os.write(2, b''.join(kept))
 
 
 class _DeviceArray:

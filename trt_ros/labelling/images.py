@@ -25,11 +25,12 @@ def count_images(path: Path) -> int:
 
 
 def recorded_frames(
-    path: Path, on_bad: Callable[[BadFrameError], None]
+    path: Path, max_pixels: int, on_bad: Callable[[BadFrameError], None]
 ) -> Iterator[tuple[str, Frame]]:
     """
     Yield every image of a recording with its name, such as 'drive.mcap, /image_raw, 12.300 s'.
 
+    :param max_pixels: as for to_frame().
     :param on_bad: called for an image that cannot be decoded, which is then left out.
     :raises ParameterError: when it cannot be opened or has none.
     :raises BadFrameError: when the recording is damaged.
@@ -39,7 +40,8 @@ def recorded_frames(
         for topic, time_ns, data in recording.messages(topics):
             is_raw = recording.topics[topic].message_type == IMAGE_TYPES[0]
             try:
-                frame = to_frame(read_image(data) if is_raw else read_compressed_image(data))
+                image = read_image(data) if is_raw else read_compressed_image(data)
+                frame = to_frame(image, max_pixels=max_pixels)
             except BadFrameError as error:
                 on_bad(error)
                 continue

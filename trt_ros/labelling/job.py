@@ -24,6 +24,7 @@ from trt_ros.ros.frames import to_frame
 from trt_ros.runtime.future import Future as PendingResult
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
 from trt_ros.vision.thresholds import Thresholds
 
 DECODERS = max(3, min(8, os.cpu_count() or 1))
@@ -117,6 +118,7 @@ def label_recording(
     with_input: bool = False,
     resume: bool = False,
     in_flight: int = 1,
+    max_pixels: int = MAX_IMAGE_PIXELS,
     on_frames: Callable[[int], object] = lambda count: None,
     sinks: Sequence[ResultSink] = (),
 ) -> LabelReport:
@@ -127,6 +129,7 @@ def label_recording(
 
     :param topics: as chosen_topics() returns them.
     :param in_flight: the pipeline's frames_in_flight.
+    :param max_pixels: as for to_frame().
     :param with_input: whether to copy all messages of the recording, too.
     :param resume: continue an unfinished `output`.
     :param on_frames: called with the number of images done since the last call, first with those
@@ -134,7 +137,7 @@ def label_recording(
     :param sinks: get the images and results, too; the caller closes them.
     :raises ParameterError: when `output` cannot be written or continued.
     """
-    job = _Job(recording, pipeline, topics, thresholds, with_input, sinks)
+    job = _Job(recording, pipeline, topics, thresholds, with_input, max_pixels, sinks)
     with closing(McapWriter(output, job.output_topics, resume=resume)) as writer:
         job.run(writer, in_flight, on_frames)
     return job.report
@@ -148,9 +151,10 @@ class _Job:
         topics: list[str],
         thresholds: Thresholds,
         with_input: bool,
+        max_pixels: int,
         sinks: Sequence[ResultSink],
     ) -> None:
-        self._sinks = sinks
+        self._sinks, self._max_pixels = sinks, max_pixels
         self._recording, self._pipeline, self._thresholds = recording, pipeline, thresholds
         self._messages_of = ResultMessages(pipeline)
         self._types = {topic: recording.topics[topic].message_type for topic in topics}
@@ -256,8 +260,8 @@ class _Job:
         if kind is None:
             return message
         if kind == IMAGE_TYPES[0]:
-            return _decoded(message, read_image)
-        return decoding.submit(_decoded, message, read_compressed_image)
+            return _decoded(message, read_image, self._max_pixels)
+        return decoding.submit(_decoded, message, read_compressed_image, self._max_pixels)
 
     def _submit(self, message: _Message) -> PendingResult[Any] | None:
         if message.frame is None:
@@ -291,11 +295,11 @@ class _Job:
         writer.checkpoint(message.position)
 
 
-def _decoded(message: _Message, read: Callable[[np.ndarray], Any]) -> _Message:
+def _decoded(message: _Message, read: Callable[[np.ndarray], Any], max_pixels: int) -> _Message:
     """Return a message with the frame and header of its image."""
     try:
         view = read(message.data)
-        message.frame = to_frame(view)
+        message.frame = to_frame(view, max_pixels=max_pixels)
         message.header = ImageHeader(view.stamp, view.frame_id, message.frame.wh)
     except BadFrameError as error:
         message.error = error

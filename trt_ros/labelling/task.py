@@ -18,6 +18,7 @@ from trt_ros.recording import Recording
 from trt_ros.regular_file import check_output_folder
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
 from trt_ros.vision.thresholds import Thresholds
 
 
@@ -31,6 +32,7 @@ class LabelTask:
     :param resume: whether to continue `output` if it exists.
     :param video: whether to write videos, too.
     :param coco: whether to write a data set in COCO format, too.
+    :param max_pixels: larger compressed images are dropped before they are decoded.
     """
 
     path: Path
@@ -41,6 +43,7 @@ class LabelTask:
     resume: bool = False
     video: bool = False
     coco: bool = False
+    max_pixels: int = MAX_IMAGE_PIXELS
 
     def check(self) -> int:
         """
@@ -175,6 +178,7 @@ class Labeler:
                 topics=topics,
                 thresholds=task.thresholds,
                 in_flight=self._options.frames_in_flight,
+                max_pixels=task.max_pixels,
                 with_input=task.with_input,
                 resume=task.output.exists(),
                 on_frames=on_frames,

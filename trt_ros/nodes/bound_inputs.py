@@ -238,11 +238,11 @@ class BoundInputs:
         if topic.specs:
             return self._tensor_topic(topic)
         message_type, name = image_topic(node, node.parameters, topic.name)
-        read_image = image_reader(node)
+        read_image, max_pixels = image_reader(node), node.parameters.max_image_pixels
 
         def read(message: np.ndarray) -> tuple[Frame, str]:
             image = read_image(message)
-            return to_frame(image, jpegs_on_gpu), image.frame_id
+            return to_frame(image, jpegs_on_gpu, max_pixels), image.frame_id
 
         return InputTopic(name, message_type, topic.counts, read_stamp, read, topic.max_age)
 

@@ -26,12 +26,13 @@ from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.sources import open_source
 from trt_ros.ros.worker import MAX_WAIT_SECONDS
+from trt_ros.vision.pixel_limit import PixelLimit
 
 SECONDS_TO_RETRY = 0.1  # After a failed read from a source without a rate of its own.
 
 
 @dataclass(frozen=True)
-class ImageSourceParameters(NodeParameters):
+class ImageSourceParameters(NodeParameters, PixelLimit):
     """Parameters of the image source node."""
 
     source: str = param(
@@ -97,7 +98,9 @@ class ImageSourceNode(ManagedNode):
         path = parameters.calibration_path
         self._calibration = load_calibration(path) if path else None
         self._source = self.while_configured.enter_context(
-            closing(open_source(parameters.source, parameters.camera_size))
+            closing(
+                open_source(parameters.source, parameters.camera_size, parameters.max_image_pixels)
+            )
         )
         self.get_logger().info(printable(f'Publishing {self._source.description}.'))
         qos = QoSProfile(

@@ -228,7 +228,8 @@ class OverlayNode(ManagedNode):
     def _draw(self, pair: tuple[ImageView | CompressedImageView, np.ndarray]) -> None:
         image, detections = pair
         with dropping(self, self._counts):
-            frame, header = to_frame(image), header_of(image)
+            frame = to_frame(image, max_pixels=self.parameters.max_image_pixels)
+            header = header_of(image)
             with self._counts.timed('draw'):
                 pixels = self.parameters.begin_drawing(self._drawn, header, frame)
                 if self.parameters.boxes_3d:

@@ -115,11 +115,11 @@ class RegionNode(InferenceNode):
             return
         pipeline, [camera] = self.pipeline, self.cameras
         message_type, name = image_topic(self, self.parameters, 'image')
-        read_image = image_reader(self)
+        read_image, max_pixels = image_reader(self), self.parameters.max_image_pixels
 
         def read(message: np.ndarray) -> tuple[Frame, str]:
             image = read_image(message)
-            return to_frame(image, self.jpegs_on_gpu), image.frame_id
+            return to_frame(image, self.jpegs_on_gpu, max_pixels), image.frame_id
 
         self.while_active.enter_context(
             closing(

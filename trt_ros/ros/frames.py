@@ -17,18 +17,27 @@ from trt_ros.vision.frame import (
     Frame,
     refuse_depth,
 )
-from trt_ros.vision.jpeg import JpegFrame, read_jpeg_header
+from trt_ros.vision.jpeg import JpegFrame, JpegHeader
+from trt_ros.vision.picture_header import read_picture_header
+from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
+
+_USUAL_CODECS = ('jpeg', 'png')  # Also where `format` names the other one, or is empty.
 
 
-def to_frame(image: ImageView | CompressedImageView, jpegs_on_gpu: bool = False) -> Frame:
+def to_frame(
+    image: ImageView | CompressedImageView,
+    jpegs_on_gpu: bool = False,
+    max_pixels: int = MAX_IMAGE_PIXELS,
+) -> Frame:
     """
     Convert an image message to a frame; a raw one without copying its pixels.
 
     :param jpegs_on_gpu: whether usual JPEG images become frames that are decoded on the GPU.
+    :param max_pixels: larger compressed images are refused before they are decoded.
     :raises BadFrameError: when the image is invalid or its encoding unsupported.
     """
     if isinstance(image, CompressedImageView):
-        return _decompressed(image, jpegs_on_gpu)
+        return _decompressed(image, jpegs_on_gpu, max_pixels)
     return _raw(image)
 
 
@@ -73,9 +82,9 @@ def _through_cv_bridge(image: ImageView) -> Frame:
         ) from error
 
 
-def _decompressed(image: CompressedImageView, jpegs_on_gpu: bool) -> Frame:
+def _decompressed(image: CompressedImageView, jpegs_on_gpu: bool, max_pixels: int) -> Frame:
     """
-    Decode a JPEG or PNG.
+    Decode a JPEG or PNG, or another codec that `format` names.
 
     image_transport writes `format` as 'ENCODING; CODEC compressed STORED' or 'CODEC'.
     """
@@ -85,8 +94,14 @@ def _decompressed(image: CompressedImageView, jpegs_on_gpu: bool) -> Frame:
             f'Unsupported compressed format {image.format!r}: it is a depth image.',
             remedy='Subscribe to a topic of color images, as in image/compressed.',
         )
-    header = read_jpeg_header(image.data)
-    if jpegs_on_gpu and header is not None and header.is_plain:
+    header = read_picture_header(image.data, max_pixels)
+    if header.codec not in _USUAL_CODECS and header.codec not in image.format.lower():
+        raise BadFrameError(
+            'unknown compression',
+            f'The image of format {image.format!r} is a {header.codec.upper()}.',
+            remedy=f'Publish JPEG or PNG, or name {header.codec} in the format.',
+        )
+    if jpegs_on_gpu and isinstance(header, JpegHeader) and header.is_plain:
         encoding = _color_encoding(image, 3) if header.channels == 3 else _gray_encoding(image)
         return JpegFrame(header, encoding, image.data, partial(_pixels_of, image))
     pixels = _pixels_of(image)
@@ -101,15 +116,13 @@ def _decompressed(image: CompressedImageView, jpegs_on_gpu: bool) -> Frame:
 def _pixels_of(image: CompressedImageView) -> np.ndarray:
     """Decode on the CPU."""
     encoded, pixels = image.data, None
-    if encoded.size:
-        # cv2.error: the header claims more pixels than OpenCV allows.
-        # UNCHANGED also ignores the EXIF orientation of a JPEG, as other ROS nodes do.
-        with suppress(cv2.error):
-            pixels = cv2.imdecode(encoded, cv2.IMREAD_UNCHANGED)
+    # UNCHANGED also ignores the EXIF orientation of a JPEG, as other ROS nodes do.
+    with suppress(cv2.error):
+        pixels = cv2.imdecode(encoded, cv2.IMREAD_UNCHANGED)
     if pixels is None:
         raise BadFrameError(
             'undecodable image',
-            f'Cannot decode {encoded.size} bytes of format {image.format!r} as JPEG or PNG.',
+            f'Cannot decode {encoded.size} bytes of format {image.format!r}.',
         )
     return pixels
 

@@ -28,6 +28,7 @@ from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import PRESETS, image_qos, incompatible_offer, why_lost, why_silent
 from trt_ros.ros.worker import REPLACED, UNWANTED, FairWorker
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.pixel_limit import PixelLimit
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class InputParameters:
 
 
 @dataclass(frozen=True)
-class TransportParameters:
+class TransportParameters(PixelLimit):
     """Parameters of the transport of images."""
 
     image_transport: str = param(
@@ -173,6 +174,7 @@ class ImageStream:
     ) -> None:
         self._node, self._counts, self._topics, self._infer = node, counts, topics, infer
         self._jpegs_on_gpu = jpegs_on_gpu
+        self._max_pixels = node.parameters.max_image_pixels
         self._latency = LatencyMeter(node, counts)
         self._read = image_reader(node)
         names = {topic.name: image_topic(node, node.parameters, topic.name)[1] for topic in topics}
@@ -235,7 +237,7 @@ class ImageStream:
             topic = self._topics[number]
             with self._dropping(topic), mark('read'):
                 image = self._read(message)
-                frame = to_frame(image, self._jpegs_on_gpu)
+                frame = to_frame(image, self._jpegs_on_gpu, self._max_pixels)
                 taken.append(_Input(topic, image.stamp, header_of(image), frame))
         return self._results(taken)
 

@@ -17,6 +17,7 @@ from trt_ros.recording import IMAGE_TYPES, Recording, is_recording
 from trt_ros.ros.dds.cdr import read_compressed_image, read_image
 from trt_ros.ros.frames import to_frame
 from trt_ros.vision.frame import Frame, to_color
+from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS, TOO_MANY_PIXELS
 
 PICTURE_SUFFIXES = frozenset(
     {'.bmp', '.jpeg', '.jpg', '.pgm', '.png', '.pnm', '.ppm', '.tif', '.tiff', '.webp'}
@@ -43,12 +44,15 @@ class PictureSource:
     close: Callable[[], None]
 
 
-def open_source(source: str, camera_wh: Sequence[int] = ()) -> PictureSource:
+def open_source(
+    source: str, camera_wh: Sequence[int] = (), max_pixels: int = MAX_IMAGE_PIXELS
+) -> PictureSource:
     """
     Open a folder, a file, a glob pattern, a video, a recording or a V4L2 camera.
 
     :param source: of a recording with several image topics: PATH#TOPIC.
     :param camera_wh: requested width and height of a camera; empty for its default.
+    :param max_pixels: larger pictures and videos are refused before they are decoded.
     :raises ParameterError: when the source does not exist or cannot be opened.
     """
     if not source:
@@ -64,14 +68,16 @@ def open_source(source: str, camera_wh: Sequence[int] = ()) -> PictureSource:
     if not path.exists() and topic:
         path = Path(recording).expanduser()
     if path.exists() and is_recording(path):
-        return _recording(path, topic)
+        return _recording(path, topic, max_pixels)
     if path.is_dir():
-        return _files(source, [each for each in path.iterdir() if is_picture(each)])
+        return _files(source, [each for each in path.iterdir() if is_picture(each)], max_pixels)
     if path.is_file():
-        return _files(source, [path]) if is_picture(path) else _video(path)
+        if is_picture(path):
+            return _files(source, [path], max_pixels)
+        return _video(path, max_pixels)
     if glob.has_magic(source):
         found = (Path(name) for name in glob.glob(str(path), recursive=True))
-        return _files(source, [each for each in found if is_picture(each)])
+        return _files(source, [each for each in found if is_picture(each)], max_pixels)
     raise ParameterError(
         f'Source {source!r} does not exist.',
         cause='' if path.is_absolute() else f'The working directory is {Path.cwd()}.',
@@ -84,7 +90,7 @@ def is_picture(path: Path) -> bool:
     return path.suffix.lower() in PICTURE_SUFFIXES
 
 
-def _files(source: str, paths: list[Path]) -> PictureSource:
+def _files(source: str, paths: list[Path], max_pixels: int) -> PictureSource:
     if not paths:
         raise ParameterError(
             f'Source {source!r} contains no pictures.',
@@ -102,7 +108,7 @@ def _files(source: str, paths: list[Path]) -> PictureSource:
     def read() -> np.ndarray | None:
         if not left:
             return None
-        return read_picture(left.pop())
+        return read_picture(left.pop(), max_pixels)
 
     def rewind() -> None:
         left[:] = reversed(paths)
@@ -111,10 +117,12 @@ def _files(source: str, paths: list[Path]) -> PictureSource:
     return PictureSource(count, 0.0, read, rewind, lambda: None)
 
 
-def _video(path: Path) -> PictureSource:
+def _video(path: Path, max_pixels: int) -> PictureSource:
     try:
-        capture = open_video(path)
+        capture = open_video(path, max_pixels)
     except BadFrameError as error:
+        if error.kind == TOO_MANY_PIXELS:
+            raise ParameterError(error.problem, cause=error.cause, remedy=error.remedy) from error
         raise ParameterError(
             error.problem,
             cause=f'Its suffix is not that of a picture. {error.cause}',
@@ -136,17 +144,18 @@ def _video(path: Path) -> PictureSource:
     )
 
 
-def frame_of(message_type: str, message: np.ndarray) -> Frame:
+def frame_of(message_type: str, message: np.ndarray, max_pixels: int) -> Frame:
     """
     Convert a serialized message of one of IMAGE_TYPES, (N,) uint8, to a frame.
 
+    :param max_pixels: as for to_frame().
     :raises BadFrameError: when the message or the image is invalid, or its encoding unsupported.
     """
     read = read_image if message_type == IMAGE_TYPES[0] else read_compressed_image
-    return to_frame(read(message))
+    return to_frame(read(message), max_pixels=max_pixels)
 
 
-def _recording(path: Path, topic: str) -> PictureSource:
+def _recording(path: Path, topic: str, max_pixels: int) -> PictureSource:
     recording = Recording(path)
     try:
         if not topic:
@@ -165,7 +174,7 @@ def _recording(path: Path, topic: str) -> PictureSource:
 
     def read() -> np.ndarray | None:
         for _, _, message in messages:
-            return np.asarray(to_color(frame_of(message_type, message), 'bgr'))
+            return np.asarray(to_color(frame_of(message_type, message, max_pixels), 'bgr'))
         return None
 
     def rewind() -> None:

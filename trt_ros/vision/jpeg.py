@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 import struct
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ _SEGMENT = struct.Struct('>BBH')  # 0xff, marker, length of the segment.
 _FRAME = struct.Struct('>BHHB')  # Bits per sample, height, width, number of components.
 _BASELINE, _SCAN, _HUFFMAN_TABLES, _ADOBE = 0xC0, 0xDA, 0xC4, 0xEE
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+#: Decoders skip some of these without a length, and would find another size behind them.
+_WITHOUT_LENGTH = frozenset((*range(0xC0), *range(0xD0, 0xDA)))
 #: Sampling factors (horizontal << 4 | vertical) of 4:4:4, 4:4:0, 4:2:2, 4:2:0 and gray.
 _SAMPLINGS = {
     (0x11, 0x11, 0x11),
@@ -49,6 +52,7 @@ class JpegHeader:
         Huffman tables and at most MAX_GPU_PIXELS, which GPU decoders decode like others.
     """
 
+    codec: ClassVar[str] = 'jpeg'
     width: int
     height: int
     channels: int
@@ -102,10 +106,11 @@ class JpegFrame(Frame):
         return pixels
 
 
-def read_jpeg_header(data: np.ndarray) -> JpegHeader | None:
+def read_jpeg_header(data: np.ndarray, *, is_whole: bool = True) -> JpegHeader | None:
     """
     Read the header of a JPEG, (N,) uint8; allocates no pixels.
 
+    :param is_whole: whether `data` also has the end of the JPEG.
     :returns: None for anything but a JPEG.
     :raises BadFrameError: 'undecodable image', when the header or the end is missing, or when the
         size of the image is impossible for so few bytes.
@@ -122,7 +127,7 @@ def read_jpeg_header(data: np.ndarray) -> JpegHeader | None:
         has_tables |= marker == _HUFFMAN_TABLES
     if len(frame) < _FRAME.size:
         raise _bad(data, 'has no frame header')
-    if data[-2:].tobytes() != _END and _END not in data[scan:].tobytes():
+    if is_whole and data[-2:].tobytes() != _END and _END not in data[scan:].tobytes():
         raise _bad(data, 'is truncated')
     bits, height, width, channels = _FRAME.unpack_from(frame)
     if width * height > data.size * _MAX_PIXELS_PER_BYTE:
@@ -146,7 +151,7 @@ def _segments(data: np.ndarray) -> Iterator[tuple[int, bytes]]:
         if at + _SEGMENT.size > data.size:
             raise _bad(data, 'ends in its header')
         ff, marker, length = _SEGMENT.unpack_from(view, at)
-        if ff != 0xFF or (marker != 0xFF and length < 2):
+        if ff != 0xFF or (marker != 0xFF and (length < 2 or marker in _WITHOUT_LENGTH)):
             raise _bad(data, 'has an invalid marker')
         if marker == 0xFF:  # A fill byte.
             at += 1

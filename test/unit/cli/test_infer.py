@@ -75,6 +75,22 @@ def test_json_entry_contains_file_size_and_boxes(infer, picture):
     assert captured.out == ''
 
 
+def test_pictures_and_videos_of_too_many_pixels_are_refused(infer, picture, tmp_path):
+    path, video = picture(), tmp_path / 'clip.avi'
+    writer = cv2.VideoWriter(str(video), cv2.VideoWriter_fourcc(*'MJPG'), 10.0, (128, 128))
+    writer.write(np.zeros((128, 128, 3), np.uint8))
+    writer.release()
+    code, entries, captured = infer(path, video, '--max-image-pixels', 128 * 128 - 1)
+    assert code == 1
+    assert [entry['error'] for entry in entries] == [
+        f'Cannot read {path} as a picture.',
+        f'Cannot read {video} as a video.',
+    ]
+    assert captured.err.count('128 × 128 pixels, more than max_image_pixels = 16383') == 2
+    code, entries, _ = infer(path, video, '--max-image-pixels', 128 * 128)
+    assert code == 0 and len(entries) == 2
+
+
 def test_the_annotated_file_has_the_box_drawn_and_the_original_is_untouched(
     infer, picture, tmp_path
 ):

@@ -172,6 +172,15 @@ def test_an_unreadable_image_is_dropped_by_its_cause(label, tmp_path):
     assert [step for _, step, _ in read(output)] == [0, 2]
 
 
+def test_images_of_too_many_pixels_are_dropped(label, tmp_path):
+    messages = camera(3, make=compressed_image)
+    messages[1] = (messages[1][0], 1, compressed_image(1, np.zeros((129, 128, 3), np.uint8)))
+    path = write_recording(tmp_path / 'drive', messages)
+    output, text = label(path, '--max-image-pixels', 128 * 128, code=1)
+    assert '2 frames, 1 dropped (too many pixels)' in text
+    assert [step for _, step, _ in read(output)] == [0, 2]
+
+
 def test_a_damaged_recording_is_labeled_up_to_its_damage(label, tmp_path):
     path = storage_file(write_recording(tmp_path / 'drive', camera(60)))
     data = path.read_bytes()

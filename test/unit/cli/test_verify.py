@@ -255,6 +255,10 @@ def test_images_that_cannot_be_read_are_left_out(tmp_path, monkeypatch, capsys):
     ]
     assert printed.err.count(f'left out: Cannot read {bad}') == 1
     assert printed.err.count("left out: Image encoding 'none8'") == 1
+    photo = tmp_path / 'red.png'
+    cv2.imwrite(str(photo), red)
+    assert main(['verify', str(model), str(photo), '--max-image-pixels', '767']) == 1
+    assert '32 × 24 pixels, more than max_image_pixels = 767' in capsys.readouterr().err
     assert main(['verify', str(model), str(bad)]) == 1
     assert 'The files have no images.' in capsys.readouterr().err
 
@@ -276,7 +280,8 @@ def test_frames_of_recordings_videos_and_folders_are_counted_and_read(tmp_path):
         video.write(red)
     video.release()
     sources = [drive, folder]
-    found = dict(frames(sources))
+    limit = 32 * 24
+    found = dict(frames(sources, limit))
     assert list(found) == [
         f'{drive}, /front, 0.000 s',
         f'{drive}, /back, 0.100 s',
@@ -284,7 +289,10 @@ def test_frames_of_recordings_videos_and_folders_are_counted_and_read(tmp_path):
         *(f'{folder}/z.avi, frame {index}' for index in range(3)),
     ]
     assert all((frame.width, frame.height) == (32, 24) for frame in found.values())
-    assert count_frames(sources) == len(found)
+    assert count_frames(sources, limit) == len(found)
+    bad = []
+    assert list(dict(frames(sources, limit - 1, bad.append))) == [f'{drive}, /front, 0.000 s']
+    assert [error.kind for error in bad] == 3 * ['too many pixels']
     before = fingerprint(sources)
     cv2.imwrite(str(folder / 'red.png'), red[:8])
     assert fingerprint(sources) != before

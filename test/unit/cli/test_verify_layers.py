@@ -229,6 +229,6 @@ def test_video_frames_are_compared_and_named(tmp_path):
     for value in (0, 100, 200):
         writer.write(np.full((64, 64, 3), value, np.uint8))
     writer.release()
-    found = list(frames([path]))
+    found = list(frames([path], 64 * 64))
     assert [name for name, _ in found] == [f'{path}, frame {index}' for index in range(3)]
     assert abs(int(found[1][1].data[0]) - 100) < 20

@@ -279,6 +279,12 @@ def test_images_of_which_none_can_be_read_are_refused(quantize, tmp_path):
     assert 'The files have no images.' in printed.err
 
 
+def test_images_of_too_many_pixels_are_left_out(quantize):
+    code, printed = quantize('--max-image-pixels', '1')
+    assert code == 1
+    assert '(too many pixels). Cannot read ' in printed.err
+
+
 def test_network_of_several_inputs_is_refused(quantize, tmp_path):
     model = of_outputs((1, 48))
     extra = onnx.helper.make_tensor_value_info('state', onnx.TensorProto.FLOAT, [1, 48])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from types import SimpleNamespace
 
 import cv2
@@ -167,3 +168,22 @@ def test_without_the_library_the_cpu_decodes_and_the_reason_is_known(
     pipeline.infer(frame, ASKED)
     assert image_bytes(pipeline, cuda)[: expected.size] == expected.tobytes()
     assert KEY not in pipeline.diagnostics()
+
+
+def test_the_library_prints_nothing_about_extensions_for_other_formats(
+    open_graph, codec, monkeypatch, capfd
+):
+    monkeypatch.delenv('PYNVIMGCODEC_VERBOSITY', raising=False)
+
+    def load(name):
+        # The constructors of its extensions write to the file descriptor.
+        os.write(2, b'Failed to load nvtiff library! Please install nvTIFF (see ..).\n')
+        os.write(2, b"Note: If using nvImageCodec's Python distribution, it is enough ..\n")
+        os.write(2, b'a line of another thread\n')
+        assert os.environ['PYNVIMGCODEC_VERBOSITY'] == '0'  # No lines about damaged images.
+        return codec
+
+    monkeypatch.setattr('trt_ros.cuda.jpeg.import_module', load)
+    assert open_graph(slots=1).device.open_jpeg_decoder() == ''
+    os.write(2, b'later\n')
+    assert capfd.readouterr().err == 'a line of another thread\nlater\n'
