@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 import re
 from typing import Any
 
 import numpy as np
 
+from support.recipes import code_of, names_of
 from trt_ros.decode.choice import open_head
 from trt_ros.families.family import Family, NetworkDescription
 from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.tensors import TensorSpec
 
 #: Source of the family in docs/adding_a_decoder.md, a whole file.
-(TOY_SOURCE,) = re.findall(
-    r'```python\n(.*?)```',
-    (Path(__file__).parents[2] / 'docs' / 'adding_a_decoder.md').read_text(),
-    re.DOTALL,
-)
-_toy: dict[str, Any] = {}
-exec(TOY_SOURCE, _toy)
-TOY: Family[Any] = _toy['TOY']
+TOY_SOURCE = code_of('adding_a_decoder')
+TOY: Family[Any] = names_of('adding_a_decoder')['TOY']
 FAMILIES = {family.name: family for family in (*ALL_FAMILIES, TOY)}
 
 

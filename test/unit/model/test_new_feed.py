@@ -2,49 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
 from support.fake_runner import FakeRunner
+from support.recipes import names_of
 from trt_ros.errors import ParameterError
 from trt_ros.families.registry import TENSORS
 from trt_ros.model.bindings import parse_bindings
 from trt_ros.model.feeds import FEEDS
-from trt_ros.model.feeds.base import Feed
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec
 
-
-@dataclass(frozen=True)
-class CounterFeed(Feed):
-    """The number of the run since the last reset."""
-
-    first: int
-    kind = 'counter'
-    form = 'counter:FIRST'
-    has_memory = True
-
-    @classmethod
-    def parse(cls, text, source):
-        if not source.isdecimal():
-            raise ParameterError(f'{text!r} has no number.', remedy='Write counter:0.')
-        return (source,), ()
-
-    @classmethod
-    def bind(cls, binding, spec, outputs):
-        return cls(int(binding.sources[0]))
-
-    def initial(self):
-        return self.first
-
-    def stage(self, given):
-        return np.full((1, 1), given.memory, np.float32), ()
-
-    def keep(self, outputs):
-        return int(outputs['k_next'][0, 0])
+CounterFeed = names_of('adding_an_input_kind')['CounterFeed']
 
 
 @pytest.fixture
