@@ -55,7 +55,23 @@ def detectnet():
 
 
 def onnx_nms(chosen):
-    body, weights = priors('class_scores', 'boxes', 'Sigmoid')
+    return _suppressed(chosen, *priors('class_scores', 'boxes', 'Sigmoid'))
+
+
+def yolov3():
+    """Make boxes in pixels of the image, whose height and width are an input."""
+    body, weights = priors('class_scores', 'shares', 'Sigmoid')
+    body += """
+        y, x = Split <axis = 1> (image_shape, one_one)
+        yxyx = Concat <axis = 1> (y, x, y, x)
+        at = Constant <value_ints = [1]> ()
+        sizes = Unsqueeze (yxyx, at)
+        boxes = Mul (shares, sizes)
+    """
+    return _suppressed('chosen', body, [*weights, 'int64[2] one_one = {1, 1}'])
+
+
+def _suppressed(chosen, body, weights):
     return (
         body
         + f"""

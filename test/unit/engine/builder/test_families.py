@@ -42,6 +42,7 @@ from support.networks.other import (
     torchvision,
     ufld,
     ufld_v2,
+    yolov3,
 )
 from support.networks.yolo import (
     IMAGE,
@@ -168,9 +169,9 @@ BUILDS = [
     ),
     (
         'yolov3',
-        ', float[n,2] image_shape',
+        ', float[1,2] image_shape',
         'int64[n,3] chosen, float[1,16,4] boxes, float[1,3,16] scores',
-        onnx_nms('chosen'),
+        yolov3(),
         {},
         None,
     ),
