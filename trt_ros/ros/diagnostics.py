@@ -308,14 +308,13 @@ class Diagnostics:
                 self._counts.seconds_without_result(), time.monotonic() - self._active_since
             )
             patience = SECONDS_WITHOUT_A_FRAME + self._seconds_between_frames()
-            for topic, counts in cameras.items():
-                waited = counts.seconds_since_received(self._active_since)
-                if waited > patience:
-                    why = self._why_no_image(self._node, topic)
-                    return (
-                        DiagnosticStatus.STALE,
-                        f'no {counts.noun} for {waited:.0f} s {why}'.rstrip(),
-                    )
+            silent = [  # All are asked for, since the cause may be logged.
+                f'no {counts.noun} for {waited:.0f} s {self._why_no_image(self._node, topic)}'
+                for topic, counts in cameras.items()
+                if (waited := counts.seconds_since_received(self._active_since)) > patience
+            ]
+            if silent:
+                return DiagnosticStatus.STALE, silent[0].rstrip()
             for counts in (self._counts, *cameras.values()):
                 if counts.has_recent_errors:
                     return DiagnosticStatus.WARN, f'frames dropped: {counts.last_error}'

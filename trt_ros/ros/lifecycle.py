@@ -102,6 +102,7 @@ class ManagedNode(LifecycleNode):
         self.failure = ''
         self.on_failed_start: Callable[[], None] | None = None
         self.largest_nbytes: dict[str, int] = {}
+        self._warned: set[str] = set()
         self.parameters: Any = None
         self._fault: TrtRosError | None = None
         self._stopping = threading.Event()
@@ -153,6 +154,12 @@ class ManagedNode(LifecycleNode):
             f'An invalid time on {CLOCK_TOPIC} is ignored: {seconds} s, {nanoseconds} ns.',
             throttle_duration_sec=10.0,
         )
+
+    def warn_once(self, text: str) -> None:
+        """Log a warning that was not logged before."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self.get_logger().warning(printable(text))
 
     def publisher(self, message_type: type, topic: str, qos: Any) -> Publisher:
         """Create a publisher that lives while the node is configured; `qos` may be overridden."""

@@ -235,9 +235,9 @@ def why_lost(node: Node, topic: str) -> str:
     return 'lower the rate, or raise qos_depth'
 
 
-def why_silent(node: Node, topic: str, type_name: str) -> str:
+def why_silent(node: Any, topic: str, type_name: str) -> str:
     """
-    Return the likely cause of receiving nothing on a subscribed topic.
+    Return the likely cause of receiving nothing on a subscribed topic; log a wrong type once.
 
     :param topic: as given to create_subscription().
     :param type_name: the type subscribed to, 'sensor_msgs/msg/Image'.
@@ -246,9 +246,13 @@ def why_silent(node: Node, topic: str, type_name: str) -> str:
     if not infos:
         return 'no publisher'
     count = publishers(len(infos))
-    types = {info.topic_type for info in infos}
-    if type_name not in types:
-        return f'{count} of type {", ".join(sorted(types))}; this node subscribes to {type_name}'
+    types = ', '.join(sorted({info.topic_type for info in infos}))
+    if type_name not in types.split(', '):
+        node.warn_once(
+            f'{node.resolve_topic_name(topic)} is published as {types}, but this node subscribes '
+            f'to {type_name}: it receives nothing. Remedy: choose a topic of this type.'
+        )
+        return f'{count} of type {types}; this node subscribes to {type_name}'
     for why in _mismatches(node, topic, [info.qos_profile for info in infos]):
         return f'{count}, {why}'
     if type_name == _IMAGE and _may_exceed_fastdds(node, topic):

@@ -11,10 +11,11 @@ pytest.importorskip('onnx')
 pytest.importorskip('onnxruntime')
 pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from isaac_ros_tensor_list_interfaces.msg import TensorList
 import onnxruntime
 from rosgraph_msgs.msg import Clock
-from sensor_msgs.msg import Image
+from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float32MultiArray, Float64MultiArray, Int64MultiArray
 from std_srvs.srv import Trigger
 
@@ -206,6 +207,41 @@ def test_a_publisher_of_another_multi_array_is_followed(start, peer):
     second.publish(Int64MultiArray(data=[1, 2, 3, 4]))
     peer.wait_until(lambda: len(results.messages) == 2, 'the second result')
     assert node.change('deactivate')
+
+
+@ON_CPU
+def test_a_topic_of_another_type_is_warned_about_once(start, peer):
+    published = {'/lists': TensorList, '/states': JointState, '/pictures': Image}
+    for topic, kind in published.items():
+        peer.publisher(kind, topic)
+    node = start(
+        'tensor',
+        'mistyped',
+        'policy',
+        inputs=['left=image:lists', 'right=image:states', 'joints=tensor:pictures'],
+        rate_hz=10.0,
+    )
+    warnings = [
+        '/lists is published as isaac_ros_tensor_list_interfaces/msg/TensorList, but this node '
+        'subscribes to sensor_msgs/msg/Image: it receives nothing. Remedy: ',
+        '/states is published as sensor_msgs/msg/JointState, but this node subscribes to '
+        'sensor_msgs/msg/Image: it receives nothing. Remedy: ',
+        '/pictures is published as sensor_msgs/msg/Image, but this node subscribes to '
+        'isaac_ros_tensor_list_interfaces/msg/TensorList: it receives nothing. Remedy: ',
+    ]
+    for text in warnings:
+        node.wait_for_log(text)
+    inbox = peer.inbox(DiagnosticArray, '/diagnostics')
+
+    def statuses():
+        found = [array.status[0] for array in inbox.messages]
+        return [status for status in found if status.name == 'mistyped: image']
+
+    peer.wait_until(lambda: len(statuses()) > 2, 'more diagnostics')
+    status = statuses()[-1]
+    assert status.level == DiagnosticStatus.STALE
+    assert ' on /lists: 1 publisher of type isaac_ros_tensor_list_interfaces' in status.message
+    assert [node.log.count(text) for text in warnings] == [1, 1, 1]
 
 
 def test_bindings_that_cannot_be_honored_are_refused(start_node, models):
