@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from trt_ros.families.family import Family, NetworkDescription
@@ -60,24 +60,42 @@ class Claim:
         return False
 
 
-def claims_of(families: Families, network: NetworkDescription, everyone: Families) -> list[Claim]:
+@dataclass(frozen=True)
+class Choice:
     """
-    Return the claims of some families on a network, in their order, that no other claim beats.
+    A choice of the family of a network.
 
-    :param everyone: the families of all tasks.
+    :param families: those to choose from.
+    :param everyone: those of all tasks.
     """
-    own = {family.name for family in families}
-    everyone = (*families, *(family for family in everyone if family.name not in own))
-    found = [claim for family in everyone if (claim := claim_of(family, network))]
-    judged = [
-        Claim(claim.family, claim.reading, _opinions(claim, network, found, everyone))
-        for claim in found
-    ]
-    return [
-        claim
-        for claim in judged
-        if claim.family.name in own and not any(other.beats(claim) for other in judged)
-    ]
+
+    families: Families
+    network: NetworkDescription
+    everyone: Families
+
+    def claims(self, **changes: Any) -> list[Claim]:
+        """
+        Return the claims of the families, in their order, that no other claim beats.
+
+        :param changes: other fields of the network.
+        """
+        network = replace(self.network, **changes)
+        own = {family.name for family in self.families}
+        everyone = (*self.families, *(each for each in self.everyone if each.name not in own))
+        found = [claim for family in everyone if (claim := claim_of(family, network))]
+        judged = [
+            Claim(claim.family, claim.reading, _opinions(claim, network, found, everyone))
+            for claim in found
+        ]
+        return [
+            claim
+            for claim in judged
+            if claim.family.name in own and not any(other.beats(claim) for other in judged)
+        ]
+
+    def claims_of_everyone(self, **changes: Any) -> list[Claim]:
+        """Return the claims of the families of all tasks, as `claims`."""
+        return replace(self, families=self.everyone).claims(**changes)
 
 
 def claim_of(family: Family[Any], network: NetworkDescription) -> Claim | None:

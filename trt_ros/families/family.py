@@ -179,7 +179,7 @@ MAX_DESCRIBED = 3  # Layouts in a message.
 class Family(Generic[HeadT_co]):
     """
     A model family that the parameter `decoder` can name; `auto` chooses by its layouts, see
-    `evidence.claims_of`.
+    `evidence.Choice`.
 
     :param preprocess: fields of `Preprocess` that this family is trained with.
     :param open: returns the head for a network's outputs; None where `layouts` describe them.

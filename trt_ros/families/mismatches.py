@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.evidence import Claim, Families, claim_of, claims_of, describe
+from trt_ros.families.evidence import Choice, Claim, Families, claim_of, describe
 from trt_ros.families.family import NetworkDescription
 from trt_ros.families.nearest import advice, nearest
 
@@ -62,22 +61,17 @@ def of_another_task(
     )
 
 
-def ambiguous(
-    families: Families,
-    network: NetworkDescription,
-    claims: Sequence[Claim],
-    everyone: Families,
-) -> TensorMismatchError:
+def ambiguous(choice: Choice, claims: Sequence[Claim]) -> TensorMismatchError:
     """Return the error for a network that several families claim."""
     return TensorMismatchError(
         'More than one decoder matches this network.',
-        cause=f'Seen: {network}.'
+        cause=f'Seen: {choice.network}.'
         + ''.join(
             f'\n  {claim.family.name}: {claim.reason}{_preprocessing(claim, claims)}'
             for claim in claims
         ),
         remedy=_set_decoder([claim.family.name for claim in claims])
-        + _about_labels(families, network, everyone, claims)
+        + _about_labels(choice, claims)
         + f' docs/models.md describes each. {ANY}',
     )
 
@@ -95,22 +89,14 @@ def _preprocessing(claim: Claim, claims: Sequence[Claim]) -> str:
     return f', trained with {", ".join(differing.values())}' if differing else ''
 
 
-def not_recognized(
-    families: Families,
-    network: NetworkDescription,
-    everyone: Families,
-) -> TensorMismatchError:
-    """
-    Return the error for a network of no family; it names the node that runs it, if any.
-
-    :param everyone: the families of all tasks.
-    """
-    claims = claims_of(everyone, network, everyone)
-    misnamed = _misnamed(families, network, everyone, claims)
+def not_recognized(choice: Choice) -> TensorMismatchError:
+    """Return the error for a network of no family; it names the node that runs it, if any."""
+    families, network, claims = choice.families, choice.network, choice.claims_of_everyone()
+    misnamed = _misnamed(choice, claims)
     if misnamed:
         return misnamed
     if not claims:
-        return _unknown(families, network, everyone)
+        return _unknown(choice)
     kinds = {TASKS[claim.family.task].kind: claim.reason for claim in claims}
     names = [family.name for family in families if claim_of(family, network)]
     return TensorMismatchError(
@@ -121,13 +107,10 @@ def not_recognized(
     )
 
 
-def _misnamed(
-    families: Families, network: NetworkDescription, everyone: Families, others: Sequence[Claim]
-) -> TensorMismatchError | None:
+def _misnamed(choice: Choice, others: Sequence[Claim]) -> TensorMismatchError | None:
     """Return the error for a network that only the number of named classes does not fit."""
-    unnamed = replace(network, class_count=None, has_background=False)
-    claims = claims_of(families, unnamed, everyone)
-    if not network.class_count or not claims:
+    count, claims = choice.network.class_count, choice.claims(class_count=None)
+    if not count or not claims:
         return None
     others = [claim for claim in others if claim.family.task != 'embed']  # Of no classes.
     kinds = dict.fromkeys(TASKS[claim.family.task].kind for claim in others)
@@ -135,73 +118,59 @@ def _misnamed(
     if kinds:
         instead = f' If it is {_a(" or ".join(kinds))} network, run the node {_nodes(others)}.'
     return TensorMismatchError(
-        f'No decoder recognizes this network with {network.class_count} named classes.',
+        f'No decoder recognizes this network with {count} named classes.',
         cause='Without the names, it may be '
         + '; or '.join(f'{claim.family.name}: {claim.reason}' for claim in claims)
-        + f'. Seen: {network}.',
+        + f'. Seen: {choice.network}.',
         remedy='Set `labels` or `labels_path` to one name per class, in their order, including '
         f'the background if the network counts it, or leave them out.{instead}',
     )
 
 
-def _unknown(
-    families: Families,
-    network: NetworkDescription,
-    everyone: Families,
-) -> TensorMismatchError:
+def _unknown(choice: Choice) -> TensorMismatchError:
+    network = choice.network
     inputs = '; '.join(map(str, network.inputs))
-    near = '; '.join(nearest(network, families))
-    choices: list[str] = []
-    guidance = advice(network, everyone)
+    near = '; '.join(nearest(network, choice.families))
+    parts: list[str] = []
+    guidance = advice(network, choice.everyone)
     if not guidance:
-        choices = _decodable_parts(families, network, everyone)
-        choices = choices if len(choices) < 3 else []
+        parts = _decodable_parts(choice)
+        parts = parts if len(parts) < 3 else []
         guidance = (
-            f'Set outputs to {" or to ".join(choices)}. '
-            if choices
-            else _choose_an_output(families, network, everyone)
+            f'Set outputs to {" or to ".join(parts)}. ' if parts else _choose_an_output(choice)
         )
     return UnrecognizedError(
         'No decoder recognizes this network.',
-        choices=choices,
+        choices=parts,
         cause=f'Seen: inputs {inputs}; {network}. Nearest: {near}.',
         remedy=f'{guidance}Export the network as described in docs/models.md, or set `decoder` '
         f'to its family. {ANY}',
     )
 
 
-def _about_labels(
-    families: Families, network: NetworkDescription, everyone: Families, claims: Sequence[Claim]
-) -> str:
+def _about_labels(choice: Choice, claims: Sequence[Claim]) -> str:
     """Return whether names of the classes decide between the families of a network, a sentence."""
-    if network.class_count:
-        return f' The {network.class_count} named classes do not decide between them.'
+    if choice.network.class_count:
+        return f' The {choice.network.class_count} named classes do not decide between them.'
     counts = {claim.reading.class_count for claim in claims} - {None}
-    decide = any(
-        len(claims_of(families, replace(network, class_count=count), everyone)) == 1
-        for count in counts
-    )
+    decide = any(len(choice.claims(class_count=count)) == 1 for count in counts)
     return ' The names of the classes (`labels`) may decide, too.' if decide else ''
 
 
-def _choose_an_output(
-    families: Families,
-    network: NetworkDescription,
-    everyone: Families,
-) -> str:
+def _choose_an_output(choice: Choice) -> str:
     """
     Return the remedy for a network with auxiliary outputs, or ''.
 
     `runtime.heads` names the outputs that exactly one of `families` decodes alone.
     """
-    if len(network.outputs) < 2:
+    if len(choice.network.outputs) < 2:
         return ''
     nodes: dict[str, dict[str, None]] = {}
-    for spec in network.outputs:
-        alone = replace(network, outputs=(spec,), class_count=None)
-        tasks = [claim.family.task for claim in claims_of(everyone, alone, everyone)]
+    for spec in choice.network.outputs:
+        alone: dict[str, Any] = {'outputs': (spec,), 'class_count': None}
+        tasks = [claim.family.task for claim in choice.claims_of_everyone(**alone)]
         tasks = [task for task in tasks if task not in VECTORS]
-        if tasks and len(claims_of(families, alone, everyone)) != 1:
+        if tasks and len(choice.claims(**alone)) != 1:
             nodes[spec.name] = dict.fromkeys(f'`{TASKS[task].node}`' for task in tasks)
     if not nodes:
         return ''
@@ -209,20 +178,18 @@ def _choose_an_output(
     return f'Set outputs to {" or ".join(nodes)}, and run the node {" or ".join(found)}. '
 
 
-def _decodable_parts(
-    families: Families, network: NetworkDescription, everyone: Families
-) -> list[str]:
+def _decodable_parts(choice: Choice) -> list[str]:
     """Return the outputs that one family decodes without one other, else pairs; with its name."""
-    outputs = network.outputs
+    outputs = choice.network.outputs
     for count in dict.fromkeys((len(outputs) - 1, 2)) if 2 < len(outputs) < 20 else ():
-        choices = []
+        parts = []
         for some in combinations(outputs, count):
-            claims = claims_of(families, replace(network, outputs=some), everyone)
+            claims = choice.claims(outputs=some)
             if len(claims) == 1:
                 names = ', '.join(spec.name for spec in some)
-                choices.append(f'{names} (decoder {claims[0].family.name})')
-        if choices:
-            return choices
+                parts.append(f'{names} (decoder {claims[0].family.name})')
+        if parts:
+            return parts
     return []
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from trt_ros import families as package
 from trt_ros.errors import ParameterError
-from trt_ros.families.evidence import claims_of
+from trt_ros.families.evidence import Choice
 from trt_ros.families.family import Family, Head, NetworkDescription
 from trt_ros.families.mismatches import (
     TASKS,
@@ -97,12 +97,13 @@ def _recognize(
     families: tuple[Family[HeadT], ...], network: NetworkDescription
 ) -> tuple[Family[HeadT], str]:
     everyone: tuple[Family[Head[Any]], ...] = (*ALL_FAMILIES, *EMBEDDINGS)
-    claims = claims_of(families, network, everyone)
+    choice = Choice(families, network, everyone)
+    claims = choice.claims()
     if len(claims) > 1:
-        raise ambiguous(families, network, claims, everyone)
+        raise ambiguous(choice, claims)
     if claims:
         return claims[0].family, claims[0].reason
     for family in families:
         if family.task == 'tensor':
             return family, 'its outputs are published undecoded'
-    raise not_recognized(families, network, everyone)
+    raise not_recognized(choice)
