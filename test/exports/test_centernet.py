@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.families.centernet import CENTERNET
 from trt_ros.families.family import NetworkDescription
 from trt_ros.tensors import TensorSpec
@@ -45,7 +46,7 @@ def test_boxes_equal_the_repositorys(torch, repository, assert_same, has_offsets
         for name, value in outputs.items()
     )
     image = TensorSpec('input', (1, 3, *HW), 'float32', 'input')
-    head = CENTERNET.open(NetworkDescription((image,), specs, {}, HW))
+    head = open_head(CENTERNET, NetworkDescription((image,), specs, {}, HW))
     arrays = {name: value.numpy() for name, value in outputs.items()}
     found = head(arrays, Letterbox.fit(HW[::-1], HW, 'stretch'), ASKED)
     own = repository.ctdet_decode(

@@ -42,7 +42,7 @@ def test_palms_equal_the_zoos():
         for name, value in (('Identity', rows), ('Identity_1', logits))
     )
     image = TensorSpec('input_1', (1, 192, 192, 3), 'float32', 'input')
-    head = MEDIAPIPE_PALM.open(NetworkDescription((image,), specs, {}, (192, 192)))
+    head = open_head(MEDIAPIPE_PALM, NetworkDescription((image,), specs, {}, (192, 192)))
     whole = Letterbox.fit((192, 192), (192, 192), 'stretch')
     found = head({'Identity': rows, 'Identity_1': logits}, whole, ASKED)
     assert 10 < len(expected) < len(found)

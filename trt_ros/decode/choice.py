@@ -96,12 +96,10 @@ def choose_decoder(
         or more than one matches.
     """
     named = len(class_names((), '', metadata, None))
-    network = NetworkDescription(
-        inputs, outputs, metadata, input_hw, named or class_count, has_background
-    )
+    network = NetworkDescription(inputs, outputs, metadata, input_hw, named or class_count)
     without = None
     if has_background and network.class_count:
-        without = replace(network, class_count=network.class_count - 1, has_background=False)
+        without = replace(network, class_count=network.class_count - 1)
     family, reason = _choose_by_names(families, name, network, without)
     return Decoder(
         family.name,
@@ -136,7 +134,7 @@ def _open_by_names(
 
     A head of another number of classes is the last choice: then the names are wrong.
     """
-    unnamed = replace(network, class_count=None, has_background=False)
+    unnamed = replace(network, class_count=None)
     for named in (network, without):
         with suppress(TensorMismatchError):
             if named is not None:

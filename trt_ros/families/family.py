@@ -45,7 +45,6 @@ class NetworkDescription:
     :param metadata: metadata of the ONNX file.
     :param input_hw: height and width of the network's images.
     :param class_count: number of classes that the user or the metadata names; None: unknown.
-    :param has_background: the first of these is the background.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -53,7 +52,6 @@ class NetworkDescription:
     metadata: Mapping[str, str]
     input_hw: tuple[int, int]
     class_count: int | None = None
-    has_background: bool = False
 
     @property
     def only_output(self) -> TensorSpec:

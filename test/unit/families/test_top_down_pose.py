@@ -128,7 +128,7 @@ def test_names_order_the_outputs_of_a_square_input(network, names, expected):
 
 def test_the_number_of_keypoints_names_them(network):
     heads = [
-        HEATMAP_POSE.open(network(f'out ({batch}, {points}, 64, 48)', hw=INPUT_HW))
+        open_head(HEATMAP_POSE, network(f'out ({batch}, {points}, 64, 48)', hw=INPUT_HW))
         for batch, points in ((1, 17), ('?', 133), (1, '?'))
     ]
     assert [head.keypoint_count for head in heads] == [17, 133, None]
