@@ -4,26 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from support.recognized_networks import TOLD
-from trt_ros.families.layout import BoxLayout, Out
-from trt_ros.families.match import bind, solve
-from trt_ros.families.registry import ALL_FAMILIES
-
-FAMILIES = {
-    family.name: family
-    for family in ALL_FAMILIES
-    if all(isinstance(layout, BoxLayout) for layout in family.layouts)
-}
-READ = [each for each in TOLD if each[0] in FAMILIES and 'trt_ros.cut_nms' not in each[4]]
-
-
-@pytest.mark.parametrize(
-    'name, classes, outputs, how', [(each[0], each[1], each[3], each[4]) for each in READ]
-)
-def test_every_recognized_network_of_boxes_is_read(network, name, classes, outputs, how):
-    reading = bind(FAMILIES[name], network(outputs, **how))
-    assert reading is not None
-    assert reading.class_count == classes
+from trt_ros.families.layout import Out
+from trt_ros.families.match import solve
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""Networks made from the layouts of every family are read as those."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from support.descriptions import FAMILIES
+from trt_ros.decode.boxes import BoxHead
+from trt_ros.families.family import NetworkDescription
+from trt_ros.families.layout import BoxLayout, linear, sizes_of
+from trt_ros.families.match import unify
+from trt_ros.families.places import locate
+from trt_ros.families.registry import TENSORS
+from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
+from trt_ros.tensors import TensorSpec
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.thresholds import Thresholds
+
+HW = (192, 256)
+SYMBOLS = {'C': 3, 'D': 8, 'K': 17, 'M': 32, 'Q': 20, 'F': 512, 'S': 2, 'G': 50, 'L': 40}
+ROWS = 60
+LAYOUTS = [
+    pytest.param(layout, id=f'{family.name}-{index}')
+    for family in {each.name: each for each in (*FAMILIES.values(), *TENSORS)}.values()
+    for index, layout in enumerate(
+        [*family.layouts, *(layout for layout, _ in family.near_misses)]
+    )
+]
+BOXES = [each for each in LAYOUTS if isinstance(each.values[0], BoxLayout)]
+
+
+def size_of(text):
+    factors, constant = linear(text)
+    return constant + sum(times * SYMBOLS[name] for name, times in factors.items())
+
+
+def shape_of(layout, out, level):
+    """Return the shape of an output for images of HW."""
+    if 'count' in out.fields:
+        return (1,)
+    grids = layout.rows.grids(HW, layout.rows.strides[0]) if layout.rows.strides else ()
+    grid = grids[level or 0] if grids else None
+    rows = grid.anchors if level is not None else sum(each.anchors for each in grids) or ROWS
+    known = {'B': 1, 'N': rows, 'V': size_of(out.size), 'h': HW[0] // 4, 'w': HW[1] // 4}
+    height, width = grid.shape if grid else (HW[0] // 4, HW[1] // 4)
+    known |= {'H': height, 'W': width, 'A': grid.per_cell if grid else 1}
+    return tuple(
+        known[axis] if axis in known else size_of(sizes_of(axis, HW)[0])
+        for axis in out.axes.split()
+    )
+
+
+def outputs_of(layout):
+    """Make the outputs of a layout, the finest stride first."""
+    levels = range(len(layout.rows.strides[0])) if layout.rows.strides else ()
+    for index, out in enumerate(layout.outputs):
+        name = re.sub(r'\(\?i\)|\.\*|[^\w|]', '', '|'.join(out.names)).split('|')[0]
+        name = name or f'{"num" if "count" in out.fields else next(iter(out.fields))}_{index}'
+        for level in levels if out.per_level else (None,):
+            yield TensorSpec(
+                name if level is None else f'{name}_{level}',
+                shape_of(layout, out, level),
+                'float32' if out.is_float is not False else 'int64',
+                'output',
+            )
+
+
+def read(layout):
+    network = NetworkDescription((), tuple(outputs_of(layout)), {}, HW, SYMBOLS['C'])
+    return unify(layout, network), network.outputs
+
+
+@pytest.mark.parametrize('layout', LAYOUTS)
+def test_a_network_made_from_a_layout_is_read_as_it(layout):
+    reading, outputs = read(layout)
+    assert reading is not None
+    assert [part.spec for part in reading.parts] == list(outputs)
+    assert dict(reading.symbols).items() <= SYMBOLS.items()
+
+
+@pytest.mark.parametrize('layout', BOXES)
+def test_its_boxes_are_placed_and_decoded_on_both_devices(layout):
+    reading, outputs = read(layout)
+    shapes = {spec.name: spec.shape for spec in outputs}
+    places = locate(reading, shapes, HW)
+    assert places.classes == (reading.class_count or 1)
+    head = BoxHead(reading, '')
+    on_gpu = gpu_decoder(SimpleNamespace(head=head), outputs, shapes, HW)
+    assert (on_gpu is None) == (layout.extras == 'masks')
+    zeros = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in outputs}
+    letterbox = Letterbox.fit(HW[::-1], HW, 'stretch')
+    assert len(head(zeros, letterbox, Thresholds(score=0.9))) == 0
