@@ -9,7 +9,8 @@ within `run`.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from io import TextIOWrapper
 import os
@@ -79,6 +80,53 @@ def add_verbs(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
         subparser.set_defaults(run=module.run)
 
 
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """
+    Raise KeyboardInterrupt on SIGINT, and SystemExit on SIGTERM and SIGHUP (closed terminal).
+
+    Files are then closed. An import ends first: NumPy takes any exception for its own damaged
+    installation, and other libraries drop it.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        def stop(*_: object) -> None:
+            sys.settrace(None)
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+        importing = _importing(frame)
+        if importing is None:
+            stop()
+        else:
+            importing.f_trace, importing.f_trace_opcodes = stop, True
+            sys.settrace(lambda *_: None)  # Python calls f_trace only with a global function.
+
+    before = {
+        number: handler
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if (handler := signal.getsignal(number)) in (signal.SIG_DFL, signal.default_int_handler)
+        and threading.current_thread() is threading.main_thread()
+    }
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _importing(frame: FrameType | None) -> FrameType | None:
+    """Return the frame of a verb, or of this module, whose import has called `frame`."""
+    found = None
+    while frame is not None and frame.f_code.co_filename != __file__:
+        if frame.f_code.co_filename.startswith('<frozen importlib'):
+            found = frame.f_back
+        frame = frame.f_back
+    return found
+
+
+@_ended_in_order()
 def main(argv: Sequence[str] | None = None) -> int:
     """
     Run one verb.
@@ -95,22 +143,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv = ['infer', *argv[1:]]
     try:
         # A known verb is loaded alone: the others add no time and cannot break it.
-        parser = make_parser([argv[0]] if argv and argv[0] in known else known)
+        args = make_parser([argv[0]] if argv and argv[0] in known else known).parse_args(argv)
     except KeyboardInterrupt:
         return 130
-    return run(parser.parse_args(argv))
-
-
-def _end_in_order() -> None:
-    """Raise SystemExit on SIGTERM and SIGHUP (closed terminal), so that files are closed."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) == signal.SIG_DFL:
-                signal.signal(number, end)
+    return run(args)
 
 
 def _escape_unencodable() -> None:
@@ -120,11 +156,11 @@ def _escape_unencodable() -> None:
             stream.reconfigure(errors='backslashreplace')
 
 
+@_ended_in_order()
 def run(args: argparse.Namespace) -> int:
     """Run the parsed verb and return its exit code; see `main`."""
     _escape_unencodable()
     try:
-        _end_in_order()
         code: int = args.run(args)
         sys.stdout.flush()
         return code

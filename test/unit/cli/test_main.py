@@ -245,9 +245,39 @@ def test_signal_closes_open_resources(verb, number):
 
     before = signal.getsignal(number)
     verb(work)
-    try:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(['sample'])
-    finally:
-        signal.signal(number, before)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(['sample'])
+    assert signal.getsignal(number) == before
     assert (ended.value.code, closed) == (128 + number, [True])
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_during_an_import_ends_a_verb_in_order(number, tmp_path):
+    # NumPy, while its extension is loaded, reports any exception as a damaged installation.
+    code = (
+        'import os, signal, sys\n'
+        'signal.signal(signal.SIGINT, signal.default_int_handler)\n'
+        'class Signal:\n'
+        '    begun = sent = False\n'
+        '    def find_spec(self, name, path=None, target=None):\n'
+        '        if self.begun and not self.sent:\n'
+        '            self.sent = True\n'
+        f'            os.kill(os.getpid(), {int(number)})\n'
+        '        self.begun |= name.endswith("core._multiarray_umath")\n'
+        'from trt_ros.cli import main\n'
+        'sys.meta_path.insert(0, Signal())\n'
+        'try:\n'
+        '    code = main(sys.argv[1:])\n'
+        'finally:\n'
+        '    print(sys.meta_path[0].sent)\n'
+        'sys.exit(code)'
+    )
+    command = [sys.executable, '-c', code, 'label', 'missing.mcap', '--model', 'missing.onnx']
+    done = subprocess.run(
+        [*command, '--output', str(tmp_path / 'labeled.mcap')],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, 'True\n', '')
