@@ -11,6 +11,7 @@ import numpy as np
 
 from trt_ros.decode.boxes import BoxHead
 from trt_ros.errors import TensorMismatchError
+from trt_ros.families.cut_nms import CutNmsHead
 from trt_ros.families.family import Family, Head, NetworkDescription
 from trt_ros.families.match import bind
 from trt_ros.families.registry import DETECTORS, choose_family
@@ -151,9 +152,6 @@ def open_head(family: Family[HeadT], network: NetworkDescription) -> HeadT:
 
     :raises TensorMismatchError: when its outputs are not those of the family.
     """
-    head = family.open(network) if family.open else None
-    if head is not None:
-        return head
     reading = bind(family, network)
     if reading is None:
         raise TensorMismatchError(
@@ -161,6 +159,8 @@ def open_head(family: Family[HeadT], network: NetworkDescription) -> HeadT:
             f'{family.describe(network.input_hw)}; got {network}.',
             remedy=family.remedy,
         )
+    if reading.layout.is_cut:
+        return cast(HeadT, CutNmsHead.of(reading))
     if family.head is not None:
         return family.head(reading)
     return cast(HeadT, BoxHead(reading, family.remedy))

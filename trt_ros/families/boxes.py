@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
-from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import (
     STRETCH_PREPROCESS,
     Family,
@@ -13,118 +11,8 @@ from trt_ros.families.family import (
     is_float,
 )
 from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Out, Rows
-from trt_ros.tensors import TensorSpec
-
-
-@dataclass(frozen=True)
-class BoxOutputs:
-    """
-    The roles of a detector's outputs.
-
-    :param boxes: (1, N, 4); or (N, 4), where no output has a batch axis.
-    :param scores: (1, N, C), or (1, N) where each box has one class.
-    :param labels: (1, N) class indices; None with (1, N, C) scores, or for a single class.
-    :param count: (1, 1) or (1,): number of valid boxes among the N; None: all.
-    """
-
-    boxes: TensorSpec
-    scores: TensorSpec
-    labels: TensorSpec | None = None
-    count: TensorSpec | None = None
-
-    @property
-    def batched(self) -> bool:
-        """Whether the outputs have a batch axis."""
-        return len(self.boxes.shape) == 3
-
-    @property
-    def score_axes(self) -> int:
-        """1 for one score per box, 2 for one score per box and class."""
-        return len(self.scores.shape) - self.batched
-
-    @property
-    def class_count(self) -> int | None:
-        """Number of classes; None: unknown."""
-        classes = self.scores.shape[-1] if self.score_axes == 2 else -1
-        return classes if classes > 0 else None
-
-    def __str__(self) -> str:
-        specs = (self.boxes, self.scores, self.labels, self.count)
-        return ', '.join(str(spec) for spec in specs if spec is not None)
-
-
-def box_outputs(network: NetworkDescription) -> BoxOutputs | None:
-    """
-    Identify boxes, scores, labels and the count by shape and dtype, and by name where these are
-    ambiguous. None when an output is none of these, or boxes or scores are missing.
-    """
-    boxes = _only(
-        [
-            spec
-            for spec in network.outputs
-            if is_float(spec) and spec.shape[-1:] == (4,) and len(spec.shape) in (2, 3)
-        ],
-        'box',
-    )
-    if boxes is None:
-        return None
-    others = [spec for spec in network.outputs if spec is not boxes]
-    axes = len(boxes.shape)
-    batched = axes == 3
-    if batched and boxes.shape[0] not in (1, -1):
-        return None
-    count = _only(
-        [
-            spec
-            for spec in others
-            if spec.shape in ((1, 1), (-1, 1), (1,), ()) and not is_float(spec) and batched
-        ],
-        'num',
-    )
-    others = [spec for spec in others if spec is not count]
-    labels = None
-    if len(others) == 2:
-        labels = _only([spec for spec in others if not is_float(spec)], '') or _only(
-            [spec for spec in others if 'class' in spec.name.lower() or 'label' in spec.name], ''
-        )
-        if labels is None or len(labels.shape) != axes - 1:
-            return None
-        others = [spec for spec in others if spec is not labels]
-    if len(others) != 1 or not is_float(others[0]):
-        return None
-    scores = others[0]
-    allowed = (axes - 1,) if labels is not None else (axes - 1, axes)
-    if len(scores.shape) not in allowed:
-        return None
-    sizes = {spec.shape[batched] for spec in (boxes, scores, labels) if spec is not None} - {-1}
-    return BoxOutputs(boxes, scores, labels, count) if len(sizes) <= 1 else None
-
 
 REMEDY = 'Export without further outputs, or choose another decoder.'
-
-
-def _only(specs: list[TensorSpec], word: str) -> TensorSpec | None:
-    """Return the only one; among several, the only one with `word` in its name."""
-    if len(specs) > 1:
-        specs = [spec for spec in specs if word and word in spec.name.lower()]
-    return specs[0] if len(specs) == 1 else None
-
-
-def open_parts(network: NetworkDescription) -> BoxOutputs:
-    """
-    Identify boxes and scores.
-
-    :raises TensorMismatchError: when the outputs are not boxes and scores.
-    """
-    parts = box_outputs(network)
-    if parts is None:
-        raise TensorMismatchError(
-            'The outputs are not boxes and scores: expected (1, N, 4) with (1, N, classes), or '
-            'with (1, N) and labels (1, N).',
-            cause=f'Seen: {network}.',
-            remedy=REMEDY,
-        )
-    return parts
 
 
 def finished(

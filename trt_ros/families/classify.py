@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.embedding import is_vector, vector, vectors
-from trt_ros.families.family import IMAGENET_PREPROCESS, Family, Head, NetworkDescription
+from trt_ros.families.embedding import has_vector, is_vector, vector
+from trt_ros.families.family import IMAGENET_PREPROCESS, Family, Head
 from trt_ros.families.layout import Layout, Out
+from trt_ros.families.match import Reading
 from trt_ros.results.classes import Classification
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
@@ -51,7 +52,10 @@ class ClassifyHead(Head[Classification]):
         """
         scores = vector(outputs, self.output_name)
         if self.class_count not in (None, len(scores)):
-            raise _mismatch(f'{len(scores)} scores, not {self.class_count}')
+            raise TensorMismatchError(
+                f'The output {self.output_name!r} has {len(scores)} scores, expected '
+                f'{self.class_count}.'
+            )
         finite = np.isfinite(scores)
         is_softmax = finite.all() and scores.min() >= 0 and abs(scores.sum() - 1) < 0.01
         if is_softmax:
@@ -63,21 +67,12 @@ class ClassifyHead(Head[Classification]):
         return Classification(powers / powers.sum())
 
 
-def open_head(network: NetworkDescription) -> ClassifyHead:
-    """Open the head of a classifier."""
-    if len(network.outputs) != 1 or not vectors(network):
-        raise _mismatch(str(network))
-    spec = network.only_output
-    return ClassifyHead(spec.name, spec.shape[1] if spec.shape[1] > 0 else None)
+def _head(reading: Reading) -> ClassifyHead:
+    (part,) = reading.parts
+    return ClassifyHead(part.spec.name, reading.class_count)
 
 
-def _mismatch(seen: str) -> TensorMismatchError:
-    return TensorMismatchError(
-        f'Not a classifier: expected one output of (1, classes), got {seen}.',
-        remedy='Export with the class scores as the only output.',
-    )
-
-
+REMEDY = 'Export with the class scores as the only output.'
 #: Validation of torchvision and timm: 224 of 256 pixels are kept; newer weights keep more.
 CROPPED: Mapping[str, object] = {
     **IMAGENET_PREPROCESS,
@@ -89,12 +84,13 @@ CLASSIFIER = Family(
     'classifier',
     'classify',
     CROPPED,
-    open_head,
     layouts=tuple(
-        Layout((Out(axes, 'scores:C'),), known={}, evidence=(is_vector,))
+        Layout((Out(axes, 'scores:C'),), known={}, guards=(has_vector,), evidence=(is_vector,))
         for axes in ('B C', 'B C 1', 'B C 1 1')
     ),
+    head=_head,
     exporter='none',
+    remedy=REMEDY,
     networks='ResNet, MobileNet, ConvNeXt, ViT and others',
     export='`optimum-cli export onnx --model microsoft/resnet-50 out`',
 )
@@ -102,8 +98,9 @@ YOLOV8_CLS = Family(
     'yolov8_cls',
     'classify',
     {'resize': 'center_crop', 'channel_order': 'rgb', 'scale': 1 / 255},
-    open_head,
-    layouts=(Layout((Out('B C', 'scores:C'),), ignores_others=True, task='classify'),),
+    layouts=(Layout((Out('B C', 'scores:C'),), guards=(has_vector,), task='classify'),),
+    head=_head,
+    remedy=REMEDY,
     exporter='Ultralytics',
     output_names=('output0',),
     networks='YOLO-cls',

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.boxes import BoxOutputs, open_parts
 from trt_ros.families.family import Head, NetworkDescription, image_output
 from trt_ros.families.layout import CORNERS, BoxLayout, Out
+from trt_ros.families.match import Reading
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import CUT_NMS
 from trt_ros.vision.letterbox import Letterbox
@@ -33,25 +33,28 @@ class CutNmsHead(Head[Detections]):
     :param settings: attributes of the operator, the value of `CUT_NMS` in the metadata.
     """
 
-    parts: BoxOutputs
+    boxes_name: str
+    scores_name: str
+    class_count: int | None
     settings: Mapping[str, Any]
 
-    @property
-    def class_count(self) -> int | None:
-        """Number of classes; None: unknown."""
-        return self.parts.class_count
+    @classmethod
+    def of(cls, reading: Reading) -> CutNmsHead:
+        """Return the head of a reading of `layout`."""
+        boxes, scores = (part.spec.name for part in reading.parts)
+        return cls(boxes, scores, reading.class_count, nms_settings(reading.network))
 
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
         """Decode the outputs for one image; see `Head`."""
         boxes, scores = (
-            image_output(outputs, spec.name) for spec in (self.parts.boxes, self.parts.scores)
+            image_output(outputs, name) for name in (self.boxes_name, self.scores_name)
         )
         if boxes.shape[1] != 4 or len(boxes) != len(scores):
             raise TensorMismatchError(
                 f'Boxes {boxes.shape} and scores {scores.shape} do not match.',
-                cause=f'Expected {self.parts}.',
+                cause='Expected (1, N, 4) and (1, N, classes).',
             )
         settings = self.settings
         with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
@@ -129,13 +132,3 @@ def layout(*, is_of_tensorrt: bool = False, **fields: Any) -> BoxLayout:
 
     outs = (Out('B N V', 'box:4'), Out('B N V', 'scores:C'))
     return BoxLayout(outs, coding=CORNERS, select='each', is_cut=True, guards=(was_cut,), **fields)
-
-
-def open_cut(network: NetworkDescription) -> CutNmsHead | None:
-    """
-    Open the head of a network whose NMS was cut off; None for others.
-
-    :raises TensorMismatchError: when the outputs are not boxes and scores.
-    """
-    settings = nms_settings(network)
-    return CutNmsHead(open_parts(network), settings) if settings else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,14 +13,12 @@ from trt_ros.families.family import (
     STRETCH_PREPROCESS,
     Family,
     Head,
-    NetworkDescription,
-    is_float,
 )
 from trt_ros.families.layout import Layout, Out
+from trt_ros.families.match import Reading
 from trt_ros.families.semantic import dense
 from trt_ros.results.depth import Depth
-from trt_ros.tensors import TensorSpec
-from trt_ros.vision.grid import bilinear, covers, taps
+from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
@@ -59,50 +57,24 @@ class DepthHead(Head[Depth]):
             return Depth(bilinear(cells[0], rows, cols))
 
 
-def find_output(network: NetworkDescription) -> tuple[TensorSpec, bool] | None:
-    """Find the only output, or the only one with 'depth' in its name; and its channel order."""
-    specs = [spec for spec in network.outputs if 'depth' in spec.name.lower()]
-    if not specs:
-        specs = list(network.outputs)
-    if len(specs) != 1 or not is_float(specs[0]) or specs[0].shape[:1] not in ((1,), (-1,)):
-        return None
-    spec = specs[0]
-    if len(spec.shape) == 3:
-        return (spec, True) if covers((spec.shape[1], spec.shape[2]), network.input_hw) else None
-    if len(spec.shape) != 4:
-        return None
-    _, a, b, c = spec.shape
-    for channels_first, channels, grid in ((True, a, (b, c)), (False, c, (a, b))):
-        if channels == 1 and covers(grid, network.input_hw):
-            return spec, channels_first
-    return None
+def _head(reading: Reading) -> DepthHead:
+    (part,) = reading.parts
+    return DepthHead(part.spec.name, part.out.axes != 'B h w 1')
 
 
-def open_head(network: NetworkDescription) -> DepthHead:
-    """Open the head of a depth network."""
-    found = find_output(network)
-    if found is None:
-        raise TensorMismatchError(
-            'Not a depth network: expected one output of (1, h, w) or (1, 1, h, w), got '
-            f'{network}.',
-            remedy="Export only that output, or put 'depth' in its name.",
-        )
-    return DepthHead(found[0].name, found[1])
-
-
+REMEDY = "Export only that output, or put 'depth' in its name."
 _AXES = ('B h w', 'B 1 h w', 'B h w 1')
+_NAMED = tuple(
+    Layout((Out(axes, 'depth:1', ('(?i).*depth.*',)),), ignores_others=True) for axes in _AXES
+)
+_PLAIN = tuple(Layout((Out(axes, 'depth:1'),)) for axes in _AXES)
 DEPTH = Family(
     'depth',
     'depth',
     IMAGENET_PREPROCESS,
-    open_head,
-    layouts=(
-        *(
-            Layout((Out(axes, 'depth:1', ('(?i).*depth.*',)),), ignores_others=True)
-            for axes in _AXES
-        ),
-        *(Layout((Out(axes, 'depth:1'),)) for axes in _AXES),
-    ),
+    layouts=(*_NAMED, *_PLAIN),
+    head=_head,
+    remedy=REMEDY,
     exporter='none',
     networks='Depth Anything, DPT, MiDaS and others',
     export='`optimum-cli export onnx --model Intel/dpt-large out`',
@@ -111,8 +83,9 @@ YOLO_DEPTH = Family(
     'yolo_depth',
     'depth',
     STRETCH_PREPROCESS,
-    open_head,
-    layouts=tuple(Layout((Out(axes, 'depth:1'),), task='depth') for axes in _AXES),
+    layouts=tuple(replace(layout, task='depth') for layout in _PLAIN),
+    head=_head,
+    remedy=REMEDY,
     exporter='Ultralytics',
     output_names=('output0',),
     networks='YOLO-depth',

@@ -13,7 +13,6 @@ EFFICIENT_NMS: Family[Any] = Family(
     'efficient_nms',
     'detect',
     YOLO_PREPROCESS,
-    cut_nms.open_cut,
     layouts=(finished(labels(), COUNT, uses_nms=False), cut_nms.layout(is_of_tensorrt=True)),
     remedy='Set `decoder` to `boxes` or `boxes_normalised`.',
     networks='networks that end in EfficientNMS or BatchedNMS of TensorRT; MMYOLO',

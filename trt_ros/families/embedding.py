@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from trt_ros.families.family import (
     require_output,
 )
 from trt_ros.families.layout import Layout, Out
+from trt_ros.families.match import Reading
 from trt_ros.results.tensors import Tensors
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
@@ -100,15 +101,9 @@ def vectors(network: NetworkDescription) -> list[TensorSpec]:
     ]
 
 
-def open_head(network: NetworkDescription) -> EmbeddingHead:
-    """Open the head of an embedding network."""
-    found = vectors(network)
-    if len(found) != 1:
-        raise TensorMismatchError(
-            f'Not an embedding network: expected one output of (1, D), got {network}.',
-            remedy='Export with the pooled vector as the only output of that shape.',
-        )
-    return EmbeddingHead(found[0].name)
+def has_vector(network: NetworkDescription) -> Literal[False] | None:
+    """Refuse single numbers, and several vectors."""
+    return None if len(vectors(network)) == 1 else False
 
 
 def is_of_yolov7_nms(network: NetworkDescription) -> bool:
@@ -121,32 +116,40 @@ def is_of_yolov7_nms(network: NetworkDescription) -> bool:
 
 
 def is_vector(network: NetworkDescription) -> Literal[False] | None:
-    """Refuse several vectors, single numbers and the rows of YOLOv7's NMS."""
-    return None if len(vectors(network)) == 1 and not is_of_yolov7_nms(network) else False
+    """Refuse the rows of YOLOv7's NMS."""
+    return False if is_of_yolov7_nms(network) else None
 
 
+def _head(reading: Reading) -> EmbeddingHead:
+    (spec,) = vectors(reading.network)
+    return EmbeddingHead(spec.name)
+
+
+_VECTORS = tuple(
+    Layout((Out(axes, 'vector:F'),), guards=(has_vector,), evidence=(is_vector,))
+    for axes in ('B F', 'B F 1', 'B F 1 1')
+)
 EMBEDDING = Family(
     'embedding',
     'embed',
     IMAGENET_PREPROCESS,
-    open_head,
     layouts=(
-        *(
-            Layout((Out(axes, 'vector:F'),), evidence=(is_vector,))
-            for axes in ('B F', 'B F 1', 'B F 1 1')
-        ),
-        Layout(
-            (Out('B F', 'vector:F', ('.*(pool|embed).*',)),),
+        *_VECTORS,
+        replace(
+            _VECTORS[0],
+            outputs=(Out('B F', 'vector:F', ('.*(pool|embed).*',)),),
             ignores_others=True,
-            evidence=(is_vector,),
         ),
+        *(replace(layout, ignores_others=True, by_name=True) for layout in _VECTORS),
     ),
+    head=_head,
     exporter='none',
+    remedy='Export with the pooled vector as the only output of that shape.',
     networks='DINOv2, the image encoder of CLIP and others',
 )
 TENSOR = Family(
     'tensor',
     'tensor',
     STRETCH_PREPROCESS,
-    lambda network: TensorHead(),
+    head=lambda reading: TensorHead(),
 )

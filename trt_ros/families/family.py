@@ -180,12 +180,10 @@ class Family(Generic[HeadT_co]):
     `evidence.Choice`.
 
     :param preprocess: fields of `Preprocess` that this family is trained with.
-    :param open: returns the head for a network's outputs; None where `layouts` describe them.
-        Raises TensorMismatchError when their shapes cannot be this family's.
     :param head: returns the head of a `Reading`; None: a `BoxHead`.
     :param constants: inputs beside the image, equal for every frame: numbers by name, or 'h' and
         'w' for those of the network's images. 'mask' is any padding mask: zeros.
-    :param layouts: the forms of the outputs.
+    :param layouts: the forms of the outputs; (): any.
     :param exporter: program that writes the metadata of its networks: 'Ultralytics' or 'YOLOv5';
         'none' of both, or 'any'.
     :param output_names: names that its exporter gives outputs.
@@ -200,7 +198,6 @@ class Family(Generic[HeadT_co]):
     name: str
     task: str
     preprocess: Mapping[str, object]
-    open: Callable[[NetworkDescription], HeadT_co | None] | None = None
     constants: Mapping[str, Sequence[Any]] = field(default_factory=dict, hash=False)
     layouts: tuple[Layout, ...] = ()
     head: Callable[[Any], HeadT_co] | None = None

@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import (
     IMAGENET_PREPROCESS,
     Family,
@@ -18,6 +17,7 @@ from trt_ros.families.family import (
     is_float,
 )
 from trt_ros.families.layout import Layout, Out
+from trt_ros.families.match import Reading
 from trt_ros.results.boxes import Detections
 from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec
@@ -188,16 +188,9 @@ def are_of_a_person(network: NetworkDescription) -> bool:
     return are_named(found) or (found.shape[1] in KEYPOINT_COUNTS and 3 * height == 4 * width)
 
 
-def open_head(network: NetworkDescription) -> HeatmapHead:
-    """Open the head of a network of heatmaps."""
-    found = _planes(network)
-    if found is None:
-        raise TensorMismatchError(
-            'Not a network of heatmaps: expected one output of (1, keypoints, h, w), got '
-            f'{network}.',
-            remedy='Export the heatmaps as the only output, or choose another decoder.',
-        )
-    return HeatmapHead(found.name, found.shape[1] if found.shape[1] > 0 else None)
+def _head(reading: Reading) -> HeatmapHead:
+    (part,) = reading.parts
+    return HeatmapHead(part.spec.name, reading.keypoint_count)
 
 
 def _planes(network: NetworkDescription) -> TensorSpec | None:
@@ -220,7 +213,6 @@ HEATMAP_POSE = Family(
     'heatmap_pose',
     'pose',
     TOP_DOWN_PREPROCESS,
-    open_head,
     layouts=(
         Layout(
             (Out('B K h/4 w/4', 'heatmaps:K', ('(?i).*(heatmap|keypoint).*',)),),
@@ -233,7 +225,10 @@ HEATMAP_POSE = Family(
             needs_known=True,
             evidence=(_is_of_one_object, _has_a_size),
         ),
+        Layout((Out('B K H W', 'heatmaps:K'),), by_name=True),
     ),
+    head=_head,
     exporter='none',
+    remedy='Export the heatmaps as the only output, or choose another decoder.',
     networks='ViTPose, HRNet and others: keypoints of one object',
 )

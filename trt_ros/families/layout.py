@@ -102,7 +102,8 @@ class Out:
             for name, times in factors.items()
         ]
         values = ' + '.join([str(constant)] * bool(constant) + words)
-        known = {'B': '1', 'V': values, 'h': 'rows', 'w': 'columns', **SYMBOLS, **sizes}
+        known = {'B': '1', 'V': values, **SYMBOLS}
+        known |= {'h': 'rows', 'H': 'rows', 'w': 'columns', 'W': 'columns', **sizes}
         known |= {'S*h': 's * height', 'S*w': 's * width'}
         axes = [known.get(axis, _any_of(axis.split('|'))) for axis in self.axes.split()]
         name = re.sub(r'\(\?i\)|[^\w|]', '', '|'.join(self.names)).replace('|', '/')

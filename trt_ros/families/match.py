@@ -59,6 +59,7 @@ class Reading(Generic[LayoutT_co]):
     layout: LayoutT_co
     parts: tuple[BoundOut, ...]
     symbols: Symbols = field(hash=False)
+    network: NetworkDescription = field(hash=False, compare=False, repr=False)
     strides: tuple[int, ...] = ()
     on_grid: bool | None = None
 
@@ -107,6 +108,8 @@ def bind(family: Family, network: NetworkDescription) -> Reading | None:
 
     Named classes of another number refuse a layout.
     """
+    if not family.layouts:
+        return Reading(Layout(()), (), {}, network)
     best: tuple[tuple[int, ...], Reading] | None = None
     for reading in readings(family, network):
         if family.head is None and not isinstance(reading.layout, BoxLayout):
@@ -237,7 +240,7 @@ def _reading(
         on_grid = sizes['H'] <= {shape[0]} and sizes['W'] <= {shape[1]}
     letters = set(''.join(layout.roles.values()))
     known = {name: size for name, size in symbols.items() if name in letters}
-    return Reading(layout, tuple(ordered), known, found, on_grid)
+    return Reading(layout, tuple(ordered), known, network, found, on_grid)
 
 
 def _assign(

@@ -113,7 +113,6 @@ ONNX_NMS = Family(
     'onnx_nms',
     'detect',
     YOLO_PREPROCESS,
-    cut_nms.open_cut,
     layouts=(
         replace(_SELECTED, evidence=(_is_no_other,)),
         cut_nms.layout(evidence=(_is_no_other,)),
@@ -127,7 +126,6 @@ YOLOV3 = Family(
     'yolov3',
     'detect',
     {'resize': 'letterbox', 'pad_value': 128, 'channel_order': 'rgb', 'scale': 1 / 255},
-    cut_nms.open_cut,
     constants={SHAPE_INPUT: 'hw'},
     layouts=(
         replace(_SELECTED, input=SHAPE_INPUT),

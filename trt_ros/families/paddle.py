@@ -42,12 +42,13 @@ _FINISHED = BoxLayout(
     ignores_others=True,
 )
 #: Source: `TestReader` in the configurations of PaddleDetection.
+PPYOLOE: Family[Any]
+PPYOLOE_PLUS: Family[Any]
 PPYOLOE, PPYOLOE_PLUS = (
     Family(
         name,
         'detect',
         preprocess,
-        cut_nms.open_cut,
         constants=_CONSTANTS,
         layouts=(
             replace(_BEFORE_NMS, rows=Rows(), known={}, input=SCALE_INPUT),
@@ -67,12 +68,12 @@ PICODET: Family[Any] = Family(
     'picodet',
     'detect',
     IMAGENET_PREPROCESS,
-    cut_nms.open_cut,
     constants=_CONSTANTS,
     layouts=(
         CENTERED_APART,
         replace(_BEFORE_NMS, evidence=(_has_a_size,)),
         replace(_FINISHED, by_name=True),
+        cut_nms.layout(by_name=True),
     ),
     exporter='none',
     networks='PicoDet of PaddleDetection without NMS',

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -15,17 +15,16 @@ from trt_ros.families.family import (
     Family,
     Head,
     NetworkDescription,
-    is_float,
     require_output,
 )
 from trt_ros.families.heatmap_pose import are_of_a_person
 from trt_ros.families.layout import Layout, Out
+from trt_ros.families.match import Reading
 from trt_ros.results.masks import ClassMask, ClassMasks, as_confidence, mask_dtype, unlabeled
-from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_masks import best_class
 from trt_ros.vision.confidence import is_probability, mask_confidence
 from trt_ros.vision.float16 import as_float32
-from trt_ros.vision.grid import bilinear, covers, taps
+from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import cells_of, threshold_masks
 from trt_ros.vision.scores import sigmoid
@@ -186,54 +185,15 @@ def dense(outputs: Mapping[str, np.ndarray], name: str, channels_first: bool = T
     return np.asarray(cells[0] if channels_first else cells[0].transpose(2, 0, 1))
 
 
-class MaskOutput(NamedTuple):
-    """Layout of the only output: the fields of `SemanticHead`."""
-
-    spec: TensorSpec
-    channels_first: bool
-    is_classes: bool
-
-    @property
-    def channels(self) -> int:
-        """Number of channels; -1 where dynamic, 1 without a channel axis."""
-        shape = self.spec.shape
-        return shape[1 if self.channels_first else 3] if len(shape) == 4 else 1
-
-
-def find_layout(network: NetworkDescription) -> MaskOutput | None:
-    """Find scores or class indices; None: they are not the only output."""
-    if len(network.outputs) != 1:
-        return None
-    spec = network.only_output
-    if len(spec.shape) not in (3, 4) or spec.shape[0] not in (1, -1):
-        return None
-    if len(spec.shape) == 3:
-        fits = not is_float(spec) and covers((spec.shape[1], spec.shape[2]), network.input_hw)
-        return MaskOutput(spec, True, True) if fits else None
-    _, a, b, c = spec.shape
-    for channels_first, channels, grid in ((True, a, (b, c)), (False, c, (a, b))):
-        if covers(grid, network.input_hw) and (is_float(spec) or channels == 1):
-            named = network.class_count
-            if channels in (-1, 1) or named in (None, 0, channels):
-                return MaskOutput(spec, channels_first, not is_float(spec))
-    return None
-
-
-def open_head(network: NetworkDescription) -> SemanticHead:
-    """Open the head of a semantic segmentation network."""
-    found = find_layout(network)
-    if found is None:
-        raise TensorMismatchError(
-            'Not a semantic segmentation network: expected one output of (1, classes, h, w), '
-            f'(1, h, w, classes) or integers (1, h, w), got {network}.',
-            remedy='Export only that output, or choose another decoder.',
-        )
+def _head(reading: Reading) -> SemanticHead:
+    (part,) = reading.parts
+    is_classes = 'classes' in part.out.fields
     return SemanticHead(
-        found.spec.name,
-        found.spec.shape,
-        found.channels_first,
-        found.is_classes,
-        network.class_count if found.is_classes else None,
+        part.spec.name,
+        part.spec.shape,
+        part.out.axes.endswith('h w'),
+        is_classes,
+        reading.network.class_count if is_classes else None,
     )
 
 
@@ -244,6 +204,7 @@ def _is_no_other(network: NetworkDescription) -> Literal[False] | None:
     return False if is_depth or are_of_a_person(network) else None
 
 
+REMEDY = 'Export only that output, or choose another decoder.'
 _LAYOUTS = (
     *(Layout((Out(axes, 'scores:1'),), ignores_names=True) for axes in ('B 1 h w', 'B h w 1')),
     *(Layout((Out(axes, 'scores:C'),), known={}) for axes in ('B C h w', 'B h w C')),
@@ -256,8 +217,9 @@ SEMANTIC = Family(
     'semantic',
     'segment',
     IMAGENET_PREPROCESS,
-    open_head,
     layouts=tuple(replace(layout, evidence=(_is_no_other,)) for layout in _LAYOUTS),
+    head=_head,
+    remedy=REMEDY,
     exporter='none',
     networks='SegFormer, DeepLab, FCN, LR-ASPP, PeopleSemSegNet',
     export='`optimum-cli export onnx --model nvidia/segformer-b0-finetuned-ade-512-512 out`',
@@ -266,8 +228,9 @@ YOLO_SEMANTIC = Family(
     'yolo_semantic',
     'segment',
     YOLO_PREPROCESS,
-    open_head,
     layouts=tuple(replace(layout, task='semantic') for layout in _LAYOUTS),
+    head=_head,
+    remedy=REMEDY,
     networks='YOLO-sem: one class per pixel',
     export='`yolo export model=yolo26n-sem.pt format=onnx`',
 )

@@ -58,5 +58,5 @@ def test_another_shape_is_refused(shape):
 
 
 def test_another_number_of_classes_than_promised_is_refused():
-    with pytest.raises(TensorMismatchError, match='3 scores, not 4'):
+    with pytest.raises(TensorMismatchError, match='3 scores, expected 4'):
         scores(1, 2, 3, class_count=4)

@@ -497,11 +497,12 @@ def test_any_description_gets_a_decoder_or_an_error(seed):
             open_head(family, seen)
 
 
-def test_additional_output_is_left_to_the_family(network):
+def test_additional_output_of_a_classifier_is_refused(network):
     seen = network('out (1, 9); features (1, 9, 7, 7)', task='classify')
-    family, _ = choose_family(decoder.CLASSIFIERS, 'auto', seen)
-    with pytest.raises(TensorMismatchError, match='Not a classifier: expected one output'):
-        open_head(family, seen)
+    with pytest.raises(TensorMismatchError, match='No decoder recognizes'):
+        choose_family(decoder.CLASSIFIERS, 'auto', seen)
+    with pytest.raises(TensorMismatchError, match='class scores as the only output'):
+        open_head(DETECTORS['yolov8_cls'], seen)
 
 
 def test_the_docs_say_how_many_networks_are_recognized():

@@ -141,9 +141,9 @@ def test_the_number_of_keypoints_names_them(network):
 @pytest.mark.parametrize(
     ('family', 'outputs', 'message'),
     [
-        (HEATMAP_POSE, 'out (1, 17, 64)', r'expected one output of \(1, keypoints, h, w\)'),
-        (HEATMAP_POSE, 'a (1, 17, 64, 48); b (1, 17)', 'Not a network of heatmaps'),
-        (HEATMAP_POSE, 'out (1, 17, 64, 48) int64', 'Not a network of heatmaps'),
+        (HEATMAP_POSE, 'out (1, 17, 64)', r'or \(1, keypoints, rows, columns\)'),
+        (HEATMAP_POSE, 'a (1, 17, 64, 48); b (1, 17)', 'not those of heatmap_pose'),
+        (HEATMAP_POSE, 'out (1, 17, 64, 48) int64', 'not those of heatmap_pose'),
         (SIMCC, 'x (1, 17, 384)', r'not those of simcc: expected \(1, keypoints, s \* width\)'),
         (SIMCC, 'x (1, 17, 384); y (1, 17, 300)', 'not those of simcc'),
     ],
