@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -47,7 +47,6 @@ class Places:
 
     :param levels: levels whose rows follow each other.
     :param tensors: slices of the values that do not belong to rows, by role.
-    :param classes: number of scores per row.
     :param bins: elements per value of a box; 1: the value itself.
     :param is_planar: each anchor of a cell is a plane of all cells; otherwise they are neighbors.
     :param class_step: elements from the box of one class to the next; 0: one for all classes.
@@ -55,8 +54,6 @@ class Places:
 
     levels: tuple[LevelSlices, ...]
     tensors: Mapping[str, Slice]
-    classes: int
-    symbols: Symbols
     bins: int = 1
     is_planar: bool = False
     class_step: int = 0
@@ -67,65 +64,9 @@ class Places:
         return sum(level.rows for level in self.levels)
 
     @property
-    def grids(self) -> tuple[Grid, ...]:
-        """Grids of the levels; () without."""
-        return tuple(level.grid for level in self.levels if level.grid is not None)
-
-
-@dataclass
-class _Placing:
-    """Places that are being collected."""
-
-    symbols: Symbols
-    slices: dict[int | None, dict[str, Slice]] = field(default_factory=dict)
-    rows: dict[int | None, set[int]] = field(default_factory=dict)
-    tensors: dict[str, Slice] = field(default_factory=dict)
-    cells: tuple[int, int] | None = None
-    is_planar: bool = False
-    class_step: int = 0
-
-    def add(self, part: BoundOut, shape: Sequence[int]) -> bool:
-        """Add the fields of an output; False if its shape does not fit."""
-        out, axes = part.out, part.out.axes.split()
-        if 'count' in out.fields:
-            self.tensors['count'] = Slice(part.spec.name, 0, 0, 0, 1)
-            return bool(np.prod(shape) >= 1)
-        if len(axes) != len(shape):
-            return False
-        sizes = dict(zip(axes, shape))
-        sizes.pop('B', None)
-        if 'prototypes' in out.fields:
-            self.tensors['prototypes'] = Slice(part.spec.name, 0, 0, 0, sizes['M'])
-            return self.symbols.get('M', sizes['M']) == sizes['M']
-        values = sizes.pop('V', None)
-        rows = int(np.prod(list(sizes.values()), dtype=np.int64))
-        if 'masks' in out.fields:
-            self.tensors['masks'] = Slice(part.spec.name, 0, 0, 0, 1)
-            rows = sizes['N']
-        elif axes[-1] == 'V' or values is None:
-            self._add_fields(part, values or 1, 1, rows)
-        else:
-            self._add_fields(part, 1, rows, rows)
-        if part.level is None and 'H' in sizes:
-            self.cells = self.cells or (sizes['H'], sizes['W'])
-            if self.cells != (sizes['H'], sizes['W']):
-                return False
-        self.is_planar |= 'A' in sizes
-        self.rows.setdefault(part.level, set()).add(rows)
-        return True
-
-    def _add_fields(self, part: BoundOut, row: int, column: int, rows: int) -> None:
-        start = 0
-        for role, text in part.out.fields.items():
-            factors, constant = linear(text)
-            count = constant + sum(n * self.symbols[name] for name, n in factors.items())
-            values = count
-            if role == 'box' and 'C' in factors:  # One per class.
-                values = count // self.symbols['C']
-                self.class_step = values * column
-            place = Slice(part.spec.name, start * column, row, column, values)
-            self.slices.setdefault(part.level, {})[role] = place
-            start += count
+    def classes(self) -> int:
+        """Number of scores per row."""
+        return self.levels[0].slices['scores'].values
 
 
 def locate(
@@ -137,37 +78,61 @@ def locate(
     :param shapes: shapes by name; of a batch of any size.
     :param input_hw: size of the network's images.
     """
-    layout = reading.layout
     symbols = _symbols(reading, shapes)
     if symbols is None:
         return None
-    placing = _Placing(symbols)
-    if not all(placing.add(part, shapes[part.spec.name]) for part in reading.parts):
+    tensors: dict[str, Slice] = {}
+    slices: dict[int | None, dict[str, Slice]] = {}
+    rows: dict[int | None, set[int]] = {}
+    planes: set[tuple[int, int]] = set()
+    for part in reading.parts:
+        name, axes, role = part.spec.name, part.out.axes.split(), next(iter(part.out.fields))
+        sizes = dict(zip(axes, shapes[name]))
+        if role in ('count', 'prototypes', 'masks'):
+            tensors[role] = Slice(name, 0, 0, 0, sizes.get('M', 1))
+            if role == 'masks':
+                rows.setdefault(None, set()).add(sizes['N'])
+            continue
+        sizes.pop('B', None)
+        values = sizes.pop('V', 1)
+        count = int(np.prod(list(sizes.values()), dtype=np.int64))
+        row, column = (1, count) if 'V' in axes[:-1] else (values, 1)
+        slices.setdefault(part.level, {}).update(_slices(part, symbols, row, column))
+        rows.setdefault(part.level, set()).add(count)
+        if part.level is None and 'H' in sizes:
+            planes.add((sizes['H'], sizes['W']))
+    if len(planes) > 1 or any(len(counts) > 1 for counts in rows.values()):
         return None
-    if any(len(rows) > 1 for rows in placing.rows.values()):
+    levels: tuple[LevelSlices, ...] | None = tuple(
+        LevelSlices(rows[level].pop(), slices[level])
+        for level in sorted(slices, key=lambda level: level or 0)
+    )
+    if levels and reading.layout.coding.is_anchored:
+        levels = _with_grids(levels, _grids(reading, planes, input_hw))
+    if not levels:
         return None
-    rows = {level: counts.pop() for level, counts in placing.rows.items()}
-    shared = placing.slices.pop(None, {})
-    levels: tuple[LevelSlices, ...] | None
-    if placing.slices:
-        found = [LevelSlices(rows[level], each) for level, each in sorted(placing.slices.items())]
-        levels = tuple(found)
-    else:
-        levels = (LevelSlices(rows[None], shared),)
-    if layout.coding.is_anchored:
-        levels = _with_grids(levels, _grids(reading, placing, input_hw))
-    if levels is None:
-        return None
-    roles = levels[0].slices
+    box = levels[0].slices.get('box')
+    has_box_per_class = 'C' in reading.layout.roles.get('box', '')
     return Places(
         levels,
-        placing.tensors,
-        roles['scores'].values,
-        symbols,
+        tensors,
         symbols.get('D', 1),
-        placing.is_planar,
-        placing.class_step,
+        any('A' in part.out.axes for part in reading.parts),
+        box.values * box.column if box and has_box_per_class else 0,
     )
+
+
+def _slices(
+    part: BoundOut, symbols: Symbols, row: int, column: int
+) -> Iterator[tuple[str, Slice]]:
+    """Yield roles and slices of an output, whose fields follow each other."""
+    start = 0
+    for role, text in part.out.fields.items():
+        factors, constant = linear(text)
+        count = constant + sum(n * symbols[name] for name, n in factors.items())
+        values = count // symbols['C'] if role == 'box' and 'C' in factors else count
+        yield role, Slice(part.spec.name, start * column, row, column, values)
+        start += count
 
 
 def _symbols(reading: Reading[BoxLayout], shapes: Shapes) -> Symbols | None:
@@ -175,6 +140,8 @@ def _symbols(reading: Reading[BoxLayout], shapes: Shapes) -> Symbols | None:
     symbols = reading.symbols
     for part in sorted(reading.parts, key=lambda part: len(linear(part.out.size)[0])):
         axes, shape = part.out.axes.split(), shapes[part.spec.name]
+        if not all(shape) if 'count' in part.out.fields else len(axes) != len(shape):
+            return None
         for axis, size in zip(axes, shape):
             if axis == 'V' or axis == 'M':
                 text = part.out.size if axis == 'V' else axis
@@ -186,17 +153,18 @@ def _symbols(reading: Reading[BoxLayout], shapes: Shapes) -> Symbols | None:
 
 
 def _grids(
-    reading: Reading[BoxLayout], placing: _Placing, input_hw: tuple[int, int]
+    reading: Reading[BoxLayout], planes: Collection[tuple[int, int]], input_hw: tuple[int, int]
 ) -> tuple[Grid, ...]:
     """Return the grids of the levels; of planes, whatever the stride, the cells of the input."""
     rows = reading.layout.rows
-    if placing.cells is None:
+    if not planes:
         return rows.grids(input_hw, reading.strides)
-    steps = [side / cells for side, cells in zip(input_hw, placing.cells)]
+    (shape,) = planes
+    steps = [side / cells for side, cells in zip(input_hw, shape)]
     if rows.covers:
-        steps = [float(-(-side // cells)) for side, cells in zip(input_hw, placing.cells)]
+        steps = [float(-(-side // cells)) for side, cells in zip(input_hw, shape)]
     x, y = (float(np.float32(step)) for step in reversed(steps))
-    return (Grid(placing.cells, (x, y)),)
+    return (Grid(shape, (x, y)),)
 
 
 def _with_grids(
