@@ -9,7 +9,7 @@ import re
 from typing import Generic, TypeVar
 
 from trt_ros.families.family import Family, NetworkDescription, is_float
-from trt_ros.families.layout import BoxLayout, Layout, Out, linear, sizes_of
+from trt_ros.families.layout import Layout, Out, linear, sizes_of
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.grid import covers
 
@@ -112,8 +112,6 @@ def bind(family: Family, network: NetworkDescription) -> Reading | None:
         return Reading(Layout(()), (), {}, network)
     best: tuple[tuple[int, ...], Reading] | None = None
     for reading in readings(family, network):
-        if family.head is None and not isinstance(reading.layout, BoxLayout):
-            continue
         if not reading.on_grid and _values_are_rows(reading, family, network):
             continue
         evidence = reading.layout.guarded(network)
