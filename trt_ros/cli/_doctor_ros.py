@@ -74,7 +74,7 @@ def _without_rclpy(root: Path, distro: str) -> Finding:
 
 
 def _fast_dds() -> Iterator[Finding]:
-    """Check whether images sent from here fit into Fast DDS's memory; see docs/ros.md."""
+    """Check whether images sent from here fit into Fast DDS's memory; see docs/qos.md."""
     environment = os.environ
     if not environment.get('RMW_IMPLEMENTATION', 'rmw_fastrtps_cpp').startswith('rmw_fastrtps'):
         return
