@@ -24,9 +24,10 @@ def test_parameter_file_matches_the_class(name):
     assert written == yaml_text(PARAMETERS[name], name), REMEDY
 
 
-def test_readme_table_matches_the_detector():
+def test_table_of_the_nodes_page_matches_the_detector():
     known = specifications(PARAMETERS['detector'])
-    text = (CHECKOUT / 'README.md').read_text()
+    page = (CHECKOUT / 'docs/nodes.md').read_text()
+    text = page.partition('## Parameters\n')[2].partition('\n## ')[0]
     rows = re.findall(r'^\| `(\w+)`( ●)? \| `(.*?)` \|', text, re.MULTILINE)
     assert rows
     for name, dot, default in rows:
