@@ -14,13 +14,11 @@ from trt_ros.families.family import (
     Head,
     NetworkDescription,
     image_output,
-    is_float,
 )
 from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import Reading
 from trt_ros.results.boxes import Detections
 from trt_ros.results.poses import Poses
-from trt_ros.tensors import TensorSpec
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.scores import finite_or_zero
@@ -153,52 +151,9 @@ def _newton_steps(heatmaps: np.ndarray, rows_cols: np.ndarray) -> np.ndarray:
     return np.where(is_maximum[:, None], np.clip(steps, -1, 1), 0)
 
 
-def find_heatmaps(network: NetworkDescription) -> TensorSpec | None:
-    """
-    Find one plane per keypoint of a quarter of the input's size; None: it is no such output.
-
-    Planes of an open size, as the exporter of torch writes them for a dynamic batch, are found
-    only by their name.
-    """
-    found = _planes(network)
-    if found is None or 'task' in network.metadata or found.shape[1] < 2:
-        return None
-    if network.class_count not in (None, 0, 1):  # One name is that of the object.
-        return None
-    quarter = tuple(size // 4 for size in network.input_hw)
-    is_open = -1 in found.shape[2:] and are_named(found)
-    fits = all(
-        size == expected or (is_open and size == -1)
-        for size, expected in zip(found.shape[2:], quarter)
-    )
-    return found if fits else None
-
-
-def are_named(spec: TensorSpec) -> bool:
-    """Return whether the name of an output says that it is heatmaps."""
-    return any(word in spec.name.lower() for word in ('heatmap', 'keypoint'))
-
-
-def are_of_a_person(network: NetworkDescription) -> bool:
-    """Return whether heatmaps can only be those of a person: by the name, or COCO in 3:4."""
-    found = find_heatmaps(network)
-    if found is None:
-        return False
-    height, width = network.input_hw
-    return are_named(found) or (found.shape[1] in KEYPOINT_COUNTS and 3 * height == 4 * width)
-
-
 def _head(reading: Reading) -> HeatmapHead:
     (part,) = reading.parts
     return HeatmapHead(part.spec.name, reading.keypoint_count)
-
-
-def _planes(network: NetworkDescription) -> TensorSpec | None:
-    if len(network.outputs) != 1:
-        return None
-    spec = network.only_output
-    fits = len(spec.shape) == 4 and spec.shape[0] in (1, -1) and is_float(spec)
-    return spec if fits else None
 
 
 def _is_of_one_object(network: NetworkDescription) -> Literal[False] | None:

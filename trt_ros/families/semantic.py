@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.families.evidence import claim_of
 from trt_ros.families.family import (
     IMAGENET_PREPROCESS,
     YOLO_PREPROCESS,
@@ -17,7 +18,7 @@ from trt_ros.families.family import (
     NetworkDescription,
     require_output,
 )
-from trt_ros.families.heatmap_pose import are_of_a_person
+from trt_ros.families.heatmap_pose import HEATMAP_POSE
 from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import Reading
 from trt_ros.results.masks import ClassMask, ClassMasks, as_confidence, mask_dtype, unlabeled
@@ -198,10 +199,12 @@ def _head(reading: Reading) -> SemanticHead:
 
 
 def _is_no_other(network: NetworkDescription) -> Literal[False] | None:
-    """Refuse depth by its name, and heatmaps of a person."""
-    spec = network.only_output
+    """Refuse depth by its name, and heatmaps of a person: by the name, or COCO in 3:4."""
+    spec, (height, width) = network.only_output, network.input_hw
     is_depth = 'depth' in spec.name and 1 in (spec.shape[1], spec.shape[-1])
-    return False if is_depth or are_of_a_person(network) else None
+    claim = claim_of(HEATMAP_POSE, network)
+    is_named = claim and claim.reading.layout.outputs[0].names and spec.shape[1] != 1
+    return False if is_depth or is_named or (claim and 3 * height == 4 * width) else None
 
 
 REMEDY = 'Export only that output, or choose another decoder.'
