@@ -10,7 +10,6 @@ from trt_ros.families.family import (
     STRETCH_PREPROCESS,
     Family,
     NetworkDescription,
-    is_scores,
 )
 from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Out
 from trt_ros.families.yolo import YOLO, is_rtdetr
@@ -28,7 +27,7 @@ def ultralytics_rows(network: NetworkDescription) -> Literal['', 'scores', 'deco
     if network.metadata.get('task') != 'detect' or len(network.outputs) != 1:
         return ''
     spec, classes = network.only_output, network.class_count
-    if not is_scores(spec) or network.metadata.get('end2end') == 'True':
+    if len(spec.shape) != 3 or network.metadata.get('end2end') == 'True':
         return ''
     if is_rtdetr(network):
         is_decoded = spec.shape[2] == 6 and ('head' in network.metadata or classes != 2)

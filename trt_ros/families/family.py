@@ -280,9 +280,9 @@ def require_output(outputs: Mapping[str, np.ndarray], name: str) -> None:
         )
 
 
-def is_scores(spec: TensorSpec) -> bool:
-    """Return whether an output can be a raw head: one image, two axes, floating point."""
-    return len(spec.shape) == 3 and spec.shape[0] in (1, -1) and is_float(spec)
+def has_sizes(network: NetworkDescription) -> Literal[False] | None:
+    """Guard outputs without an open size, but for the batch."""
+    return False if any(-1 in spec.shape[1:] for spec in network.outputs) else None
 
 
 def is_float(spec: TensorSpec) -> bool:

@@ -13,6 +13,7 @@ from trt_ros.families.family import (
     Family,
     Head,
     NetworkDescription,
+    has_sizes,
     image_output,
 )
 from trt_ros.families.layout import Layout, Out
@@ -160,10 +161,6 @@ def _is_of_one_object(network: NetworkDescription) -> Literal[False] | None:
     return False if network.class_count not in (None, 0, 1) else None  # It may be named.
 
 
-def _has_a_size(network: NetworkDescription) -> Literal[False] | None:
-    return False if -1 in network.only_output.shape[1:] else None
-
-
 HEATMAP_POSE = Family(
     'heatmap_pose',
     'pose',
@@ -178,7 +175,7 @@ HEATMAP_POSE = Family(
             (Out('B K h/4 w/4', 'heatmaps:K'),),
             known={'K': KEYPOINT_COUNTS},
             needs_known=True,
-            evidence=(_is_of_one_object, _has_a_size),
+            evidence=(_is_of_one_object, has_sizes),
         ),
         Layout((Out('B K H W', 'heatmaps:K'),), by_name=True),
     ),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from trt_ros.families import cut_nms
 from trt_ros.families.family import (
     IMAGENET_PREPROCESS,
     STRETCH_PREPROCESS,
     Family,
-    NetworkDescription,
+    has_sizes,
 )
 from trt_ros.families.layout import CORNERS, BoxLayout, Out, Rows
 from trt_ros.families.nanodet import (
@@ -21,10 +21,6 @@ from trt_ros.families.onnx_nms import SCALE_INPUT
 
 #: An image that was not resized, so that boxes are in input pixels, which PP-YOLO limits to it.
 _CONSTANTS = {SCALE_INPUT: (1.0, 1.0), 'im_shape': 'hw'}
-
-
-def _has_a_size(network: NetworkDescription) -> Literal[False] | None:
-    return False if any(-1 in spec.shape for spec in network.outputs) else None
 
 
 _BEFORE_NMS = BoxLayout(
@@ -71,7 +67,7 @@ PICODET: Family[Any] = Family(
     constants=_CONSTANTS,
     layouts=(
         CENTERED_APART,
-        replace(_BEFORE_NMS, evidence=(_has_a_size,)),
+        replace(_BEFORE_NMS, evidence=(has_sizes,)),
         replace(_FINISHED, by_name=True),
         cut_nms.layout(by_name=True),
     ),

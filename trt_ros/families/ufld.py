@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from trt_ros.families.family import (
     IMAGENET_PREPROCESS,
     Family,
     Head,
-    NetworkDescription,
+    has_sizes,
     image_output,
 )
 from trt_ros.families.layout import Layout, Out
@@ -143,10 +142,6 @@ def _box(points: np.ndarray) -> np.ndarray:
     return np.concatenate([points.min(axis=0), points.max(axis=0)])
 
 
-def _has_a_size(network: NetworkDescription) -> Literal[False] | None:
-    return False if any(-1 in spec.shape[1:] for spec in network.outputs) else None
-
-
 def _head(reading: Reading) -> UfldHead:
     (part,) = reading.parts
     return UfldHead(part.spec.name, *part.spec.shape[2:])
@@ -160,7 +155,7 @@ UFLD = Family(
         Layout(
             (Out('B G 56|18 1|2|3|4|5|6|7|8|9', 'lanes:G'),),
             ignores_names=True,
-            guards=(_has_a_size,),
+            guards=(has_sizes,),
         ),
     ),
     exporter='none',
