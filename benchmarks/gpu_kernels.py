@@ -28,12 +28,12 @@ from trt_ros.cuda.device import Event, Stream, open_gpu
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
+from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.families.depth import DepthHead
 from trt_ros.families.semantic import SemanticHead
 from trt_ros.results.boxes import Detections
 from trt_ros.results.masks import Instances
 from trt_ros.runtime.gpu import preprocess as steps
-from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.runtime.gpu.staging import write_request
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame

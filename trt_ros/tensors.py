@@ -14,7 +14,11 @@ from trt_ros.errors import ModelError
 #: Metadata key of the NMS node that was cut off a network: its attributes as JSON. The network
 #: then outputs the boxes and scores, and the decoder runs NMS with these attributes.
 CUT_NMS = 'trt_ros.cut_nms'
+Shape = tuple[int, ...]
 MAX_ELEMENTS = 1 << 28  # Per input: 1 GiB of float32.
+
+
+ITEM_NBYTES = {'bfloat16': 2, 'float8_e4m3fn': 1, 'bool': 1}
 
 
 @dataclass(frozen=True)
@@ -81,3 +85,13 @@ def is_finite(values: np.ndarray) -> bool:
         if values.dtype == np.float32 and np.isfinite(np.dot(flat, flat)):
             return True
     return bool(np.isfinite(flat).all())
+
+
+def item_nbytes(dtype: str) -> int:
+    """Return the bytes per element of a tensor dtype."""
+    return ITEM_NBYTES.get(dtype) or np.dtype(dtype).itemsize
+
+
+def widen(bits: np.ndarray) -> np.ndarray:
+    """Convert bfloat16 bits, (..) uint16, to float32 of the same shape."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)

@@ -23,6 +23,7 @@ from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
 from trt_ros.cuda.usage import process_nbytes
 from trt_ros.decode.choice import choose_decoder
+from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.engine.cache import kernel_folder
 from trt_ros.engine.files import locked
 from trt_ros.engine.options import BuildOptions
@@ -30,7 +31,6 @@ from trt_ros.errors import GpuFailedError
 from trt_ros.progress import Reporter
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu import preprocess as steps
-from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.gpu.staging import header_nbytes, write_request

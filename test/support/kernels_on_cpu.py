@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from trt_ros.cuda.kernels import source_of
-from trt_ros.runtime.gpu.decode import Launch
-from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
+from trt_ros.decode.cuda.choice import gpu_decoder
+from trt_ros.decode.cuda.decoder import Launch
 from trt_ros.runtime.gpu.staging import header_nbytes, write_request
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox

@@ -10,12 +10,12 @@ import pytest
 
 from support.descriptions import FAMILIES
 from trt_ros.decode.boxes import BoxHead
+from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.families.family import NetworkDescription
 from trt_ros.families.layout import BoxLayout, linear, sizes_of
 from trt_ros.families.match import unify
 from trt_ros.families.places import locate
 from trt_ros.families.registry import TENSORS
-from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds

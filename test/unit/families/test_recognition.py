@@ -12,11 +12,11 @@ import pytest
 
 from support.recognized_networks import COCO, CUT, SEG, TOLD, TWO, bins, cut
 from trt_ros.decode.choice import open_head
+from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families import registry as decoder
 from trt_ros.families.family import NetworkDescription
 from trt_ros.families.registry import choose_family
-from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.tensors import TensorSpec
 
 TABLE = {

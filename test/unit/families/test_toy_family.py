@@ -11,10 +11,10 @@ import pytest
 
 from support.descriptions import TOY, TOY_SOURCE
 from trt_ros.decode.choice import choose_decoder
+from trt_ros.decode.cuda.boxes import GpuBoxes
+from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.registry import ALL_FAMILIES, choose_family
-from trt_ros.runtime.gpu.decode_boxes import GpuBoxes
-from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

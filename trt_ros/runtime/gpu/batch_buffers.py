@@ -11,16 +11,16 @@ import numpy as np
 
 from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.memory import DeviceBuffer, copy_async, fill_async
+from trt_ros.decode.cuda.decoder import Launch, Reader, aligned
 from trt_ros.errors import TensorMismatchError
 from trt_ros.model.run_inputs import REGIONS
 from trt_ros.runtime.gpu.captured_graph import RunAddresses, Stage
-from trt_ros.runtime.gpu.decode import Launch, Reader
 from trt_ros.runtime.gpu.inputs import Batch
 from trt_ros.runtime.gpu.preprocess import Geometry
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
-from trt_ros.runtime.gpu.staging import aligned
-from trt_ros.runtime.gpu.tensorrt_context import Execution, Shape, item_nbytes
+from trt_ros.runtime.gpu.tensorrt_context import Execution
+from trt_ros.tensors import Shape, item_nbytes
 
 #: Combinations of tensor shapes whose buffers are kept.
 MAX_SHAPES = 4

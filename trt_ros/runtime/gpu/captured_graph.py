@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer
+from trt_ros.decode.cuda.decoder import Reader, aligned
 from trt_ros.profiling import mark
-from trt_ros.runtime.gpu.decode import Reader
-from trt_ros.runtime.gpu.staging import REQUEST_NBYTES, Part, Piece, aligned
+from trt_ros.runtime.gpu.staging import REQUEST_NBYTES, Part, Piece
 from trt_ros.runtime.gpu.waiting import RunTimes
 
 Stage = tuple[str, Callable[[int], None]]

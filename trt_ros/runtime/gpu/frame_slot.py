@@ -14,6 +14,7 @@ from trt_ros.cuda.calls import CudaError
 from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.memory import fill_async
+from trt_ros.decode.cuda.decoder import aligned
 from trt_ros.errors import BackendError, ClosedError
 from trt_ros.model.run_inputs import NO_TENSORS, REGIONS
 from trt_ros.profiling import mark
@@ -34,7 +35,6 @@ from trt_ros.runtime.gpu.staging import (
     Part,
     Source,
     TensorSource,
-    aligned,
     copy_pieces,
     header_nbytes,
     plan_transfers,

@@ -27,7 +27,7 @@ from trt_ros.runtime.gpu.preprocess import (
     preprocess_args,
     refuse_other_dtypes,
 )
-from trt_ros.runtime.gpu.tensorrt_context import Shape, item_nbytes
+from trt_ros.tensors import Shape, item_nbytes
 
 Enqueue = Callable[[int], None]  # Called with the stream.
 

@@ -15,12 +15,12 @@ import numpy as np
 
 from trt_ros.cuda.monitor import Monitor
 from trt_ros.cuda.usage import measured
+from trt_ros.decode.cuda.boxes import MAX_DETECTIONS
 from trt_ros.model.run_inputs import NO_LETTERBOX, NO_TENSORS, REGIONS, has_memory
 from trt_ros.profiling import mark
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.future import Future
 from trt_ros.runtime.gpu.batch_buffers import BuffersByShape
-from trt_ros.runtime.gpu.decode_boxes import MAX_DETECTIONS
 from trt_ros.runtime.gpu.device import GpuDevice
 from trt_ros.runtime.gpu.frame_slot import FrameSlot, Launched
 from trt_ros.runtime.gpu.shared_resources import (
@@ -29,11 +29,11 @@ from trt_ros.runtime.gpu.shared_resources import (
 )
 from trt_ros.runtime.gpu.slots import Slots
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
-from trt_ros.runtime.gpu.tensorrt_context import CONTEXTS, widen
+from trt_ros.runtime.gpu.tensorrt_context import CONTEXTS
 from trt_ros.runtime.gpu.waiting import Faults
 from trt_ros.runtime.gpu.warm_up import RecentImages, example_runs, example_tensors
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.tensors import is_finite
+from trt_ros.tensors import is_finite, widen
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds

@@ -16,19 +16,19 @@ from trt_ros.cuda.jpeg import JpegDecoder
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account
 from trt_ros.decode.choice import Decoder
+from trt_ros.decode.cuda.choice import gpu_decoder
+from trt_ros.decode.cuda.decoder import GpuDecoder, Launch
 from trt_ros.engine.cache import kernel_folder
 from trt_ros.model.feeds import Feeds
 from trt_ros.model.feeds.image import ImageFeed
 from trt_ros.model.run_inputs import REGIONS, array_specs, image_feeds, is_one_image
 from trt_ros.runtime.fitting import ResolvedModel
-from trt_ros.runtime.gpu.decode import GpuDecoder, Launch
-from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.runtime.gpu.inputs import Inputs
 from trt_ros.runtime.gpu.staging import CopyThreadPool
 from trt_ros.runtime.gpu.tensor_runner import GraphOptions, TensorRTRunner
-from trt_ros.runtime.gpu.tensorrt_context import Contexts, Shape
+from trt_ros.runtime.gpu.tensorrt_context import Contexts
 from trt_ros.runtime.gpu.waiting import GpuWait
-from trt_ros.tensors import TensorSpec, host_dtype
+from trt_ros.tensors import Shape, TensorSpec, host_dtype
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.regions import Crop
 

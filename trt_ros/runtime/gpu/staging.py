@@ -83,11 +83,6 @@ def chunks(nbytes: int, chunk_nbytes: int) -> tuple[tuple[int, int], ...]:
     return tuple((start, min(start + chunk_nbytes, nbytes)) for start in starts)
 
 
-def aligned(nbytes: int) -> int:
-    """Return `nbytes` rounded up to a multiple of 256."""
-    return -(-nbytes // 256) * 256
-
-
 class Source:
     """
     The bytes of one image of a run.

@@ -14,15 +14,10 @@ from trt_ros.cuda.memory import DeviceBuffer, copy_async
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import ClosedError, ParameterError
 from trt_ros.runtime.gpu.slots import LruCache
-from trt_ros.runtime.gpu.tensorrt_context import (
-    Contexts,
-    Execution,
-    Shape,
-    close_engine,
-    widen,
-)
+from trt_ros.runtime.gpu.tensorrt_context import Contexts, Execution, close_engine
 from trt_ros.runtime.gpu.waiting import WAITS, Faults, GpuWait, RunTimes
 from trt_ros.runtime.runner import Runner, check_inputs
+from trt_ros.tensors import Shape, widen
 
 
 @dataclass(frozen=True)

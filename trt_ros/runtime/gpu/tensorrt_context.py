@@ -6,26 +6,18 @@ from collections.abc import Mapping
 import logging
 from typing import Any
 
-import numpy as np
-
 from trt_ros.blob import Blob
 from trt_ros.cuda.calls import check, context_is_lost, keep_forever, runtime
 from trt_ros.cuda.memory import DeviceBuffer
 from trt_ros.cuda.usage import measured
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import BackendError, ClosedError, TensorMismatchError
+from trt_ros.tensors import Shape
 
 log = logging.getLogger('trt_ros.runtime')
 
-Shape = tuple[int, ...]
 #: Owner of the memory of TensorRT's contexts, the kernels it loads, and CUDA graphs.
 CONTEXTS = 'contexts'
-ITEM_NBYTES = {'bfloat16': 2, 'float8_e4m3fn': 1, 'bool': 1}
-
-
-def item_nbytes(dtype: str) -> int:
-    """Return the bytes per element of a tensor dtype."""
-    return ITEM_NBYTES.get(dtype) or np.dtype(dtype).itemsize
 
 
 class Contexts:
@@ -265,8 +257,3 @@ def _refuse_host_tensors(engine: Engine) -> None:
 def _activation_nbytes(handle: Any) -> int:
     size = getattr(handle, 'device_memory_size_v2', None)
     return int(handle.device_memory_size if size is None else size)
-
-
-def widen(bits: np.ndarray) -> np.ndarray:
-    """Convert bfloat16 bits, (..) uint16, to float32 of the same shape."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)

@@ -12,23 +12,17 @@ import pytest
 from support.descriptions import head as open_as
 from support.descriptions import specs
 from trt_ros.cuda import kernels
+from trt_ros.decode.cuda import box_args, boxes, classes, dense, masks
+from trt_ros.decode.cuda.boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
+from trt_ros.decode.cuda.choice import gpu_decoder
+from trt_ros.decode.cuda.decoder import DATA_OFFSET
+from trt_ros.decode.cuda.dense import GpuArgmax, GpuDepth
 from trt_ros.errors import ScoreRangeError
 from trt_ros.families.classify import ClassifyHead
 from trt_ros.families.depth import DepthHead
 from trt_ros.families.semantic import MaskHeads, SemanticHead
 from trt_ros.results.masks import Instances
-from trt_ros.runtime.gpu import (
-    box_args,
-    decode_boxes,
-    decode_classes,
-    decode_dense,
-    decode_masks,
-)
 from trt_ros.runtime.gpu import preprocess as graph_steps
-from trt_ros.runtime.gpu.decode import DATA_OFFSET
-from trt_ros.runtime.gpu.decode_boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
-from trt_ros.runtime.gpu.decode_dense import GpuArgmax, GpuDepth
-from trt_ros.runtime.gpu.decoder_choice import gpu_decoder
 from trt_ros.runtime.gpu.staging import RequestArgs
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
@@ -103,7 +97,7 @@ def test_more_candidates_than_are_sorted_at_once_take_more_kernels(anchors, expe
     names = [launch.function.partition('_')[0] for launch in launches]
     assert list(dict.fromkeys(names)) == expected.split()
     digits = [launch.argument.shift for launch in launches if launch.function == 'narrow']
-    assert tuple(digits) in ((), decode_boxes.SHIFTS)
+    assert tuple(digits) in ((), boxes.SHIFTS)
 
 
 def test_parts_of_the_scratch_memory_do_not_overlap():
@@ -333,8 +327,8 @@ def test_several_masks_are_decoded_on_cpu_if_one_of_them_is():
         (DepthHead('head'), (1, 70, 70), GpuDepth),
         (DepthHead('head'), (1, 1, 70, 70), GpuDepth),
         (DepthHead('head', False), (1, 70, 70, 1), GpuDepth),
-        (ClassifyHead('head', 1000), (1, 1000), decode_classes.GpuClasses),
-        (ClassifyHead('head', None), (1, 1000, 1, 1), decode_classes.GpuClasses),
+        (ClassifyHead('head', 1000), (1, 1000), classes.GpuClasses),
+        (ClassifyHead('head', None), (1, 1000, 1, 1), classes.GpuClasses),
         (DepthHead('head'), (1, 2, 70, 70), type(None)),
     ],
     ids=without_addresses,
@@ -368,7 +362,7 @@ def instances(prototypes, *, is_decoded=False, dtype='float32'):
 @pytest.mark.parametrize('is_decoded, dtype', [(False, np.uint8), (True, np.uint16)])
 def test_painted_instances_are_read_behind_the_boxes(is_decoded, dtype):
     decoder = instances((1, 32, 160, 160), is_decoded=is_decoded)
-    assert isinstance(decoder, decode_masks.GpuInstances)
+    assert isinstance(decoder, masks.GpuInstances)
     memory = np.zeros(decoder.result_nbytes((30, 20)), np.uint8)
     letterbox = Letterbox.fit((30, 20), (640, 640), 'letterbox')
     launches = decoder.launches(letterbox, lambda name: 0, request=0, scratch=0, result=0)
@@ -380,8 +374,8 @@ def test_painted_instances_are_read_behind_the_boxes(is_decoded, dtype):
     args = launches[-1].argument
     assert args.pitch == 32
     memory[:4].view(np.int32)[0] = 2
-    boxes = memory[16 : 16 + 32].view(np.float32)
-    boxes[:] = 2, 3, 12, 9, 0, 0, 30, 20
+    corners = memory[16 : 16 + 32].view(np.float32)
+    corners[:] = 2, 3, 12, 9, 0, 0, 30, 20
     memory[args.placement :][:32].view(np.float64)[:] = *letterbox.scale_xy, *letterbox.pad_xy
     prototypes = memory[args.kept_prototypes :][: 4 * 32 * 160 * 160].view(np.float32)
     prototypes[:] = 1
@@ -419,11 +413,11 @@ def test_keypoints_and_angles_are_read_behind_the_boxes():
     found, _ = poses.reader(memory, (7, 3))()
     expected = np.arange(12, dtype=np.float32).reshape(2, 2, 3) / 100
     np.testing.assert_allclose(found.keypoints, expected)
-    boxes = boxes_of('yolov8_obb', 'head (1, 6, ?)', 'head (1, 6, 5)', task='obb')
-    memory = np.zeros(boxes.result_nbytes((7, 3)), np.uint8)
+    rotated = boxes_of('yolov8_obb', 'head (1, 6, ?)', 'head (1, 6, 5)', task='obb')
+    memory = np.zeros(rotated.result_nbytes((7, 3)), np.uint8)
     memory[:4].view(np.int32)[0] = 2
     memory[16 + 24 * 5 :].view(np.float32)[:] = [1, 2, 3, 4, 5]
-    found, _ = boxes.reader(memory, (7, 3))()
+    found, _ = rotated.reader(memory, (7, 3))()
     assert found.theta.tolist() == [1, 2]
 
 
@@ -438,9 +432,9 @@ def test_keypoints_and_angles_are_read_behind_the_boxes():
                 'Request': RequestArgs,
                 'Level': box_args.LevelArgs,
                 'Head': box_args.HeadArgs,
-                'Dense': decode_dense.DenseArgs,
-                'Masks': decode_masks.MasksArgs,
-                'Classes': decode_classes.ClassesArgs,
+                'Dense': dense.DenseArgs,
+                'Masks': masks.MasksArgs,
+                'Classes': classes.ClassesArgs,
             },
         ),
     ],

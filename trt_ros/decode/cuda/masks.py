@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trt_ros.decode.cuda.box_args import COEFFICIENTS, HeadArgs
+from trt_ros.decode.cuda.boxes import GpuBoxes
+from trt_ros.decode.cuda.decoder import Address, Launch, OutputSlice, Reader
+from trt_ros.decode.cuda.dense import Axis
 from trt_ros.results.masks import LazyMasks, PaintedInstances, mask_dtype
-from trt_ros.runtime.gpu.box_args import COEFFICIENTS, HeadArgs
-from trt_ros.runtime.gpu.decode import Address, Launch, OutputSlice, Reader
-from trt_ros.runtime.gpu.decode_boxes import GpuBoxes
-from trt_ros.runtime.gpu.decode_dense import Axis
-from trt_ros.runtime.gpu.tensorrt_context import item_nbytes, widen
+from trt_ros.tensors import item_nbytes, widen
 from trt_ros.vision.grid import line
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import instance_masks

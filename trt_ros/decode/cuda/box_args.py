@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import itertools
 from typing import Any
 
+from trt_ros.decode.cuda.decoder import Address, OutputSlice
 from trt_ros.families.layout import Coding, Grid
-from trt_ros.runtime.gpu.decode import Address, OutputSlice
 
 MAX_LEVELS, MAX_PRIORS = 4, 6  # boxes.cu: struct Head, struct Level
 

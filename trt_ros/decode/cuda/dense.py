@@ -10,9 +10,7 @@ import itertools
 
 import numpy as np
 
-from trt_ros.results.depth import Depth
-from trt_ros.results.masks import ClassMask, ClassMasks, mask_dtype
-from trt_ros.runtime.gpu.decode import (
+from trt_ros.decode.cuda.decoder import (
     COUNTERS_NBYTES,
     DATA_OFFSET,
     FLOATS,
@@ -20,9 +18,11 @@ from trt_ros.runtime.gpu.decode import (
     Launch,
     OutputSlice,
     Reader,
+    aligned,
     has_nonfinite,
 )
-from trt_ros.runtime.gpu.staging import aligned
+from trt_ros.results.depth import Depth
+from trt_ros.results.masks import ClassMask, ClassMasks, mask_dtype
 from trt_ros.vision.grid import line, taps
 from trt_ros.vision.letterbox import Letterbox
 

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from trt_ros.cuda.kernels import Size
-from trt_ros.runtime.gpu.tensorrt_context import item_nbytes
+from trt_ros.tensors import item_nbytes
 from trt_ros.vision.letterbox import Letterbox
 
 HEADER_NBYTES = 16  # common.cu: struct Result
@@ -27,8 +26,8 @@ class Launch(NamedTuple):
     """Launch of one kernel of decode.cu."""
 
     function: str
-    grid: Size
-    block: Size
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
     argument: ctypes.Structure
 
 
@@ -91,3 +90,8 @@ class OutputSlice(NamedTuple):
 def has_nonfinite(memory: np.ndarray) -> bool:
     """Return whether a result's header counts non-finite values among the outputs."""
     return bool(memory[:HEADER_NBYTES].view(np.int32)[2])
+
+
+def aligned(nbytes: int) -> int:
+    """Return `nbytes` rounded up to a multiple of 256."""
+    return -(-nbytes // 256) * 256

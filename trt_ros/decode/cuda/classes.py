@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trt_ros.results.classes import Classification
-from trt_ros.runtime.gpu.decode import (
+from trt_ros.decode.cuda.decoder import (
     COUNTERS_NBYTES,
     DATA_OFFSET,
     FLOATS,
@@ -19,6 +18,7 @@ from trt_ros.runtime.gpu.decode import (
     Reader,
     has_nonfinite,
 )
+from trt_ros.results.classes import Classification
 from trt_ros.vision.letterbox import Letterbox
 
 

@@ -9,11 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trt_ros.results.boxes import Detections, OrientedBoxes
-from trt_ros.results.poses import Poses
-from trt_ros.runtime.gpu import box_args as codes
-from trt_ros.runtime.gpu.box_args import AnchorCoding, HeadArgs, Level, level_args
-from trt_ros.runtime.gpu.decode import (
+from trt_ros.decode.cuda import box_args as codes
+from trt_ros.decode.cuda.box_args import AnchorCoding, HeadArgs, Level, level_args
+from trt_ros.decode.cuda.decoder import (
     COUNTERS_NBYTES,
     FLOATS,
     HEADER_NBYTES,
@@ -22,6 +20,8 @@ from trt_ros.runtime.gpu.decode import (
     OutputSlice,
     Reader,
 )
+from trt_ros.results.boxes import Detections, OrientedBoxes
+from trt_ros.results.poses import Poses
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.scores import check_range
 
