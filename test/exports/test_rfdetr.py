@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trt_ros.families.detr import RFDETR
-from trt_ros.families.registry import SEGMENTERS
+from trt_ros.families.registry import DETECTORS, SEGMENTERS
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
@@ -63,7 +63,8 @@ def test_decoder_equals_postprocessing_of_exporter(exported, picture, assert_sam
     """Trained on one's own classes, its last logit is none; named, the classes are the others."""
     decode = pytest.importorskip('rfdetr.export._runtime.decode', reason='newer RF-DETR has it')
     path = exported(name)
-    pipeline = Pipeline.open(LabeledOptions(str(path), backend='onnxruntime', labels=labels))
+    options = LabeledOptions(str(path), backend='onnxruntime', labels=labels)
+    pipeline = Pipeline.open(options, families=DETECTORS)
     assert pipeline.decoder.name == 'rfdetr'
     assert pipeline.decoder.class_count == (CLASSES if labels else CLASSES + 1)
     found = pipeline.infer(picture, Thresholds(score=THRESHOLD, max_detections=300))

@@ -59,6 +59,13 @@ class Claim:
                 return bool(mine.holds)
         return False
 
+    def reads_more(self, other: Claim) -> bool:
+        """Return whether this reads all outputs that the other one reads, and further ones."""
+        mine, theirs = (
+            {part.spec.name for part in claim.reading.parts} for claim in (self, other)
+        )
+        return mine > theirs
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -87,11 +94,12 @@ class Choice:
             Claim(claim.family, claim.reading, _opinions(claim, network, found, everyone))
             for claim in found
         ]
-        return [
+        left = [
             claim
             for claim in judged
             if claim.family.name in own and not any(other.beats(claim) for other in judged)
         ]
+        return [claim for claim in left if not any(other.reads_more(claim) for other in left)]
 
     def claims_of_everyone(self, **changes: Any) -> list[Claim]:
         """Return the claims of the families of all tasks, as `claims`."""

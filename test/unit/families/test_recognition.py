@@ -497,6 +497,15 @@ def test_any_description_gets_a_decoder_or_an_error(seed):
             open_head(family, seen)
 
 
+@pytest.mark.parametrize(
+    ('families', 'family'),
+    [(decoder.ALL_FAMILIES, 'rfdetr_seg'), (decoder.DETECTORS, 'rfdetr')],
+)
+def test_the_family_that_reads_more_outputs_is_chosen_among_all(network, families, family):
+    seen = network('dets (1, 100, 4); labels (1, 100, 91); masks (1, 100, 78, 78)', hw=(312, 312))
+    assert choose_family(families, 'auto', seen)[0].name == family
+
+
 def test_additional_output_of_a_classifier_is_refused(network):
     seen = network('out (1, 9); features (1, 9, 7, 7)', task='classify')
     with pytest.raises(TensorMismatchError, match='No decoder recognizes'):
