@@ -145,20 +145,3 @@ def test_non_finite_scores_never_pass(where, bad):
     outputs = plain(FOUR, [[0.9], [0.1], [0.8], [0.1]])
     outputs[where][0, 0, 0] = bad
     assert decode('boxes', outputs).scores.tolist() == pytest.approx([0.8])
-
-
-def test_mismatched_outputs_are_refused():
-    decoder = choose_decoder(
-        'boxes',
-        (INPUT,),
-        (
-            TensorSpec('boxes', (1, -1, 4), 'float32', 'output'),
-            TensorSpec('scores', (1, -1, 3), 'float32', 'output'),
-        ),
-        {},
-        (100, 200),
-    )
-    with pytest.raises(TensorMismatchError, match=r'got boxes \(1, 4, 4\), scores \(1, 3, 3\)'):
-        decoder(
-            plain(FOUR, np.zeros((3, 3))), WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=9)
-        )

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from support.descriptions import head as open_as
-from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -130,20 +129,6 @@ def test_logits_too_large_for_exp_give_finite_scores():
     assert decode(outputs((0.5, 0.5, 0.5, 0.5, {0: 1000.0}), dtype=np.float32)).scores == [1.0]
     found = decode(outputs((0.5, 0.5, 0.5, 0.5, {0: 1000.0})), SOFTMAX)
     assert found.scores == [1.0]
-
-
-@pytest.mark.parametrize(
-    ('logits', 'boxes'),
-    [
-        ((1, 6, 3), (1, 5, 4)),
-        ((1, 6, 3), (1, 6, 5)),
-        ((2, 6, 3), (2, 6, 4)),
-        ((1, 6, 0), (1, 6, 4)),
-    ],
-)
-def test_other_shapes_are_refused(logits, boxes):
-    with pytest.raises(TensorMismatchError):
-        decode({'logits': np.zeros(logits), 'pred_boxes': np.zeros(boxes)})
 
 
 def test_softmax_query_gives_only_best_class_at_threshold_zero():

@@ -121,10 +121,3 @@ def test_names_of_tensorflow_may_begin_with_background(network, given):
 def test_other_outputs_are_refused(network, family, outputs, message):
     with pytest.raises(TensorMismatchError, match=message):
         open_head(family, network(outputs))
-
-
-def test_an_array_of_another_shape_is_refused(network):
-    outputs = tensorflow()
-    outputs['detection_boxes'] = np.zeros((1, 4, 5), np.float32)
-    with pytest.raises(TensorMismatchError, match=r'got .*detection_boxes \(1, 4, 5\)'):
-        open_head(TENSORFLOW, network(TF))(outputs, TWICE, THRESHOLDS)

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from support.descriptions import head as open_as
-from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -139,18 +138,3 @@ def test_a_box_too_small_for_a_pixel_has_an_empty_mask():
 def test_coefficients_that_are_not_finite_make_an_empty_mask():
     found = decode(outputs((30, 20, 20, 10, 0, 0.5, [np.nan]), prototypes=left_half()))
     assert not found.masks[0].any()
-
-
-@pytest.mark.parametrize(
-    'change',
-    [
-        {'output1': np.zeros((1, 2, 16, 16), np.float32)},
-        {'output1': np.zeros((1, 16, 16), np.float32)},
-        {'output0': np.zeros((1, 5, 20), np.float32)},
-    ],
-)
-def test_another_shape_is_refused(change):
-    tensors = outputs(prototypes=left_half())
-    head = open_as('yolov8_seg', 'output0 (1, ?, ?); output1 (1, 1, ?, ?)')
-    with pytest.raises(TensorMismatchError):
-        head({**tensors, **change}, WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=9))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import re
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import pytest
 from support.descriptions import FAMILIES
 from trt_ros.decode.boxes import BoxHead
 from trt_ros.decode.cuda.choice import gpu_decoder
+from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import NetworkDescription
 from trt_ros.families.layout import BoxLayout, linear, sizes_of
 from trt_ros.families.match import unify
@@ -74,6 +76,15 @@ def read(layout):
     return unify(layout, network), network.outputs
 
 
+def read_open(layout):
+    """Read outputs of three axes and more of which only the batch size is known."""
+    outputs = tuple(
+        replace(spec, shape=(1, *[-1] * (len(spec.shape) - 1))) if len(spec.shape) > 2 else spec
+        for spec in outputs_of(layout)
+    )
+    return unify(layout, NetworkDescription((), outputs, {}, HW))
+
+
 @pytest.mark.parametrize('layout', LAYOUTS)
 def test_a_network_made_from_a_layout_is_read_as_it(layout):
     reading, outputs = read(layout)
@@ -94,3 +105,55 @@ def test_its_boxes_are_placed_and_decoded_on_both_devices(layout):
     zeros = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in outputs}
     letterbox = Letterbox.fit(HW[::-1], HW, 'stretch')
     assert len(head(zeros, letterbox, Thresholds(score=0.9))) == 0
+
+
+def decides(layout, out, axis):
+    """Return whether the size of an axis is fixed, or equal to that of another output."""
+    rows = [each for each in layout.outputs if 'N' in each.axes.split()]
+    is_open = axis == 'N' and not (layout.is_anchored or out.per_level or len(rows) > 1)
+    return axis not in 'hw' and not is_open
+
+
+@pytest.mark.parametrize('layout', BOXES)
+def test_arrays_of_other_shapes_are_refused(layout):
+    reading, outputs = read(layout)
+    zeros = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in outputs}
+    head, letterbox = BoxHead(reading, 'Export it again.'), Letterbox.fit(HW[::-1], HW, 'stretch')
+    for part in reading.parts:
+        name, shape = part.spec.name, part.spec.shape
+        with pytest.raises(TensorMismatchError, match=f'{name!r} does not exist'):
+            head({key: zeros[key] for key in zeros if key != name}, letterbox, Thresholds())
+        if 'count' in part.out.fields:
+            continue
+        axes, others = part.out.axes.split(), {(*shape, 1)}
+        if 'B' in axes:
+            others.add(shape[1:])
+        if axes[-2:] == ['H', 'W']:
+            others.add((*shape[:-2], *shape[:-3:-1]))  # As many cells, of another grid.
+        for index, axis in enumerate(axes):
+            if decides(layout, part.out, axis):
+                others |= {
+                    (*shape[:index], shape[index] + more, *shape[index + 1 :]) for more in (-1, 1)
+                }
+        for other in others:
+            with pytest.raises(
+                TensorMismatchError, match=f'got .*{re.escape(f"{name} {other}")}'
+            ) as error:
+                head({**zeros, name: np.zeros(other)}, letterbox, Thresholds())
+            assert error.value.remedy == 'Export it again.'
+
+
+@pytest.mark.parametrize('layout', [each for each in BOXES if read_open(each.values[0])])
+def test_arrays_without_classes_or_of_two_images_are_refused_where_sizes_are_open(layout):
+    head, letterbox = BoxHead(read_open(layout), ''), Letterbox.fit(HW[::-1], HW, 'stretch')
+    outputs = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in outputs_of(layout)}
+    for part in head.reading.parts:
+        axes, shape = part.out.axes.split(), outputs[part.spec.name].shape
+        others = [(2, *shape[1:]), shape[1:]] * ('B' in axes)
+        factors, _ = linear(part.out.size)
+        if 'V' in axes and 'C' in factors:
+            size = size_of(part.out.size) - factors['C'] * SYMBOLS['C']
+            others.append(tuple(size if axis == 'V' else n for axis, n in zip(axes, shape)))
+        for other in others:
+            with pytest.raises(TensorMismatchError, match='The outputs do not fit the decoder'):
+                head({**outputs, part.spec.name: np.zeros(other)}, letterbox, Thresholds())

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from support.descriptions import head as open_as
-from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.oriented import probabilistic_iou, to_image
 from trt_ros.vision.thresholds import Thresholds
@@ -148,9 +147,3 @@ def test_non_finite_scores_never_pass(where, bad):
     output = head((50, 50, 20, 20, 1, 0.9, 0.1), (150, 150, 20, 20, 0, 0.8, 0.1))
     output[0, where, 0] = bad
     assert decode(output).scores.tolist() == pytest.approx([0.8])
-
-
-@pytest.mark.parametrize('shape', [(1, 5, 20), (7, 20), (2, 7, 20)])
-def test_another_shape_is_refused(shape):
-    with pytest.raises(TensorMismatchError):
-        decode(np.zeros(shape, np.float32))

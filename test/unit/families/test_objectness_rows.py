@@ -118,8 +118,3 @@ def test_masks_are_those_of_the_coefficients(network, classes):
 def test_other_outputs_are_refused(network, family, outputs):
     with pytest.raises(TensorMismatchError, match=f'not those of {family.name}: expected'):
         open_head(family, network(outputs, hw=HW))
-
-
-def test_an_array_of_another_shape_is_refused(face):
-    with pytest.raises(TensorMismatchError, match=r'got out \(1, 252, 15\)'):
-        face(rows(15))

@@ -117,11 +117,3 @@ def test_the_image_is_fed_as_one_that_was_not_resized(network, family):
 def test_other_outputs_are_refused(network, family, outputs, known):
     with pytest.raises(TensorMismatchError, match='not those of p'):
         open_head(family, network(outputs, inputs=INPUTS, hw=HW, **known))
-
-
-def test_rows_of_another_length_are_refused(network):
-    head = open_head(PPYOLOE, network(FINISHED, inputs=INPUTS, hw=HW))
-    outputs = finished()
-    outputs['multiclass_nms3_0.tmp_0'] = np.zeros((3, 7), np.float32)
-    with pytest.raises(TensorMismatchError, match=r'got .* \(3, 7\)'):
-        head(outputs, TWICE, THRESHOLDS)

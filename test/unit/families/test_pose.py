@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from support.descriptions import head as open_as
-from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -81,12 +80,6 @@ def test_half_precision_is_decoded_in_single():
     anchor = (300.5, 50, 21.5, 20, 0.75, 300.25, 1, 0.5, 200.5, 2, 0.5)
     half = decode(head(anchor, dtype=np.float16), letterbox)
     assert half.keypoints.tolist() == [[[600.5, 2, 0.5], [401, 4, 0.5]]]
-
-
-@pytest.mark.parametrize('shape', [(1, 10, 20), (11, 20), (2, 11, 20)])
-def test_another_shape_is_refused(shape):
-    with pytest.raises(TensorMismatchError):
-        decode(np.zeros(shape, np.float32))
 
 
 def test_a_keypoint_that_is_not_finite_is_not_visible():

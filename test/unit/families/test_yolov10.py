@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from support.descriptions import head as open_as
-from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -75,9 +74,3 @@ def test_non_finite_scores_never_pass(where, bad):
     output = rows((10, 10, 30, 30, 0.9, 1), (10, 10, 30, 30, 0.5, 1))
     output[0, 0, where] = bad
     assert decode(output).scores.tolist() == [0.5]
-
-
-@pytest.mark.parametrize('shape', [(1, 8, 7), (1, 8, 38), (8, 6), (2, 8, 6)])
-def test_another_shape_is_refused(shape):
-    with pytest.raises(TensorMismatchError):
-        decode(np.zeros(shape, np.float32))

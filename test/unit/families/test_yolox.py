@@ -95,23 +95,6 @@ def test_box_size_that_overflows_is_dropped():
     assert len(decode(head((3, 0, 0, 1000, 0, 1.0, {0: 0.9})))) == 0
 
 
-@pytest.mark.parametrize('shape', [(1, 100, 8), (1, ANCHORS, 5), (ANCHORS, 8), (2, ANCHORS, 8)])
-def test_another_shape_is_refused(shape):
-    with pytest.raises(TensorMismatchError):
-        open_as('yolox', 'output (1, ?, ?)', hw=(64, 96))(
-            {'output': np.zeros(shape, np.float32)},
-            WHOLE,
-            Thresholds(score=0.5, iou=0.5, max_detections=10),
-        )
-
-
-def test_a_missing_output_is_named():
-    with pytest.raises(TensorMismatchError, match=r"'output' does not exist.*\n.*are other"):
-        open_as('yolox', 'output (1, ?, ?)', hw=(64, 96))(
-            {'other': head()}, WHOLE, Thresholds(score=0.5, iou=0.5, max_detections=10)
-        )
-
-
 def test_decoded_boxes_are_refused_with_the_parameters_that_decode_them():
     rng = np.random.default_rng(0)
     decoded = head()
