@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from support.recognized_networks import DEPLOYED
-from trt_ros.decode.choice import choose_decoder, open_head
+from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.registry import (
     CLASSIFIERS,
@@ -15,7 +15,7 @@ from trt_ros.families.registry import (
     choose_family,
 )
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.letterbox import Letterbox, Preprocess
+from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
 
@@ -112,14 +112,6 @@ def test_rejects_decoder_name_that_does_not_match(name, shapes, message):
         choose(*shapes, name=name)
 
 
-@pytest.mark.parametrize('family', DETECTORS, ids=lambda family: family.name)
-@pytest.mark.parametrize('outputs', ['none', 'x (1, 1000)', 'x (1, 3, 2, 2); y (1, 7)'])
-def test_a_wrong_decoder_name_reports_the_expected_outputs_and_a_remedy(network, family, outputs):
-    with pytest.raises(TensorMismatchError, match='expected') as error:
-        open_head(family, network(outputs))
-    assert error.value.remedy
-
-
 @pytest.mark.parametrize(
     ('name', 'remedy'),
     [
@@ -131,13 +123,6 @@ def test_unknown_decoder_name_lists_only_the_nearest_names(name, remedy):
     with pytest.raises(ParameterError, match=f'Decoder {name!r} does not exist') as error:
         choose((1, 84, 8400), name=name)
     assert error.value.remedy.startswith(remedy)
-
-
-def test_each_family_has_valid_preprocessing():
-    fields = {family.name: Preprocess((64, 64), **family.preprocess) for family in DETECTORS}
-    yolov8, yolox = fields['yolov8'], fields['yolox']
-    assert (yolov8.resize, yolov8.channel_order, yolov8.scale) == ('letterbox', 'rgb', 1 / 255)
-    assert (yolox.resize, yolox.channel_order, yolox.scale) == ('letterbox_topleft', 'bgr', 1.0)
 
 
 def test_only_families_with_a_size_input_have_constant_inputs(network):

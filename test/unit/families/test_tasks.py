@@ -21,7 +21,7 @@ TABLE = {
     'depth': decoder.DEPTHS,
     'embed': decoder.EMBEDDINGS,
 }
-OTHERS = [family for task, families in TABLE.items() if task != 'detect' for family in families]
+ALL = [family for families in TABLE.values() for family in families]
 SEG = 'output0 (1, 116, 8400); output1 (1, 32, 160, 160)'
 SEG_26 = 'output0 (1, 300, 38); output1 (1, 32, 160, 160)'
 
@@ -87,7 +87,7 @@ def test_every_task_has_a_node_that_there_is():
     assert all((nodes / f'{node}.py').is_file() for _, node in mismatches.TASKS.values())
 
 
-@pytest.mark.parametrize('family', OTHERS, ids=lambda family: family.name)
+@pytest.mark.parametrize('family', ALL, ids=lambda family: family.name)
 @pytest.mark.parametrize(
     'outputs', ['none', 'x (1, 2, 3, 4, 5)', 'x (1, 3, 2, 2); y (1, 3, 2, 2)']
 )
@@ -97,9 +97,11 @@ def test_a_wrong_decoder_name_reports_the_expected_outputs_and_a_remedy(network,
         family,
         'as configured',
     )
-    with pytest.raises(TensorMismatchError, match='expected') as error:
+    with pytest.raises(
+        TensorMismatchError, match=f'not those of {family.name}: expected'
+    ) as error:
         open_head(family, seen)
-    assert error.value.remedy
+    assert error.value.remedy == family.remedy
 
 
 def test_an_unknown_name_lists_the_nearest_of_the_task(network):
@@ -108,7 +110,10 @@ def test_an_unknown_name_lists_the_nearest_of_the_task(network):
 
 
 def test_each_family_has_valid_preprocessing():
-    fields = {family.name: Preprocess((64, 64), **family.preprocess) for family in OTHERS}
+    fields = {family.name: Preprocess((64, 64), **family.preprocess) for family in ALL}
     assert fields['yolov8_seg'].resize == 'letterbox'
     assert (fields['semantic'].resize, fields['semantic'].mean[0]) == ('stretch', 0.485)
-    assert len(fields) == len(OTHERS)
+    yolov8, yolox = fields['yolov8'], fields['yolox']
+    assert (yolov8.resize, yolov8.channel_order, yolov8.scale) == ('letterbox', 'rgb', 1 / 255)
+    assert (yolox.resize, yolox.channel_order, yolox.scale) == ('letterbox_topleft', 'bgr', 1.0)
+    assert len(fields) == len(ALL)
