@@ -11,17 +11,33 @@ pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 
 from trt_ros.errors import ParameterError
-from trt_ros.nodes.__main__ import PARAMETERS, parameters_page
-from trt_ros.ros.parameters import markdown_table, param, specifications, yaml_text
+from trt_ros.nodes.__main__ import PARAMETERS, parameter_files, parameters_page
+from trt_ros.nodes.inference import InferenceParameters
+from trt_ros.ros.parameters import markdown_rows, param, specifications, yaml_text
 
 CHECKOUT = Path(__file__).parents[2]
 REMEDY = 'Run `python -m trt_ros.nodes` in `./dev shell`.'
 
 
-@pytest.mark.parametrize('name', PARAMETERS)
+@pytest.mark.parametrize('name', [*PARAMETERS, 'inference'])
 def test_parameter_file_matches_the_class(name):
     written = (CHECKOUT / 'config' / f'{name}.yaml').read_text()
-    assert written == yaml_text(PARAMETERS[name], name), REMEDY
+    assert written == parameter_files()[name], REMEDY
+
+
+@pytest.mark.parametrize('name', PARAMETERS)
+def test_files_and_page_have_every_default_of_a_node(name):
+    cls, files = PARAMETERS[name], parameter_files()
+    text = files[name]
+    if issubclass(cls, InferenceParameters):
+        text = files['inference'] + text
+    text = text.replace('    # ', '    ')
+    for each in specifications(cls).values():
+        default = re.findall(rf'^    {each.name}: (.*)$', text, re.MULTILINE)
+        assert [each.convert(yaml.safe_load(value)) for value in default] == [each.default]
+    page = parameters_page()
+    for row in markdown_rows(cls).values():
+        assert page.count(row + '\n') >= 1
 
 
 def test_table_of_the_nodes_page_matches_the_detector():
@@ -86,9 +102,12 @@ def test_text_of_parameters_is_escaped_and_short_in_answers_and_the_log(start_no
     ],
 )
 def test_ros_reads_the_parameter_file_into_the_defaults(start_node, name):
-    path = CHECKOUT / 'config' / f'{name}.yaml'
+    files = [str(CHECKOUT / 'config' / f'{name}.yaml')]
+    if issubclass(PARAMETERS[name], InferenceParameters):
+        files.append(str(CHECKOUT / 'config' / 'inference.yaml'))
+    flags = [flag for file in files for flag in ('--params-file', file)]
     # One more parameter, so that the file is not all there is to say.
-    node = start_node(name, f'trt_ros.nodes.{name}', '--params-file', str(path), autostart=False)
+    node = start_node(name, f'trt_ros.nodes.{name}', *flags, autostart=False)
     for each in specifications(PARAMETERS[name]).values():
         if each.name != 'autostart':
             value = node.get(each.name)
@@ -113,7 +132,7 @@ def test_a_class_becomes_a_yaml_file_and_a_table():
         '    # Names.',
         '    # names: []',
     ]
-    assert markdown_table(Example).splitlines()[2:] == [
+    assert list(markdown_rows(Example).values()) == [
         '| `number` | `0.5` | 0.0 to 1.0 | ● | A number. |',
         '| `word` | `one` | one, two |  | A word. |',
         '| `names` | `[]` |  |  | Names. |',

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields
 import difflib
@@ -252,15 +252,18 @@ def read(node: Node, cls: type) -> Any:
     )
 
 
-def yaml_text(cls: type, node_name: str) -> str:
-    """Return a parameter file with all defaults and descriptions."""
+def yaml_text(cls: type, node_name: str, without: Collection[str] = ()) -> str:
+    """Return a parameter file with defaults and descriptions, but for the names in `without`."""
+    rest = ' inference.yaml has the rest.' if without else ''
     lines = [
-        f'# Parameters of the {node_name} node with their defaults.',
-        f'# Written from {cls.__module__}.{cls.__qualname__} by `python -m trt_ros.nodes`.',
+        f'# Parameters of the {node_name} node with their defaults.{rest}',
+        '# Written by `python -m trt_ros.nodes`.',
         '/**:',
         '  ros__parameters:',
     ]
     for each in specifications(cls).values():
+        if each.name in without:
+            continue
         allowed = (
             f' One of {each.allowed}.'
             if each.choices
@@ -273,22 +276,20 @@ def yaml_text(cls: type, node_name: str) -> str:
     return '\n'.join(lines) + '\n'
 
 
-def markdown_table(cls: type) -> str:
-    """Return the parameters as a Markdown table; ● marks those that may change while active."""
-    lines = ['| parameter | default | allowed | at run time | meaning |', '|---|---|---|---|---|']
-    for each in specifications(cls).values():
-        lines.append(
-            ' | '.join(
-                (
-                    f'| `{each.name}`',
-                    f'`{_yaml_value(each.default)}`',
-                    each.allowed,
-                    '●' if each.mutable else '',
-                    f'{each.description} |',
-                )
+def markdown_rows(cls: type) -> dict[str, str]:
+    """Return rows of a Markdown table by parameter; ● marks what may change while active."""
+    return {
+        each.name: ' | '.join(
+            (
+                f'| `{each.name}`',
+                f'`{_yaml_value(each.default)}`',
+                each.allowed,
+                '●' if each.mutable else '',
+                f'{each.description} |',
             )
         )
-    return '\n'.join(lines) + '\n'
+        for each in specifications(cls).values()
+    }
 
 
 def _yaml_value(value: Any) -> str:

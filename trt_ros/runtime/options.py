@@ -16,18 +16,6 @@ BACKENDS = ('auto', 'tensorrt', 'tensorrt_rtx', 'onnxruntime', 'triton')
 #: Beginnings of a model_path that names a model of an inference server: plain, and with TLS.
 REMOTE_SCHEMES = ('grpc://', 'grpcs://')
 PRECISIONS = ('auto', 'fp32', 'tf32', 'fp16', 'bf16')
-#: Options that only apply to images.
-PREPROCESSING = (
-    'decoder',
-    'resize',
-    'crop_fraction',
-    'antialias',
-    'pad_value',
-    'channel_order',
-    'mean',
-    'std',
-    'scale',
-)
 #: Largest factor on pixel values; its inverse is the smallest. The results fit into float32.
 LARGEST_FACTOR = 1e6
 REGION_RESIZES = ('expand', 'stretch')
@@ -39,12 +27,8 @@ LEAST_BUSY = -1
 
 
 @dataclass(frozen=True)
-class PipelineOptions:
-    """
-    Options that decide how a network is opened; each is also a node parameter and a flag.
-
-    :raises ParameterError: at construction, when a value or a combination is invalid.
-    """
+class EngineOptions:
+    """Model and engine."""
 
     model_path: str = param(
         '',
@@ -90,6 +74,12 @@ class PipelineOptions:
         'Plugin libraries of tensorrt, which are executable code; an engine that needs another '
         'one is refused.',
     )
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Runs on GPU, CPU or inference server."""
+
     gpu_wait: str = param(
         'adaptive',
         'How to wait for the GPU: adaptive sleeps until shortly before the expected end of a run '
@@ -142,6 +132,12 @@ class PipelineOptions:
         'Path of a file with the bearer token sent with each request (grpcs:// only), read again '
         'for each; empty sends none. Backend triton only.',
     )
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Preprocessing of images and decoding of outputs."""
+
     decoder: str = param(
         'auto',
         "Decoder of the network's outputs (a model family); auto recognizes it from the "
@@ -190,6 +186,23 @@ class PipelineOptions:
         between=(1 / LARGEST_FACTOR, LARGEST_FACTOR),
         or_zero=True,
     )
+
+
+#: Options that only apply to images.
+PREPROCESSING = tuple(each.name for each in fields(Preprocessing))
+
+
+@dataclass(frozen=True)
+class PipelineOptions(Preprocessing, RunOptions, EngineOptions):
+    """
+    Inputs and outputs of the network.
+
+    With the options that it inherits, it decides how a network is opened; each is also a node
+    parameter and a flag.
+
+    :raises ParameterError: at construction, when a value or a combination is invalid.
+    """
+
     inputs: tuple[str, ...] = param(
         (),
         'Bindings of the network inputs, as in left=image:TOPIC, joints=tensor:TOPIC#TENSOR or '
