@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from onnx import helper
 
-from fuzz.graphs import FLOAT, HEAD_SHAPE, INT64, detector, model, node, to_head
+from fuzz.graphs import FLOAT, INT64, added, averaged, detector, headed, mean, node
 
 
 def attributes() -> Iterator[tuple[str, object]]:
@@ -34,14 +34,7 @@ def attributes() -> Iterator[tuple[str, object]]:
         ):
             yield (
                 f'{op}_{index}',
-                model(
-                    [
-                        node(op, ['images'], ['p'], **{'kernel_shape': [2, 2], **more}),
-                        node('ReduceMean', ['p'], ['sum'], keepdims=0),
-                        *to_head(),
-                    ],
-                    weights=HEAD_SHAPE,
-                ),
+                averaged(node(op, ['images'], ['p'], **{'kernel_shape': [2, 2], **more})),
             )
     for index, (op, more) in enumerate(
         (
@@ -68,56 +61,33 @@ def attributes() -> Iterator[tuple[str, object]]:
             ('CumSum', {}),
         )
     ):
-        yield (
-            f'attribute_{index}_{op}',
-            model(
-                [
-                    node(op, ['images'], ['p'], **more),
-                    node('ReduceMean', ['p'], ['sum'], keepdims=0),
-                    *to_head(),
-                ],
-                weights=HEAD_SHAPE,
-            ),
-        )
+        yield f'attribute_{index}_{op}', averaged(node(op, ['images'], ['p'], **more))
     for index, divisor in enumerate((0, -1)):
         yield (
             f'integer_division_{index}',
-            model(
-                [
-                    node('Cast', ['images'], ['i'], to=INT64),
-                    node('Div', ['i', 'zero'], ['d']),
-                    node('Cast', ['d'], ['f'], to=FLOAT),
-                    node('ReduceMean', ['f'], ['sum'], keepdims=0),
-                    *to_head(),
-                ],
-                weights={'zero': np.int64(divisor), **HEAD_SHAPE},
+            averaged(
+                node('Cast', ['images'], ['i'], to=INT64),
+                node('Div', ['i', 'zero'], ['d']),
+                node('Cast', ['d'], ['f'], to=FLOAT),
+                weights={'zero': np.int64(divisor)},
             ),
         )
         yield (
             f'integer_modulo_{index}',
-            model(
-                [
-                    node('Cast', ['images'], ['i'], to=INT64),
-                    node('Mod', ['i', 'zero'], ['d']),
-                    node('Cast', ['d'], ['f'], to=FLOAT),
-                    node('ReduceMean', ['f'], ['sum'], keepdims=0),
-                    *to_head(),
-                ],
-                weights={'zero': np.int64(divisor), **HEAD_SHAPE},
+            averaged(
+                node('Cast', ['images'], ['i'], to=INT64),
+                node('Mod', ['i', 'zero'], ['d']),
+                node('Cast', ['d'], ['f'], to=FLOAT),
+                weights={'zero': np.int64(divisor)},
             ),
         )
     minimum = np.iinfo(np.int64).min
     yield (
         'integer_overflow_constant',
-        model(
-            [
-                node('Div', ['low', 'minus'], ['d']),
-                node('Cast', ['d'], ['f'], to=FLOAT),
-                node('ReduceMean', ['images'], ['s'], keepdims=0),
-                node('Add', ['s', 'f'], ['sum']),
-                *to_head(),
-            ],
-            weights={'low': np.int64(minimum), 'minus': np.int64(-1), **HEAD_SHAPE},
+        added(
+            node('Div', ['low', 'minus'], ['d']),
+            node('Cast', ['d'], ['f'], to=FLOAT),
+            weights={'low': np.int64(minimum), 'minus': np.int64(-1)},
         ),
     )
 
@@ -129,72 +99,43 @@ def memory() -> Iterator[tuple[str, object]]:
         shape = np.array([count], np.int64)
         yield (
             f'constant_of_shape_{exponent}',
-            model(
-                [
-                    node('ConstantOfShape', ['n'], ['big']),
-                    node('ReduceMean', ['big'], ['mean'], keepdims=0),
-                    node('ReduceMean', ['images'], ['s'], keepdims=0),
-                    node('Add', ['s', 'mean'], ['sum']),
-                    *to_head(),
-                ],
-                weights={'n': shape, **HEAD_SHAPE},
+            added(
+                node('ConstantOfShape', ['n'], ['big']), mean('big', 'mean'), weights={'n': shape}
             ),
         )
         yield (
             f'expand_{exponent}',
-            model(
-                [
-                    node('ReduceMean', ['images'], ['s'], keepdims=0),
-                    node('Expand', ['s', 'n'], ['big']),
-                    node('Sqrt', ['big'], ['root']),
-                    node('ReduceMean', ['root'], ['sum'], keepdims=0),
-                    *to_head(),
-                ],
-                weights={'n': shape, **HEAD_SHAPE},
+            averaged(
+                mean(target='s'),
+                node('Expand', ['s', 'n'], ['big']),
+                node('Sqrt', ['big'], ['root']),
+                weights={'n': shape},
             ),
         )
         yield (
             f'range_{exponent}',
-            model(
-                [
-                    node('Range', ['zero', 'n', 'one'], ['big']),
-                    node('Cast', ['big'], ['f'], to=FLOAT),
-                    node('ReduceMean', ['f'], ['mean'], keepdims=0),
-                    node('ReduceMean', ['images'], ['s'], keepdims=0),
-                    node('Add', ['s', 'mean'], ['sum']),
-                    *to_head(),
-                ],
-                weights={
-                    'zero': np.int64(0),
-                    'n': np.int64(count),
-                    'one': np.int64(1),
-                    **HEAD_SHAPE,
-                },
+            added(
+                node('Range', ['zero', 'n', 'one'], ['big']),
+                node('Cast', ['big'], ['f'], to=FLOAT),
+                mean('f', 'mean'),
+                weights={'zero': np.int64(0), 'n': np.int64(count), 'one': np.int64(1)},
             ),
         )
         yield (
             f'tile_{exponent}',
-            model(
-                [
-                    node('ReduceMean', ['images'], ['s'], keepdims=1),
-                    node('Tile', ['s', 'n4'], ['big']),
-                    node('Relu', ['big'], ['r']),
-                    node('ReduceMean', ['r'], ['sum'], keepdims=0),
-                    *to_head(),
-                ],
-                weights={'n4': np.array([1, 1, 1, count], np.int64), **HEAD_SHAPE},
+            averaged(
+                mean(target='s', keepdims=1),
+                node('Tile', ['s', 'n4'], ['big']),
+                node('Relu', ['big'], ['r']),
+                weights={'n4': np.array([1, 1, 1, count], np.int64)},
             ),
         )
         yield (
             f'pad_{exponent}',
-            model(
-                [
-                    node('Pad', ['images', 'p'], ['big']),
-                    node('Relu', ['big'], ['r']),
-                    node('ReduceMean', ['r'], ['sum'], keepdims=0),
-                    *to_head(),
-                ],
-                weights={'p': np.array([0, 0, 0, 0, 0, 0, 0, count], np.int64), **HEAD_SHAPE},
+            averaged(
+                node('Pad', ['images', 'p'], ['big']),
+                node('Relu', ['big'], ['r']),
+                weights={'p': np.array([0, 0, 0, 0, 0, 0, 0, count], np.int64)},
             ),
         )
     for doublings in (26, 30, 34):
@@ -202,86 +143,51 @@ def memory() -> Iterator[tuple[str, object]]:
         nodes += [
             node('Concat', [f't{i}', f't{i}'], [f't{i + 1}'], axis=0) for i in range(doublings)
         ]
-        yield (
-            f'concat_folded_{doublings}',
-            model(
-                [
-                    *nodes,
-                    node('ReduceMean', [f't{doublings}'], ['mean'], keepdims=0),
-                    node('ReduceMean', ['images'], ['s'], keepdims=0),
-                    node('Add', ['s', 'mean'], ['sum']),
-                    *to_head(),
-                ],
-                weights=HEAD_SHAPE,
-            ),
-        )
+        yield f'concat_folded_{doublings}', added(*nodes, mean(f't{doublings}', 'mean'))
         yield (
             f'concat_run_{doublings}',
-            model(
-                [
-                    node('Reshape', ['images', 'flat'], ['t0']),
-                    *(
-                        node('Concat', [f't{i}', f't{i}'], [f't{i + 1}'], axis=0)
-                        for i in range(doublings)
-                    ),
-                    node('ReduceMean', [f't{doublings}'], ['sum'], keepdims=0),
-                    *to_head(),
-                ],
-                weights={'flat': np.array([-1], np.int64), **HEAD_SHAPE},
+            headed(
+                node('Reshape', ['images', 'flat'], ['t0']),
+                *(
+                    node('Concat', [f't{i}', f't{i}'], [f't{i + 1}'], axis=0)
+                    for i in range(doublings)
+                ),
+                mean(f't{doublings}'),
+                weights={'flat': np.array([-1], np.int64)},
             ),
         )
     for size in (10**4, 10**5, 10**9):
         yield (
             f'resize_{size}',
-            model(
-                [
-                    node('Resize', ['images', '', '', 'sizes'], ['big']),
-                    node('ReduceMean', ['big'], ['sum'], keepdims=0),
-                    *to_head(),
-                ],
-                weights={'sizes': np.array([1, 3, size, size], np.int64), **HEAD_SHAPE},
+            averaged(
+                node('Resize', ['images', '', '', 'sizes'], ['big']),
+                weights={'sizes': np.array([1, 3, size, size], np.int64)},
             ),
         )
         yield (
             f'matmul_{size}',
-            model(
-                [
-                    node('ConstantOfShape', ['n'], ['a']),
-                    node('ConstantOfShape', ['m'], ['b']),
-                    node('ReduceMean', ['images'], ['s'], keepdims=0),
-                    node('Add', ['a', 's'], ['as']),
-                    node('MatMul', ['as', 'b'], ['c']),
-                    node('ReduceMean', ['c'], ['sum'], keepdims=0),
-                    *to_head(),
-                ],
-                weights={
-                    'n': np.array([size, 2], np.int64),
-                    'm': np.array([2, size], np.int64),
-                    **HEAD_SHAPE,
-                },
+            averaged(
+                node('ConstantOfShape', ['n'], ['a']),
+                node('ConstantOfShape', ['m'], ['b']),
+                mean(target='s'),
+                node('Add', ['a', 's'], ['as']),
+                node('MatMul', ['as', 'b'], ['c']),
+                weights={'n': np.array([size, 2], np.int64), 'm': np.array([2, size], np.int64)},
             ),
         )
     for size in (10**5, 10**8):
         yield (
             f'onehot_{size}',
-            model(
-                [
-                    node('Cast', ['images'], ['i'], to=INT64),
-                    node('OneHot', ['i', 'depth', 'values'], ['big']),
-                    node('ReduceMean', ['big'], ['sum'], keepdims=0),
-                    *to_head(),
-                ],
-                weights={'depth': np.int64(size), 'values': np.float32([0, 1]), **HEAD_SHAPE},
+            averaged(
+                node('Cast', ['images'], ['i'], to=INT64),
+                node('OneHot', ['i', 'depth', 'values'], ['big']),
+                weights={'depth': np.int64(size), 'values': np.float32([0, 1])},
             ),
         )
         yield (
             f'conv_transpose_{size}',
-            model(
-                [
-                    node('ConvTranspose', ['images', 'w'], ['big'], strides=[size, size]),
-                    node('ReduceMean', ['big'], ['sum'], keepdims=0),
-                    *to_head(),
-                ],
-                weights={'w': np.ones((3, 1, 2, 2), np.float32), **HEAD_SHAPE},
+            averaged(
+                node('ConvTranspose', ['images', 'w'], ['big'], strides=[size, size]),
+                weights={'w': np.ones((3, 1, 2, 2), np.float32)},
             ),
         )

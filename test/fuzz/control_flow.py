@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from onnx import TensorProto, helper
 
-from fuzz.graphs import FLOAT, HEAD_SHAPE, INT64, model, node, to_head
+from fuzz.graphs import FLOAT, INT64, averaged, headed, mean, node
 
 
 def branch(name, nodes, output):
@@ -35,7 +35,6 @@ def nested_ifs(depth):
         node('Greater', ['s', 'z'], ['c']),
         *top.node,
         node('Identity', ['x_o'], ['sum']),
-        *to_head(),
     ]
 
 
@@ -57,14 +56,11 @@ def deep_ifs(weights: dict[str, np.ndarray]) -> Iterator[tuple[str, object]]:
             ]
         yield (
             f'deep_ifs_{depth}',
-            model(
-                [
-                    node('ReduceMean', ['images'], ['s'], keepdims=0),
-                    node('Greater', ['s', 'z'], ['c']),
-                    *nodes,
-                    node('Identity', [f'o{depth}'], ['sum']),
-                    *to_head(),
-                ],
+            headed(
+                mean(target='s'),
+                node('Greater', ['s', 'z'], ['c']),
+                *nodes,
+                node('Identity', [f'o{depth}'], ['sum']),
                 weights=weights,
             ),
         )
@@ -72,9 +68,9 @@ def deep_ifs(weights: dict[str, np.ndarray]) -> Iterator[tuple[str, object]]:
 
 def control() -> Iterator[tuple[str, object]]:
     """Give nested and endless control flow, and functions that call themselves or multiply."""
-    zero = {'z': np.float32(0), **HEAD_SHAPE}
+    zero = {'z': np.float32(0)}
     for depth in (3, 8, 10, 12):
-        yield f'nested_ifs_{depth}', model(nested_ifs(depth), weights=zero)
+        yield f'nested_ifs_{depth}', headed(*nested_ifs(depth), weights=zero)
     yield from deep_ifs(zero)
     for index, trips in enumerate((10**3, 2**40, 2**62, -1)):
         body = helper.make_graph(
@@ -92,13 +88,10 @@ def control() -> Iterator[tuple[str, object]]:
         )
         yield (
             f'loop_{index}',
-            model(
-                [
-                    node('ReduceMean', ['images'], ['s'], keepdims=0),
-                    node('Loop', ['n', 'yes', 's'], ['sum'], body=body),
-                    *to_head(),
-                ],
-                weights={'n': np.int64(trips), 'yes': np.bool_(True), **HEAD_SHAPE},
+            headed(
+                mean(target='s'),
+                node('Loop', ['n', 'yes', 's'], ['sum'], body=body),
+                weights={'n': np.int64(trips), 'yes': np.bool_(True)},
             ),
         )
     body = helper.make_graph(
@@ -119,19 +112,10 @@ def control() -> Iterator[tuple[str, object]]:
     )
     yield (
         'loop_that_doubles',
-        model(
-            [
-                node('Reshape', ['images', 'flat'], ['f']),
-                node('Loop', ['n', 'yes', 'f'], ['big'], body=body),
-                node('ReduceMean', ['big'], ['sum'], keepdims=0),
-                *to_head(),
-            ],
-            weights={
-                'n': np.int64(60),
-                'yes': np.bool_(True),
-                'flat': np.array([-1], np.int64),
-                **HEAD_SHAPE,
-            },
+        averaged(
+            node('Reshape', ['images', 'flat'], ['f']),
+            node('Loop', ['n', 'yes', 'f'], ['big'], body=body),
+            weights={'n': np.int64(60), 'yes': np.bool_(True), 'flat': np.array([-1], np.int64)},
         ),
     )
     opsets = [helper.make_opsetid('', 17), helper.make_opsetid('f', 1)]
@@ -142,11 +126,7 @@ def control() -> Iterator[tuple[str, object]]:
     def call(name, source, target):
         return helper.make_node(name, [source], [target], domain='f')
 
-    through = [
-        node('ReduceMean', ['images'], ['s'], keepdims=0),
-        call('F0', 's', 'sum'),
-        *to_head(),
-    ]
+    through = [mean(target='s'), call('F0', 's', 'sum')]
     recursive = {
         'itself': [function('F0', [call('F0', 'a', 'b')])],
         'each_other': [
@@ -161,10 +141,7 @@ def control() -> Iterator[tuple[str, object]]:
         'without_nodes': [function('F0', [])],
     }
     for name, functions in recursive.items():
-        yield (
-            f'function_{name}',
-            model(through, functions=functions, domains=['f'], weights=HEAD_SHAPE),
-        )
+        yield f'function_{name}', headed(*through, functions=functions, domains=['f'])
     for levels, width in ((10, 4), (14, 4), (30, 2), (60, 2)):
         functions = [
             function(
@@ -184,7 +161,7 @@ def control() -> Iterator[tuple[str, object]]:
         ] + [function(f'F{levels}', [node('Relu', ['a'], ['b'])])]
         yield (
             f'function_bomb_{levels}_{width}',
-            model(through, functions=functions, domains=['f'], weights=HEAD_SHAPE),
+            headed(*through, functions=functions, domains=['f']),
         )
     inside = function(
         'F0',
@@ -201,41 +178,18 @@ def control() -> Iterator[tuple[str, object]]:
     inside.node.insert(
         0, node('Constant', [], ['k'], value=helper.make_tensor('k', TensorProto.BOOL, [], [True]))
     )
-    yield (
-        'function_in_its_own_if',
-        model(through, functions=[inside], domains=['f'], weights=HEAD_SHAPE),
-    )
+    yield 'function_in_its_own_if', headed(*through, functions=[inside], domains=['f'])
     for length in (1000, 5000):
         nodes = [
             node('ReduceMean', ['images'], ['t0'], keepdims=0),
             *(node('Neg', [f't{i}'], [f't{i + 1}']) for i in range(length)),
             node('Identity', [f't{length}'], ['sum']),
-            *to_head(),
         ]
-        yield f'long_chain_{length}', model(nodes, weights=HEAD_SHAPE)
-    yield (
-        'cycle',
-        model(
-            [
-                node('Add', ['images', 'b'], ['a']),
-                node('Relu', ['a'], ['b']),
-                node('ReduceMean', ['b'], ['sum'], keepdims=0),
-                *to_head(),
-            ],
-            weights=HEAD_SHAPE,
-        ),
-    )
+        yield f'long_chain_{length}', headed(*nodes)
+    yield 'cycle', averaged(node('Add', ['images', 'b'], ['a']), node('Relu', ['a'], ['b']))
     yield (
         'same_name_twice',
-        model(
-            [
-                node('Relu', ['images'], ['a']),
-                node('Relu', ['a'], ['a']),
-                node('ReduceMean', ['a'], ['sum'], keepdims=0),
-                *to_head(),
-            ],
-            weights=HEAD_SHAPE,
-        ),
+        averaged(node('Relu', ['images'], ['a']), node('Relu', ['a'], ['a'])),
     )
     for index, equation in enumerate(
         (
@@ -249,14 +203,4 @@ def control() -> Iterator[tuple[str, object]]:
             'abcd,abcd,->',
         )
     ):
-        yield (
-            f'einsum_{index}',
-            model(
-                [
-                    node('Einsum', ['images'], ['e'], equation=equation),
-                    node('ReduceMean', ['e'], ['sum'], keepdims=0),
-                    *to_head(),
-                ],
-                weights=HEAD_SHAPE,
-            ),
-        )
+        yield f'einsum_{index}', averaged(node('Einsum', ['images'], ['e'], equation=equation))

@@ -57,17 +57,33 @@ def node(op, inputs, outputs, **attributes):
     return helper.make_node(op, inputs, outputs, **attributes)
 
 
-def to_head(source='sum'):
-    """Bring a scalar into the form of the head."""
-    return [node('Expand', [source, 'head_shape'], ['output0'])]
+def headed(*nodes, weights=None, **others):
+    """Return the model of nodes that end in the scalar `sum`, spread over a head."""
+    to_head = node('Expand', ['sum', 'head_shape'], ['output0'])
+    weights = dict(weights or {})
+    weights.setdefault('head_shape', np.array(HEAD, np.int64))
+    return model([*nodes, to_head], weights=weights, **others)
 
 
-HEAD_SHAPE = {'head_shape': np.array(HEAD, np.int64)}
+def mean(source='images', target='sum', **attributes):
+    return node('ReduceMean', [source], [target], **{'keepdims': 0, **attributes})
+
+
+def averaged(*nodes, **others):
+    """Return the model of the mean of the last node's output, or of the image, over a head."""
+    return headed(*nodes, mean(nodes[-1].output[0] if nodes else 'images'), **others)
+
+
+def added(*nodes, **others):
+    """Return the model of the image's mean plus the last node's output, over a head."""
+    return headed(
+        *nodes, mean(target='s'), node('Add', ['s', nodes[-1].output[0]], ['sum']), **others
+    )
 
 
 def detector(**changes):
     """Return a small detector that is right: sum of convolved pixels, spread over a head."""
-    weights = {'w': np.full((4, 3, 3, 3), 0.01, np.float32), **HEAD_SHAPE}
+    weights = {'w': np.full((4, 3, 3, 3), 0.01, np.float32)}
     conv = {
         'kernel_shape': [3, 3],
         'strides': [2, 2],
@@ -77,11 +93,4 @@ def detector(**changes):
     }
     conv.update(changes)
     conv = {name: value for name, value in conv.items() if value is not None}
-    return model(
-        [
-            node('Conv', ['images', 'w'], ['c'], **conv),
-            node('ReduceMean', ['c'], ['sum'], keepdims=0),
-            *to_head(),
-        ],
-        weights=weights,
-    )
+    return averaged(node('Conv', ['images', 'w'], ['c'], **conv), weights=weights)

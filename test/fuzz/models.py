@@ -9,7 +9,7 @@ import numpy as np
 
 from fuzz.attributes import attributes, memory
 from fuzz.control_flow import control
-from fuzz.graphs import HEAD_SHAPE, detector, model, node, to_head
+from fuzz.graphs import averaged, detector
 from fuzz.tensors import damaged_tensors, shapes, versions
 import trt_ros
 
@@ -20,11 +20,7 @@ def files() -> Iterator[tuple[str, bytes]]:
         for name, made in group():
             yield f'{group.__name__}_{name}', made.SerializeToString()
     whole = detector().SerializeToString()
-    surrogate = model(
-        [node('ReduceMean', ['images'], ['sum'], keepdims=0), *to_head()],
-        weights=HEAD_SHAPE,
-        metadata={'names': 'REPLACED!!'},
-    ).SerializeToString()
+    surrogate = averaged(metadata={'names': 'REPLACED!!'}).SerializeToString()
     for index, raw in enumerate((b'\xff\xfe\xed\xa0\x80abcde', b'\xed\xa0\x80\xed\xb0\x80abcd')):
         yield f'bytes_not_utf8_{index}', surrogate.replace(b'REPLACED!!', raw[:10])
     yield from {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from onnx import TensorProto, helper
 
-from fuzz.graphs import FLOAT, HEAD_SHAPE, INT64, detector, model, node, to_head
+from fuzz.graphs import FLOAT, INT64, averaged, detector, headed, mean, node
 
 
 def shapes() -> Iterator[tuple[str, object]]:
@@ -38,14 +38,7 @@ def shapes() -> Iterator[tuple[str, object]]:
             (1, 3, 7, 7),
         )
     ):
-        yield (
-            f'image_{index}',
-            model(
-                [node('ReduceMean', ['images'], ['sum'], keepdims=0), *to_head()],
-                image=image,
-                weights=HEAD_SHAPE,
-            ),
-        )
+        yield f'image_{index}', averaged(image=image)
     for index, head in enumerate(
         (
             (),
@@ -68,34 +61,20 @@ def shapes() -> Iterator[tuple[str, object]]:
             ('x', 'y', 'z'),
         )
     ):
-        yield (
-            f'head_{index}',
-            model(
-                [node('ReduceMean', ['images'], ['sum'], keepdims=0), *to_head()],
-                head=head,
-                weights=HEAD_SHAPE,
-            ),
-        )
+        yield f'head_{index}', averaged(head=head)
         real = [size if isinstance(size, int) and size < 10**5 else 5 for size in head]
         yield (
             f'head_real_{index}',
-            model(
-                [node('ReduceMean', ['images'], ['sum'], keepdims=0), *to_head()],
-                head=head,
-                weights={'head_shape': np.array(real, np.int64)},
-            ),
+            averaged(head=head, weights={'head_shape': np.array(real, np.int64)}),
         )
     for index, value in enumerate((np.nan, np.inf, -np.inf, 1e38, -1.0)):
         yield (
             f'answer_{index}',
-            model(
-                [
-                    node('ReduceMean', ['images'], ['m'], keepdims=0),
-                    node('Mul', ['m', 'z'], ['zero']),
-                    node('Add', ['zero', 'v'], ['sum']),
-                    *to_head(),
-                ],
-                weights={'z': np.float32(0), 'v': np.float32(value), **HEAD_SHAPE},
+            headed(
+                mean(target='m'),
+                node('Mul', ['m', 'z'], ['zero']),
+                node('Add', ['zero', 'v'], ['sum']),
+                weights={'z': np.float32(0), 'v': np.float32(value)},
             ),
         )
     dynamic = (1, 3, 'h', 'w')
@@ -126,15 +105,7 @@ def shapes() -> Iterator[tuple[str, object]]:
             '[9999999999999999999999, 1]',
         )
     ):
-        yield (
-            f'imgsz_{index}',
-            model(
-                [node('ReduceMean', ['images'], ['sum'], keepdims=0), *to_head()],
-                image=dynamic,
-                weights=HEAD_SHAPE,
-                metadata={'imgsz': imgsz},
-            ),
-        )
+        yield f'imgsz_{index}', averaged(image=dynamic, metadata={'imgsz': imgsz})
     for index, names in enumerate(
         (
             "['\\ud800', 'b', 'c']",
@@ -156,23 +127,9 @@ def shapes() -> Iterator[tuple[str, object]]:
             '[[]] * 3',
         )
     ):
-        yield (
-            f'names_{index}',
-            model(
-                [node('ReduceMean', ['images'], ['sum'], keepdims=0), *to_head()],
-                weights=HEAD_SHAPE,
-                metadata={'names': names},
-            ),
-        )
+        yield f'names_{index}', averaged(metadata={'names': names})
     for kind in (*range(0, 28), 99, -1, 2**31 - 1):
-        yield (
-            f'type_of_input_{kind}',
-            model(
-                [node('ReduceMean', ['images'], ['sum'], keepdims=0), *to_head()],
-                kind=kind,
-                weights=HEAD_SHAPE,
-            ),
-        )
+        yield f'type_of_input_{kind}', averaged(kind=kind)
 
 
 def damaged_tensors() -> Iterator[tuple[str, object]]:
@@ -218,30 +175,16 @@ def damaged_tensors() -> Iterator[tuple[str, object]]:
         weights = tensor(**fields)
         yield (
             f'tensor_{name}',
-            model(
-                [
-                    node('ReduceMean', ['images'], ['s'], keepdims=0),
-                    node('Add', ['s', 'w'], ['a']),
-                    node('ReduceMean', ['a'], ['sum'], keepdims=0),
-                    *to_head(),
-                ],
-                weights=HEAD_SHAPE,
-                more_weights=[weights],
-            ),
+            averaged(mean(target='s'), node('Add', ['s', 'w'], ['a']), more_weights=[weights]),
         )
         constant = TensorProto()
         constant.CopyFrom(weights)
         yield (
             f'constant_{name}',
-            model(
-                [
-                    node('Constant', [], ['w'], value=constant),
-                    node('ReduceMean', ['images'], ['s'], keepdims=0),
-                    node('Add', ['s', 'w'], ['a']),
-                    node('ReduceMean', ['a'], ['sum'], keepdims=0),
-                    *to_head(),
-                ],
-                weights=HEAD_SHAPE,
+            averaged(
+                node('Constant', [], ['w'], value=constant),
+                mean(target='s'),
+                node('Add', ['s', 'w'], ['a']),
             ),
         )
     for index, (location, offset, length) in enumerate(
@@ -265,16 +208,7 @@ def damaged_tensors() -> Iterator[tuple[str, object]]:
             outside.external_data.add(key=key, value=str(value))
         yield (
             f'external_{index}',
-            model(
-                [
-                    node('ReduceMean', ['images'], ['s'], keepdims=0),
-                    node('Add', ['s', 'w'], ['a']),
-                    node('ReduceMean', ['a'], ['sum'], keepdims=0),
-                    *to_head(),
-                ],
-                weights=HEAD_SHAPE,
-                more_weights=[outside],
-            ),
+            averaged(mean(target='s'), node('Add', ['s', 'w'], ['a']), more_weights=[outside]),
         )
 
 
