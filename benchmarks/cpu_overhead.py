@@ -109,7 +109,7 @@ def bookkeeping_microseconds(frames: int = 20_000) -> float:
         latency = LatencyMeter(node, counts)
         for _ in range(5):
             began = time.thread_time()
-            for _ in range(frames):  # As ImageStream and InferenceNode do.
+            for _ in range(frames):  # As TopicStream and InferenceNode do.
                 counts.receive()
                 counts.record_duration(QUEUE_AGE, time.monotonic() - began)
                 with counts.timed('infer'):

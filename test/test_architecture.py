@@ -226,7 +226,7 @@ def test_layers_import_only_lower_layers():
             'vision may not import trt_ros.cuda.memory',
         ),
         (
-            'ros/images.py',
+            'ros/codecs/images.py',
             'def f():\n    from trt_ros import cuda',
             'ros may not import trt_ros.cuda',
         ),

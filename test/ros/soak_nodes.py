@@ -24,7 +24,7 @@ from trt_ros.nodes.detector import DetectorNode
 from trt_ros.ros import diagnostics
 from trt_ros.ros.dds.transport import serialized_publish
 from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
-from trt_ros.ros.images import dropping
+from trt_ros.ros.dropping import dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.pipeline import Pipeline

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 import sys
@@ -11,7 +11,7 @@ from typing import Any
 from geometry_msgs.msg import Point, Pose, Quaternion, Vector3
 import numpy as np
 from rclpy.qos import QoSProfile
-from sensor_msgs.msg import Image, PointCloud2
+from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 from vision_msgs.msg import (
     BoundingBox3D,
@@ -24,18 +24,19 @@ from vision_msgs.msg import (
 
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of
-from trt_ros.ros.dds.cdr import read_image, read_stamp
+from trt_ros.ros.codecs.codec import Content, Stamp
+from trt_ros.ros.codecs.detections import DetectionCodec
+from trt_ros.ros.codecs.images import RawImageCodec
+from trt_ros.ros.dds.cdr import ImageView
 from trt_ros.ros.dds.cdr_points import UINT32
 from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts
-from trt_ros.ros.frames import to_frame
-from trt_ros.ros.images import InputParameters
-from trt_ros.ros.inputs import InputStream, InputTopic, SynchronizationParameters
+from trt_ros.ros.inputs import InputParameters, SynchronizationParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
 from trt_ros.ros.points import PointSender
 from trt_ros.ros.process import run_node
-from trt_ros.ros.qos import why_lost, why_silent
-from trt_ros.ros.regions import ChosenObjects, choose_objects, read_objects
+from trt_ros.ros.regions import ChosenObjects, choose_objects
+from trt_ros.ros.stream import Topic, TopicStream
 from trt_ros.ros.transforms import Transform, Transforms
 from trt_ros.vision.boxes_3d import Boxes3D, DepthScene
 from trt_ros.vision.depth_points import DepthImage, check_is_depth
@@ -43,7 +44,6 @@ from trt_ros.vision.frame import Frame
 
 MAX_OBJECTS = 1000
 DETECTIONS, DEPTH, INSTANCES = 'detections', 'depth_image', 'instances'
-TYPES = {DETECTIONS: Detection2DArray, DEPTH: Image, INSTANCES: Image}
 
 
 # Fields come in the reverse order of the bases.
@@ -123,30 +123,27 @@ class Detections3DNode(ManagedNode):
         self._open_transforms = open_transforms
         self._counts = FrameCounts()
         self._counts.noun = 'message'
-        self._topic_counts: dict[str, FrameCounts] = {}
+        self._topics: list[Topic] = []
         self._without_depth = 0
         Diagnostics(
             self,
             self._counts,
             task='detections',
             diagnostics=lambda: {'objects without depth': str(self._without_depth)},
-            why_no_image=lambda _, topic: self._why(topic, why_silent_input),
-            why_lost=lambda _, topic: self._why(topic, why_lost),
-            cameras=lambda: dict(self._topic_counts),
+            topics=lambda: self._topics,
         )
 
     def configure(self) -> None:
         """Create the publishers."""
         parameters = self.parameters
         parameters.describe_synchronization()  # Raises for contradictory values.
-        names = [DETECTIONS, DEPTH, *([INSTANCES] if parameters.use_instances else [])]
-        self._topic_counts = {
-            name: CameraCounts(self._counts) if name == DETECTIONS else FrameCounts()
-            for name in names
-        }
-        for counts in self._topic_counts.values():
-            counts.noun = 'message'
-        self.while_configured.callback(self._topic_counts.clear)
+        self._topics = [
+            Topic(self, DETECTIONS, DetectionCodec(self, DETECTIONS), CameraCounts(self._counts)),
+            Topic(self, DEPTH, DepthImageCodec(self, DEPTH), FrameCounts()),
+        ]
+        if parameters.use_instances:
+            instances = InstanceImageCodec(self, INSTANCES)
+            self._topics.append(Topic(self, INSTANCES, instances, FrameCounts()))
         qos = QoSProfile(depth=10)
         self._boxes = self.publisher(Detection3DArray, '~/detections_3d', qos)
         self._points = PointSender(
@@ -167,25 +164,29 @@ class Detections3DNode(ManagedNode):
         )
         enter(
             closing(
-                InputStream(
+                TopicStream(
                     self,
                     self._counts,
-                    [
-                        InputTopic(name, TYPES[name], counts, read_stamp, _READERS[name])
-                        for name, counts in self._topic_counts.items()
-                    ],
-                    self._locate,
+                    self._topics,
+                    lambda sets: [self._locate(*values) for values in sets],
                     self._publish,
+                    in_sets=True,
                 )
             )
         )
 
-    def _locate(self, contents: list[Any]) -> _Located:
-        (message, stamp), (depth, frame_id), *rest = contents
+    def _locate(
+        self,
+        message: Detection2DArray,
+        located_depth: tuple[Frame, str],
+        stamped_instances: tuple[np.ndarray, Stamp] | None = None,
+    ) -> _Located:
+        depth, frame_id = located_depth
         instances = None
-        if rest:
-            instances, instances_stamp = rest[0]
-            if instances_stamp != stamp:
+        if stamped_instances:
+            instances, (sec, nanosec) = stamped_instances
+            stamp = message.header.stamp
+            if (sec, nanosec) != (stamp.sec, stamp.nanosec):
                 raise BadFrameError(
                     'instances of another image',
                     'The detections and the instances have different stamps.',
@@ -215,7 +216,7 @@ class Detections3DNode(ManagedNode):
             )
         return _Located(objects, boxes, scene, frame_id, transform)
 
-    def _publish(self, located: _Located, header: Header) -> None:
+    def _publish(self, _: int, located: _Located, header: Header, values: Sequence[Any]) -> None:
         header.frame_id = self.parameters.target_frame if located.transform else located.frame_id
         chosen = np.flatnonzero(located.boxes.has_depth)
         self._boxes.publish(_to_message(located, chosen, header))
@@ -238,48 +239,39 @@ class Detections3DNode(ManagedNode):
             out[:, 3] = np.repeat(np.arange(len(clouds), dtype=np.uint32), sizes).view(np.float32)
         self._points.send()
 
-    def _why(self, topic: str, explain: Callable[[ManagedNode, str], str]) -> str:
-        return f'on {self.resolve_topic_name(topic)}: {explain(self, topic)}' if topic else ''
+
+class DepthImageCodec(RawImageCodec):
+    """Depth images; the values are frames with their frame_id."""
+
+    noun = 'message'
+
+    def frame(self, image: ImageView) -> Content:
+        """Return the frame of a view."""
+        check_is_depth(image.encoding)  # First: cv_bridge converts others, but not their meaning.
+        content = super().frame(image)
+        return content._replace(value=(content.value, image.frame_id))
 
 
-def why_silent_input(node: ManagedNode, topic: str) -> str:
-    """Return the likely reason why an input of this node has no messages."""
-    package = 'vision_msgs' if topic == DETECTIONS else 'sensor_msgs'
-    return why_silent(node, topic, f'{package}/msg/{TYPES[topic].__name__}')
+class InstanceImageCodec(RawImageCodec):
+    """Images of the number of the instance at each pixel; the values are arrays with stamps."""
 
+    noun = 'message'
 
-def _read_detections(message: np.ndarray) -> tuple[tuple[Detection2DArray, Any], str]:
-    detections, frame_id = read_objects(message)
-    return (detections, read_stamp(message)), frame_id
-
-
-def _read_depth(message: np.ndarray) -> tuple[tuple[Frame, str], str]:
-    image = read_image(message)
-    check_is_depth(image.encoding)  # First: cv_bridge converts others, but not their meaning.
-    return (to_frame(image), image.frame_id), image.frame_id
-
-
-def _read_instances(message: np.ndarray) -> tuple[tuple[np.ndarray, Any], str]:
-    image = read_image(message)
-    if image.encoding != 'mono16':
-        raise BadFrameError(
-            'not an image of instances',
-            f'Encoding {image.encoding} is not mono16.',
-            remedy='Remap instances to ~/instances of a segmenter.',
+    def frame(self, image: ImageView) -> Content:
+        """Return the pixels of a view."""
+        if image.encoding != 'mono16':
+            raise BadFrameError(
+                'not an image of instances',
+                f'Encoding {image.encoding} is not mono16.',
+                remedy='Remap instances to ~/instances of a segmenter.',
+            )
+        content = super().frame(image)
+        frame = content.value
+        dtype = np.dtype('>u2' if frame.is_bigendian else '<u2')
+        pixels: np.ndarray = np.ndarray(
+            (frame.height, frame.width), dtype, frame.data, 0, (frame.step, 2)
         )
-    frame = to_frame(image)
-    dtype = np.dtype('>u2' if frame.is_bigendian else '<u2')
-    pixels: np.ndarray = np.ndarray(
-        (frame.height, frame.width), dtype, frame.data, 0, (frame.step, 2)
-    )
-    return (pixels, image.stamp), image.frame_id
-
-
-_READERS: Mapping[str, Callable[[np.ndarray], tuple[Any, str]]] = {
-    DETECTIONS: _read_detections,
-    DEPTH: _read_depth,
-    INSTANCES: _read_instances,
-}
+        return content._replace(value=(pixels, image.stamp))
 
 
 def _to_message(located: _Located, chosen: np.ndarray, header: Header) -> Detection3DArray:

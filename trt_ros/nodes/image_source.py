@@ -17,9 +17,10 @@ from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.ros.camera_info import camera_info_for, camera_info_topic, load_calibration
+from trt_ros.ros.codecs.images import compressed_topic
 from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
-from trt_ros.ros.images import compressed_topic, dropping
+from trt_ros.ros.dropping import dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param

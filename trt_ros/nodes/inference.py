@@ -18,24 +18,18 @@ from trt_ros.errors import ParameterError, printable
 from trt_ros.families.family import Family
 from trt_ros.model.run_inputs import RunInputs
 from trt_ros.nodes.bound_inputs import BindingParameters, BoundInputs
+from trt_ros.nodes.inputs import NodeInputs
 from trt_ros.profiling import recording
 from trt_ros.progress import Progress, ProgressThrottle
+from trt_ros.ros.codecs.images import image_codec
 from trt_ros.ros.dds.rcl import MemoryHooks
 from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts
-from trt_ros.ros.images import (
-    ImageStream,
-    ImageTopic,
-    ImageTopicsParameters,
-    message_nbytes,
-    why_images_lost,
-    why_no_image,
-)
-from trt_ros.ros.inputs import InputStream
+from trt_ros.ros.inputs import ImageTopicsParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import PRESETS, preset_profile
-from trt_ros.ros.tensors import open_format
-from trt_ros.runtime.options import PREPROCESSING, PipelineOptions
+from trt_ros.ros.stream import Topic, TopicStream
+from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 
@@ -109,7 +103,6 @@ class InferenceNode(ManagedNode):
     :param open_pipeline: function that opens the pipeline; tests pass a fake.
     :ivar cameras: the camera of the topic `image` or of the first image in `inputs`, or those of
         `image_topics`; while configured.
-    :ivar jpegs_on_gpu: whether the pipeline decodes JPEG images; while configured.
     """
 
     families: ClassVar[tuple[Family, ...]]
@@ -121,19 +114,16 @@ class InferenceNode(ManagedNode):
         self._open_pipeline = open_pipeline or partial(Pipeline.open, families=self.families)
         self._pipeline: Pipeline | None = None
         self._progress: Progress | None = None
-        self._bound: BoundInputs | None = None
+        self._inputs: NodeInputs | None = None
         self.cameras: tuple[Camera, ...] = ()
-        self.jpegs_on_gpu = False
         self._counts = FrameCounts()
         Diagnostics(
             self,
             self._counts,
             task='image',
             diagnostics=self._diagnostics,
-            why_no_image=lambda _, topic: self.why_no_input(topic),
-            why_lost=lambda _, topic: self.why_input_lost(topic),
-            why_no_result=lambda: self.why_no_result(),
-            cameras=self._counts_by_topic,
+            topics=lambda: self._inputs.topics if self._inputs else (),
+            why_no_result=lambda: self._inputs.why_no_result() if self._inputs else '',
         )
 
     # Implemented by subclasses.
@@ -162,20 +152,6 @@ class InferenceNode(ManagedNode):
         """Return the maximum number of images per run."""
         return int(self.parameters.batch_size())
 
-    def why_no_input(self, topic: str) -> str:
-        """Return the resolved topic and the likely reason why it has no messages."""
-        bound = self._bound
-        return bound.why_no_input(topic) if bound else why_no_image(self, topic)
-
-    def why_input_lost(self, topic: str) -> str:
-        """Return the resolved topic and the likely reason why its messages are lost."""
-        bound = self._bound
-        return bound.why_input_lost(topic) if bound else why_images_lost(self, topic)
-
-    def why_no_result(self) -> str:
-        """Return the likely reason why inputs arrive, but no result; '' if unknown."""
-        return self._bound.why_no_result() if self._bound else ''
-
     def options(self) -> PipelineOptions:
         """Return the options of the pipeline."""
         options: PipelineOptions = self.parameters
@@ -183,12 +159,21 @@ class InferenceNode(ManagedNode):
 
     def ignored_parameters(self) -> set[str]:
         """Return the names of parameters that have no effect on the configured inputs."""
-        if self._bound is None:
-            return {each.name for each in fields(BindingParameters)}
-        ignored = {'batch_wait_ms', 'max_batch_size', *self._bound.ignored_parameters()}
-        if not self._bound.has_images:
-            ignored |= {*PREPROCESSING, 'image_transport'}
-        return ignored
+        return self.inputs.ignored_parameters()
+
+    def make_inputs(self) -> NodeInputs:
+        """Return the inputs of the open pipeline."""
+        if not self.options().inputs:
+            return CameraInputs(self)
+        [camera] = self.cameras
+
+        def publish(result: Any, header: Header, frame: Any) -> None:
+            self.publish(camera.outputs, result, header, frame)
+
+        bound = BoundInputs(self, self.pipeline, self._counts, self.infer_inputs, publish)
+        if bound.has_images:
+            camera.topic = bound.topics[bound.primary].name
+        return bound
 
     # Used by subclasses.
 
@@ -198,22 +183,24 @@ class InferenceNode(ManagedNode):
         assert self._pipeline is not None
         return self._pipeline
 
+    @property
+    def inputs(self) -> NodeInputs:
+        """The inputs of the network; only while configured."""
+        assert self._inputs is not None
+        return self._inputs
+
     def configure(self) -> None:
         """Open the pipeline and create the publishers."""
         self._is_due = ProgressThrottle()
         self.while_configured.callback(self._clear)
         if self.parameters.profiling:
             self.get_logger().info(self.while_configured.enter_context(recording()))
-        cameras = self._make_cameras()
+        self.cameras = self._make_cameras()
         for line in self.open():
             self.get_logger().info(line)
-        self.jpegs_on_gpu = self._open_jpeg_decoder()
         self._progress = None
-        if self._bound is not None and self._bound.has_images:
-            cameras[0].topic = self._bound.primary
-        for camera in cameras:
+        for camera in self.cameras:
             camera.outputs = self.advertise(camera)
-        self.cameras = cameras
         ignored, parameters = self.ignored_parameters(), self.parameters
         given = [
             each.name
@@ -264,7 +251,7 @@ class InferenceNode(ManagedNode):
         """Open the pipeline, which calls `report` with its progress; return log lines."""
         options, parameters = self.options(), self.parameters
         if options.inputs:
-            synchronization = parameters.describe_synchronization()  # Raises before a long build.
+            parameters.describe_synchronization()  # Raises before a long build.
         pipeline = self._pipeline = self.while_configured.enter_context(
             closing(
                 self._open_pipeline(
@@ -276,14 +263,11 @@ class InferenceNode(ManagedNode):
             )
         )
         pipeline.device.on_fault(self.fail)
-        if not options.inputs:
-            return pipeline.log_lines
-        bound = self._bound = BoundInputs(
-            self, pipeline, open_format(parameters.tensor_format), self._counts
-        )
-        lines = [*pipeline.log_lines, *bound.log_lines]
-        if len(bound.topics) > 1 or parameters.rate_hz:
-            lines.append(f'synchronization: {synchronization}')
+        self.jpegs_on_gpu = self._open_jpeg_decoder()
+        inputs = self._inputs = self.make_inputs()
+        lines = [*pipeline.log_lines, *inputs.log_lines]
+        if inputs.in_sets and (len(inputs.topics) > 1 or parameters.rate_hz):
+            lines.append(f'synchronization: {parameters.describe_synchronization()}')
         return lines
 
     def _open_jpeg_decoder(self) -> bool:
@@ -303,54 +287,33 @@ class InferenceNode(ManagedNode):
         return not reason
 
     def activate(self) -> None:
-        """Subscribe to the images, or to the topics of `inputs`."""
-        pipeline = self.pipeline
-        if self._bound is not None:
-            self._activate_bound(self._bound)
-            return
-        self.while_active.enter_context(
+        """Subscribe to the inputs."""
+        pipeline, inputs, cameras = self.pipeline, self.inputs, self.cameras
+        device = pipeline.device
+        stream = self.while_active.enter_context(
             closing(
-                ImageStream(
+                TopicStream(
                     self,
                     self._counts,
-                    [
-                        ImageTopic(
-                            camera.topic,
-                            camera.counts,
-                            partial(self.publish, camera.outputs),
-                            camera.is_wanted,
-                        )
-                        for camera in self.cameras
-                    ],
-                    self.infer,
+                    inputs.topics,
+                    inputs.infer,
+                    inputs.publish,
+                    in_sets=inputs.in_sets,
+                    primary=inputs.primary,
+                    is_wanted=lambda number: cameras[0 if inputs.in_sets else number].is_wanted(),
+                    reset_state=pipeline.reset_state,
                     max_batch=min(pipeline.max_batch, self.batch_size()),
-                    in_flight=self.parameters.frames_in_flight,
-                    jpegs_on_gpu=self.jpegs_on_gpu,
+                    in_flight=1 if inputs.has_state else self.parameters.frames_in_flight,
                     hooks=MemoryHooks(
-                        pipeline.device.register,
-                        pipeline.device.unregister,
-                        message_nbytes(pipeline.device.expected_image_nbytes),
+                        device.register, device.unregister, device.expected_image_nbytes
                     ),
                 )
             )
         )
-
-    def _activate_bound(self, bound: BoundInputs) -> None:
-        [camera] = self.cameras
-        stream = self.while_active.enter_context(
-            closing(
-                bound.open_stream(
-                    self.infer_inputs,
-                    partial(self.publish, camera.outputs),
-                    camera.is_wanted,
-                    self.jpegs_on_gpu,
-                )
-            )
-        )
-        if bound.has_state:
+        if inputs.has_state:
             self._offer_reset(stream)
 
-    def _offer_reset(self, stream: InputStream) -> None:
+    def _offer_reset(self, stream: TopicStream) -> None:
         def reset(request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
             stream.reset()
             response.success, response.message = True, 'The next run starts with zero states.'
@@ -375,16 +338,32 @@ class InferenceNode(ManagedNode):
             diagnostics['progress'] = str(progress)
         return diagnostics
 
-    def _counts_by_topic(self) -> Mapping[str, FrameCounts]:
-        if self._bound is not None:
-            return self._bound.counts_by_topic()
-        return {
-            camera.topic: camera.counts
-            for camera in self.cameras
-            if camera.counts is not self._counts
-        }
-
     def _clear(self) -> None:
-        self._pipeline = self._progress = self._bound = None
+        self._pipeline = self._progress = self._inputs = None
         self.cameras = ()
         self._counts.noun = 'image'
+
+
+class CameraInputs(NodeInputs):
+    """Images of the node's cameras, each run by itself, in batches of several cameras."""
+
+    in_sets = False
+
+    def __init__(self, node: InferenceNode) -> None:
+        self._node = node
+        self.topics = [
+            Topic(node, camera.topic, image_codec(node, camera.topic), camera.counts)
+            for camera in node.cameras
+        ]
+
+    def infer(self, sets: list[list[Any]]) -> Sequence[Any]:
+        """Run the images of one batch."""
+        return self._node.infer([frame for [frame] in sets])
+
+    def publish(self, number: int, result: Any, header: Header, values: list[Any]) -> None:
+        """Publish the result of one image."""
+        self._node.publish(self._node.cameras[number].outputs, result, header, values[0])
+
+    def ignored_parameters(self) -> set[str]:
+        """Return the names of the parameters of bindings."""
+        return {each.name for each in fields(BindingParameters)}

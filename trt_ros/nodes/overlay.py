@@ -26,27 +26,21 @@ from trt_ros.nodes.drawing import DrawingParameters
 from trt_ros.ros.boxes_3d import read_boxes_in_space
 from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of
 from trt_ros.ros.class_ids import ClassIds
+from trt_ros.ros.codecs.codec import to_header
+from trt_ros.ros.codecs.images import ImageCodec, image_codec
 from trt_ros.ros.dds.cdr import CompressedImageView, ImageView, read_stamp
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import subscribe_serialized
 from trt_ros.ros.diagnostics import QUEUE_AGE, Diagnostics, FrameCounts, LatencyMeter
-from trt_ros.ros.frames import to_frame
-from trt_ros.ros.images import (
-    ImageInputParameters,
-    dropping,
-    header_of,
-    image_reader,
-    image_topic,
-    subscribe_images,
-    wait_for_input,
-    why_images_lost,
-    why_no_image,
-)
+from trt_ros.ros.dropping import dropping
+from trt_ros.ros.following import subscribe_input, wait_for_input
+from trt_ros.ros.inputs import ImageInputParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import ImageSender, detection_reader
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.ros.qos import overridden
+from trt_ros.ros.stream import Topic
 from trt_ros.ros.worker import REPLACED, NewestWorker
 from trt_ros.vision.frame import Frame
 
@@ -120,6 +114,7 @@ class OverlayNode(ManagedNode):
     def __init__(self, name: str = 'overlay', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
         self._counts = FrameCounts()
+        self._topics: tuple[Topic, ...] = ()
         self._class_ids = ClassIds()
         self._matching = threading.Lock()  # Images arrive on a thread of their own.
         self._images = StampBuffer[ImageView | CompressedImageView](0)
@@ -129,8 +124,7 @@ class OverlayNode(ManagedNode):
             self._counts,
             task='image',
             diagnostics=lambda: {'images waiting for detections': str(len(self._images))},
-            why_no_image=why_no_image,
-            why_lost=why_images_lost,
+            topics=lambda: self._topics,
         )
 
     def configure(self) -> None:
@@ -146,6 +140,8 @@ class OverlayNode(ManagedNode):
                     cause=str(error),
                     remedy='Set output_dir to a writable folder.',
                 ) from error
+        self._codec: ImageCodec = image_codec(self)
+        self._topics = (Topic(self, 'image', self._codec, self._counts),)
         self._read_detections = detection_reader(self)
         self._drawn = ImageSender(self, self.publisher(Image, '~/image', QoSProfile(depth=5)))
 
@@ -166,12 +162,13 @@ class OverlayNode(ManagedNode):
                 )
             )
         )
-        self._read = image_reader(self)
-        wait_for_input(self, [image_topic(self, self.parameters, 'image')[1]])
+        wait_for_input(self, [self._codec.topic])
         self.while_active.enter_context(
             closing(
-                subscribe_images(
+                subscribe_input(
                     self,
+                    self._codec.message_type,
+                    self._codec.topic,
                     MessageCallbacks(
                         self._on_image, on_lost=self._lose_image, on_missed=self._counts.miss
                     ),
@@ -197,7 +194,7 @@ class OverlayNode(ManagedNode):
     def _on_image(self, message: np.ndarray) -> None:
         self._counts.receive()
         with dropping(self, self._counts):
-            image = self._read(message)
+            image = self._codec.view(message)
             with self._matching:
                 detections = self._detections.take(image.stamp)
                 is_lost = detections is None and self._images.put(image.stamp, image)
@@ -228,8 +225,8 @@ class OverlayNode(ManagedNode):
     def _draw(self, pair: tuple[ImageView | CompressedImageView, np.ndarray]) -> None:
         image, detections = pair
         with dropping(self, self._counts):
-            frame = to_frame(image, max_pixels=self.parameters.max_image_pixels)
-            header = header_of(image)
+            frame = self._codec.frame(image).value
+            header = to_header(image.frame_id, image.stamp)
             with self._counts.timed('draw'):
                 pixels = self.parameters.begin_drawing(self._drawn, header, frame)
                 if self.parameters.boxes_3d:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 import threading
 from typing import Any, NamedTuple
 
-import numpy as np
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.errors import ParameterError
 from trt_ros.nodes.inference import InferenceNode
-from trt_ros.ros.dds.cdr import read_stamp
-from trt_ros.ros.dds.rcl import MemoryHooks
+from trt_ros.nodes.inputs import NodeInputs
+from trt_ros.ros.codecs.detections import DetectionCodec
+from trt_ros.ros.codecs.images import image_codec
 from trt_ros.ros.diagnostics import CameraCounts, FrameCounts
-from trt_ros.ros.frames import to_frame
-from trt_ros.ros.images import image_reader, image_topic
-from trt_ros.ros.inputs import InputStream, InputTopic
-from trt_ros.ros.qos import why_lost, why_silent
-from trt_ros.ros.regions import ChosenObjects, choose_objects, read_objects
-from trt_ros.ros.sync import NO_PARTNER
+from trt_ros.ros.regions import ChosenObjects, choose_objects
+from trt_ros.ros.stream import Topic, without_partner
 from trt_ros.runtime.options import RegionOptions
 from trt_ros.vision.frame import Frame
 
@@ -49,7 +44,6 @@ class RegionNode(InferenceNode):
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
-        self._topic_counts: dict[str, FrameCounts] = {}
         self._invalid = self._surplus = 0
         self._counting = threading.Lock()  # `frames_in_flight` calls overlap.
         super().__init__(name, **kwargs)
@@ -85,70 +79,28 @@ class RegionNode(InferenceNode):
                     remedy='Set rate_hz to 0.0: images and detections meet by stamp. max_rate_hz '
                     'limits the rate.',
                 )
-            self._topic_counts = {'image': CameraCounts(self._counts), DETECTIONS: FrameCounts()}
-            self._topic_counts[DETECTIONS].noun = 'message'
-            self.while_configured.callback(self._topic_counts.clear)
         super().configure()
 
-    def open(self) -> Iterable[str]:
-        """Open the pipeline; return log lines, with the kind of synchronization of regions."""
-        lines = super().open()
-        if not self.parameters.regions:
-            return lines
-        return [*lines, f'synchronization: {self.parameters.describe_synchronization()}']
+    def make_inputs(self) -> NodeInputs:
+        """Return the inputs of the open pipeline."""
+        if self.parameters.regions:
+            return RegionInputs(self, self._counts)
+        return super().make_inputs()
 
     def ignored_parameters(self) -> set[str]:
         """Return the names of parameters that have no effect on the configured inputs."""
+        ignored = super().ignored_parameters()
         if self.parameters.regions:
-            return {'batch_wait_ms', 'max_batch_size', 'tensor_format'}
-        return super().ignored_parameters() | {each.name for each in fields(RegionOptions)}
+            return ignored
+        return ignored | {each.name for each in fields(RegionOptions)}
 
     def batch_size(self) -> int:
         """Return the maximum number of images or regions per run."""
         parameters = self.parameters
         return int(parameters.max_regions) if parameters.regions else super().batch_size()
 
-    def activate(self) -> None:
-        """Subscribe to the images and, with `regions`, to the detections."""
-        if not self.parameters.regions:
-            super().activate()
-            return
-        pipeline, [camera] = self.pipeline, self.cameras
-        message_type, name = image_topic(self, self.parameters, 'image')
-        read_image, max_pixels = image_reader(self), self.parameters.max_image_pixels
-
-        def read(message: np.ndarray) -> tuple[Frame, str]:
-            image = read_image(message)
-            return to_frame(image, self.jpegs_on_gpu, max_pixels), image.frame_id
-
-        self.while_active.enter_context(
-            closing(
-                InputStream(
-                    self,
-                    self._counts,
-                    [
-                        InputTopic(
-                            name, message_type, self._topic_counts['image'], read_stamp, read
-                        ),
-                        InputTopic(
-                            DETECTIONS,
-                            Detection2DArray,
-                            self._topic_counts[DETECTIONS],
-                            read_stamp,
-                            read_objects,
-                        ),
-                    ],
-                    self._infer_objects,
-                    lambda found, header: self.publish_objects(camera.outputs, found, header),
-                    is_wanted=camera.is_wanted,
-                    in_flight=self.parameters.frames_in_flight,
-                    hooks=MemoryHooks(pipeline.device.register, pipeline.device.unregister),
-                )
-            )
-        )
-
-    def _infer_objects(self, contents: list[Any]) -> ObjectResults:
-        frame, message = contents
+    def infer_objects(self, frame: Frame, message: Detection2DArray) -> ObjectResults:
+        """Run the network on the objects of an image."""
         objects = choose_objects(message, frame.wh, self.parameters.max_regions)
         with self._counting:
             self._invalid += objects.invalid
@@ -161,36 +113,36 @@ class RegionNode(InferenceNode):
             )
         return ObjectResults(objects, self.pipeline.infer_regions(frame, objects.boxes), frame)
 
-    def why_no_input(self, topic: str) -> str:
-        """Return the resolved topic and the likely reason why it has no messages."""
-        if topic != DETECTIONS:
-            return super().why_no_input(topic)
-        why = why_silent(self, topic, 'vision_msgs/msg/Detection2DArray')
-        return f'on {self.resolve_topic_name(topic)}: {why}'
-
-    def why_input_lost(self, topic: str) -> str:
-        """Return the resolved topic and the likely reason why its messages are lost."""
-        if topic != DETECTIONS:
-            return super().why_input_lost(topic)
-        return f'on {self.resolve_topic_name(topic)}: {why_lost(self, topic)}'
-
-    def why_no_result(self) -> str:
-        """Return how many images and messages of detections found no partner."""
-        counts = ', '.join(
-            f'{self.resolve_topic_name(topic)} {each.dropped[NO_PARTNER]}'
-            for topic, each in self._topic_counts.items()
-            if each.dropped[NO_PARTNER]
-        )
-        if not counts:
-            return super().why_no_result()
-        return f'(messages without partner: {counts}; detections need the stamp of their image)'
-
-    def _counts_by_topic(self) -> Mapping[str, FrameCounts]:
-        return dict(self._topic_counts) or super()._counts_by_topic()
-
     def _diagnostics(self) -> Mapping[str, str]:
         diagnostics = dict(super()._diagnostics())
-        if self._topic_counts:
+        if self._inputs and self.parameters.regions:
             diagnostics['detections over max_regions'] = str(self._surplus)
             diagnostics['detections without an area in the image'] = str(self._invalid)
         return diagnostics
+
+
+class RegionInputs(NodeInputs):
+    """Images with the detections in them, whose objects are run."""
+
+    def __init__(self, node: RegionNode, counts: FrameCounts) -> None:
+        self._node = node
+        self.topics = [
+            Topic(node, 'image', image_codec(node), CameraCounts(counts)),
+            Topic(node, DETECTIONS, DetectionCodec(node, DETECTIONS), FrameCounts()),
+        ]
+
+    def infer(self, sets: list[list[Any]]) -> Sequence[ObjectResults]:
+        """Run the objects of each image."""
+        return [self._node.infer_objects(*values) for values in sets]
+
+    def publish(self, number: int, result: Any, header: Header, values: list[Any]) -> None:
+        """Publish the results of the objects of one image."""
+        self._node.publish_objects(self._node.cameras[0].outputs, result, header)
+
+    def ignored_parameters(self) -> set[str]:
+        """Return the names of parameters that have no effect on regions."""
+        return {'batch_wait_ms', 'max_batch_size', 'tensor_format'}
+
+    def why_no_result(self) -> str:
+        """Return how many images and messages of detections found no partner."""
+        return without_partner(self._node, self.topics, 'detections need the stamp of their image')

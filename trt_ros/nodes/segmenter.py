@@ -25,11 +25,11 @@ from trt_ros.nodes.labeled import (
     ThresholdParameters,
 )
 from trt_ros.results.masks import Instances, mask_dtype
+from trt_ros.ros.codecs.tensors import topic_name
 from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.messages import ImageSender, detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
-from trt_ros.ros.tensors import topic_name
 from trt_ros.runtime.options import LabeledOptions, MaskOptions
 from trt_ros.vision.frame import Frame
 

@@ -18,9 +18,10 @@ from trt_ros.model.bindings import OTHERS
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.regions import ObjectResults, RegionNode
 from trt_ros.results.tensors import Tensors
+from trt_ros.ros.codecs import open_format
+from trt_ros.ros.codecs.tensors import TensorFormat
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
-from trt_ros.ros.tensors import TensorFormat, open_format
 from trt_ros.runtime.options import PipelineOptions, RegionOptions
 from trt_ros.vision.frame import Frame
 

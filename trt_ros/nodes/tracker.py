@@ -15,26 +15,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rclpy.qos import QoSProfile
 from rclpy.subscription import Subscription
-from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.nodes.tracking import TrackingParameters, open_tracker, tracking_stamp
 from trt_ros.ros.class_ids import ClassIds
+from trt_ros.ros.codecs import open_format
+from trt_ros.ros.codecs.codec import to_header
+from trt_ros.ros.codecs.detections import DetectionCodec
+from trt_ros.ros.codecs.tensor_lists import TensorLists
 from trt_ros.ros.dds.cdr import Fields, read_stamp
-from trt_ros.ros.dds.cdr_tensors import TensorListView
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import subscribe_serialized
 from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts, LatencyMeter
-from trt_ros.ros.images import dropping
+from trt_ros.ros.dropping import dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.message_sets import MessageSets
 from trt_ros.ros.messages import detection_publish, detection_reader
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
-from trt_ros.ros.qos import overridden, why_lost, why_silent
-from trt_ros.ros.sync import NO_PARTNER
-from trt_ros.ros.tensors import TensorLists, open_format
+from trt_ros.ros.qos import overridden
+from trt_ros.ros.stream import Topic, without_partner
 
 if TYPE_CHECKING:
     from trt_ros.tracking.tracker import Tracker
@@ -88,8 +89,7 @@ class TrackerNode(ManagedNode):
         super().__init__(name, **kwargs)
         self._counts = FrameCounts()
         self._counts.noun = 'message'
-        self._topic_counts: dict[str, FrameCounts] = {}
-        self._types: dict[str, type] = {DETECTIONS: Detection2DArray}
+        self._topics: tuple[Topic, ...] = ()
         self._ids = itertools.count(1)
         self._class_ids = ClassIds()
         self._cameras: OrderedDict[str, Tracker] = OrderedDict()
@@ -98,16 +98,16 @@ class TrackerNode(ManagedNode):
             self._counts,
             task='detections',
             diagnostics=self._diagnostics,
-            why_no_image=self._why_silent,
-            why_lost=lambda node, topic: why_lost(node, topic or DETECTIONS),
-            why_no_result=self._why_no_result,
-            cameras=lambda: dict(self._topic_counts),
+            topics=lambda: self._topics,
+            why_no_result=lambda: without_partner(self, self._topics, 'both need the same stamp'),
         )
 
     def configure(self) -> None:
         """Create the publisher."""
         open_tracker(self.parameters.track_method, self._ids)  # Fails here without SciPy.
         self._read = detection_reader(self)
+        detections = DetectionCodec(self, DETECTIONS)
+        self._topics = (Topic(self, DETECTIONS, detections, self._counts),)
         if self.parameters.use_appearance:
             tensors = open_format('auto')
             if not isinstance(tensors, TensorLists):
@@ -118,12 +118,12 @@ class TrackerNode(ManagedNode):
                     remedy='Install isaac_ros_tensor_list_interfaces, or set use_appearance to '
                     'false.',
                 )
-            self._types[TENSORS] = tensors.type
-            self._read_tensors: Callable[[np.ndarray], TensorListView] = tensors.read
-            self._topic_counts = {DETECTIONS: CameraCounts(self._counts), TENSORS: FrameCounts()}
-            for counts in self._topic_counts.values():
-                counts.noun = 'message'
-            self.while_configured.callback(self._topic_counts.clear)
+            codec = tensors.codec(self, TENSORS)
+            self._read_tensors = codec.reader()
+            self._topics = (
+                Topic(self, DETECTIONS, detections, CameraCounts(self._counts)),
+                Topic(self, TENSORS, codec, FrameCounts()),
+            )
         qos = QoSProfile(depth=self.parameters.qos_depth)
         self._publish = detection_publish(self, self.publisher(Detection2DArray, '~/tracks', qos))
 
@@ -131,32 +131,32 @@ class TrackerNode(ManagedNode):
         """Subscribe to detections, and their vectors; no track outlives a deactivation."""
         self._cameras.clear()
         self._latency = LatencyMeter(self, self._counts)
-        if not self.parameters.use_appearance:
-            self._subscribe(DETECTIONS, self._counts, self._on_detections)
+        if len(self._topics) == 1:
+            self._subscribe(self._topics[0], self._on_detections)
             return
-        topics = list(self._topic_counts.items())
         self._sets = self.while_active.enter_context(
             closing(
                 MessageSets[np.ndarray](
-                    self, topics, self._on_set, queue_size=self.parameters.qos_depth
+                    self,
+                    [(topic.name, topic.counts) for topic in self._topics],
+                    self._on_set,
+                    queue_size=self.parameters.qos_depth,
                 )
             )
         )
-        for index, (topic, counts) in enumerate(topics):
-            self._subscribe(topic, counts, partial(self._on_message, index, counts))
+        for index, topic in enumerate(self._topics):
+            self._subscribe(topic, partial(self._on_message, index, topic.counts))
 
-    def _subscribe(
-        self, topic: str, counts: FrameCounts, on_message: Callable[[np.ndarray], None]
-    ) -> None:
+    def _subscribe(self, topic: Topic, on_message: Callable[[np.ndarray], None]) -> None:
         qos = QoSProfile(depth=self.parameters.qos_depth)
         self.while_active.enter_context(
             closing(
                 subscribe_serialized(
                     self,
-                    self._types[topic],
-                    topic,
-                    overridden(self, Subscription, topic, qos),
-                    MessageCallbacks(on_message, on_missed=counts.miss),
+                    topic.codec.message_type,
+                    topic.name,
+                    overridden(self, Subscription, topic.name, qos),
+                    MessageCallbacks(on_message, on_missed=topic.counts.miss),
                 )
             )
         )
@@ -181,10 +181,11 @@ class TrackerNode(ManagedNode):
     def _track(self, message: np.ndarray, tensors: np.ndarray | None = None) -> None:
         fields = Fields(message)
         stamp, frame_id = fields.stamp(), fields.text('frame_id')
-        header = Header(frame_id=frame_id)
-        header.stamp.sec, header.stamp.nanosec = stamp
+        header = to_header(frame_id, stamp)
         found = self._read(message, self._class_ids)
-        vectors = None if tensors is None else _vectors(self._read_tensors(tensors), len(found))
+        vectors = (
+            None if tensors is None else _vectors(self._read_tensors(tensors).value, len(found))
+        )
         parameters: TrackerParameters = self.parameters
         with self._counts.timed('track'):
             options = parameters.track_options(parameters.score_threshold)
@@ -211,35 +212,23 @@ class TrackerNode(ManagedNode):
         self._cameras.move_to_end(frame_id)
         return camera
 
-    def _why_silent(self, node: ManagedNode, topic: str) -> str:
-        kind = self._types[topic if self._topic_counts else DETECTIONS]
-        name = f'{kind.__module__.split(".")[0]}/msg/{kind.__name__}'
-        if not self._topic_counts:
-            return why_silent(node, DETECTIONS, name)
-        return f'on {node.resolve_topic_name(topic)}: {why_silent(node, topic, name)}'
-
-    def _why_no_result(self) -> str:
-        alone = {name: counts.dropped[NO_PARTNER] for name, counts in self._topic_counts.items()}
-        counts = ', '.join(f'{name} {count}' for name, count in alone.items() if count)
-        return f'(messages without partner: {counts}; both need the same stamp)' if counts else ''
-
     def _diagnostics(self) -> Mapping[str, str]:
         resets = sum(camera.resets for camera in tuple(self._cameras.values()))
         return {'cameras': str(len(self._cameras)), 'tracks ended by time jumps': str(resets)}
 
 
-def _vectors(view: TensorListView, count: int) -> np.ndarray | None:
+def _vectors(named: Mapping[str, np.ndarray], count: int) -> np.ndarray | None:
     """
     Return the only tensor of a message as one vector per detection; None without detections.
 
     :raises BadFrameError: 'bad appearance'.
     """
-    tensors = list(view.tensors.values())
+    tensors = list(named.values())
     if not (tensors or count):
         return None
     if len(tensors) == 1 and tensors[0].ndim > 1 and len(tensors[0]) == count:
         return tensors[0].reshape(count, math.prod(tensors[0].shape[1:]))
-    shapes = ', '.join(f'{name} {tensor.shape}' for name, tensor in view.tensors.items())
+    shapes = ', '.join(f'{name} {tensor.shape}' for name, tensor in named.items())
     raise BadFrameError(
         'bad appearance',
         f'Tensors for {count} detections: {shapes or "none"}, expected one ({count}, values).',

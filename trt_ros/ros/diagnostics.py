@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import math
 import platform
 import threading
@@ -205,6 +205,21 @@ class Timed:
         self._range.__exit__(None, None, None)
 
 
+class CountedTopic:
+    """The counters of a topic, and why it is silent; a subclass knows the topic."""
+
+    def __init__(self, name: str, counts: FrameCounts) -> None:
+        self.name, self.counts = name, counts
+
+    def why_silent(self) -> str:
+        """Return the likely reason why there are no messages; '' if unknown."""
+        return ''
+
+    def why_lost(self) -> str:
+        """Return the likely reason why messages are lost; '' if unknown."""
+        return ''
+
+
 class Diagnostics:
     """
     A publisher of one DiagnosticStatus per second, in every state, like diagnostic_updater.
@@ -217,10 +232,9 @@ class Diagnostics:
 
     :param task: name of the task: the part of the status name after the colon.
     :param diagnostics: returns additional key-value pairs.
-    :param why_no_image: returns the likely cause of receiving no images, for a node and a topic.
-    :param why_lost: returns the likely cause of lost frames, for a node and a topic.
+    :param topics: returns the topics while configured; the key-value pairs of one whose counters
+        are those of the node have no name.
     :param why_no_result: returns the likely cause why frames arrive, but no result.
-    :param cameras: returns the counters by topic, if there are several cameras or inputs.
     """
 
     def __init__(
@@ -230,14 +244,11 @@ class Diagnostics:
         *,
         task: str,
         diagnostics: Callable[[], Mapping[str, str]] = dict,
-        why_no_image: Callable[[ManagedNode, str], str] = lambda node, topic: '',
-        why_lost: Callable[[ManagedNode, str], str] = lambda node, topic: '',
+        topics: Callable[[], Sequence[CountedTopic]] = tuple,
         why_no_result: Callable[[], str] = lambda: '',
-        cameras: Callable[[], Mapping[str, FrameCounts]] = dict,
     ) -> None:
         self._node, self._counts, self._diagnostics = node, counts, diagnostics
-        self._why_no_image, self._why_lost, self._cameras = why_no_image, why_lost, cameras
-        self._why_no_result = why_no_result
+        self._topics, self._why_no_result = topics, why_no_result
         self._losses: dict[str, RecentLoss] = {}
         self._name = f'{node.get_fully_qualified_name()[1:]}: {task}'
         self._before = (time.monotonic(), 0, 0)
@@ -269,9 +280,10 @@ class Diagnostics:
                 for name, seconds in zip(('p50', 'p99'), times)
             },
             **{
-                f'{topic}: {key}': str(count)
-                for topic, counts in self._cameras().items()
-                for key, count in _counters(counts).items()
+                f'{topic.name}: {key}': str(count)
+                for topic in self._topics()
+                if topic.counts is not self._counts
+                for key, count in _counters(topic.counts).items()
             },
             'last error': self._counts.last_error,
         }
@@ -298,24 +310,24 @@ class Diagnostics:
         if self._node.failure:
             return DiagnosticStatus.ERROR, self._node.failure
         if self._active_since is not None:
-            cameras = self._cameras() or {'image': self._counts}
-            losses = {
-                topic: self._losses.setdefault(topic, RecentLoss()).add(counts)
-                for topic, counts in cameras.items()
-            }
+            topics = self._topics() or [CountedTopic('', self._counts)]
+            losses = [
+                (topic, self._losses.setdefault(topic.name, RecentLoss()).add(topic.counts))
+                for topic in topics
+            ]
             # Read first: a topic that never had a message is then silent for at least as long.
             without_result = min(
                 self._counts.seconds_without_result(), time.monotonic() - self._active_since
             )
             patience = SECONDS_WITHOUT_A_FRAME + self._seconds_between_frames()
             silent = [  # All are asked for, since the cause may be logged.
-                f'no {counts.noun} for {waited:.0f} s {self._why_no_image(self._node, topic)}'
-                for topic, counts in cameras.items()
-                if (waited := counts.seconds_since_received(self._active_since)) > patience
+                f'no {topic.counts.noun} for {waited:.0f} s {topic.why_silent()}'
+                for topic in topics
+                if (waited := topic.counts.seconds_since_received(self._active_since)) > patience
             ]
             if silent:
                 return DiagnosticStatus.STALE, silent[0].rstrip()
-            for counts in (self._counts, *cameras.values()):
+            for counts in (self._counts, *(topic.counts for topic in topics)):
                 if counts.has_recent_errors:
                     return DiagnosticStatus.WARN, f'frames dropped: {counts.last_error}'
             if without_result > patience:
@@ -324,9 +336,9 @@ class Diagnostics:
                     f'{self._counts.noun}s arrive, but no result for {without_result:.0f} s '
                     f'{self._why_no_result()}'.rstrip(),
                 )
-            for topic, loss in losses.items():
+            for topic, loss in losses:
                 if loss:
-                    why = self._why_lost(self._node, topic)
+                    why = topic.why_lost()
                     return DiagnosticStatus.WARN, f'{loss} lost before arrival {why}'.rstrip()
         return DiagnosticStatus.OK, state
 

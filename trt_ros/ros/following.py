@@ -5,17 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import replace
 import threading
 import time
 import traceback
 from typing import Any, ClassVar
 
+import numpy as np
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.qos import QoSProfile
 
-from trt_ros.ros.dds.transport import SerializedSubscription
+from trt_ros.ros.dds.cdr import ImageView
+from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
+from trt_ros.ros.dds.transport import SerializedSubscription, subscribe_serialized
 from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
-from trt_ros.ros.qos import fitting_reliability
+from trt_ros.ros.qos import fitting_reliability, image_qos, incompatible_offer
 
 #: Node age after which all earlier publishers are assumed to be discovered.
 DISCOVERY_SECONDS = 1.0
@@ -148,3 +153,65 @@ class RetypedSubscription(PublisherFollower):
             f'{self._node.resolve_topic_name(self._topic)}: subscribed to {wanted.__name__}, '
             'which is published.'
         )
+
+
+def subscribe_input(
+    node: ManagedNode,
+    message_type: type,
+    topic: str,
+    callbacks: MessageCallbacks,
+    hooks: MemoryHooks = NO_HOOKS,
+    *,
+    depth: int | None = None,
+) -> SerializedSubscription | FollowingSubscription:
+    """
+    Subscribe to serialized messages with the QoS of the node's InputParameters.
+
+    Incompatible publishers are logged. The other arguments are those of subscribe_serialized().
+
+    :param depth: queue depth; None for the parameter qos_depth.
+    """
+    parameters = node.parameters
+    name = node.resolve_topic_name(topic)
+    qos, why = image_qos(
+        node,
+        topic,
+        preset=parameters.qos_preset,
+        reliability=parameters.qos_reliability,
+        depth=depth or parameters.qos_depth,
+    )
+    is_following = bool(why)
+    if is_following:
+        node.get_logger().info(f'{name}: requesting {qos.reliability.name.lower()} ({why}).')
+
+    def report(policy: str) -> None:
+        if policy != 'RELIABILITY' or not is_following:
+            node.get_logger().warning(incompatible_offer(node, name, policy))
+
+    sizes = node.largest_nbytes
+    sizes.pop(name, None)
+
+    def receive(message: np.ndarray | ImageView) -> None:
+        if message.size > sizes.get(name, 0):
+            sizes[name] = message.size
+        callbacks.on_message(message)
+
+    subscription = subscribe_serialized(
+        node,
+        message_type,
+        topic,
+        qos,
+        replace(callbacks, on_message=receive, on_incompatible=report),
+        hooks,
+    )
+    return FollowingSubscription(node, topic, qos, subscription) if is_following else subscription
+
+
+def wait_for_input(node: ManagedNode, topics: Sequence[str]) -> None:
+    """
+    Wait briefly for the publishers of topics, if their QoS decides that of the subscriptions.
+
+    :param topics: as for subscribe_input().
+    """
+    if node.parameters.qos_preset == node.parameters.qos_reliability == 'auto':
+        wait_for_publishers(node, topics)

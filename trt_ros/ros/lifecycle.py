@@ -83,6 +83,7 @@ class ManagedNode(LifecycleNode):
     :ivar failure: description of the last failure; '' after a successful transition.
     :ivar on_failed_start: called after an autostart that failed; None in a container.
     :ivar largest_nbytes: size of the largest message received by topic, with its full name.
+    :ivar jpegs_on_gpu: whether JPEG images become frames that are decoded on the GPU.
     """
 
     Parameters: type = NodeParameters
@@ -102,6 +103,7 @@ class ManagedNode(LifecycleNode):
         self.failure = ''
         self.on_failed_start: Callable[[], None] | None = None
         self.largest_nbytes: dict[str, int] = {}
+        self.jpegs_on_gpu = False
         self._warned: set[str] = set()
         self.parameters: Any = None
         self._fault: TrtRosError | None = None

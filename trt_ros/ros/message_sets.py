@@ -10,14 +10,14 @@ from typing import Generic, TypeVar
 from rclpy.clock import JumpThreshold, TimeJump
 from rclpy.duration import Duration
 
+from trt_ros.ros.codecs.codec import Stamp
 from trt_ros.ros.diagnostics import FrameCounts
-from trt_ros.ros.images import cause_of, dropping
+from trt_ros.ros.dropping import cause_of, dropping
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.sync import AHEAD, DUPLICATE, JUMPED, LATE, TOO_OLD, Matcher, Sampler
 from trt_ros.ros.worker import REPLACED, RESET, STOPPED
 
 T = TypeVar('T')
-Stamp = tuple[int, int]
 
 #: What to do against dropped messages, by cause.
 REMEDIES = {
@@ -123,13 +123,13 @@ class MessageSets(Generic[T]):
             counts.publish()
 
     def dropping_message(self, number: int) -> AbstractContextManager[None]:
-        """Turn an exception into a dropped message, as images.dropping(), before add()."""
+        """Turn an exception into a dropped message, as dropping(), before add()."""
         return dropping(self._node, self._counts[number], f' of {self._names[number]}')
 
     @contextmanager
     def dropping_set(self, number: int | None = None) -> Iterator[None]:
         """
-        Turn an exception into a dropped set, as images.dropping().
+        Turn an exception into a dropped set, as dropping().
 
         :param number: index of the topic whose message is the reason; None if it is unknown.
         """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from vision_msgs.msg import Detection2D, Detection2DArray
 
-from trt_ros.ros.messages import best_hypothesis, read_message
+from trt_ros.ros.messages import best_hypothesis
 from trt_ros.vision.regions import MAX_PIXELS
 
 
@@ -79,14 +79,3 @@ def _box(detection: Detection2D) -> tuple[float, ...]:
     box = detection.bbox
     position = box.center.position
     return position.x, position.y, box.size_x, box.size_y, box.center.theta
-
-
-def read_objects(message: np.ndarray) -> tuple[Detection2DArray, str]:
-    """
-    Read a serialized Detection2DArray.
-
-    :returns: the message, a copy, and its frame_id.
-    :raises BadFrameError: when it is no such message.
-    """
-    detections = read_message(message, Detection2DArray)
-    return detections, detections.header.frame_id

@@ -16,9 +16,11 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
 
 from trt_ros.errors import BadFrameError
+from trt_ros.ros.codecs.images import image_codec
 from trt_ros.ros.diagnostics import FrameCounts
-from trt_ros.ros.images import ImageStream, ImageTopic, ImageTopicsParameters
+from trt_ros.ros.inputs import ImageTopicsParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
+from trt_ros.ros.stream import Topic, TopicStream
 
 pytestmark = pytest.mark.ros
 
@@ -52,23 +54,20 @@ def test_a_batch_with_a_bad_image_is_run_again_one_by_one(context, spin):
     spin(lambda: node.state_label == 'active', node, camera)
     runs, published = [], []
 
-    def infer(frames):
-        values = [int(np.asarray(frame.data).reshape(-1)[0]) for frame in frames]
+    def infer(sets):
+        values = [int(np.asarray(frame.data).reshape(-1)[0]) for [frame] in sets]
         runs.append(sorted(values))
         if 13 in values:
             raise BadFrameError('unlucky', 'An image of 13s.')
         return values
 
-    topics = [
-        ImageTopic(
-            name,
-            FrameCounts(),
-            lambda result, header, frame, name=name: published.append((name, result)),
-            lambda: True,
-        )
-        for name in 'abc'
-    ]
-    with closing(ImageStream(node, FrameCounts(), topics, infer, max_batch=3)):
+    def publish(number, result, header, values):
+        published.append(('abc'[number], result))
+
+    topics = [Topic(node, name, image_codec(node, name), FrameCounts()) for name in 'abc']
+    with closing(
+        TopicStream(node, FrameCounts(), topics, infer, publish, in_sets=False, max_batch=3)
+    ):
         publishers = [camera.create_publisher(Image, f'/{name}', 5) for name in 'abc']
         spin(lambda: all(each.get_subscription_count() for each in publishers))
         for publisher, value in zip(publishers, (7, 13, 8)):

@@ -1,0 +1,63 @@
+"""Registry of the codecs: one per kind of binding to a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from trt_ros.errors import ParameterError
+from trt_ros.ros.codecs.codec import Codec
+from trt_ros.ros.codecs.images import image_codec
+from trt_ros.ros.codecs.multi_arrays import MultiArrays
+from trt_ros.ros.codecs.tensor_lists import TensorLists
+from trt_ros.ros.codecs.tensors import TensorFormat
+from trt_ros.ros.dds.cdr_dlpack import read_dlpack_list, write_dlpack_list
+from trt_ros.ros.dds.cdr_tensors import read_tensor_list, write_tensor_list
+
+FORMATS = ('auto', 'isaac', 'isaac5', 'multiarray')
+_ISAAC = {'isaac': 'isaac_ros_tensor_list_interfaces', 'isaac5': 'isaac_ros_tensor_msgs'}
+_REMEDIES = {
+    'isaac': 'Set tensor_format to multiarray or auto; or build the messages with the workspace, '
+    'from its root: colcon build --base-paths src '
+    'src/trt_ros/standalone/interfaces/isaac_ros_tensor_list_interfaces, and source it again. '
+    "NVIDIA's isaac_ros_common has the same package.",
+    'isaac5': 'Set tensor_format to multiarray or auto; or install isaac_ros_tensor_msgs of Isaac '
+    'ROS 5 and source its workspace.',
+}
+
+
+#: Return the codec of a topic; the last argument is the network input that it feeds, if an array.
+OpenCodec = Callable[[Any, str, Any], Codec]
+#: Codecs by kind of binding, as of model.feeds.FEEDS.
+CODECS: Mapping[str, OpenCodec] = {
+    'image': lambda node, topic, spec: image_codec(node, topic),
+    'tensor': lambda node, topic, spec: open_format(node.parameters.tensor_format).codec(
+        node, topic, spec
+    ),
+}
+
+
+def open_format(name: str) -> TensorFormat:
+    """
+    Return a format by its name; auto is the first of isaac, isaac5 and multiarray installed.
+
+    :raises ParameterError: when its messages are not installed.
+    """
+    if name == 'multiarray':
+        return MultiArrays()
+    for each in _ISAAC if name == 'auto' else (name,):
+        try:
+            message_type = import_module(f'{_ISAAC[each]}.msg').TensorList
+        except ImportError as error:
+            if name != 'auto':
+                raise ParameterError(
+                    f'Package {_ISAAC[each]} is not installed.',
+                    cause=str(error),
+                    remedy=_REMEDIES[each],
+                ) from error
+            continue
+        if each == 'isaac':
+            return TensorLists(each, message_type, read_tensor_list, write_tensor_list)
+        return TensorLists(each, message_type, read_dlpack_list, write_dlpack_list)
+    return MultiArrays()

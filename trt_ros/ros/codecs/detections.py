@@ -1,0 +1,32 @@
+"""Codec of detections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vision_msgs.msg import Detection2DArray
+
+from trt_ros.ros.codecs.codec import Codec, Content
+from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
+from trt_ros.ros.messages import read_message
+
+
+class DetectionCodec(Codec):
+    """Detections of one topic; the values are messages."""
+
+    message_type = Detection2DArray
+
+    def hooks(self, hooks: MemoryHooks) -> MemoryHooks:
+        """Return no hooks: the messages are copied."""
+        return NO_HOOKS
+
+    def reader(self) -> Callable[[Any], Content]:
+        """Return the function that deserializes a message; see Codec.reader."""
+
+        def read(message: Any) -> Content:
+            found = read_message(message, Detection2DArray)
+            stamp = found.header.stamp
+            return Content(found, found.header.frame_id, (stamp.sec, stamp.nanosec))
+
+        return read

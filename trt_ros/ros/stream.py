@@ -1,0 +1,306 @@
+"""A stream: topics whose messages are inferred, each by itself or in sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
+from functools import partial
+from typing import Any, NamedTuple
+
+from rclpy.callback_groups import ReentrantCallbackGroup
+from std_msgs.msg import Header
+
+from trt_ros.errors import BadFrameError, ScoreRangeError
+from trt_ros.profiling import mark
+from trt_ros.ros.codecs.codec import Codec, Content, Serialized, Stamp, to_header
+from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
+from trt_ros.ros.diagnostics import QUEUE_AGE, CountedTopic, FrameCounts, LatencyMeter
+from trt_ros.ros.dropping import dropping
+from trt_ros.ros.following import RetypedSubscription, subscribe_input, wait_for_input
+from trt_ros.ros.lifecycle import ManagedNode
+from trt_ros.ros.message_sets import MessageSets
+from trt_ros.ros.qos import why_lost, why_silent
+from trt_ros.ros.sync import NO_PARTNER
+from trt_ros.ros.worker import REPLACED, RESET, UNWANTED, FairWorker
+
+
+class Topic(CountedTopic):
+    """
+    A topic that a node subscribes to, its counters, and the reasons why it has no messages.
+
+    :param name: as in parameters and diagnostics; `codec` has the topic subscribed to.
+    :param max_age: maximum age in seconds of a sampled message; None sets no limit.
+    """
+
+    def __init__(
+        self,
+        node: ManagedNode,
+        name: str,
+        codec: Codec,
+        counts: FrameCounts,
+        max_age: float | None = None,
+    ) -> None:
+        super().__init__(name, counts)
+        self._node, self.codec, self.max_age = node, codec, max_age
+        counts.noun = codec.noun
+
+    def why_silent(self) -> str:
+        """Return the resolved topic and the likely reason why it has no messages."""
+        kind = self.codec.message_type
+        type_name = f'{kind.__module__.partition(".")[0]}/msg/{kind.__name__}'
+        return self._located(why_silent(self._node, self.codec.topic, type_name))
+
+    def why_lost(self) -> str:
+        """Return the resolved topic and the likely reason why its messages are lost."""
+        return self._located(why_lost(self._node, self.codec.topic))
+
+    def _located(self, why: str) -> str:
+        return f'on {self._node.resolve_topic_name(self.codec.topic)}: {why}'
+
+
+def without_partner(node: ManagedNode, topics: Sequence[Topic], remedy: str) -> str:
+    """Return how many messages of each topic found no partner, and the remedy; '' for none."""
+    counts = ', '.join(
+        f'{node.resolve_topic_name(topic.name)} {topic.counts.dropped[NO_PARTNER]}'
+        for topic in topics
+        if topic.counts.dropped[NO_PARTNER]
+    )
+    return f'(messages without partner: {counts}; {remedy})' if counts else ''
+
+
+#: The stamp on arrival, if it was read, and the function that reads the content.
+_Message = tuple[Stamp | None, Callable[[], Content]]
+
+
+#: Epoch, index of the primary topic, and the messages that are run together: without sets one
+#: message, of the primary topic. A plain tuple: there is one per message.
+_Set = tuple[int, int, tuple[_Message, ...]]
+
+
+class _Input(NamedTuple):
+    primary: int
+    stamp: Stamp
+    header: Header
+    values: list[Any]
+
+
+class TopicStream:
+    """
+    Subscriptions to topics whose messages are inferred in threads of its own, until close().
+
+    Without `in_sets`, each message is inferred by itself, up to `max_batch` of different topics in
+    one call, and the newest of a topic wins. With `in_sets`, messages of all topics meet by stamp
+    or are sampled at `rate_hz`, and the newest complete set wins; a jump of time back drops all
+    waiting messages and resets the state.
+
+    A bad message drops its set, which is counted by cause and logged at a limited rate; the other
+    sets of its batch are processed.
+
+    :param node: its parameters include InputParameters, and with `in_sets`
+        SynchronizationParameters, else ImageTopicsParameters.
+    :param counts: counters and timings of all results together.
+    :param infer: called with the values of each set, in the order of `topics`; returns one result
+        per set. Up to `in_flight` calls overlap; results are published in order.
+    :param publish: called with the index of the primary topic, a result, the header of that
+        topic, and the values of the set; an exception counts as a dropped frame.
+    :param primary: index of the topic whose header the results of sets get.
+    :param is_wanted: evaluated for each message on arrival, with the index of its topic; must not
+        raise.
+    :param reset_state: called before the first set and after each reset, never during `infer`.
+    :param hooks: called for the memory of messages, where that is reused.
+    """
+
+    def __init__(
+        self,
+        node: ManagedNode,
+        counts: FrameCounts,
+        topics: Sequence[Topic],
+        infer: Callable[[list[list[Any]]], Sequence[Any]],
+        publish: Callable[[int, Any, Header, list[Any]], None],
+        *,
+        in_sets: bool,
+        primary: int = 0,
+        is_wanted: Callable[[int], bool] = lambda number: True,
+        reset_state: Callable[[], None] = lambda: None,
+        max_batch: int = 1,
+        in_flight: int = 1,
+        hooks: MemoryHooks = NO_HOOKS,
+    ) -> None:
+        self._node, self._counts, self._topics = node, counts, tuple(topics)
+        self._infer, self._publish, self._reset_state = infer, publish, reset_state
+        self._primary, self._is_wanted, self._hooks = primary, is_wanted, hooks
+        self._latency = LatencyMeter(node, counts)
+        self._origins = [f' of {node.resolve_topic_name(each.codec.topic)}' for each in topics]
+        parameters = node.parameters
+        rate_hz = parameters.rate_hz if in_sets else 0.0
+        # All messages are needed where they wait for partners.
+        self._is_newest_only = not in_sets or rate_hz > 0 or len(topics) == 1
+        self._state_epoch = -1
+        self._sets: MessageSets[_Message] | None = None
+        with ExitStack() as undo:
+            self._worker = undo.enter_context(
+                closing(
+                    FairWorker[_Set, list[tuple[_Input, Any]]](
+                        self._handle,
+                        self._drop,
+                        lanes=1 if in_sets else len(topics),
+                        deliver=self._deliver,
+                        max_batch=max_batch,
+                        in_flight=in_flight,
+                        on_taken=partial(counts.record_duration, QUEUE_AGE),
+                        max_rate_hz=lambda: node.parameters.max_rate_hz,
+                        wait_seconds=lambda: (
+                            0.0 if in_sets else node.parameters.batch_wait_ms / 1e3
+                        ),
+                    )
+                )
+            )
+            if in_sets:
+                sets = self._sets = MessageSets[_Message](
+                    node,
+                    [(topic.codec.topic, topic.counts) for topic in topics],
+                    lambda messages: self._worker.put((sets.epoch, primary, messages)),
+                    queue_size=parameters.queue_size,
+                    tolerance_ns=parameters.tolerance_ns(),
+                    max_ages=[topic.max_age for topic in topics] if rate_hz > 0 else None,
+                    primary=primary,
+                )
+                undo.enter_context(closing(sets))
+            wait_for_input(node, [topic.codec.topic for topic in topics])
+            for number, topic in enumerate(topics):
+                undo.enter_context(closing(self._subscribe_following(number, topic.codec)))
+            if rate_hz > 0 and self._sets is not None:
+                # In node time: a simulation that stands still takes no samples.
+                timer = node.create_timer(
+                    1 / rate_hz, self._sets.sample, callback_group=ReentrantCallbackGroup()
+                )
+                undo.callback(node.run_on_executor, lambda: node.destroy_timer(timer))
+            self._owned = undo.pop_all()
+
+    def close(self) -> None:
+        """Stop receiving, then wait for the sets in progress."""
+        self._owned.close()
+
+    def reset(self) -> None:
+        """Drop all waiting sets; the next one starts with zero states. From any thread."""
+        if self._sets is not None:
+            self._sets.reset(RESET)
+
+    # Subscriptions.
+
+    def _subscribe_following(self, number: int, codec: Codec) -> Any:
+        def subscribe() -> Any:
+            return self._subscribe(number, codec)
+
+        if not codec.follows_type:
+            return subscribe()
+        return RetypedSubscription(self._node, codec.topic, codec.follow_type, subscribe)
+
+    def _subscribe(self, number: int, codec: Codec) -> Any:
+        parameters, counts = self._node.parameters, self._topics[number].counts
+
+        def replaced() -> None:
+            counts.receive()
+            counts.drop(REPLACED)
+
+        return subscribe_input(
+            self._node,
+            codec.follow_type(),
+            codec.topic,
+            MessageCallbacks(
+                partial(self._receive, number, counts, codec.reader()),
+                on_replaced=replaced if self._is_newest_only else None,
+                on_lost=replaced,
+                on_missed=counts.miss,
+            ),
+            codec.hooks(self._hooks),
+            depth=parameters.qos_depth
+            if self._is_newest_only
+            else max(parameters.qos_depth, parameters.queue_size),
+        )
+
+    def _receive(
+        self,
+        number: int,
+        counts: FrameCounts,
+        read: Callable[[Serialized], Content],
+        message: Serialized,
+    ) -> None:
+        counts.receive()
+        if not self._is_wanted(number):
+            counts.drop(UNWANTED)
+        elif self._sets is None:
+            self._worker.put((0, number, ((None, partial(read, message)),)), number)
+        else:
+            with self._sets.dropping_message(number):
+                stamp = self._topics[number].codec.stamp_of(message)
+                self._sets.add(number, stamp, (stamp, partial(read, message)))
+
+    # Threads of the worker.
+
+    def _handle(self, items: list[tuple[int, _Set]]) -> list[tuple[_Input, Any]]:
+        return self._results(
+            [each for _, found in items if (each := self._read(found)) is not None]
+        )
+
+    def _read(self, found: _Set) -> _Input | None:
+        """Return the contents of a set; None if it is dropped."""
+        epoch, primary, messages = found
+        if self._sets is not None:
+            if epoch != self._sets.epoch:
+                self._sets.drop_all(RESET)
+                return None
+            if epoch != self._state_epoch:
+                self._state_epoch = epoch
+                self._reset_state()
+        first = primary if self._sets is None else 0
+        header, values = None, []
+        for number, (stamp, read) in enumerate(messages, first):
+            with self._dropping(primary, number), mark('read'):
+                content = read()
+                values.append(content.value)
+                if number == primary:
+                    primary_stamp = stamp or content.stamp
+                    header = to_header(content.frame_id, primary_stamp)
+                continue
+            return None
+        assert header is not None
+        return _Input(primary, primary_stamp, header, values)
+
+    def _results(self, taken: list[_Input]) -> list[tuple[_Input, Any]]:
+        if not taken:
+            return []
+        try:
+            with self._counts.timed('infer'):
+                return list(zip(taken, self._infer([each.values for each in taken])))
+        except Exception as error:
+            if isinstance(error, (BadFrameError, ScoreRangeError)) and len(taken) > 1:
+                # Run them one by one to find the bad one.
+                return [pair for each in taken for pair in self._results([each])]
+            for each in taken:
+                with self._dropping(each.primary):
+                    raise error
+            return []
+
+    def _deliver(self, results: list[tuple[_Input, Any]]) -> None:
+        for (primary, stamp, header, values), result in results:
+            with self._dropping(primary):
+                with self._counts.timed('publish'):
+                    self._publish(primary, result, header, values)
+                if self._sets is None:
+                    self._topics[primary].counts.publish()
+                else:
+                    self._sets.publish_all()
+                self._latency.done(stamp)
+
+    def _drop(self, lane: int, cause: str) -> None:
+        if self._sets is None:
+            self._topics[lane].counts.drop(cause)
+        else:
+            self._sets.drop_all(cause)
+
+    def _dropping(self, primary: int, number: int | None = None) -> AbstractContextManager[None]:
+        if self._sets is not None:
+            return self._sets.dropping_set(number)
+        return dropping(self._node, self._topics[primary].counts, self._origins[primary])
