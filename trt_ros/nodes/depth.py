@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 import sys
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from rclpy.publisher import Publisher
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from std_msgs.msg import Header
 
@@ -67,6 +67,16 @@ class DepthParameters(InferenceParameters, PointParameters, DepthKindParameters,
     """Parameters of the depth node, which are also the options of its pipeline."""
 
 
+class DepthOutputs(NamedTuple):
+    """The publishers of one camera."""
+
+    camera: Camera
+    depth: ImageSender
+    infos: Publisher
+    points: PointSender
+    organized: OrganizedPoints
+
+
 class DepthNode(InferenceNode):
     """A node that publishes depth images, their points and the calibration of their camera."""
 
@@ -76,40 +86,39 @@ class DepthNode(InferenceNode):
     def __init__(self, name: str = 'depth', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
 
-    def advertise(self, camera: Camera) -> SimpleNamespace:
+    def advertise(self, camera: Camera) -> DepthOutputs:
         """Create the publishers of a camera's results."""
-        return SimpleNamespace(
-            depth=ImageSender(self, camera.publisher(Image, 'depth')),
-            infos=camera.publisher(CameraInfo, 'camera_info'),
-            points=PointSender(self, camera.publisher(PointCloud2, 'points'), ('rgb', FLOAT32)),
-            organized=self.while_configured.enter_context(closing(OrganizedPoints())),
+        return DepthOutputs(
+            camera,
+            ImageSender(self, camera.publisher(Image, 'depth')),
+            camera.publisher(CameraInfo, 'camera_info'),
+            PointSender(self, camera.publisher(PointCloud2, 'points'), ('rgb', FLOAT32)),
+            self.while_configured.enter_context(closing(OrganizedPoints())),
         )
 
     def activate(self) -> None:
         """Subscribe to camera_info and to the images."""
-        for camera in self.cameras:
-            camera.outputs.calibration = self.while_active.enter_context(
-                closing(CameraInfoStream(self, camera.topic))
-            )
+        self._calibrations = {
+            camera: self.while_active.enter_context(closing(CameraInfoStream(self, camera.topic)))
+            for camera in self.cameras
+        }
         super().activate()
 
-    def publish(
-        self, outputs: SimpleNamespace, result: Depth, header: Header, frame: Frame
-    ) -> None:
+    def publish(self, outputs: DepthOutputs, result: Depth, header: Header, frame: Frame) -> None:
         """Publish the result of one image."""
         depth = outputs.depth.begin(header, frame.wh, '32FC1')
         depth[:] = result.values
         if self.parameters.depth_kind == 'metric':
             mask_invalid(depth, depth, depth > 0)
         outputs.depth.send()
-        info = outputs.calibration.info_for(header, frame.wh)
+        info = self._calibrations[outputs.camera].info_for(header, frame.wh)
         if info is not None:
             outputs.infos.publish(info)
         if outputs.points.is_wanted():
             self._publish_points(outputs, result, header, frame)
 
     def _publish_points(
-        self, outputs: SimpleNamespace, result: Depth, header: Header, frame: Frame
+        self, outputs: DepthOutputs, result: Depth, header: Header, frame: Frame
     ) -> None:
         parameters = self.parameters
         if parameters.depth_kind != 'metric':
@@ -120,7 +129,7 @@ class DepthNode(InferenceNode):
             )
             return
         try:
-            camera = intrinsics_of(outputs.calibration.newest, 'camera_info')
+            camera = intrinsics_of(self._calibrations[outputs.camera].newest, 'camera_info')
         except BadFrameError as error:
             self.get_logger().warning(
                 f'No ~/points are published. {error}', throttle_duration_sec=10.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 import sys
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from rclpy.publisher import Publisher
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray, ObjectHypothesis, ObjectHypothesisWithPose
@@ -24,7 +24,7 @@ from trt_ros.nodes.labeled import (
     ThresholdParameters,
 )
 from trt_ros.nodes.regions import ObjectResults, RegionNode
-from trt_ros.results.boxes import OrientedBoxes
+from trt_ros.results.boxes import Objects, OrientedBoxes
 from trt_ros.results.labels import name_of
 from trt_ros.results.poses import NAMES, Poses
 from trt_ros.ros.dds.transport import should_publish
@@ -63,6 +63,19 @@ class PoseParameters(
     """Parameters of the pose node, which are also the options of its pipeline."""
 
 
+PublishObjects = Callable[[Objects, Header, str], None]
+
+
+class PoseOutputs(NamedTuple):
+    """The publishers of one camera; `regions` of networks that propose some."""
+
+    objects: Publisher
+    detections: PublishObjects
+    keypoints: PublishObjects
+    overlay: ImageSender
+    regions: PublishObjects | None
+
+
 class PoseNode(RegionNode, ObjectNode):
     """
     A node that publishes bounding boxes and keypoints, of whole images or of detected objects.
@@ -82,30 +95,28 @@ class PoseNode(RegionNode, ObjectNode):
             THRESHOLD_NAMES if self.parameters.regions else set()
         )
 
-    def advertise(self, camera: Camera) -> SimpleNamespace:
+    def advertise(self, camera: Camera) -> PoseOutputs:
         """Create the publishers of a camera's results."""
         detections = camera.publisher(Detection2DArray, 'detections')
         keypoints = camera.publisher(Detection2DArray, 'keypoints')
         count = self.pipeline.decoder.head.keypoint_count
         self._keypoint_names = self.parameters.keypoint_names or NAMES.get(count or 0, ())
-        return SimpleNamespace(
-            objects=detections.publish,
-            detections=detection_publish(self, detections),
-            keypoints=detection_publish(self, keypoints),
-            overlay=ImageSender(self, camera.publisher(Image, 'overlay')),
-            regions=self._region_publish(camera),
+        return PoseOutputs(
+            detections,
+            detection_publish(self, detections),
+            detection_publish(self, keypoints),
+            ImageSender(self, camera.publisher(Image, 'overlay')),
+            self._region_publish(camera),
         )
 
-    def _region_publish(self, camera: Camera) -> Callable[..., None] | None:
+    def _region_publish(self, camera: Camera) -> PublishObjects | None:
         """Return a function that publishes the regions of objects; None: there are none."""
         if not self.pipeline.decoder.head.proposes_regions or self.parameters.regions:
             return None
         regions = camera.publisher(Detection2DArray, 'regions')
         return detection_publish(self, regions)
 
-    def publish(
-        self, outputs: SimpleNamespace, result: Poses, header: Header, frame: Frame
-    ) -> None:
+    def publish(self, outputs: PoseOutputs, result: Poses, header: Header, frame: Frame) -> None:
         """Publish the result of one image."""
         outputs.detections(result, header, self.parameters.class_id_format)
         if outputs.regions and result.regions is not None:
@@ -114,14 +125,12 @@ class PoseNode(RegionNode, ObjectNode):
         outputs.keypoints(self._keypoint_boxes(result), header, 'name')
         self._draw(outputs, result, header, frame)
 
-    def publish_objects(
-        self, outputs: SimpleNamespace, found: ObjectResults, header: Header
-    ) -> None:
+    def publish_objects(self, outputs: PoseOutputs, found: ObjectResults, header: Header) -> None:
         """Publish the detections of one image that were run, and their keypoints and classes."""
         detections = found.objects.detections
         if self.pipeline.decoder.class_count:
             self._add_classes(found)
-        outputs.objects(Detection2DArray(header=header, detections=detections))
+        outputs.objects.publish(Detection2DArray(header=header, detections=detections))
         poses = Poses.join(found.results)
         ids = [
             each.id or str(index)
@@ -150,7 +159,7 @@ class PoseNode(RegionNode, ObjectNode):
                 ),
             ]
 
-    def _draw(self, outputs: SimpleNamespace, result: Poses, header: Header, frame: Frame) -> None:
+    def _draw(self, outputs: PoseOutputs, result: Poses, header: Header, frame: Frame) -> None:
         if should_publish(outputs.overlay.publisher):
             parameters: PoseParameters = self.parameters
             draw(

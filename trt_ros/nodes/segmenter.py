@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 import sys
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sensor_msgs.msg import Image
@@ -24,7 +23,8 @@ from trt_ros.nodes.labeled import (
     ObjectNode,
     ThresholdParameters,
 )
-from trt_ros.results.masks import Instances, mask_dtype
+from trt_ros.results.boxes import Objects
+from trt_ros.results.masks import ClassMask, ClassMasks, Instances, mask_dtype
 from trt_ros.ros.codecs.tensors import topic_name
 from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.messages import ImageSender, detection_publish
@@ -58,6 +58,23 @@ class SegmenterParameters(
     LabeledOptions,
 ):
     """Parameters of the segmenter node, which are also the options of its pipeline."""
+
+
+class InstanceOutputs(NamedTuple):
+    """The publishers of the instances of one camera."""
+
+    images: ImageSender
+    detections: Callable[[Objects, Header, str], None]
+
+
+class SegmenterOutputs(NamedTuple):
+    """The publishers of one camera; masks and confidences by prefix of their topics."""
+
+    masks: Mapping[str, ImageSender]
+    confidences: Mapping[str, ImageSender]
+    overlay: ImageSender
+    mask_dtype: type[np.uint8] | type[np.uint16]
+    instances: InstanceOutputs | None
 
 
 class SegmenterNode(ObjectNode):
@@ -114,33 +131,35 @@ class SegmenterNode(ObjectNode):
     def _has_instances(self) -> bool:
         return self.pipeline.decoder.head.finds_instances
 
-    def advertise(self, camera: Camera) -> SimpleNamespace:
+    def advertise(self, camera: Camera) -> SegmenterOutputs:
         """Create the publishers of a camera's results."""
-        outputs = SimpleNamespace(
-            masks={
+        instances: InstanceOutputs | None = None
+        dtype: type[np.uint8] | type[np.uint16] = np.uint16
+        if self._has_instances:
+            count = self.pipeline.decoder.class_count or len(self.pipeline.class_names)
+            dtype = mask_dtype(count + 1) if count else np.uint16
+            instances = InstanceOutputs(
+                ImageSender(self, camera.publisher(Image, 'instances')),
+                detection_publish(self, camera.publisher(Detection2DArray, 'detections')),
+            )
+        return SegmenterOutputs(
+            {
                 prefix: ImageSender(self, camera.publisher(Image, f'{prefix}mask'))
                 for prefix in self.class_maps()
             },
-            confidences={
+            {
                 prefix: ImageSender(self, camera.publisher(Image, f'{prefix}confidence'))
                 for prefix in (self.class_maps() if self.parameters.confidence else ())
             },
-            overlay=ImageSender(self, camera.publisher(Image, 'overlay')),
-            mask_dtype=np.uint16,
+            ImageSender(self, camera.publisher(Image, 'overlay')),
+            dtype,
+            instances,
         )
-        if self._has_instances:
-            count = self.pipeline.decoder.class_count or len(self.pipeline.class_names)
-            outputs.mask_dtype = mask_dtype(count + 1) if count else np.uint16
-            outputs.instances = ImageSender(self, camera.publisher(Image, 'instances'))
-            outputs.detections = detection_publish(
-                self, camera.publisher(Detection2DArray, 'detections')
-            )
-        return outputs
 
     def publish(
         self,
-        outputs: SimpleNamespace,
-        result: Any,
+        outputs: SegmenterOutputs,
+        result: Instances | ClassMask | ClassMasks,
         header: Header,
         frame: Frame,
     ) -> None:
@@ -149,8 +168,9 @@ class SegmenterNode(ObjectNode):
             should_publish(each.publisher) for each in outputs.confidences.values()
         )
         masks = result.class_masks(outputs.mask_dtype, with_confidence=wants_confidence)
-        if self._has_instances:
-            self._publish_instances(outputs, result, header, frame)
+        if outputs.instances is not None:
+            assert isinstance(result, Instances)
+            self._publish_instances(outputs.instances, result, header, frame)
         for sender, mask in zip(outputs.masks.values(), masks):
             encoding = 'mono8' if mask.labels.dtype == np.uint8 else 'mono16'
             sender.begin(header, frame.wh, encoding)[:] = mask.labels
@@ -170,11 +190,11 @@ class SegmenterNode(ObjectNode):
             outputs.overlay.send()
 
     def _publish_instances(
-        self, outputs: SimpleNamespace, result: Instances, header: Header, frame: Frame
+        self, outputs: InstanceOutputs, result: Instances, header: Header, frame: Frame
     ) -> None:
-        if should_publish(outputs.instances.publisher):
-            outputs.instances.begin(header, frame.wh, 'mono16')[:] = result.numbers()
-            outputs.instances.send()
+        if should_publish(outputs.images.publisher):
+            outputs.images.begin(header, frame.wh, 'mono16')[:] = result.numbers()
+            outputs.images.send()
         outputs.detections(result, header, self.parameters.class_id_format)
 
 

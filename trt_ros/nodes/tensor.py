@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 import sys
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from rclpy.publisher import Publisher
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
@@ -19,7 +19,7 @@ from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.regions import ObjectResults, RegionNode
 from trt_ros.results.tensors import Tensors
 from trt_ros.ros.codecs import open_format
-from trt_ros.ros.codecs.tensors import TensorFormat
+from trt_ros.ros.codecs.tensors import Publish, TensorFormat
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import PipelineOptions, RegionOptions
@@ -44,6 +44,13 @@ class TensorParameters(InferenceParameters, RegionOptions, TensorInputParameters
     """Parameters of the tensor node, which are also the options of its pipeline."""
 
 
+class TensorOutputs(NamedTuple):
+    """The publishers of one camera; `detections` with regions."""
+
+    tensors: Publish
+    detections: Publisher | None
+
+
 class TensorNode(RegionNode):
     """A node that runs any network on images and tensors, or on detected objects."""
 
@@ -54,27 +61,27 @@ class TensorNode(RegionNode):
         super().__init__(name, **kwargs)
         self._format: TensorFormat | None = None
 
-    def advertise(self, camera: Camera) -> SimpleNamespace:
+    def advertise(self, camera: Camera) -> TensorOutputs:
         """Create the publishers of a camera's results."""
         assert self._format is not None
-        outputs = SimpleNamespace(
-            tensors=self._format.advertise(self, camera.publisher, self.pipeline.outputs)
+        return TensorOutputs(
+            self._format.advertise(self, camera.publisher, self.pipeline.outputs),
+            camera.publisher(Detection2DArray, 'detections') if self.parameters.regions else None,
         )
-        if self.parameters.regions:
-            outputs.detections = camera.publisher(Detection2DArray, 'detections').publish
-        return outputs
 
     def publish(
-        self, outputs: SimpleNamespace, result: Tensors, header: Header, frame: Frame | None
+        self, outputs: TensorOutputs, result: Tensors, header: Header, frame: Frame | None
     ) -> None:
         """Publish the output tensors of one run; `frame` is None with bindings."""
         outputs.tensors(result, header)
 
     def publish_objects(
-        self, outputs: SimpleNamespace, found: ObjectResults, header: Header
+        self, outputs: TensorOutputs, found: ObjectResults, header: Header
     ) -> None:
         """Publish the detections of one image that were run, and a row per detection."""
-        outputs.detections(Detection2DArray(header=header, detections=found.objects.detections))
+        assert outputs.detections is not None
+        detections = found.objects.detections
+        outputs.detections.publish(Detection2DArray(header=header, detections=detections))
         names = found.results[0] if found.results else ()
         outputs.tensors(
             {name: np.concatenate([each[name] for each in found.results]) for name in names},
