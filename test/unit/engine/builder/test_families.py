@@ -96,260 +96,165 @@ DETECTORS = {
 # tensorrt_rtx cannot build their last operator, so it is cut off.
 CUT = {'onnx_nms', 'yolov3', 'efficient_nms', 'ppyoloe'}
 
-# (Family, inputs beside the image, outputs, network, metadata, classes that the user names)
+
+def case(family, outputs, network, metadata=None, *, named=None, inputs=''):
+    """Return a row; `named` classes come from the user, `inputs` are beside the image."""
+    return family, inputs, outputs, network, metadata or {}, named
+
+
 BUILDS = [
-    ('yolov8', '', 'float[1,7,21] output0', yolov8(), {**ULTRALYTICS, 'task': 'detect'}, None),
-    (
+    case('yolov8', 'float[1,7,21] output0', yolov8(), {**ULTRALYTICS, 'task': 'detect'}),
+    case(
         'yolov10',
-        '',
         'float[1,9,6] output0',
         yolov10(),
         {**ULTRALYTICS, 'task': 'detect', 'end2end': 'True'},
-        None,
     ),
-    ('yolov5', '', 'float[1,63,8] output0', yolov5(), ULTRALYTICS, None),
-    ('yolox', '', 'float[1,21,8] output', yolox(), {}, None),
-    ('rtdetr', '', 'float[1,9,3] logits, float[1,9,4] pred_boxes', rtdetr_queries(), {}, 3),
-    (
+    case('yolov5', 'float[1,63,8] output0', yolov5(), ULTRALYTICS),
+    case('yolox', 'float[1,21,8] output', yolox()),
+    case('rtdetr', 'float[1,9,3] logits, float[1,9,4] pred_boxes', rtdetr_queries(), named=3),
+    case(
         'rtdetr',
-        ', int64[1,2] orig_target_sizes',
         'int64[1,9] labels, float[1,9,4] boxes, float[1,9] scores',
         rtdetr_deployed(),
-        {},
-        None,
+        inputs=', int64[1,2] orig_target_sizes',
     ),
-    ('detr', '', 'float[1,16,4] logits, float[1,16,4] pred_boxes', detr(4), {}, 3),
-    (
-        'rfdetr',
-        '',
-        'float[1,16,4] dets, float[1,16,3] labels',
-        detr(3, 'labels', 'dets'),
-        {},
-        None,
-    ),
-    (
+    case('detr', 'float[1,16,4] logits, float[1,16,4] pred_boxes', detr(4), named=3),
+    case('rfdetr', 'float[1,16,4] dets, float[1,16,3] labels', detr(3, 'labels', 'dets')),
+    case(
         'ssd',
-        '',
         'float[1,16,3] scores, float[1,16,4] boxes',
         priors('scores', 'boxes', 'Softmax <axis = 2>'),
-        {},
-        2,
+        named=2,
     ),
-    (
-        'boxes',
-        '',
-        'float[1,16,4] boxes, float[1,16,3] scores',
-        priors('scores', 'boxes', 'Sigmoid'),
-        {},
-        None,
+    case(
+        'boxes', 'float[1,16,4] boxes, float[1,16,3] scores', priors('scores', 'boxes', 'Sigmoid')
     ),
-    (
+    case(
         'boxes_normalised',
-        '',
         'float[1,16,4] boxes, float[1,16,3] scores',
         priors('scores', 'boxes', 'Sigmoid'),
-        {},
-        None,
     ),
-    (
-        'detectnet_v2',
-        '',
-        'float[1,3,2,2] output_cov, float[1,12,2,2] output_bbox',
-        detectnet(),
-        {},
-        None,
-    ),
-    (
+    case('detectnet_v2', 'float[1,3,2,2] output_cov, float[1,12,2,2] output_bbox', detectnet()),
+    case(
         'onnx_nms',
-        '',
         'int64[n,3] chosen, float[1,16,4] boxes, float[1,3,16] scores',
         onnx_nms('chosen'),
-        {},
-        None,
     ),
-    (
+    case(
         'yolov3',
-        ', float[1,2] image_shape',
         'int64[n,3] chosen, float[1,16,4] boxes, float[1,3,16] scores',
         yolov3(),
-        {},
-        None,
+        inputs=', float[1,2] image_shape',
     ),
-    (
+    case(
         'efficient_nms',
-        '',
         'int32[1,1] num_dets, float[1,20,4] det_boxes, float[1,20] det_scores, '
         'int32[1,20] det_classes',
         efficient_nms(),
-        {},
-        None,
     ),
-    (
-        'mmdetection',
-        '',
-        'float[1,16,5] dets, int64[1,16] labels',
-        mmdetection(),
-        {},
-        None,
-    ),
-    (
+    case('mmdetection', 'float[1,16,5] dets, int64[1,16] labels', mmdetection()),
+    case(
         'tensorflow',
-        '',
         'float[1,16,4] detection_boxes, float[1,16] detection_scores, '
         'float[1,16] detection_classes',
         tensorflow(),
-        {},
-        None,
     ),
-    (
+    case(
         'yolov5_raw',
-        '',
         'float[1,3,4,4,8] t3, float[1,3,2,2,8] t4, float[1,3,1,1,8] t5',
         yolov5_raw(),
         ULTRALYTICS,
-        None,
     ),
-    (
-        'yolov7_raw',
-        '',
-        'float[1,3,4,4,8] t3, float[1,3,2,2,8] t4, float[1,3,1,1,8] t5',
-        yolov5_raw(),
-        {},
-        None,
+    case(
+        'yolov7_raw', 'float[1,3,4,4,8] t3, float[1,3,2,2,8] t4, float[1,3,1,1,8] t5', yolov5_raw()
     ),
-    ('nanodet_plus', '', 'float[1,22,35] output', distributions(True), {}, None),
-    (
+    case('nanodet_plus', 'float[1,22,35] output', distributions(True)),
+    case(
         'nanodet',
-        '',
         'float[1,16,3] scores_8, float[1,4,3] scores_16, float[1,1,3] scores_32, '
         'float[1,16,32] sides_8, float[1,4,32] sides_16, float[1,1,32] sides_32',
         distributions(False),
-        {},
-        None,
     ),
-    (
+    case(
         'picodet',
-        '',
         'float[1,16,3] scores_8, float[1,4,3] scores_16, float[1,1,3] scores_32, '
         'float[1,1,3] scores_64, float[1,16,32] sides_8, float[1,4,32] sides_16, '
         'float[1,1,32] sides_32, float[1,1,32] sides_64',
         distributions(False),
-        {},
-        None,
     ),
-    (
+    case(
         'ppyoloe',
-        ', float[1,2] scale_factor',
         'float[n,6] rows, int32[1] numbers',
         paddle(is_finished=True),
-        {},
-        None,
+        inputs=', float[1,2] scale_factor',
     ),
-    (
+    case(
         'ppyoloe_plus',
-        ', float[1,2] scale_factor',
         'float[1,16,4] boxes, float[1,3,16] scores',
         paddle(is_finished=False),
-        {},
-        None,
+        inputs=', float[1,2] scale_factor',
     ),
-    (
-        'centernet',
-        '',
-        'float[1,3,8,8] hm, float[1,2,8,8] wh, float[1,2,8,8] reg',
-        centernet(),
-        {},
-        None,
-    ),
-    (
+    case('centernet', 'float[1,3,8,8] hm, float[1,2,8,8] wh, float[1,2,8,8] reg', centernet()),
+    case(
         'yolov5_seg',
-        '',
         'float[1,63,8] output0, float[1,2,8,8] output1',
         yolov5_seg(),
         {'stride': '32'},
-        None,
     ),
-    ('yolov5_face', '', 'float[1,63,16] output0', yolov5(16), {}, None),
-    (
+    case('yolov5_face', 'float[1,63,16] output0', yolov5(16)),
+    case(
         'scrfd',
-        '',
         'float[1,32,1] score_8, float[1,8,1] score_16, float[1,2,1] score_32, '
         'float[1,32,4] bbox_8, float[1,8,4] bbox_16, float[1,2,4] bbox_32, '
         'float[1,32,10] kps_8, float[1,8,10] kps_16, float[1,2,10] kps_32',
         faces({'score': 1, 'bbox': 4, 'kps': 10}, 2),
-        {},
-        None,
     ),
-    (
+    case(
         'yunet',
-        '',
         'float[1,16,1] cls_8, float[1,4,1] cls_16, float[1,1,1] cls_32, '
         'float[1,16,1] obj_8, float[1,4,1] obj_16, float[1,1,1] obj_32, '
         'float[1,16,4] bbox_8, float[1,4,4] bbox_16, float[1,1,4] bbox_32, '
         'float[1,16,10] kps_8, float[1,4,10] kps_16, float[1,1,10] kps_32',
         faces({'cls': 1, 'obj': 1, 'bbox': 4, 'kps': 10}, 1),
-        {},
-        None,
     ),
-    (
-        'retinaface',
-        '',
-        'float[1,42,4] loc, float[1,42,2] conf, float[1,42,10] landms',
-        retinaface(),
-        {},
-        None,
+    case(
+        'retinaface', 'float[1,42,4] loc, float[1,42,2] conf, float[1,42,10] landms', retinaface()
     ),
-    ('yolov7_pose', '', 'float[1,63,21] output0', yolov5(21), {}, None),
-    (
+    case('yolov7_pose', 'float[1,63,21] output0', yolov5(21)),
+    case(
         'yolov8_seg',
-        '',
         'float[1,15,21] output0, float[1,8,8,8] output1',
         yolov8_seg(),
         {**ULTRALYTICS, 'task': 'segment'},
-        None,
     ),
-    (
+    case(
         'yolov8_pose',
-        '',
         'float[1,56,21] output0',
         yolov8_pose(),
         {'task': 'pose', 'kpt_shape': '[17, 3]', 'names': "{0: 'person'}"},
-        None,
     ),
-    ('heatmap_pose', '', 'float[1,17,8,8] heatmaps', heatmaps(), {}, None),
-    ('simcc', '', 'float[1,17,64] simcc_x, float[1,17,64] simcc_y', simcc(), {}, None),
-    ('ufld', '', 'float[1,11,18,4] out', ufld(), {}, None),
+    case('heatmap_pose', 'float[1,17,8,8] heatmaps', heatmaps()),
+    case('simcc', 'float[1,17,64] simcc_x, float[1,17,64] simcc_y', simcc()),
+    case('ufld', 'float[1,11,18,4] out', ufld()),
     *(
-        (
+        case(
             family,
-            '',
             f'float[1,11,{rows},4] loc_row, float[1,11,{columns},4] loc_col, '
             f'float[1,2,{rows},4] exist_row, float[1,2,{columns},4] exist_col',
             ufld_v2(rows, columns),
-            {},
-            None,
         )
         for family, rows, columns in (('ufld_v2_culane', 72, 81), ('ufld_v2_tusimple', 56, 41))
     ),
-    (
+    case(
         'lstr',
-        ', float[1,1,32,32] mask',
         'float[1,7,2] pred_logits, float[1,7,8] pred_curves',
         lstr(),
-        {},
-        None,
+        inputs=', float[1,1,32,32] mask',
     ),
-    (
-        'mediapipe_palm',
-        '',
-        'float[1,56,18] boxes, float[1,56,1] scores',
-        palms(),
-        {},
-        None,
-    ),
-    (
+    case('mediapipe_palm', 'float[1,56,18] boxes, float[1,56,1] scores', palms()),
+    case(
         'mediapipe_hand',
-        '',
         'float[1,63] Identity, float[1,1] Identity_1, float[1,1] Identity_2, '
         'float[1,63] Identity_3',
         pooled(
@@ -366,114 +271,83 @@ BUILDS = [
                 'float[1] b_score',
             ),
         ),
-        {},
-        None,
     ),
-    (
+    case(
         'movenet',
-        '',
         'float[1,1,17,3] output_0',
         pooled(
             'g = Gemm <transB = 1> (f, w_out, b_out)\n s = Sigmoid (g)\n'
             'shape = Constant <value_ints = [1, 1, 17, 3]> ()\n output_0 = Reshape (s, shape)',
             ('float[51,8] w_out', 'float[51] b_out'),
         ),
-        {},
-        None,
     ),
-    (
-        'yolov8_obb',
-        '',
-        'float[1,8,21] output0',
-        yolov8_obb(),
-        {**ULTRALYTICS, 'task': 'obb'},
-        None,
-    ),
-    ('semantic', '', 'float[1,3,32,32] out', dense(f'out = {BILINEAR}'), {}, None),
-    (
+    case('yolov8_obb', 'float[1,8,21] output0', yolov8_obb(), {**ULTRALYTICS, 'task': 'obb'}),
+    case('semantic', 'float[1,3,32,32] out', dense(f'out = {BILINEAR}')),
+    case(
         'semantic',
-        '',
         'int64[1,32,32] out',
         dense(f'large = {BILINEAR}\n out = ArgMax <axis = 1, keepdims = 0> (large)'),
-        {},
-        None,
     ),
-    (
+    case(
         'yolo_semantic',
-        '',
         'uint8[1,32,32] output0',
         dense(
             f'large = {BILINEAR}\n index = ArgMax <axis = 1, keepdims = 0> (large)\n'
             'output0 = Cast <to = 2> (index)'
         ),
         {**ULTRALYTICS, 'task': 'semantic'},
-        None,
     ),
-    (
+    case(
         'rfdetr_seg',
-        '',
         'float[1,16,4] dets, float[1,16,4] labels, float[1,16,8,8] masks',
         rfdetr_seg(),
-        {},
-        None,
     ),
-    (
+    case(
         'maskformer',
-        '',
         'float[1,16,4] class_queries_logits, float[1,16,8,8] masks_queries_logits',
         mask_queries(),
-        {},
-        3,
+        named=3,
     ),
-    (
+    case(
         'maskformer_panoptic',
-        '',
         'float[1,16,4] logits, float[1,16,4] pred_boxes, float[1,16,8,8] pred_masks',
         detr_panoptic(),
-        {},
-        3,
+        named=3,
     ),
-    (
+    case(
         'classifier',
-        '',
         'float[1,3] logits',
         pooled('logits = Gemm <transB = 1> (f, w_out, b_out)', GEMM),
-        {},
-        None,
     ),
-    (
+    case(
         'yolov8_cls',
-        '',
         'float[1,3] output0',
         pooled('g = Gemm <transB = 1> (f, w_out, b_out)\n output0 = Softmax <axis = 1> (g)', GEMM),
         {**ULTRALYTICS, 'task': 'classify'},
-        None,
     ),
-    (
+    case(
         'depth',
-        '',
         'float[1,32,32] predicted_depth',
         depth('at = Constant <value_ints = [1]> ()\n predicted_depth = Squeeze (positive, at)'),
-        {},
-        None,
     ),
-    (
+    case(
         'yolo_depth',
-        '',
         'float[1,1,32,32] output0',
         depth('output0 = Identity (positive)'),
         {'task': 'depth'},
-        None,
     ),
-    (
+    case(
         'embedding',
-        '',
         'float[1,8] image_embeds',
         pooled('n = ReduceL2 <axes = [-1], keepdims = 1> (f)\n image_embeds = Div (f, n)', ()),
-        {},
-        None,
     ),
 ]
+
+each_build = pytest.mark.parametrize(
+    ('family', 'inputs', 'outputs', 'network', 'metadata', 'named'),
+    BUILDS,
+    ids=[f'{row[0]}-{index}' for index, row in enumerate(BUILDS)],
+)
 
 #: So that boxes lie in the image: where the cells are, and distances of up to two of them.
 GRIDS = {
@@ -527,11 +401,7 @@ def built_network(path, library, class_count=None):
     return NetworkDescription(inputs, outputs, built.report['metadata'], (32, 32), class_count)
 
 
-@pytest.mark.parametrize(
-    ('family', 'inputs', 'outputs', 'network', 'metadata', 'named'),
-    BUILDS,
-    ids=[f'{row[0]}-{index}' for index, row in enumerate(BUILDS)],
-)
+@each_build
 def test_an_engine_is_built_and_recognized(
     tmp_path, rtx, family, inputs, outputs, network, metadata, named
 ):
@@ -588,11 +458,7 @@ ON_GPU = {
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    ('family', 'inputs', 'outputs', 'network', 'metadata', 'named'),
-    BUILDS,
-    ids=[f'{row[0]}-{index}' for index, row in enumerate(BUILDS)],
-)
+@each_build
 def test_gpu_decoding_equals_cpu_decoding(
     tmp_path, monkeypatch, family, inputs, outputs, network, metadata, named
 ):
