@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-import hashlib
 import io
 import json
 import logging
@@ -27,6 +26,7 @@ from trt_ros.engine.files import (
     check_private,
     locked,
     make_private,
+    sha256_of,
     sha256_of_file,
 )
 from trt_ros.engine.key import OnnxFile, cache_key, machine
@@ -271,15 +271,12 @@ def make_sidecar(
     model: OnnxFile, key: str, options: BuildOptions, library: Library, device: int, built: Built
 ) -> dict[str, Any]:
     """Return the sidecar of an engine that was just built."""
-    digest, nbytes = hashlib.sha256(), 0
     built.plan.seek(0)
-    while chunk := built.plan.read(1 << 20):
-        digest.update(chunk)
-        nbytes += len(chunk)
+    sha256, nbytes = sha256_of(built.plan), built.plan.tell()
     built.plan.seek(0)
     return {
         'key': key,
-        'plan_sha256': digest.hexdigest(),
+        'plan_sha256': sha256,
         'plan_nbytes': nbytes,
         'built_at': datetime.now(timezone.utc).isoformat(timespec='seconds'),
         'onnx': {

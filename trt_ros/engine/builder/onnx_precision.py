@@ -31,7 +31,7 @@ from trt_ros.engine.builder.onnx_nodes import (
     node_key,
     to_quantizing_opset,
 )
-from trt_ros.engine.key import external_names
+from trt_ros.engine.key import total_nbytes
 from trt_ros.errors import BackendError, ModelError, ParameterError
 
 # Sums, powers and their inverses: the squares of a layer norm overflow fp16 at 256.
@@ -94,10 +94,7 @@ def convert(
     """
     import onnx
 
-    folder = path.parent
-    nbytes = path.stat().st_size + sum(
-        (folder / name).stat().st_size for name in external_names(path)
-    )
+    nbytes = total_nbytes(path)
     if nbytes > LARGEST_NBYTES:
         raise ModelError(
             f'{path} is too large to convert to {precision}: {nbytes / 2**30:.1f} GiB.',
@@ -108,7 +105,7 @@ def convert(
         model, log_line = _by_modelopt(path, precision, io_dtypes), ''
     else:
         if model is not None:
-            onnx.load_external_data_for_model(model, str(folder))
+            onnx.load_external_data_for_model(model, str(path.parent))
         model, log_line = lower(
             model or onnx.load(str(path)), precision, io_dtypes=io_dtypes, fp32=fp32
         )
