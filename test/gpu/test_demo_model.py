@@ -111,7 +111,7 @@ def test_bench_compares_precisions(gpu, tmp_path, capsys):
         '--frames': 300,
         '--warm-up': 30,
         '--frames-in-flight': 3,
-        '--wait': 'block',
+        '--gpu-wait': 'block',
         '--precisions': 'fp32,fp16,bf16',
         '--json': tmp_path / 'all.json',
         '--export-times': tmp_path / 'times.csv',

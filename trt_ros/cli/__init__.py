@@ -23,6 +23,12 @@ from typing import Any
 
 from trt_ros.errors import TrtRosError
 
+#: Flags under the names of the last release; each new one is named as the parameter of the nodes.
+RENAMED = {
+    '--cache-dir': '--engine-cache-dir',
+    '--slots': '--frames-in-flight',
+    '--wait': '--gpu-wait',
+}
 #: Names of tasks, which the verb `infer` recognizes by itself.
 TASKS = ('detect', 'segment', 'classify', 'pose', 'depth')
 
@@ -34,6 +40,7 @@ class _VerbParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does; only if that leaves arguments, take files anywhere."""
+        args = [self._renamed(each) for each in args]
         found, left = super().parse_known_args(args, namespace)
         if not left or self._is_intermixed:
             return found, left
@@ -42,6 +49,14 @@ class _VerbParser(argparse.ArgumentParser):
             return self.parse_known_intermixed_args(args)
         finally:
             self._is_intermixed = False
+
+    def _renamed(self, argument: str) -> str:
+        old, separator, value = argument.partition('=')
+        new = RENAMED.get(old)
+        if new is None or new not in self._option_string_actions:
+            return argument
+        print(f'trt-ros: {old} is now {new}, and will be removed.', file=sys.stderr)
+        return new + separator + value
 
 
 def verbs() -> list[str]:

@@ -59,7 +59,7 @@ def compare(args: Namespace) -> int:
     with ExitStack() as stack:
         reference = CheckedRunner.open(args.model)
         stack.callback(reference.close)
-        ours = open_ours(args.model, args.cache_dir)
+        ours = open_ours(args.model, args.engine_cache_dir)
         stack.callback(ours.close)
         model = _model_with_outputs_of(args.model, ours, stack)
         same = reference

@@ -44,7 +44,7 @@ def input_options(args: Namespace) -> LabeledOptions:
         model_path=str(args.model),
         backend=args.backend,
         device=args.device,
-        engine_cache_dir=args.cache_dir,
+        engine_cache_dir=args.engine_cache_dir,
         input_size=build_options(args).input_size,
         **{
             each.name: getattr(args, each.name)

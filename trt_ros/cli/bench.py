@@ -70,14 +70,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add(
         '--frames-in-flight',
-        '--slots',
         type=positive,
-        dest='slots',
         metavar='N',
         help='frames or batches in flight (default: 2; with ONNX Runtime or states 1)',
     )
     add(
-        '--wait',
+        '--gpu-wait',
         choices=WAITS,
         default='',
         help='how to wait for the GPU, as the parameter gpu_wait (default: adaptive)',
@@ -217,10 +215,10 @@ def _open_gpu(args: Namespace, options: BuildOptions) -> tuple[GpuPipeline, dict
         options,
         backend=args.backend,
         device=args.device,
-        cache_dir=args.cache_dir,
+        cache_dir=args.engine_cache_dir,
         graph=GraphOptions(
             slots=_in_flight(args, 2),
-            gpu_wait=args.wait or 'adaptive',
+            gpu_wait=args.gpu_wait or 'adaptive',
             use_graph=not args.no_graph,
             unified_memory='on' if args.no_transfers else 'auto',
         ),
@@ -328,7 +326,7 @@ def _refuse_on_the_cpu(args: Namespace, backend: Backend, chosen: str) -> None:
         for name, value in vars(options).items()
         if value != getattr(plain, name) and name not in ('batch', 'input_size')
     ]
-    names = ['wait', 'precisions', 'no_graph', 'no_transfers']
+    names = ['gpu_wait', 'precisions', 'no_graph', 'no_transfers']
     refused += [
         name for name in (*names, *([] if backend.is_local else ['layers'])) if getattr(args, name)
     ]
@@ -362,10 +360,10 @@ def _in_flight(args: Namespace, default: int) -> int:
     from trt_ros.model.feeds import FEEDS
 
     if not any(FEEDS[each.kind].has_memory for each in parse_bindings(tuple(args.inputs))):
-        return args.slots or default
-    if args.slots not in (None, 1):
+        return args.frames_in_flight or default
+    if args.frames_in_flight not in (None, 1):
         raise ParameterError(
-            f'--frames-in-flight {args.slots} cannot be used with states.',
+            f'--frames-in-flight {args.frames_in_flight} cannot be used with states.',
             cause='A run needs the states of the run before it.',
             remedy='Leave --frames-in-flight out.',
         )

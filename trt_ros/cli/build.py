@@ -65,7 +65,7 @@ def add_build_arguments(parser: ArgumentParser, *other_backends: str) -> None:
         else 'TensorRT to use (default: the first one installed)',
     )
     add('--device', type=index, default=0, metavar='N', help='GPU to build for (default: 0)')
-    add('--cache-dir', default='', metavar='DIR', help='default: $XDG_CACHE_HOME/trt_ros')
+    add('--engine-cache-dir', default='', metavar='DIR', help='default: $XDG_CACHE_HOME/trt_ros')
     group = parser.add_argument_group('engine')
 
     def option(name: str, help_: str, **more: Any) -> None:
@@ -173,7 +173,7 @@ def run(args: Namespace) -> int:
     from trt_ros.trt import load_trt
 
     with _build_log(args) as build_log, Bar() as bar:
-        entry = EngineCache(args.cache_dir).get_or_build(
+        entry = EngineCache(args.engine_cache_dir).get_or_build(
             args.onnx,
             build_options(args),
             load_trt(args.backend),

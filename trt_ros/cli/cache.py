@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help='prune removes damaged files and engines of a TensorRT that is not installed',
     )
     parser.add_argument(
-        '--cache-dir', default='', metavar='DIR', help='default: $XDG_CACHE_HOME/trt_ros'
+        '--engine-cache-dir', default='', metavar='DIR', help='default: $XDG_CACHE_HOME/trt_ros'
     )
     parser.add_argument('--all', action='store_true', help='prune: remove every engine')
     parser.add_argument(
@@ -36,7 +36,7 @@ def run(args: Namespace) -> int:
     from trt_ros.engine.files import locked
     from trt_ros.progress import Reporter
 
-    cache = EngineCache(args.cache_dir)
+    cache = EngineCache(args.engine_cache_dir)
     rows = [_row(cache, path, verify=args.action != 'list') for path in cache.entries()]
     if args.action == 'prune':
         rows = [row for row in rows if args.all or row['problem'] or not row['installed']]

@@ -136,7 +136,12 @@ def test_a_network_of_several_inputs_or_tensors_is_measured(bench, tmp_path, tex
 
 @pytest.mark.parametrize(
     'flags',
-    [('--precision', 'fp16'), ('--no-graph',), ('--wait', 'spin'), ('--precisions', 'fp32,fp16')],
+    [
+        ('--precision', 'fp16'),
+        ('--no-graph',),
+        ('--gpu-wait', 'spin'),
+        ('--precisions', 'fp32,fp16'),
+    ],
 )
 def test_rejects_tensorrt_options_without_tensorrt(bench, flags):
     code, found, said = bench(*flags)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -281,3 +282,21 @@ def test_a_signal_during_an_import_ends_a_verb_in_order(number, tmp_path):
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (128 + number, 'True\n', '')
+
+
+@pytest.mark.parametrize('flags', [('--cache-dir', 'x'), ('--cache-dir=x',)])
+def test_a_flag_under_its_old_name_is_read_and_named_anew(tmp_path, monkeypatch, capsys, flags):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(['cache', 'list', *flags]) == 0
+    said = capsys.readouterr()
+    assert said.out.rstrip().endswith(str(tmp_path / 'x'))
+    assert said.err == 'trt-ros: --cache-dir is now --engine-cache-dir, and will be removed.\n'
+
+
+def test_old_names_of_flags_are_not_in_the_help(capsys):
+    for verb in ('bench', 'build', 'cache', 'verify'):
+        with pytest.raises(SystemExit):
+            cli.main([verb, '--help'])
+    found = capsys.readouterr().out
+    assert '--engine-cache-dir' in found
+    assert not set(re.findall(r'--[a-z-]+', found)) & set(cli.RENAMED)

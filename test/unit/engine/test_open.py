@@ -217,6 +217,6 @@ def test_build_refuses_what_this_gpu_would_not_load(
     sidecar_path(entry.path).write_text(json.dumps(sidecar))
     monkeypatch.setattr('trt_ros.driver.nvidia_driver', lambda: driver)
     monkeypatch.setattr('trt_ros.engine.open.nvidia_driver', lambda: driver)
-    found = main(['build', str(models.conv()), '--cache-dir', str(cache.root), *target])
+    found = main(['build', str(models.conv()), '--engine-cache-dir', str(cache.root), *target])
     assert found == code
     assert ('wrongly on NVIDIA H100' in capsys.readouterr().err) == bool(code)

@@ -123,7 +123,7 @@ def test_scales_are_exact_in_both_precisions():
 def test_rtx_builds_it_or_names_the_format_that_it_refuses(quantized, tmp_path, capsys):
     """TensorRT for RTX 1.5 builds fp8 without a GPU, and refuses convolutions of int8."""
     path = quantized[1]
-    target = ['--compute-capability', '8.9', '--cache-dir', str(tmp_path)]
+    target = ['--compute-capability', '8.9', '--engine-cache-dir', str(tmp_path)]
     code = main(['build', str(path), '--precision', 'fp16', *target, '--json'])
     printed = capsys.readouterr()
     if path.stem == 'int8' and code == 1:
