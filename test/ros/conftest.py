@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.node_server import NodeServer
 from support.ros_nodes import Lane, NodeProcess
 from support.ros_peer import Peer, reserved_domain
 from support.waiting import DEADLINE_SECONDS
@@ -21,6 +22,14 @@ os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
 
 CHECKOUT = Path(__file__).parents[2]
 NODES = CHECKOUT / 'test/support/nodes'
+
+
+def python_path() -> str:
+    paths = (str(CHECKOUT), str(CHECKOUT / 'test'), os.environ.get('PYTHONPATH'))
+    return os.pathsep.join(filter(None, paths))
+
+
+SERVER_PYTHON_PATH = python_path()  # Before a test changes the environment.
 
 
 @pytest.fixture(params=['onnxruntime', pytest.param('tensorrt_rtx', marks=pytest.mark.gpu)])
@@ -48,15 +57,25 @@ def peer(domain_id: int) -> Iterator[Peer]:
     peer.close()
 
 
+@pytest.fixture(scope='session')
+def node_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeServer]:
+    """Return what forks the processes of nodes; see `support.node_server`."""
+    environment = {**os.environ, 'PYTHONPATH': SERVER_PYTHON_PATH}
+    server = NodeServer(environment, tmp_path_factory.mktemp('node_server'))
+    yield server
+    server.close()
+
+
 @pytest.fixture(scope='module')
 def start_node(
-    peer: Peer, domain_id: int, tmp_path_factory: pytest.TempPathFactory
+    peer: Peer,
+    domain_id: int,
+    node_server: NodeServer,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[..., NodeProcess]]:
     """Start a node by its name, script or module, and parameters; ended with the test's module."""
     folder = tmp_path_factory.mktemp('nodes')
-    python_path = os.pathsep.join(
-        filter(None, (str(CHECKOUT), str(CHECKOUT / 'test'), os.environ.get('PYTHONPATH')))
-    )
+    path = python_path()
     started: list[NodeProcess] = []
 
     def start(name: str, program: str | Path, *ros_args: str, **parameters: Any) -> NodeProcess:
@@ -76,11 +95,13 @@ def start_node(
         ]
         environment = {
             **os.environ,
-            'PYTHONPATH': python_path,
+            'PYTHONPATH': path,
             'ROS_DOMAIN_ID': str(domain_id),
             'ROS_LOG_DIR': str(folder),
         }
-        started.append(NodeProcess(peer, name, command, environment, folder))
+        # Components may shut down ROS: such a process ends as one that was not forked.
+        starter = sys.executable if program == 'trt_ros.container' else node_server
+        started.append(NodeProcess(peer, name, command, environment, folder, starter))
         return started[-1]
 
     yield start

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
+from support.node_server import ForkedProcess, NodeServer
 from support.ros_peer import Peer
 from support.waiting import DEADLINE_SECONDS, wait_until
 
@@ -90,11 +91,16 @@ class NodeProcess(RemoteNode):
         command: list[str],
         environment: dict[str, str],
         folder: Path,
-        program: str = sys.executable,
+        program: str | NodeServer = sys.executable,
     ) -> None:
         super().__init__(peer, name)
         self._exit_code = 0
         self._log_path = folder / f'{name}.log'
+        self._log_path.touch()
+        self.process: subprocess.Popen | ForkedProcess
+        if isinstance(program, NodeServer):
+            self.process = program.start(command, environment, self._log_path)
+            return
         with self._log_path.open('wb') as log:
             self.process = subprocess.Popen(
                 [program, *command], env=environment, stdout=log, stderr=subprocess.STDOUT
