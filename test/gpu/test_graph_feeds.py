@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 import pytest
 
+from support.save_network import save_network
 from trt_ros.errors import BadFrameError
 from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
@@ -28,17 +28,8 @@ def write(tmp_path) -> Callable[..., Path]:
     """Write a network: nodes, (name, type, shape) of its inputs and outputs, and weights."""
 
     def write(nodes, inputs, outputs, **weights: np.ndarray) -> Path:
-        graph = helper.make_graph(
-            nodes,
-            'test',
-            [helper.make_tensor_value_info(*each) for each in inputs],
-            [helper.make_tensor_value_info(*each) for each in outputs],
-            [numpy_helper.from_array(value, name) for name, value in weights.items()],
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
-        path = tmp_path / 'network.onnx'
-        onnx.save(model, path)
-        return path
+        tensors = ({name: typed for name, *typed in each} for each in (inputs, outputs))
+        return Path(save_network(tmp_path / 'network.onnx', nodes, *tensors, constants=weights))
 
     return write
 

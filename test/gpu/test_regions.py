@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
+from onnx import helper
 import pytest
 
+from support.save_network import save_network
 from trt_ros.families.registry import CLASSIFIERS, TENSORS
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import ENCODINGS, Frame
@@ -69,19 +69,15 @@ def test_the_kernel_equals_numpy(encoding, crop_on_gpu):
 @pytest.fixture(scope='module')
 def mean_color(tmp_path_factory) -> str:
     """Write a network that returns the mean color of each image of a batch."""
-    graph = helper.make_graph(
+    return save_network(
+        tmp_path_factory.mktemp('models') / 'mean.onnx',
         [
             helper.make_node('GlobalAveragePool', ['images'], ['pooled']),
             helper.make_node('Flatten', ['pooled'], ['out']),
         ],
-        'net',
-        [helper.make_tensor_value_info('images', TensorProto.FLOAT, ('n', 3, 16, 16))],
-        [helper.make_tensor_value_info('out', TensorProto.FLOAT, ('n', 3))],
+        {'images': ('n', 3, 16, 16)},
+        {'out': ('n', 3)},
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
-    path = tmp_path_factory.mktemp('models') / 'mean.onnx'
-    onnx.save(model, path)
-    return str(path)
 
 
 def values(result):

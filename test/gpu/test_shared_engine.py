@@ -128,21 +128,16 @@ def run(script: str, *args: str) -> tuple[str, str]:
 @pytest.fixture
 def heavy_network(tmp_path) -> Path:
     """Write a network of one matrix of 4096 × 8192 float32, 134 MB."""
-    onnx = pytest.importorskip('onnx')
-    from onnx import TensorProto, helper, numpy_helper
+    pytest.importorskip('onnx')
+    from onnx import helper
+
+    from support.save_network import save_network
 
     weights = np.random.default_rng(0).normal(0, 1, (4096, 8192)).astype(np.float32)
-    graph = helper.make_graph(
-        [helper.make_node('MatMul', ['x', 'weights'], ['y'])],
-        'heavy',
-        [helper.make_tensor_value_info('x', TensorProto.FLOAT, (1, 4096))],
-        [helper.make_tensor_value_info('y', TensorProto.FLOAT, (1, 8192))],
-        [numpy_helper.from_array(weights, 'weights')],
-    )
+    nodes = [helper.make_node('MatMul', ['x', 'weights'], ['y'])]
+    shapes = {'x': (1, 4096)}, {'y': (1, 8192)}
     path = tmp_path / 'heavy.onnx'
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
-    onnx.save(model, path)
-    return path
+    return Path(save_network(path, nodes, *shapes, constants={'weights': weights}))
 
 
 @pytest.mark.usefixtures('used_nbytes')

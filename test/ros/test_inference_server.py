@@ -12,11 +12,11 @@ pytest.importorskip('tritonclient.grpc')
 pytest.importorskip('onnx')
 
 from diagnostic_msgs.msg import DiagnosticStatus
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 from std_msgs.msg import Float32MultiArray
 
 from support.kserve_server import ServerProcess
+from support.save_network import save_network
 from support.waiting import wait_until
 from trt_ros.cli import main
 
@@ -53,19 +53,14 @@ def server(tmp_path_factory):
         ),
     }
     for name, (nodes, *tensors) in networks.items():
-        used = {each for node in nodes for each in node.input}
-        graph = helper.make_graph(
+        used = {each for node in nodes for each in node.input} & constants.keys()
+        save_network(
+            folder / f'{name}.onnx',
             nodes,
-            name,
-            *(
-                [helper.make_tensor_value_info(one, TensorProto.FLOAT, shape)]
-                for one, shape in tensors
-            ),
-            [numpy_helper.from_array(constants[one], one) for one in used & constants.keys()],
+            *(dict([tensor]) for tensor in tensors),
+            constants={each: constants[each] for each in used},
+            metadata={'names': "{0: 'red', 1: 'green', 2: 'blue'}"},
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
-        helper.set_model_props(model, {'names': "{0: 'red', 1: 'green', 2: 'blue'}"})
-        onnx.save(model, folder / f'{name}.onnx')
         output = ['--output', str(folder / 'repository')]
         assert main(['triton', str(folder / f'{name}.onnx'), *output]) == 0
     with ServerProcess(folder / 'repository') as process:

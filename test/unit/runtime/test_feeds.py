@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 from onnx import TensorProto, helper
 import pytest
 
+from support.save_network import save_network
 from trt_ros.errors import ClosedError, ParameterError, TensorMismatchError
 from trt_ros.families.registry import DETECTORS, POSES, TENSORS
 from trt_ros.model.feeds.tensor import write_tensor
@@ -24,16 +24,8 @@ def write(tmp_path):
     """Write a network: nodes, and (name, type, shape) of its inputs and outputs."""
 
     def write(nodes, inputs, outputs) -> Path:
-        graph = helper.make_graph(
-            nodes,
-            'test',
-            [helper.make_tensor_value_info(*each) for each in inputs],
-            [helper.make_tensor_value_info(*each) for each in outputs],
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
-        path = tmp_path / 'network.onnx'
-        onnx.save(model, path)
-        return path
+        tensors = ({name: typed for name, *typed in each} for each in (inputs, outputs))
+        return Path(save_network(tmp_path / 'network.onnx', nodes, *tensors))
 
     return write
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
+from onnx import helper
 import pytest
 
+from support.save_network import save_network
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.pipeline import Pipeline
@@ -20,23 +20,14 @@ RED, GREEN, BLUE = np.eye(3, dtype=np.uint8) * 255
 def save(path, nodes, outputs, *, batch='n', hw=(8, 8), constants=None, metadata=None):
     """Write a network of one image input as ONNX."""
 
-    def info(name, shape):
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-
-    graph = helper.make_graph(
+    return save_network(
+        path,
         nodes,
-        'net',
-        [info('images', (batch, 3, *hw))],
-        [info(name, (batch, *shape)) for name, shape in outputs.items()],
-        [
-            onnx.numpy_helper.from_array(np.asarray(value), name)
-            for name, value in (constants or {}).items()
-        ],
+        {'images': (batch, 3, *hw)},
+        {name: (batch, *shape) for name, shape in outputs.items()},
+        constants={name: np.asarray(value) for name, value in (constants or {}).items()},
+        metadata=metadata,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
-    helper.set_model_props(model, metadata or {})
-    onnx.save(model, path)
-    return str(path)
 
 
 def mean_color(path, **more):

@@ -59,29 +59,17 @@ def open_regions():
 
 def save(path, shapes, **metadata):
     """Write a network of one image whose outputs are random, times its mean."""
-    onnx = pytest.importorskip('onnx')
-    from onnx import TensorProto, helper, numpy_helper
+    pytest.importorskip('onnx')
+    from onnx import helper
+
+    from support.save_network import save_network
 
     random = np.random.default_rng(0)
     nodes = [helper.make_node('ReduceMean', ['image'], ['mean'], keepdims=0)]
     nodes += [helper.make_node('Mul', [f'{name}_0', 'mean'], [name]) for name in shapes]
-    graph = helper.make_graph(
-        nodes,
-        'net',
-        [helper.make_tensor_value_info('image', TensorProto.FLOAT, (1, 3, 64, 64))],
-        [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-            for name, shape in shapes.items()
-        ],
-        [
-            numpy_helper.from_array(random.random(shape, np.float32), f'{name}_0')
-            for name, shape in shapes.items()
-        ],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
-    helper.set_model_props(model, metadata)
-    onnx.save(model, path)
-    return path
+    constants = {f'{name}_0': random.random(shape, np.float32) for name, shape in shapes.items()}
+    image = {'image': (1, 3, 64, 64)}
+    return Path(save_network(path, nodes, image, shapes, constants=constants, metadata=metadata))
 
 
 def arrays_of(result):
