@@ -12,7 +12,6 @@ from composition_interfaces.srv import ListNodes, LoadNode, UnloadNode
 from rcl_interfaces.msg import IntegerRange, ParameterDescriptor
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.node import Node
-from rclpy.qos import QoSProfile
 from rclpy.task import Future
 
 from trt_ros.container.loading import (
@@ -26,8 +25,7 @@ from trt_ros.container.spinner import Spinner, Thrown, log_text
 from trt_ros.errors import TrtRosError, printable
 from trt_ros.ros.lifecycle import freeze_garbage_collector
 from trt_ros.ros.process import REFUSED
-
-REQUESTS = QoSProfile(depth=200)  # rclcpp's; reliable and volatile, as services are.
+from trt_ros.ros.qos import REQUESTS
 
 
 class Component(NamedTuple):

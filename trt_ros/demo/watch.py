@@ -11,7 +11,6 @@ import rclpy
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray, LabelInfo
@@ -20,7 +19,8 @@ from trt_ros.demo.scene import CLASSES
 from trt_ros.demo.tally import Sighting
 from trt_ros.results.boxes import Detections
 from trt_ros.ros.class_ids import ClassIds
-from trt_ros.ros.messages import LATCHED, from_detection_array
+from trt_ros.ros.messages import from_detection_array
+from trt_ros.ros.qos import LATCHED, RESULTS
 
 
 class Watch:
@@ -38,9 +38,9 @@ class Watch:
         self._node = Node('demo', context=self._context)
         self._executor = SingleThreadedExecutor(context=self._context)
         self._executor.add_node(self._node)
-        self._node.create_subscription(Image, 'image', self._on_image, QoSProfile(depth=10))
+        self._node.create_subscription(Image, 'image', self._on_image, RESULTS)
         self._node.create_subscription(
-            Detection2DArray, 'detector/detections', self._on_detections, QoSProfile(depth=10)
+            Detection2DArray, 'detector/detections', self._on_detections, RESULTS
         )
         self._node.create_subscription(
             LabelInfo, 'detector/label_info', self._on_label_info, LATCHED

@@ -10,7 +10,6 @@ from typing import Any
 
 from geometry_msgs.msg import Point, Pose, Quaternion, Vector3
 import numpy as np
-from rclpy.qos import QoSProfile
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 from vision_msgs.msg import (
@@ -35,6 +34,7 @@ from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
 from trt_ros.ros.points import PointSender
 from trt_ros.ros.process import run_node
+from trt_ros.ros.qos import RESULTS
 from trt_ros.ros.regions import ChosenObjects, choose_objects
 from trt_ros.ros.stream import Topic, TopicStream
 from trt_ros.ros.transforms import Transform, Transforms
@@ -144,10 +144,9 @@ class Detections3DNode(ManagedNode):
         if parameters.use_instances:
             instances = InstanceImageCodec(self, INSTANCES)
             self._topics.append(Topic(self, INSTANCES, instances, FrameCounts()))
-        qos = QoSProfile(depth=10)
-        self._boxes = self.publisher(Detection3DArray, '~/detections_3d', qos)
+        self._boxes = self.publisher(Detection3DArray, '~/detections_3d', RESULTS)
         self._points = PointSender(
-            self, self.publisher(PointCloud2, '~/points', qos), ('object', UINT32)
+            self, self.publisher(PointCloud2, '~/points', RESULTS), ('object', UINT32)
         )
 
     def activate(self) -> None:

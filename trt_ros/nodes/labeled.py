@@ -13,8 +13,9 @@ from vision_msgs.msg import LabelInfo
 from trt_ros.model.run_inputs import RunInputs
 from trt_ros.nodes.inference import InferenceNode
 from trt_ros.results.boxes import Objects
-from trt_ros.ros.messages import LATCHED, to_label_info
+from trt_ros.ros.messages import to_label_info
 from trt_ros.ros.parameters import param
+from trt_ros.ros.qos import LATCHED
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds, parse_class_scores
 

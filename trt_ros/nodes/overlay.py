@@ -12,7 +12,6 @@ import threading
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from rclpy.qos import QoSProfile
 from rclpy.subscription import Subscription
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
@@ -39,7 +38,7 @@ from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import ImageSender, detection_reader
 from trt_ros.ros.parameters import param
 from trt_ros.ros.process import run_node
-from trt_ros.ros.qos import overridden
+from trt_ros.ros.qos import DRAWN_IMAGES, RESULTS, overridden
 from trt_ros.ros.stream import Topic
 from trt_ros.ros.worker import REPLACED, NewestWorker
 from trt_ros.vision.frame import Frame
@@ -143,7 +142,7 @@ class OverlayNode(ManagedNode):
         self._codec: ImageCodec = image_codec(self)
         self._topics = (Topic(self, 'image', self._codec, self._counts),)
         self._read_detections = detection_reader(self)
-        self._drawn = ImageSender(self, self.publisher(Image, '~/image', QoSProfile(depth=5)))
+        self._drawn = ImageSender(self, self.publisher(Image, '~/image', DRAWN_IMAGES))
 
     def activate(self) -> None:
         """Subscribe to images and detections."""
@@ -185,7 +184,7 @@ class OverlayNode(ManagedNode):
                     self,
                     kind,
                     topic,
-                    overridden(self, Subscription, topic, QoSProfile(depth=10)),
+                    overridden(self, Subscription, topic, RESULTS),
                     MessageCallbacks(self._on_detections),
                 )
             )

@@ -9,9 +9,9 @@ import uuid
 
 from rclpy.clock import Clock, ClockType
 from rclpy.duration import Duration
-from rclpy.qos import QoSProfile
 
 from trt_ros.errors import ParameterError
+from trt_ros.ros.qos import BOND as QOS
 
 TOPIC = 'bond'
 HEARTBEAT_TIMEOUT_SECONDS = 4.0  # Default of nav2's bond_timeout; informational.
@@ -54,7 +54,7 @@ class Bond:
             heartbeat_timeout=HEARTBEAT_TIMEOUT_SECONDS,
             heartbeat_period=period_seconds,
         )
-        self._publisher = node.create_publisher(self._status.func, TOPIC, QoSProfile(depth=5))
+        self._publisher = node.create_publisher(self._status.func, TOPIC, QOS)
         self._timer = node.create_timer(
             period_seconds, self._beat, clock=Clock(clock_type=ClockType.STEADY_TIME)
         )

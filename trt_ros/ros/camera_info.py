@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
 from sensor_msgs.msg import CameraInfo
 from std_msgs.msg import Header
@@ -17,7 +16,7 @@ import yaml
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 from trt_ros.ros.lifecycle import ManagedNode
-from trt_ros.ros.qos import overridden
+from trt_ros.ros.qos import CALIBRATIONS, overridden
 from trt_ros.vision.depth_points import Intrinsics
 
 #: No camera has a focal length or a center beyond, nor one over it: results stay finite.
@@ -136,10 +135,8 @@ class CameraInfoStream:
     def __init__(self, node: ManagedNode, image_topic: str = 'image', *, topic: str = '') -> None:
         self._node, self.newest = node, CameraInfo()
         topic = topic or camera_info_topic(node, image_topic)
-        # Best effort is compatible with any publisher.
-        qos = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         self._subscription = node.create_subscription(
-            CameraInfo, topic, self._keep, overridden(node, Subscription, topic, qos)
+            CameraInfo, topic, self._keep, overridden(node, Subscription, topic, CALIBRATIONS)
         )
 
     def close(self) -> None:

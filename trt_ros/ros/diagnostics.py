@@ -13,13 +13,12 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 import numpy as np
 from rclpy.publisher import Publisher
-from rclpy.qos import QoSProfile
 from std_msgs.msg import Float64
 
 from trt_ros.errors import printable
 from trt_ros.profiling import mark
 from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
-from trt_ros.ros.qos import overridden
+from trt_ros.ros.qos import RESULTS, overridden
 from trt_ros.ros.sync import DUPLICATE, JUMPED, LATE, NO_PARTNER
 from trt_ros.ros.worker import REPLACED, RESET, STOPPED, UNWANTED
 
@@ -253,7 +252,7 @@ class Diagnostics:
         self._name = f'{node.get_fully_qualified_name()[1:]}: {task}'
         self._before = (time.monotonic(), 0, 0)
         self._active_since: float | None = None
-        self._publisher = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
+        self._publisher = node.create_publisher(DiagnosticArray, '/diagnostics', RESULTS)
         # Steady: with use_sim_time and no /clock, the node's own clock never ticks.
         node.create_timer(1.0, self._publish, clock=STEADY_CLOCK)
 
@@ -390,7 +389,7 @@ class LatencyMeter:
             self._publisher = publisher = node.create_publisher(
                 Float64,
                 '~/latency',
-                overridden(node, Publisher, '~/latency', QoSProfile(depth=10)),
+                overridden(node, Publisher, '~/latency', RESULTS),
             )
             node.while_active.callback(
                 node.run_on_executor, lambda: node.destroy_publisher(publisher)

@@ -11,7 +11,6 @@ import numpy as np
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
 from rclpy.publisher import Publisher
-from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.serialization import deserialize_message, serialize_message
 from std_msgs.msg import Header
 from vision_msgs.msg import (
@@ -42,7 +41,6 @@ from trt_ros.vision.regions import MAX_PIXELS
 MessageT = TypeVar('MessageT')
 
 #: For messages that are published once: later subscribers get them, too.
-LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
 
 def to_detection_array(

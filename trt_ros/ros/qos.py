@@ -28,6 +28,14 @@ RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFOR
 #: ROS's names of the presets for topics; `auto` is an addition of trt_ros.
 PRESETS = ('auto', 'sensor_data', 'default', 'system_default', 'best_available')
 
+#: Defaults of topics without parameters for their QoS; overrides apply.
+RESULTS = QoSProfile(depth=10)  # Also of messages that meet an image.
+DRAWN_IMAGES = QoSProfile(depth=5)
+LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+CALIBRATIONS = QoSProfile(depth=1, reliability=BEST_EFFORT)  # Compatible with any publisher.
+BOND = QoSProfile(depth=5)
+REQUESTS = QoSProfile(depth=200)  # rclcpp's; reliable and volatile, as services are.
+
 _IMAGE = 'sensor_msgs/msg/Image'  # Other messages are small.
 #: Larger messages do not fit the shared memory of Fast DDS by default.
 FASTDDS_NBYTES = 512 << 10
