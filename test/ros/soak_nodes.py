@@ -24,7 +24,7 @@ from trt_ros.nodes.detector import DetectorNode
 from trt_ros.ros import diagnostics
 from trt_ros.ros.dds.transport import serialized_publish
 from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
-from trt_ros.ros.dropping import dropping
+from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.pipeline import Pipeline
@@ -90,7 +90,7 @@ class Camera(ManagedNode):
     def _publish_all(self, ending: threading.Event) -> None:
         due = time.monotonic()
         while not ending.wait(due - time.monotonic()):
-            with dropping(self, self._counts):
+            with Dropping(self, self._counts):
                 self._counts.receive()
                 is_bad = self._rng.random() < self.parameters.bad_share
                 images = self._bad if is_bad else self._good

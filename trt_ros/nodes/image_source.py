@@ -20,7 +20,7 @@ from trt_ros.ros.camera_info import camera_info_for, camera_info_topic, load_cal
 from trt_ros.ros.codecs.images import compressed_topic
 from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
-from trt_ros.ros.dropping import dropping
+from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
@@ -128,7 +128,7 @@ class ImageSourceNode(ManagedNode):
         due = time.monotonic()
         while not stopping.is_set():
             was_read = False
-            with dropping(self, self._counts):
+            with Dropping(self, self._counts):
                 pixels = self._next_picture()
                 if pixels is None:
                     self.get_logger().info('Published all pictures.')

@@ -31,7 +31,7 @@ from trt_ros.ros.dds.cdr import CompressedImageView, ImageView, read_stamp
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import subscribe_serialized
 from trt_ros.ros.diagnostics import QUEUE_AGE, Diagnostics, FrameCounts, LatencyMeter
-from trt_ros.ros.dropping import dropping
+from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.following import subscribe_input, wait_for_input
 from trt_ros.ros.inputs import ImageInputParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
@@ -192,7 +192,7 @@ class OverlayNode(ManagedNode):
 
     def _on_image(self, message: np.ndarray) -> None:
         self._counts.receive()
-        with dropping(self, self._counts):
+        with Dropping(self, self._counts):
             image = self._codec.view(message)
             with self._matching:
                 detections = self._detections.take(image.stamp)
@@ -223,7 +223,7 @@ class OverlayNode(ManagedNode):
 
     def _draw(self, pair: tuple[ImageView | CompressedImageView, np.ndarray]) -> None:
         image, detections = pair
-        with dropping(self, self._counts):
+        with Dropping(self, self._counts):
             frame = self._codec.frame(image).value
             header = to_header(image.frame_id, image.stamp)
             with self._counts.timed('draw'):

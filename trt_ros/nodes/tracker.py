@@ -28,7 +28,7 @@ from trt_ros.ros.dds.cdr import Fields, read_stamp
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import subscribe_serialized
 from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts, LatencyMeter
-from trt_ros.ros.dropping import dropping
+from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.message_sets import MessageSets
 from trt_ros.ros.messages import detection_publish, detection_reader
@@ -163,7 +163,7 @@ class TrackerNode(ManagedNode):
 
     def _on_detections(self, message: np.ndarray) -> None:
         self._counts.receive()
-        with dropping(self, self._counts):
+        with Dropping(self, self._counts):
             self._track(message)
             self._counts.publish()
 

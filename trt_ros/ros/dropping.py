@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 import traceback
 
 from trt_ros.errors import GpuFailedError, TrtRosError, printable
@@ -11,27 +9,35 @@ from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.lifecycle import ManagedNode
 
 
-@contextmanager
-def dropping(node: ManagedNode, counts: FrameCounts, origin: str = '') -> Iterator[None]:
+class Dropping:
     """
-    Turn an exception into a dropped frame, counted and logged by its cause.
+    Turns an exception into a dropped frame, counted and logged by its cause; a context manager.
 
-    A failed GPU also deactivates the node.
+    A failed GPU also deactivates the node. It may be entered again, and by several threads.
 
     :param origin: identifies the frame in the log, as in ' of /camera/image'.
     """
-    try:
-        yield
-    except Exception as error:
+
+    def __init__(self, node: ManagedNode, counts: FrameCounts, origin: str = '') -> None:
+        self._node, self._counts, self._origin = node, counts, origin
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
         if isinstance(error, TrtRosError):
             problem, why = error.problem, str(error)
         else:
-            problem, why = repr(error), printable(traceback.format_exc(), lines=True)
+            lines = ''.join(traceback.format_exception(error))
+            problem, why = repr(error), printable(lines, lines=True)
         cause = cause_of(error)
-        if counts.drop(cause, problem):
-            node.get_logger().error(f'A frame{origin} was dropped ({cause}). {why}')
+        if self._counts.drop(cause, problem):
+            self._node.get_logger().error(f'A frame{self._origin} was dropped ({cause}). {why}')
         if isinstance(error, GpuFailedError):
-            node.fail(error)
+            self._node.fail(error)
+        return True
 
 
 def cause_of(error: Exception) -> str:

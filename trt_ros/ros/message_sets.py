@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 import threading
 from typing import Generic, TypeVar
 
@@ -12,7 +12,7 @@ from rclpy.duration import Duration
 
 from trt_ros.ros.codecs.codec import Stamp
 from trt_ros.ros.diagnostics import FrameCounts
-from trt_ros.ros.dropping import cause_of, dropping
+from trt_ros.ros.dropping import Dropping, cause_of
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.sync import AHEAD, DUPLICATE, JUMPED, LATE, TOO_OLD, Matcher, Sampler
 from trt_ros.ros.worker import REPLACED, RESET, STOPPED
@@ -122,20 +122,20 @@ class MessageSets(Generic[T]):
         for counts in self._counts:
             counts.publish()
 
-    def dropping_message(self, number: int) -> AbstractContextManager[None]:
-        """Turn an exception into a dropped message, as dropping(), before add()."""
-        return dropping(self._node, self._counts[number], f' of {self._names[number]}')
+    def dropping_message(self, number: int) -> Dropping:
+        """Turn an exception into a dropped message, as Dropping, before add()."""
+        return Dropping(self._node, self._counts[number], f' of {self._names[number]}')
 
     @contextmanager
     def dropping_set(self, number: int | None = None) -> Iterator[None]:
         """
-        Turn an exception into a dropped set, as dropping().
+        Turn an exception into a dropped set, as Dropping.
 
         :param number: index of the topic whose message is the reason; None if it is unknown.
         """
         names = self._names if number is None else [self._names[number]]
         primary = self._counts[self._primary]
-        with dropping(self._node, primary, ' and'.join(f' of {name}' for name in names)):
+        with Dropping(self._node, primary, ' and'.join(f' of {name}' for name in names)):
             try:
                 yield
             except Exception as error:

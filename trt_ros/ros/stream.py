@@ -16,7 +16,7 @@ from trt_ros.ros.codecs.codec import Codec, Content, Serialized, Stamp, to_heade
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.diagnostics import QUEUE_AGE, CountedTopic, FrameCounts, LatencyMeter
-from trt_ros.ros.dropping import dropping
+from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.following import RetypedSubscription, subscribe_input, wait_for_input
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.message_sets import MessageSets
@@ -131,7 +131,10 @@ class TopicStream:
         self._infer, self._publish, self._reset_state = infer, publish, reset_state
         self._primary, self._is_wanted, self._hooks = primary, is_wanted, hooks
         self._latency = LatencyMeter(node, counts)
-        self._origins = [f' of {node.resolve_topic_name(each.codec.topic)}' for each in topics]
+        self._guards = [
+            Dropping(node, each.counts, f' of {node.resolve_topic_name(each.codec.topic)}')
+            for each in topics
+        ]
         parameters = node.parameters
         rate_hz = parameters.rate_hz if in_sets else 0.0
         # All messages are needed where they wait for partners.
@@ -300,7 +303,9 @@ class TopicStream:
         else:
             self._sets.drop_all(cause)
 
-    def _dropping(self, primary: int, number: int | None = None) -> AbstractContextManager[None]:
+    def _dropping(
+        self, primary: int, number: int | None = None
+    ) -> AbstractContextManager[bool | None]:
         if self._sets is not None:
             return self._sets.dropping_set(number)
-        return dropping(self._node, self._topics[primary].counts, self._origins[primary])
+        return self._guards[primary]
