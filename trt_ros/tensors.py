@@ -16,9 +16,7 @@ from trt_ros.errors import ModelError
 CUT_NMS = 'trt_ros.cut_nms'
 Shape = tuple[int, ...]
 MAX_ELEMENTS = 1 << 28  # Per input: 1 GiB of float32.
-
-
-ITEM_NBYTES = {'bfloat16': 2, 'float8_e4m3fn': 1, 'bool': 1}
+_ITEM_NBYTES = {'bfloat16': 2, 'float8_e4m3fn': 1, 'bool': 1}
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ def is_finite(values: np.ndarray) -> bool:
 
 def item_nbytes(dtype: str) -> int:
     """Return the bytes per element of a tensor dtype."""
-    return ITEM_NBYTES.get(dtype) or np.dtype(dtype).itemsize
+    return _ITEM_NBYTES.get(dtype) or np.dtype(dtype).itemsize
 
 
 def widen(bits: np.ndarray) -> np.ndarray:

@@ -24,7 +24,6 @@ from trt_ros.vision.scores import check_range, finite_or_zero, passing
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 KEYPOINTS = 17  # Of COCO, in its order.
-PEOPLE = 6
 VALUES = 3 * KEYPOINTS + 5
 REMEDY = 'Convert the saved model with its own output, or choose another decoder.'
 

@@ -70,9 +70,7 @@ def gpu_boxes(head: BoxHead, outputs: HeadOutputs) -> GpuBoxes | None:
         return None
 
     def sliced(place: Slice) -> OutputSlice:
-        return OutputSlice(
-            place.output, outputs.dtypes[place.output], place.start, place.row, place.column
-        )
+        return outputs.slice(place.output, place.start, place.row, place.column)
 
     def level(each: LevelSlices) -> Level:
         slices = {role: sliced(place) for role, place in each.slices.items()}

@@ -15,7 +15,7 @@ HEAVY = {'Conv', 'ConvTranspose', 'Gemm', 'MatMul', 'Einsum', 'Attention', 'LSTM
 # Between the DequantizeLinear of weights and their matrix product.
 VIEWS = {'Transpose', 'Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity'}
 QUANTIZING = {'QuantizeLinear', 'DequantizeLinear'}
-QUANTISING_OPSET = 19  # First one with scales of float16 or bfloat16.
+QUANTIZING_OPSET = 19  # First one with scales of float16 or bfloat16.
 
 
 def is_quantized(graph: Any) -> bool:
@@ -75,15 +75,15 @@ def to_quantizing_opset(model: Any, precision: str) -> Any:
     import onnx
 
     opset = next((one for one in model.opset_import if one.domain in ('', 'ai.onnx')), None)
-    if opset is None or opset.version >= QUANTISING_OPSET:
+    if opset is None or opset.version >= QUANTIZING_OPSET:
         return model
     try:
-        return onnx.version_converter.convert_version(model, QUANTISING_OPSET)
+        return onnx.version_converter.convert_version(model, QUANTIZING_OPSET)
     except Exception as error:  # Its own exceptions, or RuntimeError from C++.
         raise ModelError(
             f'A quantized model of opset {opset.version} cannot be converted to {precision}.',
-            cause=f'Q/DQ nodes in {precision} require opset {QUANTISING_OPSET}: {error}',
-            remedy=f'Export it with opset {QUANTISING_OPSET} or newer, or set precision to auto.',
+            cause=f'Q/DQ nodes in {precision} require opset {QUANTIZING_OPSET}: {error}',
+            remedy=f'Export it with opset {QUANTIZING_OPSET} or newer, or set precision to auto.',
         ) from error
 
 
