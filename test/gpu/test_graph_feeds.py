@@ -110,6 +110,34 @@ def gru(write) -> Path:
     )
 
 
+def test_initial_states_and_constants_equal_onnxruntime(gru, both, tmp_path, write):
+    np.save(tmp_path / 'h0.npy', weights(1, 16, seed=7, scale=1.0))
+    x = ', '.join(f'{value:.3f}' for value in weights(8, seed=8))
+    path = write(
+        [node('Add', ['c', 'h'], ['hn']), node('Mul', ['x', 's'], ['xs'])],
+        [('c', FLOAT, [1, 8]), ('h', FLOAT, [2, 'batch', 8]), ('x', FLOAT, [1]), ('s', FLOAT, [])],
+        [('hn', FLOAT, [2, 'batch', 8]), ('xs', FLOAT, [1])],
+    )
+    ours, reference = both(
+        path,
+        inputs=[f'c=constant:{x}', 'h=state:hn?initial=0.25', 'x=tensor:x', 's=constant:3'],
+        profiles=['h=2x1x8:2x1x8:2x1x8'],
+    )
+    for each in (ours, reference):
+        one = np.ones(1, np.float32)
+        for _ in range(2):
+            for count in (1, 2, 3):
+                found = each({'x': one})
+                want = 0.25 + count * np.fromstring(x, np.float32, sep=',')
+                np.testing.assert_allclose(found['hn'], np.tile(want, (2, 1, 1)), atol=1e-5)
+                assert found['xs'].tolist() == [3]
+            each.reset_state()
+    recurrent = both(gru, inputs=['x=tensor:x', f'h=state:hn?initial={tmp_path}/h0.npy'])
+    for seed in range(5):
+        inputs = {'x': weights(1, 8, seed=10 + seed)}
+        assert_close(recurrent[0](inputs), recurrent[1](inputs))
+
+
 @pytest.mark.parametrize('frames_in_flight', [1, 2])
 @pytest.mark.parametrize('unified_memory', ['off', 'on'])
 def test_a_recurrent_network_equals_onnxruntime_over_100_frames(

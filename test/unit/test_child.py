@@ -203,13 +203,16 @@ def test_no_file_stays_open(start):
 
 def test_reading_a_long_result_takes_time_in_proportion_to_its_length(start):
     def seconds(nbytes):
-        began = time.thread_time()  # Of this process, whatever others do meanwhile.
-        assert len(call(child, nbytes=nbytes)) == nbytes
-        return time.thread_time() - began
+        times = []
+        for _ in range(3):  # Other processes empty the caches of the CPU now and then.
+            began = time.thread_time()
+            assert len(call(child, nbytes=nbytes)) == nbytes
+            times.append(time.thread_time() - began)
+        return min(times)
 
     with start('write_long', memory_nbytes=2 << 30) as child:
         call(child, nbytes=1)
-        assert seconds(32 << 20) < 16 * seconds(4 << 20)  # Was 64 times as long.
+        assert seconds(32 << 20) < 24 * seconds(4 << 20)  # Was 64 times as long.
 
 
 def test_result_of_unlimited_length_is_refused(start, monkeypatch):

@@ -105,16 +105,18 @@ def _ended_in_order() -> Iterator[None]:
     """
 
     def end(number: int, frame: FrameType | None) -> None:
-        def stop(*_: object) -> None:
-            sys.settrace(None)
-            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
-
+        ended = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
         importing = _importing(frame)
         if importing is None:
-            stop()
-        else:
-            importing.f_trace, importing.f_trace_opcodes = stop, True
-            sys.settrace(lambda *_: None)  # Python calls f_trace only with a global function.
+            raise ended
+        traced_by = sys.gettrace()  # A debugger, or coverage.
+
+        def stop(*_: object) -> None:
+            sys.settrace(traced_by)
+            raise ended
+
+        importing.f_trace, importing.f_trace_opcodes = stop, True
+        sys.settrace(lambda *_: None)  # Python calls f_trace only with a global function.
 
     before = {
         number: handler

@@ -11,7 +11,7 @@ from trt_ros.model.feeds.base import Binding, Feed
 
 #: Name that stands for every network input without a binding of its own.
 OTHERS = '*'
-_FORMS = [f'INPUT={feed.form}' for feed in FEEDS.values() if feed.form]
+_FORMS = [f'INPUT={feed.form}' for feed in FEEDS.values()]
 _FORM = f'Write {", ".join(_FORMS[:-1])} or {_FORMS[-1]}.'
 
 
@@ -94,14 +94,15 @@ def _parse(text: str) -> Binding:
     if not (name and equals and colon):
         raise ParameterError(f'Invalid binding {text!r} in inputs.', remedy=_FORM)
     feed = FEEDS.get(kind)
-    if feed is None or not feed.form:
+    if feed is None:
         raise ParameterError(
             f'Unknown kind {kind!r} of the binding {text!r} in inputs.', remedy=_FORM
         )
     settings: dict[str, str] = {}
-    if feed.settings and '?' in source:  # Otherwise a name, which may contain any character.
-        source, _, query = source.rpartition('?')
-        settings = _settings(text, feed, query)
+    start, question_mark, query = source.rpartition('?')
+    is_setting = query.partition('=')[0].strip() in feed.settings
+    if question_mark and (is_setting or (feed.settings and not feed.is_name)):
+        source, settings = start, _settings(text, feed, query)
     sources, topics = feed.parse(text, source.strip())
     if name == OTHERS and not feed.serves_others(sources):
         raise ParameterError(

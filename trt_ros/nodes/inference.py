@@ -316,7 +316,10 @@ class InferenceNode(ManagedNode):
     def _offer_reset(self, stream: TopicStream) -> None:
         def reset(request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
             stream.reset()
-            response.success, response.message = True, 'The next run starts with zero states.'
+            response.success, response.message = (
+                True,
+                'The next run starts with the initial states.',
+            )
             return response
 
         service = self.create_service(Trigger, '~/reset', reset)

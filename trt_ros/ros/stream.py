@@ -186,7 +186,7 @@ class TopicStream:
         self._owned.close()
 
     def reset(self) -> None:
-        """Drop all waiting sets; the next one starts with zero states. From any thread."""
+        """Drop all waiting sets; the next one starts with initial states. From any thread."""
         if self._sets is not None:
             self._sets.reset(RESET)
 

@@ -17,6 +17,7 @@ from trt_ros.model.feeds import FEEDS, Feeds
 from trt_ros.model.feeds.base import Binding, Feed
 from trt_ros.model.feeds.constant import ConstantFeed
 from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.model.feeds.state import StateFeed
 from trt_ros.model.run_inputs import image_feeds
 from trt_ros.results.labels import begins_with_background, class_names
 from trt_ros.runtime.heads import decoders_of_each, names_of, several_masks, with_confidence
@@ -375,7 +376,8 @@ def suggested_bindings(network: Network) -> tuple[str, ...]:
     images = [spec for spec in network.inputs if is_image(spec)]
     outputs, bindings = list(network.outputs), []
     for spec in network.inputs:
-        likes = [each for each in outputs if (each.shape, each.dtype) == (spec.shape, spec.dtype)]
+        likes = [each for each in outputs if StateFeed.can_be(spec, each)]
+        likes = [each for each in likes if each.shape == spec.shape] or likes
         if spec in images:
             bindings.append(f'{spec.name}=image:{spec.name}/image_raw')
         elif likes and (images or bindings):

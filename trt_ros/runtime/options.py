@@ -205,8 +205,8 @@ class PipelineOptions(Preprocessing, RunOptions, EngineOptions):
 
     inputs: tuple[str, ...] = param(
         (),
-        'Bindings of the network inputs, as in left=image:TOPIC, joints=tensor:TOPIC#TENSOR or '
-        'h=state:OUTPUT; empty for a network of one image.',
+        'Bindings of the network inputs, as in left=image:TOPIC, joints=tensor:TOPIC#TENSOR, '
+        'h=state:OUTPUT or k=constant:VALUE; empty for a network of one image.',
     )
     outputs: tuple[str, ...] = param(
         (), 'Names of the network outputs to use, in order; empty uses all.'

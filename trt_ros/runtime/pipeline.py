@@ -159,7 +159,7 @@ class Pipeline(ABC, Generic[ResultT]):
         """Run on gray frames, which allocates memory and shows whether the network runs."""
 
     def reset_state(self) -> None:
-        """Set the states of the network to zeros before the next run."""
+        """Set the states of the network to their initial values before the next run."""
 
     def _own_log_lines(self) -> tuple[str, ...]:
         """Return the log lines of the backend."""

@@ -188,6 +188,129 @@ def test_rejects_a_state_of_another_shape(write):
         open_pipeline(path, inputs=('x=tensor:x', 'h=state:y'))
 
 
+@pytest.fixture
+def layered(write):
+    """Return a network that adds its input and `k` to a state (layers, batch, values)."""
+    return write(
+        [
+            helper.make_node('Add', ['h', 'x'], ['sum']),
+            helper.make_node('Add', ['sum', 'k'], ['hn']),
+        ],
+        [('x', FLOAT, [1, 'batch', 3]), ('h', FLOAT, [2, 'batch', 3]), ('k', FLOAT, [])],
+        [('hn', FLOAT, [2, 'batch', 3])],
+    )
+
+
+def test_a_dynamic_batch_on_any_axis_of_a_state_is_1(layered):
+    inputs = ('x=tensor:x', 'h=state:hn', 'k=constant:0.5')
+    x = np.array([[[1, 10, 100]]], np.float32)
+    with open_pipeline(layered, inputs=inputs) as pipeline:
+        assert 'k: constant of shape ()' in pipeline.log_lines
+        for count in (1, 2, 3):
+            want = np.repeat(count * (x + 0.5), 2, axis=0)
+            np.testing.assert_array_equal(pipeline({'x': x})['hn'], want)
+        two = np.repeat(x, 2, axis=1)
+        with pytest.raises(TensorMismatchError, match=r'hn became \(2, 2, 3\), but is the'):
+            pipeline({'x': two})
+
+
+def test_suggested_states_may_have_a_dynamic_batch_on_any_axis(layered):
+    with pytest.raises(TensorMismatchError, match='get no value') as caught:
+        open_pipeline(layered)
+    suggested = ['x=tensor:x', 'h=state:hn', 'k=tensor:k']
+    assert f'Set inputs to {suggested}' in caught.value.remedy
+    open_pipeline(layered, inputs=suggested).close()
+
+
+def test_a_state_begins_with_its_initial_value_and_after_a_reset_again(layered, tmp_path):
+    first = np.arange(6, dtype=np.float64).reshape(2, 1, 3)
+    np.save(tmp_path / 'h0.npy', first)
+    inputs = ('x=tensor:x', f'h=state:hn?initial={tmp_path}/h0.npy', 'k=constant:1')
+    x = np.zeros((1, 1, 3), np.float32)
+    with open_pipeline(layered, inputs=inputs) as pipeline:
+        for _ in range(2):
+            for count in (1, 2):
+                np.testing.assert_array_equal(pipeline({'x': x})['hn'], first + count)
+            pipeline.reset_state()
+
+
+@pytest.mark.parametrize(
+    ('binding', 'error', 'problem'),
+    [
+        (
+            'k=constant:one',
+            ParameterError,
+            "'one' of the network input 'k' is no number",
+        ),
+        ('k=constant:1,,2', ParameterError, 'is no number'),
+        ('k=constant:1,2', TensorMismatchError, r'takes k \(\) float32, but k came as \(2\)'),
+        ('k=constant:1e300', TensorMismatchError, 'but k came as float64'),
+        ('k=constant:none.npy', ParameterError, "'none.npy' of .* cannot be read"),
+        ('k=constant:/dev/zero.npy', ParameterError, 'cannot be read'),
+        ('h=state:hn?initial=1,2', TensorMismatchError, r'but h came as \(2\)'),
+        ('h=state:hn?first=1', ParameterError, "no output 'hn\\?first=1'"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(layered, binding, error, problem):
+    bindings = {'x': 'x=tensor:x', 'h': 'h=state:hn', 'k': 'k=constant:1'} | {binding[0]: binding}
+    with pytest.raises(error, match=problem):
+        open_pipeline(layered, inputs=tuple(bindings.values()))
+
+
+@pytest.mark.parametrize('content', [b'', b'no array', b'PK\x03\x04'])
+def test_a_damaged_file_of_a_value_is_refused(layered, tmp_path, content):
+    (tmp_path / 'k.npy').write_bytes(content)
+    inputs = ('x=tensor:x', 'h=state:hn', f'k=constant:{tmp_path}/k.npy')
+    with pytest.raises(ParameterError, match='cannot be read'):
+        open_pipeline(layered, inputs=inputs)
+
+
+def test_a_file_of_a_value_that_claims_more_than_it_has_is_refused(layered, tmp_path):
+    np.save(tmp_path / 'k.npy', np.zeros(4, np.float32))
+    content = (tmp_path / 'k.npy').read_bytes()
+    (tmp_path / 'k.npy').write_bytes(content.replace(b'(4,), }       ', b'(40000000000,)', 1))
+    inputs = ('x=tensor:x', 'h=state:hn', f'k=constant:{tmp_path}/k.npy')
+    with pytest.raises(ParameterError, match='cannot be read'):
+        open_pipeline(layered, inputs=inputs)
+
+
+@pytest.mark.parametrize(
+    ('dtype', 'shape', 'text', 'want'),
+    [
+        (INT64, [], '16000', 16000),
+        (INT64, [2, 2], '[1, 2, 3, 4]', [[1, 2], [3, 4]]),
+        (INT64, ['n', 2], '1,2,3,4', [[1, 2], [3, 4]]),
+        (INT64, ['n', 2], '7', [[7, 7]]),
+        (TensorProto.BOOL, [2], '1,0', [True, False]),
+        (TensorProto.FLOAT16, [2], '-0.5', [-0.5, -0.5]),
+    ],
+)
+def test_a_constant_has_the_shape_and_type_of_its_input(write, dtype, shape, text, want):
+    path = write(
+        [helper.make_node('Identity', [name], [f'{name}_']) for name in 'xc'],
+        [('x', FLOAT, [1]), ('c', dtype, shape)],
+        [('x_', FLOAT, [1]), ('c_', dtype, shape)],
+    )
+    with open_pipeline(path, inputs=('x=tensor:x', f'c=constant:{text}')) as pipeline:
+        found = pipeline({'x': np.zeros(1, np.float32)})['c_']
+    np.testing.assert_array_equal(found, np.array(want, found.dtype), strict=True)
+
+
+def test_a_constant_of_one_row_is_repeated_for_each_image_of_a_batch(write):
+    path = write(
+        [
+            helper.make_node('ReduceMean', ['x'], ['m'], axes=[1, 2, 3], keepdims=1),
+            helper.make_node('Mul', ['m', 'c'], ['y']),
+        ],
+        [('x', FLOAT, ['batch', 3, 4, 6]), ('c', FLOAT, ['batch', 1, 1, 1])],
+        [('y', FLOAT, ['batch', 1, 1, 1])],
+    )
+    inputs = ('x=image:x?scale=1.0', 'c=constant:2')
+    with open_pipeline(path, inputs=inputs, batch=3) as pipeline:
+        found = pipeline([uniform(value) for value in (1, 2, 3)])
+    assert [each['y'].item() for each in found] == [2, 4, 6]
+
+
 def test_all_inputs_may_be_tensors(counter):
     with open_pipeline(counter, inputs=('*=tensor:tensors',)) as pipeline:
         one = np.ones((1, 2), np.float32)

@@ -88,14 +88,16 @@ class Feed(ABC):
     The origin of one network input in each run; one class per kind.
 
     :cvar kind: name in bindings.
-    :cvar form: how to write a binding, after 'INPUT='; '' where no binding has this kind.
+    :cvar form: how to write a binding, after 'INPUT='.
     :cvar settings: names of the settings that a binding may have.
+    :cvar is_name: whether the source may contain any character, such as '?' without a setting.
     :cvar has_memory: whether a run depends on the one before it.
     """
 
     kind: ClassVar[str]
-    form: ClassVar[str] = ''
+    form: ClassVar[str]
     settings: ClassVar[tuple[str, ...]] = ()
+    is_name: ClassVar[bool] = False
     has_memory: ClassVar[bool] = False
 
     # Bindings.

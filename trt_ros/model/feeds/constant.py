@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trt_ros.model.feeds.base import Feed, Given
+from trt_ros.model.feeds.base import Binding, Feed, Given, empty_source
+from trt_ros.model.feeds.values import read_value
+from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 
 
@@ -16,12 +18,36 @@ class ConstantFeed(Feed):
     """
     A value that is equal in all runs.
 
-    :param value: (1, ..), repeated for each image of a batch.
+    :param value: of the network input, of the dtype `host_dtype(spec)`.
+    :param is_per_image: whether `value`, (1, ..), is repeated for each image of a batch.
     """
 
     value: np.ndarray
+    is_per_image: bool = True
     kind = 'constant'
+    form = 'constant:VALUE'
+
+    @classmethod
+    def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the value as written, and no topics; see Feed.parse."""
+        if not source:
+            raise empty_source(text)
+        return (source,), ()
+
+    @classmethod
+    def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:
+        """Return the feed of a number, of numbers, or of a .npy file; see read_value."""
+        value = read_value(binding.sources[0], spec)
+        return cls(value, is_per_image=spec.shape[:1] == (-1,) and len(value) == 1)
+
+    def describe(self, name: str) -> str:
+        """Return a line for the log."""
+        return f'{name}: constant of shape {self.value.shape}'
+
+    def of(self, rows: int) -> np.ndarray:
+        """Return the value of a run with this batch size."""
+        return self.value.repeat(rows, axis=0) if self.is_per_image and rows > 1 else self.value
 
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
         """Return the value of each row; see Feed.stage."""
-        return (self.value if given.rows == 1 else self.value.repeat(given.rows, axis=0)), ()
+        return self.of(given.rows), ()

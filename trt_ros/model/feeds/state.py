@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.base import Binding, Feed, Given, empty_source
-from trt_ros.tensors import TensorSpec, host_dtype
+from trt_ros.model.feeds.values import read_value
+from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
+
+#: Setting of states: the value in the first run and after a reset.
+INITIAL = 'initial'
 
 
 @dataclass(frozen=True)
 class StateFeed(Feed):
     """
-    An output of the previous run; zeros in the first run and after a reset.
+    An output of the previous run; an initial value in the first run and after a reset.
 
     :param spec: the network input, of fixed shape.
+    :param first: the initial value, of the shape of `spec` and the dtype `host_dtype(spec)`.
     """
 
     spec: TensorSpec
     output: str
+    first: np.ndarray = field(compare=False)
     kind = 'state'
     form = 'state:OUTPUT'
+    settings = (INITIAL,)
+    is_name = True
     has_memory = True
 
     @classmethod
@@ -42,35 +50,58 @@ class StateFeed(Feed):
     @classmethod
     def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:
         """
-        Return the feed of a state, whose input has a fixed shape: a dynamic batch counts as 1.
+        Return the feed of a state; one dynamic dimension, the batch on any axis, counts as 1.
 
-        :raises ParameterError: when the output is not of the input's shape and dtype.
+        :raises ParameterError: when the output is not of the input's shape and dtype, or the
+            initial value is not.
         """
         source = next(each for each in outputs if each.name == binding.sources[0])
-        shape = (1, *spec.shape[1:]) if spec.shape[:1] == (-1,) else spec.shape
-        fits = len(shape) == len(source.shape) and all(
-            -1 in pair or pair[0] == pair[1] for pair in zip(shape, source.shape)
-        )
-        if -1 in shape or not fits or spec.dtype != source.dtype:
+        if not cls.can_be(spec, source):
             raise ParameterError(
                 f'The state {spec} cannot come from the output {source}.',
-                cause='A state has a fixed shape, which its output has too, and the same dtype.',
+                cause='A state and its output have the same shape, with one dynamic dimension at '
+                'most (the batch, which is 1), and the same dtype.',
                 remedy='Export the network so, or bind the input to a tensor topic.',
             )
-        return cls(replace(spec, shape=shape), source.name)
+        spec = replace(spec, shape=tuple(1 if size < 0 else size for size in spec.shape))
+        return cls(spec, source.name, read_value(binding.settings.get(INITIAL, '0'), spec))
+
+    @staticmethod
+    def can_be(spec: TensorSpec, output: TensorSpec) -> bool:
+        """Return whether an input can be the state that an output gives."""
+        return (
+            spec.shape.count(-1) <= 1
+            and spec.dtype == output.dtype
+            and len(spec.shape) == len(output.shape)
+            and all(-1 in pair or pair[0] == pair[1] for pair in zip(spec.shape, output.shape))
+        )
+
+    def refuse_other_shape(self, shape: Sequence[int]) -> None:
+        """
+        Check that an output of a run has the shape of the state.
+
+        :raises TensorMismatchError: when it has not.
+        """
+        if tuple(shape) != self.spec.shape:
+            raise TensorMismatchError(
+                f'The output {self.output} became {tuple(shape)}, but is the state {self.spec}.',
+                cause='The size of a state is the same in all runs.',
+                remedy='Export the network with a state of a fixed size.',
+            )
 
     def describe(self, name: str) -> str:
         """Return a line for the log."""
         return f'{name}: state, output {self.output} of the previous run'
 
     def initial(self) -> np.ndarray:
-        """Return zeros."""
-        return np.zeros(self.spec.shape, host_dtype(self.spec))
+        """Return the initial value."""
+        return self.first
 
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
         """Return the output of the previous run; see Feed.stage."""
         return given.memory, ()
 
     def keep(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return a copy of the output."""
+        """Return a copy of the output; raises TensorMismatchError when it has another shape."""
+        self.refuse_other_shape(outputs[self.output].shape)
         return np.array(outputs[self.output])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-import math
 
 import numpy as np
 from rclpy.node import Node
@@ -20,7 +19,7 @@ from trt_ros.ros.dds.cdr_multiarray import (
     write_multi_array,
 )
 from trt_ros.ros.dds.transport import serialized_publish
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import TensorSpec, as_shaped
 
 
 class MultiArrayCodec(Codec):
@@ -110,20 +109,3 @@ class MultiArrays(TensorFormat):
                 publishers[name](write_multi_array(tensor))
 
         return publish_each
-
-
-def as_shaped(tensor: np.ndarray, spec: TensorSpec) -> np.ndarray:
-    """
-    Return a vector in the shape of a network input, if it has as many elements.
-
-    Publishers often leave the layout of a multi-array empty. A dynamic dimension is inferred;
-    several are 1 but the first.
-    """
-    if tensor.ndim != 1 or len(spec.shape) == 1:
-        return tensor
-    shape = [1 if size < 0 else size for size in spec.shape]
-    if spec.is_dynamic:
-        shape[spec.shape.index(-1)] = -1
-    known = math.prod(size for size in shape if size > 0)
-    is_fitting = tensor.size % known == 0 if -1 in shape else tensor.size == known
-    return tensor.reshape(shape) if is_fitting and 0 not in shape else tensor

@@ -220,7 +220,7 @@ class CpuPipeline(Pipeline[ResultT]):
         return staged
 
     def reset_state(self) -> None:
-        """Set the states to zeros before the next run."""
+        """Set the states to their initial values before the next run."""
         with self._running:
             self._memory.clear()
 

@@ -86,7 +86,9 @@ class BatchBuffers:
             self.decoder = shared.decoder_for({name: self.shapes[name] for name in shared.outputs})
             self.memory: TensorMemory = self._allocate(undo) if larger is None else larger.memory
             self.tensors, self.scratch, self.maps = self.memory
-            self._inputs = Batch(batch, self.tensors, self.sizes, shared.preprocess_kernels)
+            self._inputs = Batch(
+                batch, self.tensors, self.sizes, self.shapes, shared.preprocess_kernels
+            )
             for name, buffer in self.tensors.items():
                 self.execution.bind(name, buffer.ptr)
             self._owned = undo.pop_all()

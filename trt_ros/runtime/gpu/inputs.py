@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trt_ros.cuda.kernels import Kernels
-from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async, fill_async
+from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async
 from trt_ros.errors import TensorMismatchError
 from trt_ros.model.feeds import Feeds
 from trt_ros.model.feeds.base import Feed
@@ -38,12 +38,14 @@ class Batch(NamedTuple):
 
     :param rows: batch size.
     :param tensors: GPU memory by name of an input or output, and its bytes: `sizes`.
+    :param shapes: of the outputs, by name.
     :param kernels: those of preprocessing.
     """
 
     rows: int
     tensors: Mapping[str, DeviceBuffer]
     sizes: Mapping[str, int]
+    shapes: Mapping[str, Shape]
     kernels: Kernels
 
 
@@ -145,17 +147,17 @@ class GpuConstant(GpuInput):
 
     def shape(self, rows: int, arrays: Mapping[str, Shape]) -> Shape:
         """Return the shape of the value, one per image."""
-        return rows * self.feed.value.shape[0], *self.feed.value.shape[1:]
+        return tuple(self.feed.of(rows).shape)
 
     def prepare(self, batch: Batch, stream: int) -> None:
         """Write the value of each image."""
-        value = np.repeat(self.feed.value, batch.rows, axis=0)
+        value = self.feed.of(batch.rows)
         # Pageable memory: CUDA has read all of it when the call returns.
         copy_async(batch.tensors[self.name].ptr, value.ctypes.data, value.nbytes, stream)
 
 
 class GpuState(GpuInput):
-    """An output of the previous run, zeros at first."""
+    """An output of the previous run, an initial value at first."""
 
     feed: StateFeed
 
@@ -172,13 +174,14 @@ class GpuState(GpuInput):
         return self.feed.spec.shape
 
     def after(self, batch: Batch) -> Enqueue:
-        """Return the copy of the output."""
+        """Return the copy of the output; raises TensorMismatchError when it is not as large."""
+        self.feed.refuse_other_shape(batch.shapes[self.feed.output])
         source = batch.tensors[self.feed.output]
         return lambda stream: copy_async(self.memory.ptr, source.ptr, self._nbytes, stream)
 
     def reset(self, stream: int) -> None:
-        """Enqueue zeros."""
-        fill_async(self.memory.ptr, 0, self._nbytes, stream)
+        """Enqueue the initial value; CUDA has read pageable memory when the call returns."""
+        copy_async(self.memory.ptr, self.feed.first.ctypes.data, self._nbytes, stream)
 
 
 #: Class of the input by class of the feed.

@@ -182,7 +182,7 @@ class GpuPipeline(Pipeline[Any]):
         return recent
 
     def reset_state(self) -> None:
-        """Set the states to zeros before the next run."""
+        """Set the states to their initial values before the next run."""
         self.shared.inputs.reset()
 
     def start(

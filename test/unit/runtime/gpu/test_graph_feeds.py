@@ -122,6 +122,22 @@ def test_a_state_goes_from_run_to_run_and_is_reset(counter, open_inputs, slots, 
     assert pipeline.infer_inputs({'step': STEP}, ASKED)['total'].tolist() == [[1, 10]]
 
 
+def test_an_initial_value_returns_with_a_reset(counter, open_inputs):
+    pipeline = open_inputs(counter(), ('step=tensor:step', 'h=state:hn?initial=5,6'))
+    pipeline.warm_up()
+    for _ in range(2):
+        assert pipeline.infer_inputs({'step': STEP}, ASKED)['hn'].tolist() == [[6, 16]]
+        assert pipeline.infer_inputs({'step': STEP}, ASKED)['hn'].tolist() == [[7, 26]]
+        pipeline.reset_state()
+
+
+def test_a_constant_is_in_each_run(counter, open_inputs):
+    pipeline = open_inputs(counter(), ('step=tensor:step', 'h=constant:5,6'))
+    for count in (1, 2):
+        found = pipeline.infer_inputs({'step': count * STEP}, ASKED)
+        assert found['hn'].tolist() == [[5 + count, 6 + 10 * count]]
+
+
 def test_nonfinite_outputs_are_counted_after_the_warm_up(counter, open_inputs, caplog):
     def add(state, step):
         return np.where(step == 0, np.nan, state + step)
