@@ -223,6 +223,8 @@ def test_invalid_times_of_the_clock_are_ignored(start_node):
         clock.publish(Clock(clock=Time(sec=2**31 - 1, nanosec=2**32 - 1)))
         now = Time(sec=seconds, nanosec=nanoseconds)
         status_at(
-            seconds, nanoseconds, lambda now=now: diagnostics.messages[-1].header.stamp == now
+            seconds,
+            nanoseconds,
+            lambda now=now: [each.header.stamp for each in diagnostics.messages[-1:]] == [now],
         )
     assert 'Traceback' not in node.log
