@@ -61,7 +61,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
     'media': {'vision'},
     'recording': set(),
     'tracking': {'results'},
-    'ros': {'results', 'vision', 'media', 'recording'},
+    'ros': {'results', 'vision', 'media', 'model', 'recording'},
     'labelling': {
         'drawing',
         'media',

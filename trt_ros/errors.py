@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 import re
 from typing import Any
 
@@ -29,6 +31,12 @@ def printable(text: str, *, lines: bool = False) -> str:
         lambda found: found[0] if found[0] in kept else ascii(found[0])[1:-1], _shortened(text)
     )
     return _shortened(escaped)
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return a 'Did you mean' hint with the nearest known names; '' if there are none."""
+    close = get_close_matches(name, list(known), n=3, cutoff=0.6)
+    return f'Did you mean {" or ".join(map(repr, close))}? ' if close else ''
 
 
 def _shortened(text: str) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from trt_ros.errors import ModelError
+from trt_ros.errors import ModelError, TensorMismatchError
 
 #: Metadata key of the NMS node that was cut off a network: its attributes as JSON. The network
 #: then outputs the boxes and scores, and the decoder runs NMS with these attributes.
@@ -109,3 +109,70 @@ def item_nbytes(dtype: str) -> int:
 def widen(bits: np.ndarray) -> np.ndarray:
     """Convert bfloat16 bits, (..) uint16, to float32 of the same shape."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def checked_tensor(spec: TensorSpec, value: Any) -> np.ndarray:
+    """
+    Return an array that can become a tensor.
+
+    :raises TensorMismatchError: when it has another shape, or values that would change.
+    """
+    if not isinstance(value, np.ndarray):
+        raise TensorMismatchError(
+            f'The network input {spec} takes an array, but got {type(value).__name__}.'
+        )
+    if len(value.shape) != len(spec.shape) or any(
+        size not in (-1, actual) for size, actual in zip(spec.shape, value.shape)
+    ):
+        raise TensorMismatchError(
+            f'The network takes {spec}, but {spec.name} came as '
+            f'({", ".join(map(str, value.shape))}) {value.dtype}.'
+        )
+    if not _is_convertible(spec.dtype, value):
+        raise TensorMismatchError(
+            f'The network takes {spec}, but {spec.name} came as {value.dtype}.',
+            cause='The conversion would change the values.',
+            remedy=f'Send {spec.dtype}.',
+        )
+    return value
+
+
+def _is_convertible(dtype: str, value: np.ndarray) -> bool:
+    """Return whether `value` can become `dtype`: floats of any size, integers that fit, bool."""
+    kind = value.dtype.kind
+    if dtype == 'bfloat16' or np.dtype(dtype).kind == 'f':
+        return kind in 'fiub'
+    wanted = np.dtype(dtype)
+    if wanted.kind == 'b':
+        return kind in 'bu'
+    if kind not in 'iub':
+        return False
+    if np.can_cast(value.dtype, wanted) or value.size == 0:
+        return True
+    limits = np.iinfo(wanted)
+    return bool(value.min() >= limits.min and value.max() <= limits.max)
+
+
+def write_tensor(target: np.ndarray, spec: TensorSpec, value: np.ndarray) -> None:
+    """
+    Convert an array into memory of the input's shape.
+
+    :param target: of `host_dtype(spec)`, C-contiguous.
+    :param value: of the same shape, any strides and byte order.
+    :raises TensorMismatchError: when a finite value is beyond the range of the input's dtype.
+    """
+    try:
+        with np.errstate(over='raise'):
+            if spec.dtype != 'bfloat16':
+                np.copyto(target, value, casting='unsafe')
+                return
+            bits = np.ascontiguousarray(value, np.float32).view(np.uint32)
+    except FloatingPointError as error:
+        raise TensorMismatchError(
+            f'The network takes {spec}, but {spec.name} came as {value.dtype}.',
+            cause=f'A value is beyond the range of {spec.dtype}.',
+            remedy=f'Send values in the range of {spec.dtype}, or export a wider input.',
+        ) from error
+    # Round to nearest even; NaN stays NaN.
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    np.copyto(target, np.where(value != value, 0x7FC0, rounded), casting='unsafe')

@@ -14,9 +14,9 @@ from launch import Action, LaunchContext, LaunchDescription
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
 import yaml
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import ParameterError, meant
 from trt_ros.ros.lifecycle import ManagedNode
-from trt_ros.ros.parameters import Specification, meant, specifications
+from trt_ros.ros.parameters import Specification, specifications
 
 PACKAGE = 'trt_ros'
 PLATFORMS = ('x86', 'jetson')

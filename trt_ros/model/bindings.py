@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import ParameterError, meant
 from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import Binding, Feed
 
 #: Name that stands for every network input without a binding of its own.
 OTHERS = '*'
-_FORMS = [f'INPUT={feed.form}' for feed in FEEDS.values()]
+_FORMS = [f'INPUT={feed.form}' for feed in dict.fromkeys(FEEDS.values())]
 _FORM = f'Write {", ".join(_FORMS[:-1])} or {_FORMS[-1]}.'
 
 
@@ -96,7 +96,8 @@ def _parse(text: str) -> Binding:
     feed = FEEDS.get(kind)
     if feed is None:
         raise ParameterError(
-            f'Unknown kind {kind!r} of the binding {text!r} in inputs.', remedy=_FORM
+            f'Unknown kind {kind!r} of the binding {text!r} in inputs.',
+            remedy=f'{meant(kind, FEEDS)}The kinds are {", ".join(FEEDS)}.',
         )
     settings: dict[str, str] = {}
     start, question_mark, query = source.rpartition('?')

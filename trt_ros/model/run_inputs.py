@@ -9,7 +9,6 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.model.feeds import Feeds
 from trt_ros.model.feeds.image import ImageFeed
-from trt_ros.model.feeds.tensor import checked_tensor
 from trt_ros.tensors import TensorSpec, host_dtype
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
@@ -94,7 +93,7 @@ def split_inputs(
         if isinstance(feed, ImageFeed):
             frames += feed.frames_of(name, value)
         elif spec is not None:
-            tensors[name] = checked_tensor(spec, value)
+            tensors[name] = feed.check(value)
     if len(inputs) > taken:
         unknown = [
             name

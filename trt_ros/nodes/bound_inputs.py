@@ -22,6 +22,7 @@ from trt_ros.ros.parameters import param
 from trt_ros.ros.stream import Topic, without_partner
 from trt_ros.runtime.options import PREPROCESSING
 from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.tensors import as_shaped
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame
 
 
@@ -115,13 +116,15 @@ class BoundInputs(NodeInputs):
                 )
 
     def _topic(self, name: str, bound: Sequence[Binding], counts: FrameCounts) -> Topic:
-        if len({binding.kind for binding in bound}) > 1:
+        kinds = dict.fromkeys(binding.kind for binding in bound)
+        if len(kinds) > 1:
             raise ParameterError(
-                f'The topic {name!r} is bound to an image and to a tensor in inputs.',
+                f'The topic {name!r} has messages of several kinds in inputs: {", ".join(kinds)}.',
                 remedy='Bind a topic to messages of one kind.',
             )
-        codec = CODECS[bound[0].kind](self._node, name, self._feeds[bound[0].input].array)
-        if not codec.has_stamp:
+        arrays = [(each, self._feeds[each.input].array) for each in bound]
+        codec = CODECS[bound[0].kind](self._node, name, arrays)
+        if not codec.has_names:
             refuse_shared(name, bound)
         ages = [each.max_age for each in bound if each.max_age is not None]
         if ages and not self._node.parameters.rate_hz:
@@ -139,11 +142,10 @@ class BoundInputs(NodeInputs):
         is_matched = len(self.topics) > 1 and not parameters.rate_hz
         if stampless and is_matched and not parameters.approximate_sync:
             raise ParameterError(
-                f'The topic {stampless[0]!r} has multi-arrays, but inputs meet by equal stamps.',
-                cause='Multi-arrays have no stamp: it is the time of arrival, which no other '
-                'message has.',
-                remedy='Set rate_hz to a rate, approximate_sync to true, or tensor_format to '
-                'isaac or isaac5.',
+                f'Messages of {stampless[0]!r} have no stamp, but inputs meet by equal stamps.',
+                cause='The stamp of such messages is the time of arrival, which no other has.',
+                remedy='Set rate_hz to a rate, or approximate_sync to true; for tensors, '
+                'tensor_format to isaac or isaac5.',
             )
 
     def _describe(self, binding: Binding) -> str:
@@ -153,7 +155,7 @@ class BoundInputs(NodeInputs):
             topic.codec for name in binding.topics for topic in self.topics if topic.name == name
         ]
         topics = ' and '.join(self._node.resolve_topic_name(codec.topic) for codec in codecs)
-        name = f', tensor {binding.tensor}' if binding.tensor else ''
+        name = f'#{binding.tensor}' if binding.tensor else ''
         return f'input {binding.input}: {binding.kind} on {topics}{name}'
 
     def ignored_parameters(self) -> set[str]:
@@ -187,11 +189,13 @@ class BoundInputs(NodeInputs):
                 self._refuse_depth(binding, found[0])
                 inputs[binding.input] = found
             elif found:
-                inputs[binding.input] = tensor_of(
+                tensor = tensor_of(
                     found[0],
                     binding.tensor or binding.input,
                     or_only=not binding.tensor and self._is_only_of(binding.topics[0]),
                 )
+                spec = self._feeds[binding.input].array
+                inputs[binding.input] = tensor if spec is None else as_shaped(tensor, spec)
         return inputs
 
     def _is_only_of(self, topic: str) -> bool:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 import re
 
-from trt_ros.errors import ParameterError, printable
+from trt_ros.errors import ParameterError, meant, printable
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 
 #: Built-in lists of class names, files in `class_lists`; docs/models.md states their sources.
@@ -60,9 +59,9 @@ def _meant_by(labels: Sequence[str]) -> str:
     """Return the built-in list or the file that a single name may stand for, a sentence; or ''."""
     if len(labels) != 1 or labels[0] in BUILT_IN:
         return ''
-    close = get_close_matches(labels[0].lower(), BUILT_IN, n=2)
+    close = meant(labels[0].lower(), BUILT_IN)
     if close:
-        return f'Did you mean {" or ".join(map(repr, close))}? '
+        return close
     if Path(labels[0]).suffix:
         return f'If {labels[0]!r} is a file, set `labels_path` to it. '
     return ''

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields
-import difflib
 from typing import Any, get_type_hints
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
@@ -13,7 +12,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 import yaml
 
-from trt_ros.errors import ParameterError, printable
+from trt_ros.errors import ParameterError, meant, printable
 from trt_ros.parameter_field import param as param  # Beside `read`, where nodes look for it.
 
 # Allowed annotations: ROS type, Python type, and type of the entries.
@@ -188,12 +187,6 @@ def declare(node: Node, cls: type) -> None:
                     f'Unknown parameter {name!r} is ignored. ' + meant(name, specifications(cls))
                 )
             )
-
-
-def meant(name: str, known: Iterable[str]) -> str:
-    """Return a 'Did you mean' hint with the nearest known names; '' if there are none."""
-    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.75)
-    return f'Did you mean {" or ".join(map(repr, close))}? ' if close else ''
 
 
 def _promoted(given: list[Parameter], cls: type) -> list[Parameter]:

@@ -12,7 +12,7 @@ from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, ScoreRangeError
 from trt_ros.profiling import mark
-from trt_ros.ros.codecs.codec import Codec, Content, Serialized, Stamp, to_header
+from trt_ros.ros.codecs.codec import Codec, Content, Serialized, Stamp, to_header, type_name
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.diagnostics import QUEUE_AGE, CountedTopic, FrameCounts, LatencyMeter
@@ -47,9 +47,8 @@ class Topic(CountedTopic):
 
     def why_silent(self) -> str:
         """Return the resolved topic and the likely reason why it has no messages."""
-        kind = self.codec.message_type
-        type_name = f'{kind.__module__.partition(".")[0]}/msg/{kind.__name__}'
-        return self._located(why_silent(self._node, self.codec.topic, type_name))
+        name = type_name(self.codec.message_type)
+        return self._located(why_silent(self._node, self.codec.topic, name))
 
     def why_lost(self) -> str:
         """Return the resolved topic and the likely reason why its messages are lost."""
@@ -196,7 +195,7 @@ class TopicStream:
         def subscribe() -> Any:
             return self._subscribe(number, codec)
 
-        if not codec.follows_type:
+        if not codec.message_types:
             return subscribe()
         return RetypedSubscription(self._node, codec.topic, codec.follow_type, subscribe)
 

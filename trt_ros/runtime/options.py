@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields, replace
-from difflib import get_close_matches
 import os
 from typing import Any
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import ParameterError, meant
 from trt_ros.parameter_field import param
 
 # Repeated here because their own modules import NumPy; a test keeps them equal.
@@ -384,12 +383,9 @@ def options_of(
     known = [each.name for each in fields(kind) if each.init]
     for name in changes:
         if name not in known:
-            close = get_close_matches(name, known, n=3, cutoff=0.6)
             raise ParameterError(
                 f'{kind.__name__} has no option {name!r}.',
-                remedy=f'Did you mean {" or ".join(close)}?'
-                if close
-                else f'Use {", ".join(known)}.',
+                remedy=meant(name, known).strip() or f'Use {", ".join(known)}.',
             )
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()

@@ -341,8 +341,23 @@ class Pipeline(ABC, Generic[ResultT]):
             if self.is_one_image:
                 return start([frame], thresholds)
             image = inputs_of_image(self.feeds, frame)
+        elif not image.keys() <= self.feeds.keys():
+            image = self._by_input(image)
         frames, tensors = split_inputs(self.feeds, image)
         return start(frames, thresholds, tensors)
+
+    def _by_input(self, inputs: RunInputs) -> RunInputs:
+        """Return inputs by the names of the network; a topic stands for the input it feeds."""
+        topics = [topic for each in self.bindings for topic in each.topics]
+        names = {
+            each.topics[0]: each.input
+            for each in self.bindings
+            if len(each.topics) == 1 and topics.count(each.topics[0]) == 1
+        }
+        return {
+            name if name in self.feeds else names.get(name, name): value
+            for name, value in inputs.items()
+        }
 
     def _first(self, results: list[ResultT]) -> ResultT:
         return self._named(results[0])

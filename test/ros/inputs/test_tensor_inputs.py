@@ -279,7 +279,7 @@ def test_bindings_that_cannot_be_honored_are_refused(start_node, models):
         ),
         (
             {'inputs': ['*=tensor:t'], 'tensor_format': 'multiarray'},
-            "'t/x' has multi-arrays, but inputs meet by equal stamps",
+            "Messages of 't/x' have no stamp, but inputs meet by equal stamps",
         ),
         ({'regions': True}, "inputs is ['*=tensor:t'], but regions is true"),
     ):

@@ -70,7 +70,7 @@ def test_a_binding_is_read(text, binding):
         (['x=image:a?scale=1&'], "Invalid setting ''"),
         (['x=image:a?scale=1&scale=2'], "Duplicate setting 'scale'"),
         (['x=image:a?size=1'], "Unknown setting 'size'"),
-        (['x=tensor:a?scale=1'], "Unknown setting 'scale'"),
+        (['x=tensor:a?mean=1'], "Unknown setting 'mean'"),
         (['*=image:a'], r"Invalid binding '\*=image:a'"),
         (['*=state:a'], r"Invalid binding '\*=state:a'"),
         (['*=tensor:a#b'], r"Invalid binding '\*=tensor:a#b'"),

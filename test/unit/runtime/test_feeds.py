@@ -473,3 +473,78 @@ def test_regions_of_a_network_of_two_inputs_do_not_suggest_bindings(difference):
     with pytest.raises(TensorMismatchError, match='left, right get no value') as caught:
         open_pipeline(difference, regions=True)
     assert caught.value.remedy == 'Export the network with one image as its only input.'
+
+
+@pytest.fixture
+def seen(write):
+    """Return a network that returns its input x, beside one of an integer."""
+    return write(
+        [
+            helper.make_node('Identity', ['x'], ['seen']),
+            helper.make_node('Identity', ['n'], ['m']),
+        ],
+        [('x', FLOAT, ['batch', 3]), ('n', TensorProto.INT64, [1])],
+        [('seen', FLOAT, ['batch', 3]), ('m', TensorProto.INT64, [1])],
+    )
+
+
+@pytest.mark.parametrize(
+    ('settings', 'expected'),
+    [
+        ('scale=0.5', lambda x: x * 0.5),
+        ('default=1,2,3', lambda x: x - np.array([[1, 2, 3]])),
+        ('offset=-1&default=0.1', lambda x: (x - 0.1) + -1),
+        (
+            'clip=-1,1&offset=0.25&scale=2,3,4&default=0.1,0.2,0.3',
+            lambda x: np.clip((x - [0.1, 0.2, 0.3]) * [2, 3, 4] + 0.25, -1, 1),
+        ),
+    ],
+)
+@pytest.mark.parametrize('rows', [1, 2])
+def test_arithmetic_is_that_of_numpy_in_float64(seen, settings, expected, rows):
+    x = np.random.default_rng(5).normal(size=(rows, 3))
+    with open_pipeline(seen, inputs=(f'x=tensor:x?{settings}', 'n=constant:1')) as pipeline:
+        found = pipeline({'x': x})['seen']
+    assert np.array_equal(found, expected(x).astype(np.float32))
+
+
+def test_arithmetic_reads_its_values_from_files(seen, tmp_path):
+    np.save(tmp_path / 'pose.npy', np.array([[1.0, 2.0, 3.0]]))
+    inputs = (f'x=tensor:x?default={tmp_path}/pose.npy', 'n=constant:1')
+    with open_pipeline(seen, inputs=inputs) as pipeline:
+        assert any('with default' in line for line in pipeline.log_lines)
+        assert pipeline({'x': np.ones((1, 3))})['seen'].tolist() == [[0, -1, -2]]
+
+
+@pytest.mark.parametrize(
+    ('binding', 'error', 'words'),
+    [
+        ('x=tensor:x?scale=a', ParameterError, 'no number'),
+        ('x=tensor:x?scale=1,2', TensorMismatchError, r'came as \(2\)'),
+        ('x=tensor:x?clip=1', ParameterError, 'clip=LOW,HIGH'),
+        ('x=tensor:x?clip=1,1', ParameterError, 'clip=LOW,HIGH'),
+        ('x=tensor:x?clip=1,nan', ParameterError, 'clip=LOW,HIGH'),
+        ('n=tensor:n?scale=2', TensorMismatchError, 'for floating-point inputs'),
+    ],
+)
+def test_arithmetic_that_does_not_fit_is_refused(seen, binding, error, words):
+    bindings = {'x': 'x=tensor:x', 'n': 'n=tensor:n'} | {binding[0]: binding}
+    with pytest.raises(error, match=words):
+        open_pipeline(seen, inputs=tuple(bindings.values()))
+
+
+def test_topics_stand_for_the_inputs_that_they_feed(seen):
+    x = np.array([[1, 2, 3]], np.float32)
+    inputs = ('x=joints:joint_states#position[a,b,c]', 'n=tensor:counts')
+    with open_pipeline(seen, inputs=inputs) as pipeline:
+        for names in (('x', 'n'), ('joint_states', 'n'), ('x', 'counts')):
+            found = pipeline(dict(zip(names, (x, np.array([4])))))
+            assert (found['seen'].tolist(), found['m'].tolist()) == (x.tolist(), [4])
+        with pytest.raises(TensorMismatchError, match="'x' is missing"):
+            pipeline({'joints': x, 'counts': np.array([4])})
+    inputs = ('x=twist:cmd#linear', 'n=twist:cmd#angular[z]')
+    with (
+        open_pipeline(seen, inputs=inputs) as pipeline,
+        pytest.raises(TensorMismatchError, match="'x' is missing"),
+    ):
+        pipeline({'cmd': x})

@@ -148,7 +148,7 @@ def test_options_come_as_keywords_as_a_dataclass_or_as_both():
 def test_wrong_options_and_images_are_refused():
     with pytest.raises(
         ParameterError,
-        match=r"ModelOptions has no option 'precison'\.\nRemedy: Did you mean precision",
+        match=r"ModelOptions has no option 'precison'\.\nRemedy: Did you mean 'precision'",
     ):
         trt_ros.Pipeline.open(MODEL, precison='fp16')
     with pytest.raises(

@@ -149,6 +149,14 @@ class Feed(ABC):
         """The array that a run gets for this input; None if it gets none."""
         return None
 
+    def check(self, value: Any) -> np.ndarray:
+        """
+        Return the array of a run, of the shape of `array`, as `stage` takes it.
+
+        :raises TensorMismatchError: when it has another shape, or values that would change.
+        """
+        raise NotImplementedError
+
     def initial(self) -> Any:
         """Return the memory before the first run, and after a reset; None without memory."""
         return None

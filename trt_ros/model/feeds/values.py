@@ -8,9 +8,8 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.model.feeds.tensor import checked_tensor, write_tensor
 from trt_ros.regular_file import open_regular
-from trt_ros.tensors import TensorSpec, as_shaped, host_dtype
+from trt_ros.tensors import TensorSpec, as_shaped, checked_tensor, host_dtype, write_tensor
 
 
 def read_value(text: str, spec: TensorSpec) -> np.ndarray:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from trt_ros.errors import ParameterError
+from trt_ros.model.feeds.base import Binding
+from trt_ros.model.feeds.message import MESSAGES
 from trt_ros.ros.codecs.codec import Codec
 from trt_ros.ros.codecs.images import image_codec
+from trt_ros.ros.codecs.message import MessageCodec
 from trt_ros.ros.codecs.multi_arrays import MultiArrays
 from trt_ros.ros.codecs.tensor_lists import TensorLists
 from trt_ros.ros.codecs.tensors import TensorFormat
@@ -27,14 +30,15 @@ _REMEDIES = {
 }
 
 
-#: Return the codec of a topic; the last argument is the network input that it feeds, if an array.
-OpenCodec = Callable[[Any, str, Any], Codec]
+#: Returns the codec of a topic; the last argument are its bindings, and the array of each input.
+OpenCodec = Callable[[Any, str, Sequence[tuple[Binding, Any]]], Codec]
 #: Codecs by kind of binding, as of model.feeds.FEEDS.
 CODECS: Mapping[str, OpenCodec] = {
-    'image': lambda node, topic, spec: image_codec(node, topic),
-    'tensor': lambda node, topic, spec: open_format(node.parameters.tensor_format).codec(
-        node, topic, spec
+    'image': lambda node, topic, bound: image_codec(node, topic),
+    'tensor': lambda node, topic, bound: open_format(node.parameters.tensor_format).codec(
+        node, topic, bound[0][1]
     ),
+    **dict.fromkeys(MESSAGES, MessageCodec),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -31,6 +31,11 @@ class Content(NamedTuple):
     stamp: Stamp
 
 
+def type_name(kind: type) -> str:
+    """Return the name of a message type, 'sensor_msgs/msg/Image'."""
+    return f'{kind.__module__.partition(".")[0]}/msg/{kind.__name__}'
+
+
 def to_header(frame_id: str, stamp: Stamp) -> Header:
     """Return a header as a message."""
     header = Header(frame_id=frame_id)
@@ -44,20 +49,36 @@ class Codec(ABC):
 
     :param topic: topic that is subscribed to, as for create_subscription().
     :cvar noun: kind of message in diagnostics: 'image' or 'message'.
-    :cvar has_stamp: whether the messages have a header; else their stamp is the time of arrival.
-    :cvar follows_type: whether follow_type() may change while the node is active.
+    :cvar has_names: whether a message holds several arrays by name.
+    :ivar message_type: the present type of the messages.
+    :ivar message_types: those that it follows the publishers among; () for `message_type` alone.
     """
 
     noun: ClassVar[str] = 'message'
-    has_stamp: ClassVar[bool] = True
-    follows_type: ClassVar[bool] = False
+    has_names: ClassVar[bool] = True
     message_type: type
+    message_types: Sequence[type] = ()
 
     def __init__(self, node: Node, topic: str) -> None:
         self.node, self.topic = node, topic
 
+    @property
+    def has_stamp(self) -> bool:
+        """Whether the messages have a header; else their stamp is the time of arrival."""
+        return True
+
     def follow_type(self) -> type:
-        """Return the message type to subscribe to now, which becomes `message_type`."""
+        """
+        Return the message type to subscribe to now, which becomes `message_type`.
+
+        The present type stays as long as it is published.
+        """
+        if self.message_types:
+            publishers = self.node.get_publishers_info_by_topic(self.topic)
+            names = {info.topic_type for info in publishers}
+            published = [each for each in self.message_types if type_name(each) in names]
+            if published and self.message_type not in published:
+                self.message_type = published[0]
         return self.message_type
 
     def hooks(self, hooks: MemoryHooks) -> MemoryHooks:
@@ -65,8 +86,11 @@ class Codec(ABC):
         return hooks._replace(expected_nbytes=0)
 
     def stamp_of(self, message: Serialized) -> Stamp:
-        """Return the stamp of a message on arrival; raises BadFrameError."""
-        return read_stamp(message)
+        """Return the stamp of a message on arrival, in node time; raises BadFrameError."""
+        if self.has_stamp:
+            return read_stamp(message)
+        seconds, nanoseconds = self.node.get_clock().now().seconds_nanoseconds()
+        return int(seconds), int(nanoseconds)
 
     @abstractmethod
     def reader(self) -> Callable[[Any], Content]:

@@ -10,7 +10,7 @@ from std_msgs import msg as std_msgs
 from std_msgs.msg import Header
 
 from trt_ros.errors import ParameterError
-from trt_ros.ros.codecs.codec import Codec, Content, Serialized, Stamp
+from trt_ros.ros.codecs.codec import Codec, Content
 from trt_ros.ros.codecs.tensors import MakePublisher, Publish, TensorFormat, topic_name
 from trt_ros.ros.dds.cdr_multiarray import (
     MULTI_ARRAYS,
@@ -19,7 +19,7 @@ from trt_ros.ros.dds.cdr_multiarray import (
     write_multi_array,
 )
 from trt_ros.ros.dds.transport import serialized_publish
-from trt_ros.tensors import TensorSpec, as_shaped
+from trt_ros.tensors import TensorSpec
 
 
 class MultiArrayCodec(Codec):
@@ -29,29 +29,13 @@ class MultiArrayCodec(Codec):
     :param spec: the network input that they feed.
     """
 
+    has_names = False
     has_stamp = False
-    follows_type = True
+    message_types = tuple(getattr(std_msgs, f'{name}MultiArray') for name in MULTI_ARRAYS)
 
     def __init__(self, node: Node, topic: str, spec: TensorSpec) -> None:
         super().__init__(node, topic)
         self._spec, self.message_type = spec, getattr(std_msgs, multi_array_name(spec.dtype))
-
-    def follow_type(self) -> type:
-        """Return the present type as long as it is published, else the published one."""
-        published = {
-            info.topic_type for info in self.node.get_publishers_info_by_topic(self.topic)
-        }
-        names = [
-            name for each in MULTI_ARRAYS if _ros_type(name := f'{each}MultiArray') in published
-        ]
-        if names and self.message_type.__name__ not in names:
-            self.message_type = getattr(std_msgs, names[0])
-        return self.message_type
-
-    def stamp_of(self, message: Serialized) -> Stamp:
-        """Return the time of arrival, in node time: the message has no stamp."""
-        seconds, nanoseconds = self.node.get_clock().now().seconds_nanoseconds()
-        return int(seconds), int(nanoseconds)
 
     def reader(self) -> Callable[[np.ndarray], Content]:
         """Return the function that reads an array of the input's name; see Codec.reader."""
@@ -62,13 +46,9 @@ class MultiArrayCodec(Codec):
 
         def read(message: np.ndarray) -> Content:
             tensor = read_multi_array(message, dtype, spec.name)
-            return Content({spec.name: as_shaped(tensor, spec)}, '', (0, 0))
+            return Content({spec.name: tensor}, '', (0, 0))
 
         return read
-
-
-def _ros_type(name: str) -> str:
-    return f'std_msgs/msg/{name}'
 
 
 class MultiArrays(TensorFormat):

@@ -146,10 +146,15 @@ class Fields:
             f'{self.order}{count}{kind}', self._view, self._advance(count * size, name)
         )
 
-    def array(self, name: str, dtype: np.dtype) -> np.ndarray:
-        """Return a sequence of numbers as a view into the message, (N,) of `dtype`."""
+    def array(self, name: str, dtype: np.dtype, count: int | None = None) -> np.ndarray:
+        """
+        Return numbers as a view into the message, (N,) of `dtype`.
+
+        :param count: number of values; None reads it from the message.
+        """
         dtype = np.dtype(self.order + dtype.str[1:])
-        count = self.number(name)
+        if count is None:
+            count = self.number(name)
         if count:
             self._at += -(self._at - 4) % dtype.itemsize
         start = self._advance(count * dtype.itemsize, name)
@@ -167,6 +172,25 @@ class Fields:
         start = self._advance(size, name)
         text = bytes(self._view[start : start + size])
         return text.split(b'\0', 1)[0].decode('utf-8', 'replace')
+
+    def texts(
+        self, name: str, count: int | None, last: tuple[np.ndarray, tuple[str, ...]]
+    ) -> tuple[np.ndarray, tuple[str, ...]]:
+        """
+        Read strings.
+
+        :param count: number of strings; None reads it from the message.
+        :param last: what the last call returned, which is returned again if they are the same.
+        :returns: a copy of their part of the message, (N,) uint8, and the strings.
+        """
+        self._at += -self._at % 4
+        start = self._at
+        raw, _ = last
+        if len(raw) and self._view[start : start + len(raw)] == raw.data:
+            self._at += len(raw)
+            return last
+        texts = [self.text(name) for _ in range(self.number(name) if count is None else count)]
+        return self._message[start : self._at].copy(), tuple(texts)
 
     def _advance(self, size: int, name: str) -> int:
         start = self._at

@@ -15,8 +15,7 @@ import numpy as np
 
 from trt_ros.cuda.jpeg import JpegDecoder
 from trt_ros.cuda.memory import PinnedBuffer, copy_async
-from trt_ros.model.feeds.tensor import write_tensor
-from trt_ros.tensors import TensorSpec, host_dtype
+from trt_ros.tensors import TensorSpec, host_dtype, write_tensor
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.jpeg import JpegFrame
 from trt_ros.vision.thresholds import Thresholds
