@@ -79,13 +79,9 @@ def start_node(
     started: list[NodeProcess] = []
 
     def start(name: str, program: str | Path, *ros_args: str, **parameters: Any) -> NodeProcess:
-        import yaml
 
         command = [str(program)] if isinstance(program, Path) else ['-m', program]
-        given = [
-            f'{key}:={yaml.safe_dump(value, default_flow_style=True).splitlines()[0]}'
-            for key, value in parameters.items()
-        ]
+        given = [f'{key}:={_as_yaml(value)}' for key, value in parameters.items()]
         command += [
             '--ros-args',
             '-r',
@@ -218,3 +214,9 @@ def soak_beside_the_others(request: pytest.FixtureRequest) -> None:
         'two_minutes_of_soak' in item.fixturenames for item in request.session.items
     ):
         request.getfixturevalue('two_minutes_of_soak')
+
+
+def _as_yaml(value: Any) -> str:
+    import yaml
+
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000).splitlines()[0]

@@ -6,16 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from rclpy.exceptions import InvalidTopicNameException
 from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, ParameterError, printable
-from trt_ros.model.feeds.base import Binding
+from trt_ros.model.feeds.base import HELD, INITIAL, Binding
+from trt_ros.model.feeds.tensor import TensorFeed
 from trt_ros.model.run_inputs import RunInputs, has_memory
 from trt_ros.nodes.inputs import NodeInputs
 from trt_ros.ros.codecs import CODECS, FORMATS, open_format
 from trt_ros.ros.codecs.tensors import tensor_of
 from trt_ros.ros.diagnostics import CameraCounts, FrameCounts
+from trt_ros.ros.held import HeldTopic
 from trt_ros.ros.inputs import SamplingParameters
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import param
@@ -71,7 +74,14 @@ class BoundInputs(NodeInputs):
         self._refuse_two_spellings(list(bound))
         images = [name for name, each in bound.items() if self._takes_images(each[0])]
         self.has_images = bool(images)
-        primary = (images or list(bound))[0]
+        awaited = [name for name, each in bound.items() if not any(one.is_held for one in each)]
+        if not awaited:
+            raise ParameterError(
+                f'All topics in inputs are held: {", ".join(bound)}.',
+                cause='Messages of other topics start the runs.',
+                remedy=f'Leave {HELD}=true out of one binding.',
+            )
+        primary = (images or awaited)[0]
         self.primary = list(bound).index(primary)
         self.topics = [
             self._topic(
@@ -127,19 +137,38 @@ class BoundInputs(NodeInputs):
         if not codec.has_names:
             refuse_shared(name, bound)
         ages = [each.max_age for each in bound if each.max_age is not None]
-        if ages and not self._node.parameters.rate_hz:
+        is_held = any(each.is_held for each in bound)
+        if ages and not (is_held or self._node.parameters.rate_hz):
             raise ParameterError(
                 f'The topic {name!r} has a max_age in inputs, but rate_hz is 0.0.',
-                cause='max_age is the maximum age of a message when it is sampled.',
+                cause='max_age is the maximum age of a message when it is sampled, or held.',
                 remedy='Set rate_hz to the rate of the samples, or leave max_age out.',
             )
-        return Topic(self._node, name, codec, counts, min(ages, default=None))
+        max_age = min(ages, default=None)
+        held = HeldTopic(self._node, codec.topic, max_age, self._first(bound)) if is_held else None
+        return Topic(self._node, name, codec, counts, max_age, held)
+
+    def _first(self, bound: Sequence[Binding]) -> dict[str, np.ndarray] | None:
+        """Return the arrays of a topic without a message, as its codec would; None for none."""
+        firsts = {
+            each.tensor or each.input: feed.first
+            for each in bound
+            if isinstance(feed := self._feeds[each.input], TensorFeed)
+        }
+        found = {name: first for name, first in firsts.items() if first is not None}
+        if found and len(found) < len(firsts):
+            raise ParameterError(
+                f'Some inputs of the topic {bound[0].topics[0]!r} have {INITIAL}, others not.',
+                remedy='Set it for all of them, or for none.',
+            )
+        return found or None
 
     def _refuse_equal_stamps(self) -> None:
         """Check that messages without a stamp are not matched by equal stamps."""
         parameters = self._node.parameters
-        stampless = [topic.name for topic in self.topics if not topic.codec.has_stamp]
-        is_matched = len(self.topics) > 1 and not parameters.rate_hz
+        awaited = [topic for topic in self.topics if topic.held is None]
+        stampless = [topic.name for topic in awaited if not topic.codec.has_stamp]
+        is_matched = len(awaited) > 1 and not parameters.rate_hz
         if stampless and is_matched and not parameters.approximate_sync:
             raise ParameterError(
                 f'Messages of {stampless[0]!r} have no stamp, but inputs meet by equal stamps.',
@@ -156,12 +185,14 @@ class BoundInputs(NodeInputs):
         ]
         topics = ' and '.join(self._node.resolve_topic_name(codec.topic) for codec in codecs)
         name = f'#{binding.tensor}' if binding.tensor else ''
-        return f'input {binding.input}: {binding.kind} on {topics}{name}'
+        held = ', held' if binding.is_held else ''
+        return f'input {binding.input}: {binding.kind} on {topics}{name}{held}'
 
     def ignored_parameters(self) -> set[str]:
         """Return the names of parameters that have no effect on these topics."""
         ignored = {'batch_wait_ms', 'max_batch_size'}
-        if len(self.topics) == 1 or self._node.parameters.rate_hz:
+        awaited = [topic for topic in self.topics if topic.held is None]
+        if len(awaited) == 1 or self._node.parameters.rate_hz:
             ignored |= {'approximate_sync', 'approximate_sync_tolerance_seconds', 'queue_size'}
         if not any(binding.kind == 'tensor' for binding in self._bindings):
             ignored.add('tensor_format')

@@ -205,7 +205,13 @@ class Timed:
 
 
 class CountedTopic:
-    """The counters of a topic, and why it is silent; a subclass knows the topic."""
+    """
+    The counters of a topic, and why it is silent; a subclass knows the topic.
+
+    :ivar may_be_silent: whether results need no further messages of it.
+    """
+
+    may_be_silent = False
 
     def __init__(self, name: str, counts: FrameCounts) -> None:
         self.name, self.counts = name, counts
@@ -322,7 +328,8 @@ class Diagnostics:
             silent = [  # All are asked for, since the cause may be logged.
                 f'no {topic.counts.noun} for {waited:.0f} s {topic.why_silent()}'
                 for topic in topics
-                if (waited := topic.counts.seconds_since_received(self._active_since)) > patience
+                if not topic.may_be_silent
+                and (waited := topic.counts.seconds_since_received(self._active_since)) > patience
             ]
             if silent:
                 return DiagnosticStatus.STALE, silent[0].rstrip()

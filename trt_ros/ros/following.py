@@ -20,7 +20,12 @@ from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import SerializedSubscription, subscribe_serialized
 from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
-from trt_ros.ros.qos import fitting_reliability, image_qos, incompatible_offer
+from trt_ros.ros.qos import (
+    fitting_durability,
+    fitting_reliability,
+    image_qos,
+    incompatible_offer,
+)
 
 #: Node age after which all earlier publishers are assumed to be discovered.
 DISCOVERY_SECONDS = 1.0
@@ -93,32 +98,46 @@ class PublisherFollower(ABC):
 
 class FollowingSubscription(PublisherFollower):
     """
-    A subscription that changes its reliability to match the known publishers.
+    A subscription that changes its QoS to match the known publishers.
 
     :param subscription: created with `qos`.
+    :param is_reliability: whether its reliability follows them; `is_durability`: its durability.
     """
 
     noun = 'QoS'
 
     def __init__(
-        self, node: ManagedNode, topic: str, qos: QoSProfile, subscription: SerializedSubscription
+        self,
+        node: ManagedNode,
+        topic: str,
+        qos: QoSProfile,
+        subscription: SerializedSubscription,
+        *,
+        is_reliability: bool = True,
+        is_durability: bool = False,
     ) -> None:
         self._qos = qos
+        self._is_reliability, self._is_durability = is_reliability, is_durability
         super().__init__(node, topic, subscription)
 
     def _change(self) -> None:
         if not self._subscription.is_settled():
             return
-        reliability, reason = fitting_reliability(self._node, self._topic, self._qos.reliability)
-        if reliability == self._qos.reliability:
+        node, topic, qos, changes = self._node, self._topic, copy(self._qos), []
+        if self._is_reliability:
+            qos.reliability, reason = fitting_reliability(node, topic, qos.reliability)
+            if qos.reliability != self._qos.reliability:
+                changes.append(f'reliability to {qos.reliability.name.lower()} ({reason})')
+        if self._is_durability:
+            qos.durability = fitting_durability(node, topic, qos.durability)
+            if qos.durability != self._qos.durability:
+                changes.append(f'durability to {qos.durability.name.lower()}')
+        if not changes:
             return
-        qos = copy(self._qos)
-        qos.reliability = reliability
         self._subscription.change_qos(qos)
         self._qos = qos
-        self._node.get_logger().info(
-            f'{self._node.resolve_topic_name(self._topic)}: changed reliability to '
-            f'{reliability.name.lower()} ({reason}).'
+        node.get_logger().info(
+            f'{node.resolve_topic_name(topic)}: changed {" and ".join(changes)}.'
         )
 
 
@@ -163,6 +182,7 @@ def subscribe_input(
     hooks: MemoryHooks = NO_HOOKS,
     *,
     depth: int | None = None,
+    is_held: bool = False,
 ) -> SerializedSubscription | FollowingSubscription:
     """
     Subscribe to serialized messages with the QoS of the node's InputParameters.
@@ -170,6 +190,7 @@ def subscribe_input(
     Incompatible publishers are logged. The other arguments are those of subscribe_serialized().
 
     :param depth: queue depth; None for the parameter qos_depth.
+    :param is_held: whether to ask for the message from before, where all publishers keep it.
     """
     parameters = node.parameters
     name = node.resolve_topic_name(topic)
@@ -180,6 +201,8 @@ def subscribe_input(
         reliability=parameters.qos_reliability,
         depth=depth or parameters.qos_depth,
     )
+    if is_held:
+        qos.durability = fitting_durability(node, topic)
     is_following = bool(why)
     if is_following:
         node.get_logger().info(f'{name}: requesting {qos.reliability.name.lower()} ({why}).')
@@ -204,7 +227,11 @@ def subscribe_input(
         replace(callbacks, on_message=receive, on_incompatible=report),
         hooks,
     )
-    return FollowingSubscription(node, topic, qos, subscription) if is_following else subscription
+    if not (is_following or is_held):
+        return subscription
+    return FollowingSubscription(
+        node, topic, qos, subscription, is_reliability=is_following, is_durability=is_held
+    )
 
 
 def wait_for_input(node: ManagedNode, topics: Sequence[str]) -> None:

@@ -182,6 +182,21 @@ def fitting_reliability(
     return BEST_EFFORT, f'{count}, {best_effort} not reliable'
 
 
+def fitting_durability(
+    node: Node, topic: str, current: DurabilityPolicy = DurabilityPolicy.VOLATILE
+) -> DurabilityPolicy:
+    """
+    Return the durability that gets the messages which all presently known publishers keep.
+
+    The parameters are those of fitting_reliability().
+    """
+    offered = [info.qos_profile.durability for info in node.get_publishers_info_by_topic(topic)]
+    if not offered:
+        return current
+    is_kept = all(each == DurabilityPolicy.TRANSIENT_LOCAL for each in offered)
+    return DurabilityPolicy.TRANSIENT_LOCAL if is_kept else DurabilityPolicy.VOLATILE
+
+
 def remedy(node: Any, topic: str, policy: str) -> str:
     """
     Return the remedy for a publisher that offers less of `policy` than requested.

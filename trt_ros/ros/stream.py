@@ -18,6 +18,7 @@ from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.diagnostics import QUEUE_AGE, CountedTopic, FrameCounts, LatencyMeter
 from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.following import RetypedSubscription, subscribe_input, wait_for_input
+from trt_ros.ros.held import HeldTopic
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.message_sets import MessageSets
 from trt_ros.ros.qos import why_lost, why_silent
@@ -30,7 +31,8 @@ class Topic(CountedTopic):
     A topic that a node subscribes to, its counters, and the reasons why it has no messages.
 
     :param name: as in parameters and diagnostics; `codec` has the topic subscribed to.
-    :param max_age: maximum age in seconds of a sampled message; None sets no limit.
+    :param max_age: maximum age in seconds of a sampled or held message; None sets no limit.
+    :param held: what keeps its messages, if they start no run.
     """
 
     def __init__(
@@ -40,10 +42,12 @@ class Topic(CountedTopic):
         codec: Codec,
         counts: FrameCounts,
         max_age: float | None = None,
+        held: HeldTopic | None = None,
     ) -> None:
         super().__init__(name, counts)
-        self._node, self.codec, self.max_age = node, codec, max_age
+        self._node, self.codec, self.max_age, self.held = node, codec, max_age, held
         counts.noun = codec.noun
+        self.may_be_silent = held is not None
 
     def why_silent(self) -> str:
         """Return the resolved topic and the likely reason why it has no messages."""
@@ -136,8 +140,12 @@ class TopicStream:
         ]
         parameters = node.parameters
         rate_hz = parameters.rate_hz if in_sets else 0.0
+        self._held = {
+            number: topic.held for number, topic in enumerate(topics) if topic.held is not None
+        }
+        self._awaited = [number for number, topic in enumerate(topics) if topic.held is None]
         # All messages are needed where they wait for partners.
-        self._is_newest_only = not in_sets or rate_hz > 0 or len(topics) == 1
+        self._is_newest_only = not in_sets or rate_hz > 0 or len(self._awaited) == 1
         self._state_epoch = -1
         self._sets: MessageSets[_Message] | None = None
         with ExitStack() as undo:
@@ -159,14 +167,15 @@ class TopicStream:
                 )
             )
             if in_sets:
+                awaited = [topics[number] for number in self._awaited]
                 sets = self._sets = MessageSets[_Message](
                     node,
-                    [(topic.codec.topic, topic.counts) for topic in topics],
+                    [(topic.codec.topic, topic.counts) for topic in awaited],
                     lambda messages: self._worker.put((sets.epoch, primary, messages)),
                     queue_size=parameters.queue_size,
                     tolerance_ns=parameters.tolerance_ns(),
-                    max_ages=[topic.max_age for topic in topics] if rate_hz > 0 else None,
-                    primary=primary,
+                    max_ages=[topic.max_age for topic in awaited] if rate_hz > 0 else None,
+                    primary=self._awaited.index(primary),
                 )
                 undo.enter_context(closing(sets))
             wait_for_input(node, [topic.codec.topic for topic in topics])
@@ -217,6 +226,7 @@ class TopicStream:
                 on_missed=counts.miss,
             ),
             codec.hooks(self._hooks),
+            is_held=self._topics[number].held is not None,
             depth=parameters.qos_depth
             if self._is_newest_only
             else max(parameters.qos_depth, parameters.queue_size),
@@ -230,14 +240,19 @@ class TopicStream:
         message: Serialized,
     ) -> None:
         counts.receive()
-        if not self._is_wanted(number):
+        topic = self._topics[number]
+        if topic.held is not None:
+            with self._guards[number]:
+                topic.held.put(topic.codec.stamp_of(message), read(message).value)
+        elif not self._is_wanted(number):
             counts.drop(UNWANTED)
         elif self._sets is None:
             self._worker.put((0, number, ((None, partial(read, message)),)), number)
         else:
-            with self._sets.dropping_message(number):
-                stamp = self._topics[number].codec.stamp_of(message)
-                self._sets.add(number, stamp, (stamp, partial(read, message)))
+            index = self._awaited.index(number)
+            with self._sets.dropping_message(index):
+                stamp = topic.codec.stamp_of(message)
+                self._sets.add(index, stamp, (stamp, partial(read, message)))
 
     # Threads of the worker.
 
@@ -256,19 +271,25 @@ class TopicStream:
             if epoch != self._state_epoch:
                 self._state_epoch = epoch
                 self._reset_state()
-        first = primary if self._sets is None else 0
-        header, values = None, []
-        for number, (stamp, read) in enumerate(messages, first):
-            with self._dropping(primary, number), mark('read'):
+        header, values = None, {}
+        for index, (stamp, read) in enumerate(messages):
+            number = primary if self._sets is None else self._awaited[index]
+            with self._dropping(primary, index), mark('read'):
                 content = read()
-                values.append(content.value)
+                values[number] = content.value
                 if number == primary:
                     primary_stamp = stamp or content.stamp
                     header = to_header(content.frame_id, primary_stamp)
                 continue
             return None
-        assert header is not None
-        return _Input(primary, primary_stamp, header, values)
+        with self._dropping(primary):
+            for number, held in self._held.items():
+                values[number] = held.value()
+            assert header is not None
+            return _Input(
+                primary, primary_stamp, header, [values[each] for each in sorted(values)]
+            )
+        return None
 
     def _results(self, taken: list[_Input]) -> list[tuple[_Input, Any]]:
         if not taken:

@@ -13,9 +13,10 @@ pytest.importorskip('onnxruntime')
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Quaternion, TwistStamped
 from nav_msgs.msg import Odometry
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Imu, JointState
-from std_msgs.msg import Float32MultiArray
+from std_msgs.msg import Float32, Float32MultiArray
 
 from support.backends import ON_CPU
 from support.ros_messages import stamped
@@ -41,10 +42,19 @@ def models(tmp_path_factory):
     path = tmp_path_factory.mktemp('models') / 'policy.onnx'
     nodes = [helper.make_node('Concat', list(names), ['action'], axis=1)]
     inputs = {name: (1, size) for name, size in names.items()}
-    return {'policy': save_network(path, nodes, inputs, {'action': (1, 13)})}
+    guided = {'q': 2, 'gain': 1, 'prompt': 2}
+    return {
+        'policy': save_network(path, nodes, inputs, {'action': (1, 13)}),
+        'guided': save_network(
+            path.with_name('guided.onnx'),
+            [helper.make_node('Concat', list(guided), ['action'], axis=1)],
+            {name: (1, size) for name, size in guided.items()},
+            {'action': (1, 5)},
+        ),
+    }
 
 
-@pytest.mark.parametrize('backend', [ON_CPU], indirect=True)
+@ON_CPU
 def test_a_policy_takes_joints_a_body_and_a_command(start, peer, publisher):
     clock = peer.publisher(Clock, '/clock')
     node = start(
@@ -108,7 +118,7 @@ def test_a_policy_takes_joints_a_body_and_a_command(start, peer, publisher):
     assert "The message has no joint 'knee'" in node.log
 
 
-@pytest.mark.parametrize('backend', [ON_CPU], indirect=True)
+@ON_CPU
 def test_messages_without_a_stamp_do_not_meet_by_equal_stamps(start_node, models, backend):
     node = start_node(
         'walker',
@@ -118,4 +128,120 @@ def test_messages_without_a_stamp_do_not_meet_by_equal_stamps(start_node, models
         model_path=models['policy'],
         inputs=list(INPUTS),
     )
-    node.wait_for_log("Messages of 'cmd_vel' have no stamp")
+    node.wait_for_failed_start()
+    assert "Messages of 'cmd_vel' have no stamp" in node.log
+
+
+@ON_CPU
+def test_held_messages_start_no_run_and_stay(start, peer, publisher):
+    latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    node = start(
+        'tensor',
+        'guided',
+        'guided',
+        inputs=[
+            'q=joints:joint_states#position[a,b]',
+            'gain=number:gain?held=true&initial=0.5',
+            'prompt=tensor:prompt?held=true',
+        ],
+        tensor_format='multiarray',
+    )
+    assert 'input gain: number on /gain, held' in node.log
+    joints = publisher(JointState, '/joint_states')
+    actions = peer.inbox(Float32MultiArray, '/guided/tensors/action')
+    second = 0
+
+    def step():
+        nonlocal second
+        second += 1
+        joints.publish(stamped(JointState(name=['a', 'b'], position=[1.0, 2.0]), second))
+
+    def wait_for(*expected):
+        def is_there():
+            step()
+            return any(list(each.data) == [1, 2, *expected] for each in actions.messages)
+
+        peer.wait_until(is_there, f'the action {expected}')
+
+    step()
+    node.wait_for_log('There is no message on /prompt yet, which inputs holds')
+    # Published once, before the node can know the publisher: it is kept for it.
+    prompt = peer.publisher(Float32MultiArray, '/prompt', latched)
+    prompt.publish(Float32MultiArray(data=[7.0, 8.0]))
+    wait_for(0.5, 7, 8)
+    gain = publisher(Float32, '/gain')
+    gain.publish(Float32(data=0.25))
+    wait_for(0.25, 7, 8)
+    prompt.publish(Float32MultiArray(data=[9.0, 8.0, 7.0]))  # Of another shape.
+    peer.wait_until(lambda: step() or 'prompt came as (3)' in node.log, 'an error in the log')
+    prompt.publish(Float32MultiArray(data=[9.0, 8.0]))
+    wait_for(0.25, 9, 8)
+
+
+@ON_CPU
+def test_a_held_message_is_used_up_to_its_age(start, peer, publisher):
+    node = start(
+        'tensor',
+        'guided',
+        'guided',
+        inputs=[
+            'q=joints:joint_states#position[a,b]',
+            'gain=number:gain?held=true&initial=0.5&max_age=1000',
+            'prompt=twist:cmd_vel#linear[x,y]?held=true&max_age=1000',
+        ],
+        tensor_format='multiarray',
+        use_sim_time=True,
+    )
+    joints, clock = publisher(JointState, '/joint_states'), peer.publisher(Clock, '/clock')
+    actions = peer.inbox(Float32MultiArray, '/guided/tensors/action')
+    gain, command = publisher(Float32, '/gain'), publisher(TwistStamped, '/cmd_vel')
+    wanted = stamped(TwistStamped(), 5000)
+    wanted.twist.linear.x = 0.75
+
+    def run_at(seconds):
+        message = Clock()
+        message.clock.sec = seconds
+        clock.publish(message)
+        joints.publish(stamped(JointState(name=['a', 'b'], position=[1.0, 2.0]), seconds))
+
+    def last():
+        return list(actions.messages[-1].data)[2:] if actions.messages else None
+
+    def wait(seconds, condition, what):
+        peer.wait_until(lambda: run_at(seconds) or condition(), what)
+
+    def publish_both():
+        gain.publish(Float32(data=0.25))
+        command.publish(wanted)
+
+    wait(5000, lambda: publish_both() or last() == [0.25, 0.75, 0.0], 'the action of both')
+    wait(5900, lambda: last() == [0.25, 0.75, 0.0], 'the same later')
+    wait(6100, lambda: 'The message held of /cmd_vel is 1100.000 s old' in node.log, 'an error')
+    # Later by more than the age: a gain may have arrived after any of these times was set.
+    wanted.header.stamp.sec = 8000
+    command.publish(wanted)
+    wait(8000, lambda: last() == [0.5, 0.75, 0.0], 'the action with the initial gain')
+
+
+@ON_CPU
+@pytest.mark.parametrize(
+    ('bindings', 'problem'),
+    [
+        (['*=tensor:t?held=true'], 'All topics in inputs are held: t/q, t/gain, t/prompt.'),
+        (['*=tensor:t', 'gain=number:gain?held=yes'], "held of the network input 'gain' is 'yes'"),
+        (['*=tensor:t', 'gain=number:gain?initial=1'], 'initial is set for the network input'),
+    ],
+)
+def test_held_topics_that_cannot_be_are_refused(start_node, models, backend, bindings, problem):
+    node = start_node(
+        'guided',
+        'trt_ros.nodes.tensor',
+        autostart=True,
+        backend=backend,
+        model_path=models['guided'],
+        inputs=bindings,
+        rate_hz=10.0,
+        tensor_format='multiarray',
+    )
+    node.wait_for_failed_start()
+    assert problem in node.log

@@ -15,8 +15,12 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 
-#: Setting of bindings to topics: maximum age in seconds of a sampled message.
+#: Setting of bindings to topics: maximum age in seconds of a sampled or held message.
 MAX_AGE = 'max_age'
+#: Setting: whether a run takes the newest message, however old, and none starts a run.
+HELD = 'held'
+#: Setting: the value before the first message or run.
+INITIAL = 'initial'
 _TOPIC = re.compile('[A-Za-z0-9_/~{}]+')
 
 
@@ -46,9 +50,24 @@ class Binding:
         return self.sources[0].partition('#')[2] if self.topics else ''
 
     @property
+    def is_held(self) -> bool:
+        """
+        Whether runs take the newest message, and other topics start them.
+
+        :raises ParameterError: when it is neither true nor false.
+        """
+        text = self.settings.get(HELD, 'false')
+        if text not in ('true', 'false'):
+            raise ParameterError(
+                f'{HELD} of the network input {self.input!r} is {text!r}.',
+                remedy='Set it to true or false.',
+            )
+        return text == 'true'
+
+    @property
     def max_age(self) -> float | None:
         """
-        Maximum age in seconds of a sampled message; None if it was not given.
+        Maximum age in seconds of a sampled or held message; None if it was not given.
 
         :raises ParameterError: when it is not a positive number.
         """

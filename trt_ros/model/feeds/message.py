@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 import re
 
 from trt_ros.errors import ParameterError
-from trt_ros.model.feeds.arithmetic import ARITHMETIC
-from trt_ros.model.feeds.base import MAX_AGE
 from trt_ros.model.feeds.tensor import TensorFeed
 
 #: Setting: the value of the elements behind the end of a sequence.
@@ -69,7 +67,7 @@ class MessageFeed(TensorFeed):
 
     kind = 'message'
     form = 'message:TOPIC#FIELD[ELEMENT,..]?type=TYPE'
-    settings = (MAX_AGE, *ARITHMETIC, PAD, TYPE)
+    settings = (*TensorFeed.settings, PAD, TYPE)
 
     @classmethod
     def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

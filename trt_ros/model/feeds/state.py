@@ -8,13 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.model.feeds.base import Binding, Feed, Given, empty_source
+from trt_ros.model.feeds.base import INITIAL, Binding, Feed, Given, empty_source
 from trt_ros.model.feeds.values import read_value
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
-
-#: Setting of states: the value in the first run and after a reset.
-INITIAL = 'initial'
 
 
 @dataclass(frozen=True)

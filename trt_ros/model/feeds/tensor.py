@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.arithmetic import ARITHMETIC, Arithmetic
-from trt_ros.model.feeds.base import MAX_AGE, Binding, Feed, Given, parse_topic
+from trt_ros.model.feeds.base import (
+    HELD,
+    INITIAL,
+    MAX_AGE,
+    Binding,
+    Feed,
+    Given,
+    parse_topic,
+)
+from trt_ros.model.feeds.values import read_value
 from trt_ros.tensors import TensorSpec, checked_tensor, host_dtype, write_tensor
 from trt_ros.vision.letterbox import Letterbox
 
@@ -21,13 +30,15 @@ class TensorFeed(Feed):
     An array of the shape of `spec`, converted to its dtype.
 
     :param arithmetic: applied to each array before; None for none.
+    :param first: the array while a held topic has no message; None for none.
     """
 
     spec: TensorSpec
     arithmetic: Arithmetic | None = None
+    first: np.ndarray | None = field(default=None, compare=False)
     kind = 'tensor'
     form = 'tensor:TOPIC#TENSOR'
-    settings = (MAX_AGE, *ARITHMETIC)
+    settings = (MAX_AGE, HELD, INITIAL, *ARITHMETIC)
 
     @classmethod
     def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -58,7 +69,15 @@ class TensorFeed(Feed):
                 f'The network input {spec.name} takes strings, which no message of tensors has.',
                 remedy='Export the part of the network that takes numbers.',
             )
-        return TensorFeed(spec, Arithmetic.parse(binding.settings, spec))
+        text = binding.settings.get(INITIAL)
+        if text is not None and not binding.is_held:
+            raise ParameterError(
+                f'{INITIAL} is set for the network input {spec.name!r}, but not {HELD}.',
+                cause='Without it, a run waits for a message.',
+                remedy=f'Add {HELD}=true, or leave {INITIAL} out.',
+            )
+        first = None if text is None else read_value(text, spec)
+        return TensorFeed(spec, Arithmetic.parse(binding.settings, spec), first)
 
     def describe(self, name: str) -> str:
         """Return a line for the log."""
