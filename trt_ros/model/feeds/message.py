@@ -51,7 +51,7 @@ def parse_fields(text: str) -> FieldNames:
         match = _FIELD.match(text, at)
         elements = () if match is None or match[2] is None else tuple(match[2].split(','))
         elements = tuple(map(str.strip, elements))
-        if match is None or not all(elements):
+        if match is None or not all(elements) or text.endswith(','):
             raise ParameterError(
                 f'Invalid fields {text!r} in inputs.',
                 remedy='Write FIELD[ELEMENT,..] with commas between fields, such as '
