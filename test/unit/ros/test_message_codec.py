@@ -315,7 +315,18 @@ def test_fields_that_messages_lack_are_refused(text, words):
 
 
 @pytest.mark.parametrize(
-    'text', ['t#position[a', 't#position[a,]', 't#a,', 't#a, ', 't#[a]', 't#a b', 't#a]', 't#a[b][c]', 't#']
+    'text',
+    [
+        't#position[a',
+        't#position[a,]',
+        't#a,',
+        't#a, ',
+        't#[a]',
+        't#a b',
+        't#a]',
+        't#a[b][c]',
+        't#',
+    ],
 )
 def test_malformed_fields_are_refused(text):
     with pytest.raises(ParameterError, match=r'Invalid fields|empty tensor name'):
