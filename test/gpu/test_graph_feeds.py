@@ -139,6 +139,50 @@ def test_initial_states_and_constants_equal_onnxruntime(gru, both, tmp_path, wri
 
 
 @pytest.mark.parametrize('frames_in_flight', [1, 2])
+@pytest.mark.parametrize(
+    ('binding', 'dtype'),
+    [
+        *(
+            (binding, dtype)
+            for binding in ('counter:2040', 'noise:normal?seed=7', 'noise:uniform')
+            for dtype in (FLOAT, TensorProto.FLOAT16)
+        ),
+        ('counter:-2', TensorProto.INT32),
+        ('counter:100', TensorProto.INT64),
+    ],
+)
+@pytest.mark.parametrize('size', [7, 5000])
+def test_counters_and_noise_equal_those_of_the_cpu_bit_for_bit(
+    write, both, frames_in_flight, binding, dtype, size
+):
+    path = write(
+        [node('Cast', ['k'], ['numbers'], to=FLOAT), node('Mul', ['x', 'numbers'], ['y'])],
+        [('x', FLOAT, [1]), ('k', dtype, [3, size])],
+        [('y', FLOAT, [3, size])],
+    )
+    ours, reference = both(path, frames_in_flight, inputs=('x=tensor:x', f'k={binding}'))
+    for each in (ours, reference):
+        each.warm_up()
+    steps, found = [], []
+    for number in range(20):
+        if number == 12:
+            found += [each.result() for each in steps]
+            steps.clear()
+            ours.reset_state()
+        if len(steps) == frames_in_flight:
+            found.append(steps.pop(0).result())
+        # A converted tensor now and then, whose graph is another.
+        one = np.ones(1, np.float64 if number % 7 == 3 else np.float32)
+        steps.append(ours.submit({'x': one}))
+    found += [each.result() for each in steps]
+    for number, got in enumerate(found):
+        if number == 12:
+            reference.reset_state()
+        assert got['y'].tobytes() == reference({'x': np.ones(1, np.float32)})['y'].tobytes()
+    assert found[0]['y'].tobytes() == found[12]['y'].tobytes() != found[11]['y'].tobytes()
+
+
+@pytest.mark.parametrize('frames_in_flight', [1, 2])
 @pytest.mark.parametrize('unified_memory', ['off', 'on'])
 def test_a_recurrent_network_equals_onnxruntime_over_100_frames(
     gru, both, frames_in_flight, unified_memory

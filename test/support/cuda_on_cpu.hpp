@@ -21,6 +21,7 @@
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 
+using std::isfinite;
 using std::isnan;
 using std::max;
 using std::min;

@@ -230,7 +230,8 @@ class _States:
     def keep(self, ours: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> None:
         """Take the states out of the outputs of a run."""
         for name, feed in self._feeds.items():
-            self._ours[name], self._reference[name] = feed.keep(ours), feed.keep(reference)
+            self._ours[name] = feed.keep(ours, self._ours[name])
+            self._reference[name] = feed.keep(reference, self._reference[name])
 
 
 def _outputs(runner: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

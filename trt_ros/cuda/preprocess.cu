@@ -8,7 +8,7 @@ enum Encoding {
   VALUE32,  // float32; values that are not finite count as 0.
 };
 enum Written { COLORS, LUMA, VALUE };  // Three channels; one of weighted colors; one as read.
-enum Dtype { FLOAT32, FLOAT16, BFLOAT16, UINT8 };
+enum Dtype { FLOAT32, FLOAT16, BFLOAT16, UINT8, FLOAT64, INT16, INT32, INT64 };
 
 struct Preprocess {
   const unsigned char* source;
@@ -254,3 +254,5 @@ extern "C" __global__ void __launch_bounds__(256) crop(const __grid_constant__ C
   for (int i = 0; i < 3; ++i) color[i] += p.pad * padding;
   write(p, x, y, blockIdx.z, color);
 }
+
+#include "generate.cu"

@@ -16,45 +16,45 @@ from trt_ros.model.feeds import FEEDS
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec
 
-CounterFeed = names_of('adding_an_input_kind')['CounterFeed']
+DecayFeed = names_of('adding_an_input_kind')['DecayFeed']
 
 
 @pytest.fixture
-def open_counted(monkeypatch):
-    """Open a network of x and k that returns their sum, and the next k."""
-    monkeypatch.setitem(FEEDS, 'counter', CounterFeed)
+def open_decaying(monkeypatch):
+    """Open a network of x and k that returns their sum."""
+    monkeypatch.setitem(FEEDS, 'decay', DecayFeed)
 
-    def open_counted(*inputs: str) -> Pipeline[Any]:
+    def open_decaying(*inputs: str) -> Pipeline[Any]:
         runner = FakeRunner(
-            lambda tensors: {'y': tensors['x'] + tensors['k'], 'k_next': tensors['k'] + 1},
+            lambda tensors: {'y': tensors['x'] + tensors['k']},
             inputs=[TensorSpec(name, (1, 1), 'float32', 'input') for name in 'xk'],
-            outputs=[TensorSpec(name, (1, 1), 'float32', 'output') for name in ('y', 'k_next')],
+            outputs=[TensorSpec('y', (1, 1), 'float32', 'output')],
         )
-        return Pipeline.open('any', families=TENSORS, runner=runner, inputs=inputs, outputs='y')
+        return Pipeline.open('any', families=TENSORS, runner=runner, inputs=inputs)
 
-    return open_counted
+    return open_decaying
 
 
-def test_a_new_kind_is_bound_described_and_run(open_counted):
-    with open_counted('x=tensor:x', 'k=counter:5') as pipeline:
-        assert pipeline.feeds['k'] == CounterFeed(5)
-        assert 'k: counter' in pipeline.log_lines
+def test_a_new_kind_is_bound_described_and_run(open_decaying):
+    with open_decaying('x=tensor:x', 'k=decay:0.5') as pipeline:
+        assert pipeline.feeds['k'] == DecayFeed(0.5)
+        assert 'k: decay' in pipeline.log_lines
         x = np.array([[10]], np.float32)
-        assert [pipeline({'x': x})['y'].item() for _ in range(3)] == [15, 16, 17]
+        assert [pipeline({'x': x})['y'].item() for _ in range(3)] == [11, 10.5, 10.25]
         pipeline.reset_state()
-        assert pipeline({'x': x})['y'].item() == 15
+        assert pipeline({'x': x})['y'].item() == 11
 
 
-def test_a_new_kind_refuses_what_it_cannot_parse(open_counted):
-    with pytest.raises(ParameterError, match="'k=counter:one' has no number"):
-        open_counted('x=tensor:x', 'k=counter:one')
+def test_a_new_kind_refuses_what_it_cannot_parse(open_decaying):
+    with pytest.raises(ParameterError, match="'k=decay:half' has no factor"):
+        open_decaying('x=tensor:x', 'k=decay:half')
 
 
-def test_a_kind_that_is_no_topic_starts_no_run(open_counted):
+def test_a_kind_that_is_no_topic_starts_no_run(open_decaying):
     with pytest.raises(ParameterError, match='No network input is bound to a topic'):
-        open_counted('x=counter:1', 'k=counter:5')
+        open_decaying('x=decay:1', 'k=decay:0.5')
 
 
 def test_a_kind_outside_the_registry_is_not_bound():
-    with pytest.raises(ParameterError, match="Unknown kind 'counter'"):
-        parse_bindings(('k=counter:5',))
+    with pytest.raises(ParameterError, match="Unknown kind 'decay'"):
+        parse_bindings(('k=decay:0.5',))

@@ -8,12 +8,17 @@ from trt_ros.model.feeds.base import Feed
 from trt_ros.model.feeds.constant import ConstantFeed
 from trt_ros.model.feeds.image import ImageFeed
 from trt_ros.model.feeds.message import MESSAGES, MessageFeed
+from trt_ros.model.feeds.noise import NoiseFeed
+from trt_ros.model.feeds.numbered import CounterFeed
 from trt_ros.model.feeds.state import StateFeed
 from trt_ros.model.feeds.tensor import TensorFeed
 
 #: Feeds by kind. A new kind is a class here and, to run on a GPU, one in runtime/gpu/inputs.py.
 FEEDS: Mapping[str, type[Feed]] = {
-    **{feed.kind: feed for feed in (ImageFeed, TensorFeed, StateFeed, ConstantFeed)},
+    **{
+        feed.kind: feed
+        for feed in (ImageFeed, TensorFeed, StateFeed, ConstantFeed, CounterFeed, NoiseFeed)
+    },
     **dict.fromkeys(MESSAGES, MessageFeed),
 }
 #: Feeds by network input; those of bindings in their order.

@@ -184,11 +184,12 @@ class Feed(ABC):
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
         """Return the network's input on the CPU, and the placement of each image."""
 
-    def keep(self, outputs: Mapping[str, np.ndarray]) -> Any:
+    def keep(self, outputs: Mapping[str, np.ndarray], memory: Any) -> Any:
         """
         Return the memory for the next run.
 
         :param outputs: of the run that has ended, by name; valid until the next run.
+        :param memory: of the run that has ended.
         """
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -98,7 +99,7 @@ class StateFeed(Feed):
         """Return the output of the previous run; see Feed.stage."""
         return given.memory, ()
 
-    def keep(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    def keep(self, outputs: Mapping[str, np.ndarray], memory: Any) -> np.ndarray:
         """Return a copy of the output; raises TensorMismatchError when it has another shape."""
         self.refuse_other_shape(outputs[self.output].shape)
         return np.array(outputs[self.output])

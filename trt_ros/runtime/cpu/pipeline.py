@@ -183,7 +183,7 @@ class CpuPipeline(Pipeline[ResultT]):
                 inputs = {**inputs, **self._remembered()}
             found = self.runner.infer(inputs)
             for name, feed in self._memory_feeds.items():
-                self._memory[name] = feed.keep(found)
+                self._memory[name] = feed.keep(found, self._memory[name])
         outputs = {name: found[name] for name in self._fitted.outputs}
         self._count_nonfinite(outputs, len(letterboxes))
         count = 1

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+import ctypes
+from ctypes import c_int, c_int64, c_uint, c_uint64, c_void_p
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +18,8 @@ from trt_ros.model.feeds import Feeds
 from trt_ros.model.feeds.base import Feed
 from trt_ros.model.feeds.constant import ConstantFeed
 from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.model.feeds.noise import UNIFORM_BITS, NoiseFeed
+from trt_ros.model.feeds.numbered import CounterFeed, NumberedFeed
 from trt_ros.model.feeds.state import StateFeed
 from trt_ros.model.feeds.tensor import TensorFeed
 from trt_ros.runtime.gpu.captured_graph import RunAddresses
@@ -39,7 +44,7 @@ class Batch(NamedTuple):
     :param rows: batch size.
     :param tensors: GPU memory by name of an input or output, and its bytes: `sizes`.
     :param shapes: of the outputs, by name.
-    :param kernels: those of preprocessing.
+    :param kernels: those of preprocess.cu.
     """
 
     rows: int
@@ -184,12 +189,106 @@ class GpuState(GpuInput):
         copy_async(self.memory.ptr, self.feed.first.ctypes.data, self._nbytes, stream)
 
 
+#: preprocess.cu: enum Dtype; integers by their bytes.
+_FLOATS = {'float32': 0, 'float16': 1, 'bfloat16': 2, 'float64': 4}
+_INTEGERS = {1: 3, 2: 5, 4: 6, 8: 7}
+
+
+class NumberedArgs(ctypes.Structure):
+    """Arguments of the kernels; generate.cu: struct Numbered."""
+
+    _fields_ = [
+        ('target', c_void_p),
+        ('number', c_void_p),
+        ('largest', c_int64),
+        ('seed', c_uint64),
+        ('count', c_uint),
+        ('dtype', c_int),
+        ('uniform_bits', c_int),
+    ]
+
+
+class GpuNumbered(GpuInput):
+    """A function of the number of the run, which is kept behind the input."""
+
+    feed: NumberedFeed
+    memory: DeviceBuffer
+    kernel: str
+    elements_per_thread = 1
+
+    def __init__(
+        self, name: str, feed: NumberedFeed, first_image: int, account: Account, undo: ExitStack
+    ) -> None:
+        super().__init__(name, feed, first_image, account, undo)
+        spec = feed.spec
+        size = item_nbytes(spec.dtype)
+        count = math.prod(spec.shape)
+        number = -(-count * size // 8) * 8
+        self.memory = DeviceBuffer(number + 8, 'states', account)
+        undo.callback(self.memory.close)
+        self._args = NumberedArgs(
+            target=self.memory.ptr,
+            number=self.memory.ptr + number,
+            count=count,
+            dtype=_FLOATS.get(spec.dtype, _INTEGERS.get(size)),
+        )
+
+    def shape(self, rows: int, arrays: Mapping[str, Shape]) -> Shape:
+        """Return the shape of the input."""
+        return self.feed.spec.shape
+
+    def before(
+        self, batch: Batch, geometries: Sequence[Geometry], addresses: RunAddresses
+    ) -> Enqueue:
+        """Return the launch that writes the input."""
+        threads = -(-self._args.count // self.elements_per_thread)
+        grid = (max(-(-threads // 256), 1), 1, 1)
+        return lambda stream: batch.kernels.launch(
+            self.kernel, grid, (256, 1, 1), self._args, stream
+        )
+
+    def after(self, batch: Batch) -> Enqueue:
+        """Return the launch that increments the number."""
+        one = (1, 1, 1)
+        return lambda stream: batch.kernels.launch('next_run', one, one, self._args, stream)
+
+    def reset(self, stream: int) -> None:
+        """Enqueue the first number; CUDA has read pageable memory when the call returns."""
+        first = c_int64(self.feed.first)
+        copy_async(self._args.number, ctypes.addressof(first), 8, stream)
+
+
+class GpuCounter(GpuNumbered):
+    """The number of the run."""
+
+    kernel = 'count_runs'
+
+    def __init__(self, name: str, feed: CounterFeed, *rest: Any) -> None:
+        super().__init__(name, feed, *rest)
+        self._args.largest = feed.largest
+
+
+class GpuNoise(GpuNumbered):
+    """Random numbers."""
+
+    kernel = 'draw_noise'
+    elements_per_thread = 4
+
+    def __init__(self, name: str, feed: NoiseFeed, *rest: Any) -> None:
+        super().__init__(name, feed, *rest)
+        self._args.seed = feed.seed
+        if feed.distribution == 'uniform':
+            self._args.uniform_bits = UNIFORM_BITS[feed.spec.dtype]
+
+
 #: Class of the input by class of the feed.
 INPUTS: Mapping[type[Feed], Callable[..., GpuInput]] = {
     ImageFeed: GpuImage,
     TensorFeed: GpuTensor,
     ConstantFeed: GpuConstant,
     StateFeed: GpuState,
+    CounterFeed: GpuCounter,
+    NoiseFeed: GpuNoise,
 }
 
 

@@ -23,6 +23,7 @@ from trt_ros.families.depth import DepthHead
 from trt_ros.families.semantic import MaskHeads, SemanticHead
 from trt_ros.results.masks import Instances
 from trt_ros.runtime.gpu import preprocess as graph_steps
+from trt_ros.runtime.gpu.inputs import NumberedArgs
 from trt_ros.runtime.gpu.staging import RequestArgs
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
@@ -425,7 +426,10 @@ def test_keypoints_and_angles_are_read_behind_the_boxes():
 @pytest.mark.parametrize(
     'source, structs',
     [
-        ('preprocess', {'Preprocess': graph_steps.PreprocessArgs}),
+        (
+            'preprocess',
+            {'Preprocess': graph_steps.PreprocessArgs, 'Numbered': NumberedArgs},
+        ),
         (
             'decode',
             {

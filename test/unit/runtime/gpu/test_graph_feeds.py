@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+import ctypes
+import shutil
 
 import numpy as np
 import pytest
 
 from support.memory import array_at
+from support.numbers_on_cpu import NumbersOnCpu
 from trt_ros.cuda.calls import live
 from trt_ros.errors import GpuFailedError, TensorMismatchError
 from trt_ros.families.registry import TENSORS
 from trt_ros.model.feeds import FEEDS
+from trt_ros.model.feeds.base import Given
 from trt_ros.model.feeds.state import StateFeed
 from trt_ros.runtime.fitting import fit
-from trt_ros.runtime.gpu.inputs import INPUTS, GpuState
+from trt_ros.runtime.gpu.inputs import INPUTS, GpuState, NumberedArgs
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import TensorSpec
@@ -136,6 +140,60 @@ def test_a_constant_is_in_each_run(counter, open_inputs):
     for count in (1, 2):
         found = pipeline.infer_inputs({'step': count * STEP}, ASKED)
         assert found['hn'].tolist() == [[5 + count, 6 + 10 * count]]
+
+
+@pytest.fixture
+def numbers(cuda, monkeypatch, tmp_path):
+    """Run the kernels of counters and noise, on the CPU."""
+    if shutil.which('g++') is None:
+        pytest.skip('needs g++')
+    kernels = NumbersOnCpu(tmp_path)
+
+    def launch(self, function, *args):
+        (address,) = (ctypes.c_void_p * 1).from_address(args[8])
+        argument = NumberedArgs.from_buffer_copy(ctypes.string_at(address, size))
+        self.launched.append(function)
+        grid, block = args[:3], args[3:6]
+        return self._put(lambda: kernels.launch(function, grid, block, ctypes.addressof(argument)))
+
+    size = ctypes.sizeof(NumberedArgs)
+    monkeypatch.setattr(type(cuda), '_do_cuLaunchKernel', launch)
+
+
+@pytest.mark.parametrize('slots', [1, 2])
+@pytest.mark.parametrize('use_graph', [True, False])
+@pytest.mark.parametrize('binding', ['counter:5', 'noise:normal?seed=7', 'noise:uniform'])
+def test_a_counter_and_noise_equal_those_of_the_cpu(
+    counter, open_inputs, numbers, cuda, slots, use_graph, binding
+):
+    pipeline = open_inputs(
+        counter(), ('step=tensor:step', f'h={binding}'), slots=slots, use_graph=use_graph
+    )
+    feed = pipeline.feeds['h']
+    # Neither the warm-up nor the capture of a graph counts, with a converted tensor another one.
+    for warm_up in (True, False):
+        memory = feed.initial()
+        if warm_up:
+            pipeline.warm_up()
+        else:
+            pipeline.reset_state()
+        for number in range(5):
+            copies = cuda.calls['cudaMemcpyAsync']
+            step = STEP.astype(np.float64) if number > 2 else STEP
+            found = pipeline.infer_inputs({'step': 0 * step}, ASKED)['hn']
+            assert found.tobytes() == (0 + feed.stage(Given(memory=memory))[0]).tobytes()
+            memory = feed.keep({}, memory)
+            if use_graph and number in (1, 2):
+                assert cuda.calls['cudaMemcpyAsync'] == copies
+
+
+def test_warming_up_the_network_for_another_shape_does_not_count(counter, open_inputs, numbers):
+    engine = counter((1, -1), add=lambda number, step: number[:, :1] + step)
+    pipeline = open_inputs(engine, ('step=tensor:step', 'h=counter:5'), slots=2)
+    for number, size in enumerate((1, 2, 1, 3, 3, 2)):
+        step = np.zeros((1, size), np.float32)
+        found = pipeline.infer_inputs({'step': step}, ASKED)['hn']
+        assert found.tolist() == [[5 + number] * size]
 
 
 def test_nonfinite_outputs_are_counted_after_the_warm_up(counter, open_inputs, caplog):
@@ -302,8 +360,8 @@ class PlusOne(StateFeed):
     def initial(self):
         return super().initial() + 1
 
-    def keep(self, outputs):
-        return super().keep(outputs) + 1
+    def keep(self, outputs, memory):
+        return super().keep(outputs, memory) + 1
 
 
 def test_a_new_kind_of_feed_has_a_class_on_the_gpu(counter, open_inputs, cuda, monkeypatch):

@@ -1,0 +1,104 @@
+"""Counters and noise of the GPU equal those of NumPy bit for bit; the kernels run on the CPU."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+import ctypes
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from support.memory import array_at
+from support.numbers_on_cpu import NumbersOnCpu
+from trt_ros.model.bindings import parse_bindings
+from trt_ros.model.feeds import FEEDS
+from trt_ros.model.feeds.base import Given
+from trt_ros.runtime.gpu import inputs
+from trt_ros.tensors import TensorSpec, host_dtype
+
+pytestmark = pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++')
+FLOATS = ('float32', 'float16', 'bfloat16', 'float64')
+INTEGERS = ('int8', 'uint8', 'int16', 'int32', 'int64', 'uint64')
+
+
+@pytest.fixture(scope='module')
+def kernels(tmp_path_factory):
+    return NumbersOnCpu(tmp_path_factory.mktemp('numbers'))
+
+
+@pytest.fixture
+def assert_equal_runs(kernels, monkeypatch):
+    """Compare runs of a binding with `Feed.stage`, and what lies behind the input."""
+
+    class HostBuffer:
+        def __init__(self, nbytes, owner, account):
+            self._bytes = ctypes.create_string_buffer(nbytes)
+            self.ptr, self.close = ctypes.addressof(self._bytes), lambda: None
+
+    monkeypatch.setattr(inputs, 'DeviceBuffer', HostBuffer)
+    monkeypatch.setattr(
+        inputs,
+        'copy_async',
+        lambda target, source, nbytes, stream: ctypes.memmove(target, source, nbytes),
+    )
+
+    def launch(function, grid, block, argument, stream):
+        kernels.launch(function, grid, block, ctypes.addressof(argument))
+
+    def assert_equal_runs(text, dtype, shape, runs=3):
+        (binding,) = parse_bindings((f'k={text}',))
+        spec = TensorSpec('k', shape, dtype, 'input')
+        feed = FEEDS[binding.kind].bind(binding, spec, ())
+        with ExitStack() as undo:
+            ours = inputs.INPUTS[type(feed)]('k', feed, 0, None, undo)
+        batch = SimpleNamespace(kernels=SimpleNamespace(launch=launch))
+        before, after = ours.before(batch, (), None), ours.after(batch)
+        found = array_at(ours.memory.ptr, ours.shape(1, {}), host_dtype(spec))
+        for _ in range(2):
+            ours.reset(0)
+            memory = feed.initial()
+            for _ in range(runs):
+                before(0)
+                want, _ = feed.stage(Given(memory=memory))
+                assert found.tobytes() == want.tobytes()
+                after(0)
+                memory = feed.keep({}, memory)
+
+    return assert_equal_runs
+
+
+@pytest.mark.parametrize('dtype', [*FLOATS, *INTEGERS])
+@pytest.mark.parametrize('shape', [(), (3, 5), (-1, 257)])
+def test_counters_are_equal(assert_equal_runs, dtype, shape):
+    assert_equal_runs('counter:5', dtype, shape)
+
+
+@pytest.mark.parametrize(
+    ('first', 'dtype'),
+    [
+        (126, 'int8'),
+        (254, 'uint8'),
+        (-2, 'int64'),
+        ((1 << 63) - 2, 'int64'),
+        (65503, 'float16'),
+        (2047, 'float16'),
+        ((1 << 24) - 1, 'float32'),
+        ((1 << 53) + 1, 'float64'),
+        (123456789, 'bfloat16'),
+    ],
+)
+def test_counters_that_the_dtype_rounds_or_ends_are_equal(assert_equal_runs, first, dtype):
+    # A counter stays at the largest number, where it ends here after one run.
+    assert_equal_runs(f'counter:{first}', dtype, (2,), runs=2)
+
+
+@pytest.mark.parametrize('dtype', FLOATS)
+@pytest.mark.parametrize('distribution', ['normal', 'uniform'])
+@pytest.mark.parametrize('shape', [(), (1, 7), (3, 40, 41)])
+def test_noise_is_equal(assert_equal_runs, dtype, distribution, shape):
+    assert_equal_runs(f'noise:{distribution}?seed={(1 << 63) + 12345}', dtype, shape)
+
+
+def test_much_noise_is_equal(assert_equal_runs):
+    assert_equal_runs('noise:normal?seed=7', 'float32', (1 << 19,), runs=1)
