@@ -150,7 +150,8 @@ def compare(model: Path, pixels: np.ndarray, args: argparse.Namespace) -> list[d
     ours = [
         sys.executable,
         '-m',
-        'trt_ros.nodes.detector',
+        'trt_ros.executables',
+        'detector',
         '--ros-args',
         '-r',
         'image:=/ours/image',

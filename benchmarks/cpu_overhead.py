@@ -260,7 +260,8 @@ def between_processes(
     detector = [
         sys.executable,
         '-m',
-        'trt_ros.nodes.detector',
+        'trt_ros.executables',
+        'detector',
         '--ros-args',
         '-p',
         'autostart:=true',

@@ -269,7 +269,7 @@ private:
 
 }  // namespace trt_ros
 
-// For each line of resource/rclcpp_components/trt_ros; the container looks for classes by name.
+// For each component of setup.cfg; the container looks for classes by name.
 #define TRT_ROS_COMPONENT(Name) \
   namespace trt_ros \
   { \

@@ -18,6 +18,8 @@ def link_package(environment: Environment) -> None:
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         link.symlink_to(target)
+    components = entry_points()['rclpy_components'].strip().replace(' = ', ';')
+    write(folder / 'share/ament_index/resource_index/rclcpp_components/trt_ros', components + '\n')
     # As written by pip, so that importlib.metadata finds the entry points.
     metadata = environment.site_packages / 'trt_ros.dist-info'
     write(metadata / 'METADATA', 'Metadata-Version: 2.1\nName: trt_ros\nVersion: 0\n')
@@ -50,16 +52,8 @@ def links() -> dict[str, Path]:
     return {
         **{f'trt_ros/{path.relative_to(CHECKOUT)}': path for path in sorted(shown)},
         'trt_ros/standalone': CHECKOUT / 'resource/standalone',
-        **{f'ament_index/resource_index/{kind}/trt_ros': path for kind, path in resources()},
+        'ament_index/resource_index/packages/trt_ros': CHECKOUT / 'resource/trt_ros',
     }
-
-
-def resources() -> list[tuple[str, Path]]:
-    """Return the entries of the ament index for the package: kind and file."""
-    return [
-        ('packages', CHECKOUT / 'resource/trt_ros'),
-        *((path.parent.name, path) for path in CHECKOUT.glob('resource/*/trt_ros')),
-    ]
 
 
 def entry_points() -> dict[str, str]:

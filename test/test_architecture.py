@@ -105,7 +105,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
     },
     'demo': {'nodes', 'results', 'ros', 'runtime', 'vision', 'drawing', 'media'},
     'launching': {'nodes', 'ros'},
-    'executables': {'nodes', 'container'},
+    'executables': {'nodes', 'ros', 'container'},
     '__main__': {'cli'},
     '__init__': {'drawing', 'media', 'results', 'runtime', 'tracking', 'vision'},
 } | {layer: set() for layer in FOR_ALL}

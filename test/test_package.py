@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+from importlib import import_module
 from importlib.util import find_spec
 import os
 from pathlib import Path
@@ -13,7 +14,10 @@ import sys
 
 import pytest
 
+from trt_ros.nodes import NODES
+
 CHECKOUT = Path(__file__).parent.parent
+SOURCES = ('*', 'resource/**/*', 'standalone/**/*', 'cpp/**/*', 'launch/*', 'trt_ros/**/*.py')
 
 
 @pytest.fixture(scope='module')
@@ -69,34 +73,25 @@ def test_every_ros_package_imported_is_a_dependency():
     assert used - declared - optional - {'trt_ros'} == set()
 
 
-def test_every_executable_has_its_main(setup_cfg):
+def test_setup_cfg_matches_the_table_of_nodes(setup_cfg):
     found = executables(setup_cfg)
-    assert set(found) == {
-        'classifier',
-        'depth',
-        'detections_3d',
-        'detector',
-        'image_source',
-        'overlay',
-        'pose',
-        'segmenter',
-        'tensor',
-        'tracker',
-        'component_container',
-        'component_container_mt',
-        'trt-ros',
-    }
+    containers = {'component_container', 'component_container_mt'}
+    assert found.keys() == {*NODES, *containers, 'trt-ros'}
     for place in found.values():
         module, function = place.split(':')
-        spec = find_spec(module)
-        assert spec is not None and spec.origin is not None, f'{module} does not exist'
-        assert f'def {function}(' in Path(spec.origin).read_text()
+        assert callable(getattr(import_module(module), function)), place
+    components = setup_cfg['options.entry_points']['rclpy_components'].strip().splitlines()
+    assert components == [f'trt_ros::{c} = trt_ros.nodes.{n}:{c}' for n, c in NODES.items()]
 
 
-def test_component_registrations_are_equal(setup_cfg):
-    entry_points = setup_cfg['options.entry_points']['rclpy_components'].strip().splitlines()
-    resource = (CHECKOUT / 'resource/rclcpp_components/trt_ros').read_text().splitlines()
-    assert [line.split(' = ') for line in entry_points] == [line.split(';') for line in resource]
+def test_only_the_table_of_nodes_and_setup_cfg_list_the_nodes():
+    names = [(f'\'{name}\'|"{name}"', rf'\b{cls}\b') for name, cls in NODES.items()]
+    lists = []
+    for path in (path for folder in SOURCES for path in CHECKOUT.glob(folder) if path.is_file()):
+        text = path.read_text(errors='replace')
+        if any(sum(bool(re.search(each, text)) for each in kind) > 6 for kind in zip(*names)):
+            lists.append(str(path.relative_to(CHECKOUT)))
+    assert lists == ['setup.cfg', 'trt_ros/nodes/__init__.py']
 
 
 @pytest.fixture

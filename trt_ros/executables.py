@@ -1,15 +1,20 @@
 """
-Entry points of the executables.
+Entry points of the executables; `python -m trt_ros.executables detector` runs one of a node.
 
 Importing a node takes about a second. Ctrl-C during that time prints one line, not a traceback.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 import os
 import signal
+import sys
 from types import FrameType
+
+from trt_ros.nodes import NODES
 
 
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:
@@ -18,67 +23,30 @@ def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-def _run(module: str, function: str = 'main') -> int:
+def _run_node(name: str) -> int:
     signal.signal(signal.SIGINT, _exit_on_signal)
-    code: int = getattr(import_module(module), function)()
+    cls = getattr(import_module(f'trt_ros.nodes.{name}'), NODES[name])
+    code: int = import_module('trt_ros.ros.process').run_node(cls)
     return code
 
 
-def classifier() -> int:
-    """Run the executable `classifier`."""
-    return _run('trt_ros.nodes.classifier')
+def __getattr__(name: str) -> Callable[[], int]:
+    """Return the function that runs the executable of a node."""
+    if name not in NODES:
+        raise AttributeError(name)
+    return partial(_run_node, name)
 
 
-def depth() -> int:
-    """Run the executable `depth`."""
-    return _run('trt_ros.nodes.depth')
+def _run_container(function: str) -> int:
+    signal.signal(signal.SIGINT, _exit_on_signal)
+    code: int = getattr(import_module('trt_ros.container.__main__'), function)()
+    return code
 
 
-def detections_3d() -> int:
-    """Run the executable `detections_3d`."""
-    return _run('trt_ros.nodes.detections_3d')
+component_container = partial(_run_container, 'main')
+component_container_mt = partial(_run_container, 'main_mt')
 
 
-def detector() -> int:
-    """Run the executable `detector`."""
-    return _run('trt_ros.nodes.detector')
-
-
-def image_source() -> int:
-    """Run the executable `image_source`."""
-    return _run('trt_ros.nodes.image_source')
-
-
-def overlay() -> int:
-    """Run the executable `overlay`."""
-    return _run('trt_ros.nodes.overlay')
-
-
-def pose() -> int:
-    """Run the executable `pose`."""
-    return _run('trt_ros.nodes.pose')
-
-
-def segmenter() -> int:
-    """Run the executable `segmenter`."""
-    return _run('trt_ros.nodes.segmenter')
-
-
-def tensor() -> int:
-    """Run the executable `tensor`."""
-    return _run('trt_ros.nodes.tensor')
-
-
-def tracker() -> int:
-    """Run the executable `tracker`."""
-    return _run('trt_ros.nodes.tracker')
-
-
-def component_container() -> int:
-    """Run the executable `component_container`."""
-    return _run('trt_ros.container.__main__')
-
-
-def component_container_mt() -> int:
-    """Run the executable `component_container_mt`."""
-    return _run('trt_ros.container.__main__', 'main_mt')
+if __name__ == '__main__':
+    del sys.argv[0]  # Messages name the executable.
+    sys.exit(_run_node(sys.argv[0]))

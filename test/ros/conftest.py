@@ -80,7 +80,12 @@ def start_node(
 
     def start(name: str, program: str | Path, *ros_args: str, **parameters: Any) -> NodeProcess:
 
-        command = [str(program)] if isinstance(program, Path) else ['-m', program]
+        if isinstance(program, Path):
+            command = [str(program)]
+        elif program.startswith('trt_ros.nodes.'):
+            command = ['-m', 'trt_ros.executables', program.rpartition('.')[2]]
+        else:
+            command = ['-m', program]
         given = [f'{key}:={_as_yaml(value)}' for key, value in parameters.items()]
         command += [
             '--ros-args',

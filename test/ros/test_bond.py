@@ -41,7 +41,7 @@ def test_without_its_message_the_configure_says_what_to_install(start_node, tmp_
     program = tmp_path / 'program.py'
     program.write_text(
         "import sys\nsys.modules['bond'] = None\n"
-        'from trt_ros.nodes.overlay import main\nsys.exit(main())\n'
+        'from trt_ros.executables import overlay\nsys.exit(overlay())\n'
     )
     node = start_node('bondless', program, autostart=False, bond_period=1.0)
     assert not node.change('configure')

@@ -11,7 +11,7 @@ pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 
 from trt_ros.errors import ParameterError
-from trt_ros.nodes.__main__ import PARAMETERS, parameter_files, parameters_page
+from trt_ros.nodes.__main__ import PARAMETERS, parameter_files, parameters_page, setup_cfg
 from trt_ros.nodes.inference import InferenceParameters
 from trt_ros.ros.parameters import markdown_rows, param, specifications, yaml_text
 
@@ -54,6 +54,13 @@ def test_table_of_the_nodes_page_matches_the_detector():
 
 def test_parameters_page_matches_the_classes():
     assert (CHECKOUT / 'docs' / 'parameters.md').read_text() == parameters_page(), REMEDY
+
+
+def test_entry_points_of_a_new_node_are_written():
+    text = (CHECKOUT / 'setup.cfg').read_text()
+    assert text == setup_cfg(text), REMEDY
+    without = re.sub(r'.*\b[Dd]etector(Node)?\b.*\n', '', text)
+    assert without != text == setup_cfg(without)
 
 
 @pytest.mark.parametrize('name', PARAMETERS)

@@ -157,8 +157,8 @@ def test_multi_arrays_are_refused_as_they_have_no_stamp(start_node, tmp_path):
         'import sys\n'
         'for name in ("isaac_ros_tensor_list_interfaces", "isaac_ros_tensor_msgs"):\n'
         '    sys.modules[name] = None\n'
-        'from trt_ros.nodes.tracker import main\n'
-        'sys.exit(main())\n'
+        'from trt_ros.executables import tracker\n'
+        'sys.exit(tracker())\n'
     )
     node = start_node('without_lists', program, use_appearance=True)
     node.wait_for_log('use_appearance is true, but no tensor lists are installed')

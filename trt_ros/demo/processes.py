@@ -39,7 +39,7 @@ class NodeProcess:
         :param folder: folder of the log file, NAME.log.
         :param remap: new topic names by original name.
         """
-        arguments = [sys.executable, '-m', f'trt_ros.nodes.{name}', '--ros-args']
+        arguments = [sys.executable, '-m', 'trt_ros.executables', name, '--ros-args']
         for key, value in parameters.items():
             # JSON, because YAML parses some strings as numbers, booleans or mappings.
             arguments += ['-p', f'{key}:={json.dumps(value)}']

@@ -1,0 +1,19 @@
+"""Nodes; each is a module of this package, an executable and a component."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: Class of each node by module. `python -m trt_ros.nodes` writes the files that follow from it.
+NODES: Mapping[str, str] = {
+    'classifier': 'ClassifierNode',
+    'depth': 'DepthNode',
+    'detections_3d': 'Detections3DNode',
+    'detector': 'DetectorNode',
+    'image_source': 'ImageSourceNode',
+    'overlay': 'OverlayNode',
+    'pose': 'PoseNode',
+    'segmenter': 'SegmenterNode',
+    'tensor': 'TensorNode',
+    'tracker': 'TrackerNode',
+}

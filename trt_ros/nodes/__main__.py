@@ -1,38 +1,22 @@
-"""Parameter files and tables generated from the parameter classes: `python -m trt_ros.nodes`."""
+"""Files generated from the nodes and their parameters: `python -m trt_ros.nodes`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from importlib import import_module
 from inspect import get_annotations
 from pathlib import Path
 import re
 
-from trt_ros.nodes.classifier import ClassifierParameters
-from trt_ros.nodes.depth import DepthParameters
-from trt_ros.nodes.detections_3d import Detections3DParameters
-from trt_ros.nodes.detector import DetectorParameters
-from trt_ros.nodes.image_source import ImageSourceParameters
+from trt_ros.nodes import NODES
 from trt_ros.nodes.inference import InferenceParameters
-from trt_ros.nodes.overlay import OverlayParameters
-from trt_ros.nodes.pose import PoseParameters
-from trt_ros.nodes.segmenter import SegmenterParameters
-from trt_ros.nodes.tensor import TensorParameters
-from trt_ros.nodes.tracker import TrackerParameters
 from trt_ros.ros.parameters import markdown_rows, yaml_text
 from trt_ros.runtime.options import PipelineOptions
 
-PARAMETERS = {
-    'classifier': ClassifierParameters,
-    'depth': DepthParameters,
-    'detections_3d': Detections3DParameters,
-    'detector': DetectorParameters,
-    'image_source': ImageSourceParameters,
-    'overlay': OverlayParameters,
-    'pose': PoseParameters,
-    'segmenter': SegmenterParameters,
-    'tensor': TensorParameters,
-    'tracker': TrackerParameters,
+PARAMETERS: dict[str, type] = {
+    name: getattr(import_module(f'trt_ros.nodes.{name}'), cls).Parameters
+    for name, cls in NODES.items()
 }
 CHECKOUT = Path(__file__).parents[2]
 
@@ -91,8 +75,20 @@ def parameter_files() -> dict[str, str]:
     return files
 
 
+def setup_cfg(text: str) -> str:
+    """Return the text of setup.cfg with the executables and components of the nodes."""
+    scripts = ''.join(f'    {name} = trt_ros.executables:{name}\n' for name in NODES)
+    components = ''.join(
+        f'    trt_ros::{cls} = trt_ros.nodes.{name}:{cls}\n' for name, cls in NODES.items()
+    )
+    text = re.sub(r'(?<=trt-ros = trt_ros.cli:main\n)( .*\n)*', scripts, text)
+    return re.sub(r'(?<=rclpy_components =\n)( .*\n)*', components, text)
+
+
 def main() -> None:
-    """Write config/*.yaml and docs/parameters.md."""
+    """Write config/*.yaml, docs/parameters.md and the entry points of setup.cfg."""
+    file = CHECKOUT / 'setup.cfg'
+    file.write_text(setup_cfg(file.read_text()))
     for name, text in parameter_files().items():
         (CHECKOUT / 'config' / f'{name}.yaml').write_text(text)
     (CHECKOUT / 'docs' / 'parameters.md').write_text(parameters_page())

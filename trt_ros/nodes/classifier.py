@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-import sys
 from typing import Any
 
 from rclpy.publisher import Publisher
@@ -18,7 +17,6 @@ from trt_ros.nodes.regions import ObjectResults, RegionNode
 from trt_ros.results.classes import Classification
 from trt_ros.results.labels import name_of
 from trt_ros.ros.parameters import param
-from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabeledOptions, RegionOptions
 from trt_ros.vision.frame import Frame
 
@@ -94,12 +92,3 @@ class ClassifierNode(RegionNode, LabeledNode):
             for label, score in zip(best.tolist(), result.scores[best].tolist())
             if score >= parameters.score_threshold
         ]
-
-
-def main(args: list[str] | None = None) -> int:
-    """Run the node until a signal stops it."""
-    return run_node(ClassifierNode, args)
-
-
-if __name__ == '__main__':
-    sys.exit(main())

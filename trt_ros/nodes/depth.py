@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ from trt_ros.ros.dds.cdr_points import FLOAT32
 from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
 from trt_ros.ros.points import PointSender
-from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.depth_points import mask_invalid
 from trt_ros.vision.frame import Frame, to_color
@@ -152,12 +150,3 @@ class DepthNode(InferenceNode):
             max_range=parameters.max_range or np.inf,
         )
         outputs.points.send()
-
-
-def main(args: list[str] | None = None) -> int:
-    """Run the node until a signal stops it."""
-    return run_node(DepthNode, args)
-
-
-if __name__ == '__main__':
-    sys.exit(main())

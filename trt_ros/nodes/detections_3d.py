@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-import sys
 from typing import Any
 
 from geometry_msgs.msg import Point, Pose, Quaternion, Vector3
@@ -33,7 +32,6 @@ from trt_ros.ros.inputs import InputParameters, SynchronizationParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
 from trt_ros.ros.points import PointSender
-from trt_ros.ros.process import run_node
 from trt_ros.ros.qos import RESULTS
 from trt_ros.ros.regions import ChosenObjects, choose_objects
 from trt_ros.ros.stream import Topic, TopicStream
@@ -311,12 +309,3 @@ def _detection_3d(
         located.pose.pose = pose
         found.results.append(located)
     return found
-
-
-def main(args: list[str] | None = None) -> int:
-    """Run the node until a signal stops it."""
-    return run_node(Detections3DNode, args)
-
-
-if __name__ == '__main__':
-    sys.exit(main())

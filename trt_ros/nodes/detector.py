@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 import itertools
-import sys
 from typing import Any
 
 from std_msgs.msg import Header
@@ -18,7 +17,6 @@ from trt_ros.nodes.tracking import TrackingParameters, open_tracker, tracking_st
 from trt_ros.results.boxes import Boxes
 from trt_ros.ros.messages import detection_publish
 from trt_ros.ros.parameters import param
-from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
@@ -122,12 +120,3 @@ class DetectorNode(ObjectNode):
     ) -> None:
         """Publish the result of one image."""
         outputs.publish(result, header, self.parameters, self.class_thresholds)
-
-
-def main(args: list[str] | None = None) -> int:
-    """Run the node until a signal stops it."""
-    return run_node(DetectorNode, args)
-
-
-if __name__ == '__main__':
-    sys.exit(main())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
-import sys
 import threading
 import time
 from typing import Any
@@ -24,7 +23,6 @@ from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
-from trt_ros.ros.process import run_node
 from trt_ros.ros.sources import open_source
 from trt_ros.ros.worker import MAX_WAIT_SECONDS
 from trt_ros.vision.pixel_limit import PixelLimit
@@ -195,12 +193,3 @@ class ImageSourceNode(ManagedNode):
 def next_due(due: float, now: float, rate_hz: float) -> float:
     """Return the publication time after `due`; a delay is not made up for by a burst."""
     return max(due + 1 / rate_hz, now)
-
-
-def main(args: list[str] | None = None) -> int:
-    """Run the node until a signal stops it."""
-    return run_node(ImageSourceNode, args)
-
-
-if __name__ == '__main__':
-    sys.exit(main())

@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-import sys
 import threading
 from typing import Any, Generic, TypeVar
 
@@ -37,7 +36,6 @@ from trt_ros.ros.inputs import ImageInputParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import ImageSender, detection_reader
 from trt_ros.ros.parameters import param
-from trt_ros.ros.process import run_node
 from trt_ros.ros.qos import DRAWN_IMAGES, RESULTS, overridden
 from trt_ros.ros.stream import Topic
 from trt_ros.ros.worker import REPLACED, NewestWorker
@@ -287,12 +285,3 @@ class OverlayNode(ManagedNode):
         for _ in range(len(self._images)):
             self._counts.drop(UNMATCHED)
         self._images, self._detections = StampBuffer(0), StampBuffer(0)
-
-
-def main(args: list[str] | None = None) -> int:
-    """Run the node until a signal stops it."""
-    return run_node(OverlayNode, args)
-
-
-if __name__ == '__main__':
-    sys.exit(main())

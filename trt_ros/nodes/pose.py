@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +29,6 @@ from trt_ros.results.poses import NAMES, Poses
 from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.messages import ImageSender, detection_publish
 from trt_ros.ros.parameters import param
-from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabeledOptions, RegionOptions
 from trt_ros.vision.frame import Frame
 
@@ -170,12 +168,3 @@ class PoseNode(RegionNode, ObjectNode):
                 style=parameters.style(),
             )
             outputs.overlay.send()
-
-
-def main(args: list[str] | None = None) -> int:
-    """Run the node until a signal stops it."""
-    return run_node(PoseNode, args)
-
-
-if __name__ == '__main__':
-    sys.exit(main())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +28,6 @@ from trt_ros.ros.codecs.tensors import topic_name
 from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.messages import ImageSender, detection_publish
 from trt_ros.ros.parameters import param
-from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import LabeledOptions, MaskOptions
 from trt_ros.vision.frame import Frame
 
@@ -196,12 +194,3 @@ class SegmenterNode(ObjectNode):
             outputs.images.begin(header, frame.wh, 'mono16')[:] = result.numbers()
             outputs.images.send()
         outputs.detections(result, header, self.parameters.class_id_format)
-
-
-def main(args: list[str] | None = None) -> int:
-    """Run the node until a signal stops it."""
-    return run_node(SegmenterNode, args)
-
-
-if __name__ == '__main__':
-    sys.exit(main())

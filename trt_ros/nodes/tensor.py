@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ from trt_ros.results.tensors import Tensors
 from trt_ros.ros.codecs import open_format
 from trt_ros.ros.codecs.tensors import Publish, TensorFormat
 from trt_ros.ros.parameters import param
-from trt_ros.ros.process import run_node
 from trt_ros.runtime.options import PipelineOptions, RegionOptions
 from trt_ros.vision.frame import Frame
 
@@ -118,12 +116,3 @@ class TensorNode(RegionNode):
 
     def _clear_format(self) -> None:
         self._format = None
-
-
-def main(args: list[str] | None = None) -> int:
-    """Run the node until a signal stops it."""
-    return run_node(TensorNode, args)
-
-
-if __name__ == '__main__':
-    sys.exit(main())

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 import itertools
 import math
-import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +32,6 @@ from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.message_sets import MessageSets
 from trt_ros.ros.messages import detection_publish, detection_reader
 from trt_ros.ros.parameters import param
-from trt_ros.ros.process import run_node
 from trt_ros.ros.qos import overridden
 from trt_ros.ros.stream import Topic, without_partner
 
@@ -235,12 +233,3 @@ def _vectors(named: Mapping[str, np.ndarray], count: int) -> np.ndarray | None:
         remedy='Remap detections and tensors to ~/detections and ~/tensors of one node `tensor` '
         'with regions, and choose one of its outputs with its parameter outputs.',
     )
-
-
-def main(args: list[str] | None = None) -> int:
-    """Run the node until a signal stops it."""
-    return run_node(TrackerNode, args)
-
-
-if __name__ == '__main__':
-    sys.exit(main())
