@@ -1,10 +1,28 @@
-"""Dataclass field of a parameter, for nodes and the command line."""
+"""Options as dataclass fields, for nodes, the command line and Python: types and validation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
-from typing import Any
+from dataclasses import Field, dataclass, field, fields
+from functools import cache
+from math import inf
+from numbers import Integral, Real
+import os
+from typing import Any, get_args, get_type_hints
+
+from trt_ros.errors import ParameterError
+
+#: Name of the ROS type, Python type, and type of the entries, by annotation.
+_TYPES: Mapping[Any, tuple[str, type, type | None]] = {
+    bool: ('bool', bool, None),
+    int: ('integer', int, None),
+    float: ('double', float, None),
+    str: ('string', str, None),
+    tuple[bool, ...]: ('bool_array', tuple, bool),
+    tuple[int, ...]: ('integer_array', tuple, int),
+    tuple[float, ...]: ('double_array', tuple, float),
+    tuple[str, ...]: ('string_array', tuple, str),
+}
 
 
 def param(
@@ -13,16 +31,18 @@ def param(
     *,
     between: tuple[float, float] | None = None,
     or_zero: bool = False,
+    lengths: Sequence[int] = (),
     choices: Sequence[str] = (),
     names: Mapping[str, int] | None = None,
     mutable: bool = False,
     read_only: bool = False,
 ) -> Any:
     """
-    Define a field of a parameter class.
+    Define a field of an options class.
 
-    :param between: minimum and maximum, inclusive.
+    :param between: minimum and maximum, inclusive; of a list: those of each entry.
     :param or_zero: whether 0 is also allowed, below the minimum.
+    :param lengths: allowed lengths of a list of numbers.
     :param names: words that stand for values of an integer.
     :param mutable: whether changes take effect at once, in any state; other parameters can only be
         set before configure.
@@ -34,9 +54,136 @@ def param(
             'description': description,
             'between': between,
             'or_zero': or_zero,
+            'lengths': tuple(lengths),
             'choices': tuple(choices),
             'names': dict(names or {}),
             'mutable': mutable,
             'read_only': read_only,
         },
     )
+
+
+@dataclass(frozen=True)
+class Specification:
+    """The specification of one option, from a field of an options class."""
+
+    name: str
+    default: Any
+    type_name: str
+    python_type: type
+    entry_type: type | None
+    description: str
+    between: tuple[float, float] | None
+    or_zero: bool
+    lengths: tuple[int, ...]
+    choices: tuple[str, ...]
+    names: Mapping[str, int]
+    mutable: bool
+    read_only: bool
+
+    @classmethod
+    def of(cls, each: Field[Any], hint: Any) -> Specification:
+        """Create a specification from a field defined by param()."""
+        if type(None) in get_args(hint):
+            hint = get_args(hint)[0]
+        return cls(each.name, each.default, *_TYPES[hint], **each.metadata)
+
+    @property
+    def allowed(self) -> str:
+        """The range or the choices in words; '' if every value of the type is allowed."""
+        if self.between is None:
+            return ', '.join(self.choices)
+        low, high = self.between
+        numbers = f'{low} to {high}' if high < inf else f'{low} or above'
+        if self.lengths:
+            *others, last = filter(None, self.lengths)
+            counts = f'{", ".join(map(str, others))} or {last}' if others else str(last)
+            return f'{counts} numbers of {numbers}' + (', or none' if 0 in self.lengths else '')
+        named = ''.join(f'{name}, or ' for name in self.names)
+        return f'{named}{"0.0, or " if self.or_zero else ""}{numbers}'
+
+    def convert(self, value: Any) -> Any:
+        """
+        Convert a value to the field's type: integers to floats, lists to tuples, names to values.
+
+        One string stands for a list of it, and an integer in such a list for its digits.
+
+        :raises ParameterError: when the value has another type.
+        """
+        if self.entry_type is str:
+            value = _as_strings(value)
+        if isinstance(value, str):
+            value = self.names.get(value, value)
+        wrong_type = ParameterError(
+            f'{self.name} is {value!r}, but must be of type {self.type_name}.',
+            remedy='Quote it: YAML reads y, no, on and 1.0 without quotes as a bool or number.'
+            if str in (self.python_type, self.entry_type)
+            else f'Set it to {self.allowed}.'
+            if self.allowed
+            else '',
+        )
+        if self.entry_type is None:
+            return _as_type(value, self.python_type, wrong_type)
+        if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, '__iter__'):
+            raise wrong_type
+        return tuple(_as_type(entry, self.entry_type, wrong_type) for entry in value)
+
+    def check(self, value: Any) -> Any:
+        """
+        Convert a value, and check that it is allowed.
+
+        :raises ParameterError: when it is not allowed or has another type.
+        """
+        if value is None and self.default is None:
+            return None
+        checked = self.convert(value)
+        if self.choices and checked not in self.choices:
+            raise ParameterError(
+                f'{self.name} is {checked!r}.', remedy=f'Choose one of {self.allowed}.'
+            )
+        entries = (checked,) if self.entry_type is None else checked
+        low, high = self.between or (-inf, inf)
+        if (self.lengths and len(entries) not in self.lengths) or not (
+            self.between is None
+            or all(low <= each <= high or (self.or_zero and each == 0) for each in entries)
+        ):
+            shown = checked if self.entry_type is None else list(checked)
+            raise ParameterError(f'{self.name} is {shown}.', remedy=f'Set it to {self.allowed}.')
+        return checked
+
+
+def _as_strings(value: Any) -> Any:
+    """Return a string or a list of them where integers are meant as text, as indices are."""
+    if type(value) in (str, int):
+        return [str(value)]
+    if isinstance(value, (bytes, Mapping)) or not hasattr(value, '__iter__'):
+        return value
+    return [str(each) if type(each) is int else each for each in value]
+
+
+def _as_type(value: Any, wanted: type, error: ParameterError) -> Any:
+    kinds: Mapping[type, Any] = {int: Integral, float: Real, str: (str, os.PathLike)}
+    # A bool is an int in Python, but not a number here.
+    if not isinstance(value, kinds.get(wanted, wanted)) or (
+        isinstance(value, bool) and wanted is not bool
+    ):
+        raise error
+    return os.fspath(value) if wanted is str else wanted(value)
+
+
+@cache
+def specifications(cls: type) -> Mapping[str, Specification]:
+    """Return all options of a class by name, in order of definition."""
+    hints = get_type_hints(cls)
+    declared = [each for each in fields(cls) if each.metadata]
+    return {each.name: Specification.of(each, hints[each.name]) for each in declared}
+
+
+def check_options(options: Any) -> None:
+    """
+    Convert the values of a frozen options class to their types, and check that they are allowed.
+
+    :raises ParameterError: when a value is not allowed or has another type.
+    """
+    for each in specifications(options.__class__).values():
+        object.__setattr__(options, each.name, each.check(getattr(options, each.name)))

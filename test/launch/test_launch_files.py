@@ -27,7 +27,7 @@ from trt_ros.nodes.overlay import OverlayNode
 from trt_ros.nodes.pose import PoseNode
 from trt_ros.nodes.segmenter import SegmenterNode
 from trt_ros.nodes.tensor import TensorNode
-from trt_ros.ros.parameters import specifications
+from trt_ros.parameter_field import specifications
 
 CHECKOUT = Path(__file__).parents[2]
 FILES = sorted((CHECKOUT / 'launch').glob('*.launch.py'))

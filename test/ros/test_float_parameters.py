@@ -22,7 +22,8 @@ from vision_msgs.msg import Detection2DArray
 from support.extent import IS_EXHAUSTIVE
 from support.save_network import save_mean
 from trt_ros.nodes.__main__ import PARAMETERS
-from trt_ros.ros.parameters import specifications
+from trt_ros.parameter_field import specifications
+from trt_ros.ros.parameters import to_parameter
 
 pytestmark = pytest.mark.ros
 
@@ -160,7 +161,7 @@ def test_float_parameter_accepts_its_bounds_and_refuses_values_beyond(running, k
             assert is_set == (low <= value <= high or (each.or_zero and value == 0)), value
         if is_set and each.mutable:
             there.publish()
-            assert node.set(**{name: each.to_parameter(each.default)}) == ''
+            assert node.set(**{name: to_parameter(each, each.default)}) == ''
             if IS_EXHAUSTIVE:  # Else after the last value only.
                 there.works()
         elif is_set and node.change('configure'):
@@ -168,7 +169,7 @@ def test_float_parameter_accepts_its_bounds_and_refuses_values_beyond(running, k
             there.publish()
             assert node.change('deactivate') and node.change('cleanup')
     if not each.mutable:
-        assert node.set(**{name: each.to_parameter(each.default)}) == ''
+        assert node.set(**{name: to_parameter(each, each.default)}) == ''
         assert node.change('configure') and node.change('activate')
     there.works()
     assert 'Traceback' not in node.log[begun:]

@@ -13,7 +13,8 @@ pytest.importorskip('vision_msgs')
 from trt_ros.errors import ParameterError
 from trt_ros.nodes.__main__ import PARAMETERS, parameter_files, parameters_page, setup_cfg
 from trt_ros.nodes.inference import InferenceParameters
-from trt_ros.ros.parameters import markdown_rows, param, specifications, yaml_text
+from trt_ros.parameter_field import specifications
+from trt_ros.ros.parameters import markdown_rows, param, yaml_text
 
 CHECKOUT = Path(__file__).parents[2]
 REMEDY = 'Run `python -m trt_ros.nodes` in `./dev shell`.'

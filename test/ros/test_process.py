@@ -18,7 +18,7 @@ pytest.importorskip('composition_interfaces')
 import yaml
 
 from trt_ros.nodes.detector import DetectorParameters
-from trt_ros.ros.parameters import specifications
+from trt_ros.parameter_field import specifications
 from trt_ros.trt import installed
 
 pytestmark = pytest.mark.ros

@@ -3,44 +3,59 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Collection, Mapping
 import re
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any
 
+from trt_ros.parameter_field import specifications
 from trt_ros.runtime.options import LabeledOptions
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
 
 
-def add_option_flags(parser: ArgumentParser | _ArgumentGroup, names: Sequence[str]) -> None:
-    """Declare a flag per named field of LabeledOptions; --model stands for model_path."""
-    types = get_type_hints(LabeledOptions)
-    for each in fields(LabeledOptions):
+def add_option_flags(
+    parser: ArgumentParser | _ArgumentGroup,
+    names: Collection[str],
+    cls: type = LabeledOptions,
+    more: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
+    """
+    Declare a flag per named option of a class.
+
+    :param more: arguments of single flags, instead of those that follow from their types; `flags`
+        are their names, and `note` ends their help.
+    """
+    more = {**PARSERS, **(more or {})}
+    for each in specifications(cls).values():
         if each.name not in names:
             continue
-        kind, described = types[each.name], each.metadata
-        more: dict[str, Any] = {
-            'type': _named(kind, described['names']),
-            'metavar': kind.__name__.upper(),
+        arguments: dict[str, Any] = {
+            'flags': ['--' + each.name.replace('_', '-')],
+            'type': _named(each.python_type, each.names),
+            'metavar': each.python_type.__name__.upper(),
         }
-        if kind is bool:
-            more = {'action': 'store_true'}
-        elif kind is str:
-            more['metavar'] = 'FILE' if each.name.endswith('path') else 'NAME'
-        if get_args(kind):
-            more = {'type': comma_separated(get_args(kind)[0]), 'metavar': 'A,B,..'}
-        more.update(PARSERS.get(each.name, {}))
-        if described['choices']:
-            more = {'choices': described['choices']}
-        flags = ['--' + each.name.replace('_', '-')]
-        if each.name == 'model_path':
-            flags, more['required'] = ['--model', *flags], True
-        description = described['description'].rstrip('.').replace('%', '%%')
+        if each.python_type is bool:
+            flag = f'--no-{each.name}' if each.default else f'--{each.name}'
+            arguments = {
+                'flags': [flag.replace('_', '-')],
+                'action': 'store_false' if each.default else 'store_true',
+            }
+        elif each.python_type is str:
+            arguments['metavar'] = 'FILE' if each.name.endswith('path') else 'NAME'
+        elif each.entry_type is not None:
+            arguments |= {'type': comma_separated(each.entry_type), 'metavar': 'A,B,..'}
+        arguments |= more.get(each.name, {})
+        if each.choices:
+            arguments['choices'] = each.choices
+            del arguments['metavar']
+        flags = arguments.pop('flags')
+        description = each.description.rstrip('.').replace('%', '%%')
         if description[1].islower():
             description = description[0].lower() + description[1:]
-        parser.add_argument(*flags, dest=each.name, default=each.default, help=description, **more)
+        description += arguments.pop('note', '')
+        arguments.setdefault('default', each.default)
+        parser.add_argument(*flags, dest=each.name, help=description, **arguments)
 
 
 def _named(kind: type, names: Mapping[str, int]) -> Callable[[str], Any]:
@@ -96,6 +111,7 @@ image_size.__name__ = 'image size'  # argparse shows it: "invalid image size val
 
 #: Arguments of the flags of options that are not parsed by their type alone.
 PARSERS: Mapping[str, Mapping[str, Any]] = {
+    'model_path': {'flags': ['--model', '--model-path'], 'metavar': 'FILE', 'required': True},
     'input_size': {'type': image_size, 'metavar': 'HxW'},
     'inputs': {'type': _bindings, 'metavar': 'INPUT=KIND:SOURCE,..'},
 }

@@ -155,7 +155,7 @@ def _check(args: Namespace) -> None:
         check_picture_path(picture)
     for path in filter(None, (args.json, args.export_times)):
         check_output_file(path)
-    if args.precisions and 'precision' in args:
+    if args.precisions and args.precision != 'auto':
         raise ParameterError(
             '--precision and --precisions cannot be combined.', remedy='Remove one of them.'
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import SUPPRESS, Action, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 import json
@@ -13,17 +13,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._arguments import finite, index
-from trt_ros.cli._option_flags import image_size
-from trt_ros.engine.options import (
-    CONVERTERS,
-    HARDWARE,
-    IO_DTYPES,
-    PRECISIONS,
-    BuildOptions,
-    Profile,
-    ShapeRange,
-)
+from trt_ros.cli._option_flags import add_option_flags
+from trt_ros.engine.options import BuildOptions, Profile, ShapeRange
 from trt_ros.errors import ParameterError, printable
+from trt_ros.parameter_field import specifications
 from trt_ros.progress import Progress, ProgressThrottle, Reporter
 
 if TYPE_CHECKING:
@@ -68,85 +61,22 @@ def add_build_arguments(parser: ArgumentParser, *other_backends: str) -> None:
     add('--engine-cache-dir', default='', metavar='DIR', help='default: $XDG_CACHE_HOME/trt_ros')
     group = parser.add_argument_group('engine')
 
-    def option(name: str, help_: str, **more: Any) -> None:
-        # BuildOptions has the defaults.
-        group.add_argument(f'--{name}', default=SUPPRESS, help=help_, **more)
-
-    option(
-        'precision',
-        "auto: the model's own types; fp16, bf16: convert it; fp32: no TF32",
-        choices=PRECISIONS,
-    )
-    option('io-dtypes', 'keep float32 inputs and outputs, or convert them too', choices=IO_DTYPES)
-    option('converter', 'converter to fp16 and bf16', choices=CONVERTERS)
-    option(
-        'fp32',
-        'layer that stays float32 in fp16 or bf16: name of a node or its output, or operator, '
-        "also a pattern such as '/head/*'; may be given several times",
-        action=_Append,
-        metavar='NODE|OP',
-    )
-    option(
-        'simplify',
-        'simplify the network with onnxslim, if ONNX Runtime computes the same results',
-        action='store_true',
-    )
-    option(
-        'cut-nms',
-        'cut NMS off the end of the network; done automatically where this TensorRT cannot run it',
-        action='store_true',
-    )
-    option(
-        'profile',
-        'shapes of dynamic inputs as INPUT=MIN:OPT:MAX[,..], each like '
-        '1x3x640x640; may be given several times',
+    group.add_argument(
+        '--profile',
         action=_Append,
         type=parse_profile,
+        default=(),
         dest='profiles',
         metavar='SHAPES',
+        help='shapes of dynamic inputs as INPUT=MIN:OPT:MAX[,..], each like '
+        '1x3x640x640; may be given several times',
     )
-    option('input-size', 'image size where it is dynamic', type=image_size, metavar='HxW')
-    option('batch', 'maximum batch size, where it is dynamic', type=int, metavar='N')
-    option('workspace-mib', 'limit of scratch memory', type=int, metavar='MIB')
-    option('optimization-level', '0 (quick build) to 5 (long search)', type=int, metavar='N')
-    option(
-        'avg-timing-iterations',
-        'runs over which the time of each kernel is averaged',
-        type=int,
-        metavar='N',
-    )
-    option('sparse', 'allow kernels for structured sparse weights', action='store_true')
-    option('aux-streams', 'auxiliary streams for parallel layers', type=int, metavar='N')
-    option('no-timing-cache', 'time every kernel again', action='store_false', dest='timing_cache')
-    option('dla-core', 'DLA core to use, with GPU fallback', type=int, metavar='N')
-    option(
-        'plugin',
-        'plugin library; may be given several times',
-        action=_Append,
-        dest='plugins',
-        metavar='FILE',
-    )
-    option(
-        'version-compatible',
-        'also for newer TensorRT of the same major version',
-        action='store_true',
-    )
-    option('hardware-compatible', 'also for other GPUs', choices=HARDWARE)
-    option(
-        'compute-capability',
-        'target, such as 8.6, or current; may be given several times',
-        action=_Append,
-        dest='compute_capabilities',
-        metavar='CC',
-    )
-    option(
-        'strip-weights', 'without weights: they are loaded from the ONNX file', action='store_true'
-    )
-    option(
-        'weight-streaming-budget-mib',
-        'GPU memory for weights; each run reads the others from host memory',
-        type=int,
-        metavar='MIB',
+    add_option_flags(
+        group,
+        specifications(BuildOptions),
+        BuildOptions,
+        # Whether it is given matters to networks of another fixed batch.
+        {**REPEATED, 'batch': {'default': SUPPRESS}},
     )
 
 
@@ -156,13 +86,9 @@ def build_options(args: Namespace) -> BuildOptions:
 
     :raises ParameterError: when an option is invalid.
     """
-    return BuildOptions(
-        **{
-            field.name: getattr(args, field.name)
-            for field in fields(BuildOptions)
-            if field.name in args
-        }
-    )
+    values = vars(args)
+    names = [each.name for each in fields(BuildOptions) if each.name in values]
+    return BuildOptions(**{name: values[name] for name in names})
 
 
 def run(args: Namespace) -> int:
@@ -277,7 +203,7 @@ class Bar:
 
 
 class _Append(Action):
-    """Collect into a tuple, without argparse's default list that SUPPRESS would lose."""
+    """Collect into a tuple."""
 
     def __call__(
         self,
@@ -286,7 +212,23 @@ class _Append(Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), values))
+        setattr(namespace, self.dest, (*getattr(namespace, self.dest), values))
+
+
+REPEATED: Mapping[str, Mapping[str, Any]] = {
+    name: {
+        'flags': [flag],
+        'action': _Append,
+        'type': str,
+        'metavar': metavar,
+        'note': '; may be given several times',
+    }
+    for name, flag, metavar in (
+        ('fp32', '--fp32', 'NODE|OP'),
+        ('plugins', '--plugin', 'FILE'),
+        ('compute_capabilities', '--compute-capability', 'CC'),
+    )
+}
 
 
 def parse_profile(text: str) -> Profile:

@@ -15,8 +15,8 @@ from launch.actions import DeclareLaunchArgument, OpaqueFunction
 import yaml
 
 from trt_ros.errors import ParameterError, meant
+from trt_ros.parameter_field import Specification, specifications
 from trt_ros.ros.lifecycle import ManagedNode
-from trt_ros.ros.parameters import Specification, specifications
 
 PACKAGE = 'trt_ros'
 PLATFORMS = ('x86', 'jetson')

@@ -21,8 +21,8 @@ from launch_ros.descriptions import ComposableNode, ParameterValue
 from trt_ros.errors import ParameterError
 from trt_ros.launching.arguments import PACKAGE
 from trt_ros.launching.bring_up import BringUp
+from trt_ros.parameter_field import specifications
 from trt_ros.ros.lifecycle import ManagedNode
-from trt_ros.ros.parameters import specifications
 
 
 @dataclass(frozen=True)

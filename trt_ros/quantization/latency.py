@@ -86,8 +86,7 @@ def _measure(
     from trt_ros.runtime.gpu.measure import measure, open_frames
     from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 
-    size = options.input_size
-    build = BuildOptions(precision=precision, input_size=(size[0], size[1]) if size else ())
+    build = BuildOptions(precision=precision, input_size=options.input_size)
     pipeline = open_frames(
         path,
         build,

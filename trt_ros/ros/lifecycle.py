@@ -27,9 +27,10 @@ from rclpy.task import Future
 from rclpy.time_source import CLOCK_TOPIC
 
 from trt_ros.errors import ParameterError, TrtRosError, printable
+from trt_ros.parameter_field import specifications
 from trt_ros.progress import CancelledError
 from trt_ros.ros.bond import Bond, bond_message
-from trt_ros.ros.parameters import declare, is_same, param, read, specifications
+from trt_ros.ros.parameters import declare, is_same, param, read
 from trt_ros.ros.qos import overridden, unused_overrides
 
 CLEANUP, SHUTDOWN = 'cleanup', 'shutdown'

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, get_type_hints
+from typing import Any
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.node import Node
@@ -13,153 +12,40 @@ from rclpy.parameter import Parameter
 import yaml
 
 from trt_ros.errors import ParameterError, meant, printable
+from trt_ros.parameter_field import Specification, specifications
 from trt_ros.parameter_field import param as param  # Beside `read`, where nodes look for it.
 
-# Allowed annotations: ROS type, Python type, and type of the entries.
-_TYPES = {
-    bool: (Parameter.Type.BOOL, bool, None),
-    int: (Parameter.Type.INTEGER, int, None),
-    float: (Parameter.Type.DOUBLE, float, None),
-    str: (Parameter.Type.STRING, str, None),
-    tuple[bool, ...]: (Parameter.Type.BOOL_ARRAY, tuple, bool),
-    tuple[int, ...]: (Parameter.Type.INTEGER_ARRAY, tuple, int),
-    tuple[float, ...]: (Parameter.Type.DOUBLE_ARRAY, tuple, float),
-    tuple[str, ...]: (Parameter.Type.STRING_ARRAY, tuple, str),
-}
+
+def to_parameter(each: Specification, value: Any) -> Parameter:
+    """Return a value as a ROS parameter."""
+    return Parameter(each.name, _type(each), list(value) if isinstance(value, tuple) else value)
 
 
-@dataclass(frozen=True)
-class Specification:
-    """The specification of one parameter, from a field of a parameter class."""
-
-    name: str
-    default: Any
-    type_: Parameter.Type
-    description: str
-    python_type: type
-    entry_type: type | None
-    between: tuple[float, float] | None = None
-    or_zero: bool = False
-    choices: tuple[str, ...] = ()
-    names: Mapping[str, int] = field(default_factory=dict)
-    mutable: bool = False
-    read_only: bool = False
-
-    @classmethod
-    def of(cls, each: Field, hint: Any) -> Specification:
-        """Create a specification from a dataclass field with (part of) the metadata of param()."""
-        type_, python_type, entry_type = _TYPES[hint]
-        return cls(
-            each.name,
-            each.default,
-            type_,
-            python_type=python_type,
-            entry_type=entry_type,
-            **each.metadata,
-        )
-
-    @property
-    def allowed(self) -> str:
-        """The range or the choices in words; '' if every value of the type is allowed."""
-        if self.between:
-            named = ''.join(f'{name}, or ' for name in self.names)
-            zero = '0.0, or ' if self.or_zero else ''
-            return f'{named}{zero}{self.between[0]} to {self.between[1]}'
-        return ', '.join(self.choices)
-
-    def convert(self, value: Any) -> Any:
-        """
-        Convert a value to the field's type: integers to floats, lists to tuples, names to values.
-
-        One string stands for a list of it, and an integer in such a list for its digits.
-
-        :raises ParameterError: when the value has another type.
-        """
-        if self.entry_type is str:
-            value = _as_strings(value)
-        if isinstance(value, str):
-            value = self.names.get(value, value)
-        wrong_type = ParameterError(
-            f'{self.name} is {value!r}, but must be of type {self.type_.name.lower()}.',
-            remedy='Quote it: YAML reads y, no, on and 1.0 without quotes as a bool or number.'
-            if str in (self.python_type, self.entry_type)
-            else f'Set it to {self.allowed}.'
-            if self.allowed
-            else '',
-        )
-        if self.entry_type is None:
-            return _as_type(value, self.python_type, wrong_type)
-        if isinstance(value, (str, bytes)) or not hasattr(value, '__iter__'):
-            raise wrong_type
-        return tuple(_as_type(entry, self.entry_type, wrong_type) for entry in value)
-
-    def check(self, value: Any) -> Any:
-        """
-        Convert a value, and check that it is allowed.
-
-        :raises ParameterError: when it is not allowed or has another type.
-        """
-        checked = self.convert(value)
-        if self.choices and checked not in self.choices:
-            raise ParameterError(
-                f'{self.name} is {checked!r}.', remedy=f'Choose one of {self.allowed}.'
-            )
-        if self.between and not (
-            self.between[0] <= checked <= self.between[1] or (self.or_zero and checked == 0)
-        ):
-            raise ParameterError(f'{self.name} is {checked}.', remedy=f'Set it to {self.allowed}.')
-        return checked
-
-    def to_parameter(self, value: Any) -> Parameter:
-        """Return a value as a ROS parameter."""
-        return Parameter(self.name, self.type_, list(value) if isinstance(value, tuple) else value)
-
-    def descriptor(self) -> ParameterDescriptor:
-        """Return the ROS descriptor."""
-        descriptor = ParameterDescriptor(
-            description=self.description,
-            read_only=self.read_only,
-            type=self.type_.value,
-            additional_constraints=f'One of {self.allowed}.'
-            if self.choices
-            else f'{self.allowed}.'
-            if self.or_zero or self.names
-            else '',
-        )
-        if self.between and self.type_ == Parameter.Type.INTEGER:
-            descriptor.integer_range = [
-                IntegerRange(from_value=self.between[0], to_value=self.between[1], step=1)
-            ]
-        elif self.between:
-            low = 0.0 if self.or_zero else self.between[0]
-            descriptor.floating_point_range = [
-                FloatingPointRange(from_value=low, to_value=self.between[1])
-            ]
-        return descriptor
+def _type(each: Specification) -> Parameter.Type:
+    return Parameter.Type[each.type_name.upper()]
 
 
-def _as_strings(value: Any) -> Any:
-    """Return a string or a list of them where integers are meant as text, as indices are."""
-    if type(value) in (str, int):
-        return [str(value)]
-    if isinstance(value, bytes) or not hasattr(value, '__iter__'):
-        return value
-    return [str(each) if type(each) is int else each for each in value]
-
-
-def _as_type(value: Any, wanted: type, error: ParameterError) -> Any:
-    # A bool is an int in Python, but not a number here.
-    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-        raise error
-    return value
-
-
-def specifications(cls: type) -> dict[str, Specification]:
-    """Return all parameters of a parameter class by name, in order of definition."""
-    hints = get_type_hints(cls)
-    return {each.name: Specification.of(each, hints[each.name]) for each in fields(cls)}
+def _descriptor(each: Specification) -> ParameterDescriptor:
+    descriptor = ParameterDescriptor(
+        description=each.description,
+        read_only=each.read_only,
+        type=_type(each).value,
+        additional_constraints=f'One of {each.allowed}.'
+        if each.choices
+        else f'{each.allowed}.'
+        if each.or_zero or each.names or each.lengths
+        else '',
+    )
+    if each.between and each.python_type is int:
+        descriptor.integer_range = [
+            IntegerRange(from_value=each.between[0], to_value=each.between[1], step=1)
+        ]
+    elif each.between and each.python_type is float:
+        low = 0.0 if each.or_zero else each.between[0]
+        descriptor.floating_point_range = [
+            FloatingPointRange(from_value=low, to_value=each.between[1])
+        ]
+    return descriptor
 
 
 def declare(node: Node, cls: type) -> None:
@@ -174,8 +60,8 @@ def declare(node: Node, cls: type) -> None:
             each.name, None, ParameterDescriptor(dynamic_typing=True)
         ).value
         value = each.default if given is None else each.check(given)
-        node.set_parameters([each.to_parameter(value)])
-        node.set_descriptor(each.name, each.descriptor())
+        node.set_parameters([to_parameter(each, value)])
+        node.set_descriptor(each.name, _descriptor(each))
     if hasattr(node, 'add_pre_set_parameters_callback'):  # Missing in Humble.
         node.add_pre_set_parameters_callback(
             lambda given: _without_same(node, _promoted(given, cls))
@@ -195,9 +81,9 @@ def _promoted(given: list[Parameter], cls: type) -> list[Parameter]:
     promoted = []
     for each in given:
         specification = known.get(each.name)
-        if specification and specification.type_ != each.type_:
+        if specification and _type(specification) != each.type_:
             with suppress(ParameterError):  # rclpy then refuses it with a reason.
-                each = specification.to_parameter(specification.convert(each.value))
+                each = to_parameter(specification, specification.convert(each.value))
         promoted.append(each)
     return promoted
 
@@ -260,6 +146,8 @@ def yaml_text(cls: type, node_name: str, without: Collection[str] = ()) -> str:
         allowed = (
             f' One of {each.allowed}.'
             if each.choices
+            else f' {each.allowed}.'
+            if each.lengths
             else (f' From {each.allowed}.' if each.between else '')
         )
         lines.append(f'    # {each.description}{allowed}')

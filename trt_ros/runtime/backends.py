@@ -116,13 +116,12 @@ def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch:
 
     if options.cpu_threads:
         log.warning('Ignored by TensorRT: cpu_threads.')
-    size = options.input_size
     return open_tensor_runner(
         options.model_path,
         BuildOptions(
             precision=options.precision,
             batch=_buildable_batch(options, batch),
-            input_size=(size[0], size[1]) if size else (),
+            input_size=options.input_size,
             plugins=tuple(options.plugins),
             dla_core=options.dla_core if options.dla_core >= 0 else None,
         ),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
+from math import inf
 import os
 from typing import Any
 
 from trt_ros.errors import ParameterError, meant
-from trt_ros.parameter_field import param
+from trt_ros.parameter_field import check_options, param
 
 # Repeated here because their own modules import NumPy; a test keeps them equal.
 BACKENDS = ('auto', 'tensorrt', 'tensorrt_rtx', 'onnxruntime', 'triton')
@@ -173,11 +174,15 @@ class Preprocessing:
         (),
         'Mean subtracted from the scaled pixels, one value per channel; empty uses the model '
         "family's.",
+        between=(-LARGEST_FACTOR, LARGEST_FACTOR),
+        lengths=(0, 1, 3, 4),
     )
     std: tuple[float, ...] = param(
         (),
         'Standard deviation that the pixels are then divided by, one value per channel; empty '
         "uses the model family's.",
+        between=(1 / LARGEST_FACTOR, LARGEST_FACTOR),
+        lengths=(0, 1, 3, 4),
     )
     scale: float = param(
         0.0,
@@ -214,6 +219,8 @@ class PipelineOptions(Preprocessing, RunOptions, EngineOptions):
         (),
         'Input height and width in pixels of a network with a dynamic input size; empty uses '
         "the model's metadata, else 640 640.",
+        between=(1, inf),
+        lengths=(0, 2),
     )
 
     @property
@@ -222,38 +229,7 @@ class PipelineOptions(Preprocessing, RunOptions, EngineOptions):
         return self.model_path.startswith(REMOTE_SCHEMES)
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            choices = each.metadata['choices']
-            value = _value(each, getattr(self, each.name))
-            object.__setattr__(self, each.name, value)
-            if choices and value not in choices:
-                raise ParameterError(
-                    f'{each.name} is {value!r}.', remedy=f'Choose one of {", ".join(choices)}.'
-                )
-            low, high = each.metadata['between'] or (value, value)
-            or_zero = each.metadata['or_zero']
-            if not (low <= value <= high or (or_zero and value == 0)):
-                raise ParameterError(
-                    f'{each.name} is {value}.',
-                    remedy=f'Use {"0.0, or " if or_zero else ""}{low} to {high}.',
-                )
-        for name, low in (('mean', -LARGEST_FACTOR), ('std', 1 / LARGEST_FACTOR)):
-            values = getattr(self, name)
-            if len(values) not in (0, 1, 3, 4):
-                raise ParameterError(
-                    f'{name} is {list(values)}.',
-                    remedy='Set it to one number per channel, or leave it empty.',
-                )
-            if not all(low <= value <= LARGEST_FACTOR for value in values):
-                raise ParameterError(
-                    f'{name} is {list(values)}.',
-                    remedy=f'Use numbers from {low} to {LARGEST_FACTOR}.',
-                )
-        if len(self.input_size) not in (0, 2) or any(size < 1 for size in self.input_size):
-            raise ParameterError(
-                f'input_size is {list(self.input_size)}.',
-                remedy='Set it to height and width in pixels, or leave it empty.',
-            )
+        check_options(self)
         self._check_remote()
         if self.backend == 'onnxruntime' and self.precision not in ('auto', 'fp32'):
             raise ParameterError(
@@ -278,29 +254,6 @@ class PipelineOptions(Preprocessing, RunOptions, EngineOptions):
                 f'backend is triton, but model_path is {self.model_path}.',
                 remedy='Set model_path to grpc://HOST:8001/NAME, or choose another backend.',
             )
-
-
-def _value(option: Field[Any], value: Any) -> Any:
-    """
-    Return the integer or list of one that a string stands for; other values as they are.
-
-    :raises ParameterError: for another word than those of the option, or no strings in its list.
-    """
-    names = option.metadata['names']
-    if option.type == 'tuple[str, ...]':
-        value = (value,) if isinstance(value, str) else value
-        if not isinstance(value, (tuple, list)) or not all(
-            isinstance(each, str) for each in value
-        ):
-            raise ParameterError(f'{option.name} is {value!r}.', remedy='Give a list of strings.')
-        return value
-    if not names or not isinstance(value, str):
-        return value
-    if value not in names:
-        raise ParameterError(
-            f'{option.name} is {value!r}.', remedy=f'Use {", ".join(names)} or an integer.'
-        )
-    return names[value]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from trt_ros.errors import ParameterError
@@ -24,18 +26,20 @@ def test_one_string_is_a_list_of_labels():
         ({'backend': 'torch'}, r"backend is 'torch'.\nRemedy: Choose one of auto, "),
         ({'resize': 'crop'}, r"resize is 'crop'.\nRemedy: Choose one of auto, letterbox, "),
         ({'channel_order': 'gbr'}, "channel_order is 'gbr'"),
-        ({'pad_value': 256}, r'pad_value is 256.\nRemedy: Use -1 to 255'),
+        ({'pad_value': 256}, r'pad_value is 256.\nRemedy: Set it to -1 to 255'),
         ({'pad_value': -2}, 'pad_value is -2'),
-        ({'mean': (1.0, 2.0)}, r'mean is \[1.0, 2.0\].\nRemedy: Set it to one number per channel'),
+        ({'mean': (1.0, 2.0)}, r'mean is \[1.0, 2.0\].\nRemedy: Set it to 1, 3 or 4 numbers of'),
         ({'mean': (math.nan, 0.0, 0.0)}, 'mean is'),
         ({'std': (1.0, 1.0)}, 'std is'),
-        ({'std': (1.0, 0.0, 1.0)}, r'std is .*\nRemedy: Use numbers from 1e-06 to 1000000.0'),
+        ({'std': (1.0, 0.0, 1.0)}, r'std is .*\nRemedy: .* numbers of 1e-06 to 1000000.0'),
         ({'scale': -1.0}, 'scale is -1.0'),
         ({'scale': math.inf}, 'scale is inf'),
         ({'input_size': (640,)}, r'input_size is \[640\]'),
         ({'input_size': (0, 640)}, r'input_size is \[0, 640\]'),
-        ({'inputs': {'x': 'image:a'}}, r"inputs is {'x': 'image:a'}.\nRemedy: Give a list of str"),
-        ({'outputs': (3,)}, r'outputs is \(3,\)'),
+        ({'inputs': {'x': 'image:a'}}, 'inputs is {.*}, but must be of type string_array'),
+        ({'outputs': (3.5,)}, r'outputs is \[3.5\]'),
+        ({'antialias': 'yes'}, "antialias is 'yes', but must be of type bool"),
+        ({'scale': '0.5'}, "scale is '0.5', but must be of type double"),
         ({'labels': ('a',), 'labels_path': 'b'}, 'Both labels and labels_path'),
         ({'resize': 'stretch', 'pad_value': 0}, 'resize stretch has no padding'),
         ({'resize': 'center_crop', 'pad_value': 0}, 'resize center_crop has no padding'),
@@ -49,7 +53,7 @@ def test_rejects_inconsistent_options(values, message):
 
 @pytest.mark.parametrize('device', [-2, 64])
 def test_a_device_index_above_63_or_below_that_of_auto_is_refused(device):
-    with pytest.raises(ParameterError, match=rf'device is {device}\.\nRemedy: Use -1 to 63'):
+    with pytest.raises(ParameterError, match=rf'device is {device}\.\n.* auto, or -1 to 63'):
         LabeledOptions(device=device)
 
 
@@ -60,5 +64,18 @@ def test_a_device_index_is_accepted(device):
 
 def test_device_auto_is_the_least_busy_gpu():
     assert LabeledOptions(device='auto').device == LEAST_BUSY
-    with pytest.raises(ParameterError, match=r"device is 'all'\.\n.*Use auto or an integer"):
+    with pytest.raises(ParameterError, match=r"device is 'all', .*\n.* auto, or -1 to 63"):
         LabeledOptions(device='all')
+
+
+def test_numbers_of_numpy_paths_and_lists_get_the_types_of_the_options():
+    options = LabeledOptions(
+        input_size=np.array([480, 640]),
+        mean=[1, 2, 3],
+        pad_value=np.uint8(114),
+        labels_path=Path('a'),
+    )
+    assert options == LabeledOptions(
+        input_size=(480, 640), mean=(1.0, 2.0, 3.0), pad_value=114, labels_path='a'
+    )
+    assert type(options.input_size[0]) is int and type(options.mean[0]) is float
