@@ -93,6 +93,12 @@ class TensorMismatchError(TrtRosError):
     kind = 'wrong tensor'  # The key under which nodes count dropped frames.
 
 
+class CapacityError(TensorMismatchError):
+    """An array that is larger than the capacity of its network input."""
+
+    kind = 'over capacity'
+
+
 class ScoreRangeError(TensorMismatchError):
     """
     Decoded scores outside 0 to 1.

@@ -10,10 +10,16 @@ import numpy as np
 from onnx import TensorProto, helper
 import pytest
 
-from support.save_network import save_network
-from trt_ros.errors import BadFrameError
+from support.save_network import save_network, save_pool
+from trt_ros.cli.build import parse_profile
+from trt_ros.engine.options import BuildOptions
+from trt_ros.errors import BadFrameError, CapacityError
 from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+from trt_ros.runtime.gpu.measure import frames_of
+from trt_ros.runtime.gpu.open import open_tensor_runner
+from trt_ros.runtime.gpu.tensor_runner import GraphOptions
+from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 
@@ -39,15 +45,29 @@ def both(gpu, nothing_left):
     """Open a network on the GPU and with ONNX Runtime."""
     opened: list[Pipeline] = []
 
-    def both(path: Path, frames_in_flight: int = 1, **options: Any) -> tuple[Pipeline, Pipeline]:
-        ours = Pipeline.open(
-            str(path),
-            families=TENSORS,
-            backend='tensorrt_rtx',
-            device=gpu.index,
-            frames_in_flight=frames_in_flight,
-            **options,
-        )
+    def both(
+        path: Path, frames_in_flight: int = 1, profile: str = '', **options: Any
+    ) -> tuple[Pipeline, Pipeline]:
+        ours: Pipeline
+        if profile:
+            network = open_tensor_runner(
+                path,
+                BuildOptions(profiles=(parse_profile(profile),)),
+                backend='tensorrt_rtx',
+                device=gpu.index,
+                graph=GraphOptions(slots=frames_in_flight),
+            )
+            ours = frames_of(network, PipelineOptions(inputs=tuple(options['inputs'])), TENSORS)
+            ours.warm_up()
+        else:
+            ours = Pipeline.open(
+                str(path),
+                families=TENSORS,
+                backend='tensorrt_rtx',
+                device=gpu.index,
+                frames_in_flight=frames_in_flight,
+                **options,
+            )
         opened.append(ours)
         assert ours.diagnostics()['CUDA graph fallbacks'] == ''
         runner = OnnxRuntimeRunner.open(path, threads=1)
@@ -121,7 +141,7 @@ def test_initial_states_and_constants_equal_onnxruntime(gru, both, tmp_path, wri
     ours, reference = both(
         path,
         inputs=[f'c=constant:{x}', 'h=state:hn?initial=0.25', 'x=tensor:x', 's=constant:3'],
-        profiles=['h=2x1x8:2x1x8:2x1x8'],
+        profile='h=2x1x8',
     )
     for each in (ours, reference):
         one = np.ones(1, np.float32)
@@ -217,6 +237,37 @@ def test_states_follow_each_other_with_two_runs_in_flight(gru, both):
     found += [each.result() for each in pending]
     for got, step in zip(found, steps):
         assert_close(got, reference(step))
+
+
+@pytest.mark.parametrize('frames_in_flight', [1, 2])
+def test_a_padded_input_has_one_graph_and_equals_the_unpadded_run(
+    both, tmp_path, frames_in_flight
+):
+    path = Path(save_pool(tmp_path / 'pool.onnx'))
+    ours, reference = both(
+        path,
+        frames_in_flight,
+        inputs=('points=tensor:points?capacity=64', 'valid=mask:points', 'count=count:points'),
+        profile='points=1x64x2,valid=1x64',
+    )
+    plain = OnnxRuntimeRunner.open(path, threads=1)
+    graphs = [list(slot._captured.items()) for slot in ours.slots.all]
+    rng = np.random.default_rng(0)
+    for count in (*rng.integers(1, 65, 100), 64, 1):
+        points = rng.normal(size=(1, count, 2)).astype(np.float32)
+        valid = np.ones((1, count), bool)
+        want = plain.infer({'points': points, 'valid': valid, 'count': np.array([count])})
+        inputs = {'points': points.astype(np.float64) if count % 2 else points}
+        assert_close(ours(inputs), want)
+        assert_close(reference(inputs), want)
+    plain.close()
+    # One set of buffers, and one graph of it per slot: those of the warm-up.
+    assert [list(slot._captured.items()) for slot in ours.slots.all] == graphs
+    for slot in ours.slots.all:
+        (captured,) = slot._captured.values()
+        assert len(captured) == 1
+    with pytest.raises(CapacityError):
+        ours({'points': np.zeros((1, 65, 2), np.float32)})
 
 
 @pytest.fixture

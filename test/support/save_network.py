@@ -60,3 +60,37 @@ def save_mean(path: Path, shape: tuple[int, ...]) -> str:
         {'scores': shape},
         constants={'zeros': np.zeros(shape, np.float32)},
     )
+
+
+def save_pool(path: Path) -> str:
+    """
+    Write a network of any number of points, which it pools: `points`, `valid` and their `count`.
+
+    `pooled` is their sum weighted by a softmax, which leaves out those that are not `valid`.
+    """
+    nodes = [
+        helper.make_node('MatMul', ['points', 'w'], ['column']),
+        helper.make_node('Squeeze', ['column', 'last'], ['scores']),
+        helper.make_node('Where', ['valid', 'scores', 'low'], ['masked']),
+        helper.make_node('Softmax', ['masked'], ['weights'], axis=1),
+        helper.make_node('Unsqueeze', ['weights', 'first'], ['row']),
+        helper.make_node('MatMul', ['row', 'points'], ['mean']),
+        helper.make_node('Cast', ['count'], ['number'], to=TensorProto.FLOAT),
+        helper.make_node('Mul', ['mean', 'number'], ['pooled']),
+    ]
+    return save_network(
+        path,
+        nodes,
+        {
+            'points': (1, 'n', 2),
+            'valid': [TensorProto.BOOL, (1, 'n')],
+            'count': [TensorProto.INT64, (1,)],
+        },
+        {'pooled': (1, 1, 2)},
+        constants={
+            'w': np.array([[0.5], [-1.5]], np.float32),
+            'low': np.array(-1e4, np.float32),
+            'last': np.array([2]),
+            'first': np.array([1]),
+        },
+    )

@@ -9,7 +9,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.model.feeds import Feeds
 from trt_ros.model.feeds.image import ImageFeed
-from trt_ros.tensors import TensorSpec, host_dtype
+from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 
@@ -83,11 +83,12 @@ def split_inputs(
         spec = feed.array
         if spec is None and not isinstance(feed, ImageFeed):
             continue
-        value = inputs.get(name)
-        taken += 1
+        given = feed.origin or name
+        value = inputs.get(given)
+        taken += given == name
         if value is None:
             raise TensorMismatchError(
-                f'The network input {name!r} is missing.',
+                f'The network input {given!r} is missing.',
                 cause=f'The inputs given are: {", ".join(inputs) or "none"}.',
             )
         if isinstance(feed, ImageFeed):
@@ -98,7 +99,9 @@ def split_inputs(
         unknown = [
             name
             for name in inputs
-            if name not in feeds or not (feeds[name].image_count or feeds[name].array)
+            if name not in feeds
+            or feeds[name].origin
+            or not (feeds[name].image_count or feeds[name].array)
         ]
         raise TensorMismatchError(
             f'The network takes no image or tensor named {", ".join(unknown)}.',
@@ -112,10 +115,12 @@ def example_inputs(feeds: Feeds) -> dict[str, RunInput] | None:
     inputs: dict[str, RunInput] = {
         name: [feed.example()] * feed.image_count for name, feed in image_feeds(feeds).items()
     }
-    for name, spec in array_specs(feeds).items():
-        if spec.is_dynamic:
-            return None
-        inputs[name] = np.zeros(spec.shape, host_dtype(spec))
+    for name, feed in feeds.items():
+        if feed.array is not None and not feed.origin:
+            zeros = feed.zeros()
+            if zeros is None:
+                return None
+            inputs[name] = zeros
     return inputs
 
 
@@ -131,7 +136,7 @@ def measured_inputs(feeds: Feeds, frame: Frame | None) -> RunInputs:
         raise TensorMismatchError(
             'The network takes tensors of dynamic shapes, which cannot be measured.',
             cause='; '.join(map(str, array_specs(feeds).values())),
-            remedy='Export it with fixed shapes.',
+            remedy='Export it with fixed shapes, or set ?capacity= in inputs.',
         )
     if frame is not None:
         inputs.update(

@@ -291,6 +291,7 @@ def _feeds(
         elif binding is not None:
             feeds[name] = FEEDS[binding.kind].bind(binding, specs[name], network.outputs)
             log_lines.append(feeds[name].describe(name))
+    feeds = {name: feed.joined(feeds) for name, feed in feeds.items()}
     for name, value in decoder.constant_inputs.items():
         feeds.setdefault(name, ConstantFeed(value))
     missing = [name for name in specs if name not in feeds]

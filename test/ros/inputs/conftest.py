@@ -21,7 +21,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     pytest.importorskip('onnx')
     from onnx import TensorProto, helper
 
-    from support.save_network import save_network
+    from support.save_network import save_network, save_pool
 
     folder = tmp_path_factory.mktemp('models')
     image = (1, 3, SIZE, SIZE)
@@ -87,6 +87,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             {'x': (1, 1, SIZE, SIZE)},
             {'mean': (1, 1, 1, 1)},
         ),
+        'pool': save_pool(folder / 'pool.onnx'),
         'scaled': save_network(
             folder / 'scaled.onnx',
             [

@@ -10,6 +10,7 @@ from trt_ros.model.feeds.image import ImageFeed
 from trt_ros.model.feeds.message import MESSAGES, MessageFeed
 from trt_ros.model.feeds.noise import NoiseFeed
 from trt_ros.model.feeds.numbered import CounterFeed
+from trt_ros.model.feeds.rows import CountFeed, MaskFeed
 from trt_ros.model.feeds.state import StateFeed
 from trt_ros.model.feeds.tensor import TensorFeed
 
@@ -17,7 +18,10 @@ from trt_ros.model.feeds.tensor import TensorFeed
 FEEDS: Mapping[str, type[Feed]] = {
     **{
         feed.kind: feed
-        for feed in (ImageFeed, TensorFeed, StateFeed, ConstantFeed, CounterFeed, NoiseFeed)
+        for feed in (
+            *(ImageFeed, TensorFeed, StateFeed, ConstantFeed, CounterFeed, NoiseFeed),
+            *(MaskFeed, CountFeed),
+        )
     },
     **dict.fromkeys(MESSAGES, MessageFeed),
 }

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from trt_ros.errors import ParameterError
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import TensorSpec, host_dtype
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 
@@ -111,6 +111,7 @@ class Feed(ABC):
     :cvar settings: names of the settings that a binding may have.
     :cvar is_name: whether the source may contain any character, such as '?' without a setting.
     :cvar has_memory: whether a run depends on the one before it.
+    :ivar origin: name of the input whose array `check` computes this one from; '' for its own.
     """
 
     kind: ClassVar[str]
@@ -118,6 +119,7 @@ class Feed(ABC):
     settings: ClassVar[tuple[str, ...]] = ()
     is_name: ClassVar[bool] = False
     has_memory: ClassVar[bool] = False
+    origin: str = ''
 
     # Bindings.
 
@@ -152,6 +154,14 @@ class Feed(ABC):
         """
         raise NotImplementedError
 
+    def joined(self, feeds: Mapping[str, Feed]) -> Feed:
+        """
+        Return this feed beside those of all inputs, which it may depend on.
+
+        :raises ParameterError: when they do not fit; or a TensorMismatchError.
+        """
+        return self
+
     def describe(self, name: str) -> str:
         """Return a line for the log about the network input of this name."""
         return f'{name}: {self.kind}'
@@ -168,10 +178,16 @@ class Feed(ABC):
         """The array that a run gets for this input; None if it gets none."""
         return None
 
+    def zeros(self) -> np.ndarray | None:
+        """Return an array to warm up with; None without `array`, or where it is dynamic."""
+        spec = self.array
+        return None if spec is None or spec.is_dynamic else np.zeros(spec.shape, host_dtype(spec))
+
     def check(self, value: Any) -> np.ndarray:
         """
-        Return the array of a run, of the shape of `array`, as `stage` takes it.
+        Return the array of a run as `stage` takes it.
 
+        :param value: what the run gives for `origin`, or for this input.
         :raises TensorMismatchError: when it has another shape, or values that would change.
         """
         raise NotImplementedError

@@ -8,8 +8,6 @@ import re
 from trt_ros.errors import ParameterError
 from trt_ros.model.feeds.tensor import TensorFeed
 
-#: Setting: the value of the elements behind the end of a sequence.
-PAD = 'pad'
 #: Setting of the kind `message`: the type of the messages.
 TYPE = 'type'
 _NUMBERS = ('Float32', 'Float64', 'Int32', 'Int64', 'Bool', 'Int8', 'Int16', 'UInt8', 'UInt16')
@@ -67,7 +65,7 @@ class MessageFeed(TensorFeed):
 
     kind = 'message'
     form = 'message:TOPIC#FIELD[ELEMENT,..]?type=TYPE'
-    settings = (*TensorFeed.settings, PAD, TYPE)
+    settings = (*TensorFeed.settings, TYPE)
 
     @classmethod
     def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

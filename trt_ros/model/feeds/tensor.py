@@ -19,6 +19,7 @@ from trt_ros.model.feeds.base import (
     Given,
     parse_topic,
 )
+from trt_ros.model.feeds.padding import CAPACITY, PAD, Padding
 from trt_ros.model.feeds.values import read_value
 from trt_ros.tensors import TensorSpec, checked_tensor, host_dtype, write_tensor
 from trt_ros.vision.letterbox import Letterbox
@@ -31,14 +32,16 @@ class TensorFeed(Feed):
 
     :param arithmetic: applied to each array before; None for none.
     :param first: the array while a held topic has no message; None for none.
+    :param padding: applied to each array after the arithmetic; None for none.
     """
 
     spec: TensorSpec
     arithmetic: Arithmetic | None = None
     first: np.ndarray | None = field(default=None, compare=False)
+    padding: Padding | None = None
     kind = 'tensor'
     form = 'tensor:TOPIC#TENSOR'
-    settings = (MAX_AGE, HELD, INITIAL, *ARITHMETIC)
+    settings = (MAX_AGE, HELD, INITIAL, CAPACITY, PAD, *ARITHMETIC)
 
     @classmethod
     def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -62,6 +65,7 @@ class TensorFeed(Feed):
         """
         Return the feed of a tensor.
 
+        :raises ParameterError: when a setting cannot be read, or lacks another one.
         :raises TensorMismatchError: when the input takes strings.
         """
         if spec.dtype == 'object':
@@ -76,23 +80,42 @@ class TensorFeed(Feed):
                 cause='Without it, a run waits for a message.',
                 remedy=f'Add {HELD}=true, or leave {INITIAL} out.',
             )
+        padding = Padding.parse(binding.settings, spec)
+        if padding is not None:
+            spec = padding.taken(spec)
+        elif PAD in binding.settings and binding.kind == TensorFeed.kind:
+            raise ParameterError(
+                f'{PAD} is set for the network input {spec.name!r}, but not {CAPACITY}.',
+                remedy=f'Add {CAPACITY}=, the size to fill up to, or leave {PAD} out.',
+            )
         first = None if text is None else read_value(text, spec)
-        return TensorFeed(spec, Arithmetic.parse(binding.settings, spec), first)
+        return TensorFeed(spec, Arithmetic.parse(binding.settings, spec), first, padding)
 
     def describe(self, name: str) -> str:
         """Return a line for the log."""
         arithmetic = f', with {self.arithmetic}' if self.arithmetic else ''
-        return f'tensor {self.spec}{arithmetic}'
+        padding = f', padded to {self.padding.spec.shape}' if self.padding else ''
+        return f'tensor {self.spec}{arithmetic}{padding}'
 
     @property
     def array(self) -> TensorSpec:
         """The network input."""
         return self.spec
 
+    def zeros(self) -> np.ndarray | None:
+        """Return an array to warm up with, as large as runs may give."""
+        if self.padding is None:
+            return super().zeros()
+        return np.zeros(self.padding.spec.shape, self.padding.spec.dtype)
+
     def check(self, value: Any) -> np.ndarray:
-        """Return the array after the arithmetic; see Feed.check."""
+        """Return the array after arithmetic and padding; see Feed.check."""
         array = checked_tensor(self.spec, value)
-        return self.arithmetic(array) if self.arithmetic else array
+        if self.padding is not None:
+            self.padding.check(array)
+        if self.arithmetic is not None:
+            array = self.arithmetic(array)
+        return array if self.padding is None else self.padding(array)
 
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
         """Return the array converted to the network's dtype; see Feed.stage."""

@@ -12,7 +12,8 @@ from rclpy.node import Node
 
 from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError, meant, printable
 from trt_ros.model.feeds.base import Binding
-from trt_ros.model.feeds.message import MESSAGES, PAD, TYPE, parse_fields
+from trt_ros.model.feeds.message import MESSAGES, TYPE, parse_fields
+from trt_ros.model.feeds.padding import CAPACITY, PAD
 from trt_ros.model.feeds.values import read_value
 from trt_ros.ros.codecs.codec import Codec, Content
 from trt_ros.ros.codecs.message_layout import (
@@ -181,13 +182,13 @@ def _of_size(binding: Binding, spec: TensorSpec, takes: Sequence[Take], count: i
             cause=f'They are {binding.kind}:{binding.sources[0]}.',
             remedy='Bind as many elements as the network input has, in its order.',
         )
-    if pad is None:
+    if pad is None or CAPACITY in binding.settings:
         return takes[0] if len(takes) == 1 else partial(_joined, takes)
     if spec.is_dynamic or count is not None:
         raise ParameterError(
             f'{PAD} is set for {binding.input}={binding.kind}:{binding.sources[0]}.',
             cause='It is for sequences, in network inputs of a fixed size.',
-            remedy='Leave it out.',
+            remedy=f'Leave it out, or set {CAPACITY} where the size is dynamic.',
         )
     filling = read_value(pad, TensorSpec(f'{spec.name} ({PAD})', (), 'float64', 'input'))
     return partial(_padded, takes, size, float(filling))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import count
+import logging
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.memory import DeviceBuffer, copy_async, fill_async
 from trt_ros.decode.cuda.decoder import Launch, Reader, aligned
 from trt_ros.errors import TensorMismatchError
+from trt_ros.model.feeds.padding import CAPACITY
 from trt_ros.model.run_inputs import REGIONS
 from trt_ros.runtime.gpu.captured_graph import RunAddresses, Stage
 from trt_ros.runtime.gpu.inputs import Batch
@@ -21,6 +23,8 @@ from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.tensorrt_context import Execution
 from trt_ros.tensors import Shape, item_nbytes
+
+log = logging.getLogger('trt_ros.runtime')
 
 #: Combinations of tensor shapes whose buffers are kept.
 MAX_SHAPES = 4
@@ -243,6 +247,7 @@ class BuffersByShape:
         self._shared = shared
         # Batch sizes are all kept: smaller ones use the memory of the largest.
         self._buffers: LruCache[BatchBuffers] = LruCache(max(len(shared.batches), MAX_SHAPES))
+        self._has_reported = False
 
     def get(
         self,
@@ -291,6 +296,24 @@ class BuffersByShape:
             buffers.close()
             raise
         return buffers
+
+    def report_new_shape(self, seconds: float) -> None:
+        """
+        Log the cost of a new shape of tensors, once, with the second one.
+
+        :param seconds: time on the host of the last run.
+        """
+        if self._has_reported or self._shared.is_one_image or self._buffers.made < 2:
+            return
+        self._has_reported = True
+        log.info(
+            'A run with tensors of another shape took %.1f ms to start: each new shape gets '
+            'buffers and a CUDA graph, which are kept for the last %d shapes. '
+            '?%s= in inputs pads an input to one shape.',
+            1e3 * seconds,
+            self._buffers.capacity,
+            CAPACITY,
+        )
 
     @property
     def has_gpu_decoder(self) -> bool:

@@ -20,6 +20,7 @@ from trt_ros.model.feeds.constant import ConstantFeed
 from trt_ros.model.feeds.image import ImageFeed
 from trt_ros.model.feeds.noise import UNIFORM_BITS, NoiseFeed
 from trt_ros.model.feeds.numbered import CounterFeed, NumberedFeed
+from trt_ros.model.feeds.rows import CountFeed, MaskFeed
 from trt_ros.model.feeds.state import StateFeed
 from trt_ros.model.feeds.tensor import TensorFeed
 from trt_ros.runtime.gpu.captured_graph import RunAddresses
@@ -285,6 +286,8 @@ class GpuNoise(GpuNumbered):
 INPUTS: Mapping[type[Feed], Callable[..., GpuInput]] = {
     ImageFeed: GpuImage,
     TensorFeed: GpuTensor,
+    MaskFeed: GpuTensor,
+    CountFeed: GpuTensor,
     ConstantFeed: GpuConstant,
     StateFeed: GpuState,
     CounterFeed: GpuCounter,

@@ -216,6 +216,7 @@ class GpuPipeline(Pipeline[Any]):
                     tensors,
                 )
                 self._last = slot  # Not where an image or tensor was refused.
+                slot.buffers.report_new_shape(slot.host_copy_seconds)
                 count = len(self.shared.decoded(frames)) or 1
                 self.health.frames += count
                 self.health.zero_copy_frames += launched.zero_copy * count

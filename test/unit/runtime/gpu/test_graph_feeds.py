@@ -12,7 +12,7 @@ import pytest
 from support.memory import array_at
 from support.numbers_on_cpu import NumbersOnCpu
 from trt_ros.cuda.calls import live
-from trt_ros.errors import GpuFailedError, TensorMismatchError
+from trt_ros.errors import CapacityError, GpuFailedError, TensorMismatchError
 from trt_ros.families.registry import TENSORS
 from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import Given
@@ -283,6 +283,37 @@ def test_shapes_of_tensors_may_change_and_old_ones_are_dropped(counter, open_inp
         assert found.tolist() == [[2 * size] * size] * 2
     for slot in pipeline.slots.all:
         assert len(slot.buffers.numbers) == 4 and len(slot._captured) <= 5
+
+
+def test_the_log_says_once_what_a_new_shape_costs(counter, open_inputs, caplog):
+    caplog.set_level('INFO', 'trt_ros')
+    pipeline = open_inputs(counter((1, -1)), ('*=tensor:tensors',), slots=2)
+    for size, reports in ((1, 0), (1, 0), (5, 1), (1, 1), (2, 1)):
+        value = np.zeros((1, size), np.float32)
+        pipeline.infer_inputs({'step': value, 'h': value}, ASKED)
+        assert caplog.text.count('tensors of another shape') == reports
+    assert '?capacity= in inputs' in caplog.text
+
+
+@pytest.mark.parametrize('slots', [1, 2])
+def test_a_padded_input_and_its_mask_have_one_graph_per_slot(
+    counter, open_inputs, cuda, caplog, slots
+):
+    caplog.set_level('INFO', 'trt_ros')
+    pipeline = open_inputs(
+        counter((1, -1)), ('step=tensor:step?capacity=4&pad=9', 'h=mask:step'), slots=slots
+    )
+    pipeline.warm_up()
+    captured = cuda.calls['cudaStreamBeginCapture']
+    for size, dtype in ((3, 'f4'), (0, 'f4'), (4, 'f8'), (1, 'i2'), (2, '>f4')):
+        step = np.arange(2, 2 + size, dtype=dtype).reshape(1, size)
+        found = pipeline.infer_inputs({'step': step}, ASKED)['hn']
+        assert found.tolist() == [[3, 4, 5, 6][:size] + [9] * (4 - size)]
+    assert cuda.calls['cudaStreamBeginCapture'] == captured
+    assert [len(slot._captured) for slot in pipeline.slots.all] == [1] * slots
+    assert 'another shape' not in caplog.text
+    with pytest.raises(CapacityError, match=r'step came as \(1, 5\)'):
+        pipeline.infer_inputs({'step': np.zeros((1, 5))}, ASKED)
 
 
 def test_two_images_and_a_tensor_are_preprocessed_and_copied(make_engine, open_inputs, cuda):

@@ -1,0 +1,101 @@
+"""Arrays of changing sizes, padded to a fixed shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+import math
+from operator import gt
+import re
+
+import numpy as np
+
+from trt_ros.errors import CapacityError, ParameterError
+from trt_ros.model.feeds.values import read_value
+from trt_ros.tensors import MAX_ELEMENTS, TensorSpec, write_tensor
+
+#: Setting: the fixed sizes of an input's dynamic dimensions.
+CAPACITY = 'capacity'
+#: Setting: the value of the elements behind the end of an array.
+PAD = 'pad'
+_SIZES = re.compile(r'\d{1,9}( *, *\d{1,9})*')
+
+
+@dataclass(frozen=True, eq=False)
+class Padding:
+    """
+    The fixed shape of an input whose arrays have other sizes, and the value behind their ends.
+
+    :param spec: the network input in its fixed shape, float32 instead of bfloat16.
+    :param value: of shape () and the dtype of `spec`.
+    """
+
+    spec: TensorSpec
+    value: np.ndarray
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, str], spec: TensorSpec) -> Padding | None:
+        """
+        Return the padding of an input's binding; None without any.
+
+        :raises ParameterError: when the capacities are not one positive integer per dynamic
+            dimension, or the value cannot be read.
+        :raises TensorMismatchError: when the input cannot hold the value.
+        """
+        text = settings.get(CAPACITY)
+        if text is None:
+            return None
+        sizes = list(map(int, text.split(','))) if _SIZES.fullmatch(text) else []
+        dynamic = spec.shape.count(-1)
+        if not dynamic or len(sizes) != dynamic or min(sizes) < 1:
+            raise ParameterError(
+                f'{CAPACITY} of the network input {spec} is {text!r}.',
+                cause=f'The number of its dynamic dimensions (?) is {dynamic}.',
+                remedy=f'Write {CAPACITY}={",".join(["1"] * (dynamic - 1) + ["64"])}: a positive '
+                'integer for each of them, 1 for a batch.'
+                if dynamic
+                else f'Leave {CAPACITY} out.',
+            )
+        rest = iter(sizes)
+        shape = tuple(next(rest) if size < 0 else size for size in spec.shape)
+        if math.prod(shape) > MAX_ELEMENTS:
+            raise ParameterError(
+                f'{CAPACITY} of the network input {spec} is {text!r}, which is too large.',
+                cause=f'The limit is {MAX_ELEMENTS} elements per input.',
+                remedy='Set less.',
+            )
+        return cls.of(replace(spec, shape=shape), settings)
+
+    @classmethod
+    def of(cls, spec: TensorSpec, settings: Mapping[str, str]) -> Padding:
+        """Return the padding to the shape of `spec`; see `parse`."""
+        dtype = 'float32' if spec.dtype == 'bfloat16' else spec.dtype
+        one = TensorSpec(f'{spec.name} ({PAD})', (), dtype, 'input')
+        return cls(replace(spec, dtype=dtype), read_value(settings.get(PAD, '0'), one))
+
+    def taken(self, spec: TensorSpec) -> TensorSpec:
+        """Return the input as runs take it: of several dynamic dimensions, 1 where it is 1."""
+        if spec.shape.count(-1) == 1:
+            return spec
+        sizes = zip(spec.shape, self.spec.shape)
+        return replace(spec, shape=tuple(1 if room == 1 else size for size, room in sizes))
+
+    def check(self, array: np.ndarray) -> None:
+        """
+        Check that an array has a place in the fixed shape.
+
+        :param array: of as many dimensions.
+        :raises CapacityError: when it is larger.
+        """
+        if any(map(gt, array.shape, self.spec.shape)):
+            raise CapacityError(
+                f'{self.spec.name} came as ({", ".join(map(str, array.shape))}), which is more '
+                f'than its capacity of ({", ".join(map(str, self.spec.shape))}).',
+                remedy=f'Send less, or set a larger {CAPACITY} in inputs.',
+            )
+
+    def __call__(self, array: np.ndarray) -> np.ndarray:
+        """Return an array that `check` accepts in the fixed shape, the padding behind its end."""
+        padded = np.full(self.spec.shape, self.value)
+        write_tensor(padded[tuple(map(slice, array.shape))], self.spec, array)
+        return padded
