@@ -6,13 +6,14 @@ Runs of tensors, several images and states in the captured graph, beside runs wi
 Without a graph, a run copies from and to pageable memory and enqueues the network, as
 `TensorRTRunner.infer` does; for images, preprocessing is not included. The networks are of random
 weights: a GRU of 64 inputs and 256 states, a policy of two cameras (640x480) and 14 joints, and
-the difference of two tensors of 4.9 MB.
+the difference of two tensors of 4.9 MB. The last lines are runs of up to 4096 points of 32 values,
+padded with a mask: the same number of points in all runs, then another one in each.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import json
 from pathlib import Path
 import tempfile
@@ -23,7 +24,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from trt_ros.engine.options import BuildOptions
+from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.fitting import fit
 from trt_ros.runtime.gpu.measure import Summary, Work, graph_times, host_times
@@ -34,7 +35,8 @@ from trt_ros.vision.frame import Frame
 
 FLOAT = TensorProto.FLOAT
 node = helper.make_node
-Shapes = Mapping[str, list[int]]
+Shapes = Mapping[str, Sequence[int | str]]
+CAPACITY = 4096
 
 
 def write(
@@ -107,6 +109,44 @@ def difference(path: Path) -> tuple[str, ...]:
     return ('*=tensor:tensors',)
 
 
+def pool(path: Path) -> tuple[str, ...]:
+    nodes = [
+        node('MatMul', ['points', 'w'], ['wide']),
+        node('Relu', ['wide'], ['features']),
+        node('Mul', ['features', 'valid'], ['masked']),
+        node('ReduceMax', ['masked'], ['y'], axes=[1], keepdims=0),
+    ]
+    inputs = {'points': [1, 'n', 32], 'valid': [1, 'n', 1]}
+    write(path, nodes, inputs, {'y': [1, 256]}, w=(32, 256))
+    return (f'points=tensor:points?capacity={CAPACITY}', 'valid=mask:points')
+
+
+def measure_counts(path: Path, rounds: int) -> dict[str, Any]:
+    """Measure whole runs of the network of points, by how many points they have."""
+    inputs = pool(path)
+    shapes = {'points': (1, CAPACITY, 32), 'valid': (1, CAPACITY, 1)}
+    profile = tuple(ShapeRange(name, each, each, each) for name, each in shapes.items())
+    runner = open_tensor_runner(
+        path, BuildOptions(precision='fp32', profiles=(profile,)), backend='tensorrt_rtx'
+    )
+    pipeline = GpuPipeline(runner, fit(runner, PipelineOptions(inputs=inputs), TENSORS))
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=shapes['points']).astype(np.float32)
+    found = {}
+    try:
+        pipeline.warm_up()
+        for name, lowest in (('same count', CAPACITY), ('another count per run', 1)):
+            times = []
+            for count in rng.integers(lowest, CAPACITY + 1, rounds + 10):
+                start = time.perf_counter()
+                pipeline({'points': points[:, :count]})
+                times.append((time.perf_counter() - start) * 1e3)
+            found[name] = vars(Summary.of(times[10:]))
+    finally:
+        pipeline.close()
+    return {'name': 'points', **found}
+
+
 def measure(name: str, path: Path, inputs: tuple[str, ...], rounds: int) -> dict[str, Any]:
     runner = open_tensor_runner(path, BuildOptions(precision='fp32'), backend='tensorrt_rtx')
     zeros = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in runner.inputs}
@@ -154,6 +194,11 @@ def main() -> None:
                 f'{found[key]["p50"] * 1e3:.1f} ({found[key]["p99"] * 1e3:.1f})' for key in columns
             ]
             print(f'{found["name"]:14}' + ''.join(f'{cell:>20}' for cell in cells), flush=True)
+        found = measure_counts(Path(folder) / 'pool.onnx', args.rounds)
+    results.append(found)
+    for name in ('same count', 'another count per run'):
+        p50, p99 = (found[name][key] * 1e3 for key in ('p50', 'p99'))
+        print(f'points, {name}: {p50:.1f} ({p99:.1f}), p99 / p50 = {p99 / p50:.2f}', flush=True)
     if args.json:
         args.json.write_text(json.dumps(results, indent=1))
 
