@@ -345,6 +345,8 @@ def test_a_sequence_is_padded():
     assert found.tolist() == [1, 2, np.inf, np.inf]
     found = read('scan:t#ranges?pad=inf', scan, shape=(1, 1)).value['ranges']
     assert found.tolist() == [1, 2]  # Refused as no array of the input.
+    found = read('scan:t#ranges?pad=inf&capacity=4', scan, shape=(1, -1)).value['ranges']
+    assert found.tolist() == list(scan.ranges)  # Padded later, beside its mask.
     for text, shape in (('scan:t#ranges?pad=0', (1, -1)), ('twist:t?pad=0', (1, 6))):
         (binding,) = parse_bindings((f'x={text}',))
         with pytest.raises(ParameterError, match='pad is set'):
