@@ -52,7 +52,7 @@ def main() -> int:
             )
             pipelines = []
             for decode in (shared_resources.gpu_decoder, lambda *_: None):
-                network = open_tensor_runner(folder / 'network.onnx', cache_dir=folder)
+                network = open_tensor_runner(folder / 'network.onnx', engine_cache_dir=folder)
                 model = ResolvedModel.of_image(
                     network,
                     Preprocess((SIDE, SIDE), pad_value=0),

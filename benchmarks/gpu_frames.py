@@ -40,14 +40,12 @@ from trt_ros.runtime.gpu.measure import (
 )
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
-from trt_ros.runtime.gpu.tensor_runner import GraphOptions
-from trt_ros.runtime.gpu.waiting import WAITS
-from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
 ASKED = Thresholds(score=0.25, iou=0.45, max_detections=300)
+WAITS = ('adaptive', 'spin', 'block')
 
 
 def picture(width: int, height: int) -> Frame:
@@ -97,7 +95,7 @@ def row(
 ) -> dict[str, Any]:
     build = BuildOptions(precision=precision)
     entry: dict[str, Any] = {'model': model.stem, 'image': f'{frame.width}x{frame.height}'}
-    pipeline = open_frames(model, build, options=PipelineOptions(decoder=decoder))
+    pipeline = open_frames(model, build, decoder=decoder, frames_in_flight=2)
     try:
         pipeline.warm_up(frame)
         work = Work.of(pipeline, frame)
@@ -150,8 +148,8 @@ def wait_rows(model: Path, frame: Frame, precision: str, rounds: int) -> list[di
         data = frame.data.copy()
         frame = Frame(data, frame.width, frame.height, frame.step, frame.encoding)
         for mode in WAITS:
-            options = GraphOptions(slots=1, gpu_wait=mode)
-            pipelines[mode] = open_frames(model, BuildOptions(precision=precision), options)
+            build = BuildOptions(precision=precision)
+            pipelines[mode] = open_frames(model, build, gpu_wait=mode)
             stack.callback(pipelines[mode].close)
             pipelines[mode].device.register(data)
             pipelines[mode].warm_up(frame)
@@ -201,13 +199,12 @@ def wait_rows(model: Path, frame: Frame, precision: str, rounds: int) -> list[di
 def first_rows(model: Path, frame: Frame, precision: str) -> list[dict[str, Any]]:
     """Measure the first frames, in new pipelines, of images that are remembered or not."""
     rows = []
-    options = GraphOptions(slots=1, remember_images=True)
     for memory in ('copied', 'registered'):
         for start in ('first', 'next'):
             if start == 'first':
                 for path in EngineCache().root.glob('.images/*.json'):
                     path.unlink()
-            pipeline = open_frames(model, BuildOptions(precision=precision), options)
+            pipeline = open_frames(model, BuildOptions(precision=precision), remember_images=True)
             pipeline.warm_up()
             data = frame.data.copy()
             if memory == 'registered':

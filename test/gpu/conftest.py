@@ -34,7 +34,6 @@ from trt_ros.runtime.gpu import preprocess as steps
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.gpu.staging import header_nbytes, write_request
-from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
@@ -326,7 +325,7 @@ def open_graph(
             path or small_detector(),
             build or BuildOptions(precision='fp32'),
             device=gpu.index,
-            graph=GraphOptions(**options),
+            **{'frames_in_flight': 2, **options},
         )
         decoder = choose_decoder(
             'yolov8', network.inputs, network.outputs, network.metadata, (64, 96)

@@ -18,7 +18,6 @@ from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.gpu.measure import frames_of
 from trt_ros.runtime.gpu.open import open_tensor_runner
-from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
@@ -55,7 +54,7 @@ def both(gpu, nothing_left):
                 BuildOptions(profiles=(parse_profile(profile),)),
                 backend='tensorrt_rtx',
                 device=gpu.index,
-                graph=GraphOptions(slots=frames_in_flight),
+                frames_in_flight=frames_in_flight,
             )
             ours = frames_of(network, PipelineOptions(inputs=tuple(options['inputs'])), TENSORS)
             ours.warm_up()

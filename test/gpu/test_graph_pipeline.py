@@ -22,7 +22,6 @@ from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
-from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 from trt_ros.runtime.gpu.waiting import MAX_RUNS
 from trt_ros.runtime.gpu.warm_up import RecentImages
 from trt_ros.vision.class_choice import ClassThresholds
@@ -95,8 +94,7 @@ def test_the_graph_finds_what_the_cpu_finds(open_graph, on_cpu):
         dict(use_graph=False),
         dict(constants=ON_CPU),
         dict(unified_memory='on'),
-        dict(slots=3),
-        dict(slots=1),
+        dict(frames_in_flight=1),
         dict(gpu_wait='block'),
         dict(gpu_wait='spin'),
         dict(stream_priority=-5),
@@ -113,7 +111,7 @@ def test_all_options_give_the_same_boxes(options, open_graph, on_cpu):
 
 
 def test_a_new_size_or_encoding_is_captured_and_the_old_one_kept(open_graph, on_cpu):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     frames = [
         picture(),
         picture(200, 100),
@@ -135,7 +133,7 @@ def test_a_new_size_or_encoding_is_captured_and_the_old_one_kept(open_graph, on_
 
 
 def test_the_number_of_kept_graphs_is_bounded(open_graph):
-    pipeline = open_graph(slots=1, constants={'MAX_GRAPHS': 2})
+    pipeline = open_graph(frames_in_flight=1, constants={'MAX_GRAPHS': 2})
     pipeline.infer(picture(300, 300), ASKED)
     for width in range(100, 120, 2):
         pipeline.infer(picture(width, 100), ASKED)
@@ -144,7 +142,7 @@ def test_the_number_of_kept_graphs_is_bounded(open_graph):
 
 
 def test_chosen_classes_change_between_frames_in_flight(open_graph, on_cpu):
-    pipeline, frame = open_graph(slots=2), picture(seed=2)
+    pipeline, frame = open_graph(frames_in_flight=2), picture(seed=2)
     choices = [
         {},
         {'classes': ['1']},
@@ -170,7 +168,7 @@ def test_chosen_classes_change_between_frames_in_flight(open_graph, on_cpu):
 
 
 def test_thresholds_change_without_a_new_capture(open_graph, on_cpu):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     frame = picture()
     pipeline.infer(frame, ASKED)
     made = captured(pipeline).made
@@ -184,7 +182,7 @@ def test_thresholds_change_without_a_new_capture(open_graph, on_cpu):
 
 
 def test_frames_under_way_in_two_slots_do_not_mix(open_graph, on_cpu):
-    pipeline = open_graph(slots=2)
+    pipeline = open_graph(frames_in_flight=2)
     frames = [picture(seed=seed) for seed in range(10)]
     for first, second in zip(frames[::2], frames[1::2]):
         pending = [pipeline.start([frame], ASKED) for frame in (first, second)]
@@ -193,7 +191,7 @@ def test_frames_under_way_in_two_slots_do_not_mix(open_graph, on_cpu):
 
 
 def test_threads_may_share_a_pipeline(open_graph, on_cpu):
-    pipeline = open_graph(slots=2)
+    pipeline = open_graph(frames_in_flight=2)
     frames = [picture(100 + 20 * seed, 90, seed=seed) for seed in range(4)]
     wants = [on_cpu(frame) for frame in frames]
     errors: list[BaseException] = []
@@ -228,7 +226,7 @@ def test_a_hundred_frames_allocate_nothing(open_graph, used_nbytes):
 def test_fifty_openings_leak_nothing_and_memory_is_reported_per_owner(open_graph):
     before = live()
     for _ in range(50):
-        pipeline = open_graph(slots=1)
+        pipeline = open_graph(frames_in_flight=1)
         assert {'activations', 'slots', 'kernels', 'tensors', 'decoder'} <= set(
             pipeline.memory()['device']
         )
@@ -317,7 +315,7 @@ def test_network_that_cannot_be_captured_runs_without_graph_and_logs_reason(
 
 
 def test_out_of_memory_reports_requested_and_free_bytes(open_graph):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     from trt_ros.cuda.memory import DeviceBuffer
 
     with (
@@ -347,7 +345,7 @@ def test_graphs_of_last_images_are_captured_at_warm_up(open_graph, on_cpu, tmp_p
     ring[: other.nbytes] = other.data
     lying = Frame(ring[: other.nbytes], 90, 90, 270, 'bgr8')
     for number in range(2):
-        pipeline = open_graph(slots=2, remember_images=True)
+        pipeline = open_graph(frames_in_flight=2, remember_images=True)
         assert pipeline.device.expected_image_nbytes == (other.nbytes if number else 0)
         pipeline.device.register(ring)
         made = [slot.captured(slot.buffers_for(1)).made for slot in pipeline.slots.all]
@@ -374,7 +372,7 @@ def hold_up(pipeline: GpuPipeline, work: Callable[[], object]) -> None:
 
 
 def test_event_is_done_after_the_work_before_it(open_graph):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     pipeline.infer(picture(), ASKED)
     done, release = pipeline.slots.all[0].done, threading.Event()
     hold_up(pipeline, lambda: release.wait(60))
@@ -387,7 +385,7 @@ def test_event_is_done_after_the_work_before_it(open_graph):
 
 
 def test_long_runs_are_slept_through_with_the_same_boxes(open_graph, on_cpu):
-    pipeline = open_graph(slots=1, gpu_wait='adaptive')
+    pipeline = open_graph(frames_in_flight=1, gpu_wait='adaptive')
     pipeline.infer(picture(), ASKED)
     sleeps = []
     pipeline.shared.waiting._sleep = lambda seconds: (sleeps.append(seconds), time.sleep(seconds))
@@ -407,7 +405,7 @@ def test_unresponsive_gpu_is_detected(open_graph, bench):
         faults.append(error)
         reported.set()
 
-    pipeline = open_graph(gpu_timeout_seconds=1.0, slots=1, on_fault=on_fault)
+    pipeline = open_graph(gpu_timeout=1.0, frames_in_flight=1, on_fault=on_fault)
     # Else the frame below would take memory first, and freeing waits for the stream.
     pipeline.infer(picture(), ASKED)
     release = threading.Event()
@@ -426,7 +424,8 @@ def test_the_runner_gives_the_outputs_of_onnx_runtime(gpu, small_detector):
         small_detector(),
         BuildOptions(precision='fp32'),
         device=gpu.index,
-        graph=GraphOptions(stream_priority=-2, gpu_wait='block'),
+        stream_priority=-2,
+        gpu_wait='block',
     )
     reference = OnnxRuntimeRunner.open(str(small_detector()))
     for seed in range(3):

@@ -150,7 +150,7 @@ def assert_same(found: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize('unified_memory', ['off', 'on'])
 def test_frames_of_both_slots_equal_raw_ones(open_graph, unified_memory):
-    pipeline = open_graph(slots=2, unified_memory=unified_memory)
+    pipeline = open_graph(frames_in_flight=2, unified_memory=unified_memory)
     jpegs = [jpeg_of(picture(*size, 20.0)) for size in ((320, 240), (1280, 720), (641, 479))]
     raw = [Frame.from_pixels(cv2.imdecode(jpeg, cv2.IMREAD_COLOR)) for jpeg in jpegs]
     expected = [pipeline.infer(frame, ASKED) for frame in raw]
@@ -182,7 +182,7 @@ def test_a_hundred_jpegs_allocate_nothing(open_graph, used_nbytes):
 
 
 def test_image_that_the_library_refuses_is_decoded_on_the_cpu(open_graph):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     jpeg = jpeg_of(picture(320, 240, 20.0))
     raw = Frame.from_pixels(cv2.imdecode(jpeg, cv2.IMREAD_COLOR))
     frame = frame_of(jpeg)

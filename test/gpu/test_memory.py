@@ -23,7 +23,6 @@ from cuda.core import system
 import numpy as np
 from trt_ros.cuda.device import open_gpu
 from trt_ros.cuda.usage import process_nbytes
-from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 from trt_ros.runtime.gpu.measure import open_frames
 from trt_ros.vision.frame import Frame
 path, device = sys.argv[1], int(sys.argv[2])
@@ -35,7 +34,7 @@ def used():
     return process_nbytes(nvml) or nvml.memory_info.used
 
 before = used()
-pipeline = open_frames(path, graph=GraphOptions(device=device))
+pipeline = open_frames(path, device=device)
 pipeline.warm_up(Frame.from_pixels(np.zeros((1080, 1920, 3), np.uint8)))
 found = {
     'nvml': used() - before,
@@ -102,7 +101,6 @@ import json
 import sys
 import numpy as np
 from trt_ros.engine.options import BuildOptions
-from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 from trt_ros.runtime.gpu.measure import open_frames
 from trt_ros.runtime.gpu.open import open_tensor_runner
 path, device = sys.argv[1], int(sys.argv[2])
@@ -114,7 +112,7 @@ for budget_mib in (None, 16):
     found[f'engine {budget_mib}'] = runner.account.device['engine']
     outputs.append(runner.infer({'images': images})['logits'].copy())
     runner.close()
-pipeline = open_frames(path, build, GraphOptions(device=device))
+pipeline = open_frames(path, build, device=device)
 pipeline.warm_up()
 found['log'] = pipeline.log_lines
 pipeline.close()

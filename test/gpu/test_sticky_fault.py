@@ -25,7 +25,6 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         from trt_ros.runtime.fitting import ResolvedModel
         from trt_ros.runtime.gpu.open import open_tensor_runner
         from trt_ros.runtime.gpu.pipeline import GpuPipeline
-        from trt_ros.runtime.gpu.tensor_runner import GraphOptions
         from trt_ros.runtime.gpu import preprocess as steps
         from trt_ros.decode.choice import choose_decoder
         from trt_ros.vision.frame import Frame
@@ -35,7 +34,7 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         device = int(sys.argv[2])
         engine = open_tensor_runner(
             sys.argv[1], BuildOptions(precision='fp32'), device=device,
-            graph=GraphOptions(slots=1))
+            frames_in_flight=1)
         decoder = choose_decoder('yolov8', engine.inputs, engine.outputs, {}, (64, 96))
         faults = []
         fitted = ResolvedModel.of_image(engine, Preprocess((64, 96)), decoder)

@@ -29,14 +29,6 @@ def fraction(text: str) -> float:
     return value
 
 
-def index(text: str) -> int:
-    """Parse an integer of 0 or above."""
-    value = int(text)
-    if value < 0:
-        raise ArgumentTypeError(f'{text} is below 0')
-    return value
-
-
 def positive(text: str) -> int:
     """Parse an integer above 0."""
     value = int(text)

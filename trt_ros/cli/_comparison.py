@@ -46,14 +46,14 @@ def compare(args: Namespace) -> int:
 
     options = build_options(args)
 
-    def open_ours(model: Path, cache_dir: Path | str) -> Any:
+    def open_ours(model: Path, engine_cache_dir: Path | str) -> Any:
         # Of a model whose NMS has been cut off, nothing is left to cut.
         return open_tensor_runner(
             model,
             options if model == args.model else replace(options, cut_nms=False),
             backend=args.backend,
             device=args.device,
-            cache_dir=cache_dir,
+            engine_cache_dir=engine_cache_dir,
         )
 
     with ExitStack() as stack:

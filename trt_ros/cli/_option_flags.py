@@ -42,7 +42,8 @@ def add_option_flags(
                 'action': 'store_false' if each.default else 'store_true',
             }
         elif each.python_type is str:
-            arguments['metavar'] = 'FILE' if each.name.endswith('path') else 'NAME'
+            metavars = {'path': 'FILE', 'dir': 'DIR'}
+            arguments['metavar'] = metavars.get(each.name.rpartition('_')[2], 'NAME')
         elif each.entry_type is not None:
             arguments |= {'type': comma_separated(each.entry_type), 'metavar': 'A,B,..'}
         arguments |= more.get(each.name, {})

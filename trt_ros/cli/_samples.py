@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from functools import cache
 from itertools import islice
 import sys
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trt_ros.cli._arguments import add_pixel_limit
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli._pictures import frames, raise_bad
-from trt_ros.cli.build import build_options
+from trt_ros.cli.build import ENGINE_OPTIONS, build_options
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.runtime.options import PREPROCESSING, LabeledOptions
 
@@ -42,15 +41,8 @@ def input_options(args: Namespace) -> LabeledOptions:
     """Return the options of a command line with add_input_flags() and add_build_arguments()."""
     return LabeledOptions(
         model_path=str(args.model),
-        backend=args.backend,
-        device=args.device,
-        engine_cache_dir=args.engine_cache_dir,
         input_size=build_options(args).input_size,
-        **{
-            each.name: getattr(args, each.name)
-            for each in fields(LabeledOptions)
-            if each.name in INPUT_OPTIONS
-        },
+        **{name: getattr(args, name) for name in ('backend', *ENGINE_OPTIONS, *INPUT_OPTIONS)},
     )
 
 

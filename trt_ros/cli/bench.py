@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._arguments import model_argument, positive
 from trt_ros.cli._option_flags import add_option_flags
-from trt_ros.cli.build import add_build_arguments, build_options
+from trt_ros.cli.build import ENGINE_OPTIONS, add_build_arguments, build_options
 from trt_ros.engine.options import PRECISIONS, BuildOptions
 from trt_ros.profiling import recording
-from trt_ros.runtime.gpu.waiting import WAITS
 from trt_ros.runtime.options import PipelineOptions
 
 if TYPE_CHECKING:
@@ -32,7 +31,10 @@ if TYPE_CHECKING:
 
 LARGEST_SIDE = 16384  # Of a camera image, in pixels.
 #: Options of the pipeline that are flags.
-OPTIONS = ('inputs', 'outputs', 'decoder', 'remote_timeout', 'remote_ca_path', 'remote_token_path')
+OPTIONS = (
+    *('inputs', 'outputs', 'decoder', 'gpu_wait', 'frames_in_flight'),
+    *('remote_timeout', 'remote_ca_path', 'remote_token_path'),
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -69,18 +71,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         help='frames before the measured ones (default: 20)',
     )
     add(
-        '--frames-in-flight',
-        type=positive,
-        metavar='N',
-        help='frames or batches in flight (default: 2; with ONNX Runtime or states 1)',
-    )
-    add(
-        '--gpu-wait',
-        choices=WAITS,
-        default='',
-        help='how to wait for the GPU, as the parameter gpu_wait (default: adaptive)',
-    )
-    add(
         '--precisions',
         type=_precisions,
         default=(),
@@ -97,7 +87,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         action='store_true',
         help='no copies to and from the GPU: kernels read pinned memory in place',
     )
-    add_option_flags(group, OPTIONS)
+    more = {'default': None, 'note': ' (default: 2; with ONNX Runtime or states 1)'}
+    add_option_flags(group, OPTIONS, more={'frames_in_flight': more})
     add(
         '--profiling',
         action='store_true',
@@ -118,14 +109,12 @@ def run(args: Namespace) -> int:
     _check(args)
     is_remote = isinstance(args.model, str)
     backend, chosen = choose_backend('triton' if is_remote else args.backend)
+    is_on_gpu = backend.name not in ('onnxruntime', 'triton')
+    args.frames_in_flight = _in_flight(args, 2 if is_on_gpu else 1)
     with recording() if args.profiling else nullcontext() as profiler:
         if profiler:
             print(profiler)
-        log_lines, results = (
-            _on_the_cpu(args, backend, chosen)
-            if backend.name in ('onnxruntime', 'triton')
-            else _on_the_gpu(args)
-        )
+        log_lines, results = _on_the_gpu(args) if is_on_gpu else _on_the_cpu(args, backend, chosen)
     if args.export_times:
         export_times(args.export_times, results)
     for found in results:
@@ -184,7 +173,7 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
                 work = Work.of(pipeline, frame)
                 frames_per_second(pipeline, work, args.warm_up)  # Raises the clocks.
                 found = measure(pipeline, frame, rounds=args.frames)
-                found['frames_in_flight'] = _in_flight(args, 2)
+                found['frames_in_flight'] = args.frames_in_flight
                 seconds = found['stages_ms']['inference']['p50'] / 1e3
                 found['roofline'] = roofline.line(seconds) if roofline else ''
                 if precision:
@@ -208,27 +197,19 @@ def _open_gpu(args: Namespace, options: BuildOptions) -> tuple[GpuPipeline, dict
     """
     from trt_ros.runtime.gpu.measure import frames_of
     from trt_ros.runtime.gpu.open import open_tensor_runner
-    from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 
     runner = open_tensor_runner(
-        args.model,
+        _options(args),
         options,
-        backend=args.backend,
-        device=args.device,
-        cache_dir=args.engine_cache_dir,
-        graph=GraphOptions(
-            slots=_in_flight(args, 2),
-            gpu_wait=args.gpu_wait or 'adaptive',
-            use_graph=not args.no_graph,
-            unified_memory='on' if args.no_transfers else 'auto',
-        ),
+        use_graph=not args.no_graph,
+        unified_memory='on' if args.no_transfers else 'auto',
     )
     try:
         agreement = _agreement(args, runner) if args.precisions else {}
     except BaseException:
         runner.close()
         raise
-    return frames_of(runner, _options(args), batch=options.batch), agreement
+    return frames_of(runner, runner.options, batch=options.batch), agreement
 
 
 def _agreement(args: Namespace, runner: TensorRTRunner) -> dict[str, float]:
@@ -280,7 +261,6 @@ def _on_the_cpu(
     from trt_ros.runtime.cpu.onnx_runner import operator_times
 
     _refuse_on_the_cpu(args, backend, chosen)
-    in_flight = _in_flight(args, 1)
     options = replace(_options(args), backend=backend.name)
     steps = open_on_the_cpu(options, build_options(args).batch)
     results = []
@@ -296,11 +276,11 @@ def _on_the_cpu(
                     *split_inputs(steps.feeds, measured_inputs(steps.feeds, frame))
                 ),
                 'batch': steps.max_batch,
-                'frames_in_flight': in_flight,
+                'frames_in_flight': args.frames_in_flight,
                 'frames_per_second': overlapped_frames_per_second(
-                    steps, frame, args.frames, in_flight
+                    steps, frame, args.frames, args.frames_in_flight
                 )
-                if in_flight > 1
+                if args.frames_in_flight > 1
                 else 1e3 * steps.max_batch / host_ms['frame']['mean'],
                 'frame_times_ms': times['frame'],
                 'times_ms': times,
@@ -326,7 +306,8 @@ def _refuse_on_the_cpu(args: Namespace, backend: Backend, chosen: str) -> None:
         for name, value in vars(options).items()
         if value != getattr(plain, name) and name not in ('batch', 'input_size')
     ]
-    names = ['gpu_wait', 'precisions', 'no_graph', 'no_transfers']
+    names = ['precisions', 'no_graph', 'no_transfers']
+    refused += ['gpu_wait'] * (args.gpu_wait != PipelineOptions.gpu_wait)
     refused += [
         name for name in (*names, *([] if backend.is_local else ['layers'])) if getattr(args, name)
     ]
@@ -345,7 +326,7 @@ def _options(args: Namespace) -> PipelineOptions:
     return PipelineOptions(
         model_path=str(args.model),
         input_size=build_options(args).input_size,
-        **{name: getattr(args, name) for name in OPTIONS},
+        **{name: getattr(args, name) for name in ('backend', *ENGINE_OPTIONS, *OPTIONS)},
     )
 
 

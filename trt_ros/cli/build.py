@@ -12,15 +12,20 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import finite, index
+from trt_ros.cli._arguments import finite
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.engine.options import BuildOptions, Profile, ShapeRange
 from trt_ros.errors import ParameterError, printable
 from trt_ros.parameter_field import specifications
 from trt_ros.progress import Progress, ProgressThrottle, Reporter
+from trt_ros.runtime.options import LEAST_BUSY, PipelineOptions
 
 if TYPE_CHECKING:
     from trt_ros.engine.builder.parent import BuildLog
+
+
+#: Options of a pipeline that decide where an engine is built.
+ENGINE_OPTIONS = ('device', 'engine_cache_dir')
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -57,10 +62,8 @@ def add_build_arguments(parser: ArgumentParser, *other_backends: str) -> None:
         if other_backends
         else 'TensorRT to use (default: the first one installed)',
     )
-    add('--device', type=index, default=0, metavar='N', help='GPU to build for (default: 0)')
-    add('--engine-cache-dir', default='', metavar='DIR', help='default: $XDG_CACHE_HOME/trt_ros')
+    add_option_flags(parser, ENGINE_OPTIONS)
     group = parser.add_argument_group('engine')
-
     group.add_argument(
         '--profile',
         action=_Append,
@@ -98,12 +101,18 @@ def run(args: Namespace) -> int:
     from trt_ros.engine.open import build_summary, check_fp8
     from trt_ros.trt import load_trt
 
+    device = PipelineOptions(device=args.device).device  # Refused when it is out of range.
+    if device == LEAST_BUSY:
+        from trt_ros.runtime.gpu.open import reserved_device
+
+        with reserved_device(device) as (device, _):
+            pass
     with _build_log(args) as build_log, Bar() as bar:
         entry = EngineCache(args.engine_cache_dir).get_or_build(
             args.onnx,
             build_options(args),
             load_trt(args.backend),
-            device=args.device,
+            device=device,
             report=Reporter(bar),
             timeout_seconds=args.timeout,
             force=args.force,
@@ -111,7 +120,7 @@ def run(args: Namespace) -> int:
         )
     options = build_options(args)
     if nvidia_driver().gpus and not {*options.compute_capabilities} - {'current'}:
-        check_fp8(entry.sidecar, args.device)  # For this machine, where loading it would fail.
+        check_fp8(entry.sidecar, device)  # For this machine, where loading it would fail.
     if build_log and not entry.build_reason:
         print('nothing was built, so TensorRT logged nothing: add --force', file=sys.stderr)
     if args.json:

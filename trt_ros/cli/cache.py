@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.errors import printable
 
 if TYPE_CHECKING:
@@ -20,9 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         choices=('list', 'verify', 'prune'),
         help='prune removes damaged files and engines of a TensorRT that is not installed',
     )
-    parser.add_argument(
-        '--engine-cache-dir', default='', metavar='DIR', help='default: $XDG_CACHE_HOME/trt_ros'
-    )
+    add_option_flags(parser, ('engine_cache_dir',))
     parser.add_argument('--all', action='store_true', help='prune: remove every engine')
     parser.add_argument(
         '--dry-run', action='store_true', help='prune: only list the engines to remove'

@@ -84,16 +84,10 @@ def _measure(
     name: str, path: Path, precision: str, options: PipelineOptions, report: Reporter
 ) -> PrecisionLatency:
     from trt_ros.runtime.gpu.measure import measure, open_frames
-    from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 
     build = BuildOptions(precision=precision, input_size=options.input_size)
     pipeline = open_frames(
-        path,
-        build,
-        GraphOptions(device=options.device),
-        cache_dir=options.engine_cache_dir,
-        options=options,
-        report=report,
+        options, build, report=report, model_path=str(path), backend='auto', precision='auto'
     )
     with closing(pipeline):
         found = measure(pipeline, None, rounds=ROUNDS)

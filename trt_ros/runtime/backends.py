@@ -112,32 +112,21 @@ def _tensorrt_missing(name: str) -> str:
 def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch: int) -> Runner:
     from trt_ros.engine.options import BuildOptions
     from trt_ros.runtime.gpu.open import open_tensor_runner
-    from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 
     if options.cpu_threads:
         log.warning('Ignored by TensorRT: cpu_threads.')
     return open_tensor_runner(
-        options.model_path,
+        options,
         BuildOptions(
             precision=options.precision,
             batch=_buildable_batch(options, batch),
             input_size=options.input_size,
-            plugins=tuple(options.plugins),
+            plugins=options.plugins,
             dla_core=options.dla_core if options.dla_core >= 0 else None,
         ),
-        backend=name,
-        device=options.device,
-        cache_dir=options.engine_cache_dir,
-        memory_if_unwritable=options.engine_in_memory,
         report=report,
-        graph=GraphOptions(
-            slots=options.frames_in_flight,
-            stream_priority=options.stream_priority,
-            gpu_wait=options.gpu_wait,
-            unified_memory=options.unified_memory,
-            gpu_timeout_seconds=options.gpu_timeout,
-            remember_images=True,
-        ),
+        remember_images=True,
+        backend=name,
     )
 
 

@@ -170,9 +170,14 @@ def test_frames_before_the_measured_ones_are_not_counted(bench, monkeypatch):
 
 @pytest.mark.parametrize('flag', ['--frames-in-flight', '--slots'])
 def test_frames_in_flight_are_named(bench, flag):
-    code, found, said = bench(flag, 3)
-    assert code == 0 and found['results'][0]['frames_in_flight'] == 3
-    assert 'frames/s with 3 in flight\n' in said.out
+    code, found, said = bench(flag, 2)
+    assert code == 0 and found['results'][0]['frames_in_flight'] == 2
+    assert 'frames/s with 2 in flight\n' in said.out
+
+
+def test_frames_in_flight_are_limited_as_those_of_a_node(bench):
+    code, found, said = bench('--frames-in-flight', 3)
+    assert (code, found) == (1, None) and 'frames_in_flight is 3.\nRemedy: Set it' in said.err
 
 
 def test_states_are_measured_one_run_at_a_time(bench, tmp_path):

@@ -381,15 +381,20 @@ def engine(make_engine) -> FakeEngine:
     return make_engine()
 
 
+FLAGS = ('use_graph', 'remember_images')  # Of TensorRTRunner; the others are options.
+
+
 @pytest.fixture
 def network_of(cuda) -> Callable[..., Any]:
     """Return an engine as an open network on the fake GPU of the options."""
     from trt_ros.cuda.device import open_gpu
-    from trt_ros.runtime.gpu.tensor_runner import GraphOptions, TensorRTRunner
+    from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
+    from trt_ros.runtime.options import PipelineOptions
 
     def make(engine: FakeEngine, **options: Any) -> TensorRTRunner:
-        options = GraphOptions(**options)
-        return TensorRTRunner(open_gpu(options.device), engine, options=options)
+        flags = {each: options.pop(each) for each in FLAGS if each in options}
+        options = PipelineOptions(**{'frames_in_flight': 2, **options})
+        return TensorRTRunner(open_gpu(options.device), engine, options=options, **flags)
 
     return make
 
@@ -411,7 +416,7 @@ def open_graph(network_of, monkeypatch) -> Callable[..., Any]:
         engine = engine or FakeEngine()
         outputs = (replace(engine.outputs[0], shape=(1, 7, 96)),)
         decoder = choose_decoder('yolov8', engine.inputs, outputs, {}, (64, 96))
-        options.setdefault('gpu_timeout_seconds', 0)
+        options.setdefault('gpu_timeout', 0)
         pipeline = GpuPipeline(
             network_of(engine, **options),
             ResolvedModel.of_image(engine, Preprocess((64, 96)), decoder),

@@ -133,9 +133,7 @@ def test_the_least_busy_gpu_is_chosen_before_the_engine_is_opened(monkeypatch):
 def test_engine_is_built_for_requested_dla_core(monkeypatch, asked, built):
     opener = pytest.importorskip('trt_ros.runtime.gpu.open')
     given = []
-    monkeypatch.setattr(
-        opener, 'open_tensor_runner', lambda path, build, **more: given.append(build)
-    )
+    monkeypatch.setattr(opener, 'open_tensor_runner', lambda _, build, **more: given.append(build))
     BACKENDS[0].open(PipelineOptions(model_path='x', dla_core=asked), Reporter(), 1)
     assert given[0].dla_core == built
 

@@ -352,7 +352,7 @@ class FrameSlot:
     def capture(self, buffers: BatchBuffers, stages: list[Stage]) -> Graph | StageSequence:
         """Return the stages as a graph, which the caller closes."""
         sequence = StageSequence(stages)
-        if not self.shared.options.use_graph:
+        if not self.shared.use_graph:
             return sequence
         stream = self.stream.handle
         if not buffers.is_warm:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
+import os
 import time
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from trt_ros.runtime.gpu.frame_slot import FrameSlot
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline, Pending
 from trt_ros.runtime.gpu.preprocess import Geometry
-from trt_ros.runtime.gpu.tensor_runner import GraphOptions, TensorRTRunner
+from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
@@ -41,14 +41,11 @@ MIN_POWER_SECONDS = 0.5  # In less time, NVML updates its counter of energy too 
 
 
 def open_frames(
-    model_path: Path | str,
+    model: PipelineOptions | str | os.PathLike[str],
     build: BuildOptions | None = None,
-    graph: GraphOptions | None = None,
     *,
-    backend: str = 'auto',
-    cache_dir: Path | str = '',
-    options: PipelineOptions | None = None,
     report: Reporter | None = None,
+    **changes: Any,
 ) -> GpuPipeline:
     """
     Open any network, to measure it.
@@ -56,19 +53,10 @@ def open_frames(
     A network that no decoder recognizes returns raw outputs; see resolve. Runs take `build.batch`
     images where the network allows that.
 
-    :param options: bindings, preprocessing and decoder; opening the engine ignores them.
+    :param changes: options by name, as for open_tensor_runner.
     """
-    graph = graph or GraphOptions()
-    network = open_tensor_runner(
-        model_path,
-        build,
-        backend=backend,
-        device=graph.device,
-        cache_dir=cache_dir,
-        report=report,
-        graph=graph,
-    )
-    return frames_of(network, options or PipelineOptions(), batch=build.batch if build else 1)
+    network = open_tensor_runner(model, build, report=report, **changes)
+    return frames_of(network, network.options, batch=build.batch if build else 1)
 
 
 def frames_of(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
+import os
 import threading
+from typing import Any
 
 from trt_ros.cuda.device import open_gpu
 from trt_ros.cuda.monitor import read_load
@@ -16,8 +17,8 @@ from trt_ros.engine.loaded_plan import engines_on
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.progress import Reporter
-from trt_ros.runtime.gpu.tensor_runner import GraphOptions, TensorRTRunner
-from trt_ros.runtime.options import LEAST_BUSY
+from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
+from trt_ros.runtime.options import LEAST_BUSY, PipelineOptions, options_of
 
 _lock = threading.Lock()
 _opening: Counter[int] = Counter()  # Pipelines that are being opened, by GPU.
@@ -100,37 +101,32 @@ def reserved_device(
 
 
 def open_tensor_runner(
-    model_path: Path | str,
+    model: PipelineOptions | str | os.PathLike[str],
     build: BuildOptions | None = None,
     *,
-    backend: str = 'auto',
-    device: int = 0,
-    cache_dir: Path | str = '',
-    memory_if_unwritable: bool = False,
     report: Reporter | None = None,
-    graph: GraphOptions | None = None,
+    use_graph: bool = True,
+    remember_images: bool = False,
+    **changes: Any,
 ) -> TensorRTRunner:
     """
     Open a network with TensorRT; builds its engine the first time. The caller closes it.
 
-    :param model_path: ONNX file or engine.
-    :param backend: 'tensorrt', 'tensorrt_rtx' or 'auto'.
-    :param device: CUDA device index, or LEAST_BUSY.
-    :param memory_if_unwritable: whether to build in memory, on every call, where the cache cannot
-        be written.
-    :param graph: options of the frame path; `device` and `cache_dir` override its values.
+    :param model: ONNX file or engine, or options that name one.
+    :param changes: options by name.
     :raises TrtRosError: a ParameterError, ModelError, BackendError, CudaError or CancelledError.
     """
-    with reserved_device(device) as (device, lines):
+    options = options_of(model, changes)
+    with reserved_device(options.device) as (device, lines):
         gpu = open_gpu(device)
         with gpu.context:
             found = open_engine(
-                model_path,
+                options.model_path,
                 build,
-                backend=backend,
+                backend=options.backend,
                 device=device,
-                cache_dir=cache_dir,
-                memory_if_unwritable=memory_if_unwritable,
+                cache_dir=options.engine_cache_dir,
+                memory_if_unwritable=options.engine_in_memory,
                 report=report,
             )
     # The open engine counts by itself from now on.
@@ -139,5 +135,7 @@ def open_tensor_runner(
         found.engine,
         cache=found.runtime_cache,
         log_lines=(*lines, *found.log_lines),
-        options=replace(graph or GraphOptions(), device=device, cache_dir=str(cache_dir)),
+        options=options,
+        use_graph=use_graph,
+        remember_images=remember_images,
     )

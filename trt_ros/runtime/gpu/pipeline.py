@@ -100,6 +100,7 @@ class GpuPipeline(Pipeline[Any]):
     ) -> None:
         super().__init__(network, fitted)
         self.gpu, self.options = network.gpu, network.options
+        self._remember_images = network.remember_images
         self.account, self.health = network.engine.account, Health()
         self._submit, self._counting = threading.Lock(), threading.Lock()
         self._numbers = count(1)
@@ -112,13 +113,13 @@ class GpuPipeline(Pipeline[Any]):
                 buffers = BuffersByShape(self.shared)
                 undo.callback(buffers.close)
                 slots: list[FrameSlot] = []
-                for _ in range(self.options.slots):
+                for _ in range(self.options.frames_in_flight):
                     slots.append(FrameSlot(self.shared, buffers))
                     undo.callback(slots[-1].close)
             self.slots, self.max_batch = Slots(slots), self.shared.batches[-1]
             self._engine_log_lines = (*network.log_lines, *batch_log_lines(self.shared, batch))
             self._monitor = Monitor(self.gpu)
-            self.faults = Faults(self.options.gpu_timeout_seconds, network.engine.retire)
+            self.faults = Faults(self.options.gpu_timeout, network.engine.retire)
             self.device = GpuDevice(self.shared, self.faults, self._submit)
             undo.callback(self.device.close)
             undo.callback(self.faults.close)
@@ -126,9 +127,9 @@ class GpuPipeline(Pipeline[Any]):
 
     def _own_log_lines(self) -> tuple[str, ...]:
         """Return lines on the engine, GPU, CUDA graph, slots and decoder."""
-        shared, slots = self.shared, self.options.slots
+        shared, slots = self.shared, self.options.frames_in_flight
         fallbacks = shared.graph_fallbacks
-        has_graph = self.options.use_graph and not fallbacks
+        has_graph = shared.use_graph and not fallbacks
         decodes_on_gpu = self.slots.all[0].buffers.has_gpu_decoder
         return (
             *self._engine_log_lines,
@@ -168,7 +169,7 @@ class GpuPipeline(Pipeline[Any]):
 
     def _warm_up_recent(self, thresholds: Thresholds) -> RecentImages | None:
         """Run every slot on images like those of the last time."""
-        if not (self.options.remember_images and self.is_one_image):
+        if not (self._remember_images and self.is_one_image):
             return None
 
         def run(frames: list[Frame]) -> None:
@@ -177,7 +178,7 @@ class GpuPipeline(Pipeline[Any]):
                     self.start(frames, thresholds, tensors).wait()
 
         key = self.shared.contexts.engine.diagnostics.get('engine key', '')
-        recent = RecentImages.open(self.options.cache_dir, key)
+        recent = RecentImages.open(self.options.engine_cache_dir, key)
         recent.warm_up(run, self.device.register, self.device.unregister)
         return recent
 
@@ -198,7 +199,7 @@ class GpuPipeline(Pipeline[Any]):
         :returns: the run in flight; its slot is busy until it is waited for.
         """
         self.faults.check()
-        slot = self.slots.take(self.options.gpu_timeout_seconds or 60.0)
+        slot = self.slots.take(self.options.gpu_timeout or 60.0)
         number = next(self._numbers)
         self.faults.begin(number)
         try:
@@ -337,5 +338,5 @@ class GpuPipeline(Pipeline[Any]):
         """Release everything, after the frames in flight."""
         if self.device.recent is not None:
             self.device.recent.wait()
-        self.gpu.context.release(self.slots.close, self.options.gpu_timeout_seconds)
+        self.gpu.context.release(self.slots.close, self.options.gpu_timeout)
         self.gpu.context.release(self._owned.close)

@@ -25,9 +25,10 @@ from trt_ros.model.run_inputs import REGIONS, array_specs, image_feeds, is_one_i
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.inputs import Inputs
 from trt_ros.runtime.gpu.staging import CopyThreadPool
-from trt_ros.runtime.gpu.tensor_runner import GraphOptions, TensorRTRunner
+from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.gpu.tensorrt_context import Contexts
 from trt_ros.runtime.gpu.waiting import GpuWait
+from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import Shape, TensorSpec, host_dtype
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.regions import Crop
@@ -79,7 +80,8 @@ class SharedResources:
 
     gpu: Gpu
     account: Account
-    options: GraphOptions
+    options: PipelineOptions
+    use_graph: bool
     contexts: Contexts
     feeds: Feeds
     outputs: tuple[str, ...]
@@ -146,7 +148,7 @@ def open_shared_resources(
     contexts = Contexts(engine, cache=network.cache)
     undo.callback(contexts.close)
 
-    cubins = kernel_folder(options.cache_dir)
+    cubins = kernel_folder(options.engine_cache_dir)
     undo.callback(account.drop, 'kernels')
     preprocess_kernels = Kernels('preprocess', gpu.arch, cubins)
     undo.callback(preprocess_kernels.close)
@@ -169,6 +171,7 @@ def open_shared_resources(
         gpu=gpu,
         account=account,
         options=options,
+        use_graph=network.use_graph,
         contexts=contexts,
         feeds=fitted.feeds,
         outputs=fitted.outputs,

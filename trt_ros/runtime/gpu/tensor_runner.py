@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,56 +11,13 @@ from trt_ros.blob import Blob
 from trt_ros.cuda.device import Event, Gpu, Stream
 from trt_ros.cuda.memory import DeviceBuffer, copy_async
 from trt_ros.engine.engine import Engine
-from trt_ros.errors import ClosedError, ParameterError
+from trt_ros.errors import ClosedError
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.tensorrt_context import Contexts, Execution, close_engine
-from trt_ros.runtime.gpu.waiting import WAITS, Faults, GpuWait, RunTimes
+from trt_ros.runtime.gpu.waiting import Faults, GpuWait, RunTimes
+from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.runner import Runner, check_inputs
 from trt_ros.tensors import Shape, widen
-
-
-@dataclass(frozen=True)
-class GraphOptions:
-    """
-    Options of the frame path on the GPU.
-
-    :param device: CUDA device index.
-    :param slots: frames in flight; with 2 the copy of the next frame overlaps the current one.
-    :param stream_priority: CUDA stream priority; 0 is the default, lower values run first.
-    :param gpu_wait: 'adaptive', 'spin' or 'block'; see GpuWait.
-    :param use_graph: False launches every stage separately instead of one CUDA graph.
-    :param unified_memory: 'auto' lets kernels read pinned memory directly where the GPU has no
-        memory of its own; 'on' and 'off' force it.
-    :param gpu_timeout_seconds: a frame that takes longer counts as a GPU failure; 0 disables the
-        watchdog.
-    :param cache_dir: root of the engine cache, which holds the compiled kernels too; '' for the
-        default.
-    :param remember_images: whether to capture, at warm-up, graphs for the images of the last time,
-        whose sizes the engine cache keeps.
-    """
-
-    device: int = 0
-    slots: int = 2
-    stream_priority: int = 0
-    gpu_wait: str = 'adaptive'
-    use_graph: bool = True
-    unified_memory: str = 'auto'
-    gpu_timeout_seconds: float = 10.0
-    cache_dir: str = ''
-    remember_images: bool = False
-
-    def __post_init__(self) -> None:
-        for name, choices in (('gpu_wait', WAITS), ('unified_memory', ('auto', 'on', 'off'))):
-            if getattr(self, name) not in choices:
-                raise ParameterError(
-                    f'Invalid {name} {getattr(self, name)!r}.',
-                    remedy=f'Choose one of {", ".join(choices)}.',
-                )
-        for name, minimum in (('slots', 1), ('gpu_timeout_seconds', 0)):
-            if getattr(self, name) < minimum:
-                raise ParameterError(
-                    f'Invalid {name} {getattr(self, name)}.', remedy=f'Set at least {minimum}.'
-                )
 
 
 class TensorRTRunner(Runner):
@@ -73,7 +29,10 @@ class TensorRTRunner(Runner):
 
     :param cache: TensorRT-RTX's runtime cache of this engine.
     :param log_lines: lines for the log about the engine.
-    :param options: of these stream_priority, gpu_wait and gpu_timeout_seconds apply to arrays.
+    :param options: of these stream_priority, gpu_wait and gpu_timeout apply to arrays.
+    :param use_graph: False launches every stage of a frame separately instead of one CUDA graph.
+    :param remember_images: whether pipelines capture, at warm-up, graphs for the images of the
+        last time, whose sizes the engine cache keeps.
     """
 
     def __init__(
@@ -83,13 +42,16 @@ class TensorRTRunner(Runner):
         *,
         cache: Blob | None = None,
         log_lines: tuple[str, ...] = (),
-        options: GraphOptions | None = None,
+        options: PipelineOptions | None = None,
+        use_graph: bool = True,
+        remember_images: bool = False,
     ) -> None:
         self.gpu, self.engine, self.cache, self.log_lines = gpu, engine, cache, log_lines
-        self.options, self.account = options or GraphOptions(), engine.account
+        self.options, self.account = options or PipelineOptions(), engine.account
+        self.use_graph, self.remember_images = use_graph, remember_images
         self.backend = engine.library.name
         self.inputs, self.outputs, self.metadata = engine.inputs, engine.outputs, engine.metadata
-        self.faults = Faults(self.options.gpu_timeout_seconds, engine.retire)
+        self.faults = Faults(self.options.gpu_timeout, engine.retire)
         self._waiting, self._times = GpuWait(self.options.gpu_wait), RunTimes()
         self._owned: ExitStack | None = None
         self._is_closed = False

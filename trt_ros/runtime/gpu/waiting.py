@@ -15,8 +15,6 @@ from trt_ros.errors import GpuFailedError
 
 log = logging.getLogger('trt_ros.runtime')
 
-WAITS = ('adaptive', 'spin', 'block')
-
 #: Runs of a graph, and sleeps, from which the next ones are estimated.
 MAX_RUNS, MAX_SLEEPS = 32, 64
 #: A graph is waited for by spinning until it has run this often.
@@ -96,7 +94,7 @@ class GpuWait:
     sleeps, so a graph of less than about 0.2 ms is only spun for. `block` and `spin` are left to
     the CUDA event.
 
-    :param mode: one of WAITS.
+    :param mode: 'adaptive', 'spin' or 'block', as the option gpu_wait.
     :param clock: returns seconds; `sleep` takes as many.
     """
 

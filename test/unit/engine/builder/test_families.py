@@ -473,7 +473,7 @@ def test_gpu_decoding_equals_cpu_decoding(
     for on_gpu in (True, False):
         if not on_gpu:
             monkeypatch.setattr(shared_resources, 'gpu_decoder', lambda *_: None)
-        engine = open_tensor_runner(path, BuildOptions(), cache_dir=tmp_path)
+        engine = open_tensor_runner(path, BuildOptions(), engine_cache_dir=tmp_path)
         chosen = choose_decoder(
             family,
             engine.inputs,

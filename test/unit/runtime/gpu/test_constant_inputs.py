@@ -24,7 +24,7 @@ def test_constant_input_is_uploaded_once_per_image_slot_and_never_per_frame(
     engine.inputs = (TensorSpec('orig_target_sizes', (-1, 2), 'int64', 'input'), *engine.inputs)
     engine.profiles = ({**engine.profiles[0], 'orig_target_sizes': ((1, 2), (1, 2), (4, 2))},)
     pipeline = GpuPipeline(
-        network_of(engine, gpu_timeout_seconds=0),
+        network_of(engine, gpu_timeout=0),
         ResolvedModel.of_image(
             engine,
             Preprocess((64, 96)),

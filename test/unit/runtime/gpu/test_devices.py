@@ -48,7 +48,7 @@ def test_thread_with_reused_id_has_gpu_context(open_graph, cuda, picture, monkey
 
 @pytest.mark.parametrize('order', [(0, 1), (1, 0)])
 def test_one_thread_serves_pipelines_on_two_gpus(order, open_graph, cuda, picture):
-    pipelines = [open_graph(device=device, slots=2) for device in order]
+    pipelines = [open_graph(device=device, frames_in_flight=2) for device in order]
     for width in (100, 120):
         for pipeline in pipelines:
             cuda.used.clear()
@@ -175,7 +175,7 @@ def test_an_error_that_is_not_sticky_ends_one_run_of_tensors(cuda, engine, netwo
 def test_tensor_timeout_fails_runner(cuda, engine, network_of):
     is_late, release = threading.Event(), threading.Event()
     cuda.before['cudaEventSynchronize'] = lambda: release.wait(DEADLINE_SECONDS)
-    runner = network_of(engine, gpu_timeout_seconds=0.02)
+    runner = network_of(engine, gpu_timeout=0.02)
     runner.faults.report_to(lambda _: is_late.set())
     thread = threading.Thread(target=runner.infer, args=(TENSORS,))
     thread.start()

@@ -93,7 +93,7 @@ def open_inputs(network_of):
 
     def open_inputs(engine, inputs, outputs=(), **options):
         fitted = fit(engine, PipelineOptions(inputs=inputs, outputs=outputs), TENSORS)
-        options = {'gpu_timeout_seconds': 0, **options}
+        options = {'gpu_timeout': 0, **options}
         pipeline = GpuPipeline(network_of(engine, **options), fitted)
         opened.append(pipeline)
         return pipeline
@@ -113,7 +113,7 @@ STEP = np.array([[1, 10]], np.float32)
 @pytest.mark.parametrize('unified_memory', ['off', 'on'])
 def test_a_state_goes_from_run_to_run_and_is_reset(counter, open_inputs, slots, unified_memory):
     pipeline = open_inputs(
-        counter(), STATEFUL, ('total',), slots=slots, unified_memory=unified_memory
+        counter(), STATEFUL, ('total',), frames_in_flight=slots, unified_memory=unified_memory
     )
     pipeline.warm_up()
     assert 'decoding on the CPU' in ' '.join(pipeline.log_lines)
@@ -167,7 +167,10 @@ def test_a_counter_and_noise_equal_those_of_the_cpu(
     counter, open_inputs, numbers, cuda, slots, use_graph, binding
 ):
     pipeline = open_inputs(
-        counter(), ('step=tensor:step', f'h={binding}'), slots=slots, use_graph=use_graph
+        counter(),
+        ('step=tensor:step', f'h={binding}'),
+        frames_in_flight=slots,
+        use_graph=use_graph,
     )
     feed = pipeline.feeds['h']
     # Neither the warm-up nor the capture of a graph counts, with a converted tensor another one.
@@ -189,7 +192,7 @@ def test_a_counter_and_noise_equal_those_of_the_cpu(
 
 def test_warming_up_the_network_for_another_shape_does_not_count(counter, open_inputs, numbers):
     engine = counter((1, -1), add=lambda number, step: number[:, :1] + step)
-    pipeline = open_inputs(engine, ('step=tensor:step', 'h=counter:5'), slots=2)
+    pipeline = open_inputs(engine, ('step=tensor:step', 'h=counter:5'), frames_in_flight=2)
     for number, size in enumerate((1, 2, 1, 3, 3, 2)):
         step = np.zeros((1, size), np.float32)
         found = pipeline.infer_inputs({'step': step}, ASKED)['hn']
@@ -242,7 +245,7 @@ def test_a_run_of_tensors_is_one_graph_launch_without_pageable_copies(
     assert calls['cudaGraphLaunch'] == 3
     # The graph has the copies; outside of it there are none, of pageable memory or other.
     assert seen == [] and calls['cudaMemcpyAsync'] == 0
-    assert pipeline.options.gpu_timeout_seconds == 0
+    assert pipeline.options.gpu_timeout == 0
     assert pipeline.diagnostics()['zero-copy frames'] == '0 of 3'
 
 
@@ -262,7 +265,7 @@ def test_tensors_are_converted_into_pinned_memory(counter, open_inputs, step):
 
 def test_a_run_after_a_refused_one_waits_for_the_run_before_it(counter, open_inputs, cuda):
     """Runs share activations and tensors: two must not overlap on the GPU."""
-    pipeline = open_inputs(counter(), STATEFUL, slots=2)
+    pipeline = open_inputs(counter(), STATEFUL, frames_in_flight=2)
     pipeline.warm_up()
     first = pipeline.submit({'step': STEP}, ASKED)
     with pytest.raises(TensorMismatchError, match='beyond the range of float32'):
@@ -287,7 +290,7 @@ def test_shapes_of_tensors_may_change_and_old_ones_are_dropped(counter, open_inp
 
 def test_the_log_says_once_what_a_new_shape_costs(counter, open_inputs, caplog):
     caplog.set_level('INFO', 'trt_ros')
-    pipeline = open_inputs(counter((1, -1)), ('*=tensor:tensors',), slots=2)
+    pipeline = open_inputs(counter((1, -1)), ('*=tensor:tensors',), frames_in_flight=2)
     for size, reports in ((1, 0), (1, 0), (5, 1), (1, 1), (2, 1)):
         value = np.zeros((1, size), np.float32)
         pipeline.infer_inputs({'step': value, 'h': value}, ASKED)
@@ -301,7 +304,9 @@ def test_a_padded_input_and_its_mask_have_one_graph_per_slot(
 ):
     caplog.set_level('INFO', 'trt_ros')
     pipeline = open_inputs(
-        counter((1, -1)), ('step=tensor:step?capacity=4&pad=9', 'h=mask:step'), slots=slots
+        counter((1, -1)),
+        ('step=tensor:step?capacity=4&pad=9', 'h=mask:step'),
+        frames_in_flight=slots,
     )
     pipeline.warm_up()
     captured = cuda.calls['cudaStreamBeginCapture']
@@ -327,7 +332,7 @@ def test_two_images_and_a_tensor_are_preprocessed_and_copied(make_engine, open_i
     pipeline = open_inputs(
         engine,
         ('right=image:right?scale=1.0', 'left=image:left', 'joints=tensor:joints'),
-        slots=1,
+        frames_in_flight=1,
     )
     engine.create_execution_context = lambda strategy: Fixed(engine)
     picture = Frame.from_pixels(np.zeros((48, 64, 3), np.uint8))
@@ -350,7 +355,7 @@ def test_a_large_tensor_does_not_disturb_the_run_before(counter, open_inputs, cu
     """Its transfer goes to memory of the slot; the graph copies it into the network's input."""
     monkeypatch.setattr('trt_ros.runtime.gpu.frame_slot.CHUNK_NBYTES', 1 << 16)
     shape = (1, 40_000)
-    pipeline = open_inputs(counter(shape), ('*=tensor:tensors',), slots=2)
+    pipeline = open_inputs(counter(shape), ('*=tensor:tensors',), frames_in_flight=2)
     values = [np.full(shape, value, np.float32) for value in (1, 2, 3)]
     for value in values:
         pipeline.infer_inputs({'step': value, 'h': value}, ASKED)
@@ -371,7 +376,7 @@ def test_large_registered_tensors_are_read_where_they_are(
 ):
     shape = (1, 40_000)
     pipeline = open_inputs(
-        counter(shape), ('*=tensor:tensors',), slots=1, unified_memory=unified_memory
+        counter(shape), ('*=tensor:tensors',), frames_in_flight=1, unified_memory=unified_memory
     )
     lent = np.full(shape, 3, np.float32)
     pipeline.device.register(lent.view(np.uint8).reshape(-1))
@@ -416,7 +421,7 @@ def test_a_new_kind_of_feed_has_a_class_on_the_gpu(counter, open_inputs, cuda, m
         open_inputs(counter(), bindings)
     monkeypatch.setitem(INPUTS, PlusOne, GpuPlusOne)
     for slots in (1, 2):
-        pipeline = open_inputs(counter(), bindings, slots=slots)
+        pipeline = open_inputs(counter(), bindings, frames_in_flight=slots)
         pipeline.warm_up()
         for _ in range(2):
             found = [pipeline({'step': STEP})['total'].tolist() for _ in range(3)]

@@ -99,7 +99,7 @@ def noise():
 def test_pixels_are_decoded_where_the_graph_reads_them(
     open_graph, cuda, codec, noise, channels, unified_memory
 ):
-    pipeline = open_graph(slots=1, unified_memory=unified_memory)
+    pipeline = open_graph(frames_in_flight=1, unified_memory=unified_memory)
     assert pipeline.device.open_jpeg_decoder() == ''
     pixels = noise if channels == 3 else noise[..., 0]
     frame, expected = jpeg_frame(pixels, never)
@@ -119,7 +119,7 @@ def test_pixels_are_decoded_where_the_graph_reads_them(
 
 
 def test_raw_images_and_jpegs_alternate(open_graph, cuda, codec, picture, noise):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     pipeline.device.open_jpeg_decoder()
     jpeg, expected = jpeg_frame(noise, never)
     raw = picture()
@@ -131,7 +131,7 @@ def test_raw_images_and_jpegs_alternate(open_graph, cuda, codec, picture, noise)
 
 
 def test_refused_image_is_decoded_on_the_cpu(open_graph, cuda, codec, noise):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     pipeline.device.open_jpeg_decoder()
     codec.refuses = True
     frame, expected = jpeg_frame(noise)
@@ -144,7 +144,7 @@ def test_bad_image_raises_and_the_next_one_is_processed(open_graph, cuda, codec,
     def fail():
         raise BadFrameError('undecodable image', 'No picture.')
 
-    pipeline = open_graph(slots=2)
+    pipeline = open_graph(frames_in_flight=2)
     pipeline.device.open_jpeg_decoder()
     codec.refuses = True
     for _ in range(3):
@@ -162,7 +162,7 @@ def test_without_the_library_the_cpu_decodes_and_the_reason_is_known(
         raise ImportError(f'No module named {name!r}')
 
     monkeypatch.setattr('trt_ros.cuda.jpeg.import_module', fail)
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     assert "No module named 'nvidia.nvimgcodec'" in pipeline.device.open_jpeg_decoder()
     frame, expected = jpeg_frame(noise)
     pipeline.infer(frame, ASKED)
@@ -184,6 +184,6 @@ def test_the_library_prints_nothing_about_extensions_for_other_formats(
         return codec
 
     monkeypatch.setattr('trt_ros.cuda.jpeg.import_module', load)
-    assert open_graph(slots=1).device.open_jpeg_decoder() == ''
+    assert open_graph(frames_in_flight=1).device.open_jpeg_decoder() == ''
     os.write(2, b'later\n')
     assert capfd.readouterr().err == 'a line of another thread\nlater\n'

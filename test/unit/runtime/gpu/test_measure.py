@@ -87,7 +87,7 @@ def ranges(monkeypatch, tmp_path):
 
 
 def test_ranges_cover_what_the_host_does_for_a_frame(open_graph, picture, ranges):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     for _ in range(2):
         pipeline.infer(picture(), Thresholds(0.5, 0.5, 50))
         steps = [each for each in ranges() if each[0] == 0]
@@ -99,7 +99,7 @@ def test_ranges_cover_what_the_host_does_for_a_frame(open_graph, picture, ranges
 
 
 def test_without_a_graph_each_step_has_a_range(open_graph, picture, ranges):
-    pipeline = open_graph(slots=1, use_graph=False)
+    pipeline = open_graph(frames_in_flight=1, use_graph=False)
     pipeline.infer(picture(), Thresholds(0.5, 0.5, 50))
     ranges()
     pipeline.infer(picture(), Thresholds(0.5, 0.5, 50))

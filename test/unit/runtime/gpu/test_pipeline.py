@@ -15,14 +15,12 @@ from trt_ros.errors import (
     BadFrameError,
     ClosedError,
     GpuFailedError,
-    ParameterError,
     TensorMismatchError,
 )
 from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.gpu.staging import RequestArgs
-from trt_ros.runtime.gpu.tensor_runner import GraphOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.frame import Frame
@@ -43,7 +41,7 @@ def request_of(slot):
 
 
 def test_frame_is_one_graph_launch(open_graph, cuda, picture):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     pipeline.infer(picture(), ASKED)
     cuda.launched.clear()
     before = cuda.calls['cudaGraphLaunch']
@@ -55,7 +53,7 @@ def test_frame_is_one_graph_launch(open_graph, cuda, picture):
 def test_the_images_bytes_reach_the_gpu(open_graph, cuda, picture, monkeypatch):
     for chunk_nbytes in (4096, 1 << 20):
         monkeypatch.setattr('trt_ros.runtime.gpu.frame_slot.CHUNK_NBYTES', chunk_nbytes)
-        pipeline = open_graph(slots=1)
+        pipeline = open_graph(frames_in_flight=1)
         frame = picture()
         pipeline.infer(frame, ASKED)
         slot = pipeline.slots.all[0]
@@ -66,7 +64,7 @@ def test_the_images_bytes_reach_the_gpu(open_graph, cuda, picture, monkeypatch):
 
 
 def test_size_is_captured_once(open_graph, picture):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     pipeline.infer(picture(400, 300), ASKED)
     for _ in range(3):
         for width in (100, 120):
@@ -75,7 +73,7 @@ def test_size_is_captured_once(open_graph, picture):
 
 
 def test_every_encoding_and_step_has_its_own_graph(open_graph, picture):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     frame = picture(64, 64)
     wide = Frame(np.zeros(64 * 200, np.uint8), 64, 64, 200, 'bgr8')
     for each in (wide, frame, picture(64, 64, 'rgb8'), frame):
@@ -84,7 +82,7 @@ def test_every_encoding_and_step_has_its_own_graph(open_graph, picture):
 
 
 def test_larger_image_discards_graphs_of_old_buffers(open_graph, picture):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     pipeline.infer(picture(100, 90), ASKED)
     pipeline.infer(picture(400, 300), ASKED)
     assert len(captured(pipeline)) == 1
@@ -94,7 +92,7 @@ def test_larger_image_discards_graphs_of_old_buffers(open_graph, picture):
 
 def test_least_recently_used_size_is_evicted(open_graph, picture, monkeypatch):
     monkeypatch.setattr('trt_ros.runtime.gpu.frame_slot.MAX_GRAPHS', 2)
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     for width in (200, 100, 120, 140):
         pipeline.infer(picture(width, 90), ASKED)
     assert live()['graph'] == 2
@@ -103,7 +101,7 @@ def test_least_recently_used_size_is_evicted(open_graph, picture, monkeypatch):
 def test_batches_are_powers_of_two_each_with_a_context_and_every_count_has_a_graph(
     open_graph, make_engine, picture
 ):
-    pipeline = open_graph(make_engine(-1, max_batch=6), batch=6, slots=1)
+    pipeline = open_graph(make_engine(-1, max_batch=6), batch=6, frames_in_flight=1)
     for count in (6, 1, 2, 3, 4, 5, 6, 1, 3):
         found = pipeline.start([picture()] * count, ASKED).result()
         assert len(found) == count
@@ -113,7 +111,7 @@ def test_batches_are_powers_of_two_each_with_a_context_and_every_count_has_a_gra
 
 
 def test_batch_is_padded_with_last_image_in_place(open_graph, make_engine, cuda, picture):
-    pipeline = open_graph(make_engine(4), batch=4, slots=1)
+    pipeline = open_graph(make_engine(4), batch=4, frames_in_flight=1)
     frames = [picture(100, 90), picture(120, 90)]
     pipeline.infer_all(frames, ASKED)
     (graph,) = captured(pipeline, batch=2)._kept.values()
@@ -141,14 +139,14 @@ def test_cameras_of_other_sizes_share_a_graph_whatever_their_order(
 
 
 def test_a_batch_beyond_the_profile_is_refused_and_the_slot_free_again(open_graph, picture):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     with pytest.raises(TensorMismatchError, match='2 images exceed the maximum batch size of 1'):
         pipeline.start([picture()] * 2, ASKED)
     pipeline.infer(picture(), ASKED)
 
 
 def test_no_images_launch_nothing(open_graph, cuda):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     before = cuda.calls['cudaGraphLaunch']
     assert pipeline.infer_all([], ASKED) == []
     assert cuda.calls['cudaGraphLaunch'] == before
@@ -195,7 +193,7 @@ def test_rejects_output_without_batch_with_remedy(open_graph, make_engine, cuda,
 def test_batches_in_two_slots_use_one_context_and_wait_for_each_other(
     open_graph, make_engine, cuda, picture
 ):
-    pipeline = open_graph(make_engine(-1), batch=4, slots=2)
+    pipeline = open_graph(make_engine(-1), batch=4, frames_in_flight=2)
     pipeline.warm_up(picture())
     first, second = pipeline.slots.all
     assert first.buffers_for(4) is second.buffers_for(4)
@@ -209,7 +207,7 @@ def test_batches_in_two_slots_use_one_context_and_wait_for_each_other(
 def test_buffers_of_new_batch_size_wait_for_run_in_their_memory(
     open_graph, make_engine, cuda, picture
 ):
-    pipeline = open_graph(make_engine(-1), batch=4, slots=2)
+    pipeline = open_graph(make_engine(-1), batch=4, frames_in_flight=2)
     pending = [pipeline.start([picture()] * 4, ASKED)]
     before = cuda.calls['cudaStreamWaitEvent'], cuda.calls['cudaMemsetAsync']
     pending.append(pipeline.start([picture()] * 2, ASKED))
@@ -221,7 +219,7 @@ def test_buffers_of_new_batch_size_wait_for_run_in_their_memory(
 
 
 def test_slots_alternate_and_serialise_on_shared_scratch_memory(open_graph, cuda, picture):
-    pipeline = open_graph(slots=2)
+    pipeline = open_graph(frames_in_flight=2)
     pipeline.warm_up(picture())
     before = cuda.calls['cudaStreamWaitEvent']
     pending = [pipeline.start([picture()], ASKED) for _ in range(2)]
@@ -235,7 +233,7 @@ def test_network_that_cannot_be_captured_runs_without_graph_and_logs_reason(
     open_graph, engine, cuda, picture
 ):
     engine.is_capturable = False
-    pipeline = open_graph(engine, slots=1)
+    pipeline = open_graph(engine, frames_in_flight=1)
     pipeline.infer(picture(), ASKED)
     assert cuda.calls['cudaGraphLaunch'] == 0
     assert cuda.launched[-1] == DECODED[-1]
@@ -244,14 +242,14 @@ def test_network_that_cannot_be_captured_runs_without_graph_and_logs_reason(
 
 def test_a_capture_that_fails_falls_back_too(open_graph, cuda, picture):
     cuda.fail['cudaStreamEndCapture'] = 900
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     pipeline.infer(picture(), ASKED)
     assert 'end a capture' in pipeline.log_lines[-1]
 
 
 def test_sticky_error_fails_pipeline_and_is_reported_once(open_graph, engine, cuda, picture):
     faults: list[GpuFailedError] = []
-    pipeline = open_graph(engine, faults.append, slots=1)
+    pipeline = open_graph(engine, faults.append, frames_in_flight=1)
     pipeline.infer(picture(), ASKED)
     cuda.fail['cudaEventSynchronize'] = 700
     for _ in range(2):
@@ -263,7 +261,7 @@ def test_sticky_error_fails_pipeline_and_is_reported_once(open_graph, engine, cu
 
 
 def test_non_sticky_error_fails_only_its_frame(open_graph, cuda, picture):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     pipeline.infer(picture(), ASKED)
     cuda.fail['cudaGraphLaunch'] = 2
     with pytest.raises(CudaError, match='launch a graph'):
@@ -273,27 +271,13 @@ def test_non_sticky_error_fails_only_its_frame(open_graph, cuda, picture):
 
 def test_tensorrt_execution_error_includes_its_message(open_graph, engine, picture):
     engine.refuses = True
-    pipeline = open_graph(engine, slots=1)
+    pipeline = open_graph(engine, frames_in_flight=1)
     with pytest.raises(BackendError, match=r'(?s)could not run.*the fake refused'):
         pipeline.infer(picture(), ASKED)
 
 
-@pytest.mark.parametrize(
-    'wrong',
-    [
-        {'slots': 0},
-        {'unified_memory': 'maybe'},
-        {'gpu_timeout_seconds': -1.0},
-    ],
-    ids=str,
-)
-def test_rejects_options_that_cannot_be_honored(wrong):
-    with pytest.raises(ParameterError, match=next(iter(wrong))):
-        GraphOptions(**wrong)
-
-
 def test_max_detections_reaches_the_kernels_unchanged(open_graph, picture, caplog):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     pipeline.infer(picture(), replace(ASKED, max_detections=5000))
     assert request_of(pipeline.slots.all[0]).max_detections == 5000
     assert 'max_detections' not in caplog.text
@@ -310,7 +294,7 @@ def table_on_gpu(cuda, slot):
 def test_chosen_classes_change_while_a_frame_is_in_flight(
     in_registered_memory, open_graph, cuda, picture
 ):
-    pipeline = open_graph(slots=2)
+    pipeline = open_graph(frames_in_flight=2)
     frame = picture()
     if in_registered_memory:
         ring = frame.data.copy()
@@ -338,7 +322,7 @@ def test_chosen_classes_change_while_a_frame_is_in_flight(
 
 
 def test_thresholds_of_every_run_reach_the_gpu(open_graph, picture):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     (slot,) = pipeline.slots.all
     frame, large, strict = picture(), picture(400, 300), replace(ASKED, score=0.75)
     runs = [(frame, ASKED), (frame, strict), (frame, ASKED), (frame, ASKED), (large, ASKED)]
@@ -352,7 +336,7 @@ def test_thresholds_of_every_run_reach_the_gpu(open_graph, picture):
 
 
 def test_request_is_written_again_after_an_image_in_other_memory(open_graph, picture):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     (slot,) = pipeline.slots.all
     memory = np.zeros(1 << 16, np.uint8)
     pipeline.device.register(memory)
@@ -364,7 +348,7 @@ def test_request_is_written_again_after_an_image_in_other_memory(open_graph, pic
 
 
 def test_a_class_of_a_high_index_makes_room_for_the_table(open_graph, cuda, picture):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     frame = picture()
     pipeline.infer(frame, ASKED)
     some = ClassThresholds.of(replace(ASKED, classes=['999']), ())
@@ -378,7 +362,7 @@ def test_a_class_of_a_high_index_makes_room_for_the_table(open_graph, cuda, pict
 
 
 def test_result_is_not_read_once_the_pipeline_is_closed(open_graph, cuda, picture):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     pending = pipeline.start([picture()], ASKED)
     cuda.before['cudaEventSynchronize'] = pipeline.close  # Its wait for the frame is over at once.
     with pytest.raises(ClosedError, match='The pipeline is closed'):
@@ -386,7 +370,7 @@ def test_result_is_not_read_once_the_pipeline_is_closed(open_graph, cuda, pictur
 
 
 def test_image_after_a_refused_one_has_its_thresholds(open_graph, picture):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     (slot,) = pipeline.slots.all
     depth = Frame(np.zeros(400 * 300 * 4, np.uint8), 400, 300, 1600, '32FC1')
     for refused in ([], [depth], [depth, depth]):
@@ -409,7 +393,7 @@ def test_outputs_without_batch_axis_reach_decoder_whole(engine, network_of, pict
     engine.outputs = (TensorSpec('any', (7, 5), 'float32', 'output'),)
     decoder = choose_decoder('auto', engine.inputs, engine.outputs, {}, (64, 96), families=TENSORS)
     pipeline = GpuPipeline(
-        network_of(engine, gpu_timeout_seconds=0),
+        network_of(engine, gpu_timeout=0),
         ResolvedModel.of_image(engine, Preprocess((64, 96)), decoder),
     )
     assert pipeline.infer(picture(), ASKED)['any'].shape == (7, 5)

@@ -71,7 +71,7 @@ def test_a_smaller_batch_is_read_from_the_memory_of_the_largest(
 def test_second_slot_adds_only_images_and_results(open_graph, make_engine, picture):
     memory = {}
     for slots in (1, 2):
-        pipeline = open_graph(make_engine(-1), batch=4, slots=slots)
+        pipeline = open_graph(make_engine(-1), batch=4, frames_in_flight=slots)
         pipeline.warm_up(picture())
         memory[slots] = pipeline.memory()
     added = {
@@ -87,7 +87,7 @@ def test_second_slot_adds_only_images_and_results(open_graph, make_engine, pictu
 
 
 def test_registered_memory_is_uploaded_directly(open_graph, cuda, picture):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     ring = np.zeros(100_000, np.uint8)
     pipeline.device.register(ring)
     frame = picture()
@@ -108,7 +108,7 @@ def test_registered_memory_is_uploaded_directly(open_graph, cuda, picture):
 
 
 def test_registered_memory_needs_no_pinned_buffer(open_graph, cuda, picture):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     pipeline.infer(picture(), ASKED)
     ring = np.zeros(300_000, np.uint8)
     pipeline.device.register(ring)
@@ -126,7 +126,7 @@ def test_registered_memory_needs_no_pinned_buffer(open_graph, cuda, picture):
 
 
 def test_zero_copy_captures_one_graph_per_address(open_graph, picture):
-    pipeline = open_graph(slots=1, unified_memory='on')
+    pipeline = open_graph(frames_in_flight=1, unified_memory='on')
     ring = np.zeros(200_000, np.uint8)
     pipeline.device.register(ring)
     for offset in (0, 100_000, 0):
@@ -141,13 +141,13 @@ def test_out_of_memory_while_opening_or_capturing_leaves_nothing(open_graph, cud
     before = live()
     cuda.fail[call] = 2
     with pytest.raises(CudaError, match=r'(?s)(requested|Remedy)'):
-        open_graph(slots=2).infer(picture(), ASKED)
+        open_graph(frames_in_flight=2).infer(picture(), ASKED)
     if call == 'cudaEventCreateWithFlags':
         assert live() == before
 
 
 def test_slot_retries_allocation_with_next_image(open_graph, cuda, picture):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     pipeline.infer(picture(), ASKED)
     ring = np.zeros(300_000, np.uint8)
     pipeline.device.register(ring)
@@ -160,7 +160,7 @@ def test_slot_retries_allocation_with_next_image(open_graph, cuda, picture):
 
 
 def test_failed_batch_preparation_is_retried(open_graph, cuda, picture):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     cuda.fail['cudaMemsetAsync'] = 2  # The decoder's counters.
     with pytest.raises(CudaError):
         pipeline.infer(picture(), ASKED)
@@ -185,7 +185,7 @@ def test_a_hundred_frames_allocate_nothing(open_graph, cuda, picture):
 
 
 def test_memory_is_reported_per_owner(open_graph, picture):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     pipeline.infer(picture(), ASKED)
     held = pipeline.memory()
     assert held['device']['engine'] == 1000
@@ -204,7 +204,7 @@ def test_memory_is_reported_per_owner(open_graph, picture):
 
 
 def test_registering_replaces_the_blocks_that_a_frame_may_be_searching(open_graph):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     first, second = np.zeros(4096, np.uint8), np.zeros(4096, np.uint8)
     pipeline.device.register(first)
     seen = pipeline.device.blocks
@@ -215,7 +215,7 @@ def test_registering_replaces_the_blocks_that_a_frame_may_be_searching(open_grap
 
 
 def test_memory_that_cannot_be_page_locked_warns_of_the_consequence(open_graph, cuda, caplog):
-    pipeline, ring = open_graph(slots=1), np.zeros(4096, np.uint8)
+    pipeline, ring = open_graph(frames_in_flight=1), np.zeros(4096, np.uint8)
     cuda.fail['cudaHostRegister'] = 2
     pipeline.device.register(ring)
     assert pipeline.device.blocks == ()
@@ -232,7 +232,7 @@ def test_memory_that_cannot_be_page_locked_warns_of_the_consequence(open_graph, 
 
 def test_images_of_last_time_are_captured_at_warm_up(open_graph, cuda, picture, tmp_path):
     def opened():
-        pipeline = open_graph(slots=2, cache_dir=str(tmp_path), remember_images=True)
+        pipeline = open_graph(engine_cache_dir=str(tmp_path), remember_images=True)
         pipeline.warm_up()
         return pipeline
 
@@ -266,7 +266,7 @@ def test_remembered_images_that_do_not_fit_are_skipped(open_graph, make_engine, 
         pipeline = open_graph(
             make_engine(-1, max_batch=max_batch),
             batch=max_batch,
-            cache_dir=str(tmp_path),
+            engine_cache_dir=str(tmp_path),
             remember_images=True,
         )
         pipeline.warm_up()
@@ -288,7 +288,7 @@ def test_memory_that_libraries_take_at_warm_up_belongs_to_contexts(open_graph, c
 
 
 def test_peak_of_gpu_memory_outlives_what_was_freed(open_graph, picture):
-    pipeline = open_graph(slots=1)
+    pipeline = open_graph(frames_in_flight=1)
     pipeline.infer(picture(640, 480), ASKED)
     slots, total = pipeline.memory()['device']['slots'], pipeline.account.device_nbytes
     pipeline.slots.all[0].memory.image.close()

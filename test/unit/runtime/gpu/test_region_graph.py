@@ -86,7 +86,7 @@ def open_regions(make_engine, cuda, network_of, monkeypatch):
         model = ModelOptions(regions=True, decoder=decoder, std=(1.0,) * 3, mean=(0.0,) * 3)
         fitted = fit(engine, model, families)
         crop = fitted.feeds['images'].crop
-        options = {'gpu_timeout_seconds': 0, **options}
+        options = {'gpu_timeout': 0, **options}
         pipeline = GpuPipeline(network_of(engine, **options), fitted, max_batch)
         opened.append(pipeline)
         return pipeline, engine, crop
@@ -122,7 +122,7 @@ def means(found):
 @pytest.mark.parametrize('slots', [1, 2])
 @pytest.mark.parametrize('batch', [-1, 1, 4])
 def test_each_region_has_its_result(open_regions, batch, slots, unified_memory):
-    pipeline, _, crop = open_regions(batch, slots=slots, unified_memory=unified_memory)
+    pipeline, _, crop = open_regions(batch, frames_in_flight=slots, unified_memory=unified_memory)
     pipeline.warm_up()
     frame = frame_of()
     for count in (0, 1, 2, 3, 4, 5, 11):
@@ -135,7 +135,7 @@ def test_each_region_has_its_result(open_regions, batch, slots, unified_memory):
     ('count', 'batches'), [(0, []), (1, [1]), (2, [2]), (3, [4]), (4, [4]), (9, [4, 4, 1])]
 )
 def test_batches_are_the_smallest_power_of_two(open_regions, count, batches):
-    pipeline, engine, _ = open_regions(slots=1, use_graph=False)
+    pipeline, engine, _ = open_regions(frames_in_flight=1, use_graph=False)
     pipeline.warm_up()
     engine.batches.clear()
     frame = frame_of(8, 8)
@@ -144,7 +144,7 @@ def test_batches_are_the_smallest_power_of_two(open_regions, count, batches):
 
 
 def test_one_graph_serves_all_regions_of_a_geometry(open_regions):
-    pipeline, _, _ = open_regions(slots=1)
+    pipeline, _, _ = open_regions(frames_in_flight=1)
     (slot,) = pipeline.slots.all
     for seed in range(5):
         pipeline.infer_regions(frame_of(seed=seed), boxes(2, seed), ASKED)
@@ -154,7 +154,9 @@ def test_one_graph_serves_all_regions_of_a_geometry(open_regions):
 
 
 def test_a_family_with_kernels_is_decoded_per_region(open_regions):
-    pipeline, _, crop = open_regions(slots=1, decoder='classifier', families=CLASSIFIERS)
+    pipeline, _, crop = open_regions(
+        frames_in_flight=1, decoder='classifier', families=CLASSIFIERS
+    )
     pipeline.warm_up()
     frame = frame_of()
     found = pipeline.infer_regions(frame, boxes(3), ASKED)
@@ -164,7 +166,7 @@ def test_a_family_with_kernels_is_decoded_per_region(open_regions):
 
 
 def test_registered_memory_is_read_in_place(open_regions):
-    pipeline, _, crop = open_regions(slots=1)
+    pipeline, _, crop = open_regions(frames_in_flight=1)
     pipeline.warm_up()
     pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
     frame = Frame.from_pixels(pixels, 'rgb8')
