@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 import math
 from typing import Any, Literal
 
@@ -41,11 +42,13 @@ class TensorSpec:
 
     def accepts(self, tensor: np.ndarray) -> bool:
         """Return whether an array has this dtype (uint16 for the bits of bfloat16) and shape."""
-        dtype = 'uint16' if self.dtype == 'bfloat16' else self.dtype
-        return (
-            tensor.dtype.name == dtype
-            and len(tensor.shape) == len(self.shape)
-            and all(size in (-1, actual) for size, actual in zip(self.shape, tensor.shape))
+        return tensor.dtype == host_dtype(self) and self.has_shape(tensor.shape)
+
+    def has_shape(self, shape: Shape) -> bool:
+        """Return whether an array of a shape fits."""
+        return shape == self.shape or (
+            len(shape) == len(self.shape)
+            and all(size in (-1, actual) for size, actual in zip(self.shape, shape))
         )
 
     def __str__(self) -> str:
@@ -55,7 +58,12 @@ class TensorSpec:
 
 def host_dtype(spec: TensorSpec) -> np.dtype[np.generic]:
     """Return the NumPy dtype of a tensor in host memory: uint16 for the bits of bfloat16."""
-    return np.dtype('uint16' if spec.dtype == 'bfloat16' else spec.dtype)
+    return _dtype(spec.dtype)
+
+
+@cache
+def _dtype(name: str) -> np.dtype[np.generic]:
+    return np.dtype('uint16' if name == 'bfloat16' else name)
 
 
 def refuse_large(specs: Iterable[TensorSpec]) -> None:
@@ -93,12 +101,10 @@ def is_finite(values: np.ndarray) -> bool:
     """Return whether all values are finite."""
     if values.dtype.kind != 'f':
         return True
-    flat = values.reshape(-1)
-    # One fast pass; its sum of squares may be infinite for finite values, too.
-    with np.errstate(over='ignore', invalid='ignore'):
-        if values.dtype == np.float32 and np.isfinite(np.dot(flat, flat)):
-            return True
-    return bool(np.isfinite(flat).all())
+    # One fast pass without warnings; its sum of squares may be infinite for finite values, too.
+    if values.itemsize >= 4 and math.isfinite(np.vdot(values, values)):
+        return True
+    return bool(np.isfinite(values).all())
 
 
 def item_nbytes(dtype: str) -> int:
@@ -121,9 +127,7 @@ def checked_tensor(spec: TensorSpec, value: Any) -> np.ndarray:
         raise TensorMismatchError(
             f'The network input {spec} takes an array, but got {type(value).__name__}.'
         )
-    if len(value.shape) != len(spec.shape) or any(
-        size not in (-1, actual) for size, actual in zip(spec.shape, value.shape)
-    ):
+    if not spec.has_shape(value.shape):
         raise TensorMismatchError(
             f'The network takes {spec}, but {spec.name} came as '
             f'({", ".join(map(str, value.shape))}) {value.dtype}.'
@@ -140,17 +144,31 @@ def checked_tensor(spec: TensorSpec, value: Any) -> np.ndarray:
 def _is_convertible(dtype: str, value: np.ndarray) -> bool:
     """Return whether `value` can become `dtype`: floats of any size, integers that fit, bool."""
     kind = value.dtype.kind
-    if dtype == 'bfloat16' or np.dtype(dtype).kind == 'f':
+    wanted = _dtype(dtype)
+    if dtype == 'bfloat16' or wanted.kind == 'f':
         return kind in 'fiub'
-    wanted = np.dtype(dtype)
     if wanted.kind == 'b':
         return kind in 'bu'
     if kind not in 'iub':
         return False
     if np.can_cast(value.dtype, wanted) or value.size == 0:
         return True
-    limits = np.iinfo(wanted)
+    limits = np.iinfo(dtype)
     return bool(value.min() >= limits.min and value.max() <= limits.max)
+
+
+def as_tensor(spec: TensorSpec, value: np.ndarray) -> np.ndarray:
+    """
+    Return an array converted to `host_dtype(spec)`, C-contiguous; itself if it is so already.
+
+    :param value, raises: as for `write_tensor`.
+    """
+    dtype = host_dtype(spec)
+    if value.dtype == dtype and value.flags.c_contiguous and spec.dtype != 'bfloat16':
+        return value
+    target = np.empty(value.shape, dtype)
+    write_tensor(target, spec, value)
+    return target
 
 
 def write_tensor(target: np.ndarray, spec: TensorSpec, value: np.ndarray) -> None:

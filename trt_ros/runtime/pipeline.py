@@ -336,7 +336,7 @@ class Pipeline(ABC, Generic[ResultT]):
     ) -> Future[list[ResultT]]:
         """Start a run of one image, or of an image or array per network input."""
         thresholds = self._prepare(thresholds)
-        if isinstance(image, Frame) or not isinstance(image, Mapping):  # Mapping is slow to ask.
+        if not isinstance(image, (dict, Mapping)):  # Mapping is slow to ask.
             frame = as_frame(image)
             if self.is_one_image:
                 return start([frame], thresholds)

@@ -11,9 +11,8 @@ import pytest
 from support.save_network import save_network
 from trt_ros.errors import ClosedError, ParameterError, TensorMismatchError
 from trt_ros.families.registry import DETECTORS, POSES, TENSORS
-from trt_ros.model.feeds.tensor import write_tensor
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.tensors import TensorSpec, host_dtype
+from trt_ros.tensors import TensorSpec, host_dtype, write_tensor
 from trt_ros.vision.frame import Frame
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

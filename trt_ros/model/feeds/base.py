@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 import re
@@ -102,7 +101,7 @@ class Given(NamedTuple):
     memory: Any = None
 
 
-class Feed(ABC):
+class Feed:
     """
     The origin of one network input in each run; one class per kind.
 
@@ -196,9 +195,9 @@ class Feed(ABC):
         """Return the memory before the first run, and after a reset; None without memory."""
         return None
 
-    @abstractmethod
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
         """Return the network's input on the CPU, and the placement of each image."""
+        raise NotImplementedError
 
     def keep(self, outputs: Mapping[str, np.ndarray], memory: Any) -> Any:
         """

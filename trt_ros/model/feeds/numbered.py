@@ -10,7 +10,7 @@ import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.base import Binding, Feed, Given
-from trt_ros.tensors import TensorSpec, host_dtype, write_tensor
+from trt_ros.tensors import TensorSpec, as_tensor
 from trt_ros.vision.letterbox import Letterbox
 
 
@@ -41,9 +41,7 @@ class NumberedFeed(Feed):
 
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
         """Return the values of the run; see Feed.stage."""
-        staged = np.empty(self.spec.shape, host_dtype(self.spec))
-        write_tensor(staged, self.spec, self.values(given.memory))
-        return staged, ()
+        return as_tensor(self.spec, self.values(given.memory)), ()
 
     def keep(self, outputs: Mapping[str, np.ndarray], memory: int) -> int:
         """Return the number of the next run."""

@@ -21,7 +21,7 @@ from trt_ros.model.feeds.base import (
 )
 from trt_ros.model.feeds.padding import CAPACITY, PAD, Padding
 from trt_ros.model.feeds.values import read_value
-from trt_ros.tensors import TensorSpec, checked_tensor, host_dtype, write_tensor
+from trt_ros.tensors import TensorSpec, as_tensor, checked_tensor
 from trt_ros.vision.letterbox import Letterbox
 
 
@@ -120,6 +120,4 @@ class TensorFeed(Feed):
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
         """Return the array converted to the network's dtype; see Feed.stage."""
         assert given.array is not None
-        target = np.empty(given.array.shape, host_dtype(self.spec))
-        write_tensor(target, self.spec, given.array)
-        return target, ()
+        return as_tensor(self.spec, given.array), ()

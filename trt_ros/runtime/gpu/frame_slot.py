@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
 from operator import lt
 import time
 from typing import NamedTuple
@@ -51,7 +53,8 @@ CHUNK_NBYTES = 1 << 20
 MAX_GRAPHS = 16  # Per slot and batch size: image geometries that may alternate.
 
 
-class Launched(NamedTuple):
+@dataclass(frozen=True)
+class Launched:
     """
     A run that `FrameSlot.start` has launched; valid until the slot's next start.
 
@@ -62,17 +65,18 @@ class Launched(NamedTuple):
     captured: CapturedGraph
     zero_copy: bool
 
-    def outputs(self) -> dict[str, np.ndarray]:
-        """Return views of the raw outputs, for a CPU decoder; the slot reuses their memory."""
+    @cached_property
+    def outputs(self) -> Mapping[str, np.ndarray]:
+        """Views of the raw outputs, for a CPU decoder; the slot reuses their memory."""
         return self.buffers.outputs(self.captured.memory.results.view)
 
 
-class _ImagesRun(NamedTuple):
+class _LastRun(NamedTuple):
     """
-    A run of whole images without tensors; most runs repeat the one before.
+    The last run; most runs repeat the one before.
 
     :param thresholds: those that the slot's memory holds.
-    :param key: keys of the images, and where kernels or transfers read them.
+    :param key: keys of the images and tensors, and where kernels or transfers read them.
     """
 
     thresholds: Thresholds
@@ -110,7 +114,7 @@ class FrameSlot:
             self._owned = undo.pop_all()
         self.in_flight, self.host_copy_seconds = False, 0.0
         self._run: Run | None = None
-        self._last: _ImagesRun | None = None
+        self._last: _LastRun | None = None
 
     def buffers_for(
         self,
@@ -210,7 +214,12 @@ class FrameSlot:
             zero_copy if self.shared.in_place else tuple(map(bool, zero_copy)),
         )
         last = self._last
-        if last is not None and last.thresholds is thresholds and last.key == key and not tensors:
+        if (
+            last is not None
+            and last.thresholds is thresholds
+            and last.key == key
+            and buffers in (None, last.launched.buffers)
+        ):
             launched = last.launched
             captured = launched.captured
         else:
@@ -221,8 +230,7 @@ class FrameSlot:
             )
             launched = Launched(buffers, captured, all(zero_copy))
             write_request(captured.memory.pinned.view, thresholds)
-            if not tensors:
-                self._last = _ImagesRun(thresholds, key, launched)
+            self._last = _LastRun(thresholds, key, launched)
         if captured.pieces:
             pinned, stream = captured.memory.pinned, self.stream.handle
             copy_pieces(sources, captured.pieces, pinned, stream, self.shared.copy_threads)

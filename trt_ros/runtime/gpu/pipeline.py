@@ -288,7 +288,7 @@ class GpuPipeline(Pipeline[Any]):
     ) -> list[Any]:
         outputs = {
             name: widen(head) if head.dtype == np.uint16 else head
-            for name, head in launched.outputs().items()
+            for name, head in launched.outputs.items()
         }
         results = []
         for i, letterbox in enumerate(letterboxes):

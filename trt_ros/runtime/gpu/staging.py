@@ -364,7 +364,8 @@ def copy_pieces(
         if nbytes:
             copy_async(address, host + offset, nbytes, stream)
 
-    if len(pieces) == 1:
-        copy(pieces[0])
+    if len(pieces) == 1 or all(piece.stop - piece.start <= SMALL_NBYTES for piece in pieces):
+        for piece in pieces:
+            copy(piece)
     else:
         threads.run(copy, pieces)

@@ -129,8 +129,10 @@ class GpuWait:
 
     def _sleep_through(self, run: Run, event: Waitable) -> bool:
         """Sleep through most of a run; return whether it was still running afterwards."""
-        margin = MARGIN_SECONDS + sorted(self._delays)[-2]  # One long delay has no effect.
         began = self._clock()
+        if run.estimated_end - MARGIN_SECONDS - began < MIN_SLEEP_SECONDS:
+            return True
+        margin = MARGIN_SECONDS + sorted(self._delays)[-2]  # One long delay has no effect.
         seconds = run.estimated_end - margin - began
         if seconds < MIN_SLEEP_SECONDS:
             return True
