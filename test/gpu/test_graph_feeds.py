@@ -339,6 +339,75 @@ def test_a_policy_of_two_cameras_and_joints_equals_onnxruntime(write, both):
         assert_close(found, reference(inputs))
 
 
+@pytest.mark.parametrize('frames_in_flight', [1, 2])
+@pytest.mark.parametrize('unified_memory', ['off', 'on'])
+@pytest.mark.parametrize(
+    ('shape', 'run', 'settings'),
+    [
+        ([1, 3, 3, 64, 96], [1, 3, 3, 64, 96], 'mean=0.4,0.5,0.6&std=0.2'),
+        ([3, 3, 64, 96], [3, 3, 64, 96], 'resize=stretch'),
+        (['n', 3, 64, 96], [3, 3, 64, 96], 'antialias=true'),
+        (['batch', 3, 3, 64, 96], [1, 3, 3, 64, 96], 'channel_order=bgr'),
+        ([1, 3, 64, 96, 3], [1, 3, 64, 96, 3], 'pad_value=0'),
+    ],
+)
+def test_a_stack_of_images_equals_onnxruntime(
+    write, both, frames_in_flight, unified_memory, shape, run, settings
+):
+    path = write(
+        [node('Mul', ['x', 'x'], ['y'])],
+        [('x', FLOAT, shape)],
+        [('y', FLOAT, shape)],
+    )
+    ours, reference = both(
+        path,
+        frames_in_flight,
+        inputs=[f'x=images:front,left,right?{settings}'],
+        unified_memory=unified_memory,
+    )
+    sizes = ((640, 480), (320, 240), (97, 131))
+    cases = []
+    for number in range(12):
+        encodings = ('bgr8', 'rgb8')
+        cases.append(
+            [
+                picture(3 * number + place, *sizes[(place + number) % 3], encodings[number % 2])
+                for place in range(3)
+            ]
+        )
+    pending, found = [], []
+    for frames in cases:
+        if len(pending) == frames_in_flight:
+            found.append(pending.pop(0).result())
+        pending.append(ours.submit({'x': frames}))
+    found += [each.result() for each in pending]
+    for got, frames in zip(found, cases):
+        assert list(got['y'].shape) == run
+        assert_close(got, reference({'x': frames}))
+    depth = picture(0, 64, 48, '16UC1')
+    for pipeline in (ours, reference):
+        with pytest.raises(BadFrameError, match='depth'):
+            pipeline({'x': [*cases[0][:2], depth]})
+
+
+def test_color_stacks_beside_calibrations_equal_onnxruntime(write, both):
+    path = write(
+        [
+            node('GlobalAveragePool', ['x'], ['pooled']),
+            node('Reshape', ['pooled', 'shape'], ['means']),
+            node('Concat', ['means', 'k'], ['y'], axis=1),
+        ],
+        [('x', FLOAT, [2, 3, 64, 96]), ('k', FLOAT, [1, 4])],
+        [('y', FLOAT, [1, 10])],
+        shape=np.array([1, 6]),
+    )
+    ours, reference = both(path, inputs=['k=tensor:k', 'x=images:front,rear'])
+    for number in range(4):
+        frames = [picture(number, 640, 480), picture(number + 9, 160, 120)]
+        inputs = {'x': frames, 'k': weights(1, 4, seed=number)}
+        assert_close(ours(inputs), reference(inputs))
+
+
 @pytest.mark.parametrize('encoding', ['16UC1', '32FC1', 'mono16'])
 def test_color_and_depth_equal_onnxruntime(write, both, encoding):
     path = write(

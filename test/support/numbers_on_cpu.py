@@ -1,4 +1,4 @@
-"""Kernels of generate.cu compiled by g++ and run on the CPU."""
+"""Kernels of preprocess.cu and generate.cu compiled by g++ and run on the CPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ import subprocess
 from support.kernels_on_cpu import HEADER, LAUNCHERS
 from trt_ros.cuda.kernels import source_of
 
-KERNELS = ('count_runs', 'draw_noise', 'next_run')
+#: Struct of the argument by name.
+KERNELS = {
+    'preprocess': 'Preprocess',
+    **dict.fromkeys(('count_runs', 'draw_noise', 'next_run'), 'Numbered'),
+}
 
 
 class NumbersOnCpu:
@@ -26,7 +30,7 @@ class NumbersOnCpu:
             '_Float16 rounded = (_Float16)value; memcpy(&bits, &rounded, 2);',
             source_of('preprocess'),
         )
-        launchers = '\n'.join(f'LAUNCHER({name}, Numbered)' for name in KERNELS)
+        launchers = '\n'.join(f'LAUNCHER({name}, {kind})' for name, kind in KERNELS.items())
         path, library = folder / 'numbers.cpp', folder / 'numbers.so'
         path.write_text(f'#include "{HEADER}"\n{source}\n{LAUNCHERS}{launchers}')
         options = ['-std=c++17', '-O1', '-w', '-fPIC', '-shared', '-ffp-contract=off']

@@ -59,8 +59,9 @@ def draw_network_inputs(args: Namespace) -> None:
         )
         rows = []
         for path, inputs in islice(samples(args, pipeline.feeds), MAX_DRAWN):
-            images: Any = inputs[next(iter(image_feeds(pipeline.feeds)))]
-            tensor, _ = preprocess(*images)
+            name_of_images, feed = next(iter(image_feeds(pipeline.feeds).items()))
+            images: Any = inputs[name_of_images]
+            tensor, _ = preprocess(*images[: 1 + feed.has_second])
             found = run_sample(pipeline, inputs, args.score_threshold)
             pixels = to_color(images[0], 'bgr').copy()
             draw(pixels, found)

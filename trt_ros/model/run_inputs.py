@@ -15,9 +15,9 @@ from trt_ros.vision.letterbox import Letterbox
 
 #: Placement of the image in a network without one; the decoder ignores it.
 NO_LETTERBOX = Letterbox((1.0, 1.0), (0.0, 0.0), (1, 1), (1, 1))
-#: What a run gets by network input: an image (or two), or an array. Other inputs, such as states
-#: and constants, are absent.
-RunInput = Frame | Sequence[Frame] | np.ndarray
+#: What a run gets by network input: an image (or several), or an array. Other inputs, such as
+#: states and constants, are absent.
+RunInput = Frame | Sequence[Frame | np.ndarray] | np.ndarray
 RunInputs = Mapping[str, RunInput]
 #: The tensors of a run without any.
 NO_TENSORS: Mapping[str, np.ndarray] = {}

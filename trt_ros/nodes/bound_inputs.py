@@ -12,6 +12,7 @@ from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.model.feeds.base import HELD, INITIAL, Binding
+from trt_ros.model.feeds.image import ImageFeed
 from trt_ros.model.feeds.tensor import TensorFeed
 from trt_ros.model.run_inputs import RunInputs, has_memory
 from trt_ros.nodes.inputs import NodeInputs
@@ -126,7 +127,9 @@ class BoundInputs(NodeInputs):
                 )
 
     def _topic(self, name: str, bound: Sequence[Binding], counts: FrameCounts) -> Topic:
-        kinds = dict.fromkeys(binding.kind for binding in bound)
+        kinds = dict.fromkeys(
+            'image' if self._takes_images(binding) else binding.kind for binding in bound
+        )
         if len(kinds) > 1:
             raise ParameterError(
                 f'The topic {name!r} has messages of several kinds in inputs: {", ".join(kinds)}.',
@@ -183,7 +186,7 @@ class BoundInputs(NodeInputs):
         codecs = [
             topic.codec for name in binding.topics for topic in self.topics if topic.name == name
         ]
-        topics = ' and '.join(self._node.resolve_topic_name(codec.topic) for codec in codecs)
+        topics = ', '.join(self._node.resolve_topic_name(codec.topic) for codec in codecs)
         name = f'#{binding.tensor}' if binding.tensor else ''
         held = ', held' if binding.is_held else ''
         return f'input {binding.input}: {binding.kind} on {topics}{name}{held}'
@@ -216,8 +219,10 @@ class BoundInputs(NodeInputs):
         inputs: dict[str, Any] = {}
         for binding in self._bindings:
             found = [by_topic[topic] for topic in binding.topics]
-            if self._takes_images(binding):
-                self._refuse_depth(binding, found[0])
+            feed = self._feeds[binding.input]
+            if isinstance(feed, ImageFeed):
+                if feed.has_second:
+                    self._refuse_depth(binding, found[0])
                 inputs[binding.input] = found
             elif found:
                 tensor = tensor_of(
@@ -225,7 +230,7 @@ class BoundInputs(NodeInputs):
                     binding.tensor or binding.input,
                     or_only=not binding.tensor and self._is_only_of(binding.topics[0]),
                 )
-                spec = self._feeds[binding.input].array
+                spec = feed.array
                 inputs[binding.input] = tensor if spec is None else as_shaped(tensor, spec)
         return inputs
 
@@ -235,7 +240,7 @@ class BoundInputs(NodeInputs):
 
     def _refuse_depth(self, binding: Binding, frame: Frame) -> None:
         """Check that the first of two images is not the depth image."""
-        if len(binding.topics) == 2 and frame.encoding in DEPTH_ENCODINGS:
+        if frame.encoding in DEPTH_ENCODINGS:
             color, depth = map(self._node.resolve_topic_name, binding.topics)
             raise BadFrameError(
                 'depth image',

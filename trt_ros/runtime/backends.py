@@ -131,14 +131,27 @@ def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch:
 
 
 def _buildable_batch(options: PipelineOptions, batch: int) -> int:
-    """Return 1 for a network with a fixed batch: it needs no engine per batch size."""
+    """
+    Return the batch size to build for, which holds a stack of images on a dynamic first axis.
+
+    It is 1 for a network with a fixed batch, which needs no engine per batch size.
+    """
     from trt_ros.engine.builder.onnx_check import read_inputs
     from trt_ros.engine.plan import is_plan
+    from trt_ros.model.bindings import parse_bindings
+    from trt_ros.model.feeds.image import ImagesFeed
 
     path = Path(options.model_path).expanduser()
-    if batch == 1 or is_plan(path):
+    stacks = {
+        each.input: len(each.sources)
+        for each in parse_bindings(options.inputs)
+        if each.kind == ImagesFeed.kind
+    }
+    if (batch == 1 and not stacks) or is_plan(path):
         return 1
-    return batch if any(spec.shape[:1] == (-1,) for spec in read_inputs(path)) else 1
+    dynamic = [spec for spec in read_inputs(path) if spec.shape[:1] == (-1,)]
+    counts = [stacks.get(spec.name, 1) for spec in dynamic if len(spec.shape) == 4]
+    return max([batch, *counts]) if dynamic else 1
 
 
 def _open_triton(options: PipelineOptions, report: Reporter, batch: int) -> Runner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -16,7 +16,7 @@ from trt_ros.model.bundle import Bundle, NetworkSpec
 from trt_ros.model.feeds import FEEDS, Feeds
 from trt_ros.model.feeds.base import Binding, Feed
 from trt_ros.model.feeds.constant import ConstantFeed
-from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
 from trt_ros.model.feeds.state import StateFeed
 from trt_ros.model.run_inputs import image_feeds
 from trt_ros.results.labels import begins_with_background, class_names
@@ -24,11 +24,11 @@ from trt_ros.runtime.heads import decoders_of_each, names_of, several_masks, wit
 from trt_ros.runtime.image_inputs import (
     ImageInput,
     describe_preprocess,
+    image_feed,
     image_input,
-    image_preprocess,
     is_image,
-    region_crop,
-    with_settings,
+    is_stack,
+    suggested_stack,
 )
 from trt_ros.runtime.options import (
     LabeledOptions,
@@ -126,8 +126,8 @@ def fit(
     given = class_names(labels, labels_path, network.metadata, None)
     if images:
         main = next(iter(images.values()))
-        is_raw = options.decoder == 'auto' and len(bindings) > 1 and TENSOR in families
-        inputs, outputs_of_one = _of_one_image(network.inputs, outputs, main.spec)
+        is_raw = _has_many(bindings.values()) and options.decoder == 'auto' and TENSOR in families
+        inputs, outputs_of_one = _of_one_image(network.inputs, outputs, main)
         try:
             decoder = choose_decoder(
                 TENSOR.name if is_raw else options.decoder,
@@ -178,10 +178,11 @@ def resolve(
     Decide as `fit`; without `options.decoder`, a network that no family fits returns raw outputs.
 
     Its only input, if it is of the shape of an image, gets an image, other inputs get tensors.
-    With several bindings it is not decoded without `options.decoder`, as in the node `tensor`:
-    the actions of a policy may have the shape of boxes, and an optical flow that of a mask.
+    With several bindings or a stack of images it is not decoded without `options.decoder`, as in
+    the node `tensor`: the actions of a policy may have the shape of boxes, and an optical flow
+    that of a mask.
     """
-    if options.decoder == 'auto' and len(options.inputs) > 1:
+    if options.decoder == 'auto' and _has_many(parse_bindings(options.inputs)):
         return fit(network, replace(options, decoder=TENSOR.name), TENSORS)
     try:
         return fit(network, options, families)
@@ -192,6 +193,11 @@ def resolve(
     if not options.inputs and (len(network.inputs) > 1 or not is_image(network.inputs[0])):
         options = replace(options, inputs=(f'{OTHERS}=tensor:tensors',))
     return fit(network, options, TENSORS)
+
+
+def _has_many(bindings: Collection[Binding]) -> bool:
+    """Return whether runs get several inputs, or a stack of images."""
+    return len(bindings) > 1 or any(FEEDS[each.kind] is ImagesFeed for each in bindings)
 
 
 def _bindings(network: Network, options: PipelineOptions) -> dict[str, Binding]:
@@ -222,7 +228,7 @@ def _images(
     specs = {spec.name: spec for spec in network.inputs}
     if bindings:
         return {
-            name: image_input(network, specs[name], with_settings(options, binding.settings))
+            name: image_input(network, specs[name], options, binding)
             for name, binding in bindings.items()
             if issubclass(FEEDS[binding.kind], ImageFeed)
         }
@@ -285,8 +291,10 @@ def _feeds(
     for name in bindings or images:
         binding = bindings.get(name)
         if name in images:
-            feeds[name] = feed = _image_feed(options, binding, images[name], decoder)
+            feeds[name] = feed = image_feed(options, binding, images[name], decoder)
             line = describe_preprocess(feed.preprocess, images[name].size_reason, feed.crop)
+            if images[name].stack:
+                line = f'{feed.image_count} images, {line}'
             log_lines.append(f'{name}: {line}' if bindings else line)
         elif binding is not None:
             feeds[name] = FEEDS[binding.kind].bind(binding, specs[name], network.outputs)
@@ -300,42 +308,18 @@ def _feeds(
     return feeds, log_lines
 
 
-def _image_feed(
-    options: PipelineOptions,
-    binding: Binding | None,
-    image: ImageInput,
-    decoder: Decoder[ResultT],
-) -> ImageFeed:
-    has_second = binding is not None and len(binding.sources) == 2
-    if has_second and image.channels != 4:
-        raise ParameterError(
-            f'The network input {image.spec} is bound to two images, '
-            f'but its number of channels is {image.channels}.',
-            remedy='Bind it to one image: the second is the fourth channel.',
-        )
-    if binding is not None:
-        options = with_settings(options, binding.settings)
-    preprocess = image_preprocess(options, decoder.preprocess, image)
-    if preprocess.resize.endswith('crop') and decoder.task in ('segment', 'depth'):
-        raise ParameterError(
-            f'resize is {preprocess.resize}, which a {decoder.task} network cannot use.',
-            cause='The network would not see the whole image, but its result covers all of it.',
-            remedy='Set resize to letterbox or stretch.',
-        )
-    if isinstance(options, RegionOptions) and options.regions:
-        crop = region_crop(options, decoder, preprocess)
-        return ImageFeed(crop.preprocess, crop=crop)
-    return ImageFeed(preprocess, has_second)
-
-
 def _of_one_image(
-    inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], image: TensorSpec
+    inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], main: ImageInput
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """
     Return inputs and outputs as in a run of one image, by which families are recognized.
 
     :raises TensorMismatchError: when the outputs do not have the input's fixed batch size.
     """
+    image = main.spec
+    if main.stack:
+        one = replace(image, shape=(1, *image.shape[-3:]))
+        return tuple(one if spec == image else spec for spec in inputs), outputs
     batch = image.shape[0]
     if batch in (1, -1):
         return inputs, outputs
@@ -379,7 +363,9 @@ def suggested_bindings(network: Network) -> tuple[str, ...]:
     for spec in network.inputs:
         likes = [each for each in outputs if StateFeed.can_be(spec, each)]
         likes = [each for each in likes if each.shape == spec.shape] or likes
-        if spec in images:
+        if is_stack(spec):
+            bindings.append(suggested_stack(spec))
+        elif spec in images:
             bindings.append(f'{spec.name}=image:{spec.name}/image_raw')
         elif likes and (images or bindings):
             outputs.remove(likes[-1])

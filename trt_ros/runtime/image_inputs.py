@@ -9,14 +9,17 @@ from typing import Any
 from trt_ros.decode.choice import Decoder
 from trt_ros.engine.builder.profiles import DEFAULT_INPUT_HW, metadata_hw
 from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.model.feeds.base import Binding
+from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
 from trt_ros.runtime.options import PipelineOptions, RegionOptions
 from trt_ros.runtime.runner import Network
-from trt_ros.tensors import TensorSpec, refuse_large
+from trt_ros.tensors import Shape, TensorSpec, refuse_large
 from trt_ros.vision.letterbox import INTEGERS, Preprocess
 from trt_ros.vision.regions import Crop
 
 IMAGE_DTYPES = ('float32', 'float16', 'bfloat16', *INTEGERS)
 CHANNELS = (3, 1, 4)
+MAX_SUGGESTED = 8  # More images are rather those of a video.
 EXPORT_IMAGES = 'Export with an input of (1, 3, height, width) or (1, height, width, 3).'
 
 
@@ -28,6 +31,7 @@ class ImageInput:
     :param layout: 'nchw' or 'nhwc'.
     :param channels: 1, 3 or 4.
     :param size_reason: where `input_hw` comes from, for the log.
+    :param stack: sizes of the axes before those of an image; () for a batch of images.
     """
 
     spec: TensorSpec
@@ -35,6 +39,7 @@ class ImageInput:
     channels: int
     input_hw: tuple[int, int]
     size_reason: str
+    stack: Shape = ()
 
 
 def is_image(spec: TensorSpec) -> bool:
@@ -46,21 +51,53 @@ def is_image(spec: TensorSpec) -> bool:
     )
 
 
-def image_input(network: Network, spec: TensorSpec, options: PipelineOptions) -> ImageInput:
+def is_stack(spec: TensorSpec) -> bool:
+    """Return whether an input looks like a few images that are stacked on an axis of their own."""
+    return (
+        len(spec.shape) == 5
+        and spec.shape[0] in (-1, 1)
+        and spec.shape[1] <= MAX_SUGGESTED
+        and is_image(_of_one(spec))
+    )
+
+
+def suggested_stack(spec: TensorSpec) -> str:
+    """Return a likely binding of a stack of images, of two where their number is dynamic."""
+    count = spec.shape[-4] if spec.shape[-4] > 0 else 2
+    topics = ','.join(f'{spec.name}{number}/image_raw' for number in range(count))
+    return f'{spec.name}=images:{topics}'
+
+
+def _of_one(spec: TensorSpec) -> TensorSpec:
+    """Return an input as it would be for one of the images that it stacks."""
+    return replace(spec, shape=(1, *spec.shape[-3:]))
+
+
+def image_input(
+    network: Network, spec: TensorSpec, options: PipelineOptions, binding: Binding | None = None
+) -> ImageInput:
     """
     Return how an input takes images.
 
+    :param binding: None where the network has one image.
     :raises TensorMismatchError: when it does not.
-    :raises ParameterError: when `options.input_size` does not fit.
+    :raises ParameterError: when the input size of the options does not fit.
     """
-    if len(spec.shape) != 4:
-        raise TensorMismatchError(
-            f'The input {spec} is not a batch of images.',
-            remedy=f'Bind it to a tensor in inputs: {spec.name}=tensor:TOPIC.'
-            if options.inputs
-            else f'{EXPORT_IMAGES} The node `tensor` runs networks of tensors: '
-            f"inputs: ['{spec.name}=tensor:TOPIC'] (docs/inputs.md).",
+    stack: Shape = ()
+    whole, remedy = spec, f'Bind it to a tensor in inputs: {spec.name}=tensor:TOPIC.'
+    if binding is not None:
+        options = with_settings(options, binding.settings)
+        if binding.kind == ImagesFeed.kind:
+            stack, spec = _stack(spec, len(binding.sources)), _of_one(spec)
+    if is_stack(spec):
+        remedy = f"Set inputs to ['{suggested_stack(spec)}'] or the like (docs/inputs.md)."
+    elif not options.inputs:
+        remedy = (
+            f'{EXPORT_IMAGES} The node `tensor` runs networks of tensors: '
+            f"inputs: ['{spec.name}=tensor:TOPIC'] (docs/inputs.md)."
         )
+    if len(spec.shape) != 4:
+        raise TensorMismatchError(f'The input {spec} is not a batch of images.', remedy=remedy)
     if spec.dtype not in IMAGE_DTYPES:
         raise TensorMismatchError(
             f'The input {spec} has the unsupported image dtype {spec.dtype}.',
@@ -70,8 +107,28 @@ def image_input(network: Network, spec: TensorSpec, options: PipelineOptions) ->
     height, width = spec.shape[2:] if layout == 'nchw' else spec.shape[1:3]
     input_hw, reason = _input_hw(network, options, height, width)
     size = (channels, *input_hw) if layout == 'nchw' else (*input_hw, channels)
-    refuse_large([replace(spec, shape=(spec.shape[0], *size))])
-    return ImageInput(spec, layout, channels, input_hw, reason)
+    refuse_large([replace(spec, shape=(*(stack or spec.shape[:1]), *size))])
+    return ImageInput(whole, layout, channels, input_hw, reason, stack)
+
+
+def _stack(spec: TensorSpec, count: int) -> Shape:
+    """
+    Return the sizes of the axes before those of an image, for a stack of `count` images.
+
+    :raises TensorMismatchError: when the input is none of as many.
+    """
+    *batch, stacked = spec.shape[:-3] or (0,)
+    if len(spec.shape) not in (4, 5) or any(size not in (-1, 1) for size in batch):
+        raise TensorMismatchError(
+            f'The input {spec} is not a stack of images.',
+            remedy='Export with an input of (1, N, 3, height, width) or (N, 3, height, width).',
+        )
+    if stacked not in (-1, count):
+        raise TensorMismatchError(
+            f'The input {spec} stacks {stacked} images, but is bound to {count}.',
+            remedy='Bind it to one topic per image.',
+        )
+    return (*[1] * len(batch), count)
 
 
 def _input_hw(
@@ -162,6 +219,43 @@ def image_preprocess(
         dtype=spec.dtype,
         channels=image.channels,
     )
+
+
+def image_feed(
+    options: PipelineOptions,
+    binding: Binding | None,
+    image: ImageInput,
+    decoder: Decoder[Any],
+) -> ImageFeed:
+    """
+    Return the feed of an image input.
+
+    :param binding: None where the network has one image.
+    :raises ParameterError: when an option does not fit the input or the decoder.
+    :raises TensorMismatchError: when the network does not take regions, but `options` has them.
+    """
+    has_second = binding is not None and len(binding.sources) == 2 and not image.stack
+    if has_second and image.channels != 4:
+        raise ParameterError(
+            f'The network input {image.spec} is bound to two images, '
+            f'but its number of channels is {image.channels}.',
+            remedy='Bind it to one image: the second is the fourth channel.',
+        )
+    if binding is not None:
+        options = with_settings(options, binding.settings)
+    preprocess = image_preprocess(options, decoder.preprocess, image)
+    if preprocess.resize.endswith('crop') and decoder.task in ('segment', 'depth'):
+        raise ParameterError(
+            f'resize is {preprocess.resize}, which a {decoder.task} network cannot use.',
+            cause='The network would not see the whole image, but its result covers all of it.',
+            remedy='Set resize to letterbox or stretch.',
+        )
+    if isinstance(options, RegionOptions) and options.regions:
+        crop = region_crop(options, decoder, preprocess)
+        return ImageFeed(crop.preprocess, crop=crop)
+    if image.stack:
+        return ImagesFeed(preprocess, leading=image.stack)
+    return ImageFeed(preprocess, has_second)
 
 
 def region_crop(options: PipelineOptions, decoder: Decoder[Any], preprocess: Preprocess) -> Crop:

@@ -298,8 +298,9 @@ class Pipeline(ABC, Generic[ResultT]):
         """
         Run the network once, on an image or array for each of its inputs but states and constants.
 
-        :param inputs: by network input: a frame or pixels where an image is fed, two frames where
-            the second is the fourth channel, else an array of the input's shape.
+        :param inputs: by network input: a frame or pixels where an image is fed, several where
+            they are stacked or the second is the fourth channel, else an array of the input's
+            shape.
         :returns: the task's result; boxes are in pixels of the first image.
         :raises TensorMismatchError: when an input is missing, unknown, or does not fit.
         :raises BadFrameError: when an image cannot be read as its encoding declares.

@@ -72,6 +72,28 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             {'left': image, 'right': image, 'joints': (1, 2)},
             {'action': (1, 8)},
         ),
+        # Mean color of each of three cameras, and four numbers of a calibration.
+        'bev': save_network(
+            folder / 'bev.onnx',
+            [
+                helper.make_node('ReduceMean', ['x'], ['colors'], axes=[3, 4], keepdims=0),
+                helper.make_node('Flatten', ['colors'], ['flat']),
+                helper.make_node('Concat', ['flat', 'k'], ['means'], axis=1),
+            ],
+            {'x': (1, 3, 3, SIZE, SIZE), 'k': (1, 4)},
+            {'means': (1, 13)},
+        ),
+        # Mean color of an image, minus that of each of two.
+        'context': save_network(
+            folder / 'context.onnx',
+            [
+                helper.make_node('GlobalAveragePool', ['main'], ['one']),
+                helper.make_node('GlobalAveragePool', ['x'], ['two']),
+                helper.make_node('Sub', ['one', 'two'], ['differences']),
+            ],
+            {'main': image, 'x': (2, 3, SIZE, SIZE)},
+            {'differences': (2, 3, 1, 1)},
+        ),
         'rgbd': save_network(
             folder / 'rgbd.onnx',
             [

@@ -123,7 +123,7 @@ def test_an_rgbd_detector_takes_color_and_depth_of_two_topics(start, peer, publi
     node = start(
         'detector', 'rgbd', 'rgbd_detector', inputs=['x=image:color/image_raw,depth/image_raw']
     )
-    assert 'input x: image on /color/image_raw and /depth/image_raw' in node.log
+    assert 'input x: image on /color/image_raw, /depth/image_raw' in node.log
     assert 'Parameters without effect' not in node.log
     colors, depths = publisher(Image, '/color/image_raw'), publisher(Image, '/depth/image_raw')
     results = peer.inbox(Detection2DArray, '/rgbd/detections')

@@ -108,24 +108,54 @@ def test_pictures_for_a_network_without_images_are_refused(verify, picture):
     assert 'The network takes no pictures.' in said and 'Bind an input to an image' in said
 
 
-def test_the_picture_shows_the_first_image(network, picture, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ('body', 'bindings'),
+    [
+        (
+            '(float[1, 4, 8, 8] x) => (float[1, 4, 8, 8] mask) { mask = Identity(x) }',
+            ['x=image:color,depth?mean=0,0,0,0&std=1,1,1,1'],
+        ),
+        (
+            '(float[1, 2, 3, 8, 8] x) => (float[1, 3, 8, 8] mask) '
+            '<int64[1] axes = {1}> { mask = ReduceSum <keepdims = 0> (x, axes) }',
+            ['x=images:color,rear?mean=0&std=1', '--decoder', 'semantic'],
+        ),
+    ],
+)
+def test_the_picture_shows_the_first_image(body, bindings, picture, tmp_path, capsys):
     if choose_backend('auto')[0].name != 'onnxruntime':
         pytest.skip('here is a GPU: the comparison runs as well')
     drawn = tmp_path / 'drawn.png'
-    rgbd = tmp_path / 'rgbd.onnx'
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]>\n'
-        'rgbd (float[1, 4, 8, 8] x) => (float[1, 4, 8, 8] mask) { mask = Identity(x) }'
-    )
-    onnx.save(model, rgbd)
+    path = tmp_path / 'network.onnx'
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>\nnetwork {body}')
+    onnx.save(model, path)
     pictures = [picture('color.png', 200), picture('depth.png', 50)]
-    bindings = 'x=image:color,depth?mean=0,0,0,0&std=1,1,1,1'
     code = main(
-        ['verify', str(rgbd), *map(str, pictures), '--inputs', bindings, '--picture', str(drawn)]
+        ['verify', str(path), *map(str, pictures), '--inputs', *bindings, '--picture', str(drawn)]
     )
     assert code == 0, capsys.readouterr().err
     assert 'decoder semantic' in capsys.readouterr().err
     assert cv2.imread(str(drawn))[-240, 240].tolist() == [200] * 3
+
+
+def test_a_stack_takes_one_picture_per_topic(picture, tmp_path, capsys, monkeypatch):
+    stack = tmp_path / 'stack.onnx'
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]>\n'
+        'stack (float[1, 2, 3, 8, 8] x) => (float[1, 3, 8, 8] mask) '
+        '<int64[1] axes = {1}> { mask = ReduceSum <keepdims = 0> (x, axes) }'
+    )
+    onnx.save(model, stack)
+    monkeypatch.setattr(choice, 'choose_backend', lambda name: (choice.BACKENDS[0], ''))
+    monkeypatch.setattr(
+        tensorrt_open, 'open_tensor_runner', lambda *_, **__: OnnxRuntimeRunner.open(stack)
+    )
+    pictures = [picture('a.png', 200), picture('b.png', 50)]
+    bindings = ['--inputs', 'x=images:front,rear?scale=1.0', '--json']
+    assert main(['verify', str(stack), *map(str, pictures), *bindings]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found['outputs']['mask']['largest'] == 250
+    assert [each['name'] for each in found['inputs']] == [f'{pictures[0]} + {pictures[1]}']
 
 
 def test_bench_measures_bound_inputs(network, tmp_path, capsys):

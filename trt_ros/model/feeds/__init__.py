@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from trt_ros.model.feeds.base import Feed
 from trt_ros.model.feeds.constant import ConstantFeed
-from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
 from trt_ros.model.feeds.message import MESSAGES, MessageFeed
 from trt_ros.model.feeds.noise import NoiseFeed
 from trt_ros.model.feeds.numbered import CounterFeed
@@ -19,7 +19,7 @@ FEEDS: Mapping[str, type[Feed]] = {
     **{
         feed.kind: feed
         for feed in (
-            *(ImageFeed, TensorFeed, StateFeed, ConstantFeed, CounterFeed, NoiseFeed),
+            *(ImageFeed, ImagesFeed, TensorFeed, StateFeed, ConstantFeed, CounterFeed, NoiseFeed),
             *(MaskFeed, CountFeed),
         )
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError
 from trt_ros.model.feeds.base import MAX_AGE, Feed, Given, parse_topic
+from trt_ros.tensors import Shape
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.regions import Crop
@@ -39,11 +41,13 @@ class ImageFeed(Feed):
 
     :param has_second: whether a second image is the fourth channel.
     :param crop: preprocessing of regions, where runs get regions of an image.
+    :param leading: sizes of the axes before those of an image, in a run of one row.
     """
 
     preprocess: Preprocess
     has_second: bool = False
     crop: Crop | None = None
+    leading: Shape = (1,)
     kind = 'image'
     form = 'image:TOPIC'
     settings = (*IMAGE_SETTINGS, MAX_AGE)
@@ -62,7 +66,11 @@ class ImageFeed(Feed):
     @property
     def image_count(self) -> int:
         """Number of images per run."""
-        return 1 + self.has_second
+        return math.prod(self.leading) * (1 + self.has_second)
+
+    def shape(self, rows: int) -> Shape:
+        """Return the shape of the network input in a run."""
+        return (rows * self.leading[0], *self.leading[1:], *self.preprocess.shape[1:])
 
     def example(self) -> Frame:
         """Return a gray image of the network's size, with alpha where that is a channel."""
@@ -79,23 +87,23 @@ class ImageFeed(Feed):
         :raises BadFrameError: when the pixels are no image.
         """
         if isinstance(value, (Frame, np.ndarray)):
-            value = (as_frame(value),)
-        if not all(isinstance(each, Frame) for each in value):
+            value = (value,)
+        frames = [as_frame(each) if isinstance(each, np.ndarray) else each for each in value]
+        if not all(isinstance(each, Frame) for each in frames):
             raise TensorMismatchError(
                 f'The network input {name!r} takes an image, but got {type(value).__name__}.',
                 remedy='Wrap pixels with Frame.from_pixels().',
             )
-        if len(value) != self.image_count:
+        if len(frames) != self.image_count:
             raise TensorMismatchError(
                 f'The network input {name!r} takes {self.image_count} images, but got '
-                f'{len(value)}.'
+                f'{len(frames)}.'
             )
-        frames: Sequence[Frame] = value
         return frames
 
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
         """Return the preprocessed images, or the regions of one; see Feed.stage."""
-        frames, count = given.frames, self.image_count
+        frames, count = given.frames, 1 + self.has_second
         if given.array is not None and self.crop is not None:
             images = np.split(
                 self.crop(frames[0], given.array.reshape(-1, 2, 3)), len(given.array)
@@ -108,9 +116,31 @@ class ImageFeed(Feed):
             ]
             images = [image for image, _ in found]
             letterboxes = [letterbox for _, letterbox in found]
-        if given.rows == 1:
-            return images[0], letterboxes
-        return np.concatenate([*images, *[images[-1]] * (given.rows - len(images))]), letterboxes
+        shape = self.shape(given.rows)
+        per_row = math.prod(self.leading)
+        missing = given.rows * per_row - len(images)
+        if missing or len(images) > 1:
+            images = [np.concatenate([*images, *[images[-1]] * missing])]
+        return images[0].reshape(shape), letterboxes[::per_row]
+
+
+@dataclass(frozen=True)
+class ImagesFeed(ImageFeed):
+    """Images of several topics, each preprocessed, stacked in the order of the topics."""
+
+    kind = 'images'
+    form = 'images:TOPIC,TOPIC'
+
+    @classmethod
+    def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the topics; see Feed.parse."""
+        topics = tuple(parse_topic(text, topic.strip()) for topic in source.split(','))
+        if len(set(topics)) < len(topics):
+            raise ParameterError(
+                f'The binding {text!r} in inputs has a topic twice.',
+                remedy='Give as many different topics as the network input stacks images.',
+            )
+        return topics, topics
 
 
 def as_frame(image: Any) -> Frame:

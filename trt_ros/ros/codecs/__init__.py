@@ -34,7 +34,7 @@ _REMEDIES = {
 OpenCodec = Callable[[Any, str, Sequence[tuple[Binding, Any]]], Codec]
 #: Codecs by kind of binding, as of model.feeds.FEEDS.
 CODECS: Mapping[str, OpenCodec] = {
-    'image': lambda node, topic, bound: image_codec(node, topic),
+    **dict.fromkeys(('image', 'images'), lambda node, topic, bound: image_codec(node, topic)),
     'tensor': lambda node, topic, bound: open_format(node.parameters.tensor_format).codec(
         node, topic, bound[0][1]
     ),

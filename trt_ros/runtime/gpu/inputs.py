@@ -17,7 +17,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.model.feeds import Feeds
 from trt_ros.model.feeds.base import Feed
 from trt_ros.model.feeds.constant import ConstantFeed
-from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
 from trt_ros.model.feeds.noise import UNIFORM_BITS, NoiseFeed
 from trt_ros.model.feeds.numbered import CounterFeed, NumberedFeed
 from trt_ros.model.feeds.rows import CountFeed, MaskFeed
@@ -107,8 +107,8 @@ class GpuImage(GpuInput):
         refuse_other_dtypes(feed.preprocess)
 
     def shape(self, rows: int, arrays: Mapping[str, Shape]) -> Shape:
-        """Return the shape of a batch of images."""
-        return rows, *self.feed.preprocess.shape[1:]
+        """Return the shape of a batch or a stack of images."""
+        return self.feed.shape(rows)
 
     def before(
         self, batch: Batch, geometries: Sequence[Geometry], addresses: RunAddresses
@@ -121,14 +121,15 @@ class GpuImage(GpuInput):
             )
             return lambda stream: launch_crop(kernels, crop, batch.rows, stream)
         args: list[PreprocessArgs] = []
-        for row in range(batch.rows):
-            start = min(self.first_image + row, len(geometries) - 1)
-            images = slice(start, start + self.feed.image_count)
+        places = batch.rows * math.prod(self.feed.leading)
+        for place in range(places):
+            start = min(self.first_image + place, len(geometries) - 1)
+            images = slice(start, start + 1 + self.feed.has_second)
             args += preprocess_args(
                 preprocess,
                 geometries[images],
                 addresses.images[images],
-                target.ptr + row * (batch.sizes[self.name] // batch.rows),
+                target.ptr + place * (batch.sizes[self.name] // places),
             )
 
         def launch(stream: int) -> None:
@@ -285,6 +286,7 @@ class GpuNoise(GpuNumbered):
 #: Class of the input by class of the feed.
 INPUTS: Mapping[type[Feed], Callable[..., GpuInput]] = {
     ImageFeed: GpuImage,
+    ImagesFeed: GpuImage,
     TensorFeed: GpuTensor,
     MaskFeed: GpuTensor,
     CountFeed: GpuTensor,

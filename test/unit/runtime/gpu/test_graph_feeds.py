@@ -12,7 +12,7 @@ import pytest
 from support.memory import array_at
 from support.numbers_on_cpu import NumbersOnCpu
 from trt_ros.cuda.calls import live
-from trt_ros.errors import CapacityError, GpuFailedError, TensorMismatchError
+from trt_ros.errors import BadFrameError, CapacityError, GpuFailedError, TensorMismatchError
 from trt_ros.families.registry import TENSORS
 from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import Given
@@ -20,9 +20,11 @@ from trt_ros.model.feeds.state import StateFeed
 from trt_ros.runtime.fitting import fit
 from trt_ros.runtime.gpu.inputs import INPUTS, GpuState, NumberedArgs
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
+from trt_ros.runtime.gpu.preprocess import PreprocessArgs
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 
 ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
@@ -142,21 +144,30 @@ def test_a_constant_is_in_each_run(counter, open_inputs):
         assert found['hn'].tolist() == [[5 + count, 6 + 10 * count]]
 
 
-@pytest.fixture
-def numbers(cuda, monkeypatch, tmp_path):
-    """Run the kernels of counters and noise, on the CPU."""
+@pytest.fixture(scope='module')
+def kernels(tmp_path_factory):
     if shutil.which('g++') is None:
         pytest.skip('needs g++')
-    kernels = NumbersOnCpu(tmp_path)
+    return NumbersOnCpu(tmp_path_factory.mktemp('kernels'))
+
+
+@pytest.fixture
+def numbers(cuda, monkeypatch, kernels):
+    """Run the kernels of images, counters and noise, on the CPU."""
 
     def launch(self, function, *args):
         (address,) = (ctypes.c_void_p * 1).from_address(args[8])
-        argument = NumberedArgs.from_buffer_copy(ctypes.string_at(address, size))
-        self.launched.append(function)
+        kind = PreprocessArgs if function == 'preprocess' else NumberedArgs
+        memory = ctypes.string_at(address, ctypes.sizeof(kind))
+        argument = kind.from_buffer_copy(memory)
         grid, block = args[:3], args[3:6]
-        return self._put(lambda: kernels.launch(function, grid, block, ctypes.addressof(argument)))
 
-    size = ctypes.sizeof(NumberedArgs)
+        def work():
+            self.launched.append(function)
+            kernels.launch(function, grid, block, ctypes.addressof(argument))
+
+        return self._put(work)
+
     monkeypatch.setattr(type(cuda), '_do_cuLaunchKernel', launch)
 
 
@@ -349,6 +360,82 @@ def test_two_images_and_a_tensor_are_preprocessed_and_copied(make_engine, open_i
     assert (target, nbytes) == (buffers.tensors['joints'].ptr, 28)
     assert source == graph.memory.pinned.device_ptr + joints.pinned
     assert (left.target, right.target) == graph.addresses.images
+
+
+class Copying(Context):
+    """A context of a network that returns its input `x` as `y`."""
+
+    def get_tensor_shape(self, name):
+        return self.shapes['x']
+
+    def execute_async_v3(self, stream):
+        def work():
+            shape = self.shapes['x']
+            array_at(self.addresses['y'], shape)[:] = array_at(self.addresses['x'], shape)
+
+        self.engine.cuda._put(work)
+        return True
+
+
+@pytest.mark.parametrize('slots', [1, 2])
+@pytest.mark.parametrize('unified_memory', ['off', 'on'])
+@pytest.mark.parametrize(
+    ('shape', 'run', 'layout'),
+    [
+        ((1, 3, 3, 8, 12), (1, 3, 3, 8, 12), 'nchw'),
+        ((3, 3, 8, 12), (3, 3, 8, 12), 'nchw'),
+        ((-1, -1, 3, 8, 12), (1, 3, 3, 8, 12), 'nchw'),
+        ((1, 3, 8, 12, 3), (1, 3, 8, 12, 3), 'nhwc'),
+    ],
+)
+def test_a_stack_of_images_equals_that_of_the_cpu(
+    make_engine, open_inputs, numbers, cuda, slots, unified_memory, shape, run, layout
+):
+    engine = make_engine()
+    engine.inputs = (tensor('k', (1,)), tensor('x', shape))
+    engine.outputs = (tensor('y', shape, mode='output'),)
+    engine.create_execution_context = lambda strategy: Copying(engine)
+    pipeline = open_inputs(
+        engine,
+        ('x=images:a,b,c?mean=0.4&resize=letterbox', 'k=constant:1'),
+        slots=slots,
+        unified_memory=unified_memory,
+    )
+    preprocess = Preprocess((8, 12), mean=(0.4,), layout=layout)
+    rng = np.random.default_rng(0)
+    for number in range(4):
+        # Sizes that alternate between the images: another graph.
+        sizes = ((20, 32), (48, 16), (7, 9))
+        frames = [
+            Frame.from_pixels(rng.integers(0, 256, (*size, 3), dtype=np.uint8))
+            for size in (sizes if number % 2 else sizes[::-1])
+        ]
+        cuda.launched.clear()
+        found = pipeline.infer_inputs({'x': frames}, ASKED)['y']
+        want = np.concatenate([preprocess(frame)[0] for frame in frames]).reshape(run)
+        assert found.shape == run
+        np.testing.assert_allclose(found, want, atol=1e-5)
+        if number > 1:  # Those before are captured.
+            assert cuda.launched == ['preprocess'] * 3
+    depth = Frame.from_pixels(np.zeros((4, 4), np.uint16), '16UC1')
+    with pytest.raises(BadFrameError, match='depth image'):
+        pipeline.infer_inputs({'x': [*frames[:2], depth]}, ASKED)
+
+
+def test_a_stack_behind_another_image_takes_its_own_images(
+    make_engine, open_inputs, numbers, cuda
+):
+    engine = make_engine()
+    engine.inputs = (tensor('x', (2, 3, 8, 12)), tensor('first', (1, 3, 8, 12)))
+    engine.outputs = (tensor('y', (2, 3, 8, 12), mode='output'),)
+    engine.create_execution_context = lambda strategy: Copying(engine)
+    pipeline = open_inputs(engine, ('first=image:a', 'x=images:b,a'))
+    inputs = {
+        'first': np.full((8, 12, 3), 255, np.uint8),
+        'x': [np.full((8, 12, 3), value, np.uint8) for value in (51, 102)],
+    }
+    found = pipeline.infer_inputs(inputs, ASKED)['y']
+    np.testing.assert_allclose(found[:, 0, 0, 0], [0.2, 0.4], rtol=1e-6)
 
 
 def test_a_large_tensor_does_not_disturb_the_run_before(counter, open_inputs, cuda, monkeypatch):

@@ -1,0 +1,145 @@
+"""Images of several topics, stacked into one network input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+pytest.importorskip('isaac_ros_tensor_list_interfaces')
+
+from isaac_ros_tensor_list_interfaces.msg import TensorList
+from sensor_msgs.msg import CameraInfo, Image
+
+from support.backends import ON_CPU
+from support.ros_messages import BLACK, GREEN, RED, at, diagnostics, read_tensors, stamped
+
+pytestmark = pytest.mark.ros
+
+CAMERAS = ('front', 'left', 'right')
+BLUE = (0, 0, 255)
+SHAPES = {'front': (48, 64), 'left': (30, 20), 'right': (7, 90)}
+
+
+@pytest.fixture
+def start_bev(start, peer, publisher, as_image):
+    """
+    Start a node of three cameras and a calibration.
+
+    Return it, its results, and a function that publishes an image of one color; each camera has
+    a size of its own.
+    """
+
+    def start_bev(name, calibration='k=constant:1,2,3,4', **parameters):
+        topics = ','.join(f'{camera}/image_raw' for camera in CAMERAS)
+        inputs = [f'x=images:{topics}?resize=stretch', calibration]
+        node = start('tensor', name, 'bev', inputs=inputs, **parameters)
+        publishers = {camera: publisher(Image, f'/{camera}/image_raw') for camera in CAMERAS}
+
+        def publish(camera, color, stamp, encoding='rgb8', dtype=np.uint8):
+            channels = () if np.isscalar(color) else (len(color),)
+            pixels = np.full((*SHAPES[camera], *channels), color, dtype)
+            publishers[camera].publish(stamped(as_image(pixels, encoding), stamp, camera))
+
+        return node, peer.inbox(TensorList, f'/{name}/tensors'), publish
+
+    return start_bev
+
+
+def means(message):
+    return read_tensors(message)['means'][0]
+
+
+def test_images_of_three_cameras_meet_by_stamp(start_bev, peer):
+    node, results, publish = start_bev('bev')
+    topics = ', '.join(f'/{camera}/image_raw' for camera in CAMERAS)
+    assert f'input x: images on {topics}\n' in node.log
+    assert 'x: 3 images, input 16x16' in node.log
+    for stamp in (1, 2):
+        publish('front', RED, stamp)
+        publish('left', GREEN, stamp)
+    publish('right', BLUE, 2)
+    found = results.wait_for(at(2))
+    assert found.header.frame_id == 'front'
+    assert means(found) == pytest.approx([1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 2, 3, 4])
+    diagnostics(peer, 'bev')(
+        **{
+            'frames received': '2',
+            'frames published': '1',
+            'front/image_raw: dropped: no partner': '1',
+            'left/image_raw: dropped: no partner': '1',
+            'right/image_raw: frames dropped': '0',
+        }
+    )
+    assert len(results.messages) == 1
+
+
+@ON_CPU
+def test_encodings_of_a_stack_differ_and_bad_images_drop_their_set(start_bev, peer):
+    node, results, publish = start_bev('mixed')
+    publish('front', RED, 1)
+    publish('left', GREEN, 1, 'unheard')
+    publish('right', RED, 1)
+    node.wait_for_log('A frame of /left/image_raw was dropped (unknown encoding).')
+    publish('front', RED, 2)
+    publish('left', 9, 2, '16UC1', np.uint16)
+    publish('right', RED, 2)
+    node.wait_for_log('of /right/image_raw was dropped (depth image).')
+    publish('front', RED, 3)
+    publish('left', 255, 3, 'mono8')
+    publish('right', (*BLUE, 0), 3, 'bgra8')
+    found = results.wait_for()
+    assert at(3)(found)
+    assert means(found)[:9] == pytest.approx([1, 0, 0, 1, 1, 1, 1, 0, 0])
+    diagnostics(peer, 'mixed')(
+        **{
+            'left/image_raw: dropped: unknown encoding': '1',
+            **{f'{camera}/image_raw: dropped: depth image': '1' for camera in CAMERAS},
+            'frames published': '1',
+        }
+    )
+
+
+@ON_CPU
+def test_cameras_without_a_trigger_meet_beside_a_calibration(start_bev, peer, publisher):
+    _, results, publish = start_bev(
+        'untriggered',
+        'k=camera_info:front/camera_info#k[0,4,2,5]?held=true',
+        approximate_sync=True,
+    )
+    infos = publisher(CameraInfo, '/front/camera_info')
+    k = [500.0, 0.0, 32.0, 0.0, 510.0, 24.0, 0.0, 0.0, 1.0]
+    infos.publish(stamped(CameraInfo(k=k), 0.5))
+    diagnostics(peer, 'untriggered')(**{'front/camera_info: frames received': '1'})
+    publish('right', BLUE, 0.997)
+    publish('left', GREEN, 1.004)
+    publish('front', BLACK, 1.0)
+    found = results.wait_for(at(1.0))
+    assert means(found) == pytest.approx([0, 0, 0, 0, 1, 0, 0, 0, 1, 500, 510, 32, 24])
+
+
+@ON_CPU
+def test_the_newest_images_of_a_stack_are_sampled(start_bev):
+    _, results, publish = start_bev('sampled', rate_hz=20.0)
+    for stamp, camera in enumerate(CAMERAS, 1):
+        publish(camera, RED, stamp)
+    found = results.wait_for(at(1))
+    assert means(found)[:9] == pytest.approx([1, 0, 0] * 3)
+
+
+@ON_CPU
+def test_a_topic_feeds_an_image_and_a_stack(start, peer, publisher, picture_of):
+    start(
+        'tensor',
+        'context',
+        'context',
+        inputs=['main=image:context/front', 'x=images:context/front,context/rear'],
+    )
+    front, rear = (publisher(Image, f'/context/{side}') for side in ('front', 'rear'))
+    results = peer.inbox(TensorList, '/context/tensors')
+    front.publish(picture_of(RED, 1))
+    rear.publish(picture_of(GREEN, 1))
+    found = read_tensors(results.wait_for(at(1)))['differences']
+    assert np.reshape(found, (2, 3)).tolist() == [[0, 0, 0], [1, -1, 0]]

@@ -1,0 +1,226 @@
+"""Images of several topics that are stacked into one network input, with ONNX Runtime."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto, helper
+import pytest
+
+from support.save_network import save_network
+from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError
+from trt_ros.families.registry import DETECTORS, TENSORS
+from trt_ros.model.bindings import parse_bindings
+from trt_ros.runtime.backends import _buildable_batch
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Preprocess
+
+INPUTS = 'x=images:front,left,right?resize=letterbox&mean=0.4,0.5,0.6&std=0.2'
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a network that returns its input `x`."""
+
+    def write(*shape, dtype=TensorProto.FLOAT, nodes=None, output=None) -> Path:
+        nodes = nodes or [helper.make_node('Identity', ['x'], ['y'])]
+        path = tmp_path / 'network.onnx'
+        return Path(
+            save_network(path, nodes, {'x': [dtype, shape]}, {'y': [dtype, output or shape]})
+        )
+
+    return write
+
+
+def open_pipeline(path, inputs=INPUTS, families=TENSORS, **options):
+    return Pipeline.open(
+        str(path),
+        families=families,
+        **{'inputs': inputs, 'backend': 'onnxruntime', 'cpu_threads': 1, **options},
+    )
+
+
+def picture(seed, width=32, height=20, encoding='bgr8'):
+    rng = np.random.default_rng(seed)
+    if encoding == '16UC1':
+        return Frame.from_pixels(rng.integers(0, 9000, (height, width)).astype('u2'), encoding)
+    channels = {'bgr8': 3, 'bgra8': 4}[encoding]
+    pixels = rng.integers(0, 256, (height, width, channels), dtype=np.uint8)
+    return Frame.from_pixels(pixels, encoding)
+
+
+PICTURES = [picture(0), picture(1, 48, 48), picture(2, 7, 90)]
+SETTINGS = {'mean': (0.4, 0.5, 0.6), 'std': (0.2,) * 3}
+
+
+@pytest.mark.parametrize(
+    ('shape', 'run'),
+    [
+        ((1, 3, 3, 8, 12), (1, 3)),
+        ((3, 3, 8, 12), (3,)),
+        (('batch', 3, 3, 8, 12), (1, 3)),
+        ((1, 'cameras', 3, 8, 12), (1, 3)),
+        (('batch', 'cameras', 3, 8, 12), (1, 3)),
+        (('cameras', 3, 8, 12), (3,)),
+    ],
+)
+def test_a_stack_equals_its_images_each_preprocessed(write, shape, run):
+    with open_pipeline(write(*shape)) as pipeline:
+        found = pipeline({'x': PICTURES})['y']
+        assert 'x: 3 images, input 12x8' in ' '.join(pipeline.log_lines)
+    preprocess = Preprocess((8, 12), **SETTINGS)
+    want = np.concatenate([preprocess(each)[0] for each in PICTURES])
+    assert found.tobytes() == want.reshape(*run, 3, 8, 12).tobytes()
+    assert found.shape == (*run, 3, 8, 12)
+
+
+@pytest.mark.parametrize(
+    ('shape', 'dtype', 'encoding', 'options'),
+    [
+        ((1, 3, 8, 12, 3), 'float32', 'bgr8', {'layout': 'nhwc'}),
+        ((1, 3, 1, 8, 12), 'float32', '16UC1', {'channels': 1}),
+        ((3, 4, 8, 12), 'float16', 'bgra8', {'channels': 4}),
+        ((3, 3, 8, 12), 'uint8', 'bgr8', {'scale': 1.0}),
+    ],
+)
+def test_images_of_a_stack_have_any_layout_channels_and_dtype(
+    write, shape, dtype, encoding, options
+):
+    path = write(*shape, dtype=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    frames = [picture(seed, 20 + seed, 30, encoding) for seed in range(3)]
+    preprocess = Preprocess((8, 12), dtype=dtype, **options)
+    with open_pipeline(path, 'x=images:a,b,c?resize=letterbox') as pipeline:
+        found = pipeline({'x': frames})['y']
+    want = np.concatenate([preprocess(each)[0] for each in frames]).reshape(shape)
+    assert found.dtype == want.dtype and found.tobytes() == want.tobytes()
+
+
+def test_a_stack_of_one_image_takes_batches(write):
+    frames = PICTURES[:2]
+    with open_pipeline(write('batch', 1, 3, 8, 12), 'x=images:front', batch=2) as pipeline:
+        assert pipeline.max_batch == 2
+        together = pipeline.infer_all(frames)
+        for frame, found in zip(frames, together):
+            alone = pipeline(frame)['y']
+            assert alone.shape == (1, 1, 3, 8, 12)
+            assert found['y'].tobytes() == alone.tobytes()
+
+
+def test_pixels_are_images_of_a_stack(write):
+    pixels = [np.full((8, 12, 3), value, np.uint8) for value in (0, 51, 255)]
+    with open_pipeline(write(1, 3, 3, 8, 12), 'x=images:a,b,c') as pipeline:
+        found = pipeline({'x': pixels})['y']
+    np.testing.assert_allclose(found[0, :, 0, 0, 0], [0, 0.2, 1], rtol=1e-6)
+
+
+def test_a_run_of_fewer_images_is_refused(write):
+    with open_pipeline(write(1, 3, 3, 8, 12)) as pipeline:
+        with pytest.raises(TensorMismatchError, match="'x' takes 3 images, but got 2"):
+            pipeline({'x': PICTURES[:2]})
+        with pytest.raises(TensorMismatchError, match="'x' takes 3 images, but got 1"):
+            pipeline({'x': PICTURES[0]})
+        with pytest.raises(TensorMismatchError, match='takes more than one image'):
+            pipeline(PICTURES[0])
+        with pytest.raises(BadFrameError, match='depth image'):
+            pipeline({'x': [*PICTURES[:2], picture(0, encoding='16UC1')]})
+
+
+@pytest.mark.parametrize(
+    ('shape', 'inputs', 'problem'),
+    [
+        ((1, 6, 3, 8, 12), INPUTS, 'stacks 6 images, but is bound to 3'),
+        ((6, 3, 8, 12), INPUTS, 'stacks 6 images, but is bound to 3'),
+        ((1, 3, 8, 12), INPUTS, 'stacks 1 images, but is bound to 3'),
+        ((2, 3, 3, 8, 12), INPUTS, 'is not a stack of images'),
+        ((3, 8, 12), INPUTS, 'is not a stack of images'),
+        ((1, 1, 3, 3, 8, 12), INPUTS, 'is not a stack of images'),
+        ((1, 3, 2, 8, 12), INPUTS, 'has no dimension of 1, 3 or 4 channels'),
+        ((1, 3, 3, 8, 12), 'x=image:front', 'is not a batch of images'),
+    ],
+)
+def test_an_input_that_is_no_such_stack_is_refused(write, shape, inputs, problem):
+    with pytest.raises(TensorMismatchError, match=problem) as caught:
+        open_pipeline(write(*shape), inputs)
+    assert caught.value.remedy
+
+
+def test_a_network_of_a_stack_suggests_a_binding_that_works(write):
+    path = write(1, 3, 3, 8, 12)
+    for inputs in ((), 'x=image:front'):
+        with pytest.raises(TensorMismatchError, match='is not a batch of images') as caught:
+            open_pipeline(path, inputs)
+        suggested = 'x=images:x0/image_raw,x1/image_raw,x2/image_raw'
+        assert f"['{suggested}']" in caught.value.remedy
+    open_pipeline(path, suggested).close()
+
+
+def test_topics_of_a_stack_differ():
+    assert parse_bindings(('x=images: a , b/c',))[0].topics == ('a', 'b/c')
+    for text, problem in (
+        ('x=images:a,b,a', 'has a topic twice'),
+        ('x=images:', 'has an empty source'),
+        ('x=images:a,', 'has an empty source'),
+        ('x=images:a b', "Invalid topic 'a b'"),
+        ('*=images:a,b', 'Invalid binding'),
+    ):
+        with pytest.raises(ParameterError, match=problem.replace('*', '.')):
+            parse_bindings((text,))
+
+
+@pytest.fixture
+def boxes(write) -> Path:
+    """Write a network that finds one object of the whole input, whatever the images show."""
+    row = [0.0, 0.0, 96.0, 64.0, 0.9, 2.0]
+    nodes = [
+        helper.make_node('ReduceMax', ['x'], ['max'], keepdims=0),
+        helper.make_node('Constant', [], ['zero'], value_float=0.0),
+        helper.make_node('Mul', ['max', 'zero'], ['nothing']),
+        helper.make_node('Constant', [], ['row'], value_floats=row),
+        helper.make_node('Constant', [], ['shape'], value_ints=[1, 1, 6]),
+        helper.make_node('Reshape', ['row', 'shape'], ['boxes']),
+        helper.make_node('Add', ['boxes', 'nothing'], ['y']),
+    ]
+    return write(1, 2, 3, 64, 96, nodes=nodes, output=(1, 1, 6))
+
+
+def test_boxes_of_a_stack_are_in_pixels_of_its_first_image(boxes):
+    inputs = 'x=images:front,rear?resize=stretch'
+    with open_pipeline(boxes, inputs, DETECTORS, decoder='yolov10') as pipeline:
+        found = pipeline({'x': [picture(0, 192, 256), picture(1, 10, 10)]})
+    assert found.xyxy.tolist() == [[0, 0, 192, 256]]
+
+
+def test_an_engine_of_a_stack_on_a_dynamic_first_axis_holds_its_images(write):
+    def batch_of(*shape, batch=1, inputs=INPUTS):
+        options = PipelineOptions(model_path=str(write(*shape)), inputs=inputs)
+        return _buildable_batch(options, batch)
+
+    assert batch_of('n', 3, 8, 12) == 3
+    assert batch_of('n', 3, 8, 12, inputs='x=image:front') == 1
+    assert batch_of('n', 3, 8, 12, batch=4) == 4
+    assert batch_of('n', 3, 3, 8, 12) == 1
+    assert batch_of(3, 3, 8, 12, batch=4) == 1
+
+
+def test_verbs_take_a_stack_or_refuse_it_with_a_reason(boxes, tmp_path, capsys):
+    from trt_ros.cli import main
+
+    cv2 = pytest.importorskip('cv2')
+    pictures = [str(tmp_path / name) for name in ('a.png', 'b.png')]
+    for name, size in zip(pictures, (8, 30)):
+        cv2.imwrite(name, np.full((size, size, 3), 90, np.uint8))
+    path, times = str(boxes), tmp_path / 'times.json'
+    common = ['--backend', 'onnxruntime', '--inputs', 'x=images:front,left']
+    assert main(['bench', path, '--frames', '2', *common, '--json', str(times)]) == 0
+    assert json.loads(times.read_text())['results']
+    capsys.readouterr()
+    decoder = ['--decoder', 'yolov10', '--json']
+    assert main(['infer', '--model', path, *pictures, *common, *decoder]) == 1
+    assert 'The network takes more than one image.' in capsys.readouterr().err
+    target = ['--to', 'int8', '--output', str(tmp_path / 'int8.onnx')]
+    assert main(['quantize', path, *pictures, *target]) == 1
+    assert 'cannot be calibrated with images' in capsys.readouterr().err
