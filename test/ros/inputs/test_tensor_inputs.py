@@ -81,14 +81,14 @@ def test_a_policy_samples_its_newest_inputs(start, peer, publisher, picture_of):
         inputs=[
             'left=image:hand',
             'right=image:head?max_age=2.0',
-            'joints=tensor:joint_states#positions?max_age=0.5',
+            'joints=tensor:joint_tensors#positions?max_age=0.5',
         ],
         rate_hz=10.0,
         use_sim_time=True,
     )
     assert 'synchronization: newest messages, sampled at 10 Hz' in node.log
     hand, head = publisher(Image, '/hand'), publisher(Image, '/head')
-    joints = publisher(TensorList, '/joint_states')
+    joints = publisher(TensorList, '/joint_tensors')
     results = peer.inbox(TensorList, '/policy/tensors')
     peer.wait_until(clock.get_subscription_count, 'the node to subscribe to the clock')
 
@@ -103,7 +103,7 @@ def test_a_policy_samples_its_newest_inputs(start, peer, publisher, picture_of):
     positions = np.array([[0.25, -0.5]], np.float32)
     joints.publish(tensor_list(100.0, other=positions * 9, positions=positions))
     status = diagnostics(peer, 'policy')
-    status(**{f'{topic}: frames received': '1' for topic in ('hand', 'head', 'joint_states')})
+    status(**{f'{topic}: frames received': '1' for topic in ('hand', 'head', 'joint_tensors')})
     tick(100.2)
     found = results.wait_for(at(100.0))
     assert found.header.frame_id == 'hand'
@@ -111,24 +111,24 @@ def test_a_policy_samples_its_newest_inputs(start, peer, publisher, picture_of):
     tick(100.4)  # Sampled again, although nothing is new.
     peer.wait_until(lambda: len(results.messages) == 2, 'the second sample')
     joints.publish(tensor_list(100.05, positions=3 * positions))
-    status(**{'joint_states: frames received': '2'})
+    status(**{'joint_tensors: frames received': '2'})
     tick(100.6)
-    status(**{'joint_states: dropped: older than max_age': '1'})
+    status(**{'joint_tensors: dropped: older than max_age': '1'})
     joints.publish(tensor_list(100.6, positions=2 * positions))
-    status(**{'joint_states: frames received': '3'})
+    status(**{'joint_tensors: frames received': '3'})
     tick(100.8)
     found = results.wait_for(lambda message: read_tensors(message)['action'][0][7] == -1)
     assert len(results.messages) == 3
     joints.publish(tensor_list(100.7, positions=positions))
-    status(**{'joint_states: frames received': '4'})
+    status(**{'joint_tensors: frames received': '4'})
     tick(50.0)  # Time jumps back: all is forgotten.
-    status(**{'joint_states: dropped: time jumped back': '1'})
+    status(**{'joint_tensors: dropped: time jumped back': '1'})
     tick(50.2)
     hand.publish(picture_of(BLACK, 50.4, 'hand'))
     head.publish(picture_of(BLACK, 50.4))
     joints.publish(tensor_list(50.4, positions=positions))
     status(**{f'{topic}: frames received': '2' for topic in ('hand', 'head')})
-    status(**{'joint_states: frames received': '5'})
+    status(**{'joint_tensors: frames received': '5'})
     tick(50.6)
     results.wait_for(at(50.4))
     assert all(at(50.4)(message) for message in results.messages[3:])
