@@ -125,7 +125,7 @@ def measure_counts(path: Path, rounds: int) -> dict[str, Any]:
     """Measure whole runs of the network of points, by how many points they have."""
     inputs = pool(path)
     shapes = {'points': (1, CAPACITY, 32), 'valid': (1, CAPACITY, 1)}
-    profile = tuple(ShapeRange(name, each, each, each) for name, each in shapes.items())
+    profile = tuple(ShapeRange(name, (1, 1, each[2]), each, each) for name, each in shapes.items())
     runner = open_tensor_runner(
         path, BuildOptions(precision='fp32', profiles=(profile,)), backend='tensorrt_rtx'
     )

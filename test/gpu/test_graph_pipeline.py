@@ -257,6 +257,7 @@ def test_prepared_cameras_share_memory_of_largest_batch(gpu, on_cpu, small_detec
         small_detector('cameras.onnx', batch='batch'),
         BuildOptions(precision='fp32', batch=4),
         device=gpu.index,
+        frames_in_flight=2,
     )
     decoder = choose_decoder('yolov8', network.inputs, network.outputs, network.metadata, (64, 96))
     pipeline = GpuPipeline(
