@@ -142,17 +142,17 @@ def test_points_of_changing_counts_are_padded_and_too_many_are_dropped(
         'tensor',
         'pool',
         'pool',
-        inputs=['points=tensor:prompt?capacity=8', 'valid=mask:points', 'count=count:points'],
+        inputs=['points=tensor:clicks?capacity=8', 'valid=mask:points', 'count=count:points'],
     )
     assert 'input valid: mask of the rows of points' in node.log
-    prompt = publisher(TensorList, '/prompt')
+    clicks = publisher(TensorList, '/clicks')
     results = peer.inbox(TensorList, '/pool/tensors')
     status = diagnostics(peer, 'pool')
     session = onnxruntime.InferenceSession(models['pool'], providers=['CPUExecutionProvider'])
     random = np.random.default_rng(3)
     for stamp, count in enumerate((3, 8, 9, 1, 5), 1):
         points = random.normal(size=(1, count, 2)).astype(np.float32)
-        prompt.publish(tensor_list(stamp, points=points))
+        clicks.publish(tensor_list(stamp, points=points))
         if count > 8:
             status(**{'dropped: over capacity': '1'})
             continue

@@ -398,7 +398,7 @@ def test_a_stack_of_images_equals_that_of_the_cpu(
     pipeline = open_inputs(
         engine,
         ('x=images:a,b,c?mean=0.4&resize=letterbox', 'k=constant:1'),
-        slots=slots,
+        frames_in_flight=slots,
         unified_memory=unified_memory,
     )
     preprocess = Preprocess((8, 12), mean=(0.4,), layout=layout)
