@@ -242,6 +242,28 @@ def test_states_follow_each_other_with_two_runs_in_flight(gru, both):
 
 
 @pytest.mark.parametrize('frames_in_flight', [1, 2])
+@pytest.mark.parametrize('settings', ['', '&order=newest', '&fill=zeros&scale=0.5'])
+@pytest.mark.parametrize('width', [6, 20000])
+def test_a_history_equals_onnxruntime(write, both, frames_in_flight, settings, width):
+    """Small values are copied by the graph, large ones before it."""
+    path = write(
+        [node('MatMul', ['weights', 'x'], ['y'])],
+        [('x', FLOAT, [1, 5, width])],
+        [('y', FLOAT, [1, 3, width])],
+        weights=weights(1, 3, 5),
+    )
+    inputs = (f'x=tensor:x?history=5{settings}',)
+    ours, reference = both(path, frames_in_flight, inputs=inputs)
+    for number in range(20):
+        if number == 12:
+            ours.reset_state()
+            reference.reset_state()
+        dtype = np.float64 if number % 7 == 3 else np.float32
+        value = {'x': weights(width, seed=number).astype(dtype)}
+        assert_close(ours(value), reference(value))
+
+
+@pytest.mark.parametrize('frames_in_flight', [1, 2])
 def test_a_padded_input_has_one_graph_and_equals_the_unpadded_run(
     both, tmp_path, frames_in_flight
 ):

@@ -205,10 +205,15 @@ def _model_with_outputs_of(model: Path, ours: Any, stack: ExitStack) -> Path:
 
 
 class _States:
-    """The states of a network on both sides; zeros at first."""
+    """
+    The states of a network on both sides.
+
+    :ivar arrays: of the present run, by network input.
+    """
 
     def __init__(self, feeds: Feeds) -> None:
         self._feeds = {name: feed for name, feed in feeds.items() if feed.has_memory}
+        self.arrays: Mapping[str, np.ndarray] = {}
         self._ours = {name: feed.initial() for name, feed in self._feeds.items()}
         self._reference = dict(self._ours)
 
@@ -224,14 +229,16 @@ class _States:
 
     def _staged(self, memory: Mapping[str, Any]) -> dict[str, np.ndarray]:
         return {
-            name: feed.stage(Given(memory=memory[name]))[0] for name, feed in self._feeds.items()
+            name: feed.stage(Given(array=self.arrays.get(name), memory=memory[name]))[0]
+            for name, feed in self._feeds.items()
         }
 
     def keep(self, ours: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> None:
         """Take the states out of the outputs of a run."""
+        staged, wanted = self.ours, self.reference
         for name, feed in self._feeds.items():
-            self._ours[name] = feed.keep(ours, self._ours[name])
-            self._reference[name] = feed.keep(reference, self._reference[name])
+            self._ours[name] = feed.keep(ours, self._ours[name], staged[name])
+            self._reference[name] = feed.keep(reference, self._reference[name], wanted[name])
 
 
 def _outputs(runner: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -247,7 +254,8 @@ def _inputs(args: Namespace, network: Any) -> Iterator[tuple[str, dict[str, np.n
         steps: CpuPipeline[Any] = CpuPipeline(network, fitted)
         states = _States(fitted.feeds)
         for name, inputs in samples(args, fitted.feeds):
-            yield name, steps.stage(*split_inputs(fitted.feeds, inputs))[0], states
+            frames, states.arrays = split_inputs(fitted.feeds, inputs)
+            yield name, steps.stage(frames, states.arrays)[0], states
         return
     rng = np.random.default_rng(0)
     for index in range(args.random):

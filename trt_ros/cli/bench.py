@@ -339,8 +339,10 @@ def _in_flight(args: Namespace, default: int) -> int:
     from trt_ros.errors import ParameterError
     from trt_ros.model.bindings import parse_bindings
     from trt_ros.model.feeds import FEEDS
+    from trt_ros.model.feeds.history import HISTORY
 
-    if not any(FEEDS[each.kind].has_memory for each in parse_bindings(tuple(args.inputs))):
+    bindings = parse_bindings(tuple(args.inputs))
+    if not any(FEEDS[each.kind].has_memory or HISTORY in each.settings for each in bindings):
         return args.frames_in_flight or default
     if args.frames_in_flight not in (None, 1):
         raise ParameterError(

@@ -181,15 +181,16 @@ class BoundInputs(NodeInputs):
             )
 
     def _describe(self, binding: Binding) -> str:
+        feed = self._feeds[binding.input]
         if not binding.topics:
-            return f'input {self._feeds[binding.input].describe(binding.input)}'
+            return f'input {feed.describe(binding.input)}'
         codecs = [
             topic.codec for name in binding.topics for topic in self.topics if topic.name == name
         ]
         topics = ', '.join(self._node.resolve_topic_name(codec.topic) for codec in codecs)
         name = f'#{binding.tensor}' if binding.tensor else ''
         held = ', held' if binding.is_held else ''
-        return f'input {binding.input}: {binding.kind} on {topics}{name}{held}'
+        return f'input {binding.input}: {binding.kind} on {topics}{name}{held}{feed.details}'
 
     def ignored_parameters(self) -> set[str]:
         """Return the names of parameters that have no effect on these topics."""

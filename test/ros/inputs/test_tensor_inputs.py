@@ -16,7 +16,7 @@ from isaac_ros_tensor_list_interfaces.msg import TensorList
 import onnxruntime
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image, JointState
-from std_msgs.msg import Float32MultiArray, Float64MultiArray, Int64MultiArray
+from std_msgs.msg import Float32, Float32MultiArray, Float64MultiArray, Int64MultiArray
 from std_srvs.srv import Trigger
 
 from support.backends import ON_CPU
@@ -69,6 +69,27 @@ def test_a_recurrent_network_keeps_its_state(start, peer, publisher, models):
     steps.publish(tensor_list(6, x=inputs[0]))
     peer.wait_until(lambda: len(results.messages) == 103, 'the result after activation')
     assert read_tensors(results.messages[-1]) == {'energy': pytest.approx(float(first), abs=1e-4)}
+
+
+def test_the_last_values_of_a_topic_are_kept_until_a_reset(start, peer, publisher):
+    bindings = ['x=number:history_level?history=3&fill=zeros&scale=10', 'factor=constant:1']
+    node = start('tensor', 'last', 'scaled', inputs=bindings, outputs=['443'])
+    assert 'input x: number on /history_level, with scale, history of 3, oldest first' in node.log
+    levels = publisher(Float32, '/history_level')
+    results = peer.inbox(TensorList, '/last/tensors')
+    found = []
+
+    def run(level):
+        levels.publish(Float32(data=float(level)))
+        peer.wait_until(lambda: len(results.messages) > len(found), f'the result of {level}')
+        found.append(read_tensors(results.messages[-1])['443'][0])
+
+    for level in (1, 2, 3, 4):
+        run(level)
+    assert found == [[0, 0, 10], [0, 10, 20], [10, 20, 30], [20, 30, 40]]
+    assert peer.call(Trigger, '/last/reset').success
+    run(5)
+    assert found[-1] == [0, 0, 50]
 
 
 def test_a_policy_samples_its_newest_inputs(start, peer, publisher, picture_of):

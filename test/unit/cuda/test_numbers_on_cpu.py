@@ -56,14 +56,14 @@ def assert_equal_runs(kernels, monkeypatch):
         before, after = ours.before(batch, (), None), ours.after(batch)
         found = array_at(ours.memory.ptr, ours.shape(1, {}), host_dtype(spec))
         for _ in range(2):
-            ours.reset(0)
+            ours.reset(0, None)
             memory = feed.initial()
             for _ in range(runs):
                 before(0)
                 want, _ = feed.stage(Given(memory=memory))
                 assert found.tobytes() == want.tobytes()
                 after(0)
-                memory = feed.keep({}, memory)
+                memory = feed.keep({}, memory, want)
 
     return assert_equal_runs
 

@@ -165,6 +165,11 @@ class Feed:
         """Return a line for the log about the network input of this name."""
         return f'{name}: {self.kind}'
 
+    @property
+    def details(self) -> str:
+        """Treatment of the messages of its topics, behind their names in the log."""
+        return ''
+
     # Runs.
 
     @property
@@ -199,12 +204,12 @@ class Feed:
         """Return the network's input on the CPU, and the placement of each image."""
         raise NotImplementedError
 
-    def keep(self, outputs: Mapping[str, np.ndarray], memory: Any) -> Any:
+    def keep(self, outputs: Mapping[str, np.ndarray], memory: Any, staged: np.ndarray) -> Any:
         """
         Return the memory for the next run.
 
         :param outputs: of the run that has ended, by name; valid until the next run.
-        :param memory: of the run that has ended.
+        :param memory: of the run that has ended, and what `stage` returned with it.
         """
         return None
 

@@ -43,7 +43,7 @@ class NumberedFeed(Feed):
         """Return the values of the run; see Feed.stage."""
         return as_tensor(self.spec, self.values(given.memory)), ()
 
-    def keep(self, outputs: Mapping[str, np.ndarray], memory: int) -> int:
+    def keep(self, outputs: Mapping[str, np.ndarray], memory: int, staged: np.ndarray) -> int:
         """Return the number of the next run."""
         return memory + 1
 

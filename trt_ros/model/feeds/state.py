@@ -99,7 +99,9 @@ class StateFeed(Feed):
         """Return the output of the previous run; see Feed.stage."""
         return given.memory, ()
 
-    def keep(self, outputs: Mapping[str, np.ndarray], memory: Any) -> np.ndarray:
+    def keep(
+        self, outputs: Mapping[str, np.ndarray], memory: Any, staged: np.ndarray
+    ) -> np.ndarray:
         """Return a copy of the output; raises TensorMismatchError when it has another shape."""
         self.refuse_other_shape(outputs[self.output].shape)
         return np.array(outputs[self.output])

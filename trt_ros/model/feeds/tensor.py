@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +19,10 @@ from trt_ros.model.feeds.base import (
     Given,
     parse_topic,
 )
+from trt_ros.model.feeds.history import CHOICES, HISTORY, History
 from trt_ros.model.feeds.padding import CAPACITY, PAD, Padding
 from trt_ros.model.feeds.values import read_value
-from trt_ros.tensors import TensorSpec, as_tensor, checked_tensor
+from trt_ros.tensors import TensorSpec, as_shaped, as_tensor, checked_tensor
 from trt_ros.vision.letterbox import Letterbox
 
 
@@ -41,7 +42,7 @@ class TensorFeed(Feed):
     padding: Padding | None = None
     kind = 'tensor'
     form = 'tensor:TOPIC#TENSOR'
-    settings = (MAX_AGE, HELD, INITIAL, CAPACITY, PAD, *ARITHMETIC)
+    settings = (MAX_AGE, HELD, INITIAL, CAPACITY, PAD, HISTORY, *CHOICES, *ARITHMETIC)
 
     @classmethod
     def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -88,14 +89,25 @@ class TensorFeed(Feed):
                 f'{PAD} is set for the network input {spec.name!r}, but not {CAPACITY}.',
                 remedy=f'Add {CAPACITY}=, the size to fill up to, or leave {PAD} out.',
             )
+        history = History.parse(binding.settings, spec)
+        if history is not None:
+            spec = history.value(spec)
         first = None if text is None else read_value(text, spec)
-        return TensorFeed(spec, Arithmetic.parse(binding.settings, spec), first, padding)
+        arithmetic = Arithmetic.parse(binding.settings, spec)
+        if history is not None:
+            return HistoryFeed(spec, arithmetic, first, history=history)
+        return TensorFeed(spec, arithmetic, first, padding)
+
+    @property
+    def details(self) -> str:
+        """Treatment of an array; see Feed.details."""
+        arithmetic = f', with {self.arithmetic}' if self.arithmetic else ''
+        padding = f', padded to {self.padding.spec.shape}' if self.padding else ''
+        return f'{arithmetic}{padding}'
 
     def describe(self, name: str) -> str:
         """Return a line for the log."""
-        arithmetic = f', with {self.arithmetic}' if self.arithmetic else ''
-        padding = f', padded to {self.padding.spec.shape}' if self.padding else ''
-        return f'tensor {self.spec}{arithmetic}{padding}'
+        return f'tensor {self.spec}{self.details}'
 
     @property
     def array(self) -> TensorSpec:
@@ -121,3 +133,36 @@ class TensorFeed(Feed):
         """Return the array converted to the network's dtype; see Feed.stage."""
         assert given.array is not None
         return as_tensor(self.spec, given.array), ()
+
+
+@dataclass(frozen=True)
+class HistoryFeed(TensorFeed):
+    """
+    The arrays of the last runs; `spec` is one of them.
+
+    :param history: their place in the network input.
+    """
+
+    history: History = field(kw_only=True)
+    has_memory = True
+
+    @property
+    def details(self) -> str:
+        """Treatment of an array; see Feed.details."""
+        return f'{super().details}, {self.history}'
+
+    def check(self, value: Any) -> np.ndarray:
+        """Return the array of the run; a vector of as many elements will do, see Feed.check."""
+        is_array = isinstance(value, np.ndarray)
+        return super().check(as_shaped(value, self.spec) if is_array else value)
+
+    def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
+        """Return the history, that of the run before in `given.memory`; see Feed.stage."""
+        value, _ = super().stage(given)
+        return self.history.pushed(given.memory, value), ()
+
+    def keep(
+        self, outputs: Mapping[str, np.ndarray], memory: Any, staged: np.ndarray
+    ) -> np.ndarray:
+        """Return the history of the run."""
+        return staged

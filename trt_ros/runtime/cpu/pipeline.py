@@ -117,7 +117,7 @@ class CpuPipeline(Pipeline[ResultT]):
             return
         self.reset_state()
         staged, _ = self.stage(frames, tensors)
-        self._lines += self.runner.tune_threads({**staged, **self._remembered()})
+        self._lines += self.runner.tune_threads({**staged, **self._remembered(tensors)})
 
     def _warm_up_images(self) -> None:
         (gray,) = [feed.example() for feed in image_feeds(self.feeds).values()]
@@ -138,14 +138,14 @@ class CpuPipeline(Pipeline[ResultT]):
         tensors: Mapping[str, np.ndarray] = NO_TENSORS,
     ) -> Future[list[ResultT]]:
         """Run the network; see Pipeline.start."""
-        found = self._run(*self.stage(frames, tensors), thresholds)
+        found = self._run(*self.stage(frames, tensors), thresholds, tensors)
         return Future(lambda: found)
 
     def stage(
         self, frames: Sequence[Frame], tensors: Mapping[str, np.ndarray] = NO_TENSORS
     ) -> tuple[dict[str, np.ndarray], Sequence[Letterbox]]:
         """
-        Return the network's inputs but states, and the placement of each image with a result.
+        Return the network's inputs without memory, and the placement of each image with a result.
 
         :param frames, tensors: as for `start`.
         """
@@ -175,15 +175,16 @@ class CpuPipeline(Pipeline[ResultT]):
         inputs: Mapping[str, np.ndarray],
         letterboxes: Sequence[Letterbox],
         thresholds: Thresholds,
+        tensors: Mapping[str, np.ndarray],
     ) -> list[ResultT]:
         # Two runs at once would share the same CPUs; states go from one run to the next.
         is_alone = bool(self._memory_feeds) or not self.runner.overlaps
         with self._running if is_alone else nullcontext(), mark('network'):
             if self._memory_feeds:
-                inputs = {**inputs, **self._remembered()}
+                inputs = {**inputs, **self._remembered(tensors)}
             found = self.runner.infer(inputs)
             for name, feed in self._memory_feeds.items():
-                self._memory[name] = feed.keep(found, self._memory[name])
+                self._memory[name] = feed.keep(found, self._memory[name], inputs[name])
         outputs = {name: found[name] for name in self._fitted.outputs}
         self._count_nonfinite(outputs, len(letterboxes))
         count = 1
@@ -210,13 +211,14 @@ class CpuPipeline(Pipeline[ResultT]):
             **self.runner.diagnostics(),
         }
 
-    def _remembered(self) -> dict[str, np.ndarray]:
+    def _remembered(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the network's inputs that depend on the run before."""
         staged = {}
         for name, feed in self._memory_feeds.items():
             if name not in self._memory:
                 self._memory[name] = feed.initial()
-            staged[name], _ = feed.stage(Given(memory=self._memory[name]))
+            given = Given(array=tensors.get(name), memory=self._memory[name])
+            staged[name], _ = feed.stage(given)
         return staged
 
     def reset_state(self) -> None:

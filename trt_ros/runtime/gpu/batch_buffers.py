@@ -119,7 +119,7 @@ class BatchBuffers:
         if name == REGIONS:
             assert self.maps is not None
             return self.maps.ptr
-        return self.tensors[name].ptr
+        return self.tensors[name].ptr + self.shared.inputs.array_offsets[name]
 
     def result_sizes(self, geometries: Sequence[Geometry]) -> tuple[int, ...]:
         """Return the bytes of each image's results in host memory, or else of all raw outputs."""

@@ -163,7 +163,7 @@ class FrameSlot:
         with mark('enqueue'):
             if after is not None:
                 self.stream.wait_for(after)
-            self.shared.inputs.prepare(stream)
+            self.shared.inputs.prepare(stream, tensors)
             launched.captured.graph.launch(stream)
             self.done.record(stream)
             # The GPU works already.

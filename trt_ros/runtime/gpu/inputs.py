@@ -15,14 +15,14 @@ from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async
 from trt_ros.errors import TensorMismatchError
 from trt_ros.model.feeds import Feeds
-from trt_ros.model.feeds.base import Feed
+from trt_ros.model.feeds.base import Feed, Given
 from trt_ros.model.feeds.constant import ConstantFeed
 from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
 from trt_ros.model.feeds.noise import UNIFORM_BITS, NoiseFeed
 from trt_ros.model.feeds.numbered import CounterFeed, NumberedFeed
 from trt_ros.model.feeds.rows import CountFeed, MaskFeed
 from trt_ros.model.feeds.state import StateFeed
-from trt_ros.model.feeds.tensor import TensorFeed
+from trt_ros.model.feeds.tensor import HistoryFeed, TensorFeed
 from trt_ros.runtime.gpu.captured_graph import RunAddresses
 from trt_ros.runtime.gpu.preprocess import (
     Geometry,
@@ -63,9 +63,11 @@ class GpuInput:
     :param first_image: number of images of the inputs before it.
     :param undo: receives what releases the memory.
     :ivar memory: kept from run to run, instead of memory of each batch; None without.
+    :ivar array_offset: place in the input, in bytes, of the array that a run brings.
     """
 
     memory: DeviceBuffer | None = None
+    array_offset = 0
 
     def __init__(
         self, name: str, feed: Any, first_image: int, account: Account, undo: ExitStack
@@ -93,8 +95,8 @@ class GpuInput:
         """Return the work of a run after the network, on `memory`; None without any."""
         return None
 
-    def reset(self, stream: int) -> None:
-        """Enqueue the first contents of `memory`."""
+    def reset(self, stream: int, array: np.ndarray | None) -> None:
+        """Enqueue the contents of `memory` before the first run, which brings `array`."""
 
 
 class GpuImage(GpuInput):
@@ -147,6 +149,50 @@ class GpuTensor(GpuInput):
         return arrays[self.name]
 
 
+class GpuHistory(GpuInput):
+    """The arrays of the last runs; the graph copies that of the run behind the others."""
+
+    feed: HistoryFeed
+    memory: DeviceBuffer
+
+    def __init__(
+        self, name: str, feed: HistoryFeed, first_image: int, account: Account, undo: ExitStack
+    ) -> None:
+        super().__init__(name, feed, first_image, account, undo)
+        history, size = feed.history, item_nbytes(feed.spec.dtype)
+        self._nbytes = math.prod(history.shape) * size
+        self._step = self._nbytes // history.count
+        self.array_offset = history.offset * size
+        # The second half is for moving the values: copies must not overlap.
+        self.memory = DeviceBuffer(2 * self._nbytes, 'states', account)
+        undo.callback(self.memory.close)
+
+    def shape(self, rows: int, arrays: Mapping[str, Shape]) -> Shape:
+        """Return the shape of the history."""
+        return self.feed.history.shape
+
+    def after(self, batch: Batch) -> Enqueue | None:
+        """Return the copies that move the values by one place; the oldest is lost."""
+        start, scratch = self.memory.ptr, self.memory.ptr + self._nbytes
+        source, target = start, start + self._step
+        if self.feed.history.is_oldest_first:
+            source, target = target, source
+        nbytes = self._nbytes - self._step
+        if not nbytes:
+            return None
+
+        def move(stream: int) -> None:
+            copy_async(scratch, source, nbytes, stream)
+            copy_async(target, scratch, nbytes, stream)
+
+        return move
+
+    def reset(self, stream: int, array: np.ndarray | None) -> None:
+        """Enqueue the history of the first run; CUDA has read it when the call returns."""
+        staged, _ = self.feed.stage(Given(array=array))
+        copy_async(self.memory.ptr, staged.ctypes.data, self._nbytes, stream)
+
+
 class GpuConstant(GpuInput):
     """A value that is written once per batch."""
 
@@ -186,7 +232,7 @@ class GpuState(GpuInput):
         source = batch.tensors[self.feed.output]
         return lambda stream: copy_async(self.memory.ptr, source.ptr, self._nbytes, stream)
 
-    def reset(self, stream: int) -> None:
+    def reset(self, stream: int, array: np.ndarray | None) -> None:
         """Enqueue the initial value; CUDA has read pageable memory when the call returns."""
         copy_async(self.memory.ptr, self.feed.first.ctypes.data, self._nbytes, stream)
 
@@ -254,7 +300,7 @@ class GpuNumbered(GpuInput):
         one = (1, 1, 1)
         return lambda stream: batch.kernels.launch('next_run', one, one, self._args, stream)
 
-    def reset(self, stream: int) -> None:
+    def reset(self, stream: int, array: np.ndarray | None) -> None:
         """Enqueue the first number; CUDA has read pageable memory when the call returns."""
         first = c_int64(self.feed.first)
         copy_async(self._args.number, ctypes.addressof(first), 8, stream)
@@ -288,6 +334,7 @@ INPUTS: Mapping[type[Feed], Callable[..., GpuInput]] = {
     ImageFeed: GpuImage,
     ImagesFeed: GpuImage,
     TensorFeed: GpuTensor,
+    HistoryFeed: GpuHistory,
     MaskFeed: GpuTensor,
     CountFeed: GpuTensor,
     ConstantFeed: GpuConstant,
@@ -322,6 +369,11 @@ class Inputs:
         self._is_reset_due = True
 
     @property
+    def array_offsets(self) -> dict[str, int]:
+        """Places in the inputs, in bytes, of the arrays that a run brings."""
+        return {each.name: each.array_offset for each in self.all}
+
+    @property
     def memory(self) -> dict[str, DeviceBuffer]:
         """Memory that is kept from run to run, by network input."""
         return {each.name: each.memory for each in self._memory if each.memory is not None}
@@ -330,9 +382,9 @@ class Inputs:
         """Set the memory to its first contents before the next run."""
         self._is_reset_due = True
 
-    def prepare(self, stream: int) -> None:
+    def prepare(self, stream: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Enqueue a due reset into the stream of the next run, after the previous run."""
         if self._is_reset_due:
             self._is_reset_due = False
             for each in self._memory:
-                each.reset(stream)
+                each.reset(stream, arrays.get(each.name))

@@ -40,7 +40,9 @@ class RemotePipeline(CpuPipeline[ResultT]):
         """Preprocess images and start a run; see Pipeline.submit_run."""
         if self._memory_feeds:  # In order.
             return self.start(frames, thresholds, tensors)
-        pending = self._threads.submit(self._run, *self.stage(frames, tensors), thresholds)
+        pending = self._threads.submit(
+            self._run, *self.stage(frames, tensors), thresholds, tensors
+        )
         return Future(pending.result, pending.done)
 
     def _close(self) -> None:

@@ -137,6 +137,27 @@ def test_an_initial_value_returns_with_a_reset(counter, open_inputs):
         pipeline.reset_state()
 
 
+@pytest.mark.parametrize('slots', [1, 2])
+@pytest.mark.parametrize('settings', ['', '&order=newest', '&fill=zeros'])
+def test_a_history_equals_that_of_the_cpu(counter, open_inputs, cuda, slots, settings):
+    inputs = ('step=tensor:step', f'h=tensor:h?history=4{settings}')
+    pipeline = open_inputs(counter((1, 8)), inputs, frames_in_flight=slots)
+    pipeline.warm_up()
+    feed, step = pipeline.feeds['h'], np.zeros((1, 8), np.float32)
+    for _ in range(2):
+        memory = feed.initial()
+        for number in range(7):
+            copies = cuda.calls['cudaMemcpyAsync']
+            # A converted value now and then, whose graph is another.
+            value = np.array([[number, -number]], float if number == 5 else np.float32)
+            found = pipeline.infer_inputs({'step': step, 'h': value}, ASKED)['hn']
+            memory, _ = feed.stage(Given(array=value, memory=memory))
+            assert found.tolist() == memory.tolist()
+            if number in (2, 3, 4):
+                assert cuda.calls['cudaMemcpyAsync'] == copies
+        pipeline.reset_state()
+
+
 def test_a_constant_is_in_each_run(counter, open_inputs):
     pipeline = open_inputs(counter(), ('step=tensor:step', 'h=constant:5,6'))
     for count in (1, 2):
@@ -196,7 +217,7 @@ def test_a_counter_and_noise_equal_those_of_the_cpu(
             step = STEP.astype(np.float64) if number > 2 else STEP
             found = pipeline.infer_inputs({'step': 0 * step}, ASKED)['hn']
             assert found.tobytes() == (0 + feed.stage(Given(memory=memory))[0]).tobytes()
-            memory = feed.keep({}, memory)
+            memory = feed.keep({}, memory, found)
             if use_graph and number in (1, 2):
                 assert cuda.calls['cudaMemcpyAsync'] == copies
 
@@ -483,8 +504,8 @@ class PlusOne(StateFeed):
     def initial(self):
         return super().initial() + 1
 
-    def keep(self, outputs, memory):
-        return super().keep(outputs, memory) + 1
+    def keep(self, outputs, memory, staged):
+        return super().keep(outputs, memory, staged) + 1
 
 
 def test_a_new_kind_of_feed_has_a_class_on_the_gpu(counter, open_inputs, cuda, monkeypatch):
@@ -499,7 +520,7 @@ def test_a_new_kind_of_feed_has_a_class_on_the_gpu(counter, open_inputs, cuda, m
 
             return enqueue
 
-        def reset(self, stream):
+        def reset(self, stream, array):
             array_at(self.memory.ptr, (1, 2))[:] = 1
 
     monkeypatch.setitem(FEEDS, PlusOne.kind, PlusOne)
