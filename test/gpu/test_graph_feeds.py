@@ -11,14 +11,9 @@ from onnx import TensorProto, helper
 import pytest
 
 from support.save_network import save_network, save_pool
-from trt_ros.cli.build import parse_profile
-from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import BadFrameError, CapacityError
 from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.gpu.measure import frames_of
-from trt_ros.runtime.gpu.open import open_tensor_runner
-from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 
@@ -44,29 +39,15 @@ def both(gpu, nothing_left):
     """Open a network on the GPU and with ONNX Runtime."""
     opened: list[Pipeline] = []
 
-    def both(
-        path: Path, frames_in_flight: int = 1, profile: str = '', **options: Any
-    ) -> tuple[Pipeline, Pipeline]:
-        ours: Pipeline
-        if profile:
-            network = open_tensor_runner(
-                path,
-                BuildOptions(profiles=(parse_profile(profile),)),
-                backend='tensorrt_rtx',
-                device=gpu.index,
-                frames_in_flight=frames_in_flight,
-            )
-            ours = frames_of(network, PipelineOptions(inputs=tuple(options['inputs'])), TENSORS)
-            ours.warm_up()
-        else:
-            ours = Pipeline.open(
-                str(path),
-                families=TENSORS,
-                backend='tensorrt_rtx',
-                device=gpu.index,
-                frames_in_flight=frames_in_flight,
-                **options,
-            )
+    def both(path: Path, frames_in_flight: int = 1, **options: Any) -> tuple[Pipeline, Pipeline]:
+        ours: Pipeline = Pipeline.open(
+            str(path),
+            families=TENSORS,
+            backend='tensorrt_rtx',
+            device=gpu.index,
+            frames_in_flight=frames_in_flight,
+            **options,
+        )
         opened.append(ours)
         assert ours.diagnostics()['CUDA graph fallbacks'] == ''
         runner = OnnxRuntimeRunner.open(path, threads=1)
@@ -147,7 +128,6 @@ def test_initial_states_and_constants_equal_onnxruntime(both, write):
     ours, reference = both(
         path,
         inputs=[f'c=constant:{x}', 'h=state:hn?initial=0.25', 'x=tensor:x', 's=constant:3'],
-        profile='h=2x1x8',
     )
     for each in (ours, reference):
         one = np.ones(1, np.float32)
@@ -272,7 +252,6 @@ def test_a_padded_input_has_one_graph_and_equals_the_unpadded_run(
         path,
         frames_in_flight,
         inputs=('points=tensor:points?capacity=64', 'valid=mask:points', 'count=count:points'),
-        profile='points=1x1x2:1x64x2:1x64x2,valid=1x1:1x64:1x64',
     )
     plain = OnnxRuntimeRunner.open(path, threads=1)
     graphs = [list(slot._captured.items()) for slot in ours.slots.all]
@@ -372,7 +351,7 @@ def test_a_policy_of_two_cameras_and_joints_equals_onnxruntime(write, both):
         ([1, 3, 3, 64, 96], [1, 3, 3, 64, 96], 'mean=0.4,0.5,0.6&std=0.2'),
         ([3, 3, 64, 96], [3, 3, 64, 96], 'resize=stretch'),
         (['n', 3, 64, 96], [3, 3, 64, 96], 'antialias=true'),
-        (['batch', 3, 3, 64, 96], [1, 3, 3, 64, 96], 'channel_order=bgr'),
+        (['batch', 'n', 3, 64, 'w'], [1, 3, 3, 64, 96], 'channel_order=bgr&input_size=64,96'),
         ([1, 3, 64, 96, 3], [1, 3, 64, 96, 3], 'pad_value=0'),
     ],
 )

@@ -110,48 +110,18 @@ def _tensorrt_missing(name: str) -> str:
 
 
 def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch: int) -> Runner:
-    from trt_ros.engine.options import BuildOptions
     from trt_ros.runtime.gpu.open import open_tensor_runner
+    from trt_ros.runtime.gpu.profile import build_options_of
 
     if options.cpu_threads:
         log.warning('Ignored by TensorRT: cpu_threads.')
     return open_tensor_runner(
         options,
-        BuildOptions(
-            precision=options.precision,
-            batch=_buildable_batch(options, batch),
-            input_size=options.input_size,
-            plugins=options.plugins,
-            dla_core=options.dla_core if options.dla_core >= 0 else None,
-        ),
+        build_options_of(options, batch),
         report=report,
         remember_images=True,
         backend=name,
     )
-
-
-def _buildable_batch(options: PipelineOptions, batch: int) -> int:
-    """
-    Return the batch size to build for, which holds a stack of images on a dynamic first axis.
-
-    It is 1 for a network with a fixed batch, which needs no engine per batch size.
-    """
-    from trt_ros.engine.builder.onnx_check import read_inputs
-    from trt_ros.engine.plan import is_plan
-    from trt_ros.model.bindings import parse_bindings
-    from trt_ros.model.feeds.image import ImagesFeed
-
-    path = Path(options.model_path).expanduser()
-    stacks = {
-        each.input: len(each.sources)
-        for each in parse_bindings(options.inputs)
-        if each.kind == ImagesFeed.kind
-    }
-    if (batch == 1 and not stacks) or is_plan(path):
-        return 1
-    dynamic = [spec for spec in read_inputs(path) if spec.shape[:1] == (-1,)]
-    counts = [stacks.get(spec.name, 1) for spec in dynamic if len(spec.shape) == 4]
-    return max([batch, *counts]) if dynamic else 1
 
 
 def _open_triton(options: PipelineOptions, report: Reporter, batch: int) -> Runner:

@@ -41,6 +41,12 @@ class ImageInput:
     size_reason: str
     stack: Shape = ()
 
+    @property
+    def shape(self) -> Shape:
+        """Shape of an image: (C, H, W) or (H, W, C)."""
+        is_planar = self.layout == 'nchw'
+        return (self.channels, *self.input_hw) if is_planar else (*self.input_hw, self.channels)
+
 
 def is_image(spec: TensorSpec) -> bool:
     """Return whether an input has the shape and dtype of a batch of images."""
@@ -106,9 +112,9 @@ def image_input(
     layout, channels = _layout(spec)
     height, width = spec.shape[2:] if layout == 'nchw' else spec.shape[1:3]
     input_hw, reason = _input_hw(network, options, height, width)
-    size = (channels, *input_hw) if layout == 'nchw' else (*input_hw, channels)
-    refuse_large([replace(spec, shape=(*(stack or spec.shape[:1]), *size))])
-    return ImageInput(whole, layout, channels, input_hw, reason, stack)
+    found = ImageInput(whole, layout, channels, input_hw, reason, stack)
+    refuse_large([replace(spec, shape=(*(stack or spec.shape[:1]), *found.shape))])
+    return found
 
 
 def _stack(spec: TensorSpec, count: int) -> Shape:

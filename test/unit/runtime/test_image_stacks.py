@@ -13,8 +13,6 @@ from support.save_network import save_network
 from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError
 from trt_ros.families.registry import DETECTORS, TENSORS
 from trt_ros.model.bindings import parse_bindings
-from trt_ros.runtime.backends import _buildable_batch
-from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -192,18 +190,6 @@ def test_boxes_of_a_stack_are_in_pixels_of_its_first_image(boxes):
     with open_pipeline(boxes, inputs, DETECTORS, decoder='yolov10') as pipeline:
         found = pipeline({'x': [picture(0, 192, 256), picture(1, 10, 10)]})
     assert found.xyxy.tolist() == [[0, 0, 192, 256]]
-
-
-def test_an_engine_of_a_stack_on_a_dynamic_first_axis_holds_its_images(write):
-    def batch_of(*shape, batch=1, inputs=INPUTS):
-        options = PipelineOptions(model_path=str(write(*shape)), inputs=inputs)
-        return _buildable_batch(options, batch)
-
-    assert batch_of('n', 3, 8, 12) == 3
-    assert batch_of('n', 3, 8, 12, inputs='x=image:front') == 1
-    assert batch_of('n', 3, 8, 12, batch=4) == 4
-    assert batch_of('n', 3, 3, 8, 12) == 1
-    assert batch_of(3, 3, 8, 12, batch=4) == 1
 
 
 def test_verbs_take_a_stack_or_refuse_it_with_a_reason(boxes, tmp_path, capsys):

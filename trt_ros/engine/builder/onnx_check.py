@@ -109,7 +109,7 @@ def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
     _check_external_data(path, model)
     warnings = _check_by_onnx(path, model)
     inputs = _inputs(path, model)
-    outputs = tuple(_spec(value, 'output', path) for value in model.graph.output)
+    outputs = _outputs(path, model)
     if not inputs or not outputs:
         raise ModelError(
             f'The model {path} has no {"outputs" if inputs else "inputs"}.',
@@ -139,13 +139,16 @@ def opset_of(model: Any) -> int:
     )
 
 
-def read_inputs(path: Path) -> tuple[TensorSpec, ...]:
+def read_network(
+    path: Path,
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...], dict[str, str]]:
     """
-    Return the descriptions of a model's inputs. Safe for untrusted files: reads nothing else.
+    Return inputs, outputs and metadata of a model. Safe for untrusted files: reads nothing else.
 
-    :raises ModelError: if it is missing or damaged, or if an input is not supported.
+    :raises ModelError: if it is missing or damaged, or if a tensor is not supported.
     """
-    return _inputs(path, _parse(path))
+    model = _parse(path)
+    return _inputs(path, model), _outputs(path, model), metadata_of(model)
 
 
 def _parse(path: Path) -> Any:
@@ -173,6 +176,10 @@ def _inputs(path: Path, model: Any) -> tuple[TensorSpec, ...]:
     return tuple(
         _spec(value, 'input', path) for value in model.graph.input if value.name not in weights
     )
+
+
+def _outputs(path: Path, model: Any) -> tuple[TensorSpec, ...]:
+    return tuple(_spec(value, 'output', path) for value in model.graph.output)
 
 
 def metadata_of(model: Any) -> dict[str, str]:

@@ -23,36 +23,30 @@ def resolve_profiles(
     """
     Return the profiles to build with; none for a network of fixed shapes.
 
-    :param requested: profiles of the build options; if empty, one is created from the other
-        parameters.
+    :param requested: profiles of the build options; the shapes of other dynamic inputs are created
+        from the other parameters, in a profile of their own without any.
     :param metadata: metadata of the model, which may contain its image size.
     :param input_size: (height, width) of images of dynamic size; empty for the metadata's.
     :param batch: maximum size of a dynamic batch dimension.
     :raises ParameterError: if a profile names an unknown input, does not match the shape of an
-        input, or lacks a dynamic input.
+        input, or a dynamic input has no default.
     """
     dynamic = [spec for spec in inputs if spec.is_dynamic]
-    if not requested:
-        hw = tuple(input_size) or metadata_hw(metadata) or DEFAULT_INPUT_HW
-        profile = tuple(_default(spec, (hw[0], hw[1]), batch) for spec in dynamic)
-        requested = (profile,) if profile else ()
-    for profile in requested:
+    hw = tuple(input_size) or metadata_hw(metadata) or DEFAULT_INPUT_HW
+    profiles = []
+    for profile in requested or [()]:
         for each in profile:
             _check(each, inputs)
-        missing = {spec.name for spec in dynamic} - {each.name for each in profile}
-        if missing:
-            raise ParameterError(
-                f'A profile lacks the dynamic inputs {", ".join(sorted(missing))}.',
-                cause='Each profile needs the shapes of all dynamic inputs.',
-                remedy=f'Add their shapes: {"; ".join(map(str, dynamic))}.',
-            )
+        given = {each.name for each in profile}
+        missing = [spec for spec in dynamic if spec.name not in given]
+        profiles.append((*profile, *(_default(spec, (hw[0], hw[1]), batch) for spec in missing)))
     refuse_large(spec for spec in inputs if not spec.is_dynamic)
     refuse_large(
         TensorSpec(each.name, each.high, 'float32', 'input')
-        for profile in requested
+        for profile in profiles
         for each in profile
     )
-    return tuple(requested)
+    return tuple(filter(None, profiles))
 
 
 def sizes_without_effect(inputs: Sequence[TensorSpec], options: BuildOptions) -> list[str]:
@@ -114,7 +108,8 @@ def _default(spec: TensorSpec, hw: tuple[int, int], batch: int) -> ShapeRange:
         raise ParameterError(
             f'The input {spec} has dynamic dimensions without a default.',
             cause='Only batch, height, width and channels of images have one.',
-            remedy=f'Add a profile: {spec.name}=MIN:OPT:MAX, each like 1x3x64.',
+            remedy=f'Add a profile, {spec.name}=MIN:OPT:MAX, each like 1x3x64; or fill the input '
+            'up to a fixed size: ?capacity= in inputs.',
         )
     high = (batch, *shape[1:]) if spec.shape[:1] == (-1,) else tuple(shape)
     return ShapeRange(spec.name, tuple(shape), high, high)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from trt_ros.errors import ParameterError
-from trt_ros.tensors import TensorSpec, host_dtype
+from trt_ros.tensors import Shape, TensorSpec, host_dtype
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 
@@ -169,6 +169,11 @@ class Feed:
     def details(self) -> str:
         """Treatment of the messages of its topics, behind their names in the log."""
         return ''
+
+    @property
+    def full_shape(self) -> Shape | None:
+        """Shape of the network input, the largest where it changes; None where runs decide."""
+        return None
 
     # Runs.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_ros.model.feeds.base import Binding, Feed, Given, empty_source
 from trt_ros.model.feeds.values import read_value
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import Shape, TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 
 
@@ -43,6 +43,11 @@ class ConstantFeed(Feed):
     def describe(self, name: str) -> str:
         """Return a line for the log."""
         return f'{name}: constant of shape {self.value.shape}'
+
+    @property
+    def full_shape(self) -> Shape | None:
+        """Shape of the value; None where each image has it."""
+        return None if self.is_per_image else self.value.shape
 
     def of(self, rows: int) -> np.ndarray:
         """Return the value of a run with this batch size."""

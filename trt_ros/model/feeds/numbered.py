@@ -10,7 +10,7 @@ import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.base import Binding, Feed, Given
-from trt_ros.tensors import TensorSpec, as_tensor
+from trt_ros.tensors import Shape, TensorSpec, as_tensor
 from trt_ros.vision.letterbox import Letterbox
 
 
@@ -34,6 +34,11 @@ class NumberedFeed(Feed):
     def describe(self, name: str) -> str:
         """Return a line for the log."""
         return f'{name}: {self.kind} of shape {self.spec.shape}'
+
+    @property
+    def full_shape(self) -> Shape:
+        """Shape of the network input."""
+        return self.spec.shape
 
     def initial(self) -> int:
         """Return the number of the first run."""

@@ -11,7 +11,7 @@ import numpy as np
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.base import INITIAL, Binding, Feed, Given, empty_source
 from trt_ros.model.feeds.values import read_value
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import Shape, TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 
 
@@ -90,6 +90,11 @@ class StateFeed(Feed):
     def describe(self, name: str) -> str:
         """Return a line for the log."""
         return f'{name}: state, output {self.output} of the previous run'
+
+    @property
+    def full_shape(self) -> Shape:
+        """Shape of the network input."""
+        return self.spec.shape
 
     def initial(self) -> np.ndarray:
         """Return the initial value."""

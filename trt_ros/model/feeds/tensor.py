@@ -22,7 +22,7 @@ from trt_ros.model.feeds.base import (
 from trt_ros.model.feeds.history import CHOICES, HISTORY, History
 from trt_ros.model.feeds.padding import CAPACITY, PAD, Padding
 from trt_ros.model.feeds.values import read_value
-from trt_ros.tensors import TensorSpec, as_shaped, as_tensor, checked_tensor
+from trt_ros.tensors import Shape, TensorSpec, as_shaped, as_tensor, checked_tensor
 from trt_ros.vision.letterbox import Letterbox
 
 
@@ -114,6 +114,11 @@ class TensorFeed(Feed):
         """The network input."""
         return self.spec
 
+    @property
+    def full_shape(self) -> Shape | None:
+        """Shape of the network input with padding; None without."""
+        return None if self.padding is None else self.padding.spec.shape
+
     def zeros(self) -> np.ndarray | None:
         """Return an array to warm up with, as large as runs may give."""
         if self.padding is None:
@@ -150,6 +155,11 @@ class HistoryFeed(TensorFeed):
     def details(self) -> str:
         """Treatment of an array; see Feed.details."""
         return f'{super().details}, {self.history}'
+
+    @property
+    def full_shape(self) -> Shape:
+        """Shape of the network input."""
+        return self.history.shape
 
     def check(self, value: Any) -> np.ndarray:
         """Return the array of the run; a vector of as many elements will do, see Feed.check."""

@@ -80,7 +80,8 @@ class GpuInput:
 
         :param arrays: shapes of the arrays of the run, by network input.
         """
-        raise NotImplementedError
+        shape: Shape | None = self.feed.full_shape
+        return arrays[self.name] if shape is None else shape
 
     def prepare(self, batch: Batch, stream: int) -> None:
         """Write the first contents of a batch, once for all its runs."""
@@ -144,10 +145,6 @@ class GpuImage(GpuInput):
 class GpuTensor(GpuInput):
     """An array, which the graph copies into the network's input."""
 
-    def shape(self, rows: int, arrays: Mapping[str, Shape]) -> Shape:
-        """Return the shape of the array."""
-        return arrays[self.name]
-
 
 class GpuHistory(GpuInput):
     """The arrays of the last runs; the graph copies that of the run behind the others."""
@@ -166,10 +163,6 @@ class GpuHistory(GpuInput):
         # The second half is for moving the values: copies must not overlap.
         self.memory = DeviceBuffer(2 * self._nbytes, 'states', account)
         undo.callback(self.memory.close)
-
-    def shape(self, rows: int, arrays: Mapping[str, Shape]) -> Shape:
-        """Return the shape of the history."""
-        return self.feed.history.shape
 
     def after(self, batch: Batch) -> Enqueue | None:
         """Return the copies that move the values by one place; the oldest is lost."""
@@ -221,10 +214,6 @@ class GpuState(GpuInput):
         self._nbytes = int(np.prod(feed.spec.shape)) * item_nbytes(feed.spec.dtype)
         self.memory: DeviceBuffer = DeviceBuffer(self._nbytes, 'states', account)
         undo.callback(self.memory.close)
-
-    def shape(self, rows: int, arrays: Mapping[str, Shape]) -> Shape:
-        """Return the shape of the state."""
-        return self.feed.spec.shape
 
     def after(self, batch: Batch) -> Enqueue:
         """Return the copy of the output; raises TensorMismatchError when it is not as large."""
@@ -280,10 +269,6 @@ class GpuNumbered(GpuInput):
             count=count,
             dtype=_FLOATS.get(spec.dtype, _INTEGERS.get(size)),
         )
-
-    def shape(self, rows: int, arrays: Mapping[str, Shape]) -> Shape:
-        """Return the shape of the input."""
-        return self.feed.spec.shape
 
     def before(
         self, batch: Batch, geometries: Sequence[Geometry], addresses: RunAddresses

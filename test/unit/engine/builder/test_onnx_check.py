@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper
 import pytest
 
-from trt_ros.engine.builder.onnx_check import read_inputs, read_onnx, refuse_unbuildable
+from trt_ros.engine.builder.onnx_check import read_network, read_onnx, refuse_unbuildable
 from trt_ros.engine.key import external_names
 from trt_ros.errors import ModelError
 from trt_ros.tensors import TensorSpec
@@ -323,7 +323,7 @@ def test_an_input_of_an_unknown_type_is_refused(models):
     with pytest.raises(ModelError):
         read_onnx(path)
     with pytest.raises(ModelError, match='unknown type 99'):
-        read_inputs(path)
+        read_network(path)
 
 
 def test_metadata_that_is_not_utf8_is_refused(models):

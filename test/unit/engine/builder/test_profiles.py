@@ -77,9 +77,14 @@ def test_profile_of_unknown_input_lists_inputs():
         settle(spec(-1), asked=((ShapeRange('y', (1,), (1,), (1,)),),))
 
 
-def test_a_profile_must_cover_each_dynamic_input():
-    with pytest.raises(ParameterError, match='lacks the dynamic inputs z'):
-        settle(spec(-1), spec(-1, name='z'), asked=((ShapeRange('x', (1,), (1,), (1,)),),))
+def test_inputs_that_a_profile_lacks_have_their_defaults():
+    asked = ShapeRange('x', (1, 1), (1, 5), (1, 9))
+    inputs = spec(-1, -1), spec(-1, 3, name='z')
+    assert settle(*inputs, asked=((asked,),), batch=4) == (
+        (asked, ShapeRange('z', (1, 3), (4, 3), (4, 3))),
+    )
+    with pytest.raises(ParameterError, match=r'z \(1, \?\) float32 has dynamic(?s:.*)capacity='):
+        settle(inputs[0], spec(1, -1, name='z'), asked=((asked,),))
 
 
 def test_a_profile_cannot_change_what_is_fixed():

@@ -1,0 +1,81 @@
+"""Shapes to build an engine for, by the bindings of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from trt_ros.engine.builder.onnx_check import read_network
+from trt_ros.engine.options import BuildOptions, ShapeRange
+from trt_ros.engine.plan import is_plan
+from trt_ros.model.bindings import parse_bindings, resolve_bindings
+from trt_ros.model.feeds import FEEDS
+from trt_ros.model.feeds.base import Binding, Feed
+from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.model.feeds.tensor import TensorFeed
+from trt_ros.runtime.image_inputs import image_input
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.runtime.runner import Network
+
+
+def build_options_of(options: PipelineOptions, batch: int) -> BuildOptions:
+    """
+    Return the options to build the engine of a pipeline with.
+
+    Inputs that bindings give a shape have it; the builder has defaults for others.
+
+    :param batch: maximum number of images per run; a network of a fixed batch needs no engine per
+        batch size.
+    :raises TrtRosError: a ModelError of the file, or a ParameterError or TensorMismatchError of a
+        binding that does not fit it.
+    """
+    path = Path(options.model_path).expanduser()
+    bindings = parse_bindings(options.inputs)
+    ranges: tuple[ShapeRange, ...] = ()
+    if not is_plan(path) and (batch > 1 or bindings):
+        network = Network()
+        network.inputs, network.outputs, network.metadata = read_network(path)
+        if not any(spec.shape[:1] == (-1,) for spec in network.inputs):
+            batch = 1
+        names = [spec.name for spec in network.inputs]
+        if bindings:
+            outputs = [spec.name for spec in network.outputs]
+            bindings = resolve_bindings(bindings, names, outputs, constants=names)
+            ranges = tuple(_ranges(network, bindings, options, batch))
+    return BuildOptions(
+        profiles=(ranges,) if ranges else (),
+        precision=options.precision,
+        batch=batch,
+        input_size=options.input_size,
+        plugins=options.plugins,
+        dla_core=options.dla_core if options.dla_core >= 0 else None,
+    )
+
+
+def _ranges(
+    network: Network, bindings: tuple[Binding, ...], options: PipelineOptions, batch: int
+) -> Iterator[ShapeRange]:
+    """Yield the shapes of dynamic inputs that bindings give a shape."""
+    specs = {spec.name: spec for spec in network.inputs}
+    feeds: dict[str, Feed] = {}
+    for binding in bindings:
+        spec, kind = specs[binding.input], FEEDS[binding.kind]
+        if not issubclass(kind, ImageFeed):
+            # The engine tells whether the output of a state is like its input.
+            output = replace(spec, name=kind.output_of(binding.sources) or '')
+            feeds[spec.name] = kind.bind(binding, spec, [output])
+        elif spec.is_dynamic:
+            images = image_input(network, spec, options, binding)
+            leading = images.stack or spec.shape[:1]
+            low = (*map(abs, leading), *images.shape)
+            high = (*(batch if size < 0 else size for size in leading), *images.shape)
+            yield ShapeRange(spec.name, low, high, high)
+    for name, unjoined in feeds.items():
+        feed = unjoined.joined(feeds)
+        shape = feed.full_shape
+        if shape is not None and specs[name].is_dynamic:
+            # A padded dimension stays dynamic, by which its capacity is told from other sizes.
+            is_padded = isinstance(feed, TensorFeed) and feed.padding is not None
+            low = tuple(map(abs, specs[name].shape)) if is_padded else shape
+            yield ShapeRange(name, low, shape, shape)
