@@ -110,6 +110,20 @@ def gru(write) -> Path:
     )
 
 
+def test_auto_takes_the_faster_of_gpu_and_cpu(gru, gpu, nothing_left):
+    inputs = ('x=tensor:x', 'h=state:hn')
+    runner = OnnxRuntimeRunner.open(gru, threads=1)
+    with (
+        Pipeline.open(gru, families=TENSORS, inputs=inputs) as ours,
+        Pipeline.open(gru, families=TENSORS, inputs=inputs, runner=runner) as reference,
+    ):
+        (line,) = [each for each in ours.log_lines if 'us on the GPU' in each]
+        assert ('CPU, which is used' in line) == (ours.backend == 'onnxruntime')
+        for seed in range(5):
+            value = {'x': weights(1, 8, seed=seed)}
+            assert_close(ours(value), reference(value))
+
+
 def test_initial_states_from_a_file_equal_onnxruntime(gru, both, tmp_path):
     np.save(tmp_path / 'h0.npy', weights(1, 16, seed=7, scale=1.0))
     ours, reference = both(gru, inputs=['x=tensor:x', f'h=state:hn?initial={tmp_path}/h0.npy'])

@@ -89,13 +89,18 @@ def _open_onnxruntime(options: PipelineOptions, report: Reporter, batch: int) ->
     )
 
 
-def _log_ignored(options: PipelineOptions, names: frozenset[str], ignoring: str) -> None:
-    """Log options without effect: one parameter file serves machines with and without a GPU."""
-    ignored = [
+def changed_options(options: PipelineOptions, names: frozenset[str]) -> list[str]:
+    """Return those of the names whose options do not have their defaults."""
+    return [
         each.name
         for each in fields(PipelineOptions)
         if each.name in names and getattr(options, each.name) != each.default
     ]
+
+
+def _log_ignored(options: PipelineOptions, names: frozenset[str], ignoring: str) -> None:
+    """Log options without effect: one parameter file serves machines with and without a GPU."""
+    ignored = changed_options(options, names)
     if ignored:
         log.warning('Ignored by %s: %s.', ignoring, ', '.join(ignored))
 
@@ -170,8 +175,8 @@ BACKENDS: tuple[Backend, ...] = (
 )
 
 
-def backend_of_runners() -> Backend:
-    """Return the backend whose pipelines take any Runner."""
+def cpu_backend() -> Backend:
+    """Return the backend of the CPU, whose pipelines take any Runner."""
     return next(each for each in BACKENDS if each.name == 'onnxruntime')
 
 

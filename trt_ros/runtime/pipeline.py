@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 import os
 import sys
 import threading
@@ -28,8 +29,9 @@ from trt_ros.model.run_inputs import (
 from trt_ros.progress import Progress, Reporter
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
-from trt_ros.runtime.backends import backend_of_runners, open_network
+from trt_ros.runtime.backends import cpu_backend, open_network
 from trt_ros.runtime.device import Device
+from trt_ros.runtime.faster import faster_of
 from trt_ros.runtime.fitting import ResolvedModel, default_families, fit
 from trt_ros.runtime.future import Future
 from trt_ros.runtime.options import PipelineOptions, options_of
@@ -73,7 +75,7 @@ class Pipeline(ABC, Generic[ResultT]):
         self.is_one_image, self.device = is_one_image(fitted.feeds), Device()
         self._choice: tuple[str, ...] = ()
         self._classes = ClassLookup()
-        self._is_closed = False
+        self._is_closed = self._is_rehearsal = False
 
     @classmethod
     def open(
@@ -113,7 +115,7 @@ class Pipeline(ABC, Generic[ResultT]):
                 network, backend, chosen = open_network(chosen_options, report, batch)
                 undo.callback(network.close)
             else:
-                network, backend = runner, backend_of_runners()
+                network, backend = runner, cpu_backend()
                 chosen = f'backend {runner.backend}'
             report('choosing the decoder')
             fitted = fit(network, chosen_options, families or default_families(chosen_options))
@@ -123,6 +125,13 @@ class Pipeline(ABC, Generic[ResultT]):
             if runner is None:
                 report('warming up')
                 pipeline.warm_up()
+                pipeline, lines = faster_of(
+                    pipeline,
+                    chosen_options,
+                    partial(cls.open, families=families, cancelled=cancelled, batch=batch),
+                )
+                undo.callback(pipeline.close)
+                pipeline._choice += lines
             report('ready', 100.0)
             undo.pop_all()
             return pipeline
@@ -158,8 +167,22 @@ class Pipeline(ABC, Generic[ResultT]):
     def warm_up(self) -> None:
         """Run on gray frames, which allocates memory and shows whether the network runs."""
 
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Run without a trace: states and counts begin anew, and nothing is logged."""
+        self._is_rehearsal = True
+        try:
+            yield
+        finally:
+            self._is_rehearsal = False
+            self.reset_state()
+            self._reset_counts()
+
     def reset_state(self) -> None:
         """Set the states of the network to their initial values before the next run."""
+
+    def _reset_counts(self) -> None:
+        """Set the counts of the diagnostics to zero."""
 
     def _own_log_lines(self) -> tuple[str, ...]:
         """Return the log lines of the backend."""

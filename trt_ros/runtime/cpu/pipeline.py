@@ -95,13 +95,12 @@ class CpuPipeline(Pipeline[ResultT]):
 
     def warm_up(self) -> None:
         """Run on gray frames and zeros, and choose the number of CPU threads."""
-        if self.is_one_image:
-            self._warm_up_images()
-        else:
+        with self.rehearsal():
             inputs = example_inputs(self.feeds)
-            if inputs is not None:
+            if self.is_one_image:
+                self._warm_up_images()
+            elif inputs is not None:
                 self._warm_up_inputs(inputs)
-        self._nonfinite_frames = 0
 
     def _warm_up_inputs(self, inputs: RunInputs) -> None:
         frames, tensors = split_inputs(self.feeds, inputs)
@@ -201,7 +200,7 @@ class CpuPipeline(Pipeline[ResultT]):
             return
         is_first = not self._nonfinite_frames
         self._nonfinite_frames += frames
-        if is_first:
+        if is_first and not self._is_rehearsal:
             state = ' States keep them: reset the states.' if self._memory_feeds else ''
             log.warning('Network outputs contain NaN or infinite values.%s', state)
 
@@ -225,6 +224,9 @@ class CpuPipeline(Pipeline[ResultT]):
         """Set the states to their initial values before the next run."""
         with self._running:
             self._memory.clear()
+
+    def _reset_counts(self) -> None:
+        self._nonfinite_frames = 0
 
     def _close(self) -> None:
         self.runner.close()

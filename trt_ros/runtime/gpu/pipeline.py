@@ -153,16 +153,13 @@ class GpuPipeline(Pipeline[Any]):
         :param frame: a frame of the expected size and encoding; default the network's size, bgr8.
         """
         thresholds = Thresholds(score=1.0, iou=0.5, max_detections=1)
-        with self.gpu.context, measured(self.account, CONTEXTS):
+        with self.rehearsal(), self.gpu.context, measured(self.account, CONTEXTS):
             for frames, tensors in example_runs(self.shared, frame):
                 runs = [self.start(frames, thresholds, tensors) for _ in self.slots.all]
                 for pending in runs:
                     pending.wait()
             recent = self._warm_up_recent(thresholds)
-        self.reset_state()
         self.faults.check()
-        health = self.health
-        health.frames = health.zero_copy_frames = health.nonfinite_frames = 0
         with self.gpu.context:
             self.shared.contexts.save_cache()
         self.device.recent = recent
@@ -185,6 +182,9 @@ class GpuPipeline(Pipeline[Any]):
     def reset_state(self) -> None:
         """Set the states to their initial values before the next run."""
         self.shared.inputs.reset()
+
+    def _reset_counts(self) -> None:
+        self.health = Health()
 
     def start(
         self,
@@ -308,7 +308,7 @@ class GpuPipeline(Pipeline[Any]):
         with self._counting:
             self.health.nonfinite_frames += 1
             is_first = self.health.nonfinite_frames == 1
-        if is_first:
+        if is_first and not self._is_rehearsal:
             log.warning(
                 'Network outputs contain NaN or infinite values; their boxes are dropped. A '
                 'lower precision may overflow: try precision fp32.%s',

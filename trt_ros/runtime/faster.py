@@ -1,0 +1,84 @@
+"""Choice between GPU and CPU for small networks of arrays, by the times of their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+import time
+from typing import Any
+
+from trt_ros.engine.plan import is_plan
+from trt_ros.errors import TrtRosError
+from trt_ros.model.run_inputs import example_inputs, image_feeds, split_inputs
+from trt_ros.progress import CancelledError
+from trt_ros.runtime.backends import FOR_GPUS, changed_options, cpu_backend
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
+
+#: Longer runs on a GPU are not compared: the network takes most of them.
+LONGEST_SECONDS = 0.5e-3
+ROUNDS = 51
+
+
+def faster_of(
+    pipeline: Any,
+    options: PipelineOptions,
+    open_pipeline: Callable[[PipelineOptions], Any],
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[Any, tuple[str, ...]]:
+    """
+    Return the faster one of a pipeline on the GPU and one on the CPU, and lines for the log.
+
+    Networks without images are compared, if their runs are short, where `backend` is auto, the
+    model is an ONNX file and no option is for GPUs alone. The slower pipeline is closed.
+
+    :param pipeline: of a Pipeline, warmed up; stays open when this raises.
+    :param open_pipeline: opens a Pipeline and warms it up.
+    :param clock: returns seconds.
+    :raises CancelledError: when opening is cancelled.
+    """
+    cpu = cpu_backend()
+    if (
+        options.backend != 'auto'
+        or options.is_remote
+        or pipeline.backend == cpu.name
+        or cpu.missing()
+        or changed_options(options, FOR_GPUS)
+        or image_feeds(pipeline.feeds)
+        or example_inputs(pipeline.feeds) is None
+        or is_plan(Path(options.model_path).expanduser())
+    ):
+        return pipeline, ()
+    on_gpu = run_seconds(pipeline, clock)
+    if on_gpu > LONGEST_SECONDS:
+        return pipeline, ()
+    with ExitStack() as undo:
+        try:
+            other = open_pipeline(replace(options, backend=cpu.name))
+            undo.callback(other.close)
+            on_cpu = run_seconds(other, clock)
+        except CancelledError:
+            raise
+        except TrtRosError as error:
+            return pipeline, (f'not compared with {cpu.title}: {error.problem}',)
+        times = f'a run takes {1e6 * on_gpu:.0f} us on the GPU, {1e6 * on_cpu:.0f} us on the CPU'
+        if on_gpu <= on_cpu:
+            return pipeline, (times,)
+        undo.pop_all()
+        pipeline.close()
+        return other, (f'{times}, which is used; set backend to {pipeline.backend} for the GPU',)
+
+
+def run_seconds(pipeline: Any, clock: Callable[[], float]) -> float:
+    """Return the median time of a run on zeros, which leaves no trace in a Pipeline."""
+    frames, tensors = split_inputs(pipeline.feeds, example_inputs(pipeline.feeds) or {})
+    times = []
+    with pipeline.rehearsal():
+        for _ in range(ROUNDS):
+            start = clock()
+            pipeline.start(frames, DEFAULT_THRESHOLDS, tensors).result()
+            times.append(clock() - start)
+    return median(times)
