@@ -117,7 +117,7 @@ def fit(
     :raises ParameterError: when an option does not fit the network.
     :raises TensorMismatchError: when an input has no feed, or no family reads the outputs.
     """
-    bindings = _bindings(network, options)
+    bindings = bindings_of(network, options)
     images = _images(network, options, bindings)
     outputs = _chosen_outputs(network, options)
     labels, labels_path = (
@@ -200,7 +200,7 @@ def _has_many(bindings: Collection[Binding]) -> bool:
     return len(bindings) > 1 or any(FEEDS[each.kind] is ImagesFeed for each in bindings)
 
 
-def _bindings(network: Network, options: PipelineOptions) -> dict[str, Binding]:
+def bindings_of(network: Network, options: PipelineOptions) -> dict[str, Binding]:
     """
     Return the bindings by network input, in their order; {} without any.
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from trt_ros.engine.builder.onnx_check import read_network
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.engine.plan import is_plan
-from trt_ros.model.bindings import parse_bindings, resolve_bindings
 from trt_ros.model.feeds import FEEDS
-from trt_ros.model.feeds.base import Binding, Feed
+from trt_ros.model.feeds.base import Feed
 from trt_ros.model.feeds.image import ImageFeed
 from trt_ros.model.feeds.tensor import TensorFeed
+from trt_ros.runtime.fitting import bindings_of
 from trt_ros.runtime.image_inputs import image_input
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.runner import Network
@@ -31,18 +31,13 @@ def build_options_of(options: PipelineOptions, batch: int) -> BuildOptions:
         binding that does not fit it.
     """
     path = Path(options.model_path).expanduser()
-    bindings = parse_bindings(options.inputs)
     ranges: tuple[ShapeRange, ...] = ()
-    if not is_plan(path) and (batch > 1 or bindings):
+    if not is_plan(path) and (batch > 1 or options.inputs):
         network = Network()
         network.inputs, network.outputs, network.metadata = read_network(path)
         if not any(spec.shape[:1] == (-1,) for spec in network.inputs):
             batch = 1
-        names = [spec.name for spec in network.inputs]
-        if bindings:
-            outputs = [spec.name for spec in network.outputs]
-            bindings = resolve_bindings(bindings, names, outputs, constants=names)
-            ranges = tuple(_ranges(network, bindings, options, batch))
+        ranges = tuple(_ranges(network, options, batch))
     return BuildOptions(
         profiles=(ranges,) if ranges else (),
         precision=options.precision,
@@ -53,13 +48,11 @@ def build_options_of(options: PipelineOptions, batch: int) -> BuildOptions:
     )
 
 
-def _ranges(
-    network: Network, bindings: tuple[Binding, ...], options: PipelineOptions, batch: int
-) -> Iterator[ShapeRange]:
+def _ranges(network: Network, options: PipelineOptions, batch: int) -> Iterator[ShapeRange]:
     """Yield the shapes of dynamic inputs that bindings give a shape."""
     specs = {spec.name: spec for spec in network.inputs}
     feeds: dict[str, Feed] = {}
-    for binding in bindings:
+    for binding in bindings_of(network, options).values():
         spec, kind = specs[binding.input], FEEDS[binding.kind]
         if not issubclass(kind, ImageFeed):
             # The engine tells whether the output of a state is like its input.

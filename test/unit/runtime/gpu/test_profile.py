@@ -82,6 +82,12 @@ def test_inputs_without_bindings_have_the_defaults_of_the_builder(shapes_of):
     assert found == {'x': ((1, 3, *SIZE), (4, 3, *SIZE)), 'y': ((1, 4), (4, 4))}
 
 
+def test_one_binding_may_serve_all_inputs(shapes_of):
+    found = shapes_of(('*=tensor:tensors', 'y=state:y out'), x=(N, 3), y=(N, 4), z=(1, 2))
+    assert found == {'y': ((1, 4), (1, 4)), 'x': ((1, 3), (1, 3))}
+    assert shapes_of(('*=tensor:tensors',), x=(1, 3)) == {}
+
+
 def test_a_mask_is_as_large_as_the_input_of_its_rows(tmp_path):
     path = save_pool(tmp_path / 'pool.onnx')
     inputs = ('valid=mask:points', 'points=tensor:points?capacity=64', 'count=count:points')
