@@ -125,6 +125,7 @@ DOORS = {  # foreign package: the layers that may import it
     'cv2': {'vision', 'families', 'drawing', 'media', 'ros', 'labelling', 'cli', 'nodes', 'demo'},
     'cv_bridge': {'ros'},
     'rosbags': {'recording'},
+    'safetensors': {'model'},
     'ray': {'labelling'},
     'nvtx': {'profiling'},
     'scipy': {'tracking'},

@@ -244,7 +244,7 @@ def test_a_state_begins_with_its_initial_value_and_after_a_reset_again(layered, 
         ('k=constant:1,,2', ParameterError, 'is no number'),
         ('k=constant:1,2', TensorMismatchError, r'takes k \(\) float32, but k came as \(2\)'),
         ('k=constant:1e300', TensorMismatchError, 'but k came as float64'),
-        ('k=constant:none.npy', ParameterError, "'none.npy' of .* cannot be read"),
+        ('k=constant:none.npy', ParameterError, 'none.npy cannot be read'),
         ('k=constant:/dev/zero.npy', ParameterError, 'cannot be read'),
         ('h=state:hn?initial=1,2', TensorMismatchError, r'but h came as \(2\)'),
         ('h=state:hn?first=1', ParameterError, "no output 'hn\\?first=1'"),
@@ -254,23 +254,6 @@ def test_values_that_do_not_fit_are_refused(layered, binding, error, problem):
     bindings = {'x': 'x=tensor:x', 'h': 'h=state:hn', 'k': 'k=constant:1'} | {binding[0]: binding}
     with pytest.raises(error, match=problem):
         open_pipeline(layered, inputs=tuple(bindings.values()))
-
-
-@pytest.mark.parametrize('content', [b'', b'no array', b'PK\x03\x04'])
-def test_a_damaged_file_of_a_value_is_refused(layered, tmp_path, content):
-    (tmp_path / 'k.npy').write_bytes(content)
-    inputs = ('x=tensor:x', 'h=state:hn', f'k=constant:{tmp_path}/k.npy')
-    with pytest.raises(ParameterError, match='cannot be read'):
-        open_pipeline(layered, inputs=inputs)
-
-
-def test_a_file_of_a_value_that_claims_more_than_it_has_is_refused(layered, tmp_path):
-    np.save(tmp_path / 'k.npy', np.zeros(4, np.float32))
-    content = (tmp_path / 'k.npy').read_bytes()
-    (tmp_path / 'k.npy').write_bytes(content.replace(b'(4,), }       ', b'(40000000000,)', 1))
-    inputs = ('x=tensor:x', 'h=state:hn', f'k=constant:{tmp_path}/k.npy')
-    with pytest.raises(ParameterError, match='cannot be read'):
-        open_pipeline(layered, inputs=inputs)
 
 
 @pytest.mark.parametrize(
