@@ -18,7 +18,7 @@ from std_msgs.msg import Float64
 from trt_ros.errors import printable
 from trt_ros.profiling import mark
 from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
-from trt_ros.ros.qos import RESULTS, overridden
+from trt_ros.ros.qos import RESULTS, mistyped, overridden
 from trt_ros.ros.sync import DUPLICATE, JUMPED, LATE, NO_PARTNER
 from trt_ros.ros.worker import REPLACED, RESET, STOPPED, UNWANTED
 
@@ -255,6 +255,7 @@ class Diagnostics:
         self._node, self._counts, self._diagnostics = node, counts, diagnostics
         self._topics, self._why_no_result = topics, why_no_result
         self._losses: dict[str, RecentLoss] = {}
+        self._mistyped: dict[str, str] = {}
         self._name = f'{node.get_fully_qualified_name()[1:]}: {task}'
         self._before = (time.monotonic(), 0, 0)
         self._active_since: float | None = None
@@ -293,6 +294,7 @@ class Diagnostics:
             'last error': self._counts.last_error,
         }
         self._before = (now, received, published)
+        self._warn_of_types(state)
         level, message = self._judge(state)
         array = DiagnosticArray(
             status=[
@@ -311,6 +313,14 @@ class Diagnostics:
         array.header.stamp = self._node.get_clock().now().to_msg()
         self._publisher.publish(array)
 
+    def _warn_of_types(self, state: str) -> None:
+        """Log topics of another type once, if they were it a second ago: types are followed."""
+        before, self._mistyped = self._mistyped, {}
+        if state == 'active':
+            self._mistyped = mistyped(self._node)
+            for topic in before.keys() & self._mistyped.keys():
+                self._node.warn_once(self._mistyped[topic])
+
     def _judge(self, state: str) -> tuple[bytes, str]:
         if self._node.failure:
             return DiagnosticStatus.ERROR, self._node.failure
@@ -325,7 +335,7 @@ class Diagnostics:
                 self._counts.seconds_without_result(), time.monotonic() - self._active_since
             )
             patience = SECONDS_WITHOUT_A_FRAME + self._seconds_between_frames()
-            silent = [  # All are asked for, since the cause may be logged.
+            silent = [
                 f'no {topic.counts.noun} for {waited:.0f} s {topic.why_silent()}'
                 for topic in topics
                 if not topic.may_be_silent

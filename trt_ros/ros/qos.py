@@ -7,6 +7,7 @@ from copy import copy
 from typing import Any
 
 from rcl_interfaces.msg import SetParametersResult
+from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
 from rclpy.qos import (
     DurabilityPolicy,
@@ -258,9 +259,14 @@ def why_lost(node: Node, topic: str) -> str:
     return 'lower the rate, or raise qos_depth'
 
 
+def type_name(kind: type) -> str:
+    """Return the name of a message type, 'sensor_msgs/msg/Image'."""
+    return f'{kind.__module__.partition(".")[0]}/msg/{kind.__name__}'
+
+
 def why_silent(node: Any, topic: str, type_name: str) -> str:
     """
-    Return the likely cause of receiving nothing on a subscribed topic; log a wrong type once.
+    Return the likely cause of receiving nothing on a subscribed topic.
 
     :param topic: as given to create_subscription().
     :param type_name: the type subscribed to, 'sensor_msgs/msg/Image'.
@@ -271,16 +277,30 @@ def why_silent(node: Any, topic: str, type_name: str) -> str:
     count = publishers(len(infos))
     types = ', '.join(sorted({info.topic_type for info in infos}))
     if type_name not in types.split(', '):
-        node.warn_once(
-            f'{node.resolve_topic_name(topic)} is published as {types}, but this node subscribes '
-            f'to {type_name}: it receives nothing. Remedy: choose a topic of this type.'
-        )
         return f'{count} of type {types}; this node subscribes to {type_name}'
     for why in _mismatches(node, topic, [info.qos_profile for info in infos]):
         return f'{count}, {why}'
     if type_name == _IMAGE and _may_exceed_fastdds(node, topic):
         return f'{count}, no messages; {FASTDDS_REMEDY}'
     return f'{count}, no messages'
+
+
+def mistyped(node: Node) -> dict[str, str]:
+    """Return a warning for each topic that the node subscribes to and others publish otherwise."""
+    found = {}
+    for each in node.subscriptions:
+        subscription: Any = each
+        try:
+            topic, wanted = subscription.topic_name, type_name(subscription.msg_type)
+        except rclpy_implementation.InvalidHandle:  # Destroyed meanwhile.
+            continue
+        types = {info.topic_type for info in node.get_publishers_info_by_topic(topic)}
+        if types and wanted not in types:
+            found[topic] = (
+                f'{topic} is published as {", ".join(sorted(types))}, but this node subscribes '
+                f'to {wanted}: it receives nothing. Remedy: choose a topic of this type.'
+            )
+    return found
 
 
 def _may_exceed_fastdds(node: Any, topic: str) -> bool:

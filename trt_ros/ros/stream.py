@@ -12,7 +12,7 @@ from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, ScoreRangeError
 from trt_ros.profiling import mark
-from trt_ros.ros.codecs.codec import Codec, Content, Serialized, Stamp, to_header, type_name
+from trt_ros.ros.codecs.codec import Codec, Content, Serialized, Stamp, to_header
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.diagnostics import QUEUE_AGE, CountedTopic, FrameCounts, LatencyMeter
@@ -21,7 +21,7 @@ from trt_ros.ros.following import RetypedSubscription, subscribe_input, wait_for
 from trt_ros.ros.held import HeldTopic
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.message_sets import MessageSets
-from trt_ros.ros.qos import why_lost, why_silent
+from trt_ros.ros.qos import type_name, why_lost, why_silent
 from trt_ros.ros.sync import NO_PARTNER
 from trt_ros.ros.worker import REPLACED, RESET, UNWANTED, FairWorker
 

@@ -179,6 +179,35 @@ def test_held_messages_start_no_run_and_stay(start, peer, publisher):
 
 
 @ON_CPU
+def test_held_topics_and_those_beside_images_of_another_type_are_warned_about(
+    start, start_node, peer
+):
+    peer.publisher(JointState, '/held_states')
+    node = start(
+        'tensor',
+        'mistyped_held',
+        'guided',
+        inputs=[
+            'q=joints:joint_states#position[a,b]',
+            'gain=number:held_states?held=true&initial=0.5',
+            'prompt=tensor:other_prompt?held=true&initial=0',
+        ],
+    )
+    node.wait_for_log(
+        '/held_states is published as sensor_msgs/msg/JointState, but this node subscribes to '
+        'std_msgs/msg/Float32: it receives nothing.'
+    )
+    overlay = start_node(
+        'mistyped_overlay',
+        'trt_ros.nodes.overlay',
+        '-r',
+        'detections:=/held_states',
+        autostart=True,
+    )
+    overlay.wait_for_log('but this node subscribes to vision_msgs/msg/Detection2DArray')
+
+
+@ON_CPU
 def test_a_held_message_is_used_up_to_its_age(start, peer, publisher):
     node = start(
         'tensor',

@@ -12,6 +12,7 @@ from std_msgs.msg import Header
 
 from trt_ros.ros.dds.cdr import ImageView, read_stamp
 from trt_ros.ros.dds.rcl import MemoryHooks
+from trt_ros.ros.qos import type_name
 
 #: Seconds, nanoseconds.
 Stamp = tuple[int, int]
@@ -29,11 +30,6 @@ class Content(NamedTuple):
     value: Any
     frame_id: str
     stamp: Stamp
-
-
-def type_name(kind: type) -> str:
-    """Return the name of a message type, 'sensor_msgs/msg/Image'."""
-    return f'{kind.__module__.partition(".")[0]}/msg/{kind.__name__}'
 
 
 def to_header(frame_id: str, stamp: Stamp) -> Header:
