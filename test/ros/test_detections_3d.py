@@ -288,7 +288,7 @@ def test_boxes_and_points_are_transformed_and_a_missing_transform_is_counted(
     own = points[:, 3].copy().view(np.uint32) == 0
     assert points[own, :3].mean(axis=0) == pytest.approx(expected[0], abs=0.02)
     moved.send(scene, 99.0)
-    moved.node.wait_for_log("No transform to 'base_link'")
+    moved.node.wait_for_log("to 'base_link' at the time of the message")
     moved.wait_for_value('dropped: no transform')
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.model.feeds.base import HELD, INITIAL, Binding
 from trt_ros.model.feeds.image import ImageFeed
 from trt_ros.model.feeds.tensor import TensorFeed
+from trt_ros.model.feeds.transform import TransformFeed
 from trt_ros.model.run_inputs import RunInputs, has_memory
 from trt_ros.nodes.inputs import NodeInputs
 from trt_ros.ros.codecs import CODECS, FORMATS, open_format
@@ -24,6 +26,7 @@ from trt_ros.ros.inputs import SamplingParameters
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import param
 from trt_ros.ros.stream import Topic, without_partner
+from trt_ros.ros.transforms import Transforms, import_tf2
 from trt_ros.runtime.options import PREPROCESSING
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import as_shaped
@@ -98,6 +101,12 @@ class BoundInputs(NodeInputs):
         ]
         counts.noun = self.topics[self.primary].codec.noun
         self._refuse_equal_stamps()
+        self._transforms: Transforms | None = None
+        self._transformed = {
+            name: feed for name, feed in self._feeds.items() if isinstance(feed, TransformFeed)
+        }
+        if self._transformed:
+            import_tf2('tf in inputs')
         self.log_lines = [printable(self._describe(each)) for each in self._bindings]
 
     def _with_own_topic(self, binding: Binding) -> Binding:
@@ -206,6 +215,31 @@ class BoundInputs(NodeInputs):
             ignored.add('frames_in_flight')
         return ignored
 
+    def activate(self) -> AbstractContextManager[Any]:
+        """Listen to transforms, where inputs get them."""
+        if not self._transformed:
+            return nullcontext()
+        self._transforms = Transforms(self._node)
+        return closing(self._transforms)
+
+    def complete(self, header: Header) -> Sequence[Any]:
+        """Return the transforms at the time of a set; raises BadFrameError without one."""
+        return [self._numbers(feed, header) for feed in self._transformed.values()]
+
+    def _numbers(self, feed: TransformFeed, header: Header) -> np.ndarray:
+        assert self._transforms is not None
+        rows = []
+        try:
+            for frame in feed.frames:
+                source = Header(stamp=header.stamp, frame_id=frame)
+                found = self._transforms.lookup(feed.target, source)
+                rows.append(feed.numbers(found.rotation(), found.translation, found.quaternion))
+        except BadFrameError:
+            if feed.first is None:
+                raise
+            return feed.first
+        return np.concatenate(rows)
+
     def infer(self, sets: list[list[Any]]) -> Sequence[Any]:
         """Run sets of messages, one after another."""
         return [self._infer(self._run_inputs(values)) for values in sets]
@@ -217,7 +251,10 @@ class BoundInputs(NodeInputs):
     def _run_inputs(self, values: Sequence[Any]) -> RunInputs:
         """Return the inputs of a run from the value of one message per topic."""
         by_topic = {topic.name: value for topic, value in zip(self.topics, values)}
-        inputs: dict[str, Any] = {}
+        inputs: dict[str, Any] = {
+            name: as_shaped(numbers, feed.spec)
+            for (name, feed), numbers in zip(self._transformed.items(), values[len(self.topics) :])
+        }
         for binding in self._bindings:
             found = [by_topic[topic] for topic in binding.topics]
             feed = self._feeds[binding.input]

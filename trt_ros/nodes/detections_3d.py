@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -102,23 +102,12 @@ class _Located:
 
 
 class Detections3DNode(ManagedNode):
-    """
-    A node that publishes 3D boxes of detections.
-
-    :param open_transforms: function that opens the transforms; tests pass a fake.
-    """
+    """A node that publishes 3D boxes of detections."""
 
     Parameters = Detections3DParameters
 
-    def __init__(
-        self,
-        name: str = 'detections_3d',
-        *,
-        open_transforms: Callable[[ManagedNode], Transforms] = Transforms,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, name: str = 'detections_3d', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
-        self._open_transforms = open_transforms
         self._counts = FrameCounts()
         self._counts.noun = 'message'
         self._topics: list[Topic] = []
@@ -156,9 +145,7 @@ class Detections3DNode(ManagedNode):
             if parameters.registered
             else enter(closing(CameraInfoStream(self, topic='camera_info')))
         )
-        self._transforms = (
-            enter(closing(self._open_transforms(self))) if parameters.target_frame else None
-        )
+        self._transforms = enter(closing(Transforms(self))) if parameters.target_frame else None
         enter(
             closing(
                 TopicStream(

@@ -290,6 +290,7 @@ class InferenceNode(ManagedNode):
         """Subscribe to the inputs."""
         pipeline, inputs, cameras = self.pipeline, self.inputs, self.cameras
         device = pipeline.device
+        self.while_active.enter_context(inputs.activate())
         stream = self.while_active.enter_context(
             closing(
                 TopicStream(
@@ -302,6 +303,7 @@ class InferenceNode(ManagedNode):
                     primary=inputs.primary,
                     is_wanted=lambda number: cameras[0 if inputs.in_sets else number].is_wanted(),
                     reset_state=pipeline.reset_state,
+                    complete=inputs.complete,
                     max_batch=min(pipeline.max_batch, self.batch_size()),
                     in_flight=1 if inputs.has_state else self.parameters.frames_in_flight,
                     hooks=MemoryHooks(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 from std_msgs.msg import Header
@@ -27,6 +28,14 @@ class NodeInputs(ABC):
     primary = 0
     topics: Sequence[Topic]
     log_lines: Sequence[str] = ()
+
+    def activate(self) -> AbstractContextManager[Any]:
+        """Return what is to be closed with the stream."""
+        return nullcontext()
+
+    def complete(self, header: Header) -> Sequence[Any]:
+        """Return what follows the values of a set; see TopicStream."""
+        return ()
 
     @abstractmethod
     def infer(self, sets: list[list[Any]]) -> Sequence[Any]:

@@ -111,6 +111,7 @@ class TopicStream:
     :param is_wanted: evaluated for each message on arrival, with the index of its topic; must not
         raise.
     :param reset_state: called before the first set and after each reset, never during `infer`.
+    :param complete: called with the header of each set; returns what follows its values.
     :param hooks: called for the memory of messages, where that is reused.
     """
 
@@ -126,6 +127,7 @@ class TopicStream:
         primary: int = 0,
         is_wanted: Callable[[int], bool] = lambda number: True,
         reset_state: Callable[[], None] = lambda: None,
+        complete: Callable[[Header], Sequence[Any]] | None = None,
         max_batch: int = 1,
         in_flight: int = 1,
         hooks: MemoryHooks = NO_HOOKS,
@@ -133,6 +135,7 @@ class TopicStream:
         self._node, self._counts, self._topics = node, counts, tuple(topics)
         self._infer, self._publish, self._reset_state = infer, publish, reset_state
         self._primary, self._is_wanted, self._hooks = primary, is_wanted, hooks
+        self._complete = complete
         self._latency = LatencyMeter(node, counts)
         self._guards = [
             Dropping(node, each.counts, f' of {node.resolve_topic_name(each.codec.topic)}')
@@ -261,9 +264,9 @@ class TopicStream:
             [each for _, found in items if (each := self._read(found)) is not None]
         )
 
-    def _read(self, found: _Set) -> _Input | None:
+    def _read(self, one: _Set) -> _Input | None:
         """Return the contents of a set; None if it is dropped."""
-        epoch, primary, messages = found
+        epoch, primary, messages = one
         if self._sets is not None:
             if epoch != self._sets.epoch:
                 self._sets.drop_all(RESET)
@@ -286,9 +289,10 @@ class TopicStream:
             for number, held in self._held.items():
                 values[number] = held.value()
             assert header is not None
-            return _Input(
-                primary, primary_stamp, header, [values[each] for each in sorted(values)]
-            )
+            found = [values[each] for each in sorted(values)]
+            if self._complete is not None:
+                found += self._complete(header)
+            return _Input(primary, primary_stamp, header, found)
         return None
 
     def _results(self, taken: list[_Input]) -> list[tuple[_Input, Any]]:

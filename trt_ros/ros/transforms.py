@@ -47,6 +47,24 @@ class Transform:
         return moved
 
 
+def import_tf2(user: str) -> Any:
+    """
+    Return the module of tf2_ros.
+
+    :param user: parameter that needs it.
+    :raises ParameterError: when it is not installed.
+    """
+    try:
+        import tf2_ros
+    except ImportError as error:
+        raise ParameterError(
+            f'{user} needs tf2_ros, which is not installed.',
+            cause=str(error),
+            remedy=f'Install it (apt install ros-$ROS_DISTRO-tf2-ros-py), or leave {user} out.',
+        ) from error
+    return tf2_ros
+
+
 class Transforms:
     """
     The transforms that tf2 publishes, from construction until close().
@@ -55,15 +73,7 @@ class Transforms:
     """
 
     def __init__(self, node: ManagedNode) -> None:
-        try:
-            import tf2_ros
-        except ImportError as error:
-            raise ParameterError(
-                'target_frame needs tf2_ros, which is not installed.',
-                cause=str(error),
-                remedy='Install it (apt install ros-$ROS_DISTRO-tf2-ros-py), or set target_frame '
-                "to '' for results in the frame of the camera.",
-            ) from error
+        tf2_ros = import_tf2('target_frame')
         self._node, self._failures = node, tf2_ros.TransformException
         self._buffer: Any = tf2_ros.Buffer()
         self._listener: Any = tf2_ros.TransformListener(self._buffer, node)
@@ -89,9 +99,10 @@ class Transforms:
             raise BadFrameError(
                 'no transform',
                 f'No transform from {header.frame_id!r} to {target_frame!r} at the time of the '
-                'image.',
+                'message.',
                 cause=str(error),
-                remedy='Publish it (see `ros2 run tf2_ros tf2_monitor`), or correct target_frame.',
+                remedy='Publish it (see `ros2 run tf2_ros tf2_monitor`), or correct the names of '
+                'the frames.',
             ) from error
         turn, move = found.rotation, found.translation
         return Transform(

@@ -13,6 +13,7 @@ from trt_ros.model.feeds.numbered import CounterFeed
 from trt_ros.model.feeds.rows import CountFeed, MaskFeed
 from trt_ros.model.feeds.state import StateFeed
 from trt_ros.model.feeds.tensor import TensorFeed
+from trt_ros.model.feeds.transform import TransformFeed
 
 #: Feeds by kind. A new kind is a class here and, to run on a GPU, one in runtime/gpu/inputs.py.
 FEEDS: Mapping[str, type[Feed]] = {
@@ -20,7 +21,7 @@ FEEDS: Mapping[str, type[Feed]] = {
         feed.kind: feed
         for feed in (
             *(ImageFeed, ImagesFeed, TensorFeed, StateFeed, ConstantFeed, CounterFeed, NoiseFeed),
-            *(MaskFeed, CountFeed),
+            *(MaskFeed, CountFeed, TransformFeed),
         )
     },
     **dict.fromkeys(MESSAGES, MessageFeed),

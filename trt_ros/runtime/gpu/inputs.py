@@ -23,6 +23,7 @@ from trt_ros.model.feeds.numbered import CounterFeed, NumberedFeed
 from trt_ros.model.feeds.rows import CountFeed, MaskFeed
 from trt_ros.model.feeds.state import StateFeed
 from trt_ros.model.feeds.tensor import HistoryFeed, TensorFeed
+from trt_ros.model.feeds.transform import TransformFeed
 from trt_ros.runtime.gpu.captured_graph import RunAddresses
 from trt_ros.runtime.gpu.preprocess import (
     Geometry,
@@ -320,6 +321,7 @@ INPUTS: Mapping[type[Feed], Callable[..., GpuInput]] = {
     ImagesFeed: GpuImage,
     TensorFeed: GpuTensor,
     HistoryFeed: GpuHistory,
+    TransformFeed: GpuTensor,
     MaskFeed: GpuTensor,
     CountFeed: GpuTensor,
     ConstantFeed: GpuConstant,

@@ -1,0 +1,103 @@
+"""Tensor nodes whose networks get transforms of tf2, by a stand-in of tf2_ros."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+pytest.importorskip('isaac_ros_tensor_list_interfaces')
+
+from isaac_ros_tensor_list_interfaces.msg import TensorList
+from sensor_msgs.msg import Image
+
+from support.ros_messages import RED, at, diagnostics, read_tensors, stamped
+
+pytestmark = pytest.mark.ros
+
+CAMERAS = ('front', 'left', 'right')
+IMAGES = 'x=images:' + ','.join(f'tf_{camera}/image_raw' for camera in CAMERAS)
+
+
+@pytest.fixture
+def run(start_node, models, request, peer, publisher, as_image):
+    """Start a node of three cameras; return it, its results and a function that sends images."""
+
+    def run(name, binding):
+        node = start_node(
+            name,
+            request.path.parents[2] / 'support/nodes/fake_transforms.py',
+            autostart=True,
+            backend='onnxruntime',
+            model_path=models['bev'],
+            inputs=[IMAGES, binding],
+            qos_reliability='reliable',
+        )
+        node.wait_for_log('Started: active.')
+        publishers = [publisher(Image, f'/tf_{camera}/image_raw') for camera in CAMERAS]
+
+        def send(stamp):
+            pixels = np.full((8, 8, 3), RED, np.uint8)
+            for each in publishers:
+                each.publish(stamped(as_image(pixels, 'rgb8'), stamp, 'camera'))
+
+        return node, peer.inbox(TensorList, f'/{name}/tensors'), send
+
+    return run
+
+
+def numbers(message):
+    return read_tensors(message)['means'][0][-4:]
+
+
+def test_a_network_gets_transforms_at_the_stamp_of_its_images(run, peer):
+    binding = 'k=tf:base_link,front,left#translation[x],rotation[w]?scale=10'
+    node, results, send = run('surround', binding)
+    assert 'input k: transforms, front, left to base_link, with scale' in node.log
+    send(1)
+    assert numbers(results.wait_for(at(1))) == [10, 5, 20, 5]
+    send(99)
+    node.wait_for_log('It would require extrapolation into the future.')
+    diagnostics(peer, 'surround')(**{'dropped: no transform': '1'})
+    send(100)
+    assert numbers(results.wait_for(at(100))) == [10, 5, 20, 5]
+    assert len(results.messages) == 2
+
+
+def test_an_initial_value_stands_for_a_missing_transform(run):
+    _, results, send = run('surround_initial', 'k=tf:base_link,front#rotation?initial=7')
+    for stamp, want in ((99, [7, 7, 7, 7]), (100, [-0.5, 0.5, -0.5, 0.5])):
+        send(stamp)
+        assert numbers(results.wait_for(at(stamp))) == want
+
+
+def test_transforms_start_no_run(start_node, models):
+    node = start_node(
+        'only_transforms',
+        'trt_ros.nodes.tensor',
+        autostart=True,
+        backend='onnxruntime',
+        model_path=models['bev'],
+        inputs=['x=constant:0', 'k=tf:a,b#rotation'],
+    )
+    node.wait_for_log('No network input is bound to a topic.')
+    node.wait_for_failed_start()
+
+
+@pytest.mark.skipif(find_spec('tf2_ros') is not None, reason='tf2_ros is installed')
+def test_transforms_without_tf2_are_refused(start_node, models):
+    node = start_node(
+        'without_tf2',
+        'trt_ros.nodes.tensor',
+        autostart=True,
+        backend='onnxruntime',
+        model_path=models['bev'],
+        inputs=[IMAGES, 'k=tf:a,b#rotation'],
+    )
+    node.wait_for_log('tf in inputs needs tf2_ros, which is not installed')
+    node.wait_for_failed_start()
