@@ -236,6 +236,32 @@ def test_states_follow_each_other_with_two_runs_in_flight(gru, both):
 
 
 @pytest.mark.parametrize('frames_in_flight', [1, 2])
+@pytest.mark.parametrize('settings', ['', '&scale=0.5'])
+@pytest.mark.parametrize('width', [6, 20000])
+def test_a_held_array_equals_onnxruntime(write, both, frames_in_flight, settings, width):
+    path = write(
+        [node('Mul', ['x', 'held'], ['y'])],
+        [('x', FLOAT, [1, width]), ('held', FLOAT, [1, width])],
+        [('y', FLOAT, [1, width])],
+    )
+    inputs = ('x=tensor:x', f'held=tensor:held?held=true{settings}')
+    ours, reference = both(path, frames_in_flight, inputs=inputs)
+    held = [weights(1, width, seed=seed) for seed in range(3)]
+    for each in held:
+        each.flags.writeable = False
+    pending = []
+    for number in range(20):
+        if len(pending) == frames_in_flight:
+            got, value = pending.pop(0)
+            assert_close(got.result(), reference(value))
+        dtype = np.float64 if number % 7 == 3 else np.float32
+        value = {'x': weights(1, width, seed=number).astype(dtype), 'held': held[number // 4 % 3]}
+        pending.append((ours.submit(value), value))
+    for got, value in pending:
+        assert_close(got.result(), reference(value))
+
+
+@pytest.mark.parametrize('frames_in_flight', [1, 2])
 @pytest.mark.parametrize('settings', ['', '&order=newest', '&fill=zeros&scale=0.5'])
 @pytest.mark.parametrize('width', [6, 20000])
 def test_a_history_equals_onnxruntime(write, both, frames_in_flight, settings, width):

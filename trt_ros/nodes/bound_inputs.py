@@ -101,6 +101,9 @@ class BoundInputs(NodeInputs):
         ]
         counts.noun = self.topics[self.primary].codec.noun
         self._refuse_equal_stamps()
+        self._held: dict[str, tuple[Any, np.ndarray]] = {
+            each.input: (None, np.empty(0)) for each in self._bindings if each.is_held
+        }
         self._transforms: Transforms | None = None
         self._transformed = {
             name: feed for name, feed in self._feeds.items() if isinstance(feed, TransformFeed)
@@ -263,14 +266,26 @@ class BoundInputs(NodeInputs):
                     self._refuse_depth(binding, found[0])
                 inputs[binding.input] = found
             elif found:
-                tensor = tensor_of(
-                    found[0],
-                    binding.tensor or binding.input,
-                    or_only=not binding.tensor and self._is_only_of(binding.topics[0]),
-                )
-                spec = feed.array
-                inputs[binding.input] = tensor if spec is None else as_shaped(tensor, spec)
+                inputs[binding.input] = self._array(binding, found[0])
         return inputs
+
+    def _array(self, binding: Binding, value: Any) -> np.ndarray:
+        """Return the array of an input; the same object for the same value of a held topic."""
+        held = self._held.get(binding.input)
+        if held is not None and held[0] is value:
+            return held[1]
+        tensor = tensor_of(
+            value,
+            binding.tensor or binding.input,
+            or_only=not binding.tensor and self._is_only_of(binding.topics[0]),
+        )
+        spec = self._feeds[binding.input].array
+        array = tensor if spec is None else as_shaped(tensor, spec)
+        if held is not None:
+            array = array.view()
+            array.flags.writeable = False
+            self._held[binding.input] = value, array
+        return array
 
     def _is_only_of(self, topic: str) -> bool:
         """Return whether a topic feeds one network input."""

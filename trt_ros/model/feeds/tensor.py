@@ -96,7 +96,9 @@ class TensorFeed(Feed):
         arithmetic = Arithmetic.parse(binding.settings, spec)
         if history is not None:
             return HistoryFeed(spec, arithmetic, first, history=history)
-        return TensorFeed(spec, arithmetic, first, padding)
+        is_fixed = padding is not None or not spec.is_dynamic
+        made = HeldFeed if binding.is_held and is_fixed else TensorFeed
+        return made(spec, arithmetic, first, padding)
 
     @property
     def details(self) -> str:
@@ -138,6 +140,29 @@ class TensorFeed(Feed):
         """Return the array converted to the network's dtype; see Feed.stage."""
         assert given.array is not None
         return as_tensor(self.spec, given.array), ()
+
+
+@dataclass(frozen=True)
+class HeldFeed(TensorFeed):
+    """An array of one shape that stays the same in many runs, and then costs nothing."""
+
+    _last: list[np.ndarray] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def full_shape(self) -> Shape:
+        """Shape of the network input."""
+        return self.spec.shape if self.padding is None else self.padding.spec.shape
+
+    def check(self, value: Any) -> np.ndarray:
+        """Return the array; the same object for the same read-only one; see Feed.check."""
+        if self._last and self._last[0] is value and not value.flags.writeable:
+            return self._last[1]
+        checked = super().check(value)
+        if not value.flags.writeable:
+            checked = checked.view()
+            checked.flags.writeable = False
+            self._last[:] = value, checked
+        return checked
 
 
 @dataclass(frozen=True)

@@ -203,9 +203,11 @@ class FrameSlot:
         buffers: BatchBuffers | None = None
         if tensors:
             buffers, tensors = self._padded(len(frames), tensors, after)
+            specs = self.shared.tensor_specs
             sources += [
-                TensorSource(self.shared.tensor_specs[name], tensor)
+                TensorSource(specs[name], tensor)
                 for name, tensor in tensors.items()
+                if name in specs
             ]
         zero_copy = zero_copy_addresses(sources, device_address)
         # Graphs contain the addresses of images that kernels read in place, not of copied ones.

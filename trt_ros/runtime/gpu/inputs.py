@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trt_ros.cuda.kernels import Kernels
-from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async
+from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async, fill_async
 from trt_ros.errors import TensorMismatchError
 from trt_ros.model.feeds import Feeds
 from trt_ros.model.feeds.base import Feed, Given
@@ -22,7 +22,7 @@ from trt_ros.model.feeds.noise import UNIFORM_BITS, NoiseFeed
 from trt_ros.model.feeds.numbered import CounterFeed, NumberedFeed
 from trt_ros.model.feeds.rows import CountFeed, MaskFeed
 from trt_ros.model.feeds.state import StateFeed
-from trt_ros.model.feeds.tensor import HistoryFeed, TensorFeed
+from trt_ros.model.feeds.tensor import HeldFeed, HistoryFeed, TensorFeed
 from trt_ros.model.feeds.transform import TransformFeed
 from trt_ros.runtime.gpu.captured_graph import RunAddresses
 from trt_ros.runtime.gpu.preprocess import (
@@ -64,11 +64,13 @@ class GpuInput:
     :param first_image: number of images of the inputs before it.
     :param undo: receives what releases the memory.
     :ivar memory: kept from run to run, instead of memory of each batch; None without.
+    :ivar is_sent: whether `send` takes the array of a run, instead of the graph.
     :ivar array_offset: place in the input, in bytes, of the array that a run brings.
     """
 
     memory: DeviceBuffer | None = None
     array_offset = 0
+    is_sent = False
 
     def __init__(
         self, name: str, feed: Any, first_image: int, account: Account, undo: ExitStack
@@ -96,6 +98,9 @@ class GpuInput:
     def after(self, batch: Batch) -> Enqueue | None:
         """Return the work of a run after the network, on `memory`; None without any."""
         return None
+
+    def send(self, stream: int, array: np.ndarray) -> None:
+        """Enqueue the array of a run into `memory`, before its graph."""
 
     def reset(self, stream: int, array: np.ndarray | None) -> None:
         """Enqueue the contents of `memory` before the first run, which brings `array`."""
@@ -145,6 +150,37 @@ class GpuImage(GpuInput):
 
 class GpuTensor(GpuInput):
     """An array, which the graph copies into the network's input."""
+
+
+class GpuHeld(GpuInput):
+    """An array that is sent when it changes."""
+
+    feed: HeldFeed
+    memory: DeviceBuffer
+    is_sent = True
+
+    def __init__(
+        self, name: str, feed: HeldFeed, first_image: int, account: Account, undo: ExitStack
+    ) -> None:
+        super().__init__(name, feed, first_image, account, undo)
+        nbytes = math.prod(feed.full_shape) * item_nbytes(feed.spec.dtype)
+        self.memory = DeviceBuffer(nbytes, 'tensors', account)
+        undo.callback(self.memory.close)
+        self._last: np.ndarray | None = None
+
+    def prepare(self, batch: Batch, stream: int) -> None:
+        """Write zeros, with which the network runs before its graph is captured."""
+        fill_async(self.memory.ptr, 0, self.memory.nbytes, stream)
+        self._last = None
+
+    def send(self, stream: int, array: np.ndarray) -> None:
+        """Enqueue the array, unless it is that of the last run and read-only."""
+        if array is self._last and not array.flags.writeable:
+            return
+        staged, _ = self.feed.stage(Given(array=array))
+        # Pageable memory: CUDA has read all of it when the call returns.
+        copy_async(self.memory.ptr, staged.ctypes.data, self.memory.nbytes, stream)
+        self._last = array
 
 
 class GpuHistory(GpuInput):
@@ -320,6 +356,7 @@ INPUTS: Mapping[type[Feed], Callable[..., GpuInput]] = {
     ImageFeed: GpuImage,
     ImagesFeed: GpuImage,
     TensorFeed: GpuTensor,
+    HeldFeed: GpuHeld,
     HistoryFeed: GpuHistory,
     TransformFeed: GpuTensor,
     MaskFeed: GpuTensor,
@@ -353,7 +390,13 @@ class Inputs:
             self.all.append(made(name, feed, images, account, undo))
             images += feed.image_count
         self._memory = [each for each in self.all if each.memory is not None]
+        self._sent = [each for each in self.all if each.is_sent]
         self._is_reset_due = True
+
+    @property
+    def in_graph(self) -> set[str]:
+        """Network inputs whose arrays the graph takes."""
+        return {each.name for each in self.all if not each.is_sent}
 
     @property
     def array_offsets(self) -> dict[str, int]:
@@ -370,7 +413,9 @@ class Inputs:
         self._is_reset_due = True
 
     def prepare(self, stream: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Enqueue a due reset into the stream of the next run, after the previous run."""
+        """Enqueue what precedes the graph of a run, after the previous run."""
+        for each in self._sent:
+            each.send(stream, arrays[each.name])
         if self._is_reset_due:
             self._is_reset_due = False
             for each in self._memory:

@@ -104,8 +104,9 @@ class SharedResources:
 
     @cached_property
     def tensor_specs(self) -> Mapping[str, TensorSpec]:
-        """Network inputs that get tensors, by name."""
-        specs = array_specs(self.feeds)
+        """Network inputs whose tensors the graph takes, by name."""
+        in_graph = self.inputs.in_graph
+        specs = {name: spec for name, spec in array_specs(self.feeds).items() if name in in_graph}
         return {**specs, REGIONS: REGION_MAPS} if self.crop is not None else specs
 
     @cached_property

@@ -138,6 +138,46 @@ def test_an_initial_value_returns_with_a_reset(counter, open_inputs):
 
 
 @pytest.mark.parametrize('slots', [1, 2])
+@pytest.mark.parametrize('settings', ['', '&scale=2'])
+def test_a_held_array_is_sent_when_it_changes(counter, open_inputs, cuda, slots, settings):
+    inputs = ('step=tensor:step', f'h=tensor:h?held=true{settings}')
+    pipeline = open_inputs(counter(), inputs, frames_in_flight=slots)
+    pipeline.warm_up()
+    factor = 2 if settings else 1
+    held = np.array([[3, 4]], np.float32)
+    held.flags.writeable = False
+
+    def run(array):
+        copies = cuda.calls['cudaMemcpyAsync']
+        found = pipeline.infer_inputs({'step': STEP, 'h': array}, ASKED)['hn']
+        assert found.tolist() == (STEP + factor * array).tolist()
+        return cuda.calls['cudaMemcpyAsync'] - copies
+
+    assert [run(held) for _ in range(4)] == [1, 0, 0, 0]
+    other = held + 1
+    for _ in range(3):  # It may change in place.
+        assert run(other) == 1
+        other += 1
+    assert run(held) == 1
+    pipeline.reset_state()
+    assert run(held) == 0
+
+
+def test_a_held_array_is_sent_again_with_other_shapes(counter, open_inputs):
+    engine = counter((1, -1), add=lambda held, step: held[:, :1] + step)
+    inputs = ('step=tensor:step', 'h=tensor:h?held=true&capacity=1,1')
+    engine.inputs = (engine.inputs[0], tensor('h', (-1, -1)))
+    pipeline = open_inputs(engine, inputs)
+    held = np.array([[7]], np.float32)
+    held.flags.writeable = False
+    for size in (1, 3, 1, 2):
+        step = np.zeros((1, size), np.float32)
+        assert pipeline.infer_inputs({'step': step, 'h': held}, ASKED)['hn'].tolist() == [
+            [7] * size
+        ]
+
+
+@pytest.mark.parametrize('slots', [1, 2])
 @pytest.mark.parametrize('settings', ['', '&order=newest', '&fill=zeros'])
 def test_a_history_equals_that_of_the_cpu(counter, open_inputs, cuda, slots, settings):
     inputs = ('step=tensor:step', f'h=tensor:h?history=4{settings}')
