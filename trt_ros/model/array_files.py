@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from io import BytesIO
+from importlib import import_module
+import math
 from pathlib import Path
+import re
 from typing import Any
 from zipfile import ZipFile
 
@@ -14,29 +16,37 @@ from numpy.lib.format import open_memmap, read_array
 
 from trt_ros.errors import ParameterError, meant
 from trt_ros.regular_file import open_regular
-from trt_ros.tensors import MAX_ELEMENTS
+from trt_ros.tensors import MAX_ELEMENTS, TensorSpec
 
-MAX_NBYTES = 8 * MAX_ELEMENTS
+_NPY_HEADER_NBYTES = 1 << 14  # At most: NumPy reads no longer ones.
 #: Returns the array of a name.
 Reader = Callable[[str], np.ndarray]
 
 
-def is_array_file(path: str) -> bool:
-    """Return whether a path ends like that of a file with arrays."""
-    return Path(path).suffix in FILES
-
-
-def read_file(path: Path, name: str, likely: str) -> np.ndarray:
+def parse_path(text: str) -> tuple[Path, str] | None:
     """
-    Return an array of a file, without reading more than it has.
+    Return the path of a file with arrays, and the name behind '#'; None for other text.
 
-    :param name: of the array; '' for the only one, or that named `likely`.
-    :raises ParameterError: when the file cannot be read, or has no such array.
+    >>> parse_path('run#2/start.npz#h0')
+    (PosixPath('run#2/start.npz'), 'h0')
+    """
+    found = _PATH.fullmatch(text)
+    return found and (Path(found[1]), found[2] or '')
+
+
+def read_file(path: Path, name: str, spec: TensorSpec) -> np.ndarray:
+    """
+    Return an array of a file for a network input, without reading more than it has.
+
+    :param name: of the array; '' for the only one, or that named as the input.
+    :raises ParameterError: when the file cannot be read, has no such array, or one that is too
+        large.
     """
     try:
         open_regular(path).close()
-        with FILES[path.suffix](path) as (names, read):
-            wanted = name or (names[0] if len(names) == 1 else likely)
+        limit = MAX_ELEMENTS if spec.is_dynamic else math.prod(spec.shape)
+        with FILES[path.suffix](path, limit) as (names, read):
+            wanted = name or (names[0] if len(names) == 1 else spec.name)
             if wanted in names:
                 found: np.ndarray = read(wanted)
                 return found
@@ -56,30 +66,31 @@ def read_file(path: Path, name: str, likely: str) -> np.ndarray:
 
 
 @contextmanager
-def _npy(path: Path) -> Iterator[tuple[list[str], Reader]]:
+def _npy(path: Path, limit: int) -> Iterator[tuple[list[str], Reader]]:
     # A header may claim any size.
     found: np.ndarray = open_memmap(path, mode='r')  # type: ignore[no-untyped-call]
+    _refuse_large(found.size, 'elements', MAX_ELEMENTS)
     yield [path.stem], lambda _: found
 
 
 @contextmanager
-def _npz(path: Path) -> Iterator[tuple[list[str], Reader]]:
+def _npz(path: Path, limit: int) -> Iterator[tuple[list[str], Reader]]:
     with ZipFile(path) as archive:
 
         def read(name: str) -> np.ndarray:
             entry = archive.getinfo(f'{name}.npy')
-            if entry.file_size > MAX_NBYTES:
-                raise ValueError(f'{name} has {entry.file_size} bytes; the limit is {MAX_NBYTES}.')
-            found: np.ndarray = read_array(  # type: ignore[no-untyped-call]
-                BytesIO(archive.read(entry)), allow_pickle=False
-            )
+            _refuse_large(entry.file_size, 'bytes', 8 * limit + _NPY_HEADER_NBYTES)
+            with archive.open(entry) as file:  # It may unpack to more than it says.
+                found: np.ndarray = read_array(  # type: ignore[no-untyped-call]
+                    file, allow_pickle=False
+                )
             return found
 
         yield [each.removesuffix('.npy') for each in archive.namelist()], read
 
 
 @contextmanager
-def _safetensors(path: Path) -> Iterator[tuple[list[str], Reader]]:
+def _safetensors(path: Path, limit: int) -> Iterator[tuple[list[str], Reader]]:
     try:
         from safetensors import safe_open
     except ImportError as error:
@@ -89,8 +100,28 @@ def _safetensors(path: Path) -> Iterator[tuple[list[str], Reader]]:
             remedy='pip install safetensors, or write the arrays with numpy.savez().',
         ) from error
     with safe_open(path, 'numpy') as file:
-        yield list(file.keys()), file.get_tensor
+
+        def read(name: str) -> np.ndarray:
+            part = file.get_slice(name)
+            _refuse_large(math.prod(part.get_shape()), 'elements', MAX_ELEMENTS)
+            kind = part.get_dtype()
+            if kind == 'BF16':
+                import_module('ml_dtypes')  # Defines bfloat16 for NumPy.
+            try:
+                found: np.ndarray = file.get_tensor(name)
+            except (AttributeError, TypeError) as error:
+                raise ValueError(f'{name} is of the type {kind}, which NumPy lacks.') from error
+            return found.astype(np.float32) if kind == 'BF16' else found
+
+        yield list(file.keys()), read
 
 
-#: Readers by the end of the path; each yields the names of the arrays, and reads one.
+def _refuse_large(count: int, unit: str, limit: int) -> None:
+    if count > limit:
+        raise ValueError(f'The array has {count} {unit}; the limit is {limit}.')
+
+
+#: Readers by the end of the path, for arrays up to a number of elements; each yields the names of
+#: the arrays, and reads one.
 FILES: Mapping[str, Any] = {'.npy': _npy, '.npz': _npz, '.safetensors': _safetensors}
+_PATH = re.compile(rf'(.+?(?:{"|".join(map(re.escape, FILES))}))\s*(?:#\s*(.*))?')

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
+import json
+import struct
+import sys
+import tracemalloc
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.model import array_files
 from trt_ros.model.feeds.values import read_value
 from trt_ros.tensors import TensorSpec, widen
 
@@ -82,14 +85,124 @@ def test_a_file_that_claims_more_than_it_has_is_refused(tmp_path):
         read(path, (4,))
 
 
-def test_an_array_that_unpacks_to_more_than_the_limit_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(array_files, 'MAX_NBYTES', 1000)
-    np.savez_compressed(tmp_path / 'k.npz', k=np.zeros(1000))
-    with pytest.raises(ParameterError, match='the limit is 1000'):
-        read(tmp_path / 'k.npz', (1000,))
+@pytest.mark.parametrize('claim', [None, 300])
+def test_an_archive_does_not_unpack_more_than_the_input_takes(tmp_path, claim):
+    path = tmp_path / 'k.npz'
+    np.savez_compressed(path, k=np.zeros(1 << 23, np.float32))
+    if claim is not None:
+        content = bytearray(path.read_bytes())
+        entry = content.rindex(b'PK\1\2')
+        content[entry + 24 : entry + 28] = struct.pack('<I', claim)
+        path.write_bytes(content)
+    tracemalloc.start()
+    with pytest.raises(ParameterError, match='cannot be read'):
+        read(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+def test_an_array_above_the_limit_is_refused_where_the_input_is_dynamic(tmp_path):
+    path = tmp_path / 'k.npy'
+    with path.open('wb') as file:
+        header = {'descr': '|u1', 'fortran_order': False, 'shape': (1 << 40,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + (1 << 40))  # Of holes.
+    with pytest.raises(ParameterError, match='the limit is 268435456'):
+        read(path, (-1,), 'uint8')
 
 
 def test_objects_are_never_unpickled(tmp_path):
     np.savez(tmp_path / 'k.npz', k=np.array([{}], object))
     with pytest.raises(ParameterError, match='allow_pickle=False'):
         read(tmp_path / 'k.npz', (1,))
+
+
+def test_arrays_of_any_order_in_memory_are_read(tmp_path):
+    values = np.arange(6.0).reshape(2, 3)
+    for each in (np.asfortranarray(values), values.astype('>f8'), values.astype('>i2')):
+        np.savez(tmp_path / 'k.npz', k=each)
+        np.save(tmp_path / 'k.npy', each)
+        for end in ('npz', 'npy'):
+            np.testing.assert_array_equal(read(tmp_path / f'k.{end}'), values)
+            np.testing.assert_array_equal(
+                widen(read(tmp_path / f'k.{end}', dtype='bfloat16')), values
+            )
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bool', 'int64'])
+@pytest.mark.parametrize(
+    'values', [np.zeros((2, 3), [('a', 'f4')]), np.full((2, 3), 'a'), np.zeros((2, 3), 'M8[s]')]
+)
+def test_arrays_that_are_no_numbers_are_refused(tmp_path, values, dtype):
+    np.savez(tmp_path / 'k.npz', k=values)
+    with pytest.raises(TensorMismatchError, match='would change the values'):
+        read(tmp_path / 'k.npz', dtype=dtype)
+
+
+def test_numbers_that_are_not_finite_are_no_integers(tmp_path):
+    for value in (np.nan, np.inf):
+        np.save(tmp_path / 'k.npy', np.full((2, 3), value))
+        with pytest.raises(TensorMismatchError, match='would change the values'):
+            read(tmp_path / 'k.npy', dtype='int64')
+        np.testing.assert_array_equal(read(tmp_path / 'k.npy'), np.full((2, 3), value))
+
+
+def write_raw(path, dtype, content):
+    tensor = {'dtype': dtype, 'shape': [len(content) // 2], 'data_offsets': [0, len(content)]}
+    header = json.dumps({'k': tensor}).encode()
+    path.write_bytes(struct.pack('<Q', len(header)) + header + content)
+    return path
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'float16', 'bfloat16'])
+def test_bfloat16_of_safetensors_is_read(tmp_path, dtype):
+    path = write_raw(
+        tmp_path / 'k.safetensors', 'BF16', np.array([0x3F80, 0xC000]).astype('<u2').tobytes()
+    )
+    found = read(path, (2,), dtype)
+    np.testing.assert_array_equal(widen(found) if dtype == 'bfloat16' else found, [1, -2])
+
+
+def test_types_of_safetensors_that_numpy_lacks_are_refused(tmp_path):
+    path = write_raw(tmp_path / 'k.safetensors', 'F8_E4M3', bytes(2))
+    path.write_bytes(path.read_bytes().replace(b'[1]', b'[2]'))
+    with pytest.raises(ParameterError, match='F8_E4M3, which NumPy lacks'):
+        read(path, (2,))
+
+
+@pytest.mark.parametrize('content', [struct.pack('<Q', 1 << 62), struct.pack('<Q', 99_999_999)])
+def test_a_header_of_safetensors_longer_than_its_file_is_refused(tmp_path, content):
+    (tmp_path / 'k.safetensors').write_bytes(content + b'{}')
+    with pytest.raises(ParameterError, match='cannot be read'):
+        read(tmp_path / 'k.safetensors')
+
+
+def test_safetensors_is_needed_for_its_files_only(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'safetensors', None)
+    path = write(tmp_path / 'k.safetensors', k=np.ones((2, 3)))
+    with pytest.raises(ParameterError, match=r'(?s)not installed.*pip install safetensors'):
+        read(path)
+    read(write(tmp_path / 'k.npz', k=np.ones((2, 3))))
+
+
+def test_folders_and_arrays_may_have_number_signs_in_their_names(tmp_path):
+    (tmp_path / 'a#b').mkdir()
+    path = write(tmp_path / 'a#b' / 'k.npz', **{'c#d': np.ones((2, 3)), 'e': np.zeros((2, 3))})
+    assert read(f'{path}#c#d').all()
+    assert not read(f'{path} # e').any()
+
+
+def test_an_archive_without_arrays_is_refused(tmp_path):
+    np.savez(tmp_path / 'k.npz')
+    with pytest.raises(ParameterError, match=r"(?s)no array 'k'.*It has none"):
+        read(tmp_path / 'k.npz')
+
+
+def test_written_numbers_beyond_a_type_are_refused():
+    assert read(str(2**64 - 1), (), 'uint64') == 2**64 - 1
+    assert read(str(10**20), ()) == np.float32(1e20)
+    assert read('-inf', ()) == -np.inf
+    for text in ('1e999', '-1' + '0' * 400):
+        with pytest.raises(TensorMismatchError, match='beyond the range'):
+            read(text, ())

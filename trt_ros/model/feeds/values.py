@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from contextlib import suppress
 
 import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.model.array_files import is_array_file, read_file
+from trt_ros.model.array_files import parse_path, read_file
 from trt_ros.tensors import TensorSpec, as_shaped, checked_tensor, host_dtype, write_tensor
 
 
@@ -26,9 +26,9 @@ def read_value(text: str, spec: TensorSpec) -> np.ndarray:
             f'The network input {spec.name} takes strings, but a value is numbers.',
             remedy='Export the part of the network that takes numbers.',
         )
-    path, _, name = text.partition('#')
-    value = read_file(Path(path), name, spec.name) if is_array_file(path) else _parse(text, spec)
-    if spec.dtype == 'bool' and np.isin(value, (0, 1)).all():
+    file = parse_path(text)
+    value = _parse(text, spec) if file is None else read_file(*file, spec)
+    if spec.dtype == 'bool' and value.dtype.kind in 'iuf' and np.isin(value, (0, 1)).all():
         value = value.astype(bool)
     checked_tensor(spec, value)
     found = np.empty(value.shape, host_dtype(spec))
@@ -38,18 +38,22 @@ def read_value(text: str, spec: TensorSpec) -> np.ndarray:
 
 def _parse(text: str, spec: TensorSpec) -> np.ndarray:
     numbers = text.strip('[]').split(',')
-    value = None
+    value = np.array(None)
     for kind in (int, float):
-        try:
+        with suppress(ValueError, OverflowError):
             value = np.array([kind(each) for each in numbers])
+        if value.dtype.kind in 'iuf':
             break
-        except (ValueError, OverflowError):
-            continue
-    if value is None or value.dtype.kind not in 'if':
+    else:
         raise ParameterError(
             f'The value {text!r} of the network input {spec.name!r} is no number.',
             remedy='Write a number, numbers with commas between them, or the path of a .npy, .npz '
             'or .safetensors file.',
+        )
+    if np.isinf(value).any() and 'inf' not in text.lower():
+        raise TensorMismatchError(
+            f'A value of the network input {spec.name!r} is beyond the range of float64.',
+            remedy='Write a smaller number, or inf.',
         )
     if value.size == 1:
         return np.full([1 if size < 0 else size for size in spec.shape], value[0])
