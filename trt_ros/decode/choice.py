@@ -80,6 +80,7 @@ def choose_decoder(
     class_count: int | None = None,
     *,
     has_background: bool = False,
+    strict: bool = False,
     families: tuple[Family[Head[ResultT]], ...] = DETECTORS,  # type: ignore[assignment]
 ) -> Decoder[ResultT]:
     """
@@ -91,13 +92,14 @@ def choose_decoder(
     :param class_count: number of classes that the user names; some families differ only by it.
     :param has_background: the first named class is the background, which most networks do not
         count.
+    :param strict: see `NetworkDescription`.
     :param families: the families to choose from.
     :raises ParameterError: when there is no family of that name.
     :raises TensorMismatchError: when the outputs are not that family's; for 'auto', when no family
         or more than one matches.
     """
     named = len(class_names((), '', metadata, None))
-    network = NetworkDescription(inputs, outputs, metadata, input_hw, named or class_count)
+    network = NetworkDescription(inputs, outputs, metadata, input_hw, named or class_count, strict)
     without = None
     if has_background and network.class_count:
         without = replace(network, class_count=network.class_count - 1)

@@ -38,6 +38,8 @@ def is_plain(network: NetworkDescription) -> Literal[False] | None:
     return False if is_another else None
 
 
+#: Parts of the names that exporters give boxes and scores.
+BOX_WORDS = ('box', 'det', 'score', 'conf')
 COUNT = Out('1', 'count:1', is_float=False)
 
 
@@ -69,6 +71,7 @@ BOXES: Family[Any] = Family(
     STRETCH_PREPROCESS,
     layouts=_variants(CORNERS, Rows(((8, 16, 32),))),
     remedy=REMEDY,
+    words=BOX_WORDS,
     networks='x1, y1, x2, y2 in input pixels, and scores: torchvision, YOLO-NAS',
     export='`torch.onnx.export`',
 )
@@ -78,6 +81,7 @@ BOXES_NORMALIZED: Family[Any] = Family(
     STRETCH_PREPROCESS,
     layouts=_variants(Coding('corners', is_normalized=True), Rows()),
     remedy=REMEDY,
+    words=BOX_WORDS,
     networks='x1, y1, x2, y2 in 0 to 1 of the input, and scores',
     export='`torch.onnx.export`',
 )

@@ -45,6 +45,7 @@ CENTERNET: Family[Any] = Family(
         for offsets in ((Out('B V H W', 'box:2'),), ())
     ),
     exporter='none',
+    words=('hm', 'heat'),
     networks='CenterNet',
     export='`torch.onnx.export` of its network with the outputs `hm`, `wh` and `reg`, as in its '
     '`Detector`',

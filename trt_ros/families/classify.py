@@ -90,6 +90,9 @@ CLASSIFIER = Family(
     ),
     head=_head,
     exporter='none',
+    words=('class', 'softmax', 'logit', 'score', 'prob', 'label'),
+    # ImageNet without and with a background, also its larger set; Places.
+    class_counts=(1000, 1001, 21841, 21843, 365),
     remedy=REMEDY,
     networks='ResNet, MobileNet, ConvNeXt, ViT and others',
     export='`optimum-cli export onnx --model microsoft/resnet-50 out`',

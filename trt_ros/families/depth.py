@@ -76,6 +76,7 @@ DEPTH = Family(
     head=_head,
     remedy=REMEDY,
     exporter='none',
+    words=('depth', 'disp'),
     networks='Depth Anything, DPT, MiDaS and others',
     export='`optimum-cli export onnx --model Intel/dpt-large out`',
 )

@@ -115,9 +115,15 @@ def is_of_yolov7_nms(network: NetworkDescription) -> bool:
     return values == 7 and rows not in (1, image_count) and network.class_count != 7
 
 
+def has_points(network: NetworkDescription) -> bool:
+    """Return whether an output is named as coordinates of keypoints."""
+    words = ('landmark', 'keypoint', 'kpt', 'points', 'joint')
+    return any(word in spec.name.lower() for spec in network.outputs for word in words)
+
+
 def is_vector(network: NetworkDescription) -> Literal[False] | None:
-    """Refuse the rows of YOLOv7's NMS."""
-    return False if is_of_yolov7_nms(network) else None
+    """Refuse the rows of YOLOv7's NMS, and keypoints."""
+    return False if is_of_yolov7_nms(network) or has_points(network) else None
 
 
 def _head(reading: Reading) -> EmbeddingHead:
@@ -144,6 +150,16 @@ EMBEDDING = Family(
     ),
     head=_head,
     exporter='none',
+    words=('embed', 'emb_', 'feat', 'pool', 'descriptor'),
+    near_misses=(
+        *(
+            (
+                replace(layout, guards=(lambda network: None if has_points(network) else False,)),
+                'Vectors of keypoints are decoded for the networks of docs/models.md only.',
+            )
+            for layout in _VECTORS
+        ),
+    ),
     remedy='Export with the pooled vector as the only output of that shape.',
     networks='DINOv2, the image encoder of CLIP and others',
 )

@@ -52,6 +52,11 @@ class Claim:
         found = ', '.join(opinion.text for opinion in self.opinions if opinion.holds)
         return f'{describe(self.reading)}: {found or NO_EVIDENCE}'
 
+    @property
+    def is_only_shape(self) -> bool:
+        """Whether nothing but the shape is for a family of shapes that other networks have."""
+        return bool(self.family.words) and not any(each.holds for each in self.opinions)
+
     def beats(self, other: Claim) -> bool:
         """Return whether the first kind of evidence that tells both apart is for this one."""
         for mine, theirs in zip(self.opinions, other.opinions):
@@ -197,6 +202,8 @@ def _opinions(
         _by_names(claim, claims, families),
         _by_grid(reading, network, claims, families),
         _by_known_sizes(reading, network),
+        _by_words(claim, claims),
+        _by_contents(claim, network),
     )
 
 
@@ -210,6 +217,33 @@ def _by_names(claim: Claim, claims: Sequence[Claim], families: Families) -> Opin
     of_others = {name for family in families for name in family.output_names}
     by_names = any(part.out.names for other in claims for part in other.reading.parts)
     return Opinion(False if by_names or of_others & set(names) else None)
+
+
+def _by_words(claim: Claim, claims: Sequence[Claim]) -> Opinion:
+    """Judge a family of shapes that other networks have by words in the names of the outputs."""
+    if not claim.family.words:
+        return Opinion(None)
+    named = _named(claim)
+    if named:
+        return Opinion(True, f'named {", ".join(named)}')
+    return Opinion(False if any(_named(other) for other in claims) else None)
+
+
+def _named(claim: Claim) -> list[str]:
+    """Return the outputs with a word of the family in their names."""
+    names = [part.spec.name for part in claim.reading.parts]
+    return [name for name in names if any(word in name.lower() for word in claim.family.words)]
+
+
+def _by_contents(claim: Claim, network: NetworkDescription) -> Opinion:
+    """Judge a family of shapes that other networks have by types and numbers of classes."""
+    family, reading = claim.family, claim.reading
+    if 'classes' in reading.layout.roles and family.words:
+        return Opinion(True, 'integers')
+    if reading.layout.ignores_names and family.words and network.class_count:
+        return Opinion(True, 'names of classes')
+    is_usual = reading.class_count in family.class_counts
+    return Opinion(True if is_usual else None, f'{reading.class_count} classes of published data')
 
 
 def _by_grid(

@@ -45,6 +45,9 @@ class NetworkDescription:
     :param metadata: metadata of the ONNX file.
     :param input_hw: height and width of the network's images.
     :param class_count: number of classes that the user or the metadata names; None: unknown.
+    :param strict: whether 'auto' refuses a family of shapes that other networks have, too, where
+        nothing but the shape is for it, or anything is against it; one task to choose from is for
+        it.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -52,6 +55,7 @@ class NetworkDescription:
     metadata: Mapping[str, str]
     input_hw: tuple[int, int]
     class_count: int | None = None
+    strict: bool = False
 
     @property
     def only_output(self) -> TensorSpec:
@@ -187,6 +191,9 @@ class Family(Generic[HeadT_co]):
     :param exporter: program that writes the metadata of its networks: 'Ultralytics' or 'YOLOv5';
         'none' of both, or 'any'.
     :param output_names: names that its exporter gives outputs.
+    :param words: parts of output names that are evidence of a family whose shapes many other
+        networks have, too; such a family has some.
+    :param class_counts: numbers of classes of published data sets, evidence of such a family.
     :param networks: its networks, for the documentation.
     :param export: how they are exported, or the file, for the documentation and errors; '': as
         docs/models.md describes below its tables.
@@ -203,6 +210,8 @@ class Family(Generic[HeadT_co]):
     head: Callable[[Any], HeadT_co] | None = None
     exporter: Literal['any', 'none', 'Ultralytics', 'YOLOv5'] = 'any'
     output_names: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    class_counts: tuple[int, ...] = ()
     networks: str = ''
     export: str = ''
     remedy: str = ''

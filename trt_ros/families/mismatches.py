@@ -76,6 +76,26 @@ def ambiguous(choice: Choice, claims: Sequence[Claim]) -> TensorMismatchError:
     )
 
 
+def only_shape(choice: Choice, claim: Claim) -> TensorMismatchError:
+    """Return the error for a network that has the shape of a family, which many others have."""
+    everyone = [each for each in choice.claims_of_everyone() if each.family != claim.family]
+    named = claim.family.task in ('segment', 'classify', 'detect')
+    return TensorMismatchError(
+        f'The network may be {_a(TASKS[claim.family.task].kind)} network, but '
+        'nothing but the shape of its outputs says so.',
+        cause=f'Seen: {choice.network}. It may be'
+        + ''.join(
+            f'\n  {each.family.name}, in the node `{TASKS[each.family.task].node}`: '
+            f'{describe(each.reading)}'
+            for each in (claim, *everyone)
+        )
+        + '\n  something else, such as keypoints, boxes or an image that is not decoded',
+        remedy=f'Set `decoder` to {claim.family.name}'
+        + (', or `labels` to the names of its classes' * named)
+        + f', if it is one; `strict` to false takes any network by its shape. {ANY}',
+    )
+
+
 def _preprocessing(claim: Claim, claims: Sequence[Claim]) -> str:
     """Return the preprocessing in which families that read the same outputs differ; or ''."""
     same = [other for other in claims if describe(other.reading) == describe(claim.reading)]

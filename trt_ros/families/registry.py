@@ -16,6 +16,7 @@ from trt_ros.families.mismatches import (
     ambiguous,
     not_recognized,
     of_another_task,
+    only_shape,
 )
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.classes import Classification
@@ -101,6 +102,10 @@ def _recognize(
     claims = choice.claims()
     if len(claims) > 1:
         raise ambiguous(choice, claims)
+    tasks = {family.task for family in families}
+    is_open = len(tasks) > 1 and 'tensor' not in tasks  # The task of a node is evidence.
+    if claims and claims[0].is_only_shape and is_open and network.strict:
+        raise only_shape(choice, claims[0])
     if claims:
         return claims[0].family, claims[0].reason
     for family in families:

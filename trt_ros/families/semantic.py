@@ -16,16 +16,17 @@ from trt_ros.families.family import (
     Family,
     Head,
     NetworkDescription,
+    is_float,
     require_output,
 )
 from trt_ros.families.heatmap_pose import HEATMAP_POSE
 from trt_ros.families.layout import Layout, Out
-from trt_ros.families.match import Reading
+from trt_ros.families.match import COCO_CLASSES, Reading
 from trt_ros.results.masks import ClassMask, ClassMasks, as_confidence, mask_dtype, unlabeled
 from trt_ros.vision.class_masks import best_class
 from trt_ros.vision.confidence import is_probability, mask_confidence
 from trt_ros.vision.float16 import as_float32
-from trt_ros.vision.grid import bilinear, taps
+from trt_ros.vision.grid import bilinear, covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import cells_of, threshold_masks
 from trt_ros.vision.scores import sigmoid
@@ -198,8 +199,47 @@ def _head(reading: Reading) -> SemanticHead:
     )
 
 
+WORDS = (
+    *('seg', 'mask', 'class', 'argmax', 'softmax', 'sigmoid', 'logit', 'score', 'prob', 'label'),
+    *('lane', 'drive'),
+)
+#: Cityscapes, VOC, ADE20K, COCO-Stuff: without and with a background.
+CLASS_COUNTS = (19, 20, 21, 150, 151, 171, 172, 182)
+
+
+def _channels(network: NetworkDescription) -> int:
+    """Return the number of channels whose meaning nothing states; 0 where anything does."""
+    spec = network.only_output
+    is_stated = network.class_count or any(word in spec.name.lower() for word in WORDS)
+    if is_stated or len(spec.shape) != 4 or not is_float(spec):
+        return 0
+    _, first, rows, last = spec.shape
+    return max(first if covers((rows, last), network.input_hw) else last, 0)
+
+
+def _is_image(network: NetworkDescription) -> Literal[False] | None:
+    """Guard an image that the network returns: three channels of at least the input's size."""
+    if _channels(network) != 3:
+        return False
+    (height, width), shape = network.input_hw, network.only_output.shape
+    rows, columns = shape[2:] if shape[1] == 3 else shape[1:3]
+    is_large = min(rows, columns) < 0 or (rows >= height and columns >= width)
+    return None if is_large else False
+
+
+def _is_detector(network: NetworkDescription) -> Literal[False] | None:
+    """Guard undecoded boxes: 80 classes, with 4 or 5 values for each of some anchors."""
+    count = _channels(network)
+    is_raw = count and any(count % (values + COCO_CLASSES) == 0 for values in (4, 5))
+    return None if is_raw else False
+
+
 def _is_no_other(network: NetworkDescription) -> Literal[False] | None:
-    """Refuse depth by its name, and heatmaps of a person: by the name, or COCO in 3:4."""
+    """
+    Refuse images, boxes, depth by its name, and heatmaps of a person: by the name, or COCO in 3:4.
+    """
+    if network.strict and None in (_is_image(network), _is_detector(network)):
+        return False
     spec, (height, width) = network.only_output, network.input_hw
     is_depth = 'depth' in spec.name and 1 in (spec.shape[1], spec.shape[-1])
     claim = claim_of(HEATMAP_POSE, network)
@@ -224,6 +264,26 @@ SEMANTIC = Family(
     head=_head,
     remedy=REMEDY,
     exporter='none',
+    words=WORDS,
+    class_counts=CLASS_COUNTS,
+    near_misses=tuple(
+        (Layout((Out(axes, 'values:C'),), guards=(guard,)), text)
+        for axes in ('B C h w', 'B h w C')
+        for guard, text in (
+            (
+                _is_image,
+                'Three channels of the size of the input are an image, such as one that was '
+                'enhanced, which is not decoded. If they are scores of classes, set `decoder` to '
+                'semantic.',
+            ),
+            (
+                _is_detector,
+                'As many channels are 4 or 5 values and 80 class scores per cell, the undecoded '
+                'boxes of a detector such as FastestDet: export it with decoded boxes. If they '
+                'are scores of classes, set `decoder` to semantic.',
+            ),
+        )
+    ),
     networks='SegFormer, DeepLab, FCN, LR-ASPP, PeopleSemSegNet',
     export='`optimum-cli export onnx --model nvidia/segformer-b0-finetuned-ade-512-512 out`',
 )

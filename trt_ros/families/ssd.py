@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trt_ros.families.boxes import is_plain
+from trt_ros.families.boxes import BOX_WORDS, is_plain
 from trt_ros.families.family import Family
 from trt_ros.families.layout import BoxLayout, Coding, Out, Rows
 from trt_ros.families.yolo import is_on_no_grid
@@ -32,6 +32,7 @@ SSD: Family[Any] = Family(
         ),
     ),
     remedy='Set `decoder` to `boxes` or `boxes_normalised`.',
+    words=BOX_WORDS,
     networks='SSD as trained by jetson-inference',
     export='`python onnx_export.py --model-dir=models/mine`',
 )

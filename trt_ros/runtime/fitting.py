@@ -137,6 +137,7 @@ def fit(
                 main.input_hw,
                 len(given) or None,
                 has_background=begins_with_background(given),
+                strict=options.strict,
                 families=families,
             )
         except TensorMismatchError as error:
@@ -180,12 +181,12 @@ def resolve(
     Its only input, if it is of the shape of an image, gets an image, other inputs get tensors.
     With several bindings or a stack of images it is not decoded without `options.decoder`, as in
     the node `tensor`: the actions of a policy may have the shape of boxes, and an optical flow
-    that of a mask.
+    that of a mask. Evidence beside the shape is not needed, whatever `options.strict` is.
     """
     if options.decoder == 'auto' and _has_many(parse_bindings(options.inputs)):
         return fit(network, replace(options, decoder=TENSOR.name), TENSORS)
     try:
-        return fit(network, options, families)
+        return fit(network, replace(options, strict=False), families)
     except TensorMismatchError:
         if options.decoder not in ('auto', TENSOR.name):
             raise

@@ -143,6 +143,11 @@ class Preprocessing:
         "Decoder of the network's outputs (a model family); auto recognizes it from the "
         "model's tensors and metadata.",
     )
+    strict: bool = param(
+        True,
+        'Whether decoder auto refuses a network of which nothing but the shape of its outputs '
+        'says what it is, or which is rather an image or undecoded boxes.',
+    )
     resize: str = param(
         'auto',
         "Method of fitting the image to the network's input size; auto uses the model family's.",
