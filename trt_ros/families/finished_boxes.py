@@ -15,7 +15,12 @@ from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Out
 MMDETECTION: Family[Any] = Family(
     'mmdetection',
     'detect',
-    {**IMAGENET_PREPROCESS, 'resize': 'letterbox_topleft', 'pad_value': 114},
+    {
+        **IMAGENET_PREPROCESS,
+        'resize': 'letterbox_topleft',
+        'truncate': False,
+        'pad_value': 114,
+    },
     layouts=(
         BoxLayout(
             (Out('B N V', 'box:4 scores:1'), Out('B N', 'label:1', is_float=False)),

@@ -127,7 +127,13 @@ def _head(reading: Reading) -> MoveNetHead | MoveNetPeopleHead:
 MOVENET = Family(
     'movenet',
     'pose',
-    {'resize': 'letterbox', 'pad_value': 0, 'channel_order': 'rgb', 'scale': 1.0},
+    {
+        'resize': 'letterbox',
+        'truncate': True,
+        'pad_value': 0,
+        'channel_order': 'rgb',
+        'scale': 1.0,
+    },
     layouts=(
         Layout((Out('B 1 17 3', 'keypoints:1'),), ignores_names=True),
         Layout((Out('B 6 56', 'people:6'),), ignores_names=True),

@@ -125,7 +125,13 @@ ONNX_NMS = Family(
 YOLOV3 = Family(
     'yolov3',
     'detect',
-    {'resize': 'letterbox', 'pad_value': 128, 'channel_order': 'rgb', 'scale': 1 / 255},
+    {
+        'resize': 'letterbox',
+        'truncate': True,
+        'pad_value': 128,
+        'channel_order': 'rgb',
+        'scale': 1 / 255,
+    },
     constants={SHAPE_INPUT: 'hw'},
     layouts=(
         replace(_SELECTED, input=SHAPE_INPUT),

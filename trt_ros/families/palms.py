@@ -48,7 +48,13 @@ def hand_regions(palms: Poses) -> OrientedBoxes:
 MEDIAPIPE_PALM: Family[Any] = Family(
     'mediapipe_palm',
     'pose',
-    {'resize': 'letterbox', 'pad_value': 0, 'channel_order': 'rgb', 'scale': 1 / 255},
+    {
+        'resize': 'letterbox',
+        'truncate': True,
+        'pad_value': 0,
+        'channel_order': 'rgb',
+        'scale': 1 / 255,
+    },
     layouts=(
         BoxLayout(
             (Out('B N V', f'box:4 extras:{2 * LANDMARKS}'), Out('B N V', 'scores:1')),

@@ -52,13 +52,15 @@ class Letterbox:
         resize: str,
         *,
         crop_fraction: float = 1.0,
+        truncate: bool | None = None,
     ) -> Letterbox:
         """
         Fit an image into an input.
 
         Both letterboxes keep the aspect ratio up to whole pixels: with s the smaller of the two
-        ratios, the image becomes floor(W * s + 0.5) × floor(H * s + 0.5) pixels, at least 1 × 1;
-        scale_xy are those sizes over W and H. If centered, half the free pixels (rounded down) are
+        ratios, the image becomes floor(W * s + 0.5) × floor(H * s + 0.5) pixels, truncated
+        floor(W * s) × floor(H * s), at least 1 × 1; scale_xy are those sizes over W and H. If
+        centered, half the free pixels (rounded down) are
         left of and above the image.
 
         The center crop is that of torchvision: the side with the smaller excess is resized to the
@@ -71,6 +73,7 @@ class Letterbox:
         :param image_wh: pixels, at least 1 × 1.
         :param resize: one of `RESIZES`.
         :param crop_fraction: with a crop, above 0, at most 1.
+        :param truncate: see `Preprocess`.
         :raises ParameterError: for another `resize`.
         """
         if resize not in RESIZES:
@@ -96,8 +99,10 @@ class Letterbox:
             top = input_height - inner_height
         else:
             scale = min(input_width / width, input_height / height)
-            inner_width = max(1, math.floor(width * scale + 0.5))
-            inner_height = max(1, math.floor(height * scale + 0.5))
+            is_truncated = resize == 'letterbox_topleft' if truncate is None else truncate
+            half = 0.0 if is_truncated else 0.5
+            inner_width = max(1, math.floor(width * scale + half))
+            inner_height = max(1, math.floor(height * scale + half))
         if resize == 'letterbox':
             left, top = (input_width - inner_width) // 2, (input_height - inner_height) // 2
         return cls(
@@ -153,6 +158,8 @@ class Preprocess:
     :param crop_fraction: with 'center_crop', visible share of the image's shorter side; with
         'bottom_crop', of its height.
     :param pad_value: pixel value around a letterboxed image, 0 to 255.
+    :param truncate: whether the size of a letterboxed image is truncated to whole pixels, instead
+        of rounded; None truncates for 'letterbox_topleft' only.
     :param channels: 3 for colors; 1 for gray levels, or the depths of a depth image; 4 for
         colors and, as fourth channel, the gray levels or depths of a second image, or else the
         alpha channel of the image, padded with 0.
@@ -177,6 +184,7 @@ class Preprocess:
     dtype: str = 'float32'
     antialias: bool = False
     crop_fraction: float = 1.0
+    truncate: bool | None = None
     channels: int = 3
 
     def __post_init__(self) -> None:
@@ -216,7 +224,11 @@ class Preprocess:
     def letterbox(self, image_wh: tuple[int, int]) -> Letterbox:
         """Compute the placement of an image of this size in the input."""
         return Letterbox.fit(
-            image_wh, self.input_hw, self.resize, crop_fraction=self.crop_fraction
+            image_wh,
+            self.input_hw,
+            self.resize,
+            crop_fraction=self.crop_fraction,
+            truncate=self.truncate,
         )
 
     @property

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import ParameterError
+from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import INTEGERS, RESIZES, Letterbox, Preprocess
 
@@ -57,6 +58,44 @@ def test_sizes_are_rounded_to_whole_pixels_and_the_scale_follows():
     assert letterbox.scale_xy == (0.416, 139 / 333)
     assert letterbox.pad_xy == (0, 138)  # 277 are free, the odd one goes below.
     assert Letterbox.fit((333, 1000), (416, 416), 'letterbox').inner_wh == (139, 416)
+
+
+@pytest.mark.parametrize(
+    ('image_wh', 'input_hw', 'inner_wh'),
+    [
+        ((1000, 333), (416, 416), (416, 138)),  # 138.528
+        ((810, 1080), (640, 640), (480, 640)),
+        ((1280, 853), (640, 640), (640, 426)),  # 426.5
+        ((427, 640), (480, 640), (320, 480)),  # 320.25
+        ((1440, 1080), (416, 416), (415, 311)),  # 1440 * (416 / 1440) is below 416 in float64.
+    ],
+)
+def test_the_letterbox_of_yolox_truncates(image_wh, input_hw, inner_wh):
+    letterbox = Letterbox.fit(image_wh, input_hw, 'letterbox_topleft')
+    assert letterbox.inner_wh == inner_wh  # int(side * ratio), as in its `preproc`.
+    assert letterbox.scale_xy == (inner_wh[0] / image_wh[0], inner_wh[1] / image_wh[1])
+
+
+@pytest.mark.parametrize(
+    ('family', 'resize', 'inner_wh'),
+    [
+        ('yolov8', 'letterbox', (640, 427)),
+        ('yolov5', 'letterbox', (640, 427)),
+        ('yolov3', 'letterbox', (640, 426)),
+        ('movenet', 'letterbox', (640, 426)),
+        ('mediapipe_palm', 'letterbox', (640, 426)),
+        ('mmdetection', 'letterbox_topleft', (640, 427)),
+        ('yolox', 'letterbox_topleft', (640, 426)),
+        ('scrfd', 'letterbox_topleft', (640, 426)),
+        ('retinaface', 'letterbox_topleft', (640, 426)),
+        ('yunet', 'letterbox_topleft', (640, 426)),
+    ],
+)
+def test_each_family_rounds_as_the_code_of_its_authors(family, resize, inner_wh):
+    values = next(each.preprocess for each in ALL_FAMILIES if each.name == family)
+    preprocess = Preprocess((640, 640), **values)
+    assert preprocess.resize == resize
+    assert preprocess.letterbox((1281, 854)).inner_wh == inner_wh  # 426.67
 
 
 def test_one_pixel_wide_image_keeps_one_pixel():
