@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from trt_ros.errors import TensorMismatchError
+from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.evidence import Choice, Claim, Families, claim_of, describe
-from trt_ros.families.family import NetworkDescription
+from trt_ros.families.family import Family, NetworkDescription
 from trt_ros.families.nearest import advice, nearest
 
 
@@ -31,6 +31,9 @@ TASKS: Mapping[str, Task] = {
 }
 
 ANY = 'The node `tensor` runs any network and publishes its undecoded outputs.'
+
+#: Ends a remedy that leaves outputs out.
+GUESS = 'This is a guess, as no decoder explains the other outputs. '
 
 VECTORS = ('classify', 'embed')  # Tasks of networks of one vector, which may be anything.
 
@@ -58,6 +61,17 @@ def of_another_task(
         f'This is {_a(TASKS[task].kind)} network; {_served(families)}.',
         cause=f"In its metadata, 'task' is {network.metadata['task']!r}.",
         remedy=f'Run the node `{TASKS[task].node}`, or choose {_a(_kinds(families))} network.',
+    )
+
+
+def of_another_node(families: Families, family: Family[Any]) -> ParameterError:
+    """Return the error for the name of a family that `families` do not have."""
+    kind, node = TASKS[family.task]
+    variants = [each.name for each in families if each.name.startswith(f'{family.name}_')]
+    return ParameterError(
+        f'Decoder {family.name!r} is for {kind} networks; {_served(families)}.',
+        remedy=f'Run the node `{node}`, or set `decoder` to {" or ".join([*variants, "auto"])}. '
+        'docs/models.md lists the others.',
     )
 
 
@@ -111,7 +125,12 @@ def _preprocessing(claim: Claim, claims: Sequence[Claim]) -> str:
 
 def not_recognized(choice: Choice) -> TensorMismatchError:
     """Return the error for a network of no family; it names the node that runs it, if any."""
-    families, network, claims = choice.families, choice.network, choice.claims_of_everyone()
+    families, network = choice.families, choice.network
+    claims = [
+        claim
+        for claim in choice.claims_of_everyone()
+        if not (claim.is_only_shape and claim.family.task == 'detect' and network.strict)
+    ]
     misnamed = _misnamed(choice, claims)
     if misnamed:
         return misnamed
@@ -143,7 +162,7 @@ def _misnamed(choice: Choice, others: Sequence[Claim]) -> TensorMismatchError | 
         + '; or '.join(f'{claim.family.name}: {claim.reason}' for claim in claims)
         + f'. Seen: {choice.network}.',
         remedy='Set `labels` or `labels_path` to one name per class, in their order, including '
-        f'the background if the network counts it, or leave them out.{instead}',
+        f'the background if the network counts it.{instead}',
     )
 
 
@@ -157,7 +176,9 @@ def _unknown(choice: Choice) -> TensorMismatchError:
         parts = _decodable_parts(choice)
         parts = parts if len(parts) < 3 else []
         guidance = (
-            f'Set outputs to {" or to ".join(parts)}. ' if parts else _choose_an_output(choice)
+            f'Set outputs to {" or to ".join(parts)}. {GUESS}'
+            if parts
+            else _choose_an_output(choice)
         )
     return UnrecognizedError(
         'No decoder recognizes this network.',
@@ -186,16 +207,18 @@ def _choose_an_output(choice: Choice) -> str:
     if len(choice.network.outputs) < 2:
         return ''
     nodes: dict[str, dict[str, None]] = {}
+    are_equal = len({spec.shape for spec in choice.network.outputs}) == 1
     for spec in choice.network.outputs:
         alone: dict[str, Any] = {'outputs': (spec,), 'class_count': None}
-        tasks = [claim.family.task for claim in choice.claims_of_everyone(**alone)]
+        claims = choice.claims_of_everyone(**alone)
+        tasks = [claim.family.task for claim in claims if are_equal or not claim.is_only_shape]
         tasks = [task for task in tasks if task not in VECTORS]
         if tasks and len(choice.claims(**alone)) != 1:
             nodes[spec.name] = dict.fromkeys(f'`{TASKS[task].node}`' for task in tasks)
     if not nodes:
         return ''
     found = dict.fromkeys(node for each in nodes.values() for node in each)
-    return f'Set outputs to {" or ".join(nodes)}, and run the node {" or ".join(found)}. '
+    return f'Set outputs to {" or ".join(nodes)}, and run the node {" or ".join(found)}. {GUESS}'
 
 
 def _decodable_parts(choice: Choice) -> list[str]:
@@ -205,7 +228,7 @@ def _decodable_parts(choice: Choice) -> list[str]:
         parts = []
         for some in combinations(outputs, count):
             claims = choice.claims(outputs=some)
-            if len(claims) == 1:
+            if len(claims) == 1 and not claims[0].is_only_shape:
                 names = ', '.join(spec.name for spec in some)
                 parts.append(f'{names} (decoder {claims[0].family.name})')
         if parts:

@@ -15,6 +15,7 @@ from trt_ros.families.mismatches import (
     TASKS,
     ambiguous,
     not_recognized,
+    of_another_node,
     of_another_task,
     only_shape,
 )
@@ -86,6 +87,9 @@ def choose_family(
     for family in families:
         if family.name == name:
             return family, 'as configured'
+    for other in (*ALL_FAMILIES, *TENSORS):
+        if other.name == name:
+            raise of_another_node(families, other)
     close = get_close_matches(name, [family.name for family in families], n=3, cutoff=0.5)
     raise ParameterError(
         f'Decoder {name!r} does not exist.',

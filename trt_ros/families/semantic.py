@@ -210,11 +210,12 @@ CLASS_COUNTS = (19, 20, 21, 150, 151, 171, 172, 182)
 def _channels(network: NetworkDescription) -> int:
     """Return the number of channels whose meaning nothing states; 0 where anything does."""
     spec = network.only_output
-    is_stated = network.class_count or any(word in spec.name.lower() for word in WORDS)
-    if is_stated or len(spec.shape) != 4 or not is_float(spec):
+    if len(spec.shape) != 4 or not is_float(spec):
         return 0
     _, first, rows, last = spec.shape
-    return max(first if covers((rows, last), network.input_hw) else last, 0)
+    count = first if covers((rows, last), network.input_hw) else last
+    is_stated = count == network.class_count or any(word in spec.name.lower() for word in WORDS)
+    return 0 if is_stated else max(count, 0)
 
 
 def _is_image(network: NetworkDescription) -> Literal[False] | None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from trt_ros.decode.choice import Decoder, choose_decoder
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.family import Family, Head, NetworkDescription
-from trt_ros.families.mismatches import UnrecognizedError
+from trt_ros.families.mismatches import GUESS, UnrecognizedError
 from trt_ros.families.nearest import advice
 from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.families.semantic import MaskHeads
@@ -83,7 +83,7 @@ def several_masks(
     raise TensorMismatchError(
         error.problem,
         cause=error.cause,
-        remedy=f'Set outputs to one of {", ".join(alone)}{several}. {error.remedy}',
+        remedy=f'Set outputs to one of {", ".join(alone)}{several}. {GUESS}{error.remedy}',
     ) from error
 
 

@@ -175,7 +175,7 @@ def test_ambiguous_networks_are_refused_with_the_evidence(network, evidence, out
             'hm (1, 80, 160, 160); hps (1, 34, 160, 160); wh (1, 2, 160, 160); '
             'reg (1, 2, 160, 160)',
             {},
-            'Set outputs to hm, wh, reg (decoder centernet) or to hps, wh, reg (decoder ',
+            'Set outputs to hm, wh, reg (decoder centernet). This is a guess, as no decoder ',
         ),
         (
             'dets (1, 100, 5); labels (1, 100) int64; masks (1, 100, 28, 28)',

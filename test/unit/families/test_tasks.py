@@ -104,8 +104,8 @@ def test_a_wrong_decoder_name_reports_the_expected_outputs_and_a_remedy(network,
     assert error.value.remedy == family.remedy
 
 
-def test_an_unknown_name_lists_the_nearest_of_the_task(network):
-    with pytest.raises(ParameterError, match='Set `decoder` to yolov8_pose or '):
+def test_the_name_of_another_task_lists_the_variants_of_this_one(network):
+    with pytest.raises(ParameterError, match='or set `decoder` to yolov8_pose or '):
         decoder.choose_family(decoder.POSES, 'yolov8', network('output0 (1, 56, 8400)'))
 
 

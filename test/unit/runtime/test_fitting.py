@@ -182,7 +182,9 @@ def test_a_detector_with_other_outputs_names_the_one_to_choose():
     ],
 )
 def test_auxiliary_outputs_of_another_task_name_the_node(outputs, families, remedy):
-    with pytest.raises(TensorMismatchError, match=f'^No decoder recognizes(.|\n)*{remedy}Export'):
+    with pytest.raises(
+        TensorMismatchError, match=f'^No decoder recognizes(.|\n)*{remedy}This is a guess'
+    ):
         fit(two_masks(*outputs), PipelineOptions(), families)
 
 
