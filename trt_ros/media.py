@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import os
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import cv2
 import numpy as np
@@ -54,6 +55,25 @@ def read_picture(path: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> np.ndarray:
 
 def _of_file(error: BadFrameError, problem: str) -> BadFrameError:
     return BadFrameError(error.kind, problem, cause=error.problem, remedy=error.remedy)
+
+
+def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """
+    Write arrays by any name, as numpy.load reads them.
+
+    :raises ParameterError: when the file cannot be written.
+    """
+    try:
+        with ZipFile(path, 'w') as archive:
+            for name, array in arrays.items():
+                with archive.open(f'{name}.npy', 'w', force_zip64=True) as file:
+                    np.save(file, array, allow_pickle=False)
+    except OSError as error:
+        raise ParameterError(
+            f'Cannot write the arrays {path}.',
+            cause=error.strerror or str(error),
+            remedy='Choose an existing, writable folder.',
+        ) from error
 
 
 def write_picture(path: Path, pixels_bgr: np.ndarray, *, jpeg_quality: int = 95) -> None:

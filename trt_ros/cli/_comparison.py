@@ -18,7 +18,7 @@ from trt_ros.cli._layers import LayerReport, compare_layers
 from trt_ros.cli._samples import input_options, noise, run_sample, samples
 from trt_ros.cli.build import build_options
 from trt_ros.errors import printable
-from trt_ros.families.registry import ALL_FAMILIES, DETECTORS
+from trt_ros.families.registry import DETECTORS
 from trt_ros.model.feeds import Feeds
 from trt_ros.model.feeds.base import Given
 from trt_ros.model.run_inputs import split_inputs
@@ -250,7 +250,7 @@ def _outputs(runner: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, np.nda
 def _inputs(args: Namespace, network: Any) -> Iterator[tuple[str, dict[str, np.ndarray], _States]]:
     """Yield named inputs of the network but states: pictures as bound, or noise."""
     if args.images or args.inputs:
-        fitted = resolve(network, input_options(args), ALL_FAMILIES)
+        fitted = resolve(network, input_options(args))
         steps: CpuPipeline[Any] = CpuPipeline(network, fitted)
         states = _States(fitted.feeds)
         for name, inputs in samples(args, fitted.feeds):

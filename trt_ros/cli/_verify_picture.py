@@ -29,7 +29,6 @@ def draw_network_inputs(args: Namespace) -> None:
     """
     from trt_ros.drawing import draw
     from trt_ros.drawing.panels import Panel, in_rows, input_view
-    from trt_ros.families.registry import ALL_FAMILIES
     from trt_ros.media import check_picture_path, write_picture
     from trt_ros.model.run_inputs import image_feeds
     from trt_ros.runtime.pipeline import Pipeline
@@ -43,7 +42,7 @@ def draw_network_inputs(args: Namespace) -> None:
     check_picture_path(args.picture)
     options = replace(input_options(args), precision=build_options(args).precision)
     with ExitStack() as stack:
-        pipeline: Pipeline[Any] = Pipeline.open(options, families=ALL_FAMILIES)
+        pipeline: Pipeline[Any] = Pipeline.open(options)
         stack.callback(pipeline.close)
         print('\n'.join(pipeline.log_lines), file=sys.stderr)
         name, preprocess = pipeline.decoder.name, pipeline.preprocess

@@ -1,7 +1,8 @@
 """
 Results of pictures and videos, as annotated files and JSON.
 
-The task is that of the network: detection, segmentation, pose, classification or depth.
+The task is that of the network: detection, segmentation, pose, classification or depth; embeddings
+and undecoded outputs with --decoder.
 results.json holds one entry per image or video frame, with "width", "height" and, by task:
 
 - detections: "label", "class_index", "score" and "xyxy" (left, top, right, bottom, in pixels of
@@ -13,6 +14,8 @@ results.json holds one entry per image or video frame, with "width", "height" an
   (NAME_mask.png; 255, or 65535 in 16 bits, is no class). With several outputs, "masks" by output.
 - depth: "min", "median", "max", and the "file" of values (NAME_depth.tiff, float32).
 - classes: the five best, each with its "score".
+- tensors, with --decoder embedding or tensor: "shape" and "dtype" of each output, and the "file"
+  of their values (NAME_tensors.npz); without a folder, the values.
 
 --coco also writes detections, masks or keypoints in the results format of COCO, as pycocotools
 and other evaluators read it. An image id is the number that the file is named (000000397133.jpg)
@@ -24,7 +27,7 @@ ground truth instead.
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 import json
@@ -74,7 +77,6 @@ def run(args: Namespace) -> int:
     """Run the network on all files; 1 when some could not be read."""
     from tqdm import tqdm
 
-    from trt_ros.families.registry import ALL_FAMILIES
     from trt_ros.runtime.pipeline import Pipeline
 
     options = LabeledOptions(
@@ -88,7 +90,7 @@ def run(args: Namespace) -> int:
     entries: list[dict[str, Any]] = []
     failed = 0
     with ExitStack() as stack:
-        pipeline: Pipeline[Any] = Pipeline.open(options, families=ALL_FAMILIES)
+        pipeline: Pipeline[Any] = Pipeline.open(options)
         stack.callback(pipeline.close)
         for line in pipeline.log_lines:
             print(line, file=sys.stderr)
@@ -171,7 +173,13 @@ def _entries_of(
     :raises BadFrameError: when it is neither an image nor a video.
     """
     from trt_ros.drawing import draw
-    from trt_ros.media import open_video_writer, read_picture, read_video, write_picture
+    from trt_ros.media import (
+        open_video_writer,
+        read_picture,
+        read_video,
+        write_npz,
+        write_picture,
+    )
     from trt_ros.vision.frame import Frame
 
     thresholds, max_pixels = thresholds_of(args), args.max_image_pixels
@@ -186,11 +194,17 @@ def _entries_of(
             image_id = {'image_id': coco.add(path, result)} if coco else {}
             entry = {'file': str(path), **({'frame': index} if is_video else {}), **image_id}
 
-            def write_array(name: str, values: np.ndarray, number: int = index) -> str:
+            def write_array(
+                name: str, values: np.ndarray | Mapping[str, np.ndarray], number: int = index
+            ) -> str:
                 assert annotated is not None
                 stem = f'{annotated.stem}_{number:06}' if is_video else annotated.stem
-                write_picture(annotated.with_name(f'{stem}_{name}'), values)
-                return f'{stem}_{name}'
+                path = annotated.with_name(f'{stem}_{name}')
+                if isinstance(values, Mapping):
+                    write_npz(path, values)
+                else:
+                    write_picture(path, values)
+                return path.name
 
             data = result.as_json(write_array if annotated else None)
             yield {**entry, 'width': width, 'height': height, **data}

@@ -28,9 +28,14 @@ from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 @dataclass(frozen=True)
 class EmbeddingHead(Head[Tensors]):
-    """A reader of one vector (1, D), which it returns unchanged."""
+    """
+    A reader of one vector (1, D), which it returns unchanged.
+
+    :param takes_any: whether other shapes than the declared one are returned unchanged, too.
+    """
 
     output_name: str
+    takes_any: bool = False
     class_count: None = None
 
     @property
@@ -49,6 +54,8 @@ class EmbeddingHead(Head[Tensors]):
 
         :raises TensorMismatchError: when the output is missing or of another shape.
         """
+        if self.takes_any and outputs[self.output_name].ndim not in (2, 4):
+            return Tensors({self.output_name: np.array(outputs[self.output_name])})
         return Tensors({self.output_name: vector(outputs, self.output_name)[np.newaxis]})
 
 
@@ -129,6 +136,11 @@ def is_vector(network: NetworkDescription) -> Literal[False] | None:
 def _head(reading: Reading) -> EmbeddingHead:
     (spec,) = vectors(reading.network)
     return EmbeddingHead(spec.name)
+
+
+def of_any_shape(family: Family[EmbeddingHead]) -> Family[EmbeddingHead]:
+    """Return EMBEDDING for a vector that only its declared shape shows, which may be wrong."""
+    return replace(family, head=lambda reading: replace(_head(reading), takes_any=True))
 
 
 _VECTORS = tuple(

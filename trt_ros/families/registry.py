@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from trt_ros import families as package
 from trt_ros.errors import ParameterError
+from trt_ros.families.embedding import of_any_shape
 from trt_ros.families.evidence import Choice
 from trt_ros.families.family import Family, Head, NetworkDescription
 from trt_ros.families.mismatches import (
@@ -110,6 +111,8 @@ def _recognize(
     is_open = len(tasks) > 1 and 'tensor' not in tasks  # The task of a node is evidence.
     if claims and claims[0].is_only_shape and is_open and network.strict:
         raise only_shape(choice, claims[0])
+    if claims and claims[0].is_only_shape and 'tensor' in tasks:
+        return of_any_shape(claims[0].family), claims[0].reason  # type: ignore[return-value]
     if claims:
         return claims[0].family, claims[0].reason
     for family in families:

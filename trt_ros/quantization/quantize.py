@@ -18,7 +18,6 @@ from trt_ros.engine.builder.onnx_check import LARGEST_NBYTES
 from trt_ros.engine.builder.onnx_nodes import to_quantizing_opset
 from trt_ros.engine.key import OnnxFile, total_nbytes
 from trt_ros.errors import ModelError, ParameterError
-from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.model.run_inputs import is_one_image
 from trt_ros.progress import Reporter
 from trt_ros.quantization.by_modelopt import METHODS, quantize_by_modelopt, quantized_layers
@@ -319,7 +318,7 @@ def _fitted(path: Path, options: PipelineOptions, report: Reporter) -> ResolvedM
     """Load the model in a child process first, and decide about preprocessing and decoder."""
     original = CheckedRunner.open(path, report=report, cache_dir=options.engine_cache_dir)
     try:
-        fitted = resolve(original, options, ALL_FAMILIES)
+        fitted = resolve(original, options)
     finally:
         original.close()
     if not is_one_image(fitted.feeds):

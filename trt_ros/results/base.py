@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-#: Writes an array to a file named after the picture, such as 'mask.png'; returns its name.
-WriteArray = Callable[[str, np.ndarray], str]
+#: Writes an array to a file named after the picture, such as 'mask.png', or arrays by name to
+#: an .npz file; returns its name.
+WriteArray = Callable[[str, np.ndarray | Mapping[str, np.ndarray]], str]
 
 ResultT = TypeVar('ResultT', bound='Result')
 
@@ -34,7 +35,7 @@ class Result:
         """
         Return the result as data for JSON; see the help of `trt-ros infer`.
 
-        :param write_array: called for masks and depth; None: they are not written.
+        :param write_array: called for masks, depth and tensors; None: they are not written.
         """
         raise NotImplementedError
 

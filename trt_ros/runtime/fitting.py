@@ -173,20 +173,23 @@ def default_families(options: PipelineOptions) -> tuple[Family[Head[Any]], ...]:
 def resolve(
     network: Network,
     options: PipelineOptions,
-    families: tuple[Family[Head[Any]], ...],
+    families: tuple[Family[Head[Any]], ...] | None = None,
 ) -> ResolvedModel[Any]:
     """
     Decide as `fit`; without `options.decoder`, a network that no family fits returns raw outputs.
 
-    Its only input, if it is of the shape of an image, gets an image, other inputs get tensors.
-    With several bindings or a stack of images it is not decoded without `options.decoder`, as in
-    the node `tensor`: the actions of a policy may have the shape of boxes, and an optical flow
-    that of a mask. Evidence beside the shape is not needed, whatever `options.strict` is.
+    Evidence beside the shape is not needed, whatever `options.strict` is. An only input of the
+    shape of an image gets an image, other inputs get tensors. With several bindings or a stack of
+    images it is not decoded without `options.decoder`, as in the node `tensor`: the actions of a
+    policy may have the shape of boxes, and an optical flow that of a mask.
+
+    :param families: None: `default_families`.
     """
     if options.decoder == 'auto' and _has_many(parse_bindings(options.inputs)):
         return fit(network, replace(options, decoder=TENSOR.name), TENSORS)
     try:
-        return fit(network, replace(options, strict=False), families)
+        loose = replace(options, strict=False)
+        return fit(network, loose, families or default_families(options))
     except TensorMismatchError:
         if options.decoder not in ('auto', TENSOR.name):
             raise

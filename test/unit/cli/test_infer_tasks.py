@@ -296,3 +296,22 @@ def test_classes_are_chosen(infer, network):
     assert labels('--class-score-thresholds', 'cat:0.95,dog:0.1') == ['dog']
     _, said = infer(model, '--classes', 'cat,dag', code=1)
     assert "unknown class 'dag'" in said and "Did you mean 'dog'" in said
+
+
+@pytest.mark.parametrize('decoder', ['embedding', 'tensor'])
+def test_vectors_and_undecoded_outputs_become_npz(infer, network, tmp_path, decoder):
+    values = np.arange(6, dtype=np.float32)[None]
+    [entry], _ = infer(network(file=values), '--decoder', decoder)
+    assert entry['tensors'] == {'file': {'shape': [1, 6], 'dtype': 'float32'}}
+    with np.load(tmp_path / 'out' / entry['file']) as arrays:
+        assert list(arrays) == ['file']
+        np.testing.assert_array_equal(arrays['file'], values)
+
+
+def test_a_vector_without_evidence_is_a_question_with_the_readings(infer, network):
+    path = network(out=np.zeros((1, 6)))
+    _, text = infer(path, code=1)
+    assert 'classifier, in the node `classifier`: out (1, 6) float32 holds 6 class scores' in text
+    assert 'embedding, in the node `tensor`: out (1, 6) float32 holds vector' in text
+    assert 'tensors' not in infer(path, '--decoder', 'classifier')[0][0]
+    assert infer(path, '--no-strict')[1].count('no evidence but the shape') == 1

@@ -3,8 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trt_ros.decode.choice import open_head
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.embedding import EmbeddingHead, TensorHead
+from trt_ros.families.registry import TENSORS, choose_family
 from trt_ros.vision.letterbox import Letterbox
 
 LETTERBOX = Letterbox.fit((4, 4), (4, 4), 'stretch')
@@ -36,3 +38,16 @@ def test_all_outputs_are_copied_unchanged():
     assert (found['a'].dtype, found['b'].dtype, found['b'].shape) == (np.int64, np.float16, (1, 0))
     assert not np.shares_memory(found['a'], outputs['a'])
     assert TensorHead()({}, LETTERBOX) == {}
+
+
+def test_a_wrongly_declared_rank_of_an_unnamed_vector_is_returned_unchanged(network):
+    seen = network('out (1, 8210)')
+    family, _ = choose_family(TENSORS, 'auto', seen)
+    values = np.ones((80, 1, 8210), np.float16)
+    found = open_head(family, seen)({'out': values}, LETTERBOX)
+    assert (found['out'].shape, found['out'].dtype) == ((80, 1, 8210), np.float16)
+    for name, outputs in (('embedding', 'out (1, 8210)'), ('auto', 'embedding (1, 8210)')):
+        seen = network(outputs)
+        head = open_head(choose_family(TENSORS, name, seen)[0], seen)
+        with pytest.raises(TensorMismatchError, match=r'expected \(1, D\)'):
+            head({seen.outputs[0].name: values}, LETTERBOX)

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.model.run_inputs import measured_inputs, split_inputs
 from trt_ros.profiling import mark
 from trt_ros.progress import Reporter
@@ -84,7 +83,7 @@ def open_on_the_cpu(options: PipelineOptions, batch: int) -> CpuPipeline[Any]:
     with ExitStack() as undo:
         network, opened, _ = open_network(options, Reporter(None, None), batch)
         undo.callback(network.close)
-        fitted = resolve(network, options, ALL_FAMILIES)
+        fitted = resolve(network, options)
         steps: CpuPipeline[Any] = opened.pipeline(network, fitted, batch)
         steps.warm_up()
         undo.pop_all()

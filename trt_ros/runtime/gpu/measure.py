@@ -19,7 +19,6 @@ from trt_ros.cuda.device import Event, Gpu
 from trt_ros.cuda.monitor import Monitor
 from trt_ros.engine.options import BuildOptions
 from trt_ros.families.family import Family, Head
-from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.model.run_inputs import description, measured_inputs, split_inputs
 from trt_ros.profiling import mark
 from trt_ros.progress import Reporter
@@ -62,7 +61,7 @@ def open_frames(
 def frames_of(
     network: TensorRTRunner,
     options: PipelineOptions,
-    families: tuple[Family[Head[Any]], ...] = ALL_FAMILIES,
+    families: tuple[Family[Head[Any]], ...] | None = None,
     *,
     batch: int = 1,
 ) -> GpuPipeline:
@@ -70,7 +69,7 @@ def frames_of(
     Return a pipeline of frames for an open network, which it owns; see open_frames.
 
     :param network: closed when this raises.
-    :param families: those that `options.decoder` chooses from.
+    :param families: those that `options.decoder` chooses from; None: `default_families`.
     """
     with ExitStack() as undo:
         undo.callback(network.close)
