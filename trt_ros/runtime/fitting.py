@@ -165,9 +165,15 @@ def fit(
 
 
 def default_families(options: PipelineOptions) -> tuple[Family[Head[Any]], ...]:
-    """Return the families of every task; undecoded outputs only where chosen by name."""
-    names = [family.name for family in TENSORS]
-    return TENSORS if options.decoder in names else ALL_FAMILIES
+    """
+    Return the families of every task.
+
+    Outputs are not decoded where that is chosen by name, or where no input gets an image.
+    """
+    kinds = [FEEDS[binding.kind] for binding in parse_bindings(options.inputs)]
+    has_no_image = kinds and not any(issubclass(kind, ImageFeed) for kind in kinds)
+    is_raw = options.decoder in [family.name for family in TENSORS]
+    return TENSORS if is_raw or has_no_image else ALL_FAMILIES
 
 
 def resolve(

@@ -304,6 +304,13 @@ def test_all_inputs_may_be_tensors(counter):
         }
 
 
+def test_a_network_of_arrays_is_opened_by_its_path_and_bindings(counter):
+    options = {'inputs': ('step=tensor:step', 'h=state:hn'), 'backend': 'onnxruntime'}
+    with Pipeline.open(counter, **options) as pipeline:
+        assert 'decoder tensor: the network gets no image' in pipeline.log_lines
+        assert pipeline({'step': np.array([[1, 2]])})['hn'].tolist() == [[1, 2]]
+
+
 def test_a_detector_needs_an_image(counter):
     with pytest.raises(TensorMismatchError, match='The network gets no image'):
         open_pipeline(counter, DETECTORS, inputs=('*=tensor:tensors',))
