@@ -14,8 +14,12 @@ results.json holds one entry per image or video frame, with "width", "height" an
   (NAME_mask.png; 255, or 65535 in 16 bits, is no class). With several outputs, "masks" by output.
 - depth: "min", "median", "max", and the "file" of values (NAME_depth.tiff, float32).
 - classes: the five best, each with its "score".
-- tensors, with --decoder embedding or tensor: "shape" and "dtype" of each output, and the "file"
-  of their values (NAME_tensors.npz); without a folder, the values.
+- tensors, with --decoder embedding or tensor: "shape" and "dtype" of each output, and the
+  "tensors_file" of their values (NAME_tensors.npz); without a folder, the values.
+
+A network of several inputs, or of arrays, takes .npz, .npy and .safetensors files: each is a run,
+with an array per input by its name, or that of its topic in --inputs. Images are (height, width,
+3) uint8 in BGR order. States go from file to file. Entries of such runs have no size.
 
 --coco also writes detections, masks or keypoints in the results format of COCO, as pycocotools
 and other evaluators read it. An image id is the number that the file is named (000000397133.jpg)
@@ -27,7 +31,7 @@ ground truth instead.
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 import json
@@ -58,7 +62,11 @@ MANY_FILES = 20  # From this number on, a progress bar is shown also without a t
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        'files', nargs='+', type=Path, metavar='FILE', help='image or video, or a folder of them'
+        'files',
+        nargs='+',
+        type=Path,
+        metavar='FILE',
+        help='image or video, or a folder of them; or arrays (.npz) of the inputs',
     )
     parser.add_argument(
         '--output',
@@ -170,19 +178,20 @@ def _entries_of(
     """
     Yield the entries of one file, and write it with its results to `annotated`.
 
-    :raises BadFrameError: when it is neither an image nor a video.
+    :raises BadFrameError: when it is neither an image nor a video, nor arrays.
     """
     from trt_ros.drawing import draw
-    from trt_ros.media import (
-        open_video_writer,
-        read_picture,
-        read_video,
-        write_npz,
-        write_picture,
-    )
+    from trt_ros.media import open_video_writer, read_picture, read_video, write_picture
+    from trt_ros.model.array_files import FILES, read_arrays
     from trt_ros.vision.frame import Frame
 
     thresholds, max_pixels = thresholds_of(args), args.max_image_pixels
+    if path.suffix in FILES:
+        result = pipeline.infer(read_arrays(path), thresholds)
+        image_id = {'image_id': coco.add(path, result)} if coco else {}
+        data = result.as_json(annotated and _array_writer(annotated))
+        yield {'file': str(path), **image_id, **data}
+        return
     is_video = path.suffix.lower() in VIDEO_SUFFIXES
     with ExitStack() as stack:
         writer: Any = None
@@ -193,20 +202,8 @@ def _entries_of(
             result = pipeline.infer(Frame.from_pixels(pixels), thresholds)
             image_id = {'image_id': coco.add(path, result)} if coco else {}
             entry = {'file': str(path), **({'frame': index} if is_video else {}), **image_id}
-
-            def write_array(
-                name: str, values: np.ndarray | Mapping[str, np.ndarray], number: int = index
-            ) -> str:
-                assert annotated is not None
-                stem = f'{annotated.stem}_{number:06}' if is_video else annotated.stem
-                path = annotated.with_name(f'{stem}_{name}')
-                if isinstance(values, Mapping):
-                    write_npz(path, values)
-                else:
-                    write_picture(path, values)
-                return path.name
-
-            data = result.as_json(write_array if annotated else None)
+            number = f'_{index:06}' if is_video else ''
+            data = result.as_json(annotated and _array_writer(annotated, number))
             yield {**entry, 'width': width, 'height': height, **data}
             if annotated is None:
                 continue
@@ -218,6 +215,21 @@ def _entries_of(
                 writer = open_video_writer(annotated, rate_hz, (width, height))
                 stack.callback(writer.release)
             writer.write(pixels)
+
+
+def _array_writer(annotated: Path, number: str = '') -> Callable[..., str]:
+    """Return the function that writes an array or a picture, and returns the name of the file."""
+    from trt_ros.media import write_npz, write_picture
+
+    def write(name: str, values: np.ndarray | Mapping[str, np.ndarray]) -> str:
+        path = annotated.with_name(f'{annotated.stem}{number}_{name}')
+        if isinstance(values, Mapping):
+            write_npz(path, values)
+        else:
+            write_picture(path, values)
+        return path.name
+
+    return write
 
 
 def _write_json(path: Path, entries: Sequence[dict[str, Any]]) -> None:

@@ -42,14 +42,31 @@ def read_file(path: Path, name: str, spec: TensorSpec) -> np.ndarray:
     :raises ParameterError: when the file cannot be read, has no such array, or one that is too
         large.
     """
+    limit = MAX_ELEMENTS if spec.is_dynamic else math.prod(spec.shape)
+    with _opened(path, limit) as (names, read):
+        wanted = name or (names[0] if len(names) == 1 else spec.name)
+        if wanted in names:
+            found: np.ndarray = read(wanted)
+            return found
+    raise ParameterError(
+        f'The file {path} has no array {wanted!r}.',
+        cause=f'It has {", ".join(names) or "none"}.',
+        remedy=f'{meant(wanted, names)}Name one of them: {path.name}#NAME.',
+    )
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Return all arrays of a file by name; raises ParameterError when it cannot be read."""
+    with _opened(path, MAX_ELEMENTS) as (names, read):
+        return {name: read(name) for name in names}
+
+
+@contextmanager
+def _opened(path: Path, limit: int) -> Iterator[tuple[list[str], Reader]]:
     try:
         open_regular(path).close()
-        limit = MAX_ELEMENTS if spec.is_dynamic else math.prod(spec.shape)
-        with FILES[path.suffix](path, limit) as (names, read):
-            wanted = name or (names[0] if len(names) == 1 else spec.name)
-            if wanted in names:
-                found: np.ndarray = read(wanted)
-                return found
+        with FILES[path.suffix](path, limit) as found:
+            yield found
     except ParameterError:
         raise
     except Exception as error:  # The readers raise errors of many kinds on damaged files.
@@ -58,11 +75,6 @@ def read_file(path: Path, name: str, spec: TensorSpec) -> np.ndarray:
             cause=str(error) or type(error).__name__,
             remedy='Write it with numpy.save(), numpy.savez() or safetensors.numpy.save_file().',
         ) from error
-    raise ParameterError(
-        f'The file {path} has no array {wanted!r}.',
-        cause=f'It has {", ".join(names) or "none"}.',
-        remedy=f'{meant(wanted, names)}Name one of them: {path.name}#NAME.',
-    )
 
 
 @contextmanager

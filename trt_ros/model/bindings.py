@@ -55,7 +55,7 @@ def resolve_bindings(
     for unknown in bound - {OTHERS, *inputs}:
         raise ParameterError(
             f'The network has no input {unknown!r}, which inputs binds.',
-            remedy=f'Use the names of its inputs: {", ".join(inputs)}.',
+            remedy=f'{meant(unknown, inputs)}The inputs are {", ".join(inputs)}.',
         )
     others = [name for name in inputs if name not in bound and name not in constants]
     if others and OTHERS not in bound:
@@ -69,7 +69,7 @@ def resolve_bindings(
             raise ParameterError(
                 f'The network has no output {output!r}, whose state the input '
                 f'{binding.input!r} is bound to.',
-                remedy=f'Use the names of its outputs: {", ".join(outputs)}.',
+                remedy=f'{meant(output, outputs)}The outputs are {", ".join(outputs)}.',
             )
     resolved = tuple(
         each
@@ -126,7 +126,7 @@ def _settings(text: str, feed: type[Feed], query: str) -> dict[str, str]:
         if name not in feed.settings:
             raise ParameterError(
                 f'Unknown setting {name!r} of the binding {text!r} in inputs.',
-                remedy=f'Use {", ".join(feed.settings)}.',
+                remedy=f'{meant(name, feed.settings)}Use {", ".join(feed.settings)}.',
             )
         if name in settings:
             raise ParameterError(

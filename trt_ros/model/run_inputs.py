@@ -60,9 +60,10 @@ def inputs_of_image(feeds: Feeds, frame: Frame) -> RunInputs:
     name = only_image(feeds)
     if name is None:
         raise TensorMismatchError(
-            'The network takes more than one image.',
+            'The network takes other inputs than one image.',
             cause='; '.join(f'{name}: {feed.kind}' for name, feed in feeds.items()),
-            remedy='Give an image or array for each of its inputs (`infer_inputs`).',
+            remedy='Give an image or array for each of them: in Python a dict, `trt-ros infer` a '
+            '.npz file of numpy.savez().',
         )
     return {name: frame}
 

@@ -19,5 +19,5 @@ class Tensors(Result, dict[str, np.ndarray]):
                 name: {'shape': list(tensor.shape), 'dtype': tensor.dtype.name}
                 for name, tensor in self.items()
             }
-            return {'tensors': shapes, 'file': write_array('tensors.npz', self)}
+            return {'tensors': shapes, 'tensors_file': write_array('tensors.npz', self)}
         return {'tensors': {name: tensor.tolist() for name, tensor in self.items()}}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from trt_ros.decode.choice import Decoder, choose_decoder
@@ -370,7 +372,7 @@ def suggested_bindings(network: Network) -> tuple[str, ...]:
     """Return likely bindings of the inputs, by their shapes; one at least is no state."""
     images = [spec for spec in network.inputs if is_image(spec)]
     outputs, bindings = list(network.outputs), []
-    for spec in network.inputs:
+    for number, spec in enumerate(network.inputs):
         likes = [each for each in outputs if StateFeed.can_be(spec, each)]
         likes = [each for each in likes if each.shape == spec.shape] or likes
         if is_stack(spec):
@@ -378,11 +380,18 @@ def suggested_bindings(network: Network) -> tuple[str, ...]:
         elif spec in images:
             bindings.append(f'{spec.name}=image:{spec.name}/image_raw')
         elif likes and (images or bindings):
-            outputs.remove(likes[-1])
-            bindings.append(f'{spec.name}=state:{likes[-1].name}')
+            # By name (h of hn); else in order, the states of the last outputs.
+            rest = sum(StateFeed.can_be(each, likes[-1]) for each in network.inputs[number:])
+            output = max(likes[-rest:] + likes[:-rest], key=partial(_likeness, spec.name))
+            outputs.remove(output)
+            bindings.append(f'{spec.name}=state:{output.name}')
         else:
             bindings.append(f'{spec.name}=tensor:{spec.name}')
     return tuple(bindings)
+
+
+def _likeness(name: str, spec: TensorSpec) -> float:
+    return SequenceMatcher(None, name, spec.name).ratio()
 
 
 def _describe_names(names: tuple[str, ...], given: tuple[str, ...]) -> str:

@@ -397,3 +397,44 @@ def test_another_image_size_is_refused(text, capsys):
     with pytest.raises(SystemExit):
         parser.parse_args(['--input-size', text])
     assert f"invalid image size value: '{text}'" in capsys.readouterr().err
+
+
+def test_what_is_proposed_for_other_inputs_works_when_typed(tmp_path, picture, capsys):
+    """Of an LSTM with a scale, whose states have one shape, on arrays of two runs."""
+    from onnx import helper
+
+    from support.save_network import save_network
+
+    path = save_network(
+        tmp_path / 'lstm.onnx',
+        [
+            helper.make_node('Mul', ['x', 'gain'], ['scaled']),
+            helper.make_node('Add', ['scaled', 'h'], ['hn']),
+            helper.make_node('Sub', ['c', 'x'], ['cn']),
+            helper.make_node('Add', ['hn', 'cn'], ['y']),
+        ],
+        {'x': (1, 2), 'h': (1, 2), 'c': (1, 2), 'gain': ()},
+        dict.fromkeys(('y', 'hn', 'cn'), (1, 2)),
+    )
+    common = ['infer', '--model', path, '--backend', 'onnxruntime', '--json']
+    assert main([*common, str(picture())]) == 1
+    proposed = re.search(r'Set inputs to (\[.*?\]) or', capsys.readouterr().err)[1]
+    assert proposed == "['x=tensor:x', 'h=state:hn', 'c=state:cn', 'gain=tensor:gain']"
+    common += ['--inputs', proposed]
+    assert main([*common, str(picture())]) == 1
+    assert '.npz file of numpy.savez()' in capsys.readouterr().err
+    for number in (1, 2):
+        inputs = {'x': np.ones((1, 2), np.float32), 'gain': np.float32(number)}
+        np.savez(tmp_path / f'{number}.npz', **inputs)
+    files = [str(tmp_path / f'{number}.npz') for number in (1, 2)]
+    assert main([*common, *files]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each['file'] for each in found] == files
+    assert [each['tensors']['hn'] for each in found] == [[[1, 1]], [[3, 3]]]
+    assert [each['tensors']['cn'] for each in found] == [[[-1, -1]], [[-2, -2]]]
+    output = tmp_path / 'out'
+    assert main([*common[:-3], *common[-2:], '--output', str(output), *files]) == 0
+    assert np.load(output / '2_tensors.npz')['y'].tolist() == [[1, 1]]
+    (tmp_path / '1.npz').write_bytes(b'no archive')
+    assert main([*common, *files]) == 1
+    assert '1.npz cannot be read' in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -303,7 +304,8 @@ def test_vectors_and_undecoded_outputs_become_npz(infer, network, tmp_path, deco
     values = np.arange(6, dtype=np.float32)[None]
     [entry], _ = infer(network(file=values), '--decoder', decoder)
     assert entry['tensors'] == {'file': {'shape': [1, 6], 'dtype': 'float32'}}
-    with np.load(tmp_path / 'out' / entry['file']) as arrays:
+    assert Path(entry['file']).suffix == '.png'
+    with np.load(tmp_path / 'out' / entry['tensors_file']) as arrays:
         assert list(arrays) == ['file']
         np.testing.assert_array_equal(arrays['file'], values)
 

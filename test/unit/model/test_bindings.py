@@ -70,6 +70,7 @@ def test_a_binding_is_read(text, binding):
         (['x=image:a?scale=1&'], "Invalid setting ''"),
         (['x=image:a?scale=1&scale=2'], "Duplicate setting 'scale'"),
         (['x=image:a?size=1'], "Unknown setting 'size'"),
+        (['x=image:a?chanel_order=bgr'], "Did you mean 'channel_order'?"),
         (['x=tensor:a?mean=1'], "Unknown setting 'mean'"),
         (['*=image:a'], r"Invalid binding '\*=image:a'"),
         (['*=state:a'], r"Invalid binding '\*=state:a'"),
@@ -145,8 +146,13 @@ def test_bindings_keep_their_order_and_the_others_follow_the_network():
         ((), 'No binding for the network inputs a, b'),
         (('a=image:x', 'b=state:q'), "no output 'q', whose state the input 'b'"),
         (('a=state:y', 'b=state:y'), 'No network input is bound to a topic'),
+        (('image=image:x',), r"Did you mean 'images'\? The inputs are images, state\."),
+        (('images=image:x', 'state=state:stateN'), r"Did you mean 'state_n'\?"),
     ],
 )
 def test_bindings_that_do_not_fit_the_network_are_refused(texts, problem):
+    inputs, outputs = ('ab', ('y',))
+    if 'Did you mean' in problem:
+        inputs, outputs = ('images', 'state'), ('y', 'state_n')
     with pytest.raises(ParameterError, match=problem):
-        resolved(texts, 'ab', ('y',))
+        resolved(texts, inputs, outputs)

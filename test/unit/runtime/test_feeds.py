@@ -65,7 +65,7 @@ def test_a_network_of_two_images_suggests_its_bindings(difference):
 def test_suggested_bindings_are_accepted(counter):
     with pytest.raises(TensorMismatchError, match='get no value') as caught:
         open_pipeline(counter, families=DETECTORS)
-    suggested = ['step=tensor:step', 'h=state:total']
+    suggested = ['step=tensor:step', 'h=state:hn']
     assert f'Set inputs to {suggested}' in caught.value.remedy
     open_pipeline(counter, inputs=suggested).close()
 
@@ -124,7 +124,7 @@ def test_rejects_missing_unknown_and_mistaken_inputs(difference):
             pipeline({'left': image, 'right': tensor[0, 0]})
         with pytest.raises(TensorMismatchError, match='takes 1 images, but got 2'):
             pipeline({'left': [Frame.from_pixels(image)] * 2, 'right': tensor})
-        with pytest.raises(TensorMismatchError, match='takes more than one image'):
+        with pytest.raises(TensorMismatchError, match='takes other inputs than one image'):
             pipeline(image)
     with pytest.raises(ClosedError):
         pipeline({'left': image, 'right': tensor})
