@@ -63,7 +63,7 @@ def test_the_gpu_finds_what_the_cpu_finds_in_held_out_pictures(gpu, precision):
     assert alike >= 0.97 * found
 
 
-def test_bench_measures_and_draws(gpu, tmp_path, capsys):
+def test_bench_measures(gpu, tmp_path, capsys):
     code = main(
         [
             'bench',
@@ -79,15 +79,12 @@ def test_bench_measures_and_draws(gpu, tmp_path, capsys):
             '--layers',
             '--json',
             str(tmp_path / 'all.json'),
-            '--plot',
-            str(tmp_path / 'latency.png'),
         ]
     )
     said = capsys.readouterr().out
     assert code == 0
     for word in ('copy in', 'preprocess', 'inference', 'decode', 'p99', 'pinned memory'):
         assert word in said
-    assert (tmp_path / 'latency.png').read_bytes()[:4] == b'\x89PNG'
     assert (tmp_path / 'all.json').stat().st_size > 1000
 
 
@@ -115,10 +112,12 @@ def test_bench_compares_precisions(gpu, tmp_path, capsys):
         '--precisions': 'fp32,fp16,bf16',
         '--json': tmp_path / 'all.json',
         '--export-times': tmp_path / 'times.csv',
-        '--plot-layers': tmp_path / 'layers.png',
     }
     assert (
-        main(['bench', str(MODEL), *(str(each) for pair in arguments.items() for each in pair)])
+        main(
+            ['bench', str(MODEL), '--layers']
+            + [str(each) for pair in arguments.items() for each in pair]
+        )
         == 0
     )
     said = capsys.readouterr().out

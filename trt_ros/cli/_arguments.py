@@ -6,11 +6,11 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from math import isfinite
 from pathlib import Path
 
-from trt_ros.cli._option_flags import comma_separated
+from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.errors import ParameterError
 from trt_ros.runtime.options import REMOTE_SCHEMES
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
-from trt_ros.vision.thresholds import Thresholds, parse_class_scores
+from trt_ros.vision.thresholds import ThresholdOptions, Thresholds
 
 
 def finite(text: str) -> float:
@@ -44,47 +44,7 @@ def model_argument(text: str) -> Path | str:
 
 def add_threshold_flags(parser: ArgumentParser) -> None:
     """Declare the thresholds of boxes; thresholds_of() reads them."""
-    parser.add_argument(
-        '--score-threshold',
-        type=fraction,
-        default=0.25,
-        metavar='X',
-        help='minimum score of a detection (default: 0.25)',
-    )
-    parser.add_argument(
-        '--iou-threshold',
-        type=fraction,
-        default=0.45,
-        metavar='X',
-        help='IoU above which the lower-scoring of two boxes of one class is suppressed '
-        '(default: 0.45)',
-    )
-    parser.add_argument(
-        '--max-detections',
-        type=positive,
-        default=100,
-        metavar='N',
-        help='maximum number of detections per image (default: 100)',
-    )
-    parser.add_argument(
-        '--classes',
-        type=comma_separated(str),
-        default=(),
-        metavar='A,B,..',
-        help='names or indices of the wanted classes (default: all)',
-    )
-    parser.add_argument(
-        '--class-score-thresholds',
-        type=comma_separated(str),
-        default=(),
-        metavar='A:X,B:Y,..',
-        help='minimum scores of single classes, instead of --score-threshold, as in person:0.6',
-    )
-    parser.add_argument(
-        '--class-agnostic-nms',
-        action='store_true',
-        help='boxes also suppress those of other classes',
-    )
+    add_option_flags(parser, cls=ThresholdOptions)
 
 
 def add_pixel_limit(parser: ArgumentParser) -> None:
@@ -121,11 +81,4 @@ def thresholds_of(args: Namespace) -> Thresholds:
 
     :raises ParameterError: when a score of a class is invalid.
     """
-    return Thresholds(
-        args.score_threshold,
-        args.iou_threshold,
-        args.max_detections,
-        args.classes,
-        parse_class_scores(args.class_score_thresholds),
-        args.class_agnostic_nms,
-    )
+    return given_options(args, ThresholdOptions).thresholds()

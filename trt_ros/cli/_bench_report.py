@@ -1,4 +1,4 @@
-"""Output of `trt-ros bench`: tables, charts, and files of all times."""
+"""Output of `trt-ros bench`: tables, and a file of all times."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from pathlib import Path
 import sys
 from typing import Any
 
-import numpy as np
-
 from trt_ros.errors import printable
 
 STEPS = ('preprocess', 'network', 'decode')
-LAYERS = 20  # The slowest ones are printed and drawn.
+LAYERS = 20  # The slowest ones are printed.
 
 
 def print_cpu(found: Mapping[str, Any]) -> None:
@@ -52,13 +50,10 @@ def print_gpu(found: Mapping[str, Any]) -> None:
 
 def _heading(found: Mapping[str, Any], condition: str) -> None:
     batch = f' in batches of {found["batch"]}' if found['batch'] > 1 else ''
+    precision = f', {found["precision"]}' if 'precision' in found else ''
     rate = f'{found["frames_per_second"]:.0f} frames/s'
-    print(f'\n{printable(found["image"])}{batch}{_precision(found)}: {rate}{condition}')
+    print(f'\n{printable(found["image"])}{batch}{precision}: {rate}{condition}')
     print(f'{"µs":34}{"p50":>11}{"p90":>11}{"p99":>11}{"max":>11}')
-
-
-def _precision(found: Mapping[str, Any]) -> str:
-    return f', {found["precision"]}' if 'precision' in found else ''
 
 
 def _row(name: str, summary: Mapping[str, float]) -> None:
@@ -67,14 +62,10 @@ def _row(name: str, summary: Mapping[str, float]) -> None:
 
 
 def _print_layers(found: Mapping[str, Any]) -> None:
-    for name, ms in slowest_layers(found.get('layers_ms', {})):
+    layers = sorted(found.get('layers_ms', {}).items(), key=lambda item: -item[1])
+    for name, ms in layers[:LAYERS]:
         print(f'  {ms * 1e3:8.1f} µs  {printable(name)[:80]}')
     sys.stdout.flush()
-
-
-def slowest_layers(layers_ms: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Return name and time in ms of the slowest layers, slowest first."""
-    return sorted(layers_ms.items(), key=lambda item: -item[1])[:LAYERS]
 
 
 def print_precisions(results: Sequence[Mapping[str, Any]]) -> None:
@@ -133,80 +124,3 @@ def export_times(path: Path, results: Sequence[Mapping[str, Any]]) -> None:
                         *(f'{each[number]:.4f}' if each else '' for each in columns),
                     ]
                 )
-
-
-def plot_layers(path: Path, results: Sequence[Mapping[str, Any]]) -> None:
-    """Draw the times of the slowest layers as bars, one panel per result."""
-    import cv2
-
-    from trt_ros.media import write_picture
-
-    width, line, left = 1100, 20, 560
-    panels = []
-    for found in results:
-        rows = slowest_layers(found['layers_ms'])
-        total = sum(found['layers_ms'].values())
-        panel = np.full((line * (len(rows) + 3), width, 3), 255, np.uint8)
-
-        def write(text: str, x: int, row: int, panel: np.ndarray = panel) -> None:
-            at = (x, round(line * (row + 0.75)))
-            font = cv2.FONT_HERSHEY_SIMPLEX
-            cv2.putText(panel, text, at, font, 0.42, (0, 0, 0), 1, cv2.LINE_AA)
-
-        write(f'{found["image"]}{_precision(found)}: {len(found["layers_ms"])} layers, us', 10, 0)
-        for number, (name, ms) in enumerate(rows, 1):
-            # Names of fused layers are long; their end is the most specific.
-            write(name if len(name) < 72 else f'..{name[-70:]}', 10, number)
-            length = round((width - left - 170) * ms / max(rows[0][1], 1e-9))
-            top = line * number + 4
-            cv2.rectangle(
-                panel, (left, top), (left + length, top + line - 8), (180, 100, 30), cv2.FILLED
-            )
-            share = 100 * ms / max(total, 1e-9)
-            write(f'{ms * 1e3:.1f} ({share:.0f} %)', left + length + 8, number)
-        panels.append(panel)
-    write_picture(path, np.concatenate(panels))
-
-
-def plot_frames(path: Path, results: Sequence[Mapping[str, Any]]) -> None:
-    """Plot the latency of each frame, one panel per result, with median and p99."""
-    import cv2
-
-    from trt_ros.media import write_picture
-
-    width, height, margin = 900, 260, 60
-    picture = np.full((height * len(results), width, 3), 255, np.uint8)
-    for number, found in enumerate(results):
-        title, times = f'{found["image"]}{_precision(found)}', np.array(found['frame_times_ms'])
-        top = number * height
-        top_value = max(float(times.max()), 1e-6) * 1.1
-        x = np.linspace(margin, width - margin, len(times))
-        y = top + height - margin - times / top_value * (height - 2 * margin)
-        points = np.stack([x, y], axis=1).round().astype(np.int32)
-        cv2.polylines(picture, [points.reshape(-1, 1, 2)], False, (180, 100, 30), 1, cv2.LINE_AA)
-        p50, p99 = np.percentile(times, [50, 99])
-        # Below and above their lines, which may be close to each other.
-        for value, name, offset in ((p50, 'p50', 13), (p99, 'p99', -4)):
-            at = round(top + height - margin - value / top_value * (height - 2 * margin))
-            cv2.line(picture, (margin, at), (width - margin, at), (160, 160, 160), 1)
-            cv2.putText(
-                picture,
-                f'{name} {value * 1e3:.0f} us',
-                (width - margin - 120, at + offset),
-                cv2.FONT_HERSHEY_SIMPLEX,
-                0.4,
-                (60, 60, 60),
-                1,
-                cv2.LINE_AA,
-            )
-        cv2.putText(
-            picture,
-            f'{title}: image in hand to result, {len(times)} frames',
-            (margin, top + 30),
-            cv2.FONT_HERSHEY_SIMPLEX,
-            0.5,
-            (0, 0, 0),
-            1,
-            cv2.LINE_AA,
-        )
-    write_picture(path, picture)

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from trt_ros.parameter_field import specifications
+from trt_ros.errors import ParameterError
+from trt_ros.parameter_field import Specification, specifications
 from trt_ros.runtime.options import LabeledOptions
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
 
+Options = TypeVar('Options')
+
 
 def add_option_flags(
     parser: ArgumentParser | _ArgumentGroup,
-    names: Collection[str],
+    names: Collection[str] | None = None,
     cls: type = LabeledOptions,
     more: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """
-    Declare a flag per named option of a class.
+    Declare a flag per option of a class.
 
+    :param names: options to declare; None for all.
     :param more: arguments of single flags, instead of those that follow from their types; `flags`
         are their names, and `note` ends their help.
     """
     more = {**PARSERS, **(more or {})}
     for each in specifications(cls).values():
-        if each.name not in names:
+        if names is not None and each.name not in names:
             continue
         arguments: dict[str, Any] = {
             'flags': ['--' + each.name.replace('_', '-')],
@@ -49,14 +54,45 @@ def add_option_flags(
         arguments |= more.get(each.name, {})
         if each.choices:
             arguments['choices'] = each.choices
-            del arguments['metavar']
+            arguments['metavar'] = f'{{{",".join(filter(None, each.choices))}}}'
+        if 'type' in arguments and 'action' not in arguments:
+            arguments['type'] = _checked(arguments['type'], each)
         flags = arguments.pop('flags')
         description = each.description.rstrip('.').replace('%', '%%')
-        if description[1].islower():
+        if description.partition(' ')[0][1:].islower():  # Not IoU, CUDA.
             description = description[0].lower() + description[1:]
-        description += arguments.pop('note', '')
         arguments.setdefault('default', each.default)
+        description += arguments.pop('note', '')
+        default = arguments['default']
+        if type(default) in (int, float) or (default and default in each.choices):
+            description += f' (default: {default})'
         parser.add_argument(*flags, dest=each.name, help=description, **arguments)
+
+
+def given_options(args: Namespace, cls: type[Options]) -> Options:
+    """
+    Return the options of a class that have flags on a command line; the others have defaults.
+
+    :raises ParameterError: when a value is not allowed.
+    """
+    values = vars(args)
+    return cls(
+        **{each.name: values[each.name] for each in fields(cls) if each.name in values}  # type: ignore[arg-type]
+    )
+
+
+def _checked(parse: Callable[[str], Any], option: Specification) -> Callable[[str], Any]:
+    """Return a parser of the allowed values of an option."""
+
+    def checked(text: str) -> Any:
+        value = parse(text)
+        try:
+            return option.check(value)
+        except ParameterError as error:
+            raise ArgumentTypeError(str(error)) from error
+
+    checked.__name__ = parse.__name__
+    return checked
 
 
 def _named(kind: type, names: Mapping[str, int]) -> Callable[[str], Any]:

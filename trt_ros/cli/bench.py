@@ -97,13 +97,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     add('--layers', action='store_true', help='measure each layer of the network, too')
     add('--json', type=Path, metavar='FILE', help='write all numbers')
     add('--export-times', type=Path, metavar='FILE.csv', help='write the times of every frame')
-    add('--plot', type=Path, metavar='FILE.png', help='plot the latency of each frame')
-    add('--plot-layers', type=Path, metavar='FILE.png', help='draw the slowest layers; --layers')
 
 
 def run(args: Namespace) -> int:
     """Measure, print and write the results."""
-    from trt_ros.cli._bench_report import export_times, plot_frames, plot_layers
+    from trt_ros.cli._bench_report import export_times
     from trt_ros.runtime.backends import choose_backend
 
     _check(args)
@@ -121,17 +119,12 @@ def run(args: Namespace) -> int:
         del found['times_ms']
     if args.json:
         args.json.write_text(json.dumps({'log': log_lines, 'results': results}, indent=1))
-    if args.plot:
-        plot_frames(args.plot, results)
-    if args.plot_layers:
-        plot_layers(args.plot_layers, results)
     return 0
 
 
 def _check(args: Namespace) -> None:
     """:raises ParameterError: when an argument is invalid, before anything is measured."""
     from trt_ros.errors import ParameterError
-    from trt_ros.media import check_picture_path
     from trt_ros.regular_file import check_output_file
     from trt_ros.vision.frame import ENCODINGS
 
@@ -140,15 +133,12 @@ def _check(args: Namespace) -> None:
             f'The image encoding {args.encoding!r} is not supported.',
             remedy=f'Choose one of {", ".join(ENCODINGS)}.',
         )
-    for picture in filter(None, (args.plot, args.plot_layers)):
-        check_picture_path(picture)
     for path in filter(None, (args.json, args.export_times)):
         check_output_file(path)
     if args.precisions and args.precision != 'auto':
         raise ParameterError(
             '--precision and --precisions cannot be combined.', remedy='Remove one of them.'
         )
-    args.layers = bool(args.layers or args.plot_layers)
 
 
 def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from argparse import SUPPRESS, Action, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 import json
 import os
 from pathlib import Path
@@ -13,12 +12,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._arguments import finite
-from trt_ros.cli._option_flags import add_option_flags
+from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.engine.options import BuildOptions, Profile, ShapeRange
 from trt_ros.errors import ParameterError, printable
-from trt_ros.parameter_field import specifications
 from trt_ros.progress import Progress, ProgressThrottle, Reporter
-from trt_ros.runtime.options import LEAST_BUSY, PipelineOptions
+from trt_ros.runtime.options import LEAST_BUSY
 
 if TYPE_CHECKING:
     from trt_ros.engine.builder.parent import BuildLog
@@ -76,10 +74,9 @@ def add_build_arguments(parser: ArgumentParser, *other_backends: str) -> None:
     )
     add_option_flags(
         group,
-        specifications(BuildOptions),
-        BuildOptions,
+        cls=BuildOptions,
         # Whether it is given matters to networks of another fixed batch.
-        {**REPEATED, 'batch': {'default': SUPPRESS}},
+        more={**REPEATED, 'batch': {'default': SUPPRESS}},
     )
 
 
@@ -89,9 +86,7 @@ def build_options(args: Namespace) -> BuildOptions:
 
     :raises ParameterError: when an option is invalid.
     """
-    values = vars(args)
-    names = [each.name for each in fields(BuildOptions) if each.name in values]
-    return BuildOptions(**{name: values[name] for name in names})
+    return given_options(args, BuildOptions)
 
 
 def run(args: Namespace) -> int:
@@ -101,7 +96,7 @@ def run(args: Namespace) -> int:
     from trt_ros.engine.open import build_summary, check_fp8
     from trt_ros.trt import load_trt
 
-    device = PipelineOptions(device=args.device).device  # Refused when it is out of range.
+    device = args.device
     if device == LEAST_BUSY:
         from trt_ros.runtime.gpu.open import reserved_device
 

@@ -33,7 +33,6 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import fields
 import json
 from pathlib import Path
 import sys
@@ -46,7 +45,7 @@ from trt_ros.cli._arguments import (
     thresholds_of,
 )
 from trt_ros.cli._coco_file import CocoFile, add_coco_flags, open_coco_file
-from trt_ros.cli._option_flags import add_option_flags
+from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.cli._pictures import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand
 from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.runtime.options import LabeledOptions
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from trt_ros.runtime.pipeline import Pipeline
+    from trt_ros.vision.thresholds import Thresholds
 
 MANY_FILES = 20  # From this number on, a progress bar is shown also without a terminal.
 
@@ -78,7 +78,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_coco_flags(parser)
     add_pixel_limit(parser)
     add_threshold_flags(parser)
-    add_option_flags(parser, [each.name for each in fields(LabeledOptions)])
+    add_option_flags(parser)
 
 
 def run(args: Namespace) -> int:
@@ -87,9 +87,7 @@ def run(args: Namespace) -> int:
 
     from trt_ros.runtime.pipeline import Pipeline
 
-    options = LabeledOptions(
-        **{each.name: getattr(args, each.name) for each in fields(LabeledOptions)}
-    )
+    options, thresholds = given_options(args, LabeledOptions), thresholds_of(args)
     folder = args.output or (None if args.json else Path('results'))
     paths = list(expand(args.files))
     if folder is not None:
@@ -121,7 +119,9 @@ def run(args: Namespace) -> int:
         for path in bar:
             annotated = folder and folder / names.unique(path)
             try:
-                entries.extend(_entries_of(path, pipeline, args, annotated, coco))
+                entries.extend(
+                    _entries_of(path, pipeline, thresholds, args.max_image_pixels, annotated, coco)
+                )
             except BadFrameError as error:
                 failed += 1
                 entries.append({'file': str(path), 'error': error.problem})
@@ -171,7 +171,8 @@ class _Names:
 def _entries_of(
     path: Path,
     pipeline: Pipeline[Any],
-    args: Namespace,
+    thresholds: Thresholds,
+    max_pixels: int,
     annotated: Path | None,
     coco: CocoFile | None,
 ) -> Iterator[dict[str, Any]]:
@@ -185,7 +186,6 @@ def _entries_of(
     from trt_ros.model.array_files import FILES, read_arrays
     from trt_ros.vision.frame import Frame
 
-    thresholds, max_pixels = thresholds_of(args), args.max_image_pixels
     if path.suffix in FILES:
         result = pipeline.infer(read_arrays(path), thresholds)
         image_id = {'image_id': coco.add(path, result)} if coco else {}

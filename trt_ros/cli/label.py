@@ -11,7 +11,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from itertools import cycle
 import os
@@ -27,7 +27,7 @@ from trt_ros.cli._arguments import (
     positive,
     thresholds_of,
 )
-from trt_ros.cli._option_flags import add_option_flags
+from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.driver import nvidia_driver
 from trt_ros.errors import ParameterError, TrtRosError, printable
 from trt_ros.runtime.options import LEAST_BUSY, LabeledOptions
@@ -101,7 +101,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_pixel_limit(parser)
     add_threshold_flags(parser)
-    add_option_flags(parser, [each.name for each in fields(LabeledOptions)])
+    add_option_flags(parser)
     parser.set_defaults(frames_in_flight=2)
 
 
@@ -109,9 +109,7 @@ def run(args: Namespace) -> int:
     """Label all recordings; 1 when one was damaged or images were dropped."""
     from trt_ros.labelling.task import LabelTask
 
-    options = LabeledOptions(
-        **{each.name: getattr(args, each.name) for each in fields(LabeledOptions)}
-    )
+    options = given_options(args, LabeledOptions)
     tasks = [
         LabelTask(
             path,

@@ -10,16 +10,18 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 import json
 from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import add_pixel_limit, fraction, positive
-from trt_ros.cli._option_flags import add_option_flags
+from trt_ros.cli._arguments import add_pixel_limit, positive
+from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.cli._pictures import count_frames, fingerprint, frames
-from trt_ros.cli.build import Bar
+from trt_ros.cli.build import REPEATED, Bar
 from trt_ros.errors import BadFrameError, ParameterError, printable
+from trt_ros.quantization.options import QuantOptions
 from trt_ros.regular_file import check_output_file
 from trt_ros.runtime.options import PREPROCESSING, LabeledOptions
 
@@ -27,6 +29,12 @@ if TYPE_CHECKING:
     from trt_ros.quantization.quantize import FrameSource, QuantReport
 
 OPTIONS = (*PREPROCESSING, 'labels', 'labels_path', 'input_size', 'device', 'engine_cache_dir')
+#: Arguments of the flags of a quantization that do not follow from their types.
+MORE = {
+    'to': {'required': True, 'default': None},
+    'keep': {**REPEATED['fp32'], 'flags': ['--keep']},
+    'engine': {'flags': ['--no-latency']},
+}
 SHOWN_LAYERS = 8
 
 
@@ -41,38 +49,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         help='pictures, videos, folders of them or recordings of rosbag2: some hundred typical '
         'images',
     )
-    add('--to', required=True, choices=('int8', 'fp8'), help='format of the quantized layers')
     add('--output', type=Path, required=True, metavar='FILE.onnx', help='ONNX file to write')
-    add(
-        '--method',
-        default='',
-        choices=('', 'max', 'mse', 'entropy', 'percentile'),
-        metavar='{max,mse,entropy,percentile}',
-        help='choice of the ranges (default: mse for int8, max for fp8)',
-    )
-    add(
-        '--tool',
-        default='',
-        choices=('', 'modelopt'),
-        metavar='modelopt',
-        help='quantize with nvidia-modelopt, which must be installed; methods entropy (int8) and '
-        'max',
-    )
-    add(
-        '--keep',
-        action='append',
-        default=[],
-        metavar='NODE|OP',
-        help='layer that stays in float: name of a node or its output, or operator, also a '
-        "pattern such as '/head/*'; may be given several times",
-    )
-    add(
-        '--max-drop',
-        type=fraction,
-        default=0.01,
-        metavar='X',
-        help='largest drop of the agreement of results with the original (default: 0.01)',
-    )
+    add_option_flags(parser, cls=QuantOptions, more=MORE)
     add(
         '--max-images',
         type=positive,
@@ -81,18 +59,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         help='maximum number of images, evenly spread (default: 256)',
     )
     add_pixel_limit(parser)
-    add(
-        '--score-threshold',
-        type=fraction,
-        default=0.25,
-        metavar='X',
-        help='minimum score of compared boxes (default: 0.25)',
-    )
-    add(
-        '--no-latency',
-        action='store_true',
-        help='neither compare nor measure the engine on the GPU',
-    )
     add('--json', type=Path, metavar='FILE', help='write the report')
     add_option_flags(parser.add_argument_group('preprocessing, decoding and GPU'), OPTIONS)
 
@@ -101,7 +67,7 @@ def run(args: Namespace) -> int:
     """Quantize, write and report."""
     from trt_ros.progress import Reporter
     from trt_ros.quantization.latency import measure_latency
-    from trt_ros.quantization.quantize import QuantOptions, quantize
+    from trt_ros.quantization.quantize import quantize
 
     if args.json:
         if args.json.suffix == '.onnx':
@@ -109,18 +75,8 @@ def run(args: Namespace) -> int:
                 f'The report {args.json} would be an .onnx file.', remedy='Name it .json.'
             )
         check_output_file(args.json)
-    options = QuantOptions(
-        args.to,
-        args.method,
-        tuple(args.keep),
-        args.max_drop,
-        args.score_threshold,
-        engine=not args.no_latency,
-        tool=args.tool,
-    )
-    pipeline_options = LabeledOptions(
-        model_path=str(args.model), **{name: getattr(args, name) for name in OPTIONS}
-    )
+    options = given_options(args, QuantOptions)
+    pipeline_options = replace(given_options(args, LabeledOptions), model_path=str(args.model))
     bad: list[BadFrameError] = []
     with Bar() as bar:
         report = Reporter(bar)
@@ -129,7 +85,7 @@ def run(args: Namespace) -> int:
             found = quantize(options, pipeline_options, source, args.output, report)
         finally:
             _print_bad(bad)
-        if not args.no_latency and not (found.engine and found.engine.problem):
+        if options.engine and not (found.engine and found.engine.problem):
             found.latency = measure_latency(
                 args.model, args.output, args.to, pipeline_options, report
             )

@@ -12,14 +12,14 @@ from vision_msgs.msg import Detection2DArray
 
 from trt_ros.families.registry import DETECTORS, ORIENTED
 from trt_ros.nodes.inference import Camera, InferenceParameters
-from trt_ros.nodes.labeled import ClassIdParameters, ObjectNode, ThresholdParameters
+from trt_ros.nodes.labeled import ClassIdParameters, ObjectNode
 from trt_ros.nodes.tracking import TrackingParameters, open_tracker, tracking_stamp
 from trt_ros.results.boxes import Boxes
 from trt_ros.ros.messages import detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.thresholds import Thresholds
+from trt_ros.vision.thresholds import ThresholdOptions, Thresholds
 
 
 # Fields come in the reverse order of the bases.
@@ -28,7 +28,7 @@ class DetectorParameters(
     InferenceParameters,
     TrackingParameters,
     ClassIdParameters,
-    ThresholdParameters,
+    ThresholdOptions,
     LabeledOptions,
 ):
     """Parameters of the detector node, which are also the options of its pipeline."""

@@ -17,63 +17,9 @@ from trt_ros.ros.messages import to_label_info
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import LATCHED
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.thresholds import Thresholds, parse_class_scores
+from trt_ros.vision.thresholds import ThresholdOptions, Thresholds
 
-
-@dataclass(frozen=True)
-class ThresholdParameters:
-    """Parameters that select the published objects."""
-
-    score_threshold: float = param(
-        0.25, 'Minimum score of a published detection.', between=(0.0, 1.0), mutable=True
-    )
-    iou_threshold: float = param(
-        0.45,
-        'IoU above which the lower-scoring of two boxes of one class is suppressed.',
-        between=(0.0, 1.0),
-        mutable=True,
-    )
-    max_detections: int = param(
-        100,
-        'Maximum number of detections per image.',
-        between=(1, 10000),
-        mutable=True,
-    )
-
-    classes: tuple[str, ...] = param(
-        (),
-        'Names or indices of the published classes; empty publishes all.',
-        mutable=True,
-    )
-    class_score_thresholds: tuple[str, ...] = param(
-        (),
-        "Minimum scores of single classes, instead of score_threshold: 'person:0.6', the class "
-        'being a name or an index.',
-        mutable=True,
-    )
-    class_agnostic_nms: bool = param(
-        False,
-        'Whether boxes also suppress those of other classes, above iou_threshold.',
-        mutable=True,
-    )
-
-    def thresholds(self) -> Thresholds:
-        """
-        Return the current thresholds.
-
-        :raises ParameterError: when a score of class_score_thresholds is invalid.
-        """
-        return Thresholds(
-            self.score_threshold,
-            self.iou_threshold,
-            self.max_detections,
-            self.classes,
-            parse_class_scores(self.class_score_thresholds),
-            self.class_agnostic_nms,
-        )
-
-
-THRESHOLD_NAMES = frozenset(each.name for each in fields(ThresholdParameters))
+THRESHOLD_NAMES = frozenset(each.name for each in fields(ThresholdOptions))
 
 
 @dataclass(frozen=True)
@@ -119,7 +65,7 @@ class LabeledNode(InferenceNode):
 
 class ObjectNode(LabeledNode):
     """
-    A node that detects objects; its parameters include ThresholdParameters.
+    A node that detects objects; its parameters include ThresholdOptions.
 
     :ivar class_thresholds: limits of the published objects; while configured.
     """

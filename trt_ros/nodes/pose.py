@@ -20,7 +20,6 @@ from trt_ros.nodes.labeled import (
     THRESHOLD_NAMES,
     ClassIdParameters,
     ObjectNode,
-    ThresholdParameters,
 )
 from trt_ros.nodes.regions import ObjectResults, RegionNode
 from trt_ros.results.boxes import Objects, OrientedBoxes
@@ -31,6 +30,7 @@ from trt_ros.ros.messages import ImageSender, detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.options import LabeledOptions, RegionOptions
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.thresholds import ThresholdOptions
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class PoseParameters(
     DrawingParameters,
     KeypointParameters,
     ClassIdParameters,
-    ThresholdParameters,
+    ThresholdOptions,
     LabeledOptions,
 ):
     """Parameters of the pose node, which are also the options of its pipeline."""

@@ -20,7 +20,6 @@ from trt_ros.nodes.labeled import (
     THRESHOLD_NAMES,
     ClassIdParameters,
     ObjectNode,
-    ThresholdParameters,
 )
 from trt_ros.results.boxes import Objects
 from trt_ros.results.masks import ClassMask, ClassMasks, Instances, mask_dtype
@@ -30,6 +29,7 @@ from trt_ros.ros.messages import ImageSender, detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.options import LabeledOptions, MaskOptions
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.thresholds import ThresholdOptions
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class SegmenterParameters(
     DrawingParameters,
     MaskParameters,
     ClassIdParameters,
-    ThresholdParameters,
+    ThresholdOptions,
     MaskOptions,
     LabeledOptions,
 ):

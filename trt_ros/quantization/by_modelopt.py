@@ -15,8 +15,6 @@ import numpy as np
 from trt_ros.engine.builder.onnx_nodes import HEAVY
 from trt_ros.errors import BackendError, ModelError, TrtRosError
 
-METHODS = {'int8': ('entropy', 'max'), 'fp8': ('max',)}  # The default first.
-
 
 def quantize_by_modelopt(
     model: Any,

@@ -14,13 +14,11 @@ class QuantFormat:
 
     :param largest: largest value before scaling.
     :param onnx_type: name of the type in ONNX.
-    :param methods: calibration methods, the default first.
     """
 
     name: str
     largest: float
     onnx_type: str
-    methods: tuple[str, ...]
 
     def scales(self, amax: np.ndarray) -> np.ndarray:
         """
@@ -65,7 +63,6 @@ def _exponents(values: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(np.frexp(values)[1] - 1.0, -6.0))
 
 
-INT8 = QuantFormat('int8', 127.0, 'INT8', ('mse', 'max', 'entropy', 'percentile'))
-# Entropy counts levels of equal size.
-FP8 = QuantFormat('fp8', 448.0, 'FLOAT8E4M3FN', ('max', 'mse', 'percentile'))
+INT8 = QuantFormat('int8', 127.0, 'INT8')
+FP8 = QuantFormat('fp8', 448.0, 'FLOAT8E4M3FN')
 FORMATS = {each.name: each for each in (INT8, FP8)}

@@ -20,13 +20,14 @@ from trt_ros.engine.key import OnnxFile, total_nbytes
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.model.run_inputs import is_one_image
 from trt_ros.progress import Reporter
-from trt_ros.quantization.by_modelopt import METHODS, quantize_by_modelopt, quantized_layers
+from trt_ros.quantization.by_modelopt import quantize_by_modelopt, quantized_layers
 from trt_ros.quantization.calibration import Calibration
 from trt_ros.quantization.engine_check import EngineCheck, check_engine
 from trt_ros.quantization.formats import FORMATS
 from trt_ros.quantization.frame_network import FrameNetwork
 from trt_ros.quantization.latency import LatencyTable
 from trt_ros.quantization.layers import QuantNetwork
+from trt_ros.quantization.options import QuantOptions
 from trt_ros.quantization.result_agreement import Evaluation, ResultAgreement
 from trt_ros.quantization.search import LayerSearch
 from trt_ros.regular_file import check_output_file
@@ -36,47 +37,6 @@ from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.frame import Frame
 
 EVALUATED_FRAMES = 32
-
-
-@dataclass(frozen=True)
-class QuantOptions:
-    """
-    Options of a quantization.
-
-    :param to: 'int8' or 'fp8'.
-    :param method: how ranges are chosen from the histograms; '' for the default of the format.
-    :param keep: patterns of layers that stay in float: names, operators or outputs.
-    :param max_drop: largest drop of the agreement with the original, 0 to 1.
-    :param score: minimum score of compared boxes.
-    :param engine: whether to compare the results of the engine, too, where there is a GPU.
-    :param tool: 'modelopt' for nvidia-modelopt, '' for trt_ros itself.
-    """
-
-    to: str
-    method: str = ''
-    keep: tuple[str, ...] = ()
-    max_drop: float = 0.01
-    score: float = 0.25
-    engine: bool = True
-    tool: str = ''
-
-    def __post_init__(self) -> None:
-        methods = self._methods
-        if self.method and self.method not in methods:
-            raise ParameterError(
-                f'The method {self.method} cannot be used for {self.to}'
-                + (f' with {self.tool}.' if self.tool else '.'),
-                remedy=f'Choose one of {", ".join(methods)}.',
-            )
-
-    @property
-    def _methods(self) -> tuple[str, ...]:
-        return METHODS[self.to] if self.tool else FORMATS[self.to].methods
-
-    @property
-    def chosen_method(self) -> str:
-        """The method, or the default of the format and the tool."""
-        return self.method or self._methods[0]
 
 
 @dataclass(frozen=True)
@@ -241,7 +201,7 @@ def _own(
         calibration.run(instrumented, frames, frames.count, report)
     frames.check_any()
     with FrameNetwork(network.model, fitted) as original:
-        evaluation = Evaluation(original, frames.evaluated, options.score)
+        evaluation = Evaluation(original, frames.evaluated, options.score_threshold)
     amax = calibration.ranges(options.chosen_method, quant_format)
     search = LayerSearch(network, fitted, amax, quant_format, evaluation, report)
     errors = search.errors()
@@ -278,7 +238,7 @@ def _modelopt(
             network.model, options.to, options.chosen_method, network.left_out, inputs(original)
         )
         frames.check_any()
-        evaluation = Evaluation(original, frames.evaluated, options.score)
+        evaluation = Evaluation(original, frames.evaluated, options.score_threshold)
     with FrameNetwork(model, fitted) as variant:
         agreement = evaluation.agreement(variant)
     if not agreement.drop <= options.max_drop:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trt_ros.errors import ParameterError
+from trt_ros.parameter_field import param
 
 if TYPE_CHECKING:  # Command lines show their help without NumPy.
     import numpy as np
@@ -113,6 +114,61 @@ def parse_class_scores(texts: Sequence[str]) -> dict[str | int, float]:
             )
         scores[name.strip()] = value
     return scores
+
+
+@dataclass(frozen=True)
+class ThresholdOptions:
+    """Parameters that select the published objects."""
+
+    score_threshold: float = param(
+        Thresholds.score,
+        'Minimum score of a published detection.',
+        between=(0.0, 1.0),
+        mutable=True,
+    )
+    iou_threshold: float = param(
+        Thresholds.iou,
+        'IoU above which the lower-scoring of two boxes of one class is suppressed.',
+        between=(0.0, 1.0),
+        mutable=True,
+    )
+    max_detections: int = param(
+        Thresholds.max_detections,
+        'Maximum number of detections per image.',
+        between=(1, 10000),
+        mutable=True,
+    )
+    classes: tuple[str, ...] = param(
+        (),
+        'Names or indices of the published classes; empty publishes all.',
+        mutable=True,
+    )
+    class_score_thresholds: tuple[str, ...] = param(
+        (),
+        "Minimum scores of single classes, instead of score_threshold: 'person:0.6', the class "
+        'being a name or an index.',
+        mutable=True,
+    )
+    class_agnostic_nms: bool = param(
+        False,
+        'Whether boxes also suppress those of other classes, above iou_threshold.',
+        mutable=True,
+    )
+
+    def thresholds(self) -> Thresholds:
+        """
+        Return the current thresholds.
+
+        :raises ParameterError: when a score of class_score_thresholds is invalid.
+        """
+        return Thresholds(
+            self.score_threshold,
+            self.iou_threshold,
+            self.max_detections,
+            self.classes,
+            parse_class_scores(self.class_score_thresholds),
+            self.class_agnostic_nms,
+        )
 
 
 DEFAULT_THRESHOLDS = Thresholds()

@@ -370,7 +370,7 @@ def test_lists_may_be_written_as_in_parameters_and_remedies():
     for text in (str(list(inputs)), json.dumps(inputs), f'[{", ".join(inputs)}]'):
         assert parser.parse_args(['--inputs', text]).inputs == inputs
     assert parser.parse_args(['--outputs', '[\'a\', "b"]']).outputs == ('a', 'b')
-    assert parser.parse_args(['--mean', '[0.5, 0.25]']).mean == (0.5, 0.25)
+    assert parser.parse_args(['--mean', '[0.5, 0.25, 0]']).mean == (0.5, 0.25, 0)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from trt_ros.quantization.formats import FORMATS, FP8, INT8
 from trt_ros.quantization.histogram import BINS, Histogram
+from trt_ros.quantization.options import METHODS
 
 
 def of(*tensors):
@@ -16,7 +17,7 @@ def of(*tensors):
     return histogram
 
 
-CASES = [(each, method) for each in FORMATS.values() for method in each.methods]
+CASES = [(FORMATS[to], method) for to, methods in METHODS[''].items() for method in methods]
 
 
 @pytest.mark.parametrize(('quant_format', 'method'), CASES)
@@ -43,7 +44,7 @@ def test_larger_values_later_give_the_same_counts():
 
 def test_one_outlier_widens_max_only():
     values = np.append(np.random.default_rng(0).normal(size=100_000), 100.0)
-    ranges = {method: of(values).amax(method, INT8) for method in INT8.methods}
+    ranges = {method: of(values).amax(method, INT8) for method in METHODS['']['int8']}
     assert ranges['max'] == 100.0
     assert 3.0 < ranges['percentile'] < 5.0
     assert ranges['entropy'] < 20.0

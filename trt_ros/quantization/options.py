@@ -1,0 +1,66 @@
+"""Options of a quantization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trt_ros.errors import ParameterError
+from trt_ros.parameter_field import check_options, param
+from trt_ros.vision.thresholds import Thresholds
+
+#: Methods by tool and format, the default first.
+METHODS = {
+    # Entropy counts levels of equal size, which fp8 has not.
+    '': {'int8': ('mse', 'max', 'entropy', 'percentile'), 'fp8': ('max', 'mse', 'percentile')},
+    'modelopt': {'int8': ('entropy', 'max'), 'fp8': ('max',)},
+}
+
+
+@dataclass(frozen=True)
+class QuantOptions:
+    """
+    Options of a quantization; each is also a flag.
+
+    :raises ParameterError: at construction, when a value or a combination is invalid.
+    """
+
+    to: str = param('int8', 'Format of the quantized layers.', choices=('int8', 'fp8'))
+    method: str = param(
+        '',
+        'Choice of the ranges from the histograms; default: mse for int8, max for fp8.',
+        choices=('', 'max', 'mse', 'entropy', 'percentile'),
+    )
+    tool: str = param(
+        '',
+        'Quantize with nvidia-modelopt, which must be installed; methods entropy (int8) and max.',
+        choices=('', 'modelopt'),
+    )
+    keep: tuple[str, ...] = param(
+        (),
+        'Layers that stay in float: names of nodes or their outputs, or operators, also patterns '
+        "such as '/head/*'.",
+    )
+    max_drop: float = param(
+        0.01,
+        'Largest drop of the agreement of results with the original.',
+        between=(0.0, 1.0),
+    )
+    score_threshold: float = param(
+        Thresholds.score, 'Minimum score of compared boxes.', between=(0.0, 1.0)
+    )
+    engine: bool = param(True, 'Neither compare nor measure the engine on the GPU.')
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        methods = METHODS[self.tool][self.to]
+        if self.method and self.method not in methods:
+            raise ParameterError(
+                f'The method {self.method} cannot be used for {self.to}'
+                + (f' with {self.tool}.' if self.tool else '.'),
+                remedy=f'Choose one of {", ".join(methods)}.',
+            )
+
+    @property
+    def chosen_method(self) -> str:
+        """The method, or the default of the format and the tool."""
+        return self.method or METHODS[self.tool][self.to][0]
