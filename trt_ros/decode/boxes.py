@@ -129,6 +129,18 @@ class BoxHead(Head[Any]):
                 return self._instances(boxes, rows, extras, values, letterbox)
         return boxes
 
+    def all_boxes(
+        self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]
+    ) -> Candidates:
+        """
+        Return the boxes of one image whatever their scores, before NMS.
+
+        :raises TensorMismatchError: as for a call.
+        """
+        places = self._locate(outputs, input_hw)
+        with np.errstate(invalid='ignore', over='ignore'):
+            return self._candidates(Values(outputs, self.reading), places, input_hw, 0.0)
+
     def _locate(self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]) -> Places:
         """Return the places of the values in the outputs of one image."""
         names = [part.spec.name for part in self.reading.parts]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+import logging
 from typing import Generic, TypeVar, cast
 
 import numpy as np
 
 from trt_ros.decode.boxes import BoxHead
+from trt_ros.decode.trial import Trial
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.cut_nms import CutNmsHead
 from trt_ros.families.family import Family, Head, NetworkDescription
@@ -20,6 +22,7 @@ from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
+log = logging.getLogger('trt_ros.runtime')
 HeadT = TypeVar('HeadT')
 ResultT = TypeVar('ResultT')
 ResultT_co = TypeVar('ResultT_co', covariant=True)
@@ -81,6 +84,7 @@ def choose_decoder(
     *,
     has_background: bool = False,
     strict: bool = False,
+    trial: Trial | None = None,
     families: tuple[Family[Head[ResultT]], ...] = DETECTORS,  # type: ignore[assignment]
 ) -> Decoder[ResultT]:
     """
@@ -92,18 +96,26 @@ def choose_decoder(
     :param class_count: number of classes that the user names; some families differ only by it.
     :param has_background: the first named class is the background, which most networks do not
         count.
-    :param strict: see `NetworkDescription`.
+    :param strict, trial: see `NetworkDescription`.
     :param families: the families to choose from.
     :raises ParameterError: when there is no family of that name.
     :raises TensorMismatchError: when the outputs are not that family's; for 'auto', when no family
         or more than one matches.
     """
     named = len(class_names((), '', metadata, None))
-    network = NetworkDescription(inputs, outputs, metadata, input_hw, named or class_count, strict)
+    network = NetworkDescription(
+        inputs, outputs, metadata, input_hw, named or class_count, strict, trial
+    )
     without = None
     if has_background and network.class_count:
         without = replace(network, class_count=network.class_count - 1)
     family, reason = _choose_by_names(families, name, network, without)
+    reading = bind(family, network) if trial else None
+    if trial and reading:
+        holds, text = trial(family, reading)
+        reason = '; '.join(filter(None, (reason, text)))
+        if holds is False:
+            log.warning('Decoder %s has %s.', family.name, text)
     return Decoder(
         family.name,
         reason,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from trt_ros.families.family import Family, NetworkDescription
+from trt_ros.families.family import Family, NetworkDescription, Opinion
 from trt_ros.families.layout import SYMBOLS, BoxLayout, linear
 from trt_ros.families.match import COCO_CLASSES, WORDS, BoundOut, Reading, named_symbols, readings
 from trt_ros.tensors import CUT_NMS
@@ -21,17 +21,7 @@ ROLES = {
     'prototypes': 'mask prototypes',
 }
 NO_EVIDENCE = 'no evidence but the shape'
-
-
-class Opinion(NamedTuple):
-    """
-    Evidence of one kind.
-
-    :param holds: True for the reading, False against it, None without evidence.
-    """
-
-    holds: bool | None
-    text: str = ''
+NO_OPINION = Opinion(None)
 
 
 @dataclass(frozen=True)
@@ -40,11 +30,13 @@ class Claim:
     A reading of a network that `auto` may choose.
 
     :param opinions: the evidence, the strongest kind first.
+    :param trial: evidence of a trial run.
     """
 
     family: Family[Any]
     reading: Reading
     opinions: tuple[Opinion, ...] = ()
+    trial: Opinion = NO_OPINION
 
     @property
     def reason(self) -> str:
@@ -53,9 +45,15 @@ class Claim:
         return f'{describe(self.reading)}: {found or NO_EVIDENCE}'
 
     @property
+    def is_impossible(self) -> bool:
+        """Whether a trial run is against a reading that its exporter does not state."""
+        return self.trial.holds is False and not self.opinions[0].holds
+
+    @property
     def is_only_shape(self) -> bool:
         """Whether nothing but the shape is for a family of shapes that other networks have."""
-        return bool(self.family.words) and not any(each.holds for each in self.opinions)
+        opinions = (*self.opinions, self.trial)
+        return bool(self.family.words) and not any(each.holds for each in opinions)
 
     def beats(self, other: Claim) -> bool:
         """Return whether the first kind of evidence that tells both apart is for this one."""
@@ -104,7 +102,16 @@ class Choice:
             for claim in judged
             if claim.family.name in own and not any(other.beats(claim) for other in judged)
         ]
-        return [claim for claim in left if not any(other.reads_more(claim) for other in left)]
+        left = [claim for claim in left if not any(other.reads_more(claim) for other in left)]
+        if network.trial is None:
+            return left
+        return [replace(each, trial=network.trial(each.family, each.reading)) for each in left]
+
+    def possible_claims(self) -> list[Claim]:
+        """Return the claims for which the trial run is, else those that it is not against."""
+        claims = self.claims()
+        allowed = [claim for claim in claims if claim.trial.holds is not False]
+        return [claim for claim in allowed if claim.trial.holds] or allowed or claims
 
     def claims_of_everyone(self, **changes: Any) -> list[Claim]:
         """Return the claims of the families of all tasks, as `claims`."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 import itertools
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,17 @@ IMAGENET_PREPROCESS: Mapping[str, object] = {
 }
 
 
+class Opinion(NamedTuple):
+    """
+    Evidence of one kind.
+
+    :param holds: True for the reading, False against it, None without evidence.
+    """
+
+    holds: bool | None
+    text: str = ''
+
+
 @dataclass(frozen=True)
 class NetworkDescription:
     """
@@ -48,6 +59,8 @@ class NetworkDescription:
     :param strict: whether 'auto' refuses a family of shapes that other networks have, too, where
         nothing but the shape is for it, or anything is against it; one task to choose from is for
         it.
+    :param trial: runs the network, and returns evidence about a reading of a family by the values
+        of the outputs; None: the network cannot run.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -56,6 +69,7 @@ class NetworkDescription:
     input_hw: tuple[int, int]
     class_count: int | None = None
     strict: bool = False
+    trial: Callable[[Any, Any], Opinion] | None = field(default=None, compare=False, repr=False)
 
     @property
     def only_output(self) -> TensorSpec:

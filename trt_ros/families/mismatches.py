@@ -82,11 +82,24 @@ def ambiguous(choice: Choice, claims: Sequence[Claim]) -> TensorMismatchError:
         cause=f'Seen: {choice.network}.'
         + ''.join(
             f'\n  {claim.family.name}: {claim.reason}{_preprocessing(claim, claims)}'
+            + (f'; {claim.trial.text}' if claim.trial.text else '')
             for claim in claims
         ),
         remedy=_set_decoder([claim.family.name for claim in claims])
         + _about_labels(choice, claims)
         + f' docs/models.md describes each. {ANY}',
+    )
+
+
+def impossible(choice: Choice, claims: Sequence[Claim]) -> TensorMismatchError:
+    """Return the error for a network whose outputs only have the shapes of some families."""
+    return TensorMismatchError(
+        f'The outputs have the shapes of {_a(_kinds([claim.family for claim in claims]))} '
+        'network, but not its values.',
+        cause=f'Seen: {choice.network}. In a trial run on two pictures:'
+        + ''.join(f'\n  {claim.family.name}: {claim.trial.text}' for claim in claims),
+        remedy='Export the network with decoded outputs, as described in docs/models.md. '
+        f'{_set_decoder([claim.family.name for claim in claims])[:-1]} to decode it anyway. {ANY}',
     )
 
 

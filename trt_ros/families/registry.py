@@ -15,6 +15,7 @@ from trt_ros.families.family import Family, Head, NetworkDescription
 from trt_ros.families.mismatches import (
     TASKS,
     ambiguous,
+    impossible,
     not_recognized,
     of_another_node,
     of_another_task,
@@ -104,7 +105,9 @@ def _recognize(
 ) -> tuple[Family[HeadT], str]:
     everyone: tuple[Family[Head[Any]], ...] = (*ALL_FAMILIES, *EMBEDDINGS)
     choice = Choice(families, network, everyone)
-    claims = choice.claims()
+    claims = choice.possible_claims()
+    if claims and all(claim.is_impossible for claim in claims) and network.strict:
+        raise impossible(choice, claims)
     if len(claims) > 1:
         raise ambiguous(choice, claims)
     tasks = {family.task for family in families}

@@ -124,6 +124,7 @@ class InferenceNode(ManagedNode):
             diagnostics=self._diagnostics,
             topics=lambda: self._inputs.topics if self._inputs else (),
             why_no_result=lambda: self._inputs.why_no_result() if self._inputs else '',
+            warning=self._warning,
         )
 
     # Implemented by subclasses.
@@ -342,6 +343,10 @@ class InferenceNode(ManagedNode):
         elif progress is not None:
             diagnostics['progress'] = str(progress)
         return diagnostics
+
+    def _warning(self) -> str:
+        problem = self._pipeline.watch.problem if self._pipeline is not None else ''
+        return f'impossible results: {problem}; check decoder and preprocessing' if problem else ''
 
     def _clear(self) -> None:
         self._pipeline = self._progress = self._inputs = None

@@ -230,8 +230,9 @@ class Diagnostics:
     A publisher of one DiagnosticStatus per second, in every state, like diagnostic_updater.
 
     OK: no problem, including idle states. WARN: frames were dropped because of an error, or lost
-    before arrival, within the last seconds. ERROR: a transition or the GPU failed. STALE: the node
-    is active, but receives no frames from a camera, or produces no results.
+    before arrival, within the last seconds, or `warning` says so. ERROR: a transition or the GPU
+    failed. STALE: the node is active, but receives no frames from a camera, or produces no
+    results.
 
     The callbacks run once per second in the executor's thread.
 
@@ -240,6 +241,7 @@ class Diagnostics:
     :param topics: returns the topics while configured; the key-value pairs of one whose counters
         are those of the node have no name.
     :param why_no_result: returns the likely cause why frames arrive, but no result.
+    :param warning: returns a further warning while the node is active; '' for none.
     """
 
     def __init__(
@@ -251,9 +253,10 @@ class Diagnostics:
         diagnostics: Callable[[], Mapping[str, str]] = dict,
         topics: Callable[[], Sequence[CountedTopic]] = tuple,
         why_no_result: Callable[[], str] = lambda: '',
+        warning: Callable[[], str] = lambda: '',
     ) -> None:
         self._node, self._counts, self._diagnostics = node, counts, diagnostics
-        self._topics, self._why_no_result = topics, why_no_result
+        self._topics, self._why_no_result, self._warning = topics, why_no_result, warning
         self._losses: dict[str, RecentLoss] = {}
         self._mistyped: dict[str, str] = {}
         self._name = f'{node.get_fully_qualified_name()[1:]}: {task}'
@@ -356,6 +359,9 @@ class Diagnostics:
                 if loss:
                     why = topic.why_lost()
                     return DiagnosticStatus.WARN, f'{loss} lost before arrival {why}'.rstrip()
+            warning = self._warning()
+            if warning:
+                return DiagnosticStatus.WARN, warning
         return DiagnosticStatus.OK, state
 
     def _seconds_between_frames(self) -> float:

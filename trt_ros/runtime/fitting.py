@@ -39,6 +39,7 @@ from trt_ros.runtime.options import (
     RegionOptions,
 )
 from trt_ros.runtime.runner import Network
+from trt_ros.runtime.trial_run import Infer, open_trial
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Preprocess
 
@@ -108,14 +109,16 @@ def fit(
     network: Network,
     options: PipelineOptions,
     families: tuple[Family[Head[ResultT]], ...],
+    infer: Infer | None = None,
 ) -> ResolvedModel[ResultT]:
     """
     Decide what the inputs of a network get and how its outputs are decoded.
 
-    Runs nothing and keeps nothing; the only file it reads is `labels_path`.
+    Keeps nothing; the only file it reads is `labels_path`.
 
     :param network: its inputs, outputs and metadata are read.
     :param families: those that `options.decoder` chooses from.
+    :param infer: runs the network, see `Runner.infer`, for a trial run; None: there is none.
     :raises ParameterError: when an option does not fit the network.
     :raises TensorMismatchError: when an input has no feed, or no family reads the outputs.
     """
@@ -140,6 +143,7 @@ def fit(
                 len(given) or None,
                 has_background=begins_with_background(given),
                 strict=options.strict,
+                trial=open_trial(network, options, bindings, images, infer),
                 families=families,
             )
         except TensorMismatchError as error:

@@ -29,6 +29,7 @@ from trt_ros.model.run_inputs import (
 from trt_ros.progress import Progress, Reporter
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
+from trt_ros.results.watch import ResultWatch
 from trt_ros.runtime.backends import cpu_backend, open_network
 from trt_ros.runtime.device import Device
 from trt_ros.runtime.faster import faster_of
@@ -62,6 +63,7 @@ class Pipeline(ABC, Generic[ResultT]):
     :ivar max_batch: maximum number of frames per run.
     :ivar max_detections: maximum number of detections per image, whatever the thresholds allow.
     :ivar device: what nodes ask of the device.
+    :ivar watch: watch over the results.
     """
 
     max_batch: int = 1
@@ -76,6 +78,7 @@ class Pipeline(ABC, Generic[ResultT]):
         self._choice: tuple[str, ...] = ()
         self._classes = ClassLookup()
         self._is_closed = self._is_rehearsal = False
+        self.watch = ResultWatch()
 
     @classmethod
     def open(
@@ -118,7 +121,12 @@ class Pipeline(ABC, Generic[ResultT]):
                 network, backend = runner, cpu_backend()
                 chosen = f'backend {runner.backend}'
             report('choosing the decoder')
-            fitted = fit(network, chosen_options, families or default_families(chosen_options))
+            fitted = fit(
+                network,
+                chosen_options,
+                families or default_families(chosen_options),
+                infer=network.infer if runner is None else None,
+            )
             pipeline: Pipeline[ResultT] = backend.pipeline(network, fitted, batch)
             undo.callback(pipeline.close)
             pipeline._choice = (chosen,)
@@ -388,6 +396,7 @@ class Pipeline(ABC, Generic[ResultT]):
 
     def _named(self, result: ResultT) -> ResultT:
         result.class_names = self.class_names
+        self.watch.add(result)
         return result
 
     def _prepare(self, thresholds: Thresholds) -> Thresholds:
@@ -429,7 +438,9 @@ class Pipeline(ABC, Generic[ResultT]):
 
     def diagnostics(self) -> Mapping[str, str]:
         """Return values for /diagnostics by their key; empty where there are none."""
-        return {} if self._is_closed else self._own_diagnostics()
+        if self._is_closed:
+            return {}
+        return {**self._own_diagnostics(), 'impossible results': self.watch.problem}
 
     def close(self) -> None:
         """Close the network; may be called twice."""

@@ -11,6 +11,7 @@ pytest.importorskip('cv2')
 pytest.importorskip('onnx')
 pytest.importorskip('onnxruntime')
 
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.qos import (
     DurabilityPolicy,
     QoSProfile,
@@ -23,6 +24,27 @@ from vision_msgs.msg import LabelInfo
 from support.ros_messages import GREEN, RED, half_and_half, pixels_of
 
 pytestmark = pytest.mark.ros
+
+
+def test_equal_depth_in_a_hundred_frames_is_a_warning(start, peer, models):
+    _, ask = start('depth', 'flat', models['depth'])
+    depths, statuses = (
+        peer.inbox(Image, '/flat/depth'),
+        peer.inbox(DiagnosticArray, '/diagnostics'),
+    )
+    for _ in range(100):
+        ask(half_and_half((9, 9, 9), (9, 9, 9)), depths)
+    array = statuses.wait_for(
+        lambda array: (
+            array.status[0].name == 'flat: image'
+            and array.status[0].level == DiagnosticStatus.WARN
+        ),
+        'a warning',
+    )
+    problem = 'equal depth of all pixels in the last 100 frames'
+    assert array.status[0].message.startswith(f'impossible results: {problem}; check decoder')
+    assert KeyValue(key='impossible results', value=problem) in array.status[0].values
+    ask(half_and_half((255, 0, 0), (0, 0, 0)), depths)
 
 
 def test_depth_comes_with_the_calibration_of_its_camera(start, peer, models):

@@ -107,6 +107,7 @@ class GpuPipeline(Pipeline[Any]):
         self._last: FrameSlot | None = None
         with self.gpu.context, ExitStack() as undo:
             undo.callback(network.close)
+            network.save_cache()  # Of a trial run, for the contexts to come.
             network.free()
             with measured(self.account, CONTEXTS):
                 self.shared = open_shared_resources(network, fitted, batch=batch, undo=undo)

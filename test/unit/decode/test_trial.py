@@ -1,0 +1,204 @@
+"""Trial runs: the values of the outputs decide what their shapes leave open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import re
+
+import numpy as np
+from onnx import helper
+import pytest
+
+from support.save_network import save_network
+from trt_ros.decode.choice import choose_decoder
+from trt_ros.decode.trial import Trial, pictures
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families import registry
+from trt_ros.families.registry import ALL_FAMILIES, TENSORS, choose_family
+from trt_ros.runtime.options import ModelOptions
+from trt_ros.runtime.pipeline import Pipeline
+
+RNG = np.random.default_rng(5)
+ROWS, HW = 4420, (240, 320)
+
+
+def uniform(*shape, low=0.0, high=1.0):
+    return RNG.uniform(low, high, shape).astype(np.float32)
+
+
+def softmax(values, axis=-1):
+    powers = np.exp(values)
+    return (powers / powers.sum(axis=axis, keepdims=True)).astype(np.float32)
+
+
+def corners(scale=1.0):
+    centers, sizes = uniform(1, ROWS, 2), uniform(1, ROWS, 2, low=0.05, high=0.3)
+    pixels = np.array(HW[::-1] * 2) if scale > 1 else 1
+    return (np.concatenate([centers - sizes / 2, centers + sizes / 2], 2) * pixels).astype('f4')
+
+
+def with_boxes(boxes, scores):
+    return lambda: {'scores': scores(), 'boxes': boxes()}
+
+
+def logits():
+    return uniform(1, ROWS, 3, low=-4, high=4)
+
+
+def of_background():
+    return softmax(logits())
+
+
+def independent():
+    return uniform(1, ROWS, 3)
+
+
+def offsets():
+    return uniform(1, ROWS, 4, low=-3, high=3)
+
+
+def tried(network, make, **known):
+    """Describe a network that returns such outputs for two pictures."""
+    found = [make(), make()]
+    seen = network(found[0], **known)
+    return replace(seen, strict=True, trial=Trial(lambda family: found, seen.input_hw))
+
+
+@pytest.mark.parametrize(
+    ('name', 'make'),
+    [
+        ('ssd', with_boxes(corners, of_background)),
+        ('boxes_normalised', with_boxes(corners, independent)),
+        ('boxes', with_boxes(lambda: corners(320), independent)),
+    ],
+)
+def test_values_choose_between_detectors_of_boxes_and_scores(network, name, make):
+    seen = tried(network, make, hw=HW)
+    for families in (ALL_FAMILIES, registry.DETECTORS):
+        assert choose_family(families, 'auto', seen)[0].name == name
+    untried = replace(seen, trial=None)
+    with pytest.raises(TensorMismatchError):
+        choose_family(registry.DETECTORS, 'auto', untried)
+
+
+@pytest.mark.parametrize(
+    ('make', 'problem'),
+    [
+        (with_boxes(offsets, of_background), r'[5-9]\d\.\d% of the boxes inverted'),
+        (with_boxes(corners, logits), 'a score of -?[34].*, outside 0 to 1'),
+        (with_boxes(lambda: corners() + 50, independent), 'boxes far outside of the image'),
+        (with_boxes(lambda: corners() * 0 + [0, 0, 1, 1], independent), 'as large as the image'),
+        (with_boxes(corners, lambda: independent() ** 0.001), 'of the scores above 0.99'),
+    ],
+)
+def test_undecoded_boxes_are_refused_and_a_decoder_by_name_warns(network, make, problem, caplog):
+    seen = tried(network, make, hw=HW)
+    with pytest.raises(TensorMismatchError, match=problem) as error:
+        choose_family(registry.DETECTORS, 'auto', seen)
+    assert 'but not its values' in error.value.problem
+    for name in re.search(r'Set `decoder` to (.*) to decode', error.value.remedy)[1].split(' or '):
+        assert choose_family(ALL_FAMILIES, name.split(', ')[0], seen)[0]
+    decoder = choose_decoder(
+        'ssd', seen.inputs, seen.outputs, {}, HW, trial=seen.trial, families=registry.DETECTORS
+    )
+    assert 'impossible results in a trial run' in decoder.reason and decoder.reason in [
+        f'as configured; {record.args[1]}' for record in caplog.records
+    ]
+
+
+def yolo_rows():
+    boxes = np.concatenate([uniform(1, 8400, 2, high=640), uniform(1, 8400, 2, low=9, high=99)], 2)
+    return {'head': np.concatenate([boxes, uniform(1, 8400, 4, high=0.2)], 2)}
+
+
+def yolox_rows():
+    return {
+        'head': np.concatenate([uniform(1, 8400, 4, low=-1), uniform(1, 8400, 4, high=0.2)], 2)
+    }
+
+
+@pytest.mark.parametrize(('name', 'make'), [('yolov8', yolo_rows), ('yolox', yolox_rows)])
+def test_values_choose_between_layouts_of_yolo(network, name, make):
+    seen = tried(network, make)
+    with pytest.raises(TensorMismatchError, match='More than one decoder'):
+        choose_family(registry.DETECTORS, 'auto', replace(seen, trial=None))
+    assert choose_family(registry.DETECTORS, 'auto', seen)[0].name == name
+
+
+def undecoded_cells():
+    cells = uniform(1, 8, 20, 20)
+    return {'out': np.concatenate([cells[:, :5], softmax(cells[:, 5:], 1)], 1)}
+
+
+def unit(count):
+    values = uniform(1, count, low=-1)
+    return {'out': values / np.linalg.norm(values)}
+
+
+#: Outputs, the decoder or the words of the error.
+DENSE = [
+    (lambda: {'out': softmax(uniform(1, 7, 80, 80, high=9), 1)}, 'semantic', ALL_FAMILIES),
+    (undecoded_cells, 'as in undecoded boxes', ALL_FAMILIES),
+    (undecoded_cells, 'as in undecoded boxes', registry.SEGMENTERS),
+    (lambda: {'out': uniform(1, 7, 80, 80, low=-9, high=9)}, 'nothing but the', ALL_FAMILIES),
+    (lambda: {'out': softmax(uniform(1, 40, high=9))}, 'classifier', ALL_FAMILIES),
+    (lambda: {'out': uniform(1, 196)}, 'which do not sum to 1, such as keypoints', ALL_FAMILIES),
+    (lambda: unit(256), 'of a norm of 1', registry.CLASSIFIERS),
+    (lambda: unit(256), 'embedding', TENSORS),
+    (lambda: {'out': uniform(1, 256, low=-9, high=9)}, 'nothing but the shape', ALL_FAMILIES),
+]
+
+
+@pytest.mark.parametrize(('make', 'expected', 'families'), DENSE)
+def test_sums_of_class_axes_are_evidence(network, make, expected, families):
+    seen = tried(network, make)
+    if ' ' not in expected:
+        assert choose_family(families, 'auto', seen)[0].name == expected
+        return
+    with pytest.raises(TensorMismatchError, match=expected):
+        choose_family(families, 'auto', seen)
+
+
+def test_equal_outputs_for_two_pictures_are_no_evidence_and_told(network):
+    found = [with_boxes(corners, independent)()] * 2
+    seen = network(found[0], hw=HW)
+    trial = Trial(lambda family: found, HW)
+    decoder = choose_decoder('boxes', seen.inputs, seen.outputs, {}, HW, trial=trial)
+    assert decoder.reason.endswith('equal for two pictures')
+
+
+def test_the_structured_picture_has_edges_in_all_channels():
+    gray, structured = pictures((48, 64))
+    assert gray.shape == structured.shape == (48, 64, 3) and (gray == 114).all()
+    assert (structured.std(axis=(0, 1)) > 40).all()
+
+
+@pytest.mark.parametrize('batch', [1, 2])
+def test_a_pipeline_tells_its_trial_run_and_refuses_undecoded_boxes(tmp_path, batch):
+    values = {
+        'boxes': np.repeat(corners(), batch, 0),
+        'scores': np.repeat(of_background(), batch, 0),
+    }
+
+    def save(name, boxes):
+        return save_network(
+            tmp_path / name,
+            [
+                helper.make_node('ReduceMean', ['images'], ['mean'], axes=[1, 2], keepdims=1),
+                helper.make_node('ReduceMean', ['mean'], ['each'], axes=[3], keepdims=0),
+                helper.make_node('Mul', ['each', 'small'], ['shift']),
+                helper.make_node('Add', ['boxes_', 'shift'], ['boxes']),
+                helper.make_node('Identity', ['scores_'], ['scores']),
+            ],
+            {'images': (batch, 3, *HW)},
+            {'scores': values['scores'].shape, 'boxes': boxes.shape},
+            constants={'boxes_': boxes, 'scores_': values['scores'], 'small': np.float32([1e-3])},
+        )
+
+    options = ModelOptions(save('a.onnx', values['boxes']), backend='onnxruntime', cpu_threads=1)
+    with Pipeline.open(options) as pipeline:
+        line = next(line for line in pipeline.log_lines if line.startswith('decoder ssd'))
+        assert re.search(r'possible results in a trial run: \d+ boxes, scores .* 0.0% of', line)
+    raw = np.repeat(offsets(), batch, 0)
+    with pytest.raises(TensorMismatchError, match='but not its values'):
+        Pipeline.open(replace(options, model_path=save('b.onnx', raw)))

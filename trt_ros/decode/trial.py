@@ -1,0 +1,203 @@
+"""Trial runs of a network on two pictures: evidence in the values of its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trt_ros.decode.boxes import BoxHead
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.family import Family, Opinion
+from trt_ros.families.layout import BoxLayout
+from trt_ros.families.match import Reading
+from trt_ros.vision.float16 import as_float32
+
+Outputs = Mapping[str, np.ndarray]
+MIN_VALUES = 8  # Fewer boxes, or values of a vector, may be anything by chance.
+MAX_SHARE = 0.5  # Of inverted boxes, or of scores near 1, in outputs before NMS.
+NEARLY_ALL = 0.95  # Share of boxes of no pixel, or far outside.
+ROUNDING = 0.01  # Of sums in float16.
+STEP = 4  # Every fourth row and column of a mask is looked at.
+
+
+def pictures(input_hw: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return a gray picture, and one of colored blocks with noise: (h, w, 3) uint8 each."""
+    height, width = input_hw
+    rng = np.random.default_rng(0)
+    blocks = rng.integers(0, 256, (9, 16, 3))
+    rows, columns = (np.arange(size) * count // size for size, count in zip(input_hw, (9, 16)))
+    noise = rng.integers(-20, 21, (height, width, 1))
+    structured = np.clip(blocks[rows][:, columns] + noise, 0, 255).astype(np.uint8)
+    return np.full((height, width, 3), 114, np.uint8), structured
+
+
+class Trial:
+    """
+    Evidence about the readings of a network by its outputs for `pictures`.
+
+    :param run: returns the outputs for each picture, with the preprocessing and the constants of a
+        family; () where the network does not run with them.
+    """
+
+    def __init__(
+        self, run: Callable[[Family[Any]], Sequence[Outputs]], input_hw: tuple[int, int]
+    ) -> None:
+        self._run, self._input_hw = run, input_hw
+        self._found: dict[str, Sequence[Outputs]] = {}
+        self._opinions: dict[Any, Opinion] = {}
+
+    def __call__(self, family: Family[Any], reading: Reading) -> Opinion:
+        """Return whether the outputs are possible for a reading, with what was seen."""
+        key = (family.name, reading, reading.network.class_count)
+        if key not in self._opinions:
+            self._opinions[key] = self._judge(family, reading)
+        return self._opinions[key]
+
+    def _judge(self, family: Family[Any], reading: Reading) -> Opinion:
+        if not reading.parts or reading.layout.is_cut:
+            return Opinion(None)
+        trained = repr((family.preprocess, family.constants))
+        if trained not in self._found:
+            self._found[trained] = self._run(family)
+        found = self._found[trained]
+        if not found:
+            return Opinion(None)
+        try:
+            holds, text = judge(family.task, reading, found, self._input_hw)
+        except TensorMismatchError as error:
+            holds, text = False, error.problem.rstrip('.')
+        names = [part.spec.name for part in reading.parts]
+        if all(np.array_equal(found[0][name], other[name]) for other in found for name in names):
+            holds, text = holds and None, f'{text}, equal for two pictures'
+        kind = {True: 'possible results in a', False: 'impossible results in a', None: 'a'}[holds]
+        return Opinion(holds, f'{kind} trial run: {text}' if text else '')
+
+
+def judge(
+    task: str, reading: Reading, found: Sequence[Outputs], input_hw: tuple[int, int]
+) -> Opinion:
+    """
+    Return whether outputs are possible for a reading, with what was seen.
+
+    :param found: the outputs for each picture.
+    :raises TensorMismatchError: when they do not fit the reading.
+    """
+    if isinstance(reading.layout, BoxLayout):
+        return _of_boxes(reading, found, input_hw)
+    axes, name = reading.parts[0].out.axes.split(), reading.parts[0].spec.name
+    values = np.concatenate([as_float32(np.asarray(each[name])) for each in found])
+    if task in ('classify', 'embed') and len(reading.parts) == 1:
+        return _of_vector(task, values.reshape(len(found), -1), reading)
+    if axes[-2:] == ['h', 'w'] or axes[1:3] == ['h', 'w']:
+        cells = values if axes[-1] == 'w' else np.moveaxis(values, -1, 1)
+        return _of_dense(reading, cells[..., ::STEP, ::STEP])
+    return Opinion(None)
+
+
+def _of_boxes(
+    reading: Reading[BoxLayout], found: Sequence[Outputs], input_hw: tuple[int, int]
+) -> Opinion:
+    each = [BoxHead(reading, '').all_boxes(outputs, input_hw) for outputs in found]
+    boxes = np.concatenate([candidates.boxes for candidates in each])
+    scores = np.concatenate([candidates.scores for candidates in each])
+    low, high = boxes[:, :2], boxes[:, 2:]
+    if reading.layout.coding.form == 'rotated':
+        low, high = low - high / 2, low + high / 2
+    size = np.array(input_hw[::-1], np.float32)
+    # Equal corners fill the unused rows of networks that end in NMS.
+    used = np.isfinite(boxes).all(axis=1) & (low != high).any(axis=1)
+    low, high, scores = low[used], high[used], scores[used]
+    count = len(scores)
+    if count < MIN_VALUES:
+        return Opinion(None, f'{count} boxes')
+    inverted = (high < low - 0.5).any(axis=1).mean()
+    tiny = (abs(high - low) <= 1).all(axis=1).mean()
+    outside = ((low < -2 * size) | (high > 3 * size)).any(axis=1).mean()
+    whole = ((low < 0.02 * size) & (high > 0.98 * size)).all(axis=1).mean()
+    text = f'{count} boxes, scores {scores.min():.2g} to {scores.max():.2g}'
+    wrong = {
+        f'{inverted:.1%} of the boxes inverted': inverted > MAX_SHARE,
+        f'{tiny:.1%} of the boxes smaller than a pixel': tiny > NEARLY_ALL,
+        f'{outside:.1%} of the boxes far outside of the image': outside > NEARLY_ALL,
+        f'{whole:.1%} of the boxes as large as the image': whole > NEARLY_ALL,
+        _sum_problem(reading, found): True,
+    }
+    if reading.layout.uses_nms:
+        saturated = (scores > 0.99).mean()
+        wrong[f'{saturated:.1%} of the scores above 0.99'] = saturated > MAX_SHARE
+    seen = [problem for problem, is_wrong in wrong.items() if problem and is_wrong]
+    if seen:
+        return Opinion(False, f'{text}, {", ".join(seen)}')
+    return Opinion(
+        True if np.ptp(scores) > 0 and np.ptp(low, axis=0).any() else None,
+        f'{text}, {inverted:.1%} of the boxes inverted',
+    )
+
+
+def _sum_problem(reading: Reading[BoxLayout], found: Sequence[Outputs]) -> str:
+    """Return what the sums of class scores say against boxes of one score per class; or ''."""
+    if reading.layout.activation != 'none' or reading.layout.select != 'each':
+        return ''
+    for part in reading.parts:
+        roles = set(part.out.fields)
+        if 'scores' in roles and roles <= {'background', 'scores'} and part.spec.shape[-1] > 1:
+            values = [as_float32(np.asarray(outputs[part.spec.name])) for outputs in found]
+            has_sums = all(_sums_to_one(each, -1) for each in values)
+            if has_sums and 'background' not in roles:
+                return 'the scores of each box sum to 1, as with one for the background'
+            if not has_sums and 'background' in roles:
+                return 'the scores of a box and the background do not sum to 1'
+    return ''
+
+
+def _of_vector(task: str, vectors: np.ndarray, reading: Reading) -> Opinion:
+    """
+    Judge a vector that is class scores or an embedding.
+
+    :param vectors: (P, N).
+    """
+    count = vectors.shape[1]
+    text = f'{count} values, {vectors.min():.2g} to {vectors.max():.2g}'
+    if count < MIN_VALUES:
+        return Opinion(None, text)
+    if _sums_to_one(vectors, 1):
+        return Opinion(task == 'classify', f'{text}, which sum to 1')
+    if (abs(np.linalg.norm(vectors, axis=1) - 1) < ROUNDING).all():
+        return Opinion(task == 'embed', f'{text}, of a norm of 1')
+    is_named = bool(reading.network.class_count)
+    if task == 'classify' and not is_named and vectors.min() >= 0 and vectors.max() <= 1:
+        return Opinion(False, f'{text}, which do not sum to 1, such as keypoints')
+    return Opinion(None, text)
+
+
+def _of_dense(reading: Reading, cells: np.ndarray) -> Opinion:
+    """
+    Judge values per cell: class scores, class indices or depth.
+
+    :param cells: (P, C, h, w) or (P, h, w).
+    """
+    text = f'values {cells.min():.2g} to {cells.max():.2g}'
+    if 'classes' in reading.layout.roles:
+        return Opinion(None, f'{len(np.unique(cells))} classes')
+    if cells.ndim == 3 or cells.shape[1] < 2:
+        return Opinion(None, text)
+    count = cells.shape[1]
+    if _sums_to_one(cells, 1):
+        return Opinion(True, f'{text}, the {count} channels sum to 1')
+    first = cells[:, 0]
+    if count > 6 and first.min() >= 0 and first.max() <= 1 and _sums_to_one(cells[:, 5:], 1):
+        return Opinion(
+            False, f'{text}, channels 6 to {count} sum to 1, as in undecoded boxes with classes'
+        )
+    return Opinion(None, f'{text}, {len(np.unique(cells.argmax(axis=1)))} of {count} classes')
+
+
+def _sums_to_one(values: np.ndarray, axis: int) -> bool:
+    """Return whether values along an axis are not negative and sum to 1."""
+    return bool(
+        values.size
+        and values.min() >= 0
+        and (abs(values.sum(axis=axis) - 1) < ROUNDING).mean() > NEARLY_ALL
+    )
