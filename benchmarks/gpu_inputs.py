@@ -7,7 +7,7 @@ Without a graph, a run copies from and to pageable memory and enqueues the netwo
 `TensorRTRunner.infer` does; for images, preprocessing is not included. The networks are of random
 weights: a GRU of 64 inputs and 256 states, a policy of two cameras (640x480) and 14 joints, and
 the difference of two tensors of 4.9 MB. The last lines are runs of up to 4096 points of 32 values,
-padded with a mask: the same number of points in all runs, then another one in each.
+padded with a mask: the same number of points, and another one per run, in turn.
 """
 
 from __future__ import annotations
@@ -132,18 +132,22 @@ def measure_counts(path: Path, rounds: int) -> dict[str, Any]:
     pipeline = GpuPipeline(runner, fit(runner, PipelineOptions(inputs=inputs), TENSORS))
     rng = np.random.default_rng(0)
     points = rng.normal(size=shapes['points']).astype(np.float32)
-    found = {}
+    counts = {
+        'same count': lambda: CAPACITY,
+        'another count per run': lambda: rng.integers(1, CAPACITY),
+    }
+    times: dict[str, list[float]] = {name: [] for name in counts}
     try:
         pipeline.warm_up()
-        for name, lowest in (('same count', CAPACITY), ('another count per run', 1)):
-            times = []
-            for count in rng.integers(lowest, CAPACITY + 1, rounds + 10):
+        for _ in range(rounds + 10):  # In turn: load of the machine affects both.
+            for name, count in counts.items():
+                some = {'points': points[:, : count()]}
                 start = time.perf_counter()
-                pipeline({'points': points[:, :count]})
-                times.append((time.perf_counter() - start) * 1e3)
-            found[name] = vars(Summary.of(times[10:]))
+                pipeline(some)
+                times[name].append((time.perf_counter() - start) * 1e3)
     finally:
         pipeline.close()
+    found = {name: vars(Summary.of(each[10:])) for name, each in times.items()}
     return {'name': 'points', **found}
 
 

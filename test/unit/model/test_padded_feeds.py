@@ -86,6 +86,8 @@ def test_padding_follows_the_arithmetic(open_inputs, settings, want, dtype):
         for value in (np.array([1, 2]), np.array([1, 2], '>f8')):
             found = pipeline({'x': value})['x out']
             assert (widen(found) if dtype == 'bfloat16' else found).tolist() == want
+            # The padding is written where the network reads it.
+            assert pipeline.feeds['x'].check(value).shape == (2,)
 
 
 def test_any_dynamic_dimension_is_padded_and_several_take_a_size_each(open_inputs):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import math
 from operator import gt
 import re
+from typing import Any
 
 import numpy as np
 
@@ -26,8 +27,8 @@ class Padding:
     """
     The fixed shape of an input whose arrays have other sizes, and the value behind their ends.
 
-    :param spec: the network input in its fixed shape, float32 instead of bfloat16.
-    :param value: of shape () and the dtype of `spec`.
+    :param spec: the network input in its fixed shape.
+    :param value: of shape () and the dtype `host_dtype(spec)`.
     """
 
     spec: TensorSpec
@@ -69,9 +70,8 @@ class Padding:
     @classmethod
     def of(cls, spec: TensorSpec, settings: Mapping[str, str]) -> Padding:
         """Return the padding to the shape of `spec`; see `parse`."""
-        dtype = 'float32' if spec.dtype == 'bfloat16' else spec.dtype
-        one = TensorSpec(f'{spec.name} ({PAD})', (), dtype, 'input')
-        return cls(replace(spec, dtype=dtype), read_value(settings.get(PAD, '0'), one))
+        one = TensorSpec(f'{spec.name} ({PAD})', (), spec.dtype, 'input')
+        return cls(spec, read_value(settings.get(PAD, '0'), one))
 
     def taken(self, spec: TensorSpec) -> TensorSpec:
         """Return the input as runs take it: of several dynamic dimensions, 1 where it is 1."""
@@ -94,8 +94,15 @@ class Padding:
                 remedy=f'Send less, or set a larger {CAPACITY} in inputs.',
             )
 
-    def __call__(self, array: np.ndarray) -> np.ndarray:
-        """Return an array that `check` accepts in the fixed shape, the padding behind its end."""
-        padded = np.full(self.spec.shape, self.value)
-        write_tensor(padded[tuple(map(slice, array.shape))], self.spec, array)
-        return padded
+    def write(self, target: np.ndarray, array: np.ndarray) -> None:
+        """
+        Convert an array that `check` accepts into memory, the padding behind its end.
+
+        :param target: of the shape and the `host_dtype` of `spec`.
+        :raises TensorMismatchError: as write_tensor().
+        """
+        for axis, (size, room) in enumerate(zip(array.shape, target.shape)):
+            if size < room:
+                target[(slice(None),) * axis + (slice(size, None),)] = self.value
+        part: Any = (*map(slice, array.shape), ...)
+        write_tensor(target[part], self.spec, array)

@@ -79,7 +79,7 @@ class RowsFeed(TensorFeed):
         raise NotImplementedError
 
     def values(self, count: int) -> np.ndarray:
-        """Return the array of a run with so many rows."""
+        """Return the array of a run with so many rows, not padded."""
         raise NotImplementedError
 
     def describe(self, name: str) -> str:
@@ -114,11 +114,10 @@ class MaskFeed(RowsFeed):
         return replace(self.spec, shape=tuple(shape))
 
     def values(self, count: int) -> np.ndarray:
-        """Return the mask."""
-        assert self.padding is not None
-        found = np.full(self.spec.shape, self.padding.value)
-        found.reshape(-1)[:count] = PAD not in self.given
-        return found
+        """Return the mask of the real rows."""
+        shape = list(self.spec.shape)
+        shape[int(np.argmax(shape))] = count
+        return np.full(shape, PAD not in self.given, np.uint8)
 
 
 class CountFeed(RowsFeed):

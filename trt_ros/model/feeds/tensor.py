@@ -22,7 +22,14 @@ from trt_ros.model.feeds.base import (
 from trt_ros.model.feeds.history import CHOICES, HISTORY, History
 from trt_ros.model.feeds.padding import CAPACITY, PAD, Padding
 from trt_ros.model.feeds.values import read_value
-from trt_ros.tensors import Shape, TensorSpec, as_shaped, as_tensor, checked_tensor
+from trt_ros.tensors import (
+    Shape,
+    TensorSpec,
+    as_shaped,
+    as_tensor,
+    checked_tensor,
+    host_dtype,
+)
 from trt_ros.vision.letterbox import Letterbox
 
 
@@ -118,28 +125,31 @@ class TensorFeed(Feed):
 
     @property
     def full_shape(self) -> Shape | None:
-        """Shape of the network input with padding; None without."""
-        return None if self.padding is None else self.padding.spec.shape
+        """Shape of the network input, with padding; None where runs decide."""
+        if self.padding is not None:
+            return self.padding.spec.shape
+        return None if self.spec.is_dynamic else self.spec.shape
 
     def zeros(self) -> np.ndarray | None:
         """Return an array to warm up with, as large as runs may give."""
-        if self.padding is None:
-            return super().zeros()
-        return np.zeros(self.padding.spec.shape, self.padding.spec.dtype)
+        spec = self.spec if self.padding is None else self.padding.spec
+        return None if spec.is_dynamic else np.zeros(spec.shape, host_dtype(spec))
 
     def check(self, value: Any) -> np.ndarray:
-        """Return the array after arithmetic and padding; see Feed.check."""
+        """Return the array after arithmetic, not padded; see Feed.check."""
         array = checked_tensor(self.spec, value)
         if self.padding is not None:
             self.padding.check(array)
-        if self.arithmetic is not None:
-            array = self.arithmetic(array)
-        return array if self.padding is None else self.padding(array)
+        return array if self.arithmetic is None else self.arithmetic(array)
 
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
-        """Return the array converted to the network's dtype; see Feed.stage."""
+        """Return the array, padded and converted to the network's dtype; see Feed.stage."""
         assert given.array is not None
-        return as_tensor(self.spec, given.array), ()
+        if self.padding is None:
+            return as_tensor(self.spec, given.array), ()
+        padded = np.empty(self.padding.spec.shape, host_dtype(self.spec))
+        self.padding.write(padded, given.array)
+        return padded, ()
 
 
 @dataclass(frozen=True)
@@ -147,11 +157,6 @@ class HeldFeed(TensorFeed):
     """An array of one shape that stays the same in many runs, and then costs nothing."""
 
     _last: list[np.ndarray] = field(default_factory=list, compare=False, repr=False)
-
-    @property
-    def full_shape(self) -> Shape:
-        """Shape of the network input."""
-        return self.spec.shape if self.padding is None else self.padding.spec.shape
 
     def check(self, value: Any) -> np.ndarray:
         """Return the array; the same object for the same read-only one; see Feed.check."""

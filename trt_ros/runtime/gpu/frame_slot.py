@@ -123,7 +123,9 @@ class FrameSlot:
         after: Event | None = None,
     ) -> BatchBuffers:
         """Return the buffers of a run; see BuffersByShape.get."""
-        shapes = {name: tensor.shape for name, tensor in tensors.items() if name != REGIONS}
+        shapes = {
+            name: tensors[name].shape for name in self.shared.inputs.dynamic if name in tensors
+        }
         return self.buffers.get(images, shapes, self.stream, after)
 
     def captured(self, buffers: BatchBuffers) -> LruCache[CapturedGraph]:
@@ -203,9 +205,9 @@ class FrameSlot:
         buffers: BatchBuffers | None = None
         if tensors:
             buffers, tensors = self._padded(len(frames), tensors, after)
-            specs = self.shared.tensor_specs
+            specs, paddings = self.shared.tensor_specs, self.shared.inputs.paddings
             sources += [
-                TensorSource(specs[name], tensor)
+                TensorSource(specs[name], tensor, paddings.get(name))
                 for name, tensor in tensors.items()
                 if name in specs
             ]

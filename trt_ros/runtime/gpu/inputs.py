@@ -163,6 +163,7 @@ class GpuHeld(GpuInput):
         self, name: str, feed: HeldFeed, first_image: int, account: Account, undo: ExitStack
     ) -> None:
         super().__init__(name, feed, first_image, account, undo)
+        assert feed.full_shape is not None
         nbytes = math.prod(feed.full_shape) * item_nbytes(feed.spec.dtype)
         self.memory = DeviceBuffer(nbytes, 'tensors', account)
         undo.callback(self.memory.close)
@@ -373,6 +374,8 @@ class Inputs:
     All network inputs of a pipeline; its slots share them, one run at a time.
 
     :param undo: receives what releases their memory.
+    :ivar dynamic: names of the inputs whose shape is that of the array of a run.
+    :ivar paddings: of the arrays of runs, by network input.
     :raises TensorMismatchError: when a feed cannot run on a GPU.
     """
 
@@ -391,6 +394,9 @@ class Inputs:
             images += feed.image_count
         self._memory = [each for each in self.all if each.memory is not None]
         self._sent = [each for each in self.all if each.is_sent]
+        arrays = {name: feed for name, feed in feeds.items() if isinstance(feed, TensorFeed)}
+        self.dynamic = [name for name, feed in arrays.items() if feed.full_shape is None]
+        self.paddings = {name: feed.padding for name, feed in arrays.items() if feed.padding}
         self._is_reset_due = True
 
     @property

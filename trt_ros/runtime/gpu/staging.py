@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 import ctypes
 from ctypes import c_float, c_int
 from dataclasses import dataclass
+import math
 import queue
 import threading
 from typing import TypeVar
@@ -15,6 +16,7 @@ import numpy as np
 
 from trt_ros.cuda.jpeg import JpegDecoder
 from trt_ros.cuda.memory import PinnedBuffer, copy_async
+from trt_ros.model.feeds.padding import Padding
 from trt_ros.tensors import TensorSpec, host_dtype, write_tensor
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.jpeg import JpegFrame
@@ -147,18 +149,27 @@ class JpegSource(Source):
 
 class TensorSource(Source):
     """
-    The bytes of one tensor of a run, converted to the network's dtype.
+    The bytes of one tensor of a run, padded, and converted to the network's dtype.
 
     :param value: as `split_inputs` returns it.
     """
 
-    __slots__ = ('_spec', '_value', 'is_small_tensor')
+    __slots__ = ('_padding', '_spec', '_value', 'is_small_tensor')
 
-    def __init__(self, spec: TensorSpec, value: np.ndarray) -> None:
+    def __init__(
+        self, spec: TensorSpec, value: np.ndarray, padding: Padding | None = None
+    ) -> None:
         dtype = host_dtype(spec)
-        self.nbytes = value.size * dtype.itemsize
+        self._padding = padding
+        size = value.size if padding is None else math.prod(padding.spec.shape)
+        self.nbytes = size * dtype.itemsize
         self.is_small_tensor = self.nbytes <= SMALL_NBYTES
-        is_plain = value.dtype == dtype and spec.dtype != 'bfloat16' and value.flags.c_contiguous
+        is_plain = (
+            padding is None
+            and value.dtype == dtype
+            and spec.dtype != 'bfloat16'
+            and value.flags.c_contiguous
+        )
         self.key, self.data, self._address = is_plain, None, None
         if is_plain:
             self.data = value.reshape(-1).view(np.uint8)
@@ -168,6 +179,9 @@ class TensorSource(Source):
         """Copy bytes `start` to `stop` into `target`; all of them where they are converted."""
         if self.data is not None:
             super().copy(target, start, stop)
+        elif self._padding is not None:
+            values = target.view(host_dtype(self._spec)).reshape(self._padding.spec.shape)
+            self._padding.write(values, self._value)
         else:
             values = target.view(host_dtype(self._spec)).reshape(self._value.shape)
             write_tensor(values, self._spec, self._value)
