@@ -11,7 +11,6 @@ import pytest
 
 from trt_ros.cli import main
 from trt_ros.demo.scene import MODEL, held_out
-from trt_ros.runtime.gpu.measure import FLOP_PER_CLOCK
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
@@ -128,10 +127,6 @@ def test_bench_compares_precisions(gpu, tmp_path, capsys):
         assert found['agreement']['cosine'] > 0.99 and found['agreement']['max_error'] > 0
         assert found['layers_ms'] and found['graph_ms']['gpu']['p50'] > 0
         assert found['watts'] is None or 10 < found['watts'] < 2000
-        peak = 'tf32' if found['precision'] == 'fp32' else found['precision']
-        if gpu.arch in FLOP_PER_CLOCK and not gpu.is_integrated:
-            assert found['roofline'] in said.splitlines()
-            assert f' % of the {peak} peak (' in found['roofline']
     lines = said.splitlines()
     table = lines[next(n for n, line in enumerate(lines) if line.startswith('precision ')) :]
     assert [line.split()[0] for line in table[1:4]] == ['fp32', 'fp16', 'bf16']

@@ -43,8 +43,6 @@ def print_gpu(found: Mapping[str, Any]) -> None:
         print(f'{name}: {value or "none"}')
     if found['watts'] is not None:
         print(f'power (W): {found["watts"]:.0f}')
-    if found['roofline']:
-        print(found['roofline'])
     _print_layers(found)
 
 

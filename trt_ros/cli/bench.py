@@ -143,7 +143,6 @@ def _check(args: Namespace) -> None:
 
 def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
     from trt_ros.cli._bench_report import print_gpu, print_precisions
-    from trt_ros.cli._roofline import Roofline
     from trt_ros.runtime.gpu.measure import Work, frames_per_second, layer_times, measure
 
     log_lines: list[str] = []
@@ -158,14 +157,11 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
             pipeline.warm_up()
             log_lines += pipeline.log_lines
             print('\n'.join(pipeline.log_lines))
-            roofline = Roofline.of(args.model, options, pipeline)
             for frame in _frames(args) if pipeline.shared.images else [None]:
                 work = Work.of(pipeline, frame)
                 frames_per_second(pipeline, work, args.warm_up)  # Raises the clocks.
                 found = measure(pipeline, frame, rounds=args.frames)
                 found['frames_in_flight'] = args.frames_in_flight
-                seconds = found['stages_ms']['inference']['p50'] / 1e3
-                found['roofline'] = roofline.line(seconds) if roofline else ''
                 if precision:
                     found |= {'precision': precision, 'agreement': agreement}
                 if args.layers:

@@ -29,7 +29,6 @@ class Gpu:
     name: str
     arch: str
     is_integrated: bool
-    multiprocessors: int
     pci_bus_id: str
     context: Context
 
@@ -43,13 +42,6 @@ class Gpu:
         with self.context:
             free, total = check(runtime().cudaMemGetInfo(), 'query the free GPU memory')
         return int(free), int(total)
-
-    def rates(self) -> tuple[float, float]:
-        """Return clock in Hz and memory bandwidth in bytes/s; 0.0 where the driver has none."""
-        known = core().Device(self.index).properties
-        # Memory transfers twice per clock.
-        transfers = 2e3 * known.memory_clock_rate
-        return 1e3 * known.clock_rate, transfers * known.global_memory_bus_width / 8
 
     def synchronize(self) -> None:
         """Wait for all work submitted to the GPU by this process."""
@@ -99,7 +91,6 @@ def open_gpu(index: int = 0) -> Gpu:
         str(device.name),
         f'sm_{major}{minor}',
         bool(properties.integrated),
-        int(properties.multiprocessor_count),
         str(device.pci_bus_id),
         context,
     )

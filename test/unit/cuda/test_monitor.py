@@ -11,7 +11,7 @@ from trt_ros.cuda.device import Gpu
 from trt_ros.cuda.monitor import NVML, JetsonFiles, Monitor
 
 DESKTOP, JETSON = (
-    Gpu(0, name, arch, is_integrated, 1, '0000:00:00.0', context=None)
+    Gpu(0, name, arch, is_integrated, '0000:00:00.0', context=None)
     for name, arch, is_integrated in (('RTX', 'sm_89', False), ('Orin', 'sm_87', True))
 )
 
