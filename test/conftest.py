@@ -50,16 +50,26 @@ def signals_end_processes():
 
 @pytest.fixture(scope='session')
 def weeds() -> Path:
-    """
-    The folder of a real detector, photographs and what it finds in them (expected.json).
+    """Return the folder of a real detector, photographs and its results (expected.json)."""
+    return data_folder('weeds')
 
-    It is too large for the repository: it lies in `weeds` of the folder that TRT_ROS_TEST_DATA
-    names, or of shared/data beside the checkout.
+
+@pytest.fixture(scope='session')
+def policies() -> Path:
+    """Return the folder of real policies: `go1`, a network, and `franka`, a bundle."""
+    return data_folder('policies')
+
+
+def data_folder(name: str) -> Path:
+    """
+    Return a folder of data that is too large for the repository; skip the test without it.
+
+    It lies in the folder that TRT_ROS_TEST_DATA names, or in shared/data beside the checkout.
     """
     root = Path(os.environ.get('TRT_ROS_TEST_DATA', REPOSITORY.parent / 'shared' / 'data'))
-    if not (root / 'weeds' / 'expected.json').is_file():
-        pytest.skip(f'no weeds detector in {root}: TRT_ROS_TEST_DATA names the folder to look in')
-    return root / 'weeds'
+    if not (root / name).is_dir():
+        pytest.skip(f'no {name} in {root}: TRT_ROS_TEST_DATA names the folder to look in')
+    return root / name
 
 
 @pytest.fixture(scope='session')

@@ -130,7 +130,7 @@ DOORS = {  # foreign package: the layers that may import it
     'nvtx': {'profiling'},
     'scipy': {'tracking'},
     'supervision': {'results'},
-    'yaml': {'ros', 'nodes', 'demo', 'launching', 'results'},  # results: class names in YAML.
+    'yaml': {'ros', 'nodes', 'demo', 'launching', 'results', 'model'},  # Class names, bundles.
     'tqdm': {'cli'},
     'numpy': LAYERS.keys()
     - {

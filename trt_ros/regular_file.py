@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 from pathlib import Path
 import stat
@@ -42,6 +43,20 @@ def read_regular(path: Path, max_nbytes: int) -> bytes:
     if len(data) > max_nbytes:
         raise OSError(errno.EFBIG, f'File has more than {max_nbytes} bytes', str(path))
     return data
+
+
+def sha256_of(file: IO[bytes]) -> str:
+    """Return the SHA-256 of a file from its current position to the end."""
+    digest = hashlib.sha256()
+    while chunk := file.read(1 << 20):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def sha256_of_file(path: Path) -> str:
+    """Return the SHA-256 of a regular file."""
+    with open_regular(path) as file:
+        return sha256_of(file)
 
 
 def check_output_folder(path: Path) -> None:

@@ -132,9 +132,9 @@ def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
 
 
 def _engine(path: Path) -> dict[str, Any]:
-    from trt_ros.engine.files import sha256_of_file
     from trt_ros.engine.plan import capabilities_text, read_plan_header
     from trt_ros.engine.sidecar import read_sidecar, sidecar_path
+    from trt_ros.regular_file import sha256_of_file
 
     header = read_plan_header(path)
     sidecar = read_sidecar(path) if sidecar_path(path).exists() else {}

@@ -26,8 +26,6 @@ from trt_ros.engine.files import (
     check_private,
     locked,
     make_private,
-    sha256_of,
-    sha256_of_file,
 )
 from trt_ros.engine.key import OnnxFile, cache_key, machine
 from trt_ros.engine.options import BuildOptions
@@ -35,6 +33,7 @@ from trt_ros.engine.plan import read_plan_header
 from trt_ros.engine.sidecar import SUFFIX, read_sidecar, sidecar_path
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.progress import Reporter
+from trt_ros.regular_file import sha256_of, sha256_of_file
 from trt_ros.trt import Library
 
 #: Keys of a sidecar without which an engine is built again.

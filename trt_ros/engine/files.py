@@ -6,36 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 import fcntl
 import grp
-import hashlib
 import os
 from pathlib import Path
 import pwd
 import shlex
 import stat
 import time
-from typing import IO
 
 from trt_ros.errors import ParameterError
 from trt_ros.progress import Reporter
-from trt_ros.regular_file import open_regular
 
 LOCK = '.lock'
 _UID_MAP = Path('/proc/self/uid_map')
 _OVERFLOW_UID = Path('/proc/sys/kernel/overflowuid')
-
-
-def sha256_of(file: IO[bytes]) -> str:
-    """Return the SHA-256 of a file from its current position to the end."""
-    digest = hashlib.sha256()
-    while chunk := file.read(1 << 20):
-        digest.update(chunk)
-    return digest.hexdigest()
-
-
-def sha256_of_file(path: Path) -> str:
-    """Return the SHA-256 of a regular file."""
-    with open_regular(path) as file:
-        return sha256_of(file)
 
 
 @contextmanager

@@ -17,10 +17,9 @@ import subprocess
 from typing import Any
 
 from trt_ros.driver import GpuInfo, nvidia_driver
-from trt_ros.engine.files import sha256_of_file
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError, ParameterError
-from trt_ros.regular_file import open_regular
+from trt_ros.regular_file import open_regular, sha256_of_file
 from trt_ros.trt import Library
 
 SCHEMA = 2  # Increase it when the same key would denote a different engine.

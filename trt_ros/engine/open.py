@@ -18,12 +18,13 @@ from trt_ros.engine import cache as caches
 from trt_ros.engine.builder.config import load_plugins
 from trt_ros.engine.builder.parent import build
 from trt_ros.engine.engine import Engine, load_engine
-from trt_ros.engine.files import check_trusted, sha256_of_file
+from trt_ros.engine.files import check_trusted
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import is_plan, read_plan_header
 from trt_ros.engine.sidecar import read_sidecar, sidecar_path
 from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
+from trt_ros.regular_file import sha256_of_file
 from trt_ros.trt import Library, load_trt
 
 log = logging.getLogger('trt_ros.engine')

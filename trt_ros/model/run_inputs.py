@@ -111,18 +111,24 @@ def split_inputs(
     return tuple(frames), tensors
 
 
+def zeros_of(feeds: Feeds) -> dict[str, RunInput]:
+    """Return zeros for the arrays of fixed shapes that a run gets, by network input."""
+    zeros = {name: feed.zeros() for name, feed in feeds.items() if not feed.origin}
+    return {name: value for name, value in zeros.items() if value is not None}
+
+
 def example_inputs(feeds: Feeds) -> dict[str, RunInput] | None:
     """Return gray images and zeros to warm up with; None where an array has a dynamic shape."""
     inputs: dict[str, RunInput] = {
         name: [feed.example()] * feed.image_count for name, feed in image_feeds(feeds).items()
     }
-    for name, feed in feeds.items():
-        if feed.array is not None and not feed.origin:
-            zeros = feed.zeros()
-            if zeros is None:
-                return None
-            inputs[name] = zeros
-    return inputs
+    inputs.update(zeros_of(feeds))
+    is_complete = all(
+        name in inputs
+        for name, feed in feeds.items()
+        if feed.array is not None and not feed.origin
+    )
+    return inputs if is_complete else None
 
 
 def measured_inputs(feeds: Feeds, frame: Frame | None) -> RunInputs:

@@ -164,7 +164,7 @@ class InferenceNode(ManagedNode):
 
     def make_inputs(self) -> NodeInputs:
         """Return the inputs of the open pipeline."""
-        if not self.options().inputs:
+        if not self.options().has_bindings:
             return CameraInputs(self)
         [camera] = self.cameras
 
@@ -214,10 +214,11 @@ class InferenceNode(ManagedNode):
             )
 
     def _make_cameras(self) -> tuple[Camera, ...]:
-        topics, inputs = self.parameters.image_topics, self.options().inputs
-        if topics and inputs:
+        topics, options = self.parameters.image_topics, self.options()
+        if topics and options.has_bindings:
+            given = f'inputs is {list(options.inputs)}' if options.inputs else 'a bundle runs'
             raise ParameterError(
-                f'image_topics is {list(topics)}, but inputs is {list(inputs)}.',
+                f'image_topics is {list(topics)}, but {given}.',
                 cause='A run takes one message of each topic in inputs.',
                 remedy='Leave image_topics out, and run one node per camera; or leave inputs out.',
             )
@@ -251,7 +252,7 @@ class InferenceNode(ManagedNode):
     def open(self) -> Iterable[str]:
         """Open the pipeline, which calls `report` with its progress; return log lines."""
         options, parameters = self.options(), self.parameters
-        if options.inputs:
+        if options.has_bindings:
             parameters.describe_synchronization()  # Raises before a long build.
         pipeline = self._pipeline = self.while_configured.enter_context(
             closing(

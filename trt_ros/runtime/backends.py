@@ -13,6 +13,7 @@ from typing import Any
 
 from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
+from trt_ros.runtime.bundle import open_members
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.runner import Runner
 
@@ -72,6 +73,7 @@ def _onnxruntime_missing() -> str:
 
 def _open_onnxruntime(options: PipelineOptions, report: Reporter, batch: int) -> Runner:
     from trt_ros.engine.plan import is_plan
+    from trt_ros.runtime.cpu.bundle_runner import BundleRunner
     from trt_ros.runtime.cpu.checked_runner import CheckedRunner
 
     if is_plan(Path(options.model_path).expanduser()):
@@ -81,6 +83,10 @@ def _open_onnxruntime(options: PipelineOptions, report: Reporter, batch: int) ->
             'TensorRT is not used.',
         )
     _log_ignored(options, FOR_GPUS, 'ONNX Runtime on the CPU')
+    if options.is_bundle:
+        return open_members(
+            options, BundleRunner, lambda member, _: _open_onnxruntime(member, report, 1)
+        )
     return CheckedRunner.open(
         options.model_path,
         threads=options.cpu_threads,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import partial
@@ -14,7 +14,6 @@ from trt_ros.families.embedding import TENSOR, TensorHead
 from trt_ros.families.family import Family, Head, padding_mask
 from trt_ros.families.registry import ALL_FAMILIES, TENSORS
 from trt_ros.model.bindings import OTHERS, parse_bindings, resolve_bindings
-from trt_ros.model.bundle import Bundle, NetworkSpec
 from trt_ros.model.feeds import FEEDS, Feeds
 from trt_ros.model.feeds.base import Binding, Feed
 from trt_ros.model.feeds.constant import ConstantFeed
@@ -51,13 +50,15 @@ class ResolvedModel(Generic[ResultT]):
     """
     The decisions about a network: what its inputs get and how results come out.
 
-    :param bundle: the networks and the feeds of their inputs.
+    :param feeds: by network input, one each; those of bindings in their order.
+    :param output_specs: the outputs that are decoded, in order.
     :param class_names: by class index; () where nothing names them.
     :param log_lines: lines for the log: each decision with its reason.
     :param bindings: of the network inputs, in their order; () where none were given.
     """
 
-    bundle: Bundle
+    feeds: Feeds
+    output_specs: tuple[TensorSpec, ...]
     decoder: Decoder[ResultT]
     class_names: tuple[str, ...] = ()
     log_lines: tuple[str, ...] = ()
@@ -75,17 +76,12 @@ class ResolvedModel(Generic[ResultT]):
             else ImageFeed(preprocess)
             for spec in network.inputs
         }
-        return cls(_bundle(network, feeds, network.outputs), decoder)
-
-    @property
-    def feeds(self) -> Feeds:
-        """Feeds by network input."""
-        return self.bundle.feeds
+        return cls(feeds, network.outputs, decoder)
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the outputs that are decoded, in order."""
-        return self.bundle.outputs
+        return tuple(spec.name for spec in self.output_specs)
 
     @property
     def preprocess(self) -> Preprocess:
@@ -97,12 +93,6 @@ class ResolvedModel(Generic[ResultT]):
         for feed in image_feeds(self.feeds).values():
             return feed.preprocess
         raise TensorMismatchError('The network takes no image.')
-
-
-def _bundle(network: Network, feeds: Feeds, outputs: tuple[TensorSpec, ...]) -> Bundle:
-    """Return the bundle of one network."""
-    specs = NetworkSpec(network.inputs, network.outputs)
-    return Bundle({'': specs}, feeds, tuple(spec.name for spec in outputs))
 
 
 def fit(
@@ -131,7 +121,7 @@ def fit(
     given = class_names(labels, labels_path, network.metadata, None)
     if images:
         main = next(iter(images.values()))
-        is_raw = _has_many(bindings.values()) and options.decoder == 'auto' and TENSOR in families
+        is_raw = _is_raw(network, options) and TENSOR in families
         inputs, outputs_of_one = _of_one_image(network.inputs, outputs, main)
         try:
             decoder = choose_decoder(
@@ -162,7 +152,8 @@ def fit(
     if isinstance(options, LabeledOptions):
         log_lines.append(_describe_names(names, given))
     return ResolvedModel(
-        _bundle(network, feeds, outputs),
+        feeds,
+        outputs,
         decoder,
         names,
         (f'decoder {decoder.name}: {decoder.reason}', *log_lines),
@@ -170,15 +161,18 @@ def fit(
     )
 
 
-def default_families(options: PipelineOptions) -> tuple[Family[Head[Any]], ...]:
+def default_families(network: Network, options: PipelineOptions) -> tuple[Family[Head[Any]], ...]:
     """
     Return the families of every task.
 
-    Outputs are not decoded where that is chosen by name, or where no input gets an image.
+    Outputs are not decoded where that is chosen by name, where no input gets an image, or where a
+    bundle is given without a decoder.
     """
-    kinds = [FEEDS[binding.kind] for binding in parse_bindings(options.inputs)]
+    kinds = [FEEDS[binding.kind] for binding in _given(network, options)]
     has_no_image = kinds and not any(issubclass(kind, ImageFeed) for kind in kinds)
-    is_raw = options.decoder in [family.name for family in TENSORS]
+    is_raw = options.decoder in [family.name for family in TENSORS] or (
+        options.decoder == 'auto' and network.bindings
+    )
     return TENSORS if is_raw or has_no_image else ALL_FAMILIES
 
 
@@ -191,17 +185,18 @@ def resolve(
     Decide as `fit`; without `options.decoder`, a network that no family fits returns raw outputs.
 
     Evidence beside the shape is not needed, whatever `options.strict` is. An only input of the
-    shape of an image gets an image, other inputs get tensors. With several bindings or a stack of
-    images it is not decoded without `options.decoder`, as in the node `tensor`: the actions of a
-    policy may have the shape of boxes, and an optical flow that of a mask.
+    shape of an image gets an image, other inputs get tensors. A bundle, or one with several
+    bindings or a stack of images, is not decoded without `options.decoder`, as in the node
+    `tensor`: the actions of a policy may have the shape of boxes, and an optical flow that of a
+    mask.
 
     :param families: None: `default_families`.
     """
-    if options.decoder == 'auto' and _has_many(parse_bindings(options.inputs)):
+    if _is_raw(network, options):
         return fit(network, replace(options, decoder=TENSOR.name), TENSORS)
     try:
         loose = replace(options, strict=False)
-        return fit(network, loose, families or default_families(options))
+        return fit(network, loose, families or default_families(network, options))
     except TensorMismatchError:
         if options.decoder not in ('auto', TENSOR.name):
             raise
@@ -211,9 +206,25 @@ def resolve(
     return fit(network, options, TENSORS)
 
 
-def _has_many(bindings: Collection[Binding]) -> bool:
-    """Return whether runs get several inputs, or a stack of images."""
-    return len(bindings) > 1 or any(FEEDS[each.kind] is ImagesFeed for each in bindings)
+def _given(network: Network, options: PipelineOptions) -> tuple[Binding, ...]:
+    """Return the bindings of the options, and those of the network for its other inputs."""
+    given = parse_bindings(options.inputs)
+    names = {binding.input for binding in given}
+    own = parse_bindings(network.bindings)
+    return (*given, *(binding for binding in own if binding.input not in names))
+
+
+def _is_raw(network: Network, options: PipelineOptions) -> bool:
+    """
+    Return whether outputs are not decoded where the families include `tensor`.
+
+    Those of bundles and of runs of several inputs, or a stack of images, without a decoder.
+    """
+    if options.decoder != 'auto':
+        return False
+    bindings = _given(network, options)
+    is_stack = any(FEEDS[each.kind] is ImagesFeed for each in bindings)
+    return bool(network.bindings) or len(bindings) > 1 or is_stack
 
 
 def bindings_of(network: Network, options: PipelineOptions) -> dict[str, Binding]:
@@ -222,7 +233,7 @@ def bindings_of(network: Network, options: PipelineOptions) -> dict[str, Binding
 
     :raises ParameterError: when one names an unknown input or output.
     """
-    bindings = parse_bindings(options.inputs)
+    bindings = _given(network, options)
     if not bindings:
         return {}
     names = [spec.name for spec in network.inputs]
@@ -270,7 +281,7 @@ def _chosen_outputs(network: Network, options: PipelineOptions) -> tuple[TensorS
             f'outputs has duplicates: {", ".join(options.outputs)}.',
             remedy='List each output once.',
         )
-    return tuple(specs[name] for name in options.outputs or specs)
+    return tuple(specs[name] for name in options.outputs or network.default_outputs or specs)
 
 
 def _tensor_decoder(

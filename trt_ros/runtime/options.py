@@ -15,6 +15,8 @@ from trt_ros.parameter_field import check_options, param
 BACKENDS = ('auto', 'tensorrt', 'tensorrt_rtx', 'onnxruntime', 'triton')
 #: Beginnings of a model_path that names a model of an inference server: plain, and with TLS.
 REMOTE_SCHEMES = ('grpc://', 'grpcs://')
+#: Ends of the path of a bundle.
+BUNDLE_SUFFIXES = ('.yaml', '.yml')
 PRECISIONS = ('auto', 'fp32', 'tf32', 'fp16', 'bf16')
 #: Largest factor on pixel values; its inverse is the smallest. The results fit into float32.
 LARGEST_FACTOR = 1e6
@@ -32,8 +34,9 @@ class EngineOptions:
 
     model_path: str = param(
         '',
-        'Path of the ONNX model, or of a TensorRT engine built from it; or a model of an '
-        'inference server: grpc://HOST:8001/NAME[/VERSION], grpcs:// with TLS.',
+        'Path of the ONNX model, of a TensorRT engine built from it, or of a bundle of networks '
+        '(.yaml); or a model of an inference server: grpc://HOST:8001/NAME[/VERSION], grpcs:// '
+        'with TLS.',
     )
     backend: str = param(
         'auto',
@@ -232,6 +235,16 @@ class PipelineOptions(Preprocessing, RunOptions, EngineOptions):
     def is_remote(self) -> bool:
         """Whether an inference server runs the network."""
         return self.model_path.startswith(REMOTE_SCHEMES)
+
+    @property
+    def is_bundle(self) -> bool:
+        """Whether the model is a bundle of networks."""
+        return self.model_path.endswith(BUNDLE_SUFFIXES)
+
+    @property
+    def has_bindings(self) -> bool:
+        """Whether the inputs of the network are bound, by the options or by a bundle."""
+        return bool(self.inputs) or self.is_bundle
 
     def __post_init__(self) -> None:
         check_options(self)

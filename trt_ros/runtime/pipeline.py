@@ -25,6 +25,7 @@ from trt_ros.model.run_inputs import (
     inputs_of_image,
     is_one_image,
     split_inputs,
+    zeros_of,
 )
 from trt_ros.progress import Progress, Reporter
 from trt_ros.results.base import Result
@@ -73,10 +74,11 @@ class Pipeline(ABC, Generic[ResultT]):
         self._fitted, self.feeds, self.decoder = fitted, fitted.feeds, fitted.decoder
         self.bindings, self.class_names = fitted.bindings, fitted.class_names
         self.backend = network.backend
-        self.outputs = fitted.bundle.output_specs
+        self.outputs = fitted.output_specs
         self.is_one_image, self.device = is_one_image(fitted.feeds), Device()
         self._choice: tuple[str, ...] = ()
         self._classes = ClassLookup()
+        self._kept: RunInputs | None = zeros_of(fitted.feeds) if network.keeps_inputs else None
         self._is_closed = self._is_rehearsal = False
         self.watch = ResultWatch()
 
@@ -124,7 +126,7 @@ class Pipeline(ABC, Generic[ResultT]):
             fitted = fit(
                 network,
                 chosen_options,
-                families or default_families(chosen_options),
+                families or default_families(network, chosen_options),
                 infer=network.infer if runner is None else None,
             )
             pipeline: Pipeline[ResultT] = backend.pipeline(network, fitted, batch)
@@ -375,7 +377,11 @@ class Pipeline(ABC, Generic[ResultT]):
             image = inputs_of_image(self.feeds, frame)
         elif not image.keys() <= self.feeds.keys():
             image = self._by_input(image)
+        if self._kept is not None:
+            image = {**self._kept, **image}
         frames, tensors = split_inputs(self.feeds, image)
+        if self._kept is not None:
+            self._kept = image
         return start(frames, thresholds, tensors)
 
     def _by_input(self, inputs: RunInputs) -> RunInputs:

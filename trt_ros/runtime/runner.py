@@ -19,6 +19,9 @@ class Network:
     :ivar inputs: in the network's own order, as are `outputs`.
     :ivar metadata: of the ONNX file.
     :ivar log_lines: lines for the log.
+    :ivar bindings: of inputs that the options do not bind.
+    :ivar default_outputs: names of the outputs to use; () for all.
+    :ivar keeps_inputs: whether inputs that a run does not give keep their last value.
     """
 
     backend: str
@@ -26,6 +29,9 @@ class Network:
     outputs: tuple[TensorSpec, ...]
     metadata: Mapping[str, str]
     log_lines: tuple[str, ...] = ()
+    bindings: tuple[str, ...] = ()
+    default_outputs: tuple[str, ...] = ()
+    keeps_inputs: bool = False
 
     def close(self) -> None:
         """Release all resources; may be called twice."""

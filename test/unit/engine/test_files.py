@@ -15,10 +15,10 @@ from trt_ros.engine.files import (
     check_trusted,
     locked,
     make_private,
-    sha256_of_file,
 )
 from trt_ros.errors import ParameterError
 from trt_ros.progress import CancelledError, Reporter
+from trt_ros.regular_file import sha256_of_file
 
 
 def test_a_file_is_hashed_whole(tmp_path):

@@ -328,6 +328,7 @@ class FakeEngine:
         self.inputs = (TensorSpec('images', (batch, 3, 64, 96), 'float32', 'input'),)
         self.outputs = (TensorSpec('output0', (batch, 7, 96), 'float32', 'output'),)
         self.metadata: dict[str, str] = {}
+        self.bindings = self.default_outputs = ()
         self.diagnostics = {'engine key': '0123456789abcdef'}
         self.max_batch = max_batch if batch == -1 else batch
         self.profiles: tuple = ()

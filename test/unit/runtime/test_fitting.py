@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -19,14 +17,21 @@ from trt_ros.families.registry import (
 from trt_ros.model.feeds.tensor import TensorFeed
 from trt_ros.runtime.fitting import fit, resolve
 from trt_ros.runtime.options import LabeledOptions, ModelOptions, PipelineOptions
+from trt_ros.runtime.runner import Network
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
 
-def network(image=(1, 3, 64, 96), output=(1, 6, 126), dtype='float32', **metadata):
+def described(**parts):
     """Describe a network; there is nothing that could run it."""
-    return SimpleNamespace(
+    network = Network()
+    vars(network).update(parts)
+    return network
+
+
+def network(image=(1, 3, 64, 96), output=(1, 6, 126), dtype='float32', **metadata):
+    return described(
         inputs=(TensorSpec('images', image, dtype, 'input'),),
         outputs=(TensorSpec('output0', output, 'float32', 'output'),),
         metadata=metadata,
@@ -97,7 +102,7 @@ def test_a_network_of_several_bindings_is_decoded_by_request_only():
 
 
 def two_masks(*outputs, **metadata):
-    return SimpleNamespace(
+    return described(
         inputs=(TensorSpec('images', (1, 3, 64, 96), 'float32', 'input'),),
         outputs=tuple(TensorSpec(*each, 'output') for each in outputs),
         metadata=metadata,

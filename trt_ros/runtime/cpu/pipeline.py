@@ -91,7 +91,7 @@ class CpuPipeline(Pipeline[ResultT]):
         self.max_batch, self._lines = 1, (f'batch size 1: {reason}',)
 
     def _own_log_lines(self) -> tuple[str, ...]:
-        return self._lines
+        return (*self.runner.log_lines, *self._lines)
 
     def warm_up(self) -> None:
         """Run on gray frames and zeros, and choose the number of CPU threads."""

@@ -168,7 +168,7 @@ class BatchBuffers:
         return [
             *stages,
             *_together('preprocess', before),
-            ('inference', self.execution.enqueue),
+            *self.execution.stages(),
             self._last_stage(geometries, addresses),
             *_together(KEEP_STATE, after),
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import os
 import threading
 from typing import Any
@@ -16,7 +16,11 @@ from trt_ros.driver import nvidia_driver
 from trt_ros.engine.loaded_plan import engines_on
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
+from trt_ros.model.bundle import NetworkFile
 from trt_ros.progress import Reporter
+from trt_ros.runtime.bundle import open_members
+from trt_ros.runtime.gpu.bundle import TensorRTBundle
+from trt_ros.runtime.gpu.profile import build_options_of_member
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.options import LEAST_BUSY, PipelineOptions, options_of
 
@@ -112,13 +116,20 @@ def open_tensor_runner(
     """
     Open a network with TensorRT; builds its engine the first time. The caller closes it.
 
-    :param model: ONNX file or engine, or options that name one.
+    :param model: ONNX file, engine or bundle, or options that name one.
     :param changes: options by name.
     :raises TrtRosError: a ParameterError, ModelError, BackendError, CudaError or CancelledError.
     """
     options = options_of(model, changes)
     with reserved_device(options.device) as (device, lines):
         gpu = open_gpu(device)
+        if options.is_bundle:
+
+            def open_member(member: PipelineOptions, file: NetworkFile) -> TensorRTRunner:
+                own = build_options_of_member(build or BuildOptions(), file)
+                return open_tensor_runner(member, own, report=report, use_graph=use_graph)
+
+            return open_members(replace(options, device=device), TensorRTBundle, open_member)
         with gpu.context:
             found = open_engine(
                 options.model_path,

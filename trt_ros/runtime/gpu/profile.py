@@ -9,6 +9,8 @@ from pathlib import Path
 from trt_ros.engine.builder.onnx_check import read_network
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.engine.plan import is_plan
+from trt_ros.errors import ParameterError
+from trt_ros.model.bundle import NetworkFile
 from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import Feed
 from trt_ros.model.feeds.image import ImageFeed
@@ -32,7 +34,7 @@ def build_options_of(options: PipelineOptions, batch: int) -> BuildOptions:
     """
     path = Path(options.model_path).expanduser()
     ranges: tuple[ShapeRange, ...] = ()
-    if not is_plan(path) and (batch > 1 or options.inputs):
+    if not (is_plan(path) or options.is_bundle) and (batch > 1 or options.inputs):
         network = Network()
         network.inputs, network.outputs, network.metadata = read_network(path)
         if not any(spec.shape[:1] == (-1,) for spec in network.inputs):
@@ -46,6 +48,30 @@ def build_options_of(options: PipelineOptions, batch: int) -> BuildOptions:
         plugins=options.plugins,
         dla_core=options.dla_core if options.dla_core >= 0 else None,
     )
+
+
+def build_options_of_member(build: BuildOptions, file: NetworkFile) -> BuildOptions:
+    """
+    Return the options to build the engine of a network of a bundle with, for its shapes.
+
+    :param build: options of the whole bundle.
+    :raises ParameterError: when they give shapes.
+    """
+    if build.profiles or build.batch > 1:
+        raise ParameterError(
+            'A profile or batch is given for a bundle.',
+            cause='The bundle declares the shape of each input.',
+            remedy='Leave it out.',
+        )
+    if is_plan(file.path):
+        return build
+    ranges = tuple(
+        ShapeRange(spec.name, shape, shape, shape)
+        for spec in read_network(file.path)[0]
+        if spec.is_dynamic and spec.name in file.inputs
+        for shape in [file.inputs[spec.name].spec.shape]
+    )
+    return replace(build, profiles=(ranges,) if ranges else ())
 
 
 def _ranges(network: Network, options: PipelineOptions, batch: int) -> Iterator[ShapeRange]:

@@ -146,7 +146,7 @@ def open_shared_resources(
     gpu, engine, options = network.gpu, network.engine, network.options
     account = engine.account
     inputs = Inputs(fitted.feeds, account, undo)
-    contexts = Contexts(engine, cache=network.cache)
+    contexts = network.open_contexts()
     undo.callback(contexts.close)
 
     cubins = kernel_folder(options.engine_cache_dir)

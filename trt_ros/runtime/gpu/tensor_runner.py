@@ -59,9 +59,13 @@ class TensorRTRunner(Runner):
         self._buffers: dict[str, DeviceBuffer] = {}
         self._hosts: dict[str, np.ndarray] = {}
 
+    def open_contexts(self, activations: DeviceBuffer | None = None) -> Contexts:
+        """Return the factory of execution contexts, which the caller closes; see Contexts."""
+        return Contexts(self.engine, cache=self.cache, activations=activations)
+
     def _open(self) -> None:
         with ExitStack() as undo:
-            self._contexts = Contexts(self.engine, cache=self.cache)
+            self._contexts = self.open_contexts()
             undo.callback(self._contexts.close)
             self._stream = Stream(self.options.stream_priority)
             undo.callback(self._stream.close)

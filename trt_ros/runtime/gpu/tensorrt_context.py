@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import logging
 from typing import Any
 
@@ -28,9 +28,17 @@ class Contexts:
     TensorRT-RTX's runtime cache.
 
     :param cache: file of the runtime cache with kernels compiled for this GPU; None for none.
+    :param activations: memory to use, which may be shared with contexts that run at other times;
+        closed with this. None allocates it.
     """
 
-    def __init__(self, engine: Engine, *, cache: Blob | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        cache: Blob | None = None,
+        activations: DeviceBuffer | None = None,
+    ) -> None:
         self.engine = engine
         self._blob = cache
         self._cache: Any = None
@@ -38,7 +46,9 @@ class Contexts:
         trt, handle = engine.library.trt, engine.handle
         _refuse_host_tensors(engine)
         self._strategy = trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        self._activations = DeviceBuffer(_activation_nbytes(handle), 'activations', engine.account)
+        self._activations = activations or DeviceBuffer(
+            activation_nbytes(handle), 'activations', engine.account
+        )
         if engine.library.is_rtx:
             self._config = self._rtx_config(trt, handle)
 
@@ -196,6 +206,10 @@ class Execution:
         if not self.context.set_tensor_address(name, address):
             raise BackendError(f'TensorRT rejected the memory for tensor {name}.')
 
+    def stages(self) -> list[tuple[str, Callable[[int], None]]]:
+        """Return the work of a run by name, each part as a function of the stream."""
+        return [('inference', self.enqueue)]
+
     def enqueue(self, stream: int) -> None:
         """
         Enqueue one inference into `stream`; returns at once.
@@ -254,6 +268,7 @@ def _refuse_host_tensors(engine: Engine) -> None:
             )
 
 
-def _activation_nbytes(handle: Any) -> int:
+def activation_nbytes(handle: Any) -> int:
+    """Return the bytes of activation memory that a context of an ICudaEngine needs."""
     size = getattr(handle, 'device_memory_size_v2', None)
     return int(handle.device_memory_size if size is None else size)

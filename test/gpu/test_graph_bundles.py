@@ -1,0 +1,61 @@
+"""Bundles of engines in one captured graph, compared with ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.bundles import denoiser, two_sums
+from trt_ros.runtime.pipeline import Pipeline
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def both(gpu, nothing_left):
+    """Open a bundle on the GPU and with ONNX Runtime."""
+    opened: list[Pipeline] = []
+
+    def both(path: Path, **options: Any) -> list[Pipeline]:
+        for backend in ('tensorrt_rtx', 'onnxruntime'):
+            given = {'device': gpu.index, 'precision': 'fp32'} if 'rtx' in backend else {}
+            opened.append(Pipeline.open(str(path), backend=backend, **given, **options))
+        assert opened[0].diagnostics()['CUDA graph fallbacks'] == ''
+        return opened
+
+    yield both
+    for pipeline in opened:
+        pipeline.close()
+
+
+def test_states_and_flow(both, tmp_path):
+    for pipeline in both(two_sums(tmp_path), outputs=['bo1']):
+        for _ in range(2):
+            runs = [pipeline({'ai1': np.ones(1, np.float32)})['bo1'].item() for _ in range(5)]
+            assert runs == [1, 4, 12, 33, 88]
+            pipeline.reset_state()
+
+
+@pytest.mark.parametrize('steps', [1, 2, 3, 10])
+def test_a_loop_with_noise(both, tmp_path, steps):
+    ours, reference = both(denoiser(tmp_path, steps), outputs=['x_next', 'context'])
+    rng = np.random.default_rng(steps)
+    for _ in range(10):
+        inputs = {'seen': rng.normal(0, 1, (1, 8)).astype(np.float32)}
+        found, wanted = ours(inputs), reference(inputs)
+        for name, value in wanted.items():
+            np.testing.assert_allclose(found[name], value, atol=1e-5)
+
+
+def test_a_policy_of_others(both, policies):
+    ours, reference = both(policies / 'franka/franka_reach.yaml')
+    sizes = {'joint_pos': 7, 'joint_vel': 7, 'target_pos': 3, 'target_rot': 4}
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        inputs = {n: rng.normal(0, 1, (1, size)).astype(np.float32) for n, size in sizes.items()}
+        found, wanted = ours(inputs), reference(inputs)
+        for name, value in wanted.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-4)

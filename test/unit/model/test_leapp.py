@@ -1,0 +1,179 @@
+"""Files of bundles: what they say, and what is refused with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import re
+
+import numpy as np
+import pytest
+import yaml
+
+from support.bundles import denoiser, sums, two_sums, write_bundle
+from trt_ros.errors import ModelError
+from trt_ros.model.leapp import read_bundle
+
+
+def replaced(path: Path, *pairs: tuple[str, str]) -> Path:
+    text = path.read_text()
+    for before, after in pairs:
+        assert before in text, before
+        text = text.replace(before, after, 1)
+    path.write_text(text)
+    return path
+
+
+def test_inputs_and_outputs_have_their_own_names_where_these_are_unique(tmp_path):
+    networks = {'A': sums('x y', 'z h'), 'B': sums('x z', 'out h')}
+    path = write_bundle(
+        tmp_path,
+        networks,
+        inputs={'A': ['x', 'y'], 'B': ['x']},
+        data_flow={'A/z': ['B/z']},
+    )
+    bundle = read_bundle(path)
+    assert [spec.name for spec in bundle.inputs] == ['A/x', 'y', 'B/x']
+    assert [spec.name for spec in bundle.outputs] == ['z', 'A/h', 'out', 'B/h']
+    assert bundle.default_outputs == ('z', 'A/h', 'out', 'B/h')
+    assert bundle.flow == {'B/z': 'A/z'}
+
+
+def test_fed_back_inputs_are_states_of_the_initial_values(tmp_path):
+    path = two_sums(tmp_path)
+    assert read_bundle(path).bindings[1:] == (
+        'ai2=state:ao2',
+        'ai3=state:bo3',
+        'bi2=state:bo2',
+    )
+    (tmp_path / 'start.safetensors').touch()
+    replaced(path, ('pipeline:', 'pipeline:\n  initial_values: start.safetensors'))
+    assert read_bundle(path).bindings[1] == (
+        f'ai2=state:ao2?initial={tmp_path}/start.safetensors#A/ai2'
+    )
+
+
+def test_the_two_spellings_of_feedback_say_the_same(tmp_path):
+    ours = read_bundle(two_sums(tmp_path))
+    path = replaced(tmp_path / 'bundle.yaml', ('feedback_flow', 'feedback_connections'))
+    assert read_bundle(path) == ours
+
+
+def test_shapes_may_be_text_and_elements_have_names_at_the_right(tmp_path):
+    path = replaced(
+        two_sums(tmp_path),
+        (
+            '- name: ai1\n      dtype: float32\n      shape:\n      - 1\n',
+            '- {name: ai1, shape: "[3, 2]", element_names: [null, [hip, knee]], history: 3}\n',
+        ),
+    )
+    port = read_bundle(path).input_ports['A/ai1']
+    assert (port.spec.shape, port.spec.dtype) == ((3, 2), 'float32')
+    assert (port.element_names, port.settings) == (('hip', 'knee'), 'history=3')
+
+
+def test_lists_may_be_shared_by_aliases(tmp_path):
+    text = two_sums(tmp_path).read_text()
+    document = yaml.safe_load(text)
+    shared = document['models']['A']['outputs'][0]['shape']
+    for port in document['models']['B']['inputs']:
+        port['shape'] = shared
+    path = tmp_path / 'bundle.yaml'
+    path.write_text(yaml.safe_dump(document))
+    assert '*id001' in path.read_text()
+    assert read_bundle(path).inputs[-1].shape == (1,)
+
+
+def test_a_loop_has_values_per_step(tmp_path):
+    bundle = read_bundle(denoiser(tmp_path, steps=3))
+    single, loop = bundle.groups
+    assert (single.networks, single.steps) == (('encoder',), 1)
+    assert (loop.networks, loop.steps, loop.carry) == (
+        ('step',),
+        3,
+        {'step/x': 'step/x_next'},
+    )
+    assert loop.values['step/t'].tolist() == [[[0]], [[1]], [[2]]]
+    assert loop.values['step/dt'].dtype == np.float32
+    assert bundle.bindings[1] == 'x=noise:normal?seed=42'
+
+
+def bomb() -> str:
+    rows = ['- &a0 [1, 2, 3, 4, 5, 6, 7, 8, 9]']
+    rows += [f'- &a{i} [{", ".join([f"*a{i - 1}"] * 9)}]' for i in range(1, 9)]
+    return '\n'.join(rows)
+
+
+@pytest.mark.parametrize(
+    ('before', 'after', 'cause'),
+    [
+        ('model_path: A.onnx', 'model_path: C.onnx', r'The file .*C.onnx does not exist'),
+        ('model_path: A.onnx', 'model_path: ../A.onnx', r"'../A.onnx' leaves the folder"),
+        ('model_path: A.onnx', 'model_path: /etc/passwd', r"'/etc/passwd' leaves the folder"),
+        ('backend: onnx', 'backend: jit', 'a file of jit'),
+        ('backend: onnx', 'backend: onnx\n      sha256sum: "00"', 'SHA-256 of .* is another'),
+        ('A/ao1:', 'A/a:', "'A/a' is not among A/ao1"),
+        ('- B/bi1', '- B/bi3', "'B/bi3' is not among A/ai1"),
+        ('- ai1', '- ai1\n    - ai2', 'The input A/ai2 has two sources'),
+        ('A:\n    - ai1', 'A: []', 'The input A/ai1 has no source'),
+        ('A/ao1:\n    - B/bi1', 'B/bo1:\n    - A/ai1', 'computed after its use'),
+        ('A/ao1:', 'A/ao1:\n    - B/bi1\n    A/ao2:', 'The input B/bi1 has two sources'),
+        ('name: bi1\n', 'name: bi1\n      dtype: float16\n', 'The key dtype occurs twice'),
+        (
+            'float32\n      shape:\n      - 1\n    - name: bi2',
+            'int8\n      shape: [1]\n    - name: bi2',
+            'ao1 .* does not fit the input bi1',
+        ),
+        ('shape:\n      - 1', 'shape: [n]', r"A list of positive integers .* not \['n'\]"),
+        ('dtype: float32', 'dtype: float31', "Unknown type 'float31'. Did you mean"),
+        ('name: ai2', 'name: ai1', 'The input ai1 is declared twice'),
+        ('name: ai1', 'name: ai1\n      name: ai1', 'The key name occurs twice'),
+        ('name: ai1', 'name: [ai1]', r"text is expected, not \['ai1'\]"),
+        ('name: ai1', 'name: ai1\n      element_names: [[a, b]]', '2 names for the last axis'),
+        ('name: ai1', 'name: ai1\n      element_names: [[a, a]]', 'names for the last axis'),
+        ('name: ai1', 'name: !!python/tuple [ai1]', 'The tag .*python/tuple is not allowed'),
+        ('pipeline:', 'pipeline:\n  configs: {frequency: -5}', '-5 is no frequency above 0'),
+        (
+            'pipeline:',
+            'pipeline:\n  initial_values: a.safetensors',
+            'a.safetensors does not exist',
+        ),
+        ('pipeline:', 'pipeline:\n  loops: [{models: [C], steps: 2}]', "'C' is no model"),
+        ('pipeline:', 'pipeline:\n  loops: [{models: [B, A], steps: 2}]', 'follow each other'),
+        ('pipeline:', 'pipeline:\n  loops: [{models: [B], steps: 0}]', '0 is not from 1'),
+        ('models:\n', 'bomb:\n' + bomb() + '\nmodels:\n', 'More than 100000 values'),
+        ('models:\n', 'models: [A]\nothers:\n', r"a mapping is expected, not \['A'\]"),
+        ('models:\n', 'others:\n', 'a mapping is expected, not None'),
+    ],
+)
+def test_what_contradicts_itself_is_refused_with_its_line(tmp_path, before, after, cause):
+    path = two_sums(tmp_path)
+    start = path.read_text().index(before)
+    replaced(path, (before, after))
+    with pytest.raises(ModelError, match=cause) as caught:
+        read_bundle(path)
+    line = int(re.search(r'in line (\d+)', caught.value.problem)[1])
+    first = path.read_text()[:start].count('\n') + 1
+    if 'source' not in cause and 'fit' not in cause:
+        assert first <= line <= first + 3 + 20 * ('bomb' in after)
+
+
+def test_a_link_out_of_the_folder_is_refused(tmp_path):
+    path = two_sums(tmp_path)
+    outside = tmp_path.parent / f'{tmp_path.name}.onnx'
+    (tmp_path / 'A.onnx').rename(outside)
+    (tmp_path / 'A.onnx').symlink_to(outside)
+    with pytest.raises(ModelError, match='a link out of the folder'):
+        read_bundle(path)
+
+
+@pytest.mark.parametrize('text', [b'a: [', b'\xff\xfe', b'', b'- 1', b'a: &a [*a]'])
+def test_other_files_are_no_bundles(tmp_path, text):
+    path = tmp_path / 'bundle.yaml'
+    path.write_bytes(text)
+    with pytest.raises(ModelError, match=r'The bundle .*bundle\.yaml'):
+        read_bundle(path)
+
+
+def test_a_missing_file_is_no_bundle(tmp_path):
+    with pytest.raises(ModelError, match='cannot be read'):
+        read_bundle(tmp_path / 'bundle.yaml')

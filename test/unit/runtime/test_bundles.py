@@ -1,0 +1,130 @@
+"""Bundles run on the CPU, and bundles refused."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import helper
+import onnxruntime
+import pytest
+
+from support.bundles import denoiser, sums, two_sums, write_bundle
+from trt_ros.errors import ModelError, ParameterError, TensorMismatchError
+from trt_ros.runtime.pipeline import Pipeline
+
+ONE = np.ones(1, np.float32)
+
+
+@pytest.fixture
+def open_cpu(tmp_path):
+    opened: list[Pipeline] = []
+
+    def open_cpu(path, **options):
+        cache = str(tmp_path / 'cache')
+        opened.append(
+            Pipeline.open(str(path), backend='onnxruntime', engine_cache_dir=cache, **options)
+        )
+        return opened[-1]
+
+    yield open_cpu
+    for pipeline in opened:
+        pipeline.close()
+
+
+def test_states_and_flow_of_two_networks(tmp_path, open_cpu):
+    pipeline = open_cpu(two_sums(tmp_path))
+    assert f'bundle {tmp_path}/bundle.yaml: A, B' in pipeline.log_lines
+    for _ in range(2):
+        runs = [pipeline({'ai1': ONE})['bo1'].item() for _ in range(5)]
+        assert runs == [1, 4, 12, 33, 88]
+        pipeline.reset_state()
+
+
+def test_any_output_of_any_network_is_to_be_had(tmp_path, open_cpu):
+    pipeline = open_cpu(two_sums(tmp_path), outputs=['ao2', 'bo3'])
+    assert list(pipeline({'ai1': ONE})) == ['ao2', 'bo3']
+
+
+def test_an_input_that_is_not_given_keeps_its_last_value(tmp_path, open_cpu):
+    networks = {'A': sums('a b', 'c')}
+    pipeline = open_cpu(write_bundle(tmp_path, networks, inputs={'A': ['a', 'b']}))
+    given = [{'a': ONE}, {'b': 2 * ONE}, {}, {'a': 5 * ONE}]
+    assert [pipeline(each)['c'].item() for each in given] == [1, 3, 3, 7]
+
+
+def test_a_binding_of_the_user_replaces_that_of_the_bundle(tmp_path, open_cpu):
+    pipeline = open_cpu(two_sums(tmp_path), inputs=['ai2=constant:10'])
+    assert [pipeline({'ai1': ONE})['bo1'].item() for _ in range(2)] == [11, 33]
+
+
+@pytest.mark.parametrize('steps', [1, 2, 5])
+def test_a_loop_equals_its_steps(tmp_path, open_cpu, steps):
+    path = denoiser(tmp_path, steps)
+    pipeline = open_cpu(path, inputs=['x=tensor:x'])
+    rng = np.random.default_rng(1)
+    seen, x = (rng.normal(0, 1, (1, n)).astype(np.float32) for n in (8, 4))
+    found = pipeline({'seen': seen, 'x': x})
+    encoder, step = (
+        onnxruntime.InferenceSession(str(tmp_path / f'{name}.onnx'))
+        for name in ('encoder', 'step')
+    )
+    [context] = encoder.run(None, {'seen': seen})
+    for i in range(steps):
+        t, dt = np.full((1, 1), i, 'f4'), np.full((1, 1), 0.5 / (1 + i), 'f4')
+        [x] = step.run(None, {'x': x, 'context': context, 't': t, 'dt': dt})
+    np.testing.assert_array_equal(found['x_next'], x)
+
+
+def test_a_network_is_the_declared_one(tmp_path, open_cpu):
+    path = two_sums(tmp_path)
+    path.write_text(path.read_text().replace('ao1', 'ao9'))
+    with pytest.raises(ModelError, match='The network A of the bundle is another one') as caught:
+        open_cpu(path)
+    assert 'ao1' in caught.value.cause
+    other = write_bundle(tmp_path, {'A': sums('a', 'b')}, inputs={'A': ['a']})
+    other.write_text(other.read_text().replace('dtype: float32', 'dtype: int64'))
+    with pytest.raises(ModelError, match='another one'):
+        open_cpu(other)
+
+
+def test_two_frames_in_flight_are_refused_where_there_are_states(tmp_path, open_cpu):
+    with pytest.raises(ParameterError, match='the bundle has states'):
+        open_cpu(two_sums(tmp_path), frames_in_flight=2)
+
+
+def test_a_server_runs_no_bundles(tmp_path):
+    with pytest.raises(ParameterError, match='backend is triton'):
+        Pipeline.open(str(two_sums(tmp_path)), backend='triton')
+
+
+def test_unknown_and_misshapen_inputs_are_refused(tmp_path, open_cpu):
+    pipeline = open_cpu(two_sums(tmp_path))
+    with pytest.raises(TensorMismatchError, match='no image or tensor named ai2'):
+        pipeline({'ai2': ONE})
+    with pytest.raises(TensorMismatchError, match='ai1 came as'):
+        pipeline({'ai1': np.ones(2, np.float32)})
+    assert pipeline({'ai1': ONE})['bo1'].item() == 1
+
+
+def test_an_image_goes_into_a_network_of_a_bundle(tmp_path, open_cpu):
+    eyes = {
+        'nodes': [helper.make_node('ReduceMean', ['rgb'], ['mean'], axes=[1, 2], keepdims=0)],
+        'inputs': {'rgb': (1, 4, 6, 3)},
+        'outputs': {'mean': (1, 3)},
+        'ports': {'rgb': {'kind': 'state/camera/image'}},
+    }
+    hand = {
+        'nodes': [helper.make_node('Neg', ['mean'], ['act'])],
+        'inputs': {'mean': (1, 3)},
+        'outputs': {'act': (1, 3)},
+    }
+    path = write_bundle(
+        tmp_path,
+        {'eyes': eyes, 'hand': hand},
+        inputs={'eyes': ['rgb']},
+        data_flow={'eyes/mean': ['hand/mean']},
+        outputs={'hand': ['act']},
+    )
+    pixels = np.zeros((4, 6, 3), np.uint8)
+    pixels[..., 0] = 200  # Blue of BGR.
+    found = open_cpu(path)({'rgb': pixels})
+    np.testing.assert_allclose(found['act'], [[0, 0, -200]], atol=1e-4)

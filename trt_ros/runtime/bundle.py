@@ -1,0 +1,64 @@
+"""Opening of bundles: each network, and a network that stands for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TypeVar
+
+from trt_ros.errors import ParameterError
+from trt_ros.model.bundle import Bundle, NetworkFile
+from trt_ros.model.leapp import read_bundle
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.runtime.runner import Network
+
+NetworkT = TypeVar('NetworkT', bound=Network)
+
+
+def open_members(
+    options: PipelineOptions,
+    make: Callable[[Bundle, Mapping[str, NetworkT]], NetworkT],
+    open_member: Callable[[PipelineOptions, NetworkFile], NetworkT],
+) -> NetworkT:
+    """
+    Open the networks of a bundle, and return the network that runs all of them.
+
+    :param options: of the bundle.
+    :param make: makes that network, which owns the others.
+    :param open_member: opens one of them, with its options.
+    :raises ModelError: when the bundle is invalid; or an error of `open_member`.
+    :raises ParameterError: when the bundle has states, but two frames are in flight.
+    """
+    bundle = read_bundle(options.model_path)
+    if bundle.feedback and options.frames_in_flight > 1:
+        raise ParameterError(
+            f'frames_in_flight is {options.frames_in_flight}, but the bundle has states.',
+            cause=f'{", ".join(bundle.feedback)}: a run needs the result of the one before.',
+            remedy='Set frames_in_flight to 1.',
+        )
+    with ExitStack() as undo:
+        members: dict[str, NetworkT] = {}
+        for name, file in bundle.networks.items():
+            own = replace(options, model_path=str(file.path), inputs=(), outputs=())
+            members[name] = open_member(own, file)
+            undo.callback(members[name].close)
+            file.check(members[name].inputs, members[name].outputs)
+        network = make(bundle, members)
+        undo.pop_all()
+        return network
+
+
+def describe_bundle(network: Network, bundle: Bundle, members: Mapping[str, Network]) -> None:
+    """Set the description of the network that runs all those of a bundle."""
+    network.backend = next(iter(members.values())).backend
+    network.inputs, network.outputs = bundle.inputs, bundle.outputs
+    network.bindings, network.default_outputs = bundle.bindings, bundle.default_outputs
+    network.keeps_inputs = True
+    network.metadata = {
+        key: value for member in members.values() for key, value in member.metadata.items()
+    }
+    network.log_lines = (
+        f'bundle {bundle.path}: {", ".join(members)}',
+        *(f'{name}: {line}' for name, member in members.items() for line in member.log_lines),
+    )

@@ -1,0 +1,69 @@
+"""Bundles run network after network, from arrays to arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+import numpy as np
+
+from trt_ros.model.bundle import Bundle, Group
+from trt_ros.profiling import mark
+from trt_ros.runtime.bundle import describe_bundle
+from trt_ros.runtime.runner import Runner, check_inputs
+
+
+class BundleRunner(Runner):
+    """
+    The networks of a bundle, which it owns.
+
+    :param runners: open networks by name; the arrays that they return stay valid.
+    :raises ModelError: when a network is another one than the bundle declares.
+    """
+
+    def __init__(self, bundle: Bundle, runners: Mapping[str, Runner]) -> None:
+        self._bundle, self._runners = bundle, runners
+        self._given: dict[str, dict[str, np.ndarray]] = {}
+        describe_bundle(self, bundle, runners)
+        self._inputs = {bundle.names[name]: name for name in bundle.input_ports}
+
+    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run all networks once, those of a loop once per step; see Runner.infer."""
+        check_inputs(self.inputs, tensors)
+        values = {self._inputs[name]: tensor for name, tensor in tensors.items()}
+        for group in self._bundle.groups:
+            for step in range(group.steps):
+                for network in group.networks:
+                    with mark(network):
+                        self._run(network, group, step, values)
+        names = self._bundle.names
+        return {names[name]: values[name] for name in self._bundle.ports('output')}
+
+    def _run(self, network: str, group: Group, step: int, values: dict[str, np.ndarray]) -> None:
+        """Run one network; `values` has inputs and outputs, and receives its outputs."""
+        given = self._given[network] = {}
+        for port in self._bundle.networks[network].inputs:
+            name = f'{network}/{port}'
+            if name in group.values:
+                given[port] = group.values[name][step]
+            elif step and name in group.carry:
+                given[port] = values[group.carry[name]]
+            else:
+                given[port] = values[self._bundle.flow.get(name, name)]
+        for port, array in self._runners[network].infer(given).items():
+            values[f'{network}/{port}'] = array
+
+    def tune_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+        """Choose the number of CPU threads of each network; see Runner.tune_threads."""
+        self.infer(tensors)
+        return tuple(
+            f'{name}: {line}'
+            for name, runner in self._runners.items()
+            for line in runner.tune_threads(self._given[name])
+        )
+
+    def close(self) -> None:
+        """Close all networks; may be called twice."""
+        with ExitStack() as closing:
+            for runner in self._runners.values():
+                closing.callback(runner.close)
