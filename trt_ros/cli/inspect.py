@@ -11,6 +11,7 @@ from typing import Any
 
 from trt_ros.errors import printable
 
+MAX_METADATA = 120  # Characters of a value; --json prints all.
 #: Values that the sidecar of an older release may lack.
 _UNKNOWN: Mapping[str, Any] = {
     'gpu': None,
@@ -42,6 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Print the properties of the file."""
     found = describe_model(args.file, layers=args.layers)
+    found['reading'] = _reading(args.file, found)
     plan = found['kind'] == 'engine'
     if args.json:
         print(json.dumps(found, indent=1))
@@ -131,6 +133,28 @@ def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
     }
 
 
+def _reading(path: Path, found: Mapping[str, Any]) -> list[str]:
+    """Return how a pipeline would read the network, without running it; or why not."""
+    from trt_ros.errors import TrtRosError
+    from trt_ros.runtime.fitting import default_families, fit
+    from trt_ros.runtime.options import ModelOptions
+    from trt_ros.runtime.runner import Network
+    from trt_ros.tensors import TensorSpec
+
+    if not found.get('outputs'):  # Of an engine without a sidecar.
+        return []
+    network, options = Network(), ModelOptions(str(path))
+    network.inputs, network.outputs = (
+        tuple(TensorSpec(**{**each, 'shape': tuple(each['shape'])}) for each in found[mode])
+        for mode in ('inputs', 'outputs')
+    )
+    network.metadata = found.get('metadata', {})
+    try:
+        return list(fit(network, options, default_families(network, options)).log_lines)
+    except TrtRosError as error:
+        return str(error).splitlines()
+
+
 def _engine(path: Path) -> dict[str, Any]:
     from trt_ros.engine.plan import capabilities_text, read_plan_header
     from trt_ros.engine.sidecar import read_sidecar, sidecar_path
@@ -213,7 +237,8 @@ def _onnx_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
     if found['work']:
         gflop = found['work']['flop'] / 1e9
         yield f'{gflop:.3g} GFLOP per run in convolutions and matrix products'
-    yield from (f'metadata {key}: {value}' for key, value in found['metadata'].items())
+    yield from (f'metadata {key}: {_short(value)}' for key, value in found['metadata'].items())
+    yield from found['reading']
     yield from (f'warning: {line}' for line in found['warnings'])
     if found['tensorrt_rtx_cuts']:
         yield found['tensorrt_rtx_cuts']
@@ -248,6 +273,7 @@ def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
             for each in profile
         )
     yield from build_summary(found)
+    yield from found['reading']
     if layers:
         yield from _layer_lines(found)
     for kind in ('parser_errors', 'parser_warnings', 'build_warnings'):
@@ -299,6 +325,12 @@ def _io_lines(found: Mapping[str, Any]) -> Iterator[str]:
     for mode in ('inputs', 'outputs'):
         for each in found[mode]:
             yield f'{mode[:-1]} {each["name"]} {_shape(each["shape"])} {each["dtype"]}'
+
+
+def _short(text: str) -> str:
+    """Return the begin of a long text, in one line."""
+    line = ' '.join(text[: 2 * MAX_METADATA].split())[:MAX_METADATA]
+    return text if line == text else f'{line} .. ({len(text)} characters)'
 
 
 def _shape(shape: list[int]) -> str:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.resources import files
+import json
 from pathlib import Path
 import re
+from typing import Any
 
 from trt_ros.errors import ParameterError, meant, printable
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 
 #: Built-in lists of class names, files in `class_lists`; docs/models.md states their sources.
 BUILT_IN = ('ade20k', 'cityscapes', 'coco', 'coco_91', 'imagenet', 'voc')
+
+#: Keys of names in metadata: Ultralytics and YOLOv5, then others.
+METADATA_KEYS = ('names', 'class_names', 'classes', 'labels', 'label_names', 'id2label', 'CLASSES')
 
 # `0: person`, `0 person`, `0, person`.
 _NUMBERED = re.compile(r'(\d{1,5})(?:\s*[:,=]\s*|\s+)(\S.*)')
@@ -27,8 +33,8 @@ def class_names(
     :param labels: names in the order of the classes, or one of `BUILT_IN`; empty: not set.
     :param labels_path: UTF-8 text file with one name per line, or YAML or JSON with a list or a
         mapping of names, also below a key `names`; '': not set.
-    :param metadata: metadata of the ONNX file; 'names' in the format of ultralytics, a Python dict
-        or list.
+    :param metadata: metadata of the ONNX file: a list or mapping below one of `METADATA_KEYS`, or
+        the lines of `character`, as RapidOCR writes them.
     :param class_count: number of classes in the network's outputs; None: unknown.
     :returns: one name per class, or () without any source. A leading background class is removed
         if the network does not count it.
@@ -70,6 +76,15 @@ def _meant_by(labels: Sequence[str]) -> str:
 def begins_with_background(names: Sequence[str]) -> bool:
     """Return whether the first class name is the background."""
     return len(names) > 0 and names[0].strip('_').lower() == 'background'
+
+
+def describe_names(names: tuple[str, ...], given: tuple[str, ...]) -> str:
+    """Return a line for the log about the names of a network, which is `given` some."""
+    if not names:
+        return 'no class names: results have class indices'
+    if len(names) >= len(given):
+        return f'{len(names)} class names'
+    return f'{len(names)} class names, without {given[0]!r}, which is not a class of the network'
 
 
 def name_of(names: Sequence[str], index: int) -> str:
@@ -154,15 +169,29 @@ def _from_yaml(path: str, text: str) -> tuple[str, ...]:
 
 
 def _from_metadata(metadata: Mapping[str, str]) -> tuple[str, ...]:
-    text = metadata.get('names', '()')
-    if len(text) > MAX_TEXT_NBYTES:
-        return ()
-    try:
-        names = ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return ()  # Format of another exporter; names are optional.
-    if isinstance(names, dict):
-        names = [names.get(index) for index in range(len(names))]
-    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        return ()
-    return tuple(map(printable, names))
+    """Return the names below the first key that has some; those of others are optional."""
+    for key in METADATA_KEYS:
+        text = metadata.get(key, '')
+        names = _parsed(text) if len(text) <= MAX_TEXT_NBYTES else ()
+        if names:
+            return tuple(map(printable, names))
+    characters = metadata.get('character', '').splitlines()  # Of networks that read text.
+    return ('blank', *map(printable, characters), ' ') if characters else ()
+
+
+def _parsed(text: str) -> tuple[str, ...]:
+    """Return the names in a list or mapping of Python or JSON, in lines, or between commas."""
+    values: Any = None
+    for parse in (ast.literal_eval, json.loads):
+        with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            values = parse(text)
+            break
+    else:
+        split = text.splitlines() if '\n' in text.strip() else text.split(',')
+        values = [name.strip() for name in split if name.strip()]
+        values = values if len(values) > 1 else ()
+    if isinstance(values, dict):
+        by_index = {str(index): name for index, name in values.items()}
+        values = [by_index.get(str(index)) for index in range(len(by_index))]
+    are_names = isinstance(values, (list, tuple)) and all(isinstance(n, str) for n in values)
+    return tuple(values) if are_names else ()

@@ -20,7 +20,7 @@ from trt_ros.model.feeds.constant import ConstantFeed
 from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
 from trt_ros.model.feeds.state import StateFeed
 from trt_ros.model.run_inputs import image_feeds
-from trt_ros.results.labels import begins_with_background, class_names
+from trt_ros.results.labels import begins_with_background, class_names, describe_names
 from trt_ros.runtime.heads import decoders_of_each, names_of, several_masks, with_confidence
 from trt_ros.runtime.image_inputs import (
     ImageInput,
@@ -38,7 +38,7 @@ from trt_ros.runtime.options import (
     RegionOptions,
 )
 from trt_ros.runtime.runner import Network
-from trt_ros.runtime.trial_run import Infer, open_trial
+from trt_ros.runtime.trial_run import Infer, open_trial, with_published
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Preprocess
 
@@ -104,7 +104,7 @@ def fit(
     """
     Decide what the inputs of a network get and how its outputs are decoded.
 
-    Keeps nothing; the only file it reads is `labels_path`.
+    Keeps nothing; the only files it reads are `labels_path` and those beside the model.
 
     :param network: its inputs, outputs and metadata are read.
     :param families: those that `options.decoder` chooses from.
@@ -112,6 +112,7 @@ def fit(
     :raises ParameterError: when an option does not fit the network.
     :raises TensorMismatchError: when an input has no feed, or no family reads the outputs.
     """
+    network, published = with_published(network, options.model_path)
     bindings = bindings_of(network, options)
     images = _images(network, options, bindings)
     outputs = _chosen_outputs(network, options)
@@ -133,7 +134,7 @@ def fit(
                 len(given) or None,
                 has_background=begins_with_background(given),
                 strict=options.strict,
-                trial=open_trial(network, options, bindings, images, infer),
+                trial=open_trial(network, options, bindings, images, published, infer),
                 families=families,
             )
         except TensorMismatchError as error:
@@ -141,6 +142,7 @@ def fit(
                 options, network.metadata, inputs, outputs_of_one, main.input_hw, families
             )
             decoder = several_masks(options, alone, len(outputs), error)
+        decoder = replace(decoder, preprocess={**decoder.preprocess, **published.preprocess})
     else:
         decoder = _tensor_decoder(network, options, families)
     if isinstance(options, MaskOptions) and options.confidence:
@@ -150,13 +152,13 @@ def fit(
         log_lines.append(f'outputs {", ".join(options.outputs)} (as configured)')
     names = names_of(labels, labels_path, network.metadata, decoder)
     if isinstance(options, LabeledOptions):
-        log_lines.append(_describe_names(names, given))
+        log_lines.append(describe_names(names, given))
     return ResolvedModel(
         feeds,
         outputs,
         decoder,
         names,
-        (f'decoder {decoder.name}: {decoder.reason}', *log_lines),
+        (f'decoder {decoder.name}: {decoder.reason}', *published.log_lines, *log_lines),
         tuple(bindings.values()),
     )
 
@@ -407,11 +409,3 @@ def suggested_bindings(network: Network) -> tuple[str, ...]:
 
 def _likeness(name: str, spec: TensorSpec) -> float:
     return SequenceMatcher(None, name, spec.name).ratio()
-
-
-def _describe_names(names: tuple[str, ...], given: tuple[str, ...]) -> str:
-    if not names:
-        return 'no class names: results have class indices'
-    if len(names) >= len(given):
-        return f'{len(names)} class names'
-    return f'{len(names)} class names, without {given[0]!r}, which is not a class of the network'

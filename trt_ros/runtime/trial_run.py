@@ -12,6 +12,7 @@ from trt_ros.decode.trial import Trial, pictures
 from trt_ros.errors import TrtRosError
 from trt_ros.families.family import Family, NetworkDescription
 from trt_ros.model.feeds.base import Binding
+from trt_ros.model.published import Published, read_published
 from trt_ros.runtime.image_inputs import ImageInput, image_preprocess, with_settings
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.runner import Network
@@ -20,11 +21,23 @@ from trt_ros.vision.frame import Frame
 Infer = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 
+def with_published(network: Network, model_path: str) -> tuple[Network, Published]:
+    """Return the description of a network with the metadata of files beside it, and these."""
+    published = read_published(model_path, network.metadata)
+    found = Network()
+    for name in Network.__annotations__:
+        if hasattr(network, name):
+            setattr(found, name, getattr(network, name))
+    found.metadata = published.metadata
+    return found, published
+
+
 def open_trial(
     network: Network,
     options: PipelineOptions,
     bindings: Mapping[str, Binding],
     images: Mapping[str, ImageInput],
+    published: Published,
     infer: Infer | None,
 ) -> Trial | None:
     """
@@ -47,7 +60,8 @@ def open_trial(
         constants = family.constant_inputs(described)
         found = []
         with suppress(TrtRosError):  # The warm-up reports it.
-            preprocess = image_preprocess(options, family.preprocess, image)
+            trained_with = {**family.preprocess, **published.preprocess}
+            preprocess = image_preprocess(options, trained_with, image)
             for pixels in pictures(image.input_hw):
                 tensor, _ = preprocess(Frame.from_pixels(pixels))
                 outputs = infer({**constants, name: tensor.repeat(count, axis=0)})

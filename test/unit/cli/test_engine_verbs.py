@@ -194,6 +194,27 @@ def test_inspect_shows_a_model(call, color_detector):
     assert (found['kind'], found['opset'], found['ops']['Cast']) == ('onnx', 17, 1)
 
 
+def test_inspect_names_the_reading_and_shortens_metadata(call, color_detector, tmp_path):
+    out = call('inspect', color_detector())[1]
+    assert 'decoder yolov8: ' in out and '\ninput 64x64 (fixed by the network), letterbox' in out
+    assert call('inspect', color_detector(), '--json')[1].count('decoder yolov8: ') == 1
+    from support.save_network import save_network
+
+    long = {'character': '\n'.join('abcdefghij' * 700), 'names': str(['a' * 50] * 900)}
+    model = save_network(
+        tmp_path / 'long.onnx',
+        [onnx.helper.make_node('GlobalAveragePool', ['x'], ['y'])],
+        {'x': (1, 3, 32, 32)},
+        {'y': (1, 3, 1, 1)},
+        metadata=long,
+    )
+    out = call('inspect', model)[1]
+    assert len(out.splitlines()) < 25 and max(map(len, out.splitlines())) < 400
+    assert 'metadata character: a b c d' in out and '.. (13999 characters)' in out
+    assert 'No decoder recognizes this network with 900 named classes.' in out
+    assert json.loads(call('inspect', model, '--json')[1])['metadata'] == long
+
+
 def test_inspect_counts_the_work_of_a_model(call):
     model = Path(trt_ros.__file__).parent / 'demo/shapes.onnx'
     assert '0.964 GFLOP per run in convolutions and matrix products\n' in call('inspect', model)[1]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trt_ros.engine.builder.onnx_check import read_network
+from trt_ros.engine.builder.profiles import metadata_hw
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.engine.plan import is_plan
 from trt_ros.errors import ParameterError
@@ -15,6 +16,7 @@ from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import Feed
 from trt_ros.model.feeds.image import ImageFeed
 from trt_ros.model.feeds.tensor import TensorFeed
+from trt_ros.model.published import read_published
 from trt_ros.runtime.fitting import bindings_of
 from trt_ros.runtime.image_inputs import image_input
 from trt_ros.runtime.options import PipelineOptions
@@ -34,17 +36,23 @@ def build_options_of(options: PipelineOptions, batch: int) -> BuildOptions:
     """
     path = Path(options.model_path).expanduser()
     ranges: tuple[ShapeRange, ...] = ()
-    if not (is_plan(path) or options.is_bundle) and (batch > 1 or options.inputs):
+    input_size: tuple[int, ...] = options.input_size
+    published_hw = metadata_hw(read_published(options.model_path, {}).metadata)
+    has_shapes = batch > 1 or options.inputs or published_hw
+    if not (is_plan(path) or options.is_bundle) and has_shapes:
         network = Network()
-        network.inputs, network.outputs, network.metadata = read_network(path)
+        network.inputs, network.outputs, metadata = read_network(path)
+        network.metadata = read_published(options.model_path, metadata).metadata
         if not any(spec.shape[:1] == (-1,) for spec in network.inputs):
             batch = 1
         ranges = tuple(_ranges(network, options, batch))
+        if any(-1 in spec.shape[1:] and len(spec.shape) == 4 for spec in network.inputs):
+            input_size = input_size or metadata_hw(network.metadata) or ()
     return BuildOptions(
         profiles=(ranges,) if ranges else (),
         precision=options.precision,
         batch=batch,
-        input_size=options.input_size,
+        input_size=input_size,
         plugins=options.plugins,
         dla_core=options.dla_core if options.dla_core >= 0 else None,
     )
