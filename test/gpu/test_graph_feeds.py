@@ -577,3 +577,28 @@ def test_bench_measures_a_network_of_tensors(gru, gpu, tmp_path, capsys):
     )
     assert 'x [1, 8], h [1, 16]' in capsys.readouterr().out
     assert result.is_file()
+
+
+@pytest.mark.parametrize('frames_in_flight', [1, 2])
+def test_an_input_joined_from_parts_equals_onnxruntime(write, both, frames_in_flight):
+    path = write(
+        [node('MatMul', ['obs', 'w'], ['y']), node('Tanh', ['y'], ['action'])],
+        [('obs', FLOAT, ['batch', 20])],
+        [('action', FLOAT, ['batch', 4])],
+        w=weights(20, 4),
+    )
+    inputs = (
+        'obs=concat:q,last,scale,z,command',
+        'q=joints:js#position[a,b,c]?history=2&default=0.5',
+        'last=state:action',
+        'scale=constant:1,2',
+        'z=noise:normal?seed=3',
+        'command=twist:cmd_vel#linear[x,y],angular[z]?held=true&initial=0.25',
+    )
+    ours, reference = both(path, frames_in_flight, inputs=inputs)
+    for number in range(30):
+        if number == 20:
+            ours.reset_state()
+            reference.reset_state()
+        value = {'q': weights(3, seed=number), 'command': weights(3, seed=number // 4)}
+        assert_close(ours(value), reference(value))

@@ -21,6 +21,7 @@ from trt_ros.errors import printable
 from trt_ros.families.registry import DETECTORS
 from trt_ros.model.feeds import Feeds
 from trt_ros.model.feeds.base import Given
+from trt_ros.model.feeds.concat import PartsOfInputs
 from trt_ros.model.run_inputs import split_inputs
 from trt_ros.runtime.agreement import (
     Agreement,
@@ -68,9 +69,10 @@ def compare(args: Namespace) -> int:
             stack.callback(same.close)
         found = _Comparison(args.min_cosine, args.min_matched)
         for name, tensors, states in _inputs(args, same):
-            want = _outputs(same, {**tensors, **states.reference})
-            got = _outputs(ours, {**tensors, **states.ours})
-            found.add(name, {**tensors, **states.reference}, agreements(got, want))
+            inputs = states.join({**tensors, **states.reference})
+            want = _outputs(same, inputs)
+            got = _outputs(ours, states.join({**tensors, **states.ours}))
+            found.add(name, inputs, agreements(got, want))
             states.keep(got, want)
         found.add_boxes(_boxes(args, ours, reference))
         if args.layers or found.is_non_finite:
@@ -209,11 +211,13 @@ class _States:
     The states of a network on both sides.
 
     :ivar arrays: of the present run, by network input.
+    :ivar join: returns the network's inputs from what was staged.
     """
 
     def __init__(self, feeds: Feeds) -> None:
         self._feeds = {name: feed for name, feed in feeds.items() if feed.has_memory}
         self.arrays: Mapping[str, np.ndarray] = {}
+        self.join = PartsOfInputs(feeds).join
         self._ours = {name: feed.initial() for name, feed in self._feeds.items()}
         self._reference = dict(self._ours)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from trt_ros.errors import ParameterError, meant
 from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import Binding, Feed
+from trt_ros.model.feeds.concat import ConcatFeed, sizes_of_parts
+from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.tensors import TensorSpec
 
 #: Name that stands for every network input without a binding of its own.
 OTHERS = '*'
@@ -52,7 +55,7 @@ def resolve_bindings(
         all are states.
     """
     bound = {binding.input for binding in bindings}
-    for unknown in bound - {OTHERS, *inputs}:
+    for unknown in bound - {OTHERS, *inputs, *_parts(bindings, inputs)}:
         raise ParameterError(
             f'The network has no input {unknown!r}, which inputs binds.',
             remedy=f'{meant(unknown, inputs)}The inputs are {", ".join(inputs)}.',
@@ -86,6 +89,62 @@ def resolve_bindings(
             remedy='Bind at least one to an image or a tensor: their messages start a run.',
         )
     return resolved
+
+
+def _parts(bindings: Sequence[Binding], inputs: Sequence[str]) -> set[str]:
+    """
+    Return the names of all parts of inputs.
+
+    :raises ParameterError: when a part has no binding of a fitting kind, or is an input itself.
+    """
+    kinds = {binding.input: FEEDS[binding.kind] for binding in bindings}
+    parts: list[str] = []
+    for binding in bindings:
+        if FEEDS[binding.kind] is not ConcatFeed:
+            continue
+        for part in binding.sources:
+            kind = kinds.get(part)
+            is_fitting = kind is not None and not issubclass(kind, (ConcatFeed, ImageFeed))
+            if part in (*inputs, *parts) or not is_fitting:
+                raise ParameterError(
+                    f'{part!r} cannot be a part of the network input {binding.input!r}.',
+                    cause='It is a network input itself.'
+                    if part in inputs
+                    else 'It is a part already.'
+                    if part in parts
+                    else f'It is of the kind {kind.kind}.'
+                    if kind is not None
+                    else 'It has no binding.',
+                    remedy=f'Add {part}=KIND:TOPIC#FIELD[ELEMENT,..] or the like to inputs.'
+                    if kind is None
+                    else 'Give the part another name, and bind it to numbers.',
+                )
+            parts.append(part)
+    return set(parts)
+
+
+def part_specs(
+    bindings: Mapping[str, Binding], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> dict[str, TensorSpec]:
+    """
+    Return the parts of network inputs as inputs: vectors, or of the shape of a state's output.
+
+    :raises TensorMismatchError: when their sizes do not fit.
+    """
+    specs: dict[str, TensorSpec] = {}
+    for spec in inputs:
+        binding = bindings.get(spec.name)
+        if binding is None or FEEDS[binding.kind] is not ConcatFeed:
+            continue
+        known = {
+            part: FEEDS[bindings[part].kind].size_of(bindings[part], outputs)
+            for part in binding.sources
+        }
+        for part, size in sizes_of_parts(spec, binding.sources, known).items():
+            output = FEEDS[bindings[part].kind].output_of(bindings[part].sources)
+            shapes = [each.shape for each in outputs if each.name == output]
+            specs[part] = TensorSpec(part, shapes[0] if shapes else (size,), spec.dtype, 'input')
+    return specs
 
 
 def _parse(text: str) -> Binding:

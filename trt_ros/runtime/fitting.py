@@ -13,7 +13,7 @@ from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.embedding import TENSOR, TensorHead
 from trt_ros.families.family import Family, Head, padding_mask
 from trt_ros.families.registry import ALL_FAMILIES, TENSORS
-from trt_ros.model.bindings import OTHERS, parse_bindings, resolve_bindings
+from trt_ros.model.bindings import OTHERS, parse_bindings, part_specs, resolve_bindings
 from trt_ros.model.feeds import FEEDS, Feeds
 from trt_ros.model.feeds.base import Binding, Feed
 from trt_ros.model.feeds.constant import ConstantFeed
@@ -315,6 +315,7 @@ def _feeds(
 ) -> tuple[Feeds, list[str]]:
     """Return the feed of each network input, and log lines."""
     specs = {spec.name: spec for spec in network.inputs}
+    parts = part_specs(bindings, network.inputs, network.outputs)
     feeds: dict[str, Feed] = {}
     log_lines: list[str] = []
     for name in bindings or images:
@@ -326,9 +327,12 @@ def _feeds(
                 line = f'{feed.image_count} images, {line}'
             log_lines.append(f'{name}: {line}' if bindings else line)
         elif binding is not None:
-            feeds[name] = FEEDS[binding.kind].bind(binding, specs[name], network.outputs)
+            spec = parts.get(name) or specs[name]
+            feeds[name] = FEEDS[binding.kind].bind(binding, spec, network.outputs)
             log_lines.append(feeds[name].describe(name))
-    feeds = {name: feed.joined(feeds) for name, feed in feeds.items()}
+    # What is joined comes after its parts.
+    ordered = sorted(feeds, key=lambda name: bool(feeds[name].parts))
+    feeds = {name: feeds[name].joined(feeds) for name in ordered}
     for name, value in decoder.constant_inputs.items():
         feeds.setdefault(name, ConstantFeed(value))
     missing = [name for name in specs if name not in feeds]

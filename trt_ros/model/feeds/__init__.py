@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trt_ros.model.feeds.base import Feed
+from trt_ros.model.feeds.concat import ConcatFeed
 from trt_ros.model.feeds.constant import ConstantFeed
 from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
 from trt_ros.model.feeds.message import MESSAGES, MessageFeed
@@ -21,10 +22,10 @@ FEEDS: Mapping[str, type[Feed]] = {
         feed.kind: feed
         for feed in (
             *(ImageFeed, ImagesFeed, TensorFeed, StateFeed, ConstantFeed, CounterFeed, NoiseFeed),
-            *(MaskFeed, CountFeed, TransformFeed),
+            *(MaskFeed, CountFeed, TransformFeed, ConcatFeed),
         )
     },
     **dict.fromkeys(MESSAGES, MessageFeed),
 }
-#: Feeds by network input; those of bindings in their order.
+#: Feeds by network input, or by part of one; those of bindings in their order.
 Feeds = Mapping[str, Feed]

@@ -111,6 +111,7 @@ class Feed:
     :cvar is_name: whether the source may contain any character, such as '?' without a setting.
     :cvar has_memory: whether a run depends on the one before it.
     :ivar origin: name of the input whose array `check` computes this one from; '' for its own.
+    :ivar parts: names of the inputs that it is joined from, which the network does not have.
     """
 
     kind: ClassVar[str]
@@ -119,6 +120,7 @@ class Feed:
     is_name: ClassVar[bool] = False
     has_memory: ClassVar[bool] = False
     origin: str = ''
+    parts: tuple[str, ...] = ()
 
     # Bindings.
 
@@ -140,6 +142,15 @@ class Feed:
     @classmethod
     def output_of(cls, sources: Sequence[str]) -> str | None:
         """Return the network output that the sources of a binding name; None if they name none."""
+        return None
+
+    @classmethod
+    def size_of(cls, binding: Binding, outputs: Sequence[TensorSpec]) -> int | None:
+        """
+        Return the number of elements that a binding tells; None if the network input does.
+
+        :param outputs: of the network.
+        """
         return None
 
     @classmethod

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trt_ros.model.array_files import parse_path
 from trt_ros.model.feeds.base import Binding, Feed, Given, empty_source
 from trt_ros.model.feeds.values import read_value
 from trt_ros.tensors import Shape, TensorSpec
@@ -33,6 +34,12 @@ class ConstantFeed(Feed):
         if not source:
             raise empty_source(text)
         return (source,), ()
+
+    @classmethod
+    def size_of(cls, binding: Binding, outputs: Sequence[TensorSpec]) -> int | None:
+        """Return how many numbers are written; None for a single one or a file."""
+        text = binding.sources[0]
+        return text.count(',') + 1 if ',' in text and parse_path(text) is None else None
 
     @classmethod
     def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:

@@ -6,8 +6,13 @@ from collections.abc import Mapping, Sequence
 import re
 
 from trt_ros.errors import ParameterError
+from trt_ros.model.feeds.base import Binding
+from trt_ros.model.feeds.history import HISTORY
 from trt_ros.model.feeds.tensor import TensorFeed
+from trt_ros.tensors import TensorSpec
 
+#: Field that is computed from the orientation, where a message has none of this name.
+GRAVITY = 'gravity'
 #: Setting of the kind `message`: the type of the messages.
 TYPE = 'type'
 _NUMBERS = ('Float32', 'Float64', 'Int32', 'Int64', 'Bool', 'Int8', 'Int16', 'UInt8', 'UInt16')
@@ -73,6 +78,14 @@ class MessageFeed(TensorFeed):
         sources, topics = super().parse(text, source)
         parse_fields(sources[0].partition('#')[2])
         return sources, topics
+
+    @classmethod
+    def size_of(cls, binding: Binding, outputs: Sequence[TensorSpec]) -> int | None:
+        """Return the number of elements that are named; see Feed.size_of."""
+        fields = parse_fields(binding.tensor)
+        sizes = [3 if name == GRAVITY else len(elements) for name, elements in fields]
+        count = binding.settings.get(HISTORY, '1')
+        return sum(sizes) * int(count) if all(sizes) and count.isdecimal() else None
 
     @classmethod
     def serves_others(cls, sources: Sequence[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+import math
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,12 @@ class StateFeed(Feed):
     def output_of(cls, sources: Sequence[str]) -> str:
         """Return the output that becomes the state."""
         return sources[0]
+
+    @classmethod
+    def size_of(cls, binding: Binding, outputs: Sequence[TensorSpec]) -> int | None:
+        """Return the number of elements of the output; see Feed.size_of."""
+        shape = next(each.shape for each in outputs if each.name == binding.sources[0])
+        return math.prod(map(abs, shape))
 
     @classmethod
     def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:

@@ -12,7 +12,7 @@ from rclpy.node import Node
 
 from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError, meant, printable
 from trt_ros.model.feeds.base import Binding
-from trt_ros.model.feeds.message import MESSAGES, TYPE, parse_fields
+from trt_ros.model.feeds.message import GRAVITY, MESSAGES, TYPE, parse_fields
 from trt_ros.model.feeds.padding import CAPACITY, PAD
 from trt_ros.model.feeds.values import read_value
 from trt_ros.ros.codecs.codec import Codec, Content
@@ -25,8 +25,6 @@ from trt_ros.ros.codecs.message_layout import (
 from trt_ros.ros.dds.cdr import Fields
 from trt_ros.tensors import TensorSpec
 
-#: Field that is computed from ORIENTATION, where a message has none of this name.
-GRAVITY = 'gravity'
 ORIENTATION = 'orientation'
 #: Returns the numbers of a field from the content of the blocks.
 Take = Callable[[Sequence[Any]], np.ndarray]

@@ -17,6 +17,7 @@ from trt_ros.errors import (
     TensorMismatchError,
 )
 from trt_ros.model.feeds.base import Given
+from trt_ros.model.feeds.concat import PartsOfInputs
 from trt_ros.model.run_inputs import (
     NO_LETTERBOX,
     NO_TENSORS,
@@ -63,7 +64,11 @@ class CpuPipeline(Pipeline[ResultT]):
         self._running = threading.Lock()
         self._nonfinite_frames = 0
         feeds = fitted.feeds
-        self._fresh_feeds = {name: each for name, each in feeds.items() if not each.has_memory}
+        self._parts = PartsOfInputs(feeds)
+        staged_feeds = self._parts.without_joined(feeds)
+        self._fresh_feeds = {
+            name: each for name, each in staged_feeds.items() if not each.has_memory
+        }
         self._memory_feeds = {name: each for name, each in feeds.items() if each.has_memory}
         self._memory: dict[str, Any] = {}
         self._is_padded = False
@@ -116,7 +121,8 @@ class CpuPipeline(Pipeline[ResultT]):
             return
         self.reset_state()
         staged, _ = self.stage(frames, tensors)
-        self._lines += self.runner.tune_threads({**staged, **self._remembered(tensors)})
+        staged.update(self._remembered(tensors))
+        self._lines += self.runner.tune_threads(self._parts.join(staged))
 
     def _warm_up_images(self) -> None:
         (gray,) = [feed.example() for feed in image_feeds(self.feeds).values()]
@@ -181,7 +187,7 @@ class CpuPipeline(Pipeline[ResultT]):
         with self._running if is_alone else nullcontext(), mark('network'):
             if self._memory_feeds:
                 inputs = {**inputs, **self._remembered(tensors)}
-            found = self.runner.infer(inputs)
+            found = self.runner.infer(self._parts.join(inputs))
             for name, feed in self._memory_feeds.items():
                 self._memory[name] = feed.keep(found, self._memory[name], inputs[name])
         outputs = {name: found[name] for name in self._fitted.outputs}

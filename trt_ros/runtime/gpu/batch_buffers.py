@@ -72,7 +72,10 @@ class BatchBuffers:
             input_shapes: dict[str, Shape] = {
                 each.name: each.shape(batch, tensor_shapes) for each in shared.inputs.all
             }
-            self.execution: Execution = shared.contexts.new(input_shapes)
+            parts = shared.inputs.part_dtypes
+            self.execution: Execution = shared.contexts.new(
+                {name: shape for name, shape in input_shapes.items() if name not in parts}
+            )
             undo.callback(self.execution.close)
             self.shapes = {out.name: self.execution.shape_of(out.name) for out in engine.outputs}
             for name, output_shape in self.shapes.items():
@@ -82,10 +85,11 @@ class BatchBuffers:
                         cause='its first dimension is not the batch',
                         remedy='Set max_batch_size to 1.',
                     )
+            dtypes = {spec.name: spec.dtype for spec in (*engine.inputs, *engine.outputs)} | parts
+            shapes = {**input_shapes, **self.shapes}
             self.sizes = {
-                spec.name: int(np.prod({**input_shapes, **self.shapes}[spec.name]))
-                * item_nbytes(spec.dtype)
-                for spec in (*engine.inputs, *engine.outputs)
+                name: int(np.prod(shapes[name])) * item_nbytes(dtype)
+                for name, dtype in dtypes.items()
             }
             self.decoder = shared.decoder_for({name: self.shapes[name] for name in shared.outputs})
             self.memory: TensorMemory = self._allocate(undo) if larger is None else larger.memory
@@ -94,7 +98,8 @@ class BatchBuffers:
                 batch, self.tensors, self.sizes, self.shapes, shared.preprocess_kernels
             )
             for name, buffer in self.tensors.items():
-                self.execution.bind(name, buffer.ptr)
+                if name not in parts:
+                    self.execution.bind(name, buffer.ptr)
             self._owned = undo.pop_all()
         self.is_warm = False
 

@@ -16,6 +16,7 @@ from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async, fill_async
 from trt_ros.errors import TensorMismatchError
 from trt_ros.model.feeds import Feeds
 from trt_ros.model.feeds.base import Feed, Given
+from trt_ros.model.feeds.concat import ConcatFeed
 from trt_ros.model.feeds.constant import ConstantFeed
 from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
 from trt_ros.model.feeds.noise import UNIFORM_BITS, NoiseFeed
@@ -264,6 +265,27 @@ class GpuState(GpuInput):
         copy_async(self.memory.ptr, self.feed.first.ctypes.data, self._nbytes, stream)
 
 
+class GpuConcat(GpuInput):
+    """Parts, which the graph copies one behind the other."""
+
+    feed: ConcatFeed
+
+    def before(
+        self, batch: Batch, geometries: Sequence[Geometry], addresses: RunAddresses
+    ) -> Enqueue:
+        """Return the copies of the parts, which are complete before."""
+        target, copies = batch.tensors[self.name].ptr, []
+        for part in self.feed.parts:
+            copies.append((target, batch.tensors[part].ptr, batch.sizes[part]))
+            target += batch.sizes[part]
+
+        def copy(stream: int) -> None:
+            for each in copies:
+                copy_async(*each, stream)
+
+        return copy
+
+
 #: preprocess.cu: enum Dtype; integers by their bytes.
 _FLOATS = {'float32': 0, 'float16': 1, 'bfloat16': 2, 'float64': 4}
 _INTEGERS = {1: 3, 2: 5, 4: 6, 8: 7}
@@ -366,6 +388,7 @@ INPUTS: Mapping[type[Feed], Callable[..., GpuInput]] = {
     StateFeed: GpuState,
     CounterFeed: GpuCounter,
     NoiseFeed: GpuNoise,
+    ConcatFeed: GpuConcat,
 }
 
 
@@ -376,6 +399,7 @@ class Inputs:
     :param undo: receives what releases their memory.
     :ivar dynamic: names of the inputs whose shape is that of the array of a run.
     :ivar paddings: of the arrays of runs, by network input.
+    :ivar part_dtypes: dtypes of the parts that are joined, by name.
     :raises TensorMismatchError: when a feed cannot run on a GPU.
     """
 
@@ -397,6 +421,12 @@ class Inputs:
         arrays = {name: feed for name, feed in feeds.items() if isinstance(feed, TensorFeed)}
         self.dynamic = [name for name, feed in arrays.items() if feed.full_shape is None]
         self.paddings = {name: feed.padding for name, feed in arrays.items() if feed.padding}
+        self.part_dtypes: dict[str, str] = {
+            part: feed.spec.dtype
+            for feed in feeds.values()
+            if isinstance(feed, ConcatFeed)
+            for part in feed.parts
+        }
         self._is_reset_due = True
 
     @property

@@ -11,6 +11,7 @@ from trt_ros.engine.builder.profiles import metadata_hw
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.engine.plan import is_plan
 from trt_ros.errors import ParameterError
+from trt_ros.model.bindings import part_specs
 from trt_ros.model.bundle import NetworkFile
 from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import Feed
@@ -86,8 +87,11 @@ def _ranges(network: Network, options: PipelineOptions, batch: int) -> Iterator[
     """Yield the shapes of dynamic inputs that bindings give a shape."""
     specs = {spec.name: spec for spec in network.inputs}
     feeds: dict[str, Feed] = {}
-    for binding in bindings_of(network, options).values():
-        spec, kind = specs[binding.input], FEEDS[binding.kind]
+    bindings = bindings_of(network, options)
+    parts = part_specs(bindings, network.inputs, network.outputs)
+    for binding in bindings.values():
+        kind = FEEDS[binding.kind]
+        spec = parts.get(binding.input) or specs[binding.input]
         if not issubclass(kind, ImageFeed):
             # The engine tells whether the output of a state is like its input.
             output = replace(spec, name=kind.output_of(binding.sources) or '')
@@ -101,7 +105,7 @@ def _ranges(network: Network, options: PipelineOptions, batch: int) -> Iterator[
     for name, unjoined in feeds.items():
         feed = unjoined.joined(feeds)
         shape = feed.full_shape
-        if shape is not None and specs[name].is_dynamic:
+        if name not in parts and shape is not None and specs[name].is_dynamic:
             # A padded dimension stays dynamic, by which its capacity is told from other sizes.
             is_padded = isinstance(feed, TensorFeed) and feed.padding is not None
             low = tuple(map(abs, specs[name].shape)) if is_padded else shape
