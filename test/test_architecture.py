@@ -27,6 +27,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
     'families': {'results', 'vision'},
     'decode': {'families', 'results', 'vision'},
     'model': {'media', 'vision'},
+    'policy': set(),
     'driver': set(),
     'child': set(),
     'trt': {'driver'},
@@ -93,6 +94,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
     },
     'nodes': {
         'model',
+        'policy',
         'results',
         'ros',
         'runtime',

@@ -49,6 +49,7 @@ def test_package_has_launch_files():
         'detector.launch.py',
         'detector_classifier.launch.py',
         'jetson.launch.py',
+        'policy.launch.py',
         'pose.launch.py',
         'segmenter.launch.py',
         'tensor.launch.py',

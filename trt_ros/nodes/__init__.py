@@ -12,6 +12,7 @@ NODES: Mapping[str, str] = {
     'detector': 'DetectorNode',
     'image_source': 'ImageSourceNode',
     'overlay': 'OverlayNode',
+    'policy': 'PolicyNode',
     'pose': 'PoseNode',
     'segmenter': 'SegmenterNode',
     'tensor': 'TensorNode',

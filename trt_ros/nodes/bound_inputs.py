@@ -159,9 +159,13 @@ class BoundInputs(NodeInputs):
                 cause='max_age is the maximum age of a message when it is sampled, or held.',
                 remedy='Set rate_hz to the rate of the samples, or leave max_age out.',
             )
-        max_age = min(ages, default=None)
+        max_age = min(ages, default=None if is_held else self.default_max_age())
         held = HeldTopic(self._node, codec.topic, max_age, self._first(bound)) if is_held else None
         return Topic(self._node, name, codec, counts, max_age, held)
+
+    def default_max_age(self) -> float | None:
+        """Return the max_age of topics that start runs, where their bindings have none."""
+        return None
 
     def _first(self, bound: Sequence[Binding]) -> dict[str, np.ndarray] | None:
         """Return the arrays of a topic without a message, as its codec would; None for none."""

@@ -19,7 +19,7 @@ from trt_ros.ros.diagnostics import QUEUE_AGE, CountedTopic, FrameCounts, Latenc
 from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.following import RetypedSubscription, subscribe_input, wait_for_input
 from trt_ros.ros.held import HeldTopic
-from trt_ros.ros.lifecycle import ManagedNode
+from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
 from trt_ros.ros.message_sets import MessageSets
 from trt_ros.ros.qos import type_name, why_lost, why_silent
 from trt_ros.ros.sync import NO_PARTNER
@@ -185,9 +185,13 @@ class TopicStream:
             for number, topic in enumerate(topics):
                 undo.enter_context(closing(self._subscribe_following(number, topic.codec)))
             if rate_hz > 0 and self._sets is not None:
-                # In node time: a simulation that stands still takes no samples.
+                # In simulated time: a simulation that stands still takes no samples.
+                clock: Any = node.get_clock()  # A ROSClock, though rclpy annotates a Clock.
                 timer = node.create_timer(
-                    1 / rate_hz, self._sets.sample, callback_group=ReentrantCallbackGroup()
+                    1 / rate_hz,
+                    self._sets.sample,
+                    callback_group=ReentrantCallbackGroup(),
+                    clock=None if clock.ros_time_is_active else STEADY_CLOCK,
                 )
                 undo.callback(node.run_on_executor, lambda: node.destroy_timer(timer))
             self._owned = undo.pop_all()

@@ -1,0 +1,145 @@
+"""A simulated quadruped that a policy walks through topics, in lockstep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from support.ros_messages import stamped
+from support.ros_peer import Inbox, Peer
+
+POLICIES = Path(__file__).parents[3] / 'shared' / 'data' / 'policies'
+HOME = [0.1, 0.9, -1.8, -0.1, 0.9, -1.8] * 2
+PERIOD, PHYSICS_STEPS, START = 0.02, 5, 10.0
+LEGS, PARTS = ('FR', 'FL', 'RR', 'RL'), ('hip', 'thigh', 'calf')
+JOINTS = [f'{leg}_{part}_joint' for leg in LEGS for part in PARTS]
+_NAMES, _HOME = ','.join(JOINTS), ','.join(map(str, HOME))
+INPUTS = [
+    'obs=concat:velocity,turn,gravity,q,dq,last,command',
+    'velocity=odometry:odom#linear[x,y,z]',
+    'turn=imu:imu#angular_velocity[x,y,z]',
+    'gravity=imu:imu#gravity',
+    f'q=joints:joint_states#position[{_NAMES}]?default={_HOME}',
+    f'dq=joints:joint_states#velocity[{_NAMES}]',
+    'last=state:continuous_actions',
+    'command=twist:cmd_vel#linear[x,y],angular[z]?held=true&initial=0.8,0,0',
+]
+PARAMETERS = {
+    'model_path': str(POLICIES / 'go1' / 'go1_policy.onnx'),
+    'inputs': INPUTS,
+    'joints': JOINTS,
+    'action_scale': [0.5],
+    'action_offset': HOME,
+    'blend_seconds': 0.0,
+    'use_sim_time': True,
+}
+
+
+class Go1:
+    """
+    The robot: its sensors are published, and its joints follow the commands.
+
+    :param commands: of the policy, and `positions`: those of a message, by JOINTS.
+    """
+
+    def __init__(self, peer: Peer, commands: Inbox, positions: Callable[[Any], Any]) -> None:
+        import mujoco
+        from nav_msgs.msg import Odometry
+        from rosgraph_msgs.msg import Clock
+        from sensor_msgs.msg import Imu, JointState
+
+        self._mujoco, self._commands, self._positions = mujoco, commands, positions
+        scene = POLICIES / 'go1' / 'scene_mjx_feetonly_flat_terrain.xml'
+        self.model = mujoco.MjModel.from_xml_path(str(scene))
+        self.model.opt.timestep = PERIOD / PHYSICS_STEPS
+        self.data = mujoco.MjData(self.model)
+        mujoco.mj_resetDataKeyframe(self.model, self.data, 0)
+        self.data.ctrl[:] = HOME
+        mujoco.mj_forward(self.model, self.data)
+        self._publishers = {
+            kind: peer.publisher(kind, topic)
+            for kind, topic in (
+                (JointState, 'joint_states'),
+                (Imu, 'imu'),
+                (Odometry, 'odom'),
+                (Clock, 'clock'),
+            )
+        }
+        for publisher in self._publishers.values():
+            peer.wait_until(publisher.get_subscription_count, publisher.topic_name)
+        self.steps, self.time_offset = 0, START
+        self.fallen = False
+
+    @property
+    def time(self) -> float:
+        """Simulated time in seconds."""
+        return self.time_offset + self.steps * PERIOD
+
+    @property
+    def distance(self) -> float:
+        """Way in the direction of x in meters."""
+        return float(self.data.qpos[0])
+
+    @property
+    def upright(self) -> float:
+        """Component z of the z axis of the body; 1 when it stands."""
+        return float(self.data.sensor('upvector').data[2])
+
+    def publish_clock(self) -> None:
+        from rosgraph_msgs.msg import Clock
+
+        message = Clock()
+        message.clock.sec = int(self.time)
+        message.clock.nanosec = round(1e9 * (self.time % 1))
+        self._publishers[Clock].publish(message)
+
+    def publish_sensors(self, joints: list[str] = JOINTS, scale: float = 1.0) -> None:
+        """Publish the sensors; `joints` are the names, and `scale` a factor of the positions."""
+        from nav_msgs.msg import Odometry
+        from sensor_msgs.msg import Imu, JointState
+
+        sensor = {
+            name: self.data.sensor(name).data.tolist()
+            for name in ('orientation', 'gyro', 'local_linvel')
+        }
+        imu, odometry = Imu(), Odometry()
+        q = imu.orientation
+        q.w, q.x, q.y, q.z = sensor['orientation']
+        turn, velocity = imu.angular_velocity, odometry.twist.twist.linear
+        turn.x, turn.y, turn.z = sensor['gyro']
+        velocity.x, velocity.y, velocity.z = sensor['local_linvel']
+        state = JointState(
+            name=joints,
+            position=(scale * self.data.qpos[7:]).tolist(),
+            velocity=self.data.qvel[6:].tolist(),
+        )
+        for message in (imu, odometry, state):
+            self._publishers[type(message)].publish(stamped(message, self.time))
+
+    def step(self) -> None:
+        """Simulate one period with the present targets."""
+        self._mujoco.mj_step(self.model, self.data, PHYSICS_STEPS)
+        self.steps += 1
+
+    def follow(self) -> None:
+        """Take the newest command as the target of the joints."""
+        self.data.ctrl[:] = self._positions(self._commands.messages[-1])
+
+    def next_command(self, **sensors: Any) -> Any:
+        """Publish the sensors and wait for the command that follows."""
+        count = len(self._commands.messages)
+        self.publish_sensors(**sensors)
+        self._commands.wait_for(
+            lambda _: len(self._commands.messages) > count, f'command {count} at {self.time}'
+        )
+        self.follow()
+        return self._commands.messages[-1]
+
+    def walk(self, seconds: float, is_lost: Callable[[int], bool] = lambda step: False) -> None:
+        """Simulate; observations that are lost leave the targets as they are."""
+        for _ in range(round(seconds / PERIOD)):
+            self.publish_clock()
+            if not is_lost(self.steps):
+                self.next_command()
+            self.step()

@@ -1,0 +1,350 @@
+"""Node that runs a control policy: observations in, commands of joints or a body out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+import math
+import threading
+import time
+from typing import Any
+
+import numpy as np
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.publisher import Publisher
+from sensor_msgs.msg import JointState
+from std_msgs.msg import Bool, Header
+from std_srvs.srv import SetBool
+
+from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.families.registry import TENSORS
+from trt_ros.model.run_inputs import RunInputs
+from trt_ros.nodes.bound_inputs import BoundInputs
+from trt_ros.nodes.inference import Camera, InferenceNode, InferenceParameters
+from trt_ros.nodes.inputs import NodeInputs
+from trt_ros.nodes.policy_parameters import CommandParameters
+from trt_ros.policy.chunks import ActionChunks
+from trt_ros.policy.safety import DEACTIVATED, IDLE, JUMPED_BACK, LATE, NOT_FINITE, Safety
+from trt_ros.results.tensors import Tensors
+from trt_ros.ros.commands import Command
+from trt_ros.ros.diagnostics import HARMLESS, WITHOUT_RESULT
+from trt_ros.ros.lifecycle import STEADY_CLOCK
+from trt_ros.ros.qos import CALIBRATIONS, RESULTS
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.tensors import is_finite
+
+
+# Fields come in the reverse order of the bases.
+@dataclass(frozen=True)
+class PolicyParameters(InferenceParameters, CommandParameters, PipelineOptions):
+    """Parameters of the policy node, which are also the options of its pipeline."""
+
+
+class PolicyInputs(BoundInputs):
+    """The inputs of a policy, whose times it learns."""
+
+    _node: PolicyNode
+
+    def default_max_age(self) -> float | None:
+        """Return the parameter max_age, where messages are sampled."""
+        parameters = self._node.parameters
+        return parameters.max_age if parameters.rate_hz else None
+
+    def complete(self, header: Header) -> Any:
+        """Take the time of a set; see NodeInputs.complete."""
+        self._node.observe(self._node.seconds_of(header))
+        return super().complete(header)
+
+
+class PolicyNode(InferenceNode):
+    """
+    A node that runs a control policy, and commands the hold where that fails.
+
+    Runs are started by messages or by `rate_hz`. A timer at the rate of the actions checks the
+    policy, and sends the actions of chunks; a policy without chunks sends its action at once.
+    """
+
+    Parameters = PolicyParameters
+    families = TENSORS
+
+    def __init__(self, name: str = 'policy', **kwargs: Any) -> None:
+        super().__init__(name, **kwargs)
+        self._lock = threading.Lock()  # For what the timer, the services and the runs share.
+        self._began: dict[int, float] = {}  # Of the runs in progress, by thread.
+        self._safety: Safety | None = None
+        self._dropped: dict[tuple[str, str], int] = {}
+        self._measured: np.ndarray | None = None
+        self._joint_states: Any = None
+        self._last_sent = 0.0
+
+    def configure(self) -> None:
+        """Open the pipeline, and check the parameters of the commands."""
+        self.while_configured.callback(self._forget)
+        super().configure()
+
+    def make_inputs(self) -> NodeInputs:
+        """Return the inputs of the open pipeline."""
+        if not self.pipeline.bindings:
+            raise ParameterError(
+                'inputs is empty.',
+                cause='A policy gets numbers of messages.',
+                remedy="Set inputs, as in ['q=joints:joint_states#position[hip,knee]'] "
+                '(docs/policies.md).',
+            )
+        [camera] = self.cameras
+
+        def publish(result: Any, header: Header, frame: Any) -> None:
+            self.publish(camera.outputs, result, header, frame)
+
+        return PolicyInputs(self, self.pipeline, self._counts, self.infer_inputs, publish)
+
+    def open(self) -> Iterable[str]:
+        """Open the pipeline; return log lines."""
+        parameters: PolicyParameters = self.parameters
+        lines = list(super().open())
+        fields = parameters.fields_of(self.pipeline.outputs)
+        self._columns = parameters.columns(self.pipeline.outputs, fields)
+        self._period = 1 / parameters.command_rate()
+        self._command: Command = parameters.command(self._columns, self._period)
+        self._safety_options = parameters.safety_options(self._columns)
+        rate = f'{1 / self._period:g} Hz'
+        return [*lines, f'commands: {", ".join(fields)} on {self._command.topic}, {rate}']
+
+    def advertise(self, camera: Camera) -> Publisher:
+        """Create the publisher of the commands."""
+        topic = self._command.topic
+        if topic.startswith('~/'):
+            return camera.publisher(self._command.type, topic[2:])
+        return self.publisher(self._command.type, topic, RESULTS)
+
+    def activate(self) -> None:
+        """Subscribe to the inputs and start the timer of the commands."""
+        parameters: PolicyParameters = self.parameters
+        with self._lock:
+            self._safety = Safety(self._safety_options)
+            self._chunks = ActionChunks(parameters.chunk_mode, self._period)
+            self._measured = None if 'position' in self._columns.fields else self._columns.zeros()
+            self._dropped = self._errors()
+        self.while_active.callback(self._hold_at_the_end)
+        self._subscribe(Bool, 'estop', self._stop, RESULTS)
+        if parameters.blend_seconds and self._measured is None:
+            self._joint_states = self._subscribe(
+                JointState, 'joint_states', self._measure, CALIBRATIONS
+            )
+        service = self.create_service(SetBool, '~/enable', self._enable)
+        self.while_active.callback(self.run_on_executor, lambda: self.destroy_service(service))
+        super().activate()
+        timer = self.create_timer(
+            self._period,
+            self._tick,
+            callback_group=ReentrantCallbackGroup(),
+            # In node time, a simulation that stands still gets no commands.
+            clock=None if self._is_simulated() else STEADY_CLOCK,
+        )
+        self.while_active.callback(self.run_on_executor, lambda: self.destroy_timer(timer))
+
+    def _subscribe(self, kind: Any, topic: str, callback: Any, qos: Any) -> Any:
+        subscription = self.create_subscription(kind, topic, callback, qos)
+        self.while_active.callback(
+            self.run_on_executor, lambda: self.destroy_subscription(subscription)
+        )
+        return subscription
+
+    # Time.
+
+    def _is_simulated(self) -> bool:
+        clock: Any = self.get_clock()  # A ROSClock, though rclpy annotates a Clock.
+        return bool(clock.ros_time_is_active)
+
+    def _now(self) -> float:
+        return float(self.get_clock().now().nanoseconds) * 1e-9
+
+    def seconds_of(self, header: Header) -> float:
+        """Return the time of an observation; that of now without a stamp."""
+        stamp = header.stamp.sec + 1e-9 * header.stamp.nanosec
+        return stamp or self._now()
+
+    # Runs, in threads of the worker.
+
+    def observe(self, time: float) -> None:
+        """Take the time of the observation of a run that begins."""
+        with self._lock:
+            if self._safety is not None:
+                self._safety.observe(time)
+
+    def infer_inputs(self, inputs: RunInputs) -> Tensors:
+        """Run the policy; raises BadFrameError for bad values, and for a run that was too long."""
+        arrays = [each for each in inputs.values() if isinstance(each, np.ndarray)]
+        if not all(map(is_finite, arrays)):
+            self._fail(NOT_FINITE)
+            raise BadFrameError(NOT_FINITE, 'An observation has values that are not finite.')
+        thread, began = threading.get_ident(), time.monotonic()
+        self._began[thread] = began
+        try:
+            result: Tensors = super().infer_inputs(inputs)
+        finally:
+            del self._began[thread]
+        seconds = time.monotonic() - began
+        if seconds > self._deadline():
+            self._fail(LATE)
+            raise BadFrameError(
+                LATE,
+                f'A run took {1e3 * seconds:.1f} ms.',
+                cause=f'The deadline is {1e3 * self._deadline():.1f} ms.',
+                remedy='Use a faster network or GPU, a lower rate, or a later deadline.',
+            )
+        return result
+
+    def _deadline(self) -> float:
+        """Return the maximum duration of a run: that of the actions that it gives."""
+        chosen: float = self.parameters.deadline
+        return chosen or self._period * max(self._chunks.horizon, self._columns.horizon)
+
+    def publish(self, outputs: Publisher, result: Tensors, header: Header, frame: Any) -> None:
+        """Take the actions of a run; send them if they are no chunk."""
+        actions = self._columns.actions(result)
+        if not np.isfinite(actions).all():
+            self._fail(NOT_FINITE)
+            if self.inputs.has_state:
+                self.pipeline.reset_state()
+            raise BadFrameError(
+                NOT_FINITE,
+                'An action is not finite.',
+                cause='Overflow in the network, or an observation beyond what it knows.',
+                remedy='Check the observations, or set precision to fp32.',
+            )
+        start = self.seconds_of(header)
+        with self._lock:
+            if self._safety is None:
+                return
+            now = self._now()
+            self._chunks.add(start, actions, now)
+            self._safety.recover()
+            if len(actions) == 1:
+                self._send(outputs, now)
+
+    def _fail(self, reason: str) -> None:
+        with self._lock:
+            if self._safety is not None:
+                self._safety.fail(reason)
+
+    # Commands, with the lock.
+
+    def _tick(self) -> None:
+        with self._lock:
+            safety, now = self._safety, self._now()
+            if safety is None:
+                return
+            began = min(self._began.copy().values(), default=math.inf)
+            if time.monotonic() - began > self._deadline():
+                safety.fail(LATE)
+            for (_, cause), count in (errors := self._errors()).items():
+                if count > self._dropped.get((_, cause), 0):
+                    safety.fail(cause)
+            self._dropped = errors
+            if self._joint_states is not None and safety.last is not None:
+                self.destroy_subscription(self._joint_states)
+                self._joint_states = None
+            reason = safety.why_hold(now)
+            if reason == JUMPED_BACK:
+                self._chunks.clear()
+            if reason or self._chunks.horizon != 1:
+                self._send(self.cameras[0].outputs, now)
+
+    def _errors(self) -> dict[tuple[str, str], int]:
+        """Return the numbers of messages dropped because of an error, by topic and cause."""
+        return {
+            (topic.name, cause): count
+            for topic in self.inputs.topics
+            for cause, count in topic.counts.dropped.copy().items()
+            if cause not in HARMLESS and cause not in WITHOUT_RESULT
+        }
+
+    def _send(self, publisher: Publisher, now: float) -> None:
+        """Publish the command of a time."""
+        safety = self._safety
+        assert safety is not None
+        before = safety.reason
+        command = safety.command(now, self._chunks.at(now), self._measured)
+        if safety.reason != before:
+            self._log(safety.reason, before)
+        if command is None:
+            return
+        rows = command[np.newaxis]
+        points = self.parameters.trajectory_points
+        if points > 1 and not safety.reason and not safety.is_blending(now):
+            later = self._chunks.after(now + self._period, points - 1)
+            rows = np.concatenate([rows, safety.clip(later)]) if len(later) else rows
+        self._publish(publisher, rows, bool(safety.reason))
+        sent = time.monotonic()
+        if not safety.reason:
+            jitter = abs(sent - self._last_sent - self._period)
+            self._counts.record_duration('period jitter', jitter)
+        self._last_sent = sent
+
+    def _publish(self, publisher: Publisher, rows: np.ndarray, is_holding: bool) -> None:
+        is_damping = is_holding and self.parameters.hold == 'damping'
+        stamp = self.get_clock().now().to_msg()
+        publisher.publish(self._command.message(rows, stamp, is_damping=is_damping))
+
+    def _log(self, reason: str, before: str) -> None:
+        logger = self.get_logger()
+        if not reason:
+            logger.info('Executing actions.')
+        elif reason not in IDLE:
+            logger.warning(f'Holding: {reason}.')
+        elif not before:
+            logger.info(f'Holding: {reason}.')
+
+    def _hold_at_the_end(self) -> None:
+        """Command the hold once, after the last run: the node is deactivated, or the GPU lost."""
+        with self._lock:
+            safety, self._safety = self._safety, None
+            if safety is None or safety.last is None or not self.context.ok():
+                return
+            safety.fail(self._fault.problem if self._fault else DEACTIVATED)
+            command = safety.command(self._now(), None)
+            assert command is not None
+            self._publish(self.cameras[0].outputs, command[np.newaxis], True)
+            self._log(safety.reason, '')
+
+    # Services and topics beside the inputs.
+
+    def _enable(self, request: SetBool.Request, response: SetBool.Response) -> SetBool.Response:
+        with self._lock:
+            assert self._safety is not None
+            is_enabled = self._safety.enable(request.data)
+            response.success = is_enabled == request.data
+            response.message = 'enabled' if is_enabled else 'not enabled'
+            if not response.success:
+                response.message = 'The emergency stop is pressed.'
+        return response
+
+    def _stop(self, message: Bool) -> None:
+        with self._lock:
+            if self._safety is not None:
+                self._safety.stop(message.data)
+                if message.data:
+                    self._send(self.cameras[0].outputs, self._now())
+
+    def _measure(self, message: JointState) -> None:
+        """Keep the pose that the first command starts from."""
+        measured = self._columns.measured(message.name, message.position)
+        with self._lock:
+            if measured is not None:
+                self._measured = measured
+
+    def _diagnostics(self) -> Mapping[str, str]:
+        diagnostics = dict(super()._diagnostics())
+        safety = self._safety
+        if safety is not None:
+            diagnostics |= {
+                'holding': safety.reason or 'no',
+                'clipped values': str(safety.clipped),
+                'delay (actions)': str(self._chunks.delay),
+                **{f'holds: {reason}': str(n) for reason, n in safety.holds.copy().items()},
+            }
+        return diagnostics
+
+    def _forget(self) -> None:
+        self._safety = None
