@@ -77,7 +77,7 @@ class TensorHead(Head[Tensors]):
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> Tensors:
         """Return copies of all outputs."""
-        return Tensors((name, np.array(output)) for name, output in outputs.items())
+        return Tensors({name: output.copy() for name, output in outputs.items()})
 
 
 def vector(outputs: Mapping[str, np.ndarray], name: str) -> np.ndarray:

@@ -224,7 +224,7 @@ class Feed:
         """
         Return the memory for the next run.
 
-        :param outputs: of the run that has ended, by name; valid until the next run.
+        :param outputs: of the run that has ended, by name; nobody changes them.
         :param memory: of the run that has ended, and what `stage` returned with it.
         """
         return None

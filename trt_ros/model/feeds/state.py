@@ -81,15 +81,15 @@ class StateFeed(Feed):
             and all(-1 in pair or pair[0] == pair[1] for pair in zip(spec.shape, output.shape))
         )
 
-    def refuse_other_shape(self, shape: Sequence[int]) -> None:
+    def refuse_other_shape(self, shape: Shape) -> None:
         """
         Check that an output of a run has the shape of the state.
 
         :raises TensorMismatchError: when it has not.
         """
-        if tuple(shape) != self.spec.shape:
+        if shape != self.spec.shape:
             raise TensorMismatchError(
-                f'The output {self.output} became {tuple(shape)}, but is the state {self.spec}.',
+                f'The output {self.output} became {shape}, but is the state {self.spec}.',
                 cause='The size of a state is the same in all runs.',
                 remedy='Export the network with a state of a fixed size.',
             )
@@ -114,6 +114,7 @@ class StateFeed(Feed):
     def keep(
         self, outputs: Mapping[str, np.ndarray], memory: Any, staged: np.ndarray
     ) -> np.ndarray:
-        """Return a copy of the output; raises TensorMismatchError when it has another shape."""
-        self.refuse_other_shape(outputs[self.output].shape)
-        return np.array(outputs[self.output])
+        """Return the output; raises TensorMismatchError when it has another shape."""
+        output = outputs[self.output]
+        self.refuse_other_shape(output.shape)
+        return output

@@ -158,10 +158,10 @@ class OnnxRuntimeRunner(Runner):
         """Run the network once; see Runner.infer. The arrays stay valid."""
         if self._session is None:
             raise ClosedError(f'The runner of {self._path}')
-        check_inputs(self.inputs, tensors)
         try:
             return dict(zip(self._names, self._session.run(self._names, tensors)))
         except Exception as error:
+            check_inputs(self.inputs, tensors)  # Only now: it takes as long as small networks.
             _raise_out_of_memory(error, self._path)
             shapes = ', '.join(f'{name} {array.shape}' for name, array in tensors.items())
             raise ModelError(

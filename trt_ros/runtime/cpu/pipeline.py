@@ -65,12 +65,14 @@ class CpuPipeline(Pipeline[ResultT]):
         self._nonfinite_frames = 0
         feeds = fitted.feeds
         self._parts = PartsOfInputs(feeds)
-        staged_feeds = self._parts.without_joined(feeds)
-        self._fresh_feeds = {
-            name: each for name, each in staged_feeds.items() if not each.has_memory
-        }
+        self._fresh_feeds = [
+            (name, each, each.image_count)
+            for name, each in self._parts.without_joined(feeds).items()
+            if not each.has_memory
+        ]
         self._memory_feeds = {name: each for name, each in feeds.items() if each.has_memory}
         self._memory: dict[str, Any] = {}
+        self._output_names = fitted.outputs
         self._is_padded = False
         self._lines: tuple[str, ...] = ()
         if self.is_one_image:
@@ -163,8 +165,7 @@ class CpuPipeline(Pipeline[ResultT]):
             staged: dict[str, np.ndarray] = {}
             letterboxes: Sequence[Letterbox] = ()
             first = 0
-            for name, feed in self._fresh_feeds.items():
-                images = feed.image_count
+            for name, feed, images in self._fresh_feeds:
                 if images:
                     last = len(frames) if self.is_one_image else first + images
                     given = Given(rows, frames[first:last], regions)
@@ -190,12 +191,12 @@ class CpuPipeline(Pipeline[ResultT]):
             found = self.runner.infer(self._parts.join(inputs))
             for name, feed in self._memory_feeds.items():
                 self._memory[name] = feed.keep(found, self._memory[name], inputs[name])
-        outputs = {name: found[name] for name in self._fitted.outputs}
+        outputs = {name: found[name] for name in self._output_names}
         self._count_nonfinite(outputs, len(letterboxes))
-        count = 1
-        if self.is_one_image:
-            count = self.max_batch if self._is_padded else len(letterboxes)
         with mark('decode'):
+            if not self.is_one_image:
+                return [self.decoder(outputs, letterboxes[0], thresholds)]
+            count = self.max_batch if self._is_padded else len(letterboxes)
             return [
                 self.decoder(_of_one(outputs, index, count), letterbox, thresholds)
                 for index, letterbox in enumerate(letterboxes)
@@ -222,8 +223,7 @@ class CpuPipeline(Pipeline[ResultT]):
         for name, feed in self._memory_feeds.items():
             if name not in self._memory:
                 self._memory[name] = feed.initial()
-            given = Given(array=tensors.get(name), memory=self._memory[name])
-            staged[name], _ = feed.stage(given)
+            staged[name], _ = feed.stage(Given(1, (), tensors.get(name), self._memory[name]))
         return staged
 
     def reset_state(self) -> None:
