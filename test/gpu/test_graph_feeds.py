@@ -284,6 +284,26 @@ def test_a_history_equals_onnxruntime(write, both, frames_in_flight, settings, w
 
 
 @pytest.mark.parametrize('frames_in_flight', [1, 2])
+def test_held_images_and_histories_of_images_equal_onnxruntime(write, both, frames_in_flight):
+    path = write(
+        [node('Sub', ['x', 'goal'], ['difference']), node('Add', ['past', 'difference'], ['y'])],
+        [(name, FLOAT, [1, 3, 32, 48]) for name in ('x', 'goal')]
+        + [('past', FLOAT, [1, 4, 3, 32, 48])],
+        [('y', FLOAT, [1, 4, 3, 32, 48])],
+    )
+    bindings = ('goal=image:goal?held=true', 'x=image:x', 'past=image:x?history=4')
+    ours, reference = both(path, frames_in_flight, inputs=bindings)
+    rng = np.random.default_rng(0)
+    images = [Frame.from_pixels(rng.integers(0, 256, (60, 80, 3), np.uint8)) for _ in range(20)]
+    for number, image in enumerate(images):
+        if number == 12:
+            ours.reset_state()
+            reference.reset_state()
+        value = {'goal': images[number // 4], 'x': image, 'past': image}
+        assert_close(ours(value), reference(value))
+
+
+@pytest.mark.parametrize('frames_in_flight', [1, 2])
 def test_a_padded_input_has_one_graph_and_equals_the_unpadded_run(
     both, tmp_path, frames_in_flight
 ):

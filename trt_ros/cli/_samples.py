@@ -74,8 +74,9 @@ def samples(args: Namespace, feeds: Feeds) -> Iterator[tuple[str, RunInputs]]:
             each: [by_topic[topic] for topic in sources] for each, sources in topics.items()
         }
         for each, zeros in tensors.items():
-            assert isinstance(zeros, np.ndarray)
-            inputs[each] = noise(rng, zeros.shape, zeros.dtype)
+            inputs[each] = zeros
+            if isinstance(zeros, np.ndarray):  # Not gray images.
+                inputs[each] = noise(rng, zeros.shape, zeros.dtype)
         yield name, inputs
 
 

@@ -12,8 +12,10 @@ from rclpy.exceptions import InvalidTopicNameException
 from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, ParameterError, printable
+from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import HELD, INITIAL, Binding
 from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.model.feeds.prepared import PreparedFeed
 from trt_ros.model.feeds.tensor import TensorFeed
 from trt_ros.model.feeds.transform import TransformFeed
 from trt_ros.model.run_inputs import RunInputs, has_memory
@@ -140,7 +142,8 @@ class BoundInputs(NodeInputs):
 
     def _topic(self, name: str, bound: Sequence[Binding], counts: FrameCounts) -> Topic:
         kinds = dict.fromkeys(
-            'image' if self._takes_images(binding) else binding.kind for binding in bound
+            'image' if issubclass(FEEDS[binding.kind], ImageFeed) else binding.kind
+            for binding in bound
         )
         if len(kinds) > 1:
             raise ParameterError(
@@ -216,7 +219,7 @@ class BoundInputs(NodeInputs):
             ignored |= {'approximate_sync', 'approximate_sync_tolerance_seconds', 'queue_size'}
         if not any(binding.kind == 'tensor' for binding in self._bindings):
             ignored.add('tensor_format')
-        if not self.has_images:
+        if not any(issubclass(FEEDS[each.kind], ImageFeed) for each in self._bindings):
             ignored |= {*PREPROCESSING, 'image_transport'}
         if self.has_state:
             ignored.add('frames_in_flight')
@@ -265,8 +268,9 @@ class BoundInputs(NodeInputs):
         for binding in self._bindings:
             found = [by_topic[topic] for topic in binding.topics]
             feed = self._feeds[binding.input]
-            if isinstance(feed, ImageFeed):
-                if feed.has_second:
+            if isinstance(feed, (ImageFeed, PreparedFeed)):
+                image = feed if isinstance(feed, ImageFeed) else feed.image
+                if image.has_second:
                     self._refuse_depth(binding, found[0])
                 inputs[binding.input] = found
             elif found:

@@ -18,6 +18,7 @@ from trt_ros.model.feeds import FEEDS, Feeds
 from trt_ros.model.feeds.base import Binding, Feed
 from trt_ros.model.feeds.constant import ConstantFeed
 from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
+from trt_ros.model.feeds.prepared import is_prepared, prepared
 from trt_ros.model.feeds.state import StateFeed
 from trt_ros.model.run_inputs import image_feeds
 from trt_ros.results.labels import begins_with_background, class_names, describe_names
@@ -120,8 +121,9 @@ def fit(
         (options.labels, options.labels_path) if isinstance(options, LabeledOptions) else ((), '')
     )
     given = class_names(labels, labels_path, network.metadata, None)
-    if images:
-        main = next(iter(images.values()))
+    awaited = [each for name, each in images.items() if not is_prepared(bindings.get(name))]
+    if awaited:
+        main = awaited[0]
         is_raw = _is_raw(network, options) and TENSOR in families
         inputs, outputs_of_one = _of_one_image(network.inputs, outputs, main)
         try:
@@ -170,8 +172,10 @@ def default_families(network: Network, options: PipelineOptions) -> tuple[Family
     Outputs are not decoded where that is chosen by name, where no input gets an image, or where a
     bundle is given without a decoder.
     """
-    kinds = [FEEDS[binding.kind] for binding in _given(network, options)]
-    has_no_image = kinds and not any(issubclass(kind, ImageFeed) for kind in kinds)
+    bindings = _given(network, options)
+    has_no_image = bindings and not any(
+        issubclass(FEEDS[each.kind], ImageFeed) and not is_prepared(each) for each in bindings
+    )
     is_raw = options.decoder in [family.name for family in TENSORS] or (
         options.decoder == 'auto' and network.bindings
     )
@@ -302,7 +306,7 @@ def _tensor_decoder(
     raise TensorMismatchError(
         'The network gets no image.',
         cause=f'inputs is {list(options.inputs)}.',
-        remedy='Run the node `tensor`, or bind an input to an image.',
+        remedy='Run the node `tensor`, or bind an input to an image, not held and no history.',
     )
 
 
@@ -321,9 +325,12 @@ def _feeds(
     for name in bindings or images:
         binding = bindings.get(name)
         if name in images:
-            feeds[name] = feed = image_feed(options, binding, images[name], decoder)
-            line = describe_preprocess(feed.preprocess, images[name].size_reason, feed.crop)
-            if images[name].stack:
+            image = images[name]
+            feeds[name] = feed = image_feed(options, binding, image, decoder)
+            if binding is not None and is_prepared(binding):
+                feeds[name] = prepared(feed, binding.settings, specs[name], image.stack)
+            line = describe_preprocess(feed.preprocess, image.size_reason, feed.crop)
+            if image.stack:
                 line = f'{feed.image_count} images, {line}'
             log_lines.append(f'{name}: {line}' if bindings else line)
         elif binding is not None:

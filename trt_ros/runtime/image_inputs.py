@@ -10,6 +10,7 @@ from trt_ros.decode.choice import Decoder
 from trt_ros.engine.builder.profiles import DEFAULT_INPUT_HW, metadata_hw
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.base import Binding
+from trt_ros.model.feeds.history import HISTORY, History
 from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
 from trt_ros.runtime.options import PipelineOptions, RegionOptions
 from trt_ros.runtime.runner import Network
@@ -93,8 +94,10 @@ def image_input(
     whole, remedy = spec, f'Bind it to a tensor in inputs: {spec.name}=tensor:TOPIC.'
     if binding is not None:
         options = with_settings(options, binding.settings)
-        if binding.kind == ImagesFeed.kind:
-            stack, spec = _stack(spec, len(binding.sources)), _of_one(spec)
+        history = History.parse(binding.settings, spec)
+        if history is not None or binding.kind == ImagesFeed.kind:
+            count = len(binding.sources) if history is None else history.count
+            stack, spec = _stack(spec, count), _of_one(spec)
     if is_stack(spec):
         remedy = f"Set inputs to ['{suggested_stack(spec)}'] or the like (docs/inputs.md)."
     elif not options.inputs:
@@ -132,7 +135,7 @@ def _stack(spec: TensorSpec, count: int) -> Shape:
     if stacked not in (-1, count):
         raise TensorMismatchError(
             f'The input {spec} stacks {stacked} images, but is bound to {count}.',
-            remedy='Bind it to one topic per image.',
+            remedy=f'Bind it to one topic per image, or set {HISTORY} to their number.',
         )
     return (*[1] * len(batch), count)
 
@@ -240,7 +243,8 @@ def image_feed(
     :raises ParameterError: when an option does not fit the input or the decoder.
     :raises TensorMismatchError: when the network does not take regions, but `options` has them.
     """
-    has_second = binding is not None and len(binding.sources) == 2 and not image.stack
+    has_many = binding is not None and binding.kind == ImagesFeed.kind
+    has_second = binding is not None and len(binding.sources) == 2 and not has_many
     if has_second and image.channels != 4:
         raise ParameterError(
             f'The network input {image.spec} is bound to two images, '
@@ -259,7 +263,7 @@ def image_feed(
     if isinstance(options, RegionOptions) and options.regions:
         crop = region_crop(options, decoder, preprocess)
         return ImageFeed(crop.preprocess, crop=crop)
-    if image.stack:
+    if has_many:
         return ImagesFeed(preprocess, leading=image.stack)
     return ImageFeed(preprocess, has_second)
 

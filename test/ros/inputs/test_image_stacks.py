@@ -143,3 +143,29 @@ def test_a_topic_feeds_an_image_and_a_stack(start, peer, publisher, picture_of):
     rear.publish(picture_of(GREEN, 1))
     found = read_tensors(results.wait_for(at(1)))['differences']
     assert np.reshape(found, (2, 3)).tolist() == [[0, 0, 0], [1, -1, 0]]
+
+
+@ON_CPU
+def test_held_images_start_no_run_and_stay(start, peer, publisher, picture_of):
+    inputs = ['x=images:goal/first,goal/second?held=true', 'main=image:goal/live']
+    node = start('tensor', 'goals', 'context', inputs=inputs)
+    assert 'input x: images on /goal/first, /goal/second, held' in node.log
+    live, first, second = (
+        publisher(Image, f'/goal/{name}') for name in ('live', 'first', 'second')
+    )
+    results = peer.inbox(TensorList, '/goals/tensors')
+    received = diagnostics(peer, 'goals')
+    live.publish(picture_of(RED, 1))
+    node.wait_for_log('There is no message on /goal/first yet, which inputs holds')
+    first.publish(picture_of(RED, 0.25))
+    second.publish(picture_of(GREEN, 0.5))
+    received(**{f'goal/{name}: frames received': '1' for name in ('first', 'second')})
+    for stamp in (2, 3):
+        live.publish(picture_of(RED, stamp))
+        found = read_tensors(results.wait_for(at(stamp)))['differences']
+        assert np.reshape(found, (2, 3)).tolist() == [[0, 0, 0], [1, -1, 0]]
+    second.publish(picture_of(BLUE, 0.75))
+    received(**{'goal/second: frames received': '2'})
+    live.publish(picture_of(RED, 4))
+    found = read_tensors(results.wait_for(at(4)))['differences']
+    assert np.reshape(found, (2, 3)).tolist() == [[0, 0, 0], [1, 0, -1]]

@@ -198,8 +198,8 @@ class Feed:
         """The array that a run gets for this input; None if it gets none."""
         return None
 
-    def zeros(self) -> np.ndarray | None:
-        """Return an array to warm up with; None without `array`, or where it is dynamic."""
+    def zeros(self) -> Any:
+        """Return what to warm up with; None without `array`, or where it is dynamic."""
         spec = self.array
         return None if spec is None or spec.is_dynamic else np.zeros(spec.shape, host_dtype(spec))
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError
-from trt_ros.model.feeds.base import MAX_AGE, Feed, Given, parse_topic
+from trt_ros.model.feeds.base import HELD, MAX_AGE, Feed, Given, parse_topic
+from trt_ros.model.feeds.history import CHOICES, HISTORY
 from trt_ros.tensors import Shape
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
@@ -50,7 +51,7 @@ class ImageFeed(Feed):
     leading: Shape = (1,)
     kind = 'image'
     form = 'image:TOPIC'
-    settings = (*IMAGE_SETTINGS, MAX_AGE)
+    settings: ClassVar[tuple[str, ...]] = (*IMAGE_SETTINGS, MAX_AGE, HELD, HISTORY, *CHOICES)
 
     @classmethod
     def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -130,6 +131,7 @@ class ImagesFeed(ImageFeed):
 
     kind = 'images'
     form = 'images:TOPIC,TOPIC'
+    settings = (*IMAGE_SETTINGS, MAX_AGE, HELD)
 
     @classmethod
     def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -130,7 +130,7 @@ class TensorFeed(Feed):
             return self.padding.spec.shape
         return None if self.spec.is_dynamic else self.spec.shape
 
-    def zeros(self) -> np.ndarray | None:
+    def zeros(self) -> Any:
         """Return an array to warm up with, as large as runs may give."""
         spec = self.spec if self.padding is None else self.padding.spec
         return None if spec.is_dynamic else np.zeros(spec.shape, host_dtype(spec))

@@ -21,6 +21,7 @@ from trt_ros.model.feeds.constant import ConstantFeed
 from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
 from trt_ros.model.feeds.noise import UNIFORM_BITS, NoiseFeed
 from trt_ros.model.feeds.numbered import CounterFeed, NumberedFeed
+from trt_ros.model.feeds.prepared import HeldImageFeed, ImageHistoryFeed
 from trt_ros.model.feeds.rows import CountFeed, MaskFeed
 from trt_ros.model.feeds.state import StateFeed
 from trt_ros.model.feeds.tensor import HeldFeed, HistoryFeed, TensorFeed
@@ -381,6 +382,8 @@ INPUTS: Mapping[type[Feed], Callable[..., GpuInput]] = {
     TensorFeed: GpuTensor,
     HeldFeed: GpuHeld,
     HistoryFeed: GpuHistory,
+    HeldImageFeed: GpuHeld,
+    ImageHistoryFeed: GpuHistory,
     TransformFeed: GpuTensor,
     MaskFeed: GpuTensor,
     CountFeed: GpuTensor,

@@ -1,0 +1,82 @@
+"""Images that are preprocessed on the CPU: held ones, and histories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import is_
+from typing import Any
+
+import numpy as np
+
+from trt_ros.model.feeds.base import Binding, Given
+from trt_ros.model.feeds.history import HISTORY, History
+from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.model.feeds.tensor import HeldFeed, HistoryFeed, TensorFeed
+from trt_ros.tensors import Shape, TensorSpec
+from trt_ros.vision.frame import Frame
+
+
+def is_prepared(binding: Binding | None) -> bool:
+    """Return whether a binding to images is that of an array, see `prepared`."""
+    return binding is not None and (binding.is_held or HISTORY in binding.settings)
+
+
+@dataclass(frozen=True)
+class PreparedFeed(TensorFeed):
+    """An array that runs give as images; `spec` is that of the images of one run."""
+
+    image: ImageFeed = field(kw_only=True)
+
+    def zeros(self) -> Any:
+        """Return gray images."""
+        return [self.image.example()] * self.image.image_count
+
+    def staged(self, frames: Sequence[Frame]) -> np.ndarray:
+        """Return preprocessed images in the shape of `spec`."""
+        return self.image.stage(Given(1, frames))[0].reshape(self.spec.shape)
+
+
+@dataclass(frozen=True)
+class HeldImageFeed(PreparedFeed, HeldFeed):
+    """Images that stay the same in many runs, and then cost nothing."""
+
+    _frames: list[Frame] = field(default_factory=list, compare=False, repr=False)
+
+    def check(self, value: Any) -> np.ndarray:
+        """Return the preprocessed images; the same object for the same frames."""
+        frames = self.image.frames_of(self.spec.name, value)
+        if not (self._frames and all(map(is_, frames, self._frames))):
+            array = self.staged(frames)
+            array.flags.writeable = False
+            self._frames[:], self._last[:] = frames, [array]
+        return self._last[0]
+
+
+@dataclass(frozen=True)
+class ImageHistoryFeed(PreparedFeed, HistoryFeed):
+    """The images of the last runs."""
+
+    def check(self, value: Any) -> np.ndarray:
+        """Return the preprocessed image of the run."""
+        return self.staged(self.image.frames_of(self.spec.name, value))
+
+
+def prepared(
+    image: ImageFeed, settings: Mapping[str, str], spec: TensorSpec, stack: Shape
+) -> PreparedFeed:
+    """
+    Return the feed of a binding that `is_prepared`.
+
+    :param image: feed of the images of a run; `stack`: as of ImageInput.
+    :param spec: the network input.
+    :raises ParameterError: when a setting cannot be read, or excludes another one.
+    """
+    shape = (*(stack or (1,)), *image.preprocess.shape[1:])
+    spec = replace(spec, shape=shape)
+    if spec.dtype == 'bfloat16':  # Rounded later.
+        image = replace(image, preprocess=replace(image.preprocess, dtype='float32'))
+    history = History.parse(settings, spec)
+    if history is None:
+        return HeldImageFeed(spec, image=image)
+    return ImageHistoryFeed(history.value(spec), image=image, history=history)
