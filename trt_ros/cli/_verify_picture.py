@@ -16,6 +16,7 @@ from trt_ros.errors import ParameterError
 
 if TYPE_CHECKING:
     from trt_ros.decode.choice import Decoder
+    from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.vision.letterbox import Preprocess
 
 MAX_DRAWN = 16  # As in the help of --picture.
@@ -31,7 +32,6 @@ def draw_network_inputs(args: Namespace) -> None:
     from trt_ros.drawing.panels import Panel, in_rows, input_view
     from trt_ros.media import check_picture_path, write_picture
     from trt_ros.model.run_inputs import image_feeds
-    from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.vision.frame import to_color
     from trt_ros.vision.letterbox import INTEGERS
 
@@ -40,22 +40,21 @@ def draw_network_inputs(args: Namespace) -> None:
             '--picture has no pictures to draw.', remedy='Add picture files after the model.'
         )
     check_picture_path(args.picture)
-    options = replace(input_options(args), precision=build_options(args).precision)
     with ExitStack() as stack:
-        pipeline: Pipeline[Any] = Pipeline.open(options)
+        pipeline = open_pipeline(args)
         stack.callback(pipeline.close)
-        print('\n'.join(pipeline.log_lines), file=sys.stderr)
         name, preprocess = pipeline.decoder.name, pipeline.preprocess
         if preprocess.dtype not in INTEGERS:
             preprocess = replace(preprocess, dtype='float32')
-        differences = _differences(pipeline.decoder, preprocess)
-        for option, values in differences.items():
-            print(f'differs from the training of {name}: {option} is {values}', file=sys.stderr)
-        caption = (
-            f'; differs from the training of {name}: {", ".join(differences)}'
-            if differences
-            else ''
-        )
+        differences, caption = _differences(pipeline.decoder, preprocess), ''
+        # Networks of many authors have the same outputs: no one knows how this one was trained.
+        is_known = pipeline.decoder.is_training_known
+        how = f'differs from the training of {name}' if is_known else f'set for this {name}'
+        than = 'not' if is_known else 'by default'
+        for option, (value, other) in differences.items():
+            print(f'{how}: {option} is {value}, {than} {other}', file=sys.stderr)
+        if differences and is_known:
+            caption = f'; {how}: {", ".join(differences)}'
         rows = []
         for path, inputs in islice(samples(args, pipeline.feeds), MAX_DRAWN):
             name_of_images, feed = next(iter(image_feeds(pipeline.feeds).items()))
@@ -77,15 +76,27 @@ def draw_network_inputs(args: Namespace) -> None:
     print(args.picture, file=sys.stderr)
 
 
-def _differences(decoder: Decoder[object], preprocess: Preprocess) -> dict[str, str]:
-    """Return the options that differ from the family's training, with both values."""
+def open_pipeline(args: Namespace) -> Pipeline[Any]:
+    """Open the pipeline of the arguments, and print its log lines."""
+    from trt_ros.runtime.pipeline import Pipeline
+
+    options = replace(input_options(args), precision=build_options(args).precision)
+    pipeline: Pipeline[Any] = Pipeline.open(options)
+    print('\n'.join(pipeline.log_lines), file=sys.stderr)
+    return pipeline
+
+
+def _differences(
+    decoder: Decoder[object], preprocess: Preprocess
+) -> dict[str, tuple[object, object]]:
+    """Return the options that differ from the decoder's preprocessing, with both values."""
     from trt_ros.vision.letterbox import INTEGERS, Preprocess
 
     trained = Preprocess(preprocess.input_hw, **decoder.preprocess)  # type: ignore[arg-type]
     normalizing = ('scale', 'mean', 'std') if preprocess.dtype not in INTEGERS else ()
     names = ('resize', 'crop_fraction', 'pad_value', 'channel_order', *normalizing)
     return {
-        name: f'{getattr(preprocess, name)}, not {getattr(trained, name)}'
+        name: (getattr(preprocess, name), getattr(trained, name))
         for name in names
         if getattr(preprocess, name) != getattr(trained, name)
     }

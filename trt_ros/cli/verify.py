@@ -5,7 +5,7 @@ Of a network of several images, each run takes one picture per image topic of --
 order; tensors are noise, and states the outputs of the previous run on either side.
 
 With --picture, the network's input is drawn beside its result, for any task and on any machine,
-and options that differ from the training of the model family are listed.
+and options that differ from the training of the model family, or from its default, are listed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 
 from trt_ros.cli._arguments import finite, fraction, positive
 from trt_ros.cli._samples import add_input_flags
-from trt_ros.cli._verify_picture import draw_network_inputs
+from trt_ros.cli._verify_picture import draw_network_inputs, open_pipeline
 from trt_ros.cli.build import add_build_arguments
 from trt_ros.errors import BackendError
 
@@ -86,10 +86,14 @@ def run(args: Namespace) -> int:
     if backend.name != 'onnxruntime':
         return compare(args)
     if args.picture is None:
+        open_pipeline(args).close()  # Tells how the network is read, and what a trial run says.
+        pictures = ' '.join(map(str, args.images[:1])) or 'photo.jpg'
         raise BackendError(
             'Nothing to compare: ONNX Runtime is the only backend here.',
             cause=reason,
-            remedy='Follow the advice of `trt-ros doctor`; --picture needs no TensorRT.',
+            remedy='Look at the input and the result instead: '
+            f'`trt-ros verify {args.model} {pictures} --picture seen.png`; for TensorRT, follow '
+            'the advice of `trt-ros doctor`.',
         )
     print(f'nothing to compare: {reason}', file=sys.stderr)
     return 0

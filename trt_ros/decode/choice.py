@@ -38,6 +38,7 @@ class Decoder(Generic[ResultT_co]):
     :param preprocess: fields of `Preprocess` that the family is trained with.
     :param head: decodes the outputs and holds their layout.
     :param constant_inputs: inputs beside the image, equal for every frame.
+    :param is_training_known: whether `preprocess` is more than a usual default.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Decoder(Generic[ResultT_co]):
     preprocess: Mapping[str, object]
     head: Head[ResultT_co]
     constant_inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
+    is_training_known: bool = True
 
     @property
     def class_count(self) -> int | None:
@@ -123,6 +125,7 @@ def choose_decoder(
         family.preprocess,
         _open_by_names(family, network, without),
         family.constant_inputs(network),
+        is_training_known=not family.words,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trt_ros.families.family import Family, NetworkDescription, Opinion
-from trt_ros.families.layout import SYMBOLS, BoxLayout, linear
+from trt_ros.families.layout import SYMBOLS, BoxLayout, Out, linear
 from trt_ros.families.match import COCO_CLASSES, WORDS, BoundOut, Reading, named_symbols, readings
 from trt_ros.tensors import CUT_NMS
 
@@ -103,6 +103,8 @@ class Choice:
             if claim.family.name in own and not any(other.beats(claim) for other in judged)
         ]
         left = [claim for claim in left if not any(other.reads_more(claim) for other in left)]
+        # Families whose shapes other networks have are for networks that nothing else fits.
+        left = [claim for claim in left if not claim.is_only_shape] or left
         if network.trial is None:
             return left
         return [replace(each, trial=network.trial(each.family, each.reading)) for each in left]
@@ -301,12 +303,31 @@ def _by_known_sizes(reading: Reading, network: NetworkDescription) -> Opinion:
 def describe(reading: Reading) -> str:
     """Return the outputs of a reading and what they hold."""
     listed = []
-    for out in dict.fromkeys(reading.layout.outputs):
+    for out, contents in _contents(reading):
         first, *others = [part.spec for part in reading.parts if part.out == out]
         further = f' and {len(others)} more' if others else ''
-        roles = ', '.join(_role(role, size, reading) for role, size in out.fields.items())
-        listed.append(f'{first}{further} holds {roles}')
+        listed.append(f'{first}{further} holds {contents}')
     return '; '.join(listed)
+
+
+def differences(claims: Sequence[Claim]) -> list[str]:
+    """Return how each of several readings of a network differs from the others, half a line."""
+    shared = set.intersection(*({*claim.opinions} for claim in claims))
+    found = []
+    for claim in claims:
+        texts = ['; '.join(contents for _, contents in _contents(claim.reading))]
+        own = [each.text for each in claim.opinions if each.holds and each not in shared]
+        texts.append(f' ({", ".join(own)})' if own else '')
+        texts.append(f'; {claim.trial.text}' if claim.trial.text else '')
+        found.append(''.join(texts))
+    return found
+
+
+def _contents(reading: Reading) -> list[tuple[Out, str]]:
+    return [
+        (out, ', '.join(_role(role, size, reading) for role, size in out.fields.items()))
+        for out in dict.fromkeys(reading.layout.outputs)
+    ]
 
 
 def _role(role: str, size: str, reading: Reading) -> str:
@@ -328,7 +349,8 @@ def _box(layout: BoxLayout, bins: str) -> str:
     if coding.is_anchored:
         sizes = [f'{width}x{height}' for level in priors for width, height in level]
         anchors = f' from anchors of {sizes[0]} to {sizes[-1]}' if sizes else ''
-        return ('distances to the sides' if coding.form == 'sides' else 'box') + bins + anchors
+        box = 'box' if anchors else 'box relative to its cell'
+        return ('distances to the sides' if coding.form == 'sides' else box) + bins + anchors
     corners = 'y1, x1, y2, x2' if coding.is_y_first else 'x1, y1, x2, y2'
     values = corners if coding.form == 'corners' else 'cx, cy, w, h'
     return f'{values} {"from 0 to 1" if coding.is_normalized else "in pixels"}'

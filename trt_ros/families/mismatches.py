@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.families.evidence import Choice, Claim, Families, claim_of, describe
+from trt_ros.families.evidence import Choice, Claim, Families, claim_of, describe, differences
 from trt_ros.families.family import Family, NetworkDescription
 from trt_ros.families.nearest import advice, nearest
 
@@ -81,9 +81,8 @@ def ambiguous(choice: Choice, claims: Sequence[Claim]) -> TensorMismatchError:
         'More than one decoder matches this network.',
         cause=f'Seen: {choice.network}.'
         + ''.join(
-            f'\n  {claim.family.name}: {claim.reason}{_preprocessing(claim, claims)}'
-            + (f'; {claim.trial.text}' if claim.trial.text else '')
-            for claim in claims
+            f'\n  {claim.family.name}: {difference}{_preprocessing(claim, claims)}'
+            for claim, difference in zip(claims, differences(claims))
         ),
         remedy=_set_decoder([claim.family.name for claim in claims])
         + _about_labels(choice, claims)

@@ -144,7 +144,11 @@ def fit(
                 options, network.metadata, inputs, outputs_of_one, main.input_hw, families
             )
             decoder = several_masks(options, alone, len(outputs), error)
-        decoder = replace(decoder, preprocess={**decoder.preprocess, **published.preprocess})
+        decoder = replace(
+            decoder,
+            preprocess={**decoder.preprocess, **published.preprocess},
+            is_training_known=decoder.is_training_known or bool(published.preprocess),
+        )
     else:
         decoder = _tensor_decoder(network, options, families)
     if isinstance(options, MaskOptions) and options.confidence:

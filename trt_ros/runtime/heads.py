@@ -69,13 +69,8 @@ def several_masks(
     heads: list[Any] = [each.head for each in alone.values() if each.head.classes_by_output]
     if options.outputs and len(heads) == count:
         first = next(iter(alone.values()))
-        return Decoder(
-            first.name,
-            f'{count} outputs of one mask each, the first: {first.reason}',
-            first.task,
-            first.preprocess,
-            MaskHeads(tuple(heads)),
-        )
+        reason = f'{count} outputs of one mask each, the first: {first.reason}'
+        return replace(first, reason=reason, head=MaskHeads(tuple(heads)))
     fit_together = isinstance(error, UnrecognizedError) and bool(error.choices)
     if not alone or fit_together:
         raise error

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
 
+from support.task_networks import save_task_networks
 from trt_ros.cli import main
 from trt_ros.runtime.agreement import Agreement
 from trt_ros.runtime.backends import choose_backend
@@ -77,6 +79,28 @@ def test_the_preprocessing_in_force_is_undone_and_its_differences_are_named(
     _, drawn, said = verify(*option)
     assert drawn[-240, 240].tolist() == RED_BGR
     assert f'differs from the training of yolov8: {values}' in said
+
+
+def test_options_for_a_family_of_unknown_training_are_no_deviation(verify, tmp_path):
+    model = save_task_networks(tmp_path)['semantic']
+    _, _, said = verify('--decoder', 'semantic', '--mean', '0.5,0.5,0.5', model=model)
+    assert 'set for this semantic: mean is (0.5, 0.5, 0.5), by default (0.485, 0.456' in said
+    assert 'differs' not in said
+    (tmp_path / 'preprocessor_config.json').write_text('{"image_mean": [0.1, 0.2, 0.3]}')
+    model = save_task_networks(tmp_path)['semantic'].replace('semantic.', 'model.')
+    (tmp_path / 'semantic.onnx').rename(model)
+    _, _, said = verify('--decoder', 'semantic', '--mean', '0.5,0.5,0.5', model=model)
+    assert 'differs from the training of semantic: mean is (0.5, 0.5, 0.5), not (0.1, 0.2' in said
+
+
+def test_without_tensorrt_the_reading_is_told_and_the_command_for_a_picture(
+    verify, color_detector, capsys
+):
+    assert main(['verify', str(color_detector())]) == 1
+    said = capsys.readouterr().err
+    assert 'decoder yolov8: ' in said and 'Nothing to compare: ONNX Runtime is the only' in said
+    named = re.search(r'`trt-ros (verify \S+) photo.jpg (--picture \S+)`', said)
+    assert named and verify(model=named[1].split()[1])[0] == 0
 
 
 def test_preprocessing_of_the_family_is_not_reported(verify):

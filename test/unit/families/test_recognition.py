@@ -36,32 +36,35 @@ DETECTORS = {family.name: family for families in TABLE.values() for family in fa
 # Families and parts of their reasons; and the network.
 AMBIGUOUS = [
     (
-        {'yolox': 'box, objectness, 80 class scores', 'yolov5': 'cx, cy, w, h in pixels'},
+        {
+            'yolox': 'box relative to its cell, objectness, 80 class scores',
+            'yolov5': 'cx, cy, w, h in pixels',
+        },
         'head (1, ?, 85)',
         {},
     ),
     (
         {
-            'yolov8': 'in pixels, 4 class scores: 8400 cells of strides 8, 16 and 32',
-            'yolox': 'box, objectness, 3 class scores: 8400 cells of strides 8, 16 and 32',
+            'yolov8': 'cx, cy, w, h in pixels, 4 class scores',
+            'yolox': 'box relative to its cell, objectness, 3 class scores',
         },
         'head (1, 8400, 8)',
         {},
     ),
     (
         {
-            'yolov8': '2 class scores: no evidence but the shape',
-            'yolox': 'box, objectness, 1 class score: no evidence',
-            'yolov5': 'cx, cy, w, h in pixels, objectness, 1 class score: no evidence',
-            'yolov10': 'x1, y1, x2, y2 in pixels, score, class: no evidence',
+            'yolov8': 'cx, cy, w, h in pixels, 2 class scores',
+            'yolox': 'box relative to its cell, objectness, 1 class score',
+            'yolov5': 'cx, cy, w, h in pixels, objectness, 1 class score',
+            'yolov10': 'x1, y1, x2, y2 in pixels, score, class',
         },
         'head (1, ?, 6)',
         {},
     ),
     (
         {
-            'yolov8': '38 class scores: 8500 cells',
-            'nanodet_plus': '10 class scores, distances to the sides as 8 bins each: 8500 cells',
+            'yolov8': '38 class scores',
+            'nanodet_plus': '10 class scores, distances to the sides as 8 bins each',
         },
         'head (1, 8500, 42)',
         {},
@@ -72,12 +75,12 @@ AMBIGUOUS = [
         {},
     ),
     (
-        {'yolov10': 'score, class: metadata of Ultralytics', 'rtdetr': 'from 0 to 1, 2 class sc'},
+        {'yolov10': 'score, class (metadata of Ultralytics)', 'rtdetr': 'from 0 to 1, 2 class sc'},
         'output0 (1, 300, 6)',
         TWO,
     ),
     (
-        {'rtdetr': '91 class scores; pred_boxes', 'detr': '90 class scores, "no object"; pred_bo'},
+        {'rtdetr': '91 class scores; cx, cy', 'detr': '90 class scores, "no object"; cx, cy'},
         'logits (1, 300, 91); pred_boxes (1, 300, 4)',
         {},
     ),
@@ -85,7 +88,7 @@ AMBIGUOUS = [
         {
             'ssd': 'background, 20 class scores',
             'boxes': 'x1, y1, x2, y2 in pixels',
-            'boxes_normalised': 'x1, y1, x2, y2 from 0 to 1; scores (1, 99, 21) float32 ',
+            'boxes_normalised': 'x1, y1, x2, y2 from 0 to 1; 21 class scores',
         },
         'boxes (1, 99, 4); scores (1, 99, 21)',
         {},
@@ -105,12 +108,7 @@ AMBIGUOUS = [
             ('boxes (1, 99, 4); confidence (1, 99)', {}),
         )
     ),
-    ({'semantic': 'holds score', 'depth': 'holds depth'}, 'out (1, 1, 640, 640)', {}),
-    (
-        {'semantic': '17 class scores', 'heatmap_pose': '17 keypoints as in published networks'},
-        'out (1, 17, 160, 160)',
-        {},
-    ),
+    ({'semantic': 'score', 'depth': 'depth'}, 'out (1, 1, 640, 640)', {}),
     (
         {'yolov5_raw': 'anchors of 10x13 to 373x326', 'yolov7_raw': 'anchors of 12x16 to 459x401'},
         'a (1, 3, 80, 80, 85); b (1, 3, 40, 40, 85); c (1, 3, 20, 20, 85)',
@@ -119,25 +117,21 @@ AMBIGUOUS = [
     *(
         (
             {
-                'ppyoloe': f'{evidence}, trained with mean (0.485, 0.456, 0.406), std (0.229, ',
-                'ppyoloe_plus': f'{evidence}, trained with no mean, no std',
+                'ppyoloe': ', trained with mean (0.485, 0.456, 0.406), std (0.229, ',
+                'ppyoloe_plus': ', trained with no mean, no std',
             },
             outputs,
             {'inputs': 'scale_factor (1, 2)', **known},
         )
-        for evidence, outputs, known in (
-            ('input scale_factor', 'rows (?, 6); numbers (1) int32', {}),
-            ('input scale_factor', 'numbers (?) int32; rows (?, 6)', {'class_count': 3}),
-            ('input scale_factor', 'boxes (1, 8400, 4); scores (1, 80, 8400)', {}),
-            ('input scale_factor', 'boxes (1, ?, 4); scores (1, 80, ?)', {}),
-            (
-                'NonMaxSuppression was cut off, input scale_factor',
-                CUT,
-                cut(inputs='scale_factor (1, 2)'),
-            ),
+        for outputs, known in (
+            ('rows (?, 6); numbers (1) int32', {}),
+            ('numbers (?) int32; rows (?, 6)', {'class_count': 3}),
+            ('boxes (1, 8400, 4); scores (1, 80, 8400)', {}),
+            ('boxes (1, ?, 4); scores (1, 80, ?)', {}),
+            (CUT, cut(inputs='scale_factor (1, 2)')),
         )
     ),
-    ({'classifier': '1000 class scores', 'embedding': 'vector'}, 'out (1, 1000)', {}),
+    ({'classifier': '100 class scores', 'embedding': 'vector'}, 'out (1, 100)', {}),
 ]
 
 
@@ -540,7 +534,7 @@ def test_the_docs_list_the_families_that_the_gpu_decodes_and_the_others_with_a_r
 
 
 def test_the_docs_have_every_family_in_the_tables_of_exports_and_of_preprocessing():
-    tables = re.findall(r'((?:^\|.*\n)+)', MODELS, re.MULTILINE)
+    tables = re.findall(r'(^\| `decoder` .*\n(?:\|.*\n)+)', MODELS, re.MULTILINE)
     detectors, others, preprocessing = tables[0], tables[2], tables[4]  # Between: exports.
     detecting = [family.name for family in decoder.DETECTORS]
     elsewhere = [name for name in DETECTORS if name not in (*detecting, 'tensor')]
