@@ -34,6 +34,8 @@ def on_this_machine() -> dict[str, str]:
 
 def demo(environment: Environment, arguments: list[str]) -> int:
     """Run the demo."""
+    if arguments[:1] == ['robot']:
+        install_more(environment, 'robot')
     return become(environment, 'python', '-m', 'trt_ros.demo', *arguments, **on_this_machine())
 
 
@@ -199,7 +201,8 @@ def test(environment: Environment, arguments: list[str]) -> int:
     if arguments and arguments != ['all']:
         return pytest(environment, *everything, *arguments)
     if arguments:
-        install_for_all_tests(environment)
+        install_more(environment, 'all')
+    install_more(environment, 'robot')
     failed = run_together(environment, lint_commands(environment), lambda: docs(environment, []))
     # One file, one process: its tests share nodes.
     parallel = ('-n', workers(), '--dist', 'loadfile', '--no-loadscope-reorder')
@@ -208,11 +211,11 @@ def test(environment: Environment, arguments: list[str]) -> int:
     return test_with_numpy_1(environment) or failed
 
 
-def install_for_all_tests(environment: Environment) -> None:
-    """Install what only `./dev test all` needs into the environment, at its first use."""
-    requirements, done = REQUIREMENTS / 'all.txt', environment.notes / 'all'
+def install_more(environment: Environment, name: str) -> None:
+    """Install the packages of a requirement file into the environment, at its first use."""
+    requirements, done = REQUIREMENTS / f'{name}.txt', environment.notes / name
     if not done.exists() or done.read_text() != requirements.read_text():
-        report('installing the packages of the slowest tests')
+        report(f'installing the packages of {requirements.name}')
         pip_install(environment, '--requirement', str(requirements))
         write(done, requirements.read_text())
 

@@ -134,6 +134,7 @@ DOORS = {  # foreign package: the layers that may import it
     'supervision': {'results'},
     'yaml': {'ros', 'nodes', 'demo', 'launching', 'results', 'model'},  # Class names, bundles.
     'tqdm': {'cli'},
+    'mujoco': {'demo'},
     'numpy': LAYERS.keys()
     - {
         'blob',
@@ -164,6 +165,8 @@ DOORS = {  # foreign package: the layers that may import it
         'sensor_msgs',
         'vision_msgs',
         'isaac_ros_tensor_list_interfaces',
+        'nav_msgs',
+        'rosgraph_msgs',
     ),
     ROS,
 )

@@ -1,15 +1,21 @@
 """
-Training of the demo model on the pictures of scene.py, and its export to ONNX.
+Training of the demo models on drawn pictures, and their export to ONNX.
 
 A development tool that the package itself never imports. It needs torch:
 
     python tools/train_demo.py --out DIR
+    python tools/train_demo.py --out DIR --scene robot --minutes 20 --pictures 2000 --batch 16
+
+The second also needs MuJoCo.
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
+from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
 import math
 import multiprocessing
 import os
@@ -23,30 +29,70 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from trt_ros.demo.robot import world
 from trt_ros.demo.scene import CLASSES, TRAINING, draw_scene
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 
-INPUT_SIZE = 320
 STRIDES = (8, 16, 32)
 MAX_SHAPES = 8
 PICTURE_SIZES_WH = 6 * [(640, 480)] + [(640, 360), (480, 480)]
-PREPROCESS = Preprocess((INPUT_SIZE, INPUT_SIZE), scale=1.0, dtype='uint8')
+Picture = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """
+    The pictures that a detector is trained on.
+
+    :param channels: of the network, relative to those of shapes.onnx.
+    :param is_symmetric: whether pictures may be turned; if not, they are mirrored only.
+    :param draw: returns the picture of an index, BGR, with its boxes and labels.
+    """
+
+    description: str
+    classes: tuple[str, ...]
+    input_hw: tuple[int, int]
+    channels: float
+    is_symmetric: bool
+    draw: Callable[[int], Picture]
+
+
+def draw_shapes(index: int) -> Picture:
+    """Draw a picture of the demo."""
+    size_wh = PICTURE_SIZES_WH[index % len(PICTURE_SIZES_WH)]
+    return draw_scene(np.random.default_rng([TRAINING, index]), size_wh)
+
+
+def draw_robot(index: int) -> Picture:
+    """Draw a picture of the robot demo."""
+    from trt_ros.demo.robot.pictures import draw_picture  # Needs MuJoCo.
+
+    return draw_picture(np.random.default_rng([TRAINING, index]))
+
+
+SCENES = {
+    'shapes': Scene('Colored shapes', CLASSES, (320, 320), 1.0, True, draw_shapes),
+    'robot': Scene(
+        'Objects in front of a robot', world.CLASSES, world.IMAGE_WH[::-1], 0.5, False, draw_robot
+    ),
+}
 
 
 # --- The pictures --------------------------------------------------------------------------
 
 
-def draw_input(index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def draw_input(scene: Scene, index: int) -> Picture:
     """
     Draw one training picture and preprocess it as the detector node does.
 
-    :returns: (3, S, S) uint8 RGB; (MAX_SHAPES, 4) float32 x1, y1, x2, y2 in its pixels;
+    :returns: (3, H, W) uint8 RGB; (MAX_SHAPES, 4) float32 x1, y1, x2, y2 in its pixels;
         (MAX_SHAPES,) int64 classes, -1 where there is no shape.
     """
-    rng = np.random.default_rng([TRAINING, index])
-    image, xyxy, labels = draw_scene(rng, PICTURE_SIZES_WH[index % len(PICTURE_SIZES_WH)])
-    pixels, letterbox = PREPROCESS(Frame.from_pixels(image))
+    image, xyxy, labels = scene.draw(index)
+    pixels, letterbox = Preprocess(scene.input_hw, scale=1.0, dtype='uint8')(
+        Frame.from_pixels(image)
+    )
     boxes = np.zeros((MAX_SHAPES, 4), np.float32)
     boxes[: len(xyxy)] = letterbox.to_input(xyxy)
     classes = np.full(MAX_SHAPES, -1, np.int64)
@@ -54,21 +100,24 @@ def draw_input(index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return pixels[0], boxes, classes
 
 
-def draw_inputs(count: int) -> tuple[Tensor, Tensor, Tensor]:
+def draw_inputs(scene: Scene, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """Draw `count` training pictures on all cores; return the arrays of draw_input, stacked."""
-    pixels = np.empty((count, 3, INPUT_SIZE, INPUT_SIZE), np.uint8)
+    pixels = np.empty((count, 3, *scene.input_hw), np.uint8)
     boxes = np.empty((count, MAX_SHAPES, 4), np.float32)
     classes = np.empty((count, MAX_SHAPES), np.int64)
     with multiprocessing.get_context('fork').Pool(
         initializer=cv2.setNumThreads, initargs=(1,)
     ) as pool:
-        for index, drawn in enumerate(pool.imap(draw_input, range(count), chunksize=16)):
+        for index, drawn in enumerate(
+            pool.imap(partial(draw_input, scene), range(count), chunksize=16)
+        ):
             pixels[index], boxes[index], classes[index] = drawn
     return torch.from_numpy(pixels), torch.from_numpy(boxes), torch.from_numpy(classes)
 
 
-def turn_and_flip(pixels: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
-    """Apply a random one of the eight symmetries of a square to each picture and its boxes."""
+def turn_and_flip(scene: Scene, pixels: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
+    """Apply a random symmetry to each picture and its boxes: of a square, or of a mirror."""
+    height, width = scene.input_hw
     x1, y1, x2, y2 = boxes.unbind(-1)
     mirrored, upside_down, transposed = torch.rand(3, len(pixels), 1, device=pixels.device) < 0.5
 
@@ -76,14 +125,13 @@ def turn_and_flip(pixels: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
         return torch.where(chosen[..., None, None], changed, same)
 
     pixels = pick(mirrored, pixels.flip(3), pixels)
-    x1, x2 = (
-        torch.where(mirrored, INPUT_SIZE - x2, x1),
-        torch.where(mirrored, INPUT_SIZE - x1, x2),
-    )
+    x1, x2 = torch.where(mirrored, width - x2, x1), torch.where(mirrored, width - x1, x2)
+    if not scene.is_symmetric:
+        return pixels, torch.stack([x1, y1, x2, y2], -1)
     pixels = pick(upside_down, pixels.flip(2), pixels)
     y1, y2 = (
-        torch.where(upside_down, INPUT_SIZE - y2, y1),
-        torch.where(upside_down, INPUT_SIZE - y1, y2),
+        torch.where(upside_down, height - y2, y1),
+        torch.where(upside_down, height - y1, y2),
     )
     pixels = pick(transposed, pixels.transpose(2, 3), pixels)
     straight, swapped = torch.stack([x1, y1, x2, y2], -1), torch.stack([y1, x1, y2, x2], -1)
@@ -119,31 +167,32 @@ class Block(nn.Module):
 class ShapeNet(nn.Module):
     """A small anchor-free detector: backbone, top-down and bottom-up paths, one shared head."""
 
-    def __init__(self) -> None:
+    def __init__(self, scene: Scene) -> None:
         super().__init__()
+        c16, c32, c64, c96, c128 = (int(scene.channels * c) for c in (16, 32, 64, 96, 128))
         self.to_8 = nn.Sequential(
-            Conv(3, 16, stride=2),
-            Conv(16, 32, stride=2),
-            Block(32),
-            Conv(32, 64, stride=2),
-            Block(64),
-            Block(64),
+            Conv(3, c16, stride=2),
+            Conv(c16, c32, stride=2),
+            Block(c32),
+            Conv(c32, c64, stride=2),
+            Block(c64),
+            Block(c64),
         )
-        self.to_16 = nn.Sequential(Conv(64, 96, stride=2), Block(96), Block(96))
-        self.to_32 = nn.Sequential(Conv(96, 128, stride=2), Block(128))
-        self.lateral = nn.ModuleList(Conv(channels, 64, 1) for channels in (64, 96, 128))
-        self.down_16, self.down_8 = Block(64), Block(64)
-        self.shrink_16, self.shrink_32 = Conv(64, 64, stride=2), Conv(64, 64, stride=2)
-        self.up_16, self.up_32 = Block(64), Block(64)
-        self.box_head = nn.Sequential(Conv(64, 64), nn.Conv2d(64, 4, 1))
-        self.class_head = nn.Sequential(Conv(64, 64), nn.Conv2d(64, len(CLASSES), 1))
+        self.to_16 = nn.Sequential(Conv(c64, c96, stride=2), Block(c96), Block(c96))
+        self.to_32 = nn.Sequential(Conv(c96, c128, stride=2), Block(c128))
+        self.lateral = nn.ModuleList(Conv(channels, c64, 1) for channels in (c64, c96, c128))
+        self.down_16, self.down_8 = Block(c64), Block(c64)
+        self.shrink_16, self.shrink_32 = Conv(c64, c64, stride=2), Conv(c64, c64, stride=2)
+        self.up_16, self.up_32 = Block(c64), Block(c64)
+        self.box_head = nn.Sequential(Conv(c64, c64), nn.Conv2d(c64, 4, 1))
+        self.class_head = nn.Sequential(Conv(c64, c64), nn.Conv2d(c64, len(scene.classes), 1))
         nn.init.constant_(self.class_head[1].bias, -math.log(99))  # Most places hold nothing.
-        sides = [INPUT_SIZE // stride for stride in STRIDES]
+        sides = [[size // stride for size in scene.input_hw] for stride in STRIDES]
         points = [
-            (torch.cartesian_prod(torch.arange(side), torch.arange(side)).flip(1) + 0.5) * stride
-            for side, stride in zip(sides, STRIDES)
+            (torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).flip(1) + 0.5) * s
+            for (rows, columns), s in zip(sides, STRIDES)
         ]
-        strides = [torch.full((side * side,), float(s)) for side, s in zip(sides, STRIDES)]
+        strides = [torch.full((rows * cols,), float(s)) for (rows, cols), s in zip(sides, STRIDES)]
         self.register_buffer('points', torch.cat(points).T[None])  # (1, 2, A): x, y in pixels
         self.register_buffer('strides', torch.cat(strides)[None, None])  # (1, 1, A)
 
@@ -151,7 +200,7 @@ class ShapeNet(nn.Module):
         """
         Predict boxes and class scores.
 
-        :param pixels: (B, 3, S, S) RGB, 0 to 1.
+        :param pixels: (B, 3, H, W) RGB, 0 to 1.
         :returns: (B, 4, A) distances of left, top, right and bottom from each point, in pixels;
             (B, C, A) class scores before the sigmoid.
         """
@@ -224,13 +273,13 @@ def assign(
     fit *= (iou * best).amax(2, keepdim=True) / (fit.amax(2, keepdim=True) + 1e-9)
     owner = owner[:, 0]
     boxes_of_points = truth.gather(1, owner[..., None].expand(-1, -1, 4))
-    classes_of_points = functional.one_hot(wanted.gather(1, owner), len(CLASSES))
+    classes_of_points = functional.one_hot(wanted.gather(1, owner), scores.shape[2])
     return classes_of_points * fit.amax(1)[..., None], boxes_of_points
 
 
 def loss_of(network: nn.Module, pixels: Tensor, truth: Tensor, classes: Tensor) -> Tensor:
     """Compute the loss: cross entropy of the scores plus 1 - GIoU of the boxes."""
-    with torch.autocast(pixels.device.type, torch.bfloat16):
+    with torch.autocast('cuda', torch.bfloat16, enabled=pixels.is_cuda):
         ltrb, logits = network(pixels)
     points = network.points[0].T
     ltrb, logits = ltrb.transpose(1, 2), logits.transpose(1, 2)
@@ -245,15 +294,15 @@ def loss_of(network: nn.Module, pixels: Tensor, truth: Tensor, classes: Tensor) 
     return (entropy + 2.5 * ((1 - giou) * weight).sum()) / total
 
 
-def train(minutes: float, pictures: int, batch: int, peak_rate: float) -> ShapeNet:
+def train(scene: Scene, minutes: float, pictures: int, batch: int, peak_rate: float) -> ShapeNet:
     """Draw the pictures, then train for `minutes`; return the averaged network."""
     torch.manual_seed(0)
     started = time.monotonic()
-    drawn = draw_inputs(pictures)  # Before CUDA is initialized, which does not survive a fork.
+    drawn = draw_inputs(scene, pictures)  # Before CUDA starts, which no fork survives.
     print(f'{pictures} pictures drawn in {time.monotonic() - started:.0f} s', flush=True)
     device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
     pool, boxes, classes = (x.to(device) for x in drawn)
-    network = ShapeNet().to(device, memory_format=torch.channels_last)
+    network = ShapeNet(scene).to(device, memory_format=torch.channels_last)
     average = deepcopy(network).eval()
     print(f'{sum(p.numel() for p in network.parameters())} parameters', flush=True)
     optimizer = torch.optim.AdamW(network.parameters(), peak_rate, weight_decay=0.02)
@@ -264,7 +313,7 @@ def train(minutes: float, pictures: int, batch: int, peak_rate: float) -> ShapeN
         for group in optimizer.param_groups:
             group['lr'] = rate
         chosen = torch.randint(len(pool), (batch,), device=device)
-        pixels, truth = turn_and_flip(pool[chosen], boxes[chosen])
+        pixels, truth = turn_and_flip(scene, pool[chosen], boxes[chosen])
         pixels = (pixels.float() / 255).contiguous(memory_format=torch.channels_last)
         loss = loss_of(network, pixels, truth, classes[chosen])
         optimizer.zero_grad()
@@ -287,11 +336,11 @@ def train(minutes: float, pictures: int, batch: int, peak_rate: float) -> ShapeN
     return average.cpu()
 
 
-def export(network: ShapeNet, path: Path) -> None:
+def export(scene: Scene, network: ShapeNet, path: Path) -> None:
     """Write the network as ONNX, with the metadata of Ultralytics exports."""
     torch.onnx.export(
         Deployed(network).eval(),
-        (torch.zeros(1, 3, INPUT_SIZE, INPUT_SIZE),),
+        (torch.zeros(1, 3, *scene.input_hw),),
         path,
         input_names=['images'],
         output_names=['output0'],
@@ -302,13 +351,13 @@ def export(network: ShapeNet, path: Path) -> None:
     onnx.helper.set_model_props(
         model,
         {
-            'description': 'Colored shapes, the demo model of trt_ros',
+            'description': f'{scene.description}, a demo model of trt_ros',
             'license': 'Apache-2.0',
             'task': 'detect',
             'stride': str(max(STRIDES)),
             'batch': '1',
-            'imgsz': str([INPUT_SIZE, INPUT_SIZE]),
-            'names': str(dict(enumerate(CLASSES))),
+            'imgsz': str(list(scene.input_hw)),
+            'names': str(dict(enumerate(scene.classes))),
         },
     )
     onnx.checker.check_model(model, full_check=True)
@@ -316,11 +365,12 @@ def export(network: ShapeNet, path: Path) -> None:
 
 
 def main() -> None:
-    """Train and export the demo model."""
+    """Train and export a demo model."""
     parser = ArgumentParser(
-        description='Train the demo model.', formatter_class=ArgumentDefaultsHelpFormatter
+        description='Train a demo model.', formatter_class=ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument('--out', type=Path, required=True, help='output folder of shapes.onnx')
+    parser.add_argument('--out', type=Path, required=True, help='output folder of the ONNX file')
+    parser.add_argument('--scene', choices=SCENES, default='shapes', help='what to detect')
     parser.add_argument('--minutes', type=float, default=2.5, help='training time in minutes')
     parser.add_argument(
         '--pictures', type=int, default=24000, help='number of drawn training pictures'
@@ -328,10 +378,12 @@ def main() -> None:
     parser.add_argument('--batch', type=int, default=128, help='pictures per step')
     parser.add_argument('--rate', type=float, default=2e-3, help='peak learning rate')
     args = parser.parse_args()
+    scene = SCENES[args.scene]
     args.out.mkdir(parents=True, exist_ok=True)
-    network = train(args.minutes, args.pictures, args.batch, args.rate)
-    export(network, args.out / 'shapes.onnx')
-    print(f'{args.out / "shapes.onnx"}: {os.path.getsize(args.out / "shapes.onnx")} bytes')
+    network = train(scene, args.minutes, args.pictures, args.batch, args.rate)
+    path = args.out / f'{args.scene}.onnx'
+    export(scene, network, path)
+    print(f'{path}: {os.path.getsize(path)} bytes')
 
 
 if __name__ == '__main__':

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.demo.scene import MODEL, TRAINING, draw_scene
+from trt_ros.demo.scene import CLASSES, MODEL, TRAINING, draw_scene, held_out
 from trt_ros.errors import BackendError
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
@@ -66,9 +66,9 @@ def test_fp8_engine_keeps_the_precision_of_the_demo_detector(gpu, quantize):
     check_latency(report)
     with Pipeline.open(options) as pipeline:
         assert pipeline.backend != 'onnxruntime'
-        found = evaluate(pipeline, 60)
+        found = evaluate(pipeline, held_out(60), len(CLASSES))
     with Pipeline.open(str(MODEL), backend='onnxruntime') as pipeline:
-        expected = evaluate(pipeline, 60)
+        expected = evaluate(pipeline, held_out(60), len(CLASSES))
     assert np.nanmean(found) >= np.nanmean(expected) - 0.01
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from trt_ros.demo.scene import CLASSES, MODEL
+from trt_ros.demo.scene import CLASSES, MODEL, held_out
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 
@@ -64,6 +64,6 @@ def test_the_detector_needs_no_options_for_it(pipeline):
 
 @pytest.mark.slow
 def test_finds_shapes_on_held_out_pictures(pipeline):
-    precisions = evaluate(pipeline, 60)
+    precisions = evaluate(pipeline, held_out(60), len(CLASSES))
     assert np.isfinite(precisions).all()
     assert precisions.mean() >= 0.95

@@ -1,0 +1,163 @@
+"""Node that simulates the robot: joint targets in, sensors, images and the clock out."""
+
+from __future__ import annotations
+
+from array import array
+import time
+from typing import Any
+
+from geometry_msgs.msg import Point, Quaternion, Vector3
+from nav_msgs.msg import Odometry
+import numpy as np
+from rclpy.node import Node
+from rclpy.time import Time
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import CameraInfo, Image, Imu, JointState
+from std_msgs.msg import Float64MultiArray, Header
+
+from trt_ros.demo.robot.pictures import eye_of
+from trt_ros.demo.robot.rendering import View
+from trt_ros.demo.robot.simulation import Sensed, Simulation
+from trt_ros.demo.robot.world import CONTROL_SECONDS, JOINTS, STANDING, draw_layout
+from trt_ros.ros.qos import RESULTS
+
+CAMERA_FRAME = 'camera_optical_frame'
+CAMERA_TICKS = 10  # Control steps per image: 5 Hz.
+COMMAND_TIMEOUT_SECONDS = 2.0  # Of the wall clock.
+
+
+class SimNode(Node):
+    """
+    A node that owns the simulated time.
+
+    Each control step publishes the sensors, then the clock, and waits for the joint targets of
+    that step, so that a slow machine slows the simulation down and never makes the robot fall.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__('sim', **kwargs)
+        seed = self.declare_parameter('seed', 1).value
+        target = self.declare_parameter('target', 'ball').value
+        self.layout = draw_layout(seed, target)
+        self.simulation = Simulation(self.layout)
+        self.late_commands = 0
+        self._camera = eye_of(self.simulation.model)
+        self._targets: np.ndarray | None = None
+        self._is_new = False
+        self._ticks = 0
+        self._clock_out = self.create_publisher(Clock, '/clock', 10)
+        self._joints_out = self.create_publisher(JointState, 'joint_states', RESULTS)
+        self._imu_out = self.create_publisher(Imu, 'imu', RESULTS)
+        self._odom_out = self.create_publisher(Odometry, 'odom', RESULTS)
+        self._image_out = self.create_publisher(Image, 'image', RESULTS)
+        self._depth_out = self.create_publisher(Image, 'depth_image', RESULTS)
+        self._info_out = self.create_publisher(CameraInfo, 'camera_info', RESULTS)
+        self.create_subscription(Float64MultiArray, 'joint_commands', self._on_targets, RESULTS)
+
+    def _on_targets(self, message: Float64MultiArray) -> None:
+        targets = np.array(message.data)
+        if targets.shape == STANDING.shape and np.isfinite(targets).all():
+            self._targets, self._is_new = targets, True
+
+    def tick(self, spin_once: Any) -> Sensed:
+        """
+        Publish one control step and simulate it.
+
+        :param spin_once: handles one message, waiting up to `timeout_sec` for it.
+        """
+        sensed = self.simulation.sense()
+        stamp = Time(nanoseconds=round(sensed.seconds * 1e9)).to_msg()
+        if self._ticks % CAMERA_TICKS == 0:
+            self._publish_view(stamp)
+        self._ticks += 1
+        self._publish_sensors(stamp, sensed)
+        self._is_new = False
+        self._clock_out.publish(Clock(clock=stamp))
+        waiting = COMMAND_TIMEOUT_SECONDS if self._targets is not None else CONTROL_SECONDS
+        deadline = time.monotonic() + waiting
+        while not self._is_new and (left := deadline - time.monotonic()) > 0:
+            spin_once(timeout_sec=left)
+        self.late_commands += self._targets is not None and not self._is_new
+        self.simulation.step(STANDING if self._targets is None else self._targets)
+        return sensed
+
+    def _publish_sensors(self, stamp: Any, sensed: Sensed) -> None:
+        header = Header(stamp=stamp, frame_id='base_link')
+        self._joints_out.publish(
+            JointState(
+                header=header,
+                name=list(JOINTS),
+                position=sensed.joint_positions.tolist(),
+                velocity=sensed.joint_velocities.tolist(),
+                effort=sensed.joint_torques.tolist(),
+            )
+        )
+        w, x, y, z = sensed.quaternion.tolist()
+        rotation = Quaternion(w=w, x=x, y=y, z=z)
+        spin = _vector(sensed.angular_velocity)
+        self._imu_out.publish(
+            Imu(
+                header=header,
+                orientation=rotation,
+                angular_velocity=spin,
+                linear_acceleration=_vector(sensed.acceleration),
+            )
+        )
+        odometry = Odometry(
+            header=Header(stamp=stamp, frame_id='odom'), child_frame_id='base_link'
+        )
+        x, y, z = sensed.position.tolist()
+        odometry.pose.pose.position = Point(x=x, y=y, z=z)
+        odometry.pose.pose.orientation = rotation
+        odometry.twist.twist.linear = _vector(sensed.velocity)
+        odometry.twist.twist.angular = spin
+        self._odom_out.publish(odometry)
+
+    def _publish_view(self, stamp: Any) -> None:
+        view = self.look()
+        header = Header(stamp=stamp, frame_id=CAMERA_FRAME)
+        self._info_out.publish(_camera_info(header, self._camera.size_wh, self._camera.focal))
+        self._image_out.publish(_image(header, 'rgb8', view.color))
+        self._depth_out.publish(_image(header, '32FC1', view.depth))
+
+    def look(self) -> View:
+        """Return what the robot's camera sees."""
+        simulation = self.simulation
+        camera = simulation.data.camera('eye')
+        return self._camera.render(
+            simulation.model, simulation.data, camera.xpos, camera.xmat.reshape(3, 3)
+        )
+
+
+def _vector(values: np.ndarray) -> Vector3:
+    x, y, z = values.tolist()
+    return Vector3(x=x, y=y, z=z)
+
+
+def _image(header: Header, encoding: str, pixels: np.ndarray) -> Image:
+    height, width = pixels.shape[:2]
+    data = array('B')
+    data.frombytes(pixels.tobytes())
+    return Image(
+        header=header,
+        height=height,
+        width=width,
+        encoding=encoding,
+        step=pixels.strides[0],
+        data=data,
+    )
+
+
+def _camera_info(header: Header, size_wh: tuple[int, int], focal: float) -> CameraInfo:
+    width, height = size_wh
+    across, down = width / 2, height / 2
+    return CameraInfo(
+        header=header,
+        width=width,
+        height=height,
+        distortion_model='plumb_bob',
+        d=[0.0] * 5,
+        k=[focal, 0.0, across, 0.0, focal, down, 0.0, 0.0, 1.0],
+        r=[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
+        p=[focal, 0.0, across, 0.0, 0.0, focal, down, 0.0, 0.0, 0.0, 1.0, 0.0],
+    )
