@@ -132,7 +132,15 @@ DOORS = {  # foreign package: the layers that may import it
     'nvtx': {'profiling'},
     'scipy': {'tracking'},
     'supervision': {'results'},
-    'yaml': {'ros', 'nodes', 'demo', 'launching', 'results', 'model'},  # Class names, bundles.
+    'yaml': {
+        'ros',
+        'nodes',
+        'demo',
+        'launching',
+        'results',
+        'model',
+        'cli',
+    },  # Class names, bundles.
     'tqdm': {'cli'},
     'mujoco': {'demo'},
     'numpy': LAYERS.keys()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.errors import ParameterError
-from trt_ros.runtime.options import REMOTE_SCHEMES
+from trt_ros.runtime.options import BUNDLE_SUFFIXES, REMOTE_SCHEMES
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
 from trt_ros.vision.thresholds import ThresholdOptions, Thresholds
 
@@ -40,6 +40,19 @@ def positive(text: str) -> int:
 def model_argument(text: str) -> Path | str:
     """Return the path of a model, or the address of one on an inference server."""
     return text if text.startswith(REMOTE_SCHEMES) else Path(text)
+
+
+def refuse_layers(args: Namespace) -> None:
+    """
+    Check that --layers is not given for a bundle.
+
+    :raises ParameterError: when it is.
+    """
+    if args.layers and str(args.model).endswith(BUNDLE_SUFFIXES):
+        raise ParameterError(
+            f'--layers is for one network, but {args.model} is a bundle.',
+            remedy='Give the ONNX file of one of its networks.',
+        )
 
 
 def add_threshold_flags(parser: ArgumentParser) -> None:

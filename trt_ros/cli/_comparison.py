@@ -23,6 +23,7 @@ from trt_ros.model.feeds import Feeds
 from trt_ros.model.feeds.base import Given
 from trt_ros.model.feeds.concat import PartsOfInputs
 from trt_ros.model.run_inputs import split_inputs
+from trt_ros.progress import Reporter
 from trt_ros.runtime.agreement import (
     Agreement,
     BoxAgreement,
@@ -30,8 +31,11 @@ from trt_ros.runtime.agreement import (
     agreements,
     statistics,
 )
+from trt_ros.runtime.backends import cpu_backend
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.fitting import fit, resolve
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.runtime.runner import Runner
 
 WORST = 3  # Inputs that are named.
 
@@ -42,7 +46,6 @@ def compare(args: Namespace) -> int:
 
     :param args: arguments of `trt-ros verify`.
     """
-    from trt_ros.runtime.cpu.checked_runner import CheckedRunner
     from trt_ros.runtime.gpu.open import open_tensor_runner
 
     options = build_options(args)
@@ -58,14 +61,14 @@ def compare(args: Namespace) -> int:
         )
 
     with ExitStack() as stack:
-        reference = CheckedRunner.open(args.model)
+        reference = _on_the_cpu(args.model)
         stack.callback(reference.close)
         ours = open_ours(args.model, args.engine_cache_dir)
         stack.callback(ours.close)
         model = _model_with_outputs_of(args.model, ours, stack)
         same = reference
         if model != args.model:
-            same = CheckedRunner.open(model)
+            same = _on_the_cpu(model)
             stack.callback(same.close)
         found = _Comparison(args.min_cosine, args.min_matched)
         for name, tensors, states in _inputs(args, same):
@@ -75,7 +78,7 @@ def compare(args: Namespace) -> int:
             found.add(name, inputs, agreements(got, want))
             states.keep(got, want)
         found.add_boxes(_boxes(args, ours, reference))
-        if args.layers or found.is_non_finite:
+        if args.layers or (found.is_non_finite and not input_options(args).is_bundle):
             print('comparing layers', file=sys.stderr)
             found.layers = compare_layers(
                 model,
@@ -89,6 +92,10 @@ def compare(args: Namespace) -> int:
     else:
         print(*map(printable, found.lines()), sep='\n')
     return 1 if found.reasons else 0
+
+
+def _on_the_cpu(model: Path) -> Runner:
+    return cpu_backend().open(PipelineOptions(model_path=str(model)), Reporter(), 1)
 
 
 class _Comparison:

@@ -15,12 +15,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import model_argument, positive
+from trt_ros.cli._arguments import model_argument, positive, refuse_layers
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli.build import ENGINE_OPTIONS, add_build_arguments, build_options
 from trt_ros.engine.options import PRECISIONS, BuildOptions
 from trt_ros.profiling import recording
-from trt_ros.runtime.options import PipelineOptions
+from trt_ros.runtime.options import BUNDLE_SUFFIXES, PipelineOptions
 
 if TYPE_CHECKING:
     from trt_ros.runtime.backends import Backend
@@ -108,7 +108,8 @@ def run(args: Namespace) -> int:
     is_remote = isinstance(args.model, str)
     backend, chosen = choose_backend('triton' if is_remote else args.backend)
     is_on_gpu = backend.name not in ('onnxruntime', 'triton')
-    args.frames_in_flight = _in_flight(args, 2 if is_on_gpu else 1)
+    is_bundle = str(args.model).endswith(BUNDLE_SUFFIXES)
+    args.frames_in_flight = _in_flight(args, 2 if is_on_gpu and not is_bundle else 1)
     with recording() if args.profiling else nullcontext() as profiler:
         if profiler:
             print(profiler)
@@ -133,6 +134,7 @@ def _check(args: Namespace) -> None:
             f'The image encoding {args.encoding!r} is not supported.',
             remedy=f'Choose one of {", ".join(ENCODINGS)}.',
         )
+    refuse_layers(args)
     for path in filter(None, (args.json, args.export_times)):
         check_output_file(path)
     if args.precisions and args.precision != 'auto':

@@ -16,7 +16,7 @@ from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.engine.options import BuildOptions, Profile, ShapeRange
 from trt_ros.errors import ParameterError, printable
 from trt_ros.progress import Progress, ProgressThrottle, Reporter
-from trt_ros.runtime.options import LEAST_BUSY
+from trt_ros.runtime.options import BUNDLE_SUFFIXES, LEAST_BUSY
 
 if TYPE_CHECKING:
     from trt_ros.engine.builder.parent import BuildLog
@@ -28,7 +28,7 @@ ENGINE_OPTIONS = ('device', 'engine_cache_dir')
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument('onnx', type=Path, help='model to build')
+    parser.add_argument('onnx', type=Path, help='model to build, or bundle of models')
     add_build_arguments(parser)
     parser.add_argument('--force', action='store_true', help='rebuild even if cached')
     parser.add_argument(
@@ -91,6 +91,23 @@ def build_options(args: Namespace) -> BuildOptions:
 
 def run(args: Namespace) -> int:
     """Build the engine, or find it in the cache, and print its properties."""
+    if args.onnx.suffix not in BUNDLE_SUFFIXES:
+        found = _build(args, args.onnx, build_options(args))
+    else:
+        from trt_ros.model.leapp import read_bundle
+        from trt_ros.runtime.gpu.profile import build_options_of_member
+
+        found = {
+            name: _build(args, file.path, build_options_of_member(build_options(args), file))
+            for name, file in read_bundle(args.onnx).networks.items()
+        }
+    if args.json:
+        print(json.dumps(found, indent=1))
+    return 0
+
+
+def _build(args: Namespace, onnx: Path, options: BuildOptions) -> dict[str, Any]:
+    """Build an engine, print its properties, and return them."""
     from trt_ros.driver import nvidia_driver
     from trt_ros.engine.cache import EngineCache
     from trt_ros.engine.open import build_summary, check_fp8
@@ -104,8 +121,8 @@ def run(args: Namespace) -> int:
             pass
     with _build_log(args) as build_log, Bar() as bar:
         entry = EngineCache(args.engine_cache_dir).get_or_build(
-            args.onnx,
-            build_options(args),
+            onnx,
+            options,
             load_trt(args.backend),
             device=device,
             report=Reporter(bar),
@@ -113,24 +130,18 @@ def run(args: Namespace) -> int:
             force=args.force,
             build_log=build_log,
         )
-    options = build_options(args)
     if nvidia_driver().gpus and not {*options.compute_capabilities} - {'current'}:
         check_fp8(entry.sidecar, device)  # For this machine, where loading it would fail.
     if build_log and not entry.build_reason:
         print('nothing was built, so TensorRT logged nothing: add --force', file=sys.stderr)
+    found = {
+        'engine': str(entry.path),
+        'built': bool(entry.build_reason),
+        'why': entry.build_reason,
+        **entry.sidecar,
+    }
     if args.json:
-        print(
-            json.dumps(
-                {
-                    'engine': str(entry.path),
-                    'built': bool(entry.build_reason),
-                    'why': entry.build_reason,
-                    **entry.sidecar,
-                },
-                indent=1,
-            )
-        )
-        return 0
+        return found
     seconds = entry.sidecar['build_seconds']
     how = (
         f'built in {seconds:.1f} s: {entry.build_reason}'
@@ -144,7 +155,7 @@ def run(args: Namespace) -> int:
     ):
         print(printable(line), file=sys.stderr)
     print(entry.path)
-    return 0
+    return found
 
 
 @contextmanager

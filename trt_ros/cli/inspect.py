@@ -30,39 +30,83 @@ _UNKNOWN: Mapping[str, Any] = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument('file', type=Path, help='ONNX file or engine')
+    parser.add_argument(
+        'file',
+        type=Path,
+        help='ONNX file, engine or bundle; of a folder of ONNX files, a bundle is proposed',
+    )
     parser.add_argument(
         '--layers',
         action='store_true',
         help='list the layers of an engine with types, formats, kernels and memory, or the '
         'operators of a model',
     )
+    parser.add_argument(
+        '--picture', type=Path, metavar='FILE.svg', help='draw the networks of a bundle'
+    )
     parser.add_argument('--json', action='store_true', help='print everything as JSON')
 
 
 def run(args: Namespace) -> int:
     """Print the properties of the file."""
+    if args.file.is_dir():
+        import yaml
+
+        from trt_ros.cli._bundle import propose_bundle
+        from trt_ros.errors import ModelError
+
+        networks = {path.stem: describe_model(path) for path in sorted(args.file.glob('*.onnx'))}
+        if not networks:
+            raise ModelError(f'The folder {args.file} has no ONNX files.')
+        print(yaml.safe_dump(propose_bundle(networks), sort_keys=False), end='')
+        return 0
     found = describe_model(args.file, layers=args.layers)
-    found['reading'] = _reading(args.file, found)
-    plan = found['kind'] == 'engine'
+    if found['kind'] != 'bundle':
+        found['reading'] = _reading(args.file, found)
+    kind = found['kind']
+    if args.picture:
+        _draw(found, args.picture)
     if args.json:
         print(json.dumps(found, indent=1))
+        return 0
+    if kind == 'bundle':
+        from trt_ros.cli._bundle import bundle_lines
+
+        lines = bundle_lines(found)
     else:
-        lines = _engine_lines(found, args.layers) if plan else _onnx_lines(found, args.layers)
-        print(*map(printable, lines), sep='\n')
+        lines = (_engine_lines if kind == 'engine' else _onnx_lines)(found, args.layers)
+    print(*map(printable, lines), sep='\n')
     return 0
+
+
+def _draw(found: Mapping[str, Any], path: Path) -> None:
+    from trt_ros.cli._bundle import draw_bundle
+    from trt_ros.errors import ParameterError
+    from trt_ros.regular_file import check_output_file
+
+    if found['kind'] != 'bundle':
+        raise ParameterError(
+            '--picture is for bundles.', remedy='Leave it out, or give a .yaml file.'
+        )
+    check_output_file(path)
+    draw_bundle(found, path)
 
 
 def describe_model(path: Path, *, layers: bool = False, batch: int = 1) -> dict[str, Any]:
     """
-    Return the properties of an ONNX file, or of an engine and its sidecar.
+    Return the properties of an ONNX file, of an engine and its sidecar, or of a bundle.
 
     :param layers: whether to read the layers of an engine from the engine, where it can run.
     :param batch: dynamic batch size of an ONNX file for which its work is counted.
     :raises ModelError: when it cannot be read.
     """
     from trt_ros.engine.plan import is_plan
+    from trt_ros.runtime.options import BUNDLE_SUFFIXES
 
+    if path.suffix in BUNDLE_SUFFIXES:
+        from trt_ros.cli._bundle import describe_bundle_file
+
+        return describe_bundle_file(path)
     if not is_plan(path):
         return _onnx(path, batch)
     found = _engine(path)

@@ -14,7 +14,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 import sys
 
-from trt_ros.cli._arguments import finite, fraction, positive
+from trt_ros.cli._arguments import finite, fraction, positive, refuse_layers
 from trt_ros.cli._samples import add_input_flags
 from trt_ros.cli._verify_picture import draw_network_inputs, open_pipeline
 from trt_ros.cli.build import add_build_arguments
@@ -80,6 +80,7 @@ def run(args: Namespace) -> int:
     from trt_ros.cli._comparison import compare
     from trt_ros.runtime.backends import choose_backend
 
+    refuse_layers(args)
     backend, reason = choose_backend(args.backend)
     if args.picture is not None:
         draw_network_inputs(args)

@@ -1,0 +1,107 @@
+"""Verbs of the command line on bundles."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from support.bundles import denoiser, two_sums
+from trt_ros.cli import main
+from trt_ros.model.leapp import read_bundle
+
+pytestmark = pytest.mark.usefixtures('cache')
+
+
+def test_inspect_names_sources_and_targets(tmp_path, capsys):
+    assert main(['inspect', str(two_sums(tmp_path))]) == 0
+    printed = capsys.readouterr().out
+    for line in (
+        'bundle of 2 networks',
+        'ai2 (1) float32 <- A/ao2 of the previous run',
+        'ao1 (1) float32 -> B/bi1',
+        'bo1 (1) float32 -> outside',
+        'bo3 (1) float32 -> A/ai3 in the next run',
+        'outputs: bo1',
+    ):
+        assert line in printed
+    path = denoiser(tmp_path)
+    assert main(['inspect', '--json', str(path)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found['loops'] == [{'models': ['step'], 'steps': 5}]
+    assert found['networks']['step']['inputs']['t']['from'] == 'a value per step'
+    assert found['bindings'] == list(read_bundle(path).bindings)
+
+
+def test_inspect_draws_each_network_and_connection(tmp_path, capsys):
+    picture = tmp_path / 'bundle.svg'
+    assert main(['inspect', str(two_sums(tmp_path)), '--picture', str(picture)]) == 0
+    root = ElementTree.parse(picture).getroot()
+    count = {name: len(root.findall(f'{{*}}{name}')) for name in ('rect', 'path')}
+    assert count == {'rect': 2, 'path': 4}
+    assert {'A', 'B', 'outside'} <= {each.text for each in root.findall('{*}text')}
+    assert main(['inspect', str(tmp_path / 'A.onnx'), '--picture', str(picture)]) == 1
+    assert 'for bundles' in capsys.readouterr().err
+
+
+def test_a_proposed_bundle_connects_what_has_one_name(tmp_path, capsys):
+    denoiser(tmp_path)
+    assert main(['inspect', str(tmp_path)]) == 0
+    (tmp_path / 'bundle.yaml').write_text(capsys.readouterr().out)
+    bundle = read_bundle(tmp_path / 'bundle.yaml')
+    assert list(bundle.networks) == ['encoder', 'step']
+    assert bundle.flow == {'step/context': 'encoder/context'}
+    assert bundle.feedback == {'step/x': 'step/x_next'}
+    assert list(bundle.input_ports) == ['encoder/seen', 'step/x', 'step/t', 'step/dt']
+
+
+def test_a_folder_without_networks_is_no_bundle(tmp_path, capsys):
+    assert main(['inspect', str(tmp_path)]) == 1
+    assert 'has no ONNX files' in capsys.readouterr().err
+
+
+def test_build_builds_each_network(tmp_path, capsys):
+    pytest.importorskip('tensorrt_rtx')
+    path = str(two_sums(tmp_path))
+    assert main(['build', path, '--json']) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each['onnx']['path'][-6:] for each in found.values()] == ['A.onnx', 'B.onnx']
+    assert main(['build', path]) == 0
+    assert capsys.readouterr().out.split() == [each['engine'] for each in found.values()]
+    assert main(['build', path, '--profile', 'ai1=1:1:1']) == 1
+    assert 'given for a bundle' in capsys.readouterr().err
+
+
+def test_bench_runs_a_bundle_but_not_its_layers(tmp_path, capsys):
+    path = str(two_sums(tmp_path))
+    common = ['bench', path, '--backend', 'onnxruntime', '--frames', '3', '--warm-up', '1']
+    assert main(common) == 0
+    assert 'bundle' in capsys.readouterr().out
+    assert main([*common, '--layers']) == 1
+    assert '--layers is for one network' in capsys.readouterr().err
+
+
+def test_a_bundle_of_dynamic_networks_is_built_for_its_shapes(tmp_path, capsys):
+    pytest.importorskip('tensorrt_rtx')
+    path = two_sums(tmp_path)
+    import onnx
+
+    for name in 'AB':
+        model = onnx.load(tmp_path / f'{name}.onnx')
+        for each in (*model.graph.input, *model.graph.output):
+            each.type.tensor_type.shape.dim[0].dim_param = 'n'
+        onnx.save(model, tmp_path / f'{name}.onnx')
+    document = yaml.safe_load(path.read_text())
+    for model in document['models'].values():
+        for port in (*model['inputs'], *model['outputs']):
+            port['shape'] = [3]
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    assert main(['build', str(path), '--json']) == 0
+    [profile] = json.loads(capsys.readouterr().out)['A']['profiles']
+    assert {each['name']: each['high'] for each in profile} == {
+        'ai1': [3],
+        'ai2': [3],
+        'ai3': [3],
+    }
