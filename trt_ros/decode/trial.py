@@ -71,8 +71,8 @@ class Trial:
         names = [part.spec.name for part in reading.parts]
         if all(np.array_equal(found[0][name], other[name]) for other in found for name in names):
             holds, text = holds and None, f'{text}, equal for two pictures'
-        kind = {True: 'possible results in a', False: 'impossible results in a', None: 'a'}[holds]
-        return Opinion(holds, f'{kind} trial run: {text}' if text else '')
+        kind = {True: 'possible results in a ', False: 'impossible results in a ', None: ''}[holds]
+        return Opinion(holds, f'{kind}trial run: {text}' if text else '')
 
 
 def judge(
@@ -160,10 +160,10 @@ def _of_vector(task: str, vectors: np.ndarray, reading: Reading) -> Opinion:
     """
     count = vectors.shape[1]
     text = f'{count} values, {vectors.min():.2g} to {vectors.max():.2g}'
+    if count > 1 and _sums_to_one(vectors, 1):
+        return Opinion(task == 'classify', f'{text}, which sum to 1')
     if count < MIN_VALUES:
         return Opinion(None, text)
-    if _sums_to_one(vectors, 1):
-        return Opinion(task == 'classify', f'{text}, which sum to 1')
     if (abs(np.linalg.norm(vectors, axis=1) - 1) < ROUNDING).all():
         return Opinion(task == 'embed', f'{text}, of a norm of 1')
     is_named = bool(reading.network.class_count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from trt_ros.families.family import (
     STRETCH_PREPROCESS,
     Family,
     Head,
+    NetworkDescription,
 )
 from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import Reading
@@ -62,12 +64,17 @@ def _head(reading: Reading) -> DepthHead:
     return DepthHead(part.spec.name, part.out.axes != 'B h w 1')
 
 
+def _has_no_classes(network: NetworkDescription) -> Literal[False] | None:
+    """Refuse networks with names of classes."""
+    return False if network.class_count else None
+
+
 REMEDY = "Export only that output, or put 'depth' in its name."
 _AXES = ('B h w', 'B 1 h w', 'B h w 1')
 _NAMED = tuple(
     Layout((Out(axes, 'depth:1', ('(?i).*depth.*',)),), ignores_others=True) for axes in _AXES
 )
-_PLAIN = tuple(Layout((Out(axes, 'depth:1'),)) for axes in _AXES)
+_PLAIN = tuple(Layout((Out(axes, 'depth:1'),), evidence=(_has_no_classes,)) for axes in _AXES)
 DEPTH = Family(
     'depth',
     'depth',
@@ -84,7 +91,7 @@ YOLO_DEPTH = Family(
     'yolo_depth',
     'depth',
     STRETCH_PREPROCESS,
-    layouts=tuple(replace(layout, task='depth') for layout in _PLAIN),
+    layouts=tuple(replace(layout, task='depth', evidence=()) for layout in _PLAIN),
     head=_head,
     remedy=REMEDY,
     exporter='Ultralytics',

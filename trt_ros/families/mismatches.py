@@ -111,9 +111,8 @@ def only_shape(choice: Choice, claim: Claim) -> TensorMismatchError:
         'nothing but the shape of its outputs says so.',
         cause=f'Seen: {choice.network}. It may be'
         + ''.join(
-            f'\n  {each.family.name}, in the node `{TASKS[each.family.task].node}`: '
-            f'{describe(each.reading)}'
-            for each in (claim, *everyone)
+            f'\n  {each.family.name}, in the node `{TASKS[each.family.task].node}`: {difference}'
+            for each, difference in zip([claim, *everyone], differences([claim, *everyone]))
         )
         + '\n  something else, such as keypoints, boxes or an image that is not decoded',
         remedy=f'Set `decoder` to {claim.family.name}'

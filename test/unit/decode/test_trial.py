@@ -142,6 +142,8 @@ DENSE = [
     (undecoded_cells, 'as in undecoded boxes', registry.SEGMENTERS),
     (lambda: {'out': uniform(1, 7, 80, 80, low=-9, high=9)}, 'nothing but the', ALL_FAMILIES),
     (lambda: {'out': softmax(uniform(1, 40, high=9))}, 'classifier', ALL_FAMILIES),
+    (lambda: {'out': softmax(uniform(1, 2, high=9))}, 'classifier', ALL_FAMILIES),
+    (lambda: {'out': uniform(1, 2)}, 'classifier`: 2 class scores; trial run: 2', ALL_FAMILIES),
     (lambda: {'out': uniform(1, 196)}, 'which do not sum to 1, such as keypoints', ALL_FAMILIES),
     (lambda: unit(256), 'of a norm of 1', registry.CLASSIFIERS),
     (lambda: unit(256), 'embedding', TENSORS),

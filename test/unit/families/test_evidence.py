@@ -44,7 +44,7 @@ OTHERS = [
     ('an image of any size', 'out (1, 3, ?, ?)', (640, 640), 'of the size of the input are an im'),
     ('landmarks', 'landmarks (1, 136)', (112, 112), 'Vectors of keypoints are decoded for the'),
     ('98 landmarks', 'out (1, 196)', (112, 112), 'Set `decoder` to classifier, or `labels` to'),
-    ('re-identification', 'out (1, 256)', (256, 128), 'embedding, in the node `tensor`: out (1'),
+    ('re-identification', 'out (1, 256)', (256, 128), 'embedding, in the node `tensor`: vec'),
     ('gaze', 'out (1, 2)', (60, 60), 'Set `decoder` to classifier, or `labels` to the names'),
     ('optical flow', 'out (1, 2, 640, 640)', (640, 640), 'Set `decoder` to semantic, or `labels`'),
     ('features', 'out (1, 512, 20, 20)', (640, 640), 'Set `decoder` to semantic, or `labels` to'),
@@ -73,6 +73,12 @@ def test_the_task_of_a_node_is_evidence_unless_the_shape_is_that_of_others(netwo
     for outputs in ('out (1, 3, 640, 640)', 'out (1, 85, 20, 20)'):
         with pytest.raises(TensorMismatchError, match=r'is not decoded|are scores of classes'):
             choose_family(TASKS['segment'], 'auto', replace(network(outputs), strict=True))
+
+
+def test_networks_with_names_of_classes_have_no_depth(network):
+    with pytest.raises(TensorMismatchError, match='No decoder recognizes this network'):
+        choose_family(ALL_FAMILIES, 'auto', network('softmax (?, ?, 6625)', class_count=6625))
+    assert choose_family(registry.DEPTHS, 'depth', network('out (1, 9, 9)', class_count=3))
 
 
 def test_a_guess_by_request_says_that_it_is_one(network):

@@ -128,6 +128,13 @@ def test_names_of_the_classes_decide_where_a_remedy_says_so(network, outputs, kn
             assert any(decodes(families, each) for each in named)
 
 
+@pytest.mark.parametrize(('outputs', 'known'), REFUSED)
+def test_strict_decides_where_a_remedy_says_so(network, outputs, known):
+    for _, families, seen, error in refused(network, outputs, known):
+        if '`strict` to false' in error.remedy:
+            assert decodes(families, replace(seen, strict=False))
+
+
 @pytest.mark.parametrize('name', BY_NAME)
 @pytest.mark.parametrize('node', BY_NODE)
 def test_a_decoder_of_another_node_names_that_node(network, node, name):
