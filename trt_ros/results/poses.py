@@ -14,23 +14,9 @@ from trt_ros.results.boxes import Detections, OrientedBoxes
 
 #: Keypoints of COCO, in index order (Lin et al., arXiv:1405.0312).
 COCO = (
-    'nose',
-    'left_eye',
-    'right_eye',
-    'left_ear',
-    'right_ear',
-    'left_shoulder',
-    'right_shoulder',
-    'left_elbow',
-    'right_elbow',
-    'left_wrist',
-    'right_wrist',
-    'left_hip',
-    'right_hip',
-    'left_knee',
-    'right_knee',
-    'left_ankle',
-    'right_ankle',
+    *('nose', 'left_eye', 'right_eye', 'left_ear', 'right_ear', 'left_shoulder'),
+    *('right_shoulder', 'left_elbow', 'right_elbow', 'left_wrist', 'right_wrist', 'left_hip'),
+    *('right_hip', 'left_knee', 'right_knee', 'left_ankle', 'right_ankle'),
 )
 #: Keypoints of COCO-WholeBody: body, feet, face and hands (Jin et al., arXiv:2007.11858).
 WHOLE_BODY = (
@@ -54,22 +40,8 @@ NAMES: Mapping[int, tuple[str, ...]] = {len(names): names for names in (COCO, HA
 
 #: Limbs of COCO, as pairs of indices into COCO.
 LIMBS = (
-    (0, 1),
-    (0, 2),
-    (1, 3),
-    (2, 4),
-    (5, 6),
-    (5, 7),
-    (7, 9),
-    (6, 8),
-    (8, 10),
-    (5, 11),
-    (6, 12),
-    (11, 12),
-    (11, 13),
-    (13, 15),
-    (12, 14),
-    (14, 16),
+    *((0, 1), (0, 2), (1, 3), (2, 4), (5, 6), (5, 7), (7, 9), (6, 8), (8, 10), (5, 11), (6, 12)),
+    *((11, 12), (11, 13), (13, 15), (12, 14), (14, 16)),
 )
 
 

@@ -27,21 +27,8 @@ from trt_ros.trt import Library
 VIEWS = {'Transpose', 'Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity', 'Cast'}
 #: Operators that only select or arrange values.
 PICKS = VIEWS | {
-    'Gather',
-    'GatherElements',
-    'GatherND',
-    'Slice',
-    'Split',
-    'Concat',
-    'TopK',
-    'Where',
-    'Tile',
-    'Expand',
-    'Pad',
-    'ScatterND',
-    'ScatterElements',
-    'Shape',
-    'Size',
+    *('Gather', 'GatherElements', 'GatherND', 'Slice', 'Split', 'Concat', 'TopK', 'Where'),
+    *('Tile', 'Expand', 'Pad', 'ScatterND', 'ScatterElements', 'Shape', 'Size'),
     'ConstantOfShape',
 }
 

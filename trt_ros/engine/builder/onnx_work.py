@@ -14,27 +14,10 @@ LARGEST_SHAPE = 1024
 COUNTED = ('Conv', 'ConvTranspose', 'Gemm', 'MatMul')
 #: Operators with products of their own that are not counted, and those with subgraphs.
 NOT_COUNTED = {
-    'Attention',
-    'ConvInteger',
-    'DeformConv',
-    'Einsum',
-    'FusedConv',
-    'FusedGemm',
-    'FusedMatMul',
-    'GRU',
-    'GroupQueryAttention',
-    'If',
-    'LSTM',
-    'Loop',
-    'MatMulInteger',
-    'MatMulNBits',
-    'MultiHeadAttention',
-    'NhwcConv',
-    'QGemm',
-    'QLinearConv',
-    'QLinearMatMul',
-    'RNN',
-    'Scan',
+    *('Attention', 'ConvInteger', 'DeformConv', 'Einsum', 'FusedConv', 'FusedGemm'),
+    *('FusedMatMul', 'GRU', 'GroupQueryAttention', 'If', 'LSTM', 'Loop', 'MatMulInteger'),
+    *('MatMulNBits', 'MultiHeadAttention', 'NhwcConv', 'QGemm', 'QLinearConv', 'QLinearMatMul'),
+    *('RNN', 'Scan'),
 }
 
 
