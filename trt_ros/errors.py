@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 import re
 from typing import Any
@@ -79,6 +80,19 @@ def _unpickled(kind: type[TrtRosError], args: tuple[str, ...], state: dict[str, 
 
 class ParameterError(TrtRosError):
     """A parameter or option that cannot be honored."""
+
+
+@contextmanager
+def requires(
+    package: str, user: str, remedy: str, kind: type[TrtRosError] = ParameterError
+) -> Iterator[None]:
+    """Raise a failed import of an optional package as an error that names its user."""
+    try:
+        yield
+    except ImportError as error:
+        raise kind(
+            f'{user} needs {package}, which cannot be imported.', cause=str(error), remedy=remedy
+        ) from error
 
 
 class ModelError(TrtRosError):

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 import threading
 from typing import Any, Protocol
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import requires
 
 #: NVTX domain of all ranges.
 DOMAIN = 'trt_ros'
@@ -92,14 +92,8 @@ def recording() -> Iterator[str]:
 
 
 def _load_nvtx() -> Any:
-    try:
+    with requires('the Python package nvtx', 'Profiling', 'pip install nvtx'):
         import nvtx
-    except ImportError as error:
-        raise ParameterError(
-            'Profiling needs the Python package nvtx, which cannot be imported.',
-            cause=str(error),
-            remedy='pip install nvtx',
-        ) from error
     return nvtx
 
 

@@ -241,7 +241,7 @@ def test_without_rosbags_the_error_names_it(tmp_path):
         timeout=DEADLINE_SECONDS,
         check=False,
     )
-    assert 'Recordings need the Python package rosbags' in done.stderr
+    assert 'Reading of recordings needs the Python package rosbags' in done.stderr
     assert "Remedy: pip install 'rosbags" in done.stderr
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trt_ros.errors import BackendError, ParameterError, TrtRosError
+from trt_ros.errors import BackendError, ParameterError, TrtRosError, requires
 from trt_ros.labelling.job import LabelReport
 from trt_ros.labelling.task import Labeler, LabelTask
 from trt_ros.labelling.workers import Worker, WorkerDiedError
@@ -30,7 +30,9 @@ def open_ray(
     :raises BackendError: when Ray is not installed, or cannot be reached.
     :raises ParameterError: when the cluster cannot run a worker.
     """
-    ray = _load_ray()
+    remedy = 'pip install ray, here and on the machines of the cluster; or use --workers.'
+    with requires('the Python package ray', '--ray', remedy, BackendError):
+        import ray
     try:
         if not ray.is_initialized():
             ray.init(address, log_to_driver=False, configure_logging=False)
@@ -110,15 +112,3 @@ class RayWorker(Worker):
     def close(self) -> None:
         """End the actor; see Worker.close."""
         self._ray.kill(self._actor)
-
-
-def _load_ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise BackendError(
-            'The Python package ray cannot be imported.',
-            cause=str(error),
-            remedy='pip install ray, here and on the machines of the cluster; or use --workers.',
-        ) from error
-    return ray

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.engine.builder.onnx_nodes import HEAVY
-from trt_ros.errors import BackendError, ModelError, TrtRosError
+from trt_ros.errors import BackendError, ModelError, TrtRosError, requires
 
 
 def quantize_by_modelopt(
@@ -36,15 +36,12 @@ def quantize_by_modelopt(
     """
     import onnx
 
-    try:
+    remedy = (
+        "Run `pip install 'nvidia-modelopt[onnx]'` in an environment of its own, or quantize "
+        'without --tool.'
+    )
+    with requires('nvidia-modelopt', '--tool modelopt', remedy, BackendError):
         from modelopt.onnx.quantization import quantize  # type: ignore[import-not-found]
-    except ImportError as error:
-        raise BackendError(
-            'nvidia-modelopt is not installed.',
-            cause=str(error),
-            remedy="Run `pip install 'nvidia-modelopt[onnx]'` in an environment of its own, or "
-            'quantize without --tool.',
-        ) from error
     named = onnx.ModelProto()
     named.CopyFrom(model)
     for node in named.graph.node:

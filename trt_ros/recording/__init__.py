@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.errors import BadFrameError, ParameterError, requires
 from trt_ros.recording.chunks import chunk_messages
 from trt_ros.recording.unfinished import UnfinishedMcap
 
@@ -236,15 +236,10 @@ class _UnreadableError(Exception):
 
 def _open_reader(path: Any) -> Any:
     """Return an open reader of rosbags."""
-    try:
+    package = 'the Python package rosbags, 0.11.9 or later'
+    with requires(package, 'Reading of recordings', "pip install 'rosbags>=0.11.9'"):
         from rosbags.rosbag2 import Reader, ReaderError
         from rosbags.rosbag2.storage_mcap import decompress  # noqa: F401  # Of chunks.
-    except ImportError as error:
-        raise ParameterError(
-            'Recordings need the Python package rosbags, 0.11.9 or later.',
-            cause=str(error),
-            remedy="pip install 'rosbags>=0.11.9'",
-        ) from error
     try:
         reader = Reader(path)
         reader.open()

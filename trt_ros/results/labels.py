@@ -11,7 +11,7 @@ from pathlib import Path
 import re
 from typing import Any
 
-from trt_ros.errors import ParameterError, meant, printable
+from trt_ros.errors import ParameterError, meant, printable, requires
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 
 #: Built-in lists of class names, files in `class_lists`; docs/models.md states their sources.
@@ -137,14 +137,9 @@ def _without_numbers(lines: tuple[str, ...]) -> tuple[str, ...]:
 
 def _from_yaml(path: str, text: str) -> tuple[str, ...]:
     """Return the names in YAML or JSON: a list, or a mapping by index, also below `names`."""
-    try:
+    remedy = 'sudo apt install python3-yaml, or pip install pyyaml.'
+    with requires('PyYAML', f'The file of class names {path!r}', remedy):
         import yaml
-    except ImportError as error:
-        raise ParameterError(
-            f'Cannot read the class names in {path!r}.',
-            cause=str(error),
-            remedy='Install PyYAML: sudo apt install python3-yaml, or pip install pyyaml.',
-        ) from error
     try:
         names = yaml.safe_load(text)
         if isinstance(names, dict) and 'names' in names:

@@ -10,7 +10,7 @@ import uuid
 from rclpy.clock import Clock, ClockType
 from rclpy.duration import Duration
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import requires
 from trt_ros.ros.qos import BOND as QOS
 
 TOPIC = 'bond'
@@ -24,15 +24,9 @@ def bond_message() -> Any:
 
     :raises ParameterError: when it is not installed.
     """
-    try:
+    remedy = 'Install it (sudo apt install ros-$ROS_DISTRO-bond), or set bond_period to 0.0.'
+    with requires('the message package bond', 'bond_period', remedy):
         return import_module('bond.msg').Status
-    except ImportError as error:
-        raise ParameterError(
-            'bond_period needs the message package bond, which is not installed.',
-            cause=str(error),
-            remedy='Install it (sudo apt install ros-$ROS_DISTRO-bond), or set '
-            'bond_period to 0.0.',
-        ) from error
 
 
 class Bond:

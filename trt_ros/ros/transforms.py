@@ -10,7 +10,7 @@ from rclpy.duration import Duration
 from rclpy.time import Time
 from std_msgs.msg import Header
 
-from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.errors import BadFrameError, requires
 from trt_ros.ros.lifecycle import ManagedNode
 
 #: Time to wait for a transform, which often arrives later than the image.
@@ -54,14 +54,9 @@ def import_tf2(user: str) -> Any:
     :param user: parameter that needs it.
     :raises ParameterError: when it is not installed.
     """
-    try:
+    remedy = f'Install it (apt install ros-$ROS_DISTRO-tf2-ros-py), or leave {user} out.'
+    with requires('tf2_ros', user, remedy):
         import tf2_ros
-    except ImportError as error:
-        raise ParameterError(
-            f'{user} needs tf2_ros, which is not installed.',
-            cause=str(error),
-            remedy=f'Install it (apt install ros-$ROS_DISTRO-tf2-ros-py), or leave {user} out.',
-        ) from error
     return tf2_ros
 
 

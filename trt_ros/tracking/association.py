@@ -6,16 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trt_ros.errors import TrtRosError
+from trt_ros.errors import requires
 
-try:
+with requires('SciPy', 'Tracking', 'sudo apt install python3-scipy, or pip install scipy.'):
     from scipy.optimize import linear_sum_assignment
-except ImportError as error:
-    raise TrtRosError(
-        'Tracking needs SciPy.',
-        cause=str(error),
-        remedy='Install it: sudo apt install python3-scipy, or pip install scipy.',
-    ) from error
 
 
 class Pairs(NamedTuple):

@@ -99,5 +99,5 @@ def test_transforms_without_tf2_are_refused(start_node, models):
         model_path=models['bev'],
         inputs=[IMAGES, 'k=tf:a,b#rotation'],
     )
-    node.wait_for_log('tf in inputs needs tf2_ros, which is not installed')
+    node.wait_for_log('tf in inputs needs tf2_ros, which cannot be imported')
     node.wait_for_failed_start()

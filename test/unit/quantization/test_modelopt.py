@@ -43,7 +43,7 @@ def test_method_that_modelopt_lacks_is_refused(quantize):
 def test_missing_modelopt_is_an_error_with_the_command_that_installs_it(quantize, tmp_path):
     code, printed = quantize()
     assert code == 1
-    assert 'nvidia-modelopt is not installed.' in printed.err
+    assert '--tool modelopt needs nvidia-modelopt, which cannot be imported.' in printed.err
     assert "pip install 'nvidia-modelopt[onnx]'" in printed.err
     assert not (tmp_path / 'q.onnx').exists()
 

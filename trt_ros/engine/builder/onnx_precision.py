@@ -32,7 +32,7 @@ from trt_ros.engine.builder.onnx_nodes import (
     to_quantizing_opset,
 )
 from trt_ros.engine.key import total_nbytes
-from trt_ros.errors import BackendError, ModelError, ParameterError
+from trt_ros.errors import BackendError, ModelError, ParameterError, requires
 
 # Sums, powers and their inverses: the squares of a layer norm overflow fp16 at 256.
 DELICATE = {
@@ -101,14 +101,9 @@ def convert(
 
 
 def _by_modelopt(path: Path, precision: str, io_dtypes: str) -> Any:
-    try:
+    remedy = "Run `pip install 'nvidia-modelopt[onnx]'`, or set converter to light."
+    with requires('nvidia-modelopt', 'The converter modelopt', remedy, BackendError):
         from modelopt.onnx.autocast import convert_to_mixed_precision  # type: ignore[import-not-found]
-    except ImportError as error:
-        raise BackendError(
-            'The converter modelopt is not installed.',
-            cause=str(error),
-            remedy="Run `pip install 'nvidia-modelopt[onnx]'`, or set converter to light.",
-        ) from error
     return convert_to_mixed_precision(
         str(path), low_precision_type=precision, keep_io_types=io_dtypes == 'keep'
     )

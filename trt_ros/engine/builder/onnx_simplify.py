@@ -11,7 +11,7 @@ import numpy as np
 
 from trt_ros.engine.builder.onnx_check import LARGEST_NBYTES, nodes
 from trt_ros.engine.key import total_nbytes
-from trt_ros.errors import ParameterError
+from trt_ros.errors import requires
 from trt_ros.tensors import TensorSpec
 
 #: Largest difference of an output, as part of its largest value: operators are fused.
@@ -34,7 +34,10 @@ def simplify(
         log with the number of operators, or the reason.
     :raises ParameterError: if onnxslim or ONNX Runtime is not installed.
     """
-    slim = _slim()
+    remedy = 'Run `pip install onnxslim onnxruntime`, or remove simplify.'
+    with requires('onnxslim and onnxruntime', 'simplify', remedy):
+        import onnxruntime  # noqa: F401
+        from onnxslim import slim
     if total_nbytes(path) > LARGEST_NBYTES:
         return None, 'not simplified: the model is larger than 2 GiB'
     original = _loaded(path, model)
@@ -47,20 +50,6 @@ def simplify(
         return None, f'not simplified: {reason}'
     before, after = (sum(1 for _ in nodes(each.graph)) for each in (original, simplified))
     return simplified, f'simplified: {before} to {after} operators, with equal results'
-
-
-def _slim() -> Any:
-    """Return the function of onnxslim; check that ONNX Runtime is there, too."""
-    try:
-        import onnxruntime  # noqa: F401
-        from onnxslim import slim
-    except ModuleNotFoundError as error:
-        raise ParameterError(
-            'simplify needs onnxslim and onnxruntime.',
-            cause=str(error),
-            remedy='Run `pip install onnxslim onnxruntime`, or remove simplify.',
-        ) from error
-    return slim
 
 
 def _loaded(path: Path, model: Any) -> Any:

@@ -14,6 +14,7 @@ from trt_ros.errors import (
     RemoteRefusedError,
     RemoteUnavailableError,
     TrtRosError,
+    requires,
 )
 from trt_ros.progress import Reporter
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
@@ -150,15 +151,10 @@ def _load_client() -> tuple[Any, Any, Any]:
     """Import gRPC and the protocol: grpc, messages, services."""
     # Its log lines would go to the log of the node, one per attempt to connect.
     os.environ.setdefault('GRPC_VERBOSITY', 'NONE')
-    try:
+    package, remedy = 'the Python package tritonclient', "pip install 'tritonclient[grpc]'"
+    with requires(package, 'The backend triton', remedy, BackendError):
         import grpc
         from tritonclient.grpc import service_pb2, service_pb2_grpc
-    except ImportError as error:
-        raise BackendError(
-            'The Python package tritonclient cannot be imported.',
-            cause=str(error),
-            remedy="pip install 'tritonclient[grpc]'",
-        ) from error
     return grpc, service_pb2, service_pb2_grpc
 
 
