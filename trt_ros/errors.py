@@ -35,8 +35,12 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return a 'Did you mean' hint with the nearest known names; '' if there are none."""
-    close = get_close_matches(name, list(known), n=3, cutoff=0.6)
+    """Return a 'Did you mean' hint with the nearest known names, in any case; '' without any."""
+    lower: dict[str, list[str]] = {}
+    for each in dict.fromkeys(known):
+        lower.setdefault(each.lower(), []).append(each)
+    similar = get_close_matches(name.lower(), lower, n=3, cutoff=0.6)
+    close = [each for key in similar for each in lower[key]][:3]
     return f'Did you mean {" or ".join(map(repr, close))}? ' if close else ''
 
 

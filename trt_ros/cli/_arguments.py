@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentTypeError, Namespace
 from math import isfinite
 from pathlib import Path
 
-from trt_ros.cli._option_flags import add_option_flags, given_options
+from trt_ros.cli._option_flags import given_options
 from trt_ros.errors import ParameterError
 from trt_ros.runtime.options import BUNDLE_SUFFIXES, REMOTE_SCHEMES
-from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
 from trt_ros.vision.thresholds import ThresholdOptions, Thresholds
 
 
@@ -55,23 +54,6 @@ def refuse_layers(args: Namespace) -> None:
         )
 
 
-def add_threshold_flags(parser: ArgumentParser) -> None:
-    """Declare the thresholds of boxes; thresholds_of() reads them."""
-    add_option_flags(parser, cls=ThresholdOptions)
-
-
-def add_pixel_limit(parser: ArgumentParser) -> None:
-    """Declare --max-image-pixels, of commands that read images."""
-    parser.add_argument(
-        '--max-image-pixels',
-        type=positive,
-        default=MAX_IMAGE_PIXELS,
-        metavar='N',
-        help='maximum number of pixels (width times height) of a compressed image, picture or '
-        f'video; larger ones are refused before they are decoded (default: {MAX_IMAGE_PIXELS})',
-    )
-
-
 def make_output_folder(folder: Path) -> None:
     """
     Create the folder of --output.
@@ -90,7 +72,7 @@ def make_output_folder(folder: Path) -> None:
 
 def thresholds_of(args: Namespace) -> Thresholds:
     """
-    Return the thresholds of a command line with add_threshold_flags().
+    Return the thresholds of a command line with the flags of ThresholdOptions.
 
     :raises ParameterError: when a score of a class is invalid.
     """

@@ -9,12 +9,12 @@ from itertools import islice
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import add_pixel_limit
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli._pictures import frames, raise_bad
 from trt_ros.cli.build import ENGINE_OPTIONS, build_options
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.runtime.options import PREPROCESSING, LabeledOptions
+from trt_ros.vision.pixel_limit import PixelLimit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +34,7 @@ def add_input_flags(parser: ArgumentParser) -> None:
         parser.add_argument_group('inputs and outputs', 'as the parameters of the nodes'),
         INPUT_OPTIONS,
     )
-    add_pixel_limit(parser)
+    add_option_flags(parser, cls=PixelLimit)
 
 
 def input_options(args: Namespace) -> LabeledOptions:

@@ -39,8 +39,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._arguments import (
-    add_pixel_limit,
-    add_threshold_flags,
     make_output_folder,
     thresholds_of,
 )
@@ -49,6 +47,8 @@ from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.cli._pictures import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand
 from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.runtime.options import LabeledOptions
+from trt_ros.vision.pixel_limit import PixelLimit
+from trt_ros.vision.thresholds import ThresholdOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,8 +76,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument('--json', action='store_true', help='print the results to stdout')
     add_coco_flags(parser)
-    add_pixel_limit(parser)
-    add_threshold_flags(parser)
+    add_option_flags(parser, cls=PixelLimit)
+    add_option_flags(parser, cls=ThresholdOptions)
     add_option_flags(parser)
 
 

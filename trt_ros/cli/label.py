@@ -20,8 +20,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._arguments import (
-    add_pixel_limit,
-    add_threshold_flags,
     finite,
     make_output_folder,
     positive,
@@ -31,6 +29,8 @@ from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.driver import nvidia_driver
 from trt_ros.errors import ParameterError, TrtRosError, printable
 from trt_ros.runtime.options import LEAST_BUSY, LabeledOptions
+from trt_ros.vision.pixel_limit import PixelLimit
+from trt_ros.vision.thresholds import ThresholdOptions
 
 if TYPE_CHECKING:
     from trt_ros.labelling.job import LabelReport
@@ -99,8 +99,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar='X',
         help='GPUs, or part of one, per worker of Ray (default: 1 where the cluster has any)',
     )
-    add_pixel_limit(parser)
-    add_threshold_flags(parser)
+    add_option_flags(parser, cls=PixelLimit)
+    add_option_flags(parser, cls=ThresholdOptions)
     add_option_flags(parser)
     parser.set_defaults(frames_in_flight=2)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import add_pixel_limit, positive
+from trt_ros.cli._arguments import positive
 from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.cli._pictures import count_frames, fingerprint, frames
 from trt_ros.cli.build import REPEATED, Bar
@@ -24,6 +24,7 @@ from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.quantization.options import QuantOptions
 from trt_ros.regular_file import check_output_file
 from trt_ros.runtime.options import PREPROCESSING, LabeledOptions
+from trt_ros.vision.pixel_limit import PixelLimit
 
 if TYPE_CHECKING:
     from trt_ros.quantization.quantize import FrameSource, QuantReport
@@ -58,7 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar='N',
         help='maximum number of images, evenly spread (default: 256)',
     )
-    add_pixel_limit(parser)
+    add_option_flags(parser, cls=PixelLimit)
     add('--json', type=Path, metavar='FILE', help='write the report')
     add_option_flags(parser.add_argument_group('preprocessing, decoding and GPU'), OPTIONS)
 

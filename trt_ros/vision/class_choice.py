@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-import difflib
 import math
 
 import numpy as np
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import ParameterError, meant
 from trt_ros.vision.thresholds import Thresholds
 
 MAX_CLASSES = 1 << 16
@@ -111,11 +110,8 @@ def _indices(text: str, class_names: Sequence[str], parameter: str) -> list[int]
             f'{MAX_CLASSES - 1}.'
         )
     else:
-        lower: dict[str, list[str]] = {}
-        for name in dict.fromkeys(class_names):
-            lower.setdefault(name.lower(), []).append(name)
-        similar = difflib.get_close_matches(text.lower(), lower, n=3, cutoff=0.6)
-        close = [name for each in similar for name in lower[each]][:3]
-        meant = f'Did you mean {" or ".join(map(repr, close))}? ' if close else ''
-        remedy = f'{meant}Choose class names, or indices from 0 to {len(class_names) - 1}.'
+        remedy = (
+            f'{meant(text, class_names)}Choose class names, or indices from 0 to '
+            f'{len(class_names) - 1}.'
+        )
     raise ParameterError(f'{parameter} contains the unknown class {text!r}.', remedy=remedy)
