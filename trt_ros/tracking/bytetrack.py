@@ -66,6 +66,29 @@ class Tracks:
     lost_ids: np.ndarray
 
 
+@dataclass
+class _Image:
+    """
+    The detections of an image, and the tracks that they belong to.
+
+    :param boxes: (4, N) float64 cx, cy, w, h.
+    :param high: indices of the detections above the high score that have no track yet.
+    :param weak: indices of those between the two scores.
+    :param match: index of each track's detection; -1 for none.
+    :param units: (N, D) normalized appearance vectors; None without.
+    """
+
+    found: Detections
+    stamp_ns: int
+    options: TrackOptions
+    boxes: np.ndarray
+    high: np.ndarray
+    weak: np.ndarray
+    match: np.ndarray
+    units: np.ndarray | None = None
+    similarity: Similarity | None = None
+
+
 class ByteTracker:
     """
     A ByteTrack tracker of the objects in the images of one camera; for one thread at a time.
@@ -121,19 +144,18 @@ class ByteTracker:
         if vectors is not None:
             appearance.check_rows(vectors, len(found))
         self._advance(stamp_ns, options.buffer_seconds)
-        boxes, high, weak = _candidates(found, options)
-        units = similarity = None
-        if vectors is not None and len(high):
+        match = np.full(len(self._tracks), -1)
+        image = _Image(found, stamp_ns, options, *_candidates(found, options), match)
+        if vectors is not None and len(image.high):
             # Zero for weak detections: they are hidden in part, often by another object.
-            units = appearance.unit_vectors(vectors, high)
-            self._prepare_appearance(units.shape[1])
-            similarity = Similarity(self._tracks['appearance'], units, high)
-        match = np.full(len(self._tracks), -1)  # Index of each track's detection.
-        high = self._associate(match, found, boxes, high, weak, options, similarity)
-        if similarity is not None:
-            high = self._find_again(match, found, boxes, high, stamp_ns, options, similarity)
-        self._correct(match, found, boxes, stamp_ns)
-        return self._finish(match, found, boxes, high, stamp_ns, options, units)
+            image.units = appearance.unit_vectors(vectors, image.high)
+            self._prepare_appearance(image.units.shape[1])
+            image.similarity = Similarity(self._tracks['appearance'], image.units, image.high)
+        self._associate(image)
+        if image.similarity is not None:
+            self._find_again(image, image.similarity)
+        self._correct(image)
+        return self._finish(image)
 
     def _prepare_appearance(self, size: int) -> None:
         """Forget the appearance of all tracks if their vectors have another size."""
@@ -155,23 +177,9 @@ class ByteTracker:
                 self._tracks = self._tracks.take(is_kept)
             motion.predict(self._tracks, seconds)
 
-    def _associate(
-        self,
-        match: np.ndarray,
-        found: Detections,
-        boxes: np.ndarray,
-        high: np.ndarray,
-        weak: np.ndarray,
-        options: TrackOptions,
-        similarity: Similarity | None,
-    ) -> np.ndarray:
-        """
-        Assign detections to tracks that they overlap.
-
-        :param match: changed in place.
-        :returns: indices of the detections above the high score that remain.
-        """
-        predicted, detected = to_corners(self._tracks['mean'][0]), to_corners(boxes)
+    def _associate(self, image: _Image) -> None:
+        """Assign detections to tracks that they overlap."""
+        predicted, detected = to_corners(self._tracks['mean'][0]), to_corners(image.boxes)
 
         def pair(
             columns: np.ndarray,
@@ -179,79 +187,61 @@ class ByteTracker:
             gain_of: Callable[[Pairs], np.ndarray] | None = None,
         ) -> np.ndarray:
             """Assign some detections to the tracks without one; return those that remain."""
-            rows = np.flatnonzero(match < 0)
+            rows = np.flatnonzero(image.match < 0)
             if not (len(rows) and len(columns)):
                 return columns
             at, by, gains = overlapping(
-                track_xyxy.take(rows, axis=1), detected.take(columns, axis=1), options.min_iou
+                track_xyxy.take(rows, axis=1),
+                detected.take(columns, axis=1),
+                image.options.min_iou,
             )
-            pairs = Pairs(rows[at], columns[by], gains)
-            return self._choose(match, found, columns, pairs, options, gain_of)
+            return self._choose(image, columns, Pairs(rows[at], columns[by], gains), gain_of)
 
         def gain_of(pairs: Pairs) -> np.ndarray:
-            gains = self._gains(pairs, found, boxes)
-            return gains if similarity is None else similarity.add_to(pairs, gains)
+            gains = self._gains(pairs, image.found, image.boxes)
+            return gains if image.similarity is None else image.similarity.add_to(pairs, gains)
 
-        high = pair(high, gain_of=gain_of)
-        pair(weak)
+        image.high = pair(image.high, gain_of=gain_of)
+        pair(image.weak)
         last_boxes = self._last_boxes()
-        return high if last_boxes is None else pair(high, to_corners(last_boxes))
+        if last_boxes is not None:
+            image.high = pair(image.high, to_corners(last_boxes))
 
     def _choose(
         self,
-        match: np.ndarray,
-        found: Detections,
+        image: _Image,
         columns: np.ndarray,
         pairs: Pairs,
-        options: TrackOptions,
         gain_of: Callable[[Pairs], np.ndarray] | None = None,
     ) -> np.ndarray:
-        """
-        Assign the best of some pairs.
-
-        :param match: changed in place.
-        :returns: indices of the detections that remain of `columns`.
-        """
-        if not options.across_classes:
-            is_same = self._tracks['label'][pairs.rows] == found.labels[pairs.columns]
+        """Assign the best of some pairs; return the detections that remain of `columns`."""
+        if not image.options.across_classes:
+            is_same = self._tracks['label'][pairs.rows] == image.found.labels[pairs.columns]
             if not is_same.all():
                 pairs = Pairs(*(each[is_same] for each in pairs))
         if gain_of is not None:
             pairs = pairs._replace(gains=gain_of(pairs))
         chosen_rows, chosen_columns = best_pairs(pairs)
-        match[chosen_rows] = chosen_columns
-        is_left = np.ones(len(found), bool)
+        image.match[chosen_rows] = chosen_columns
+        is_left = np.ones(len(image.found), bool)
         is_left[chosen_columns] = False
         return np.asarray(columns[is_left[columns]])
 
-    def _find_again(
-        self,
-        match: np.ndarray,
-        found: Detections,
-        boxes: np.ndarray,
-        columns: np.ndarray,
-        stamp_ns: int,
-        options: TrackOptions,
-        similarity: Similarity,
-    ) -> np.ndarray:
+    def _find_again(self, image: _Image, similarity: Similarity) -> None:
         """
         Assign detections to the tracks without one by their similarity alone.
 
         The motion of these tracks starts anew: the way to where they are now is not known.
-
-        :param match: changed in place.
-        :returns: indices of the detections that remain of `columns`.
         """
-        rows = np.flatnonzero(match < 0)
-        pairs = similarity.pairs(rows, columns, options.min_similarity)
-        columns = self._choose(match, found, columns, pairs, options)
-        moved = rows[match[rows] >= 0]
+        rows = np.flatnonzero(image.match < 0)
+        pairs = similarity.pairs(rows, image.high, image.options.min_similarity)
+        image.high = self._choose(image, image.high, pairs)
+        moved = rows[image.match[rows] >= 0]
         if len(moved):
             again = self._tracks.take(moved)
-            self._start(again, boxes[:, match[moved]], stamp_ns)
+            self._start(again, image.boxes[:, image.match[moved]], image.stamp_ns)
             again['missed'][:] = 0
             self._tracks.put(moved, again)
-        return columns
 
     def _gains(self, pairs: Pairs, found: Detections, boxes: np.ndarray) -> np.ndarray:
         """Return the positive gains of the pairs of the first assignment, from their IoU."""
@@ -261,16 +251,14 @@ class ByteTracker:
         """Return boxes of the tracks, (4, N), for a further assignment; None: there is none."""
         return None
 
-    def _correct(
-        self, match: np.ndarray, found: Detections, boxes: np.ndarray, stamp_ns: int
-    ) -> None:
+    def _correct(self, image: _Image) -> None:
         """Correct the tracks with their detections."""
-        tracks, is_seen = self._tracks, match >= 0
+        tracks, match, is_seen = self._tracks, image.match, image.match >= 0
         if not is_seen.any():
             return
-        self._observe(np.where(is_seen, boxes[:, match], 0), is_seen, stamp_ns)
-        np.copyto(tracks['label'], found.labels[match], where=is_seen)
-        tracks['seen_ns'][is_seen] = stamp_ns
+        self._observe(np.where(is_seen, image.boxes[:, match], 0), is_seen, image.stamp_ns)
+        np.copyto(tracks['label'], image.found.labels[match], where=is_seen)
+        tracks['seen_ns'][is_seen] = image.stamp_ns
         tracks['missed'][is_seen] = 0
         tracks['hits'][is_seen] += 1
 
@@ -286,17 +274,9 @@ class ByteTracker:
         """Initialize the filters of the tracks `started`, in place."""
         motion.start(started, boxes)
 
-    def _finish(
-        self,
-        match: np.ndarray,
-        found: Detections,
-        boxes: np.ndarray,
-        starts: np.ndarray,
-        stamp_ns: int,
-        options: TrackOptions,
-        units: np.ndarray | None,
-    ) -> Tracks:
+    def _finish(self, image: _Image) -> Tracks:
         """Start and end tracks, give identities, and return the tracks of the image."""
+        found, match, starts = image.found, image.match, image.high
         tracks, is_missed = self._tracks, match < 0
         if is_missed.any():
             tracks['missed'][is_missed] += 1
@@ -304,18 +284,18 @@ class ByteTracker:
             tracks, match = tracks.take(is_kept), match[is_kept]
         if len(starts):
             started = TrackTable(self._fields, len(starts))
-            self._start(started, boxes[:, starts], stamp_ns)
-            started['label'][:], started['seen_ns'][:] = found.labels[starts], stamp_ns
+            self._start(started, image.boxes[:, starts], image.stamp_ns)
+            started['label'][:], started['seen_ns'][:] = found.labels[starts], image.stamp_ns
             started['hits'][:] = 1
             tracks, match = tracks.extended(started), np.concatenate([match, starts])
             if len(tracks) > MAX_TRACKS:
                 newest = np.sort(np.argsort(-tracks['seen_ns'], kind='stable')[:MAX_TRACKS])
                 tracks, match = tracks.take(newest), match[newest]
-        if units is not None:
-            trust = appearance.score_trust(found.scores, options.high_score)
-            appearance.update_means(tracks['appearance'], match, units, trust)
+        if image.units is not None:
+            trust = appearance.score_trust(found.scores, image.options.high_score)
+            appearance.update_means(tracks['appearance'], match, image.units, trust)
         self._tracks, ids = tracks, tracks['id']
-        nameless = np.flatnonzero((ids == 0) & (tracks['hits'] >= options.min_hits))
+        nameless = np.flatnonzero((ids == 0) & (tracks['hits'] >= image.options.min_hits))
         if len(nameless):
             best_first = nameless[np.argsort(match[nameless])]
             ids[best_first] = list(itertools.islice(self._ids, len(best_first)))
