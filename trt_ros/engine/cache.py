@@ -7,6 +7,7 @@ Each engine has a sidecar, `.engine.json`. An engine that does not match its sid
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 import io
@@ -143,18 +144,22 @@ class EngineCache:
                         return Entry(path, read_sidecar(path))
                     log.warning('Rebuilding %s: %s', path.name, reason)
                     remove(path)
-                return self._build(
-                    folder,
-                    model,
-                    key,
+                timing = self.timing_cache(library, device) if options.timing_cache else None
+                built = build(
+                    onnx,
                     options,
                     library,
-                    device,
-                    report,
-                    timeout_seconds,
-                    reason,
-                    build_log,
+                    report=report,
+                    device=device,
+                    timeout_seconds=timeout_seconds,
+                    timing_cache=timing and timing.path,
+                    build_log=build_log,
                 )
+                with closing(built):
+                    sidecar = make_sidecar(model, key, options, library, device, built)
+                    return Entry(
+                        self._store(folder, model, built, sidecar, timing), sidecar, reason
+                    )
         except OSError as error:
             # An engine on a read-only disk, or one that belongs to root, can still be used.
             for path in [] if force else _engines(folder, key):
@@ -166,48 +171,29 @@ class EngineCache:
                 remedy='Set engine_cache_dir to a writable folder, or set engine_in_memory.',
             ) from error
 
-    def _build(
+    def _store(
         self,
         folder: Path,
         model: OnnxFile,
-        key: str,
-        options: BuildOptions,
-        library: Library,
-        device: int,
-        report: Reporter,
-        timeout_seconds: float | None,
-        reason: str,
-        build_log: BuildLog | None,
-    ) -> Entry:
-        timing = self.timing_cache(library, device) if options.timing_cache else None
-        built = build(
-            model.path,
-            options,
-            library,
-            report=report,
-            device=device,
-            timeout_seconds=timeout_seconds,
-            timing_cache=timing.path if timing else None,
-            build_log=build_log,
-        )
-        try:
-            if OnnxFile.read(model.path) != model:
-                raise ModelError(
-                    f'The model {model.path} changed during the build.', remedy='Build it again.'
-                )
-            stem = f'{_safe_name(model.path.stem)}-{library.name}{library.version_text}'
-            path = folder / f'bs{built.report["batch"]}' / f'{stem}-{key[:16]}.engine'
-            make_private(path.parent, self.root)
-            sidecar = make_sidecar(model, key, options, library, device, built)
-            # The sidecar first: an engine without one is never used.
-            text = json.dumps(sidecar, indent=1, sort_keys=True)
-            write_atomically(sidecar_path(path), io.BytesIO(text.encode()))
-            write_atomically(path, built.plan)
-        finally:
-            built.close()
+        built: Built,
+        sidecar: Mapping[str, Any],
+        timing: Blob | None,
+    ) -> Path:
+        """Write an engine and its sidecar, and return its path; keep the kernel times."""
+        if OnnxFile.read(model.path) != model:
+            raise ModelError(
+                f'The model {model.path} changed during the build.', remedy='Build it again.'
+            )
+        stem = f'{_safe_name(model.path.stem)}-{sidecar["library"]}{sidecar["tensorrt"]}'
+        path = folder / f'bs{sidecar["batch"]}' / f'{stem}-{sidecar["key"][:16]}.engine'
+        make_private(path.parent, self.root)
+        # The sidecar first: an engine without one is never used.
+        text = json.dumps(sidecar, indent=1, sort_keys=True)
+        write_atomically(sidecar_path(path), io.BytesIO(text.encode()))
+        write_atomically(path, built.plan)
         if timing is not None:
             timing.save(built.timing_cache)
-        return Entry(path, sidecar, reason)
+        return path
 
     def problem(self, path: Path, *, key: str = '') -> str:
         """Return why an entry must not be used, '' if it may; does not load the engine."""
