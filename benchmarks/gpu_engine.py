@@ -141,7 +141,7 @@ def load_once(model: Path, cache_dir: Path, keep_kernels: bool) -> dict[str, flo
     from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 
     began = time.perf_counter()
-    opened = open_engine(model, BuildOptions(precision='fp16'), cache_dir=cache_dir)
+    opened = open_engine(model, BuildOptions(precision='fp16'), engine_cache_dir=cache_dir)
     loaded = time.perf_counter()
     cache = opened.runtime_cache if keep_kernels else None
     runner = TensorRTRunner(open_gpu(), opened.engine, cache=cache)
@@ -210,23 +210,25 @@ class Checks:
         (folder / 'file').touch()
 
     def opens(self, **options: Any) -> None:
-        open_engine(self.model, BuildOptions(**options), cache_dir=self.private).engine.close()
+        open_engine(
+            self.model, BuildOptions(**options), engine_cache_dir=self.private
+        ).engine.close()
 
     def in_memory(self) -> None:
         opened = open_engine(
-            self.model, cache_dir=self.folder / 'file' / 'x', memory_if_unwritable=True
+            self.model, engine_cache_dir=self.folder / 'file' / 'x', memory_if_unwritable=True
         )
         opened.engine.close()
         assert opened.runtime_cache is None and opened.log_lines[0] == 'engine built in memory'
 
     def closed_twice(self) -> None:
-        engine = open_engine(self.model, cache_dir=self.private).engine
+        engine = open_engine(self.model, engine_cache_dir=self.private).engine
         engine.close()
         engine.close()
 
     def bad_body_is_rebuilt(self) -> None:
         """Open a plan that matches its sidecar, but that the library refuses."""
-        opened = open_engine(self.model, cache_dir=self.private)
+        opened = open_engine(self.model, engine_cache_dir=self.private)
         opened.engine.close()
         path = Path(opened.log_lines[0].split(' ')[1].rstrip(','))
         data = bytearray(path.read_bytes())
@@ -235,7 +237,7 @@ class Checks:
         sidecar = json.loads(Path(f'{path}.json').read_text())
         sidecar['plan_sha256'] = hashlib.sha256(data).hexdigest()
         Path(f'{path}.json').write_text(json.dumps(sidecar))
-        again = open_engine(self.model, cache_dir=self.private)
+        again = open_engine(self.model, engine_cache_dir=self.private)
         again.engine.close()
         assert 'built' in again.log_lines[0], again.log_lines
 
@@ -286,7 +288,7 @@ def inspector_sample(folder: Path) -> str:
     """Output of this release's inspector for a first layer, verbatim."""
     model = folder / 'inspect.onnx'
     transformer(model)
-    engine = open_engine(model, cache_dir=folder / 'inspect').engine
+    engine = open_engine(model, engine_cache_dir=folder / 'inspect').engine
     formats = engine.library.trt.LayerInformationFormat
     text = engine.handle.create_engine_inspector().get_engine_information(formats.JSON)
     engine.close()

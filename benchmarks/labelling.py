@@ -119,7 +119,7 @@ def labeled(pipeline: Pipeline, path: Path, output: Path) -> float:
             output,
             topics=[TOPIC],
             thresholds=DEFAULT_THRESHOLDS,
-            in_flight=IN_FLIGHT,
+            frames_in_flight=IN_FLIGHT,
         )
     seconds = time.perf_counter() - began
     output.unlink()

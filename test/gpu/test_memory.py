@@ -148,7 +148,7 @@ gpu = open_gpu(device)
 with gpu.context:
     rest = DeviceBuffer(gpu.free_bytes()[0] - (64 << 20), 'test', Account())
     try:
-        open_engine(path, cache_dir=cache, device=device)
+        open_engine(path, engine_cache_dir=cache, device=device)
     except BackendError as error:
         print(error)
 """
@@ -159,7 +159,7 @@ def test_engine_beyond_the_free_memory_is_kept(gpu, tmp_path):
     path, _ = large_network(tmp_path)
     cache = tmp_path / 'cache'
     with gpu.context:
-        entry = open_engine(path, cache_dir=cache, device=gpu.index)
+        entry = open_engine(path, engine_cache_dir=cache, device=gpu.index)
         entry.engine.close()
     before = written(cache)
     done = subprocess.run(

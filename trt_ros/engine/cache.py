@@ -59,7 +59,7 @@ class Entry:
     build_reason: str = ''
 
 
-def default_root() -> Path:
+def default_cache_dir() -> Path:
     """
     Return the default engine cache, `$XDG_CACHE_HOME/trt_ros` or `~/.cache/trt_ros`.
 
@@ -76,15 +76,15 @@ def default_root() -> Path:
         ) from error
 
 
-def kernel_folder(root: Path | str = '') -> Path | None:
+def kernel_folder(engine_cache_dir: Path | str = '') -> Path | None:
     """
     Create and return the folder of compiled CUDA kernels in the engine cache.
 
-    :param root: engine cache; empty for the default one.
+    :param engine_cache_dir: engine cache; empty for the default one.
     :returns: None if it cannot be created; the kernels are then compiled at each start.
     """
     try:
-        base = EngineCache(root).root
+        base = EngineCache(engine_cache_dir).root
         make_private(base / 'kernels', base)
         return base / 'kernels'
     except (ParameterError, OSError) as error:
@@ -100,7 +100,7 @@ class EngineCache:
     """
 
     def __init__(self, root: Path | str = '') -> None:
-        self.root = Path(root).expanduser().absolute() if str(root) else default_root()
+        self.root = Path(root).expanduser().absolute() if str(root) else default_cache_dir()
 
     def get_or_build(
         self,
@@ -152,7 +152,7 @@ class EngineCache:
                     report=report,
                     device=device,
                     timeout_seconds=timeout_seconds,
-                    timing_cache=timing and timing.path,
+                    timing_cache=timing.path if timing else None,
                     build_log=build_log,
                 )
                 with closing(built):
@@ -333,7 +333,7 @@ __all__ = [
     'LOCK',
     'EngineCache',
     'Entry',
-    'default_root',
+    'default_cache_dir',
     'remove',
     'runtime_cache',
 ]

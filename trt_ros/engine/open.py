@@ -55,7 +55,7 @@ def open_engine(
     *,
     backend: str = 'auto',
     device: int = 0,
-    cache_dir: Path | str = '',
+    engine_cache_dir: Path | str = '',
     memory_if_unwritable: bool = False,
     report: Reporter | None = None,
 ) -> OpenedEngine:
@@ -65,7 +65,7 @@ def open_engine(
     :param model: path of an ONNX file or an engine.
     :param backend: 'tensorrt', 'tensorrt_rtx' or 'auto'.
     :param device: CUDA device index; the caller has made this device current.
-    :param cache_dir: engine cache; empty for the default one.
+    :param engine_cache_dir: engine cache; empty for the default one.
     :param memory_if_unwritable: build in memory on each start if the cache cannot be written.
     :param report: progress and cancellation of the build.
     :raises TrtRosError: a ParameterError, ModelError, BackendError or CancelledError.
@@ -76,7 +76,7 @@ def open_engine(
     if is_plan(path):
         return open_plan(path, device, options)
     library = load_trt(backend)
-    cache = caches.EngineCache(cache_dir)
+    cache = caches.EngineCache(engine_cache_dir)
     for attempt in range(2):
         try:
             entry = cache.get_or_build(

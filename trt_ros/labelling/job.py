@@ -117,7 +117,7 @@ def label_recording(
     thresholds: Thresholds,
     with_input: bool = False,
     resume: bool = False,
-    in_flight: int = 1,
+    frames_in_flight: int = 1,
     max_pixels: int = MAX_IMAGE_PIXELS,
     on_frames: Callable[[int], object] = lambda count: None,
     sinks: Sequence[ResultSink] = (),
@@ -128,7 +128,7 @@ def label_recording(
     The file can be read at any time, also after this process was killed.
 
     :param topics: as chosen_topics() returns them.
-    :param in_flight: the pipeline's frames_in_flight.
+    :param frames_in_flight: that of the pipeline.
     :param max_pixels: as for to_frame().
     :param with_input: whether to copy all messages of the recording, too.
     :param resume: continue an unfinished `output`.
@@ -139,7 +139,7 @@ def label_recording(
     """
     job = _Job(recording, pipeline, topics, thresholds, with_input, max_pixels, sinks)
     with closing(McapWriter(output, job.output_topics, resume=resume)) as writer:
-        job.run(writer, in_flight, on_frames)
+        job.run(writer, frames_in_flight, on_frames)
     return job.report
 
 
@@ -182,7 +182,7 @@ class _Job:
         self.output_topics = [*results, *self._copied]
         self.report = LabelReport()
 
-    def run(self, writer: McapWriter, slots: int, on_frames: Callable[[int], object]) -> None:
+    def run(self, writer: McapWriter, limit: int, on_frames: Callable[[int], object]) -> None:
         """Process all messages after the writer's position."""
         wanted = sorted({*self._types, *self._copied_names})
         messages = enumerate(self._recording.messages(wanted), 1)
@@ -210,7 +210,7 @@ class _Job:
                     self.report.resumed = skipped.result()
                     on_frames(self.report.resumed)
                     for message in self._ahead(messages, reading, decoding):
-                        if len(in_flight) >= slots:
+                        if len(in_flight) >= limit:
                             finish()
                         in_flight.append((message, self._submit(message)))
                 except BadFrameError as error:

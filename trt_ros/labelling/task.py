@@ -177,7 +177,7 @@ class Labeler:
                 task.output,
                 topics=topics,
                 thresholds=task.thresholds,
-                in_flight=self._options.frames_in_flight,
+                frames_in_flight=self._options.frames_in_flight,
                 max_pixels=task.max_pixels,
                 with_input=task.with_input,
                 resume=task.output.exists(),

@@ -276,7 +276,7 @@ def _check_output(output: Path, model: Path) -> None:
 
 def _fitted(path: Path, options: PipelineOptions, report: Reporter) -> ResolvedModel[Any]:
     """Load the model in a child process first, and decide about preprocessing and decoder."""
-    original = CheckedRunner.open(path, report=report, cache_dir=options.engine_cache_dir)
+    original = CheckedRunner.open(path, report=report, engine_cache_dir=options.engine_cache_dir)
     try:
         fitted = resolve(original, options)
     finally:

@@ -91,7 +91,7 @@ def _open_onnxruntime(options: PipelineOptions, report: Reporter, batch: int) ->
         options.model_path,
         threads=options.cpu_threads,
         report=report,
-        cache_dir=options.engine_cache_dir,
+        engine_cache_dir=options.engine_cache_dir,
     )
 
 

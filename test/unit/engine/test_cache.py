@@ -14,7 +14,7 @@ import pytest
 from trt_ros.engine.cache import (
     LOCK,
     EngineCache,
-    default_root,
+    default_cache_dir,
     kernel_folder,
 )
 from trt_ros.engine.files import locked
@@ -315,14 +315,14 @@ def test_engine_in_read_only_cache_is_used(cache, models, rtx):
 
 def test_the_default_place_follows_xdg(monkeypatch, tmp_path):
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
-    assert default_root() == tmp_path / 'trt_ros'
+    assert default_cache_dir() == tmp_path / 'trt_ros'
     monkeypatch.setenv('XDG_CACHE_HOME', 'not/absolute')
-    assert default_root() == Path.home() / '.cache' / 'trt_ros'
-    assert EngineCache().root == default_root()
+    assert default_cache_dir() == Path.home() / '.cache' / 'trt_ros'
+    assert EngineCache().root == default_cache_dir()
     monkeypatch.delenv('HOME')
     monkeypatch.setattr(os, 'getuid', lambda: 2**31 - 9)  # Known to no password file
     with pytest.raises(ParameterError, match='default folder of the engine cache'):
-        default_root()
+        default_cache_dir()
     assert kernel_folder() is None  # Compiled at each start, and no error.
     assert kernel_folder(tmp_path / 'cache') == tmp_path / 'cache' / 'kernels'
 

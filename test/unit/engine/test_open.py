@@ -26,7 +26,7 @@ from trt_ros.errors import BackendError, ModelError, ParameterError
 
 def test_no_engine_is_built_without_gpu(models, no_gpu, tmp_path):
     with pytest.raises(BackendError, match='No usable NVIDIA GPU found'):
-        open_engine(models.conv(), cache_dir=tmp_path / 'cache')
+        open_engine(models.conv(), engine_cache_dir=tmp_path / 'cache')
     assert not (tmp_path / 'cache').exists()
 
 
@@ -145,7 +145,7 @@ def test_engine_is_kept_if_the_gpu_has_too_little_memory(models, rtx, tmp_path, 
     monkeypatch.setattr(opening, '_load', fail)
     for model in (models.folder / 'conv.onnx', entry.path):
         with pytest.raises(BackendError, match=r'too little free memory .* \(5\.0 MB\)') as caught:
-            open_engine(model, cache_dir=tmp_path / 'cache')
+            open_engine(model, engine_cache_dir=tmp_path / 'cache')
         assert 'free 3.0 MB; used by other (7)' in caught.value.cause
         assert 'Rebuild' not in caught.value.remedy
     assert entry.path.stat() == before
@@ -169,13 +169,13 @@ def loads(monkeypatch):
 def test_a_cached_engine_that_cannot_be_loaded_is_built_again_once(models, rtx, tmp_path, loads):
     path = EngineCache(tmp_path).get_or_build(models.conv(), BuildOptions(), rtx).path
     with pytest.raises(ModelError, match='It cannot be loaded'):
-        open_engine(models.conv(), backend='tensorrt_rtx', cache_dir=tmp_path)
+        open_engine(models.conv(), backend='tensorrt_rtx', engine_cache_dir=tmp_path)
     assert loads == [path, path]
 
 
 def test_an_engine_that_was_just_built_is_not_built_again(models, rtx, tmp_path, loads):
     with pytest.raises(ModelError, match='It cannot be loaded'):
-        open_engine(models.conv(), backend='tensorrt_rtx', cache_dir=tmp_path)
+        open_engine(models.conv(), backend='tensorrt_rtx', engine_cache_dir=tmp_path)
     assert len(loads) == 1
 
 
@@ -184,7 +184,10 @@ def test_only_a_cache_that_cannot_be_written_leads_to_an_engine_in_memory(
 ):
     def open_in(folder):
         open_engine(
-            models.conv(), backend='tensorrt_rtx', cache_dir=folder, memory_if_unwritable=True
+            models.conv(),
+            backend='tensorrt_rtx',
+            engine_cache_dir=folder,
+            memory_if_unwritable=True,
         )
 
     shared, file = tmp_path / 'shared', tmp_path / 'file'

@@ -66,7 +66,7 @@ def test_frames_in_flight_are_finished_after_an_error(color_detector, drives, tm
                 tmp_path / name,
                 topics=recording.images(),
                 thresholds=DEFAULT_THRESHOLDS,
-                in_flight=SLOTS,
+                frames_in_flight=SLOTS,
                 sinks=sinks,
             )
 

@@ -208,7 +208,7 @@ def test_yaml_without_names_is_refused(named_file, text):
 
 def test_yaml_without_pyyaml_says_how_to_install_it(named_file, monkeypatch):
     monkeypatch.setitem(sys.modules, 'yaml', None)
-    with pytest.raises(ParameterError, match=r'Cannot read .*data\.yaml') as error:
+    with pytest.raises(ParameterError, match=r'data\.yaml. needs PyYAML') as error:
         class_names([], named_file('data.yaml', '[a]'), {}, 1)
     assert 'python3-yaml' in error.value.remedy
 

@@ -111,7 +111,11 @@ def test_engine_options_reach_the_engine_opener(monkeypatch, asked):
             Reporter(),
             1,
         )
-    assert (given['backend'], given['device'], given['cache_dir']) == ('tensorrt_rtx', 3, '/c')
+    assert (given['backend'], given['device'], given['engine_cache_dir']) == (
+        'tensorrt_rtx',
+        3,
+        '/c',
+    )
     assert given['memory_if_unwritable'] is asked
 
 

@@ -63,21 +63,21 @@ class CheckedRunner(Runner):
         *,
         threads: int = 0,
         report: Reporter | None = None,
-        cache_dir: str = '',
+        engine_cache_dir: str = '',
     ) -> CheckedRunner:
         """
         Load a model.
 
         :param threads: as OnnxRuntimeRunner.open takes them.
         :param report: receives the phases, and cancels.
-        :param cache_dir: folder of the engine cache; empty for the default.
+        :param engine_cache_dir: folder of the engine cache; empty for the default.
         :raises BackendError: when onnxruntime is not installed, or the model takes too long.
         :raises ModelError: when the file cannot be read, is not ONNX, or cannot be run here.
         :raises CancelledError: when `report` was cancelled.
         """
         path = Path(model_path).expanduser()
         check_model_file(path)
-        runner = cls(path, report or Reporter(), PassedChecks(path, cache_dir), threads)
+        runner = cls(path, report or Reporter(), PassedChecks(path, engine_cache_dir), threads)
         try:
             runner._open()
         except BaseException:
@@ -219,11 +219,11 @@ class PassedChecks:
     :ivar passed: empty also where the record cannot be kept.
     """
 
-    def __init__(self, path: Path, cache_dir: str) -> None:
+    def __init__(self, path: Path, engine_cache_dir: str) -> None:
         self.passed: set[str] = set()
         self._file: Path | None = None
         with suppress(ParameterError, OSError, ValueError):
-            root = EngineCache(cache_dir).root
+            root = EngineCache(engine_cache_dir).root
             folder = root / '.checked'
             make_private(folder, root)
             model = OnnxFile.read(path)

@@ -136,7 +136,7 @@ def open_tensor_runner(
                 build,
                 backend=options.backend,
                 device=device,
-                cache_dir=options.engine_cache_dir,
+                engine_cache_dir=options.engine_cache_dir,
                 memory_if_unwritable=options.engine_in_memory,
                 report=report,
             )

@@ -76,12 +76,12 @@ class RecentImages:
         self._saving: threading.Thread | None = None
 
     @classmethod
-    def open(cls, cache_dir: Path | str, engine_key: str) -> RecentImages:
+    def open(cls, engine_cache_dir: Path | str, engine_key: str) -> RecentImages:
         """Read the file of an engine in the engine cache, where there is one."""
         if not engine_key:
             return cls(None)
         try:
-            root = EngineCache(cache_dir).root
+            root = EngineCache(engine_cache_dir).root
             make_private(root / '.images', root)
             return cls(Blob(root / '.images' / f'{engine_key}.json'))
         except (ParameterError, OSError) as error:

@@ -59,7 +59,7 @@ def picture(shape=(1, 3, 64, 64)):
 def test_a_model_is_checked_once_on_a_machine(write, cache, starts):
     path, answers = write(graphs.detector()), []
     for _ in range(2):
-        runner = CheckedRunner.open(path, cache_dir=cache)
+        runner = CheckedRunner.open(path, engine_cache_dir=cache)
         assert [spec.shape for spec in (*runner.inputs, *runner.outputs)] == [
             (1, 3, 64, 64),
             (1, 7, 84),
@@ -75,7 +75,7 @@ def test_a_model_is_checked_once_on_a_machine(write, cache, starts):
 @pytest.mark.slow
 def test_another_content_or_other_shapes_are_checked_again(write, cache, starts):
     def run(model, shape):
-        runner = CheckedRunner.open(write(model), cache_dir=cache)
+        runner = CheckedRunner.open(write(model), engine_cache_dir=cache)
         runner.infer(picture(shape))
         runner.close()
 
@@ -92,7 +92,9 @@ def test_another_content_or_other_shapes_are_checked_again(write, cache, starts)
 def test_checks_at_each_start_without_writable_cache(write, tmp_path, starts):
     (tmp_path / 'file').touch()
     for _ in range(2):
-        runner = CheckedRunner.open(write(graphs.detector()), cache_dir=str(tmp_path / 'file'))
+        runner = CheckedRunner.open(
+            write(graphs.detector()), engine_cache_dir=str(tmp_path / 'file')
+        )
         assert runner.infer(picture())['output0'].shape == (1, 7, 84)
         runner.close()
     assert len(starts) == 2
@@ -127,7 +129,7 @@ def endless(write) -> Path:
 @pytest.mark.slow
 def test_a_model_that_hangs_is_stopped(endless, cache, monkeypatch):
     monkeypatch.setattr(onnx_check, 'BASE_SECONDS', 4.0)
-    runner = CheckedRunner.open(endless, cache_dir=cache)
+    runner = CheckedRunner.open(endless, engine_cache_dir=cache)
     with pytest.raises(TimeLimitError, match='during: running the model once'):
         runner.infer(picture())
     runner.close()
@@ -152,7 +154,7 @@ def test_check_outlives_the_thread_that_started_it(write, cache):
     opened: list[CheckedRunner] = []
     path = write(graphs.detector())
     thread = threading.Thread(
-        target=lambda: opened.append(CheckedRunner.open(path, cache_dir=cache))
+        target=lambda: opened.append(CheckedRunner.open(path, engine_cache_dir=cache))
     )
     thread.start()
     thread.join()
@@ -177,7 +179,7 @@ def test_accepts_tensor_names_reserved_by_numpy(write, cache):
     )
     runner = CheckedRunner.open(
         write(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid('', 17)])),
-        cache_dir=cache,
+        engine_cache_dir=cache,
     )
     assert runner.infer({name: np.ones(2, np.float32) for name in names})['y'].tolist() == [3, 3]
     runner.close()
@@ -197,13 +199,13 @@ def test_metadata_that_is_not_utf8_is_an_error(tmp_path, cache):
     path = tmp_path / 'model.onnx'
     path.write_bytes(dict(models.files())['bytes_not_utf8_0'])
     with pytest.raises(ModelError, match='are not UTF-8'):
-        CheckedRunner.open(path, cache_dir=cache)
+        CheckedRunner.open(path, engine_cache_dir=cache)
 
 
 def test_progress_reports_name_phase_of_child(write, cache):
     seen = []
     runner = CheckedRunner.open(
-        write(graphs.detector()), cache_dir=cache, report=Reporter(seen.append)
+        write(graphs.detector()), engine_cache_dir=cache, report=Reporter(seen.append)
     )
     runner.infer(picture())
     runner.close()
