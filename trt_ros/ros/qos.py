@@ -23,6 +23,7 @@ from rclpy.subscription import Subscription
 from rclpy.utilities import get_rmw_implementation_identifier
 
 from trt_ros.errors import ParameterError
+from trt_ros.model.feeds.message import MESSAGES
 from trt_ros.ros.dds.container_images import image_node_name
 
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
@@ -288,6 +289,7 @@ def why_silent(node: Any, topic: str, type_name: str) -> str:
 def mistyped(node: Node) -> dict[str, str]:
     """Return a warning for each topic that the node subscribes to and others publish otherwise."""
     found = {}
+    parameters: Any = getattr(node, 'parameters', None)
     for each in node.subscriptions:
         subscription: Any = each
         try:
@@ -296,9 +298,12 @@ def mistyped(node: Node) -> dict[str, str]:
             continue
         types = {info.topic_type for info in node.get_publishers_info_by_topic(topic)}
         if types and wanted not in types:
+            kinds = [kind for kind, known in MESSAGES.items() if types & set(known)]
+            is_bound = kinds and getattr(parameters, 'inputs', None)
             found[topic] = (
                 f'{topic} is published as {", ".join(sorted(types))}, but this node subscribes '
-                f'to {wanted}: it receives nothing. Remedy: choose a topic of this type.'
+                f'to {wanted}: it receives nothing. Remedy: choose a topic of this type'
+                f'{f", or the kind {kinds[0]}: in inputs" if is_bound else ""}.'
             )
     return found
 

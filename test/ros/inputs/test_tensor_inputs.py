@@ -276,7 +276,8 @@ def test_a_topic_of_another_type_is_warned_about_once(start, peer):
         '/lists is published as isaac_ros_tensor_list_interfaces/msg/TensorList, but this node '
         'subscribes to sensor_msgs/msg/Image: it receives nothing. Remedy: ',
         '/states is published as sensor_msgs/msg/JointState, but this node subscribes to '
-        'sensor_msgs/msg/Image: it receives nothing. Remedy: ',
+        'sensor_msgs/msg/Image: it receives nothing. Remedy: choose a topic of this type, or the '
+        'kind joints: in inputs.',
         '/pictures is published as sensor_msgs/msg/Image, but this node subscribes to '
         'isaac_ros_tensor_list_interfaces/msg/TensorList: it receives nothing. Remedy: ',
     ]

@@ -487,6 +487,10 @@ def seen(write):
             'clip=-1,1&offset=0.25&scale=2,3,4&default=0.1,0.2,0.3',
             lambda x: np.clip((x - [0.1, 0.2, 0.3]) * [2, 3, 4] + 0.25, -1, 1),
         ),
+        (
+            'clip=-1,-2,-3,1,0.5,0',
+            lambda x: np.clip(x, [-1, -2, -3], [1, 0.5, 0]),
+        ),
     ],
 )
 @pytest.mark.parametrize('rows', [1, 2])

@@ -26,7 +26,7 @@ class Arithmetic:
     """
     `clip((x - default) * scale + offset)` per element, in float64.
 
-    :param values: by setting, of shapes that are broadcast with x; those of `clip` are (2,).
+    :param values: by setting, of shapes that are broadcast with x; those of `clip` begin with 2.
     """
 
     values: Mapping[str, np.ndarray]
@@ -50,15 +50,17 @@ class Arithmetic:
                 remedy='Leave it out, or export the network with a floating-point input.',
             )
         wide = replace(spec, dtype='float64')
-        limits = TensorSpec(f'{spec.name} (clip)', (2,), 'float64', 'input')
+        is_same = settings.get('clip', '').count(',') == 1  # For all elements.
+        shape = (2,) if is_same else (2, *spec.shape)
+        limits = TensorSpec(f'{spec.name} (clip)', shape, 'float64', 'input')
         values = {
             name: read_value(settings[name], limits if name == 'clip' else wide) for name in given
         }
         low, high = values.get('clip', np.array([-np.inf, np.inf]))
-        if not low < high:
+        if not np.all(low < high):
             raise ParameterError(
                 f'clip of the network input {spec.name!r} is {settings["clip"]!r}.',
-                remedy='Write clip=LOW,HIGH with LOW below HIGH.',
+                remedy='Write clip=LOW,HIGH with LOW below HIGH, or all LOW, then all HIGH.',
             )
         return cls(values)
 
