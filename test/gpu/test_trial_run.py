@@ -20,7 +20,9 @@ def test_a_trial_run_is_told_as_on_the_cpu_and_its_memory_given_back(
     options = {'decoder': 'yolov8', 'engine_cache_dir': str(tmp_path)}
     for backend in ('onnxruntime', 'auto'):
         with Pipeline.open(path, backend=backend, **options) as pipeline:
-            lines[backend] = re.search(r'trial run: \d+ boxes', '\n'.join(pipeline.log_lines))[0]
+            lines[backend] = re.search(
+                r'\w+ results in a trial run: boxes with', '\n'.join(pipeline.log_lines)
+            )[0]
     assert lines['auto'] == lines['onnxruntime']
     with Pipeline.open(path, **options) as pipeline:
         assert isinstance(pipeline, GpuPipeline)

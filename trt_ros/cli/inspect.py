@@ -372,9 +372,9 @@ def _io_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _short(text: str) -> str:
-    """Return the begin of a long text, in one line."""
-    line = ' '.join(text[: 2 * MAX_METADATA].split())[:MAX_METADATA]
-    return text if line == text else f'{line} .. ({len(text)} characters)'
+    """Return the begin of a long text."""
+    is_short = len(text) <= MAX_METADATA
+    return text if is_short else f'{text[:MAX_METADATA]} .. ({len(text)} characters)'
 
 
 def _shape(shape: list[int]) -> str:

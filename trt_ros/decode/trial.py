@@ -116,7 +116,7 @@ def _of_boxes(
     tiny = (abs(high - low) <= 1).all(axis=1).mean()
     outside = ((low < -2 * size) | (high > 3 * size)).any(axis=1).mean()
     whole = ((low < 0.02 * size) & (high > 0.98 * size)).all(axis=1).mean()
-    text = f'{count} boxes, scores {scores.min():.2g} to {scores.max():.2g}'
+    text = f'boxes with scores {scores.min():.2g} to {scores.max():.2g}'
     wrong = {
         f'{inverted:.1%} of the boxes inverted': inverted > MAX_SHARE,
         f'{tiny:.1%} of the boxes smaller than a pixel': tiny > NEARLY_ALL,

@@ -42,7 +42,8 @@ class Claim:
     def reason(self) -> str:
         """Contents of the outputs and the evidence, half a sentence for the log."""
         found = ', '.join(opinion.text for opinion in self.opinions if opinion.holds)
-        return f'{describe(self.reading)}: {found or NO_EVIDENCE}'
+        found = found or ('a trial run' if self.trial.holds else NO_EVIDENCE)
+        return f'{describe(self.reading)}: {found}'
 
     @property
     def is_impossible(self) -> bool:

@@ -92,13 +92,21 @@ def ambiguous(choice: Choice, claims: Sequence[Claim]) -> TensorMismatchError:
 
 def impossible(choice: Choice, claims: Sequence[Claim]) -> TensorMismatchError:
     """Return the error for a network whose outputs only have the shapes of some families."""
+    families = [claim.family for claim in claims]
+    others = [
+        each
+        for each in choice.claims_of_everyone()
+        if each.trial.holds and each.family not in families
+    ]
+    instead = 'Export the network with decoded outputs, as described in docs/models.md. '
+    if any(family.task in VECTORS for family in families):
+        instead = f'Run the node {_nodes(others)}. ' if others else ''
     return TensorMismatchError(
-        f'The outputs have the shapes of {_a(_kinds([claim.family for claim in claims]))} '
-        'network, but not its values.',
-        cause=f'Seen: {choice.network}. In a trial run on two pictures:'
-        + ''.join(f'\n  {claim.family.name}: {claim.trial.text}' for claim in claims),
-        remedy='Export the network with decoded outputs, as described in docs/models.md. '
-        f'{_set_decoder([claim.family.name for claim in claims])[:-1]} to decode it anyway. {ANY}',
+        f'The outputs have the shapes of {_a(_kinds(families))} network, but not its values.',
+        cause=f'Seen: {choice.network}.'
+        + ''.join(f'\n  {each.family.name}: {each.trial.text}' for each in (*claims, *others)),
+        remedy=f'{instead}{_set_decoder([family.name for family in families])[:-1]} to decode it '
+        f'anyway. {ANY}',
     )
 
 

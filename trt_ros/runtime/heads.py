@@ -44,10 +44,17 @@ def decoders_of_each(
         families = tuple(family for family in families if family.task != 'classify')
     unnamed = {name: value for name, value in metadata.items() if name != 'names'}
     found: dict[str, Decoder[ResultT]] = {}
+    strict = options.strict and not options.outputs
     for spec in outputs:
         with suppress(TensorMismatchError):
             found[spec.name] = choose_decoder(
-                options.decoder, inputs, (spec,), unnamed, input_hw, families=families
+                options.decoder,
+                inputs,
+                (spec,),
+                unnamed,
+                input_hw,
+                strict=strict,
+                families=families,
             )
     return found
 
@@ -75,10 +82,11 @@ def several_masks(
     if not alone or fit_together:
         raise error
     several = ', or to several of them for a mask each' if len(heads) > 1 else ''
+    one_of = 'one of ' if len(alone) > 1 else ''
     raise TensorMismatchError(
         error.problem,
         cause=error.cause,
-        remedy=f'Set outputs to one of {", ".join(alone)}{several}. {GUESS}{error.remedy}',
+        remedy=f'Set outputs to {one_of}{", ".join(alone)}{several}. {GUESS}{error.remedy}',
     ) from error
 
 

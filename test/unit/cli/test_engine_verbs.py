@@ -210,7 +210,7 @@ def test_inspect_names_the_reading_and_shortens_metadata(call, color_detector, t
     )
     out = call('inspect', model)[1]
     assert len(out.splitlines()) < 25 and max(map(len, out.splitlines())) < 400
-    assert 'metadata character: a b c d' in out and '.. (13999 characters)' in out
+    assert 'metadata character: a\\nb\\nc' in out and '.. (13999 characters)' in out
     assert 'No decoder recognizes this network with 900 named classes.' in out
     assert json.loads(call('inspect', model, '--json')[1])['metadata'] == long
 
