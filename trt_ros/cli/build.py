@@ -91,11 +91,13 @@ def build_options(args: Namespace) -> BuildOptions:
 
 def run(args: Namespace) -> int:
     """Build the engine, or find it in the cache, and print its properties."""
+    from trt_ros.runtime.gpu.profile import build_options_of_member, with_published_size
+
     if args.onnx.suffix not in BUNDLE_SUFFIXES:
-        found = _build(args, args.onnx, build_options(args))
+        options = build_options(args)
+        found = _build(args, args.onnx, with_published_size(options, args.onnx) or options)
     else:
         from trt_ros.model.leapp import read_bundle
-        from trt_ros.runtime.gpu.profile import build_options_of_member
 
         found = {
             name: _build(args, file.path, build_options_of_member(build_options(args), file))

@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from support.save_network import save_network
+from trt_ros.engine.options import BuildOptions
 from trt_ros.model.published import read_published
 from trt_ros.results.labels import class_names
-from trt_ros.runtime.gpu.profile import build_options_of
+from trt_ros.runtime.gpu.profile import with_published_size
 from trt_ros.runtime.options import ModelOptions
 from trt_ros.runtime.pipeline import Pipeline
 
@@ -200,4 +201,8 @@ def test_a_pipeline_takes_and_tells_what_is_published_unless_options_say_otherwi
     assert (preprocess.mean, preprocess.std) == ((0.5, 0.4, 0.3), (9.0, 9.0, 9.0))
     assert 'preprocessor_config.json: mean, resize, scale, std, input size 192x224' in lines
     assert 'config.json: 2 class names' in lines and '2 named classes' in lines
-    assert build_options_of(options, 1).input_size == (224, 192)
+    assert with_published_size(None, Path(path)).input_size == (224, 192)
+    for build in (BuildOptions(input_size=(64, 64)), BuildOptions(profiles=((),))):
+        assert with_published_size(build, Path(path)) is build
+    (tmp_path / 'preprocessor_config.json').unlink()
+    assert with_published_size(None, Path(path)) is None

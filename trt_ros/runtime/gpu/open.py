@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 import os
+from pathlib import Path
 import threading
 from typing import Any
 
@@ -20,7 +21,7 @@ from trt_ros.model.bundle import NetworkFile
 from trt_ros.progress import Reporter
 from trt_ros.runtime.bundle import open_members
 from trt_ros.runtime.gpu.bundle import TensorRTBundle
-from trt_ros.runtime.gpu.profile import build_options_of_member
+from trt_ros.runtime.gpu.profile import build_options_of_member, with_published_size
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.options import LEAST_BUSY, PipelineOptions, options_of
 
@@ -133,7 +134,7 @@ def open_tensor_runner(
         with gpu.context:
             found = open_engine(
                 options.model_path,
-                build,
+                with_published_size(build, Path(options.model_path).expanduser()),
                 backend=options.backend,
                 device=device,
                 engine_cache_dir=options.engine_cache_dir,

@@ -37,26 +37,36 @@ def build_options_of(options: PipelineOptions, batch: int) -> BuildOptions:
     """
     path = Path(options.model_path).expanduser()
     ranges: tuple[ShapeRange, ...] = ()
-    input_size: tuple[int, ...] = options.input_size
-    published_hw = metadata_hw(read_published(options.model_path, {}).metadata)
-    has_shapes = batch > 1 or options.inputs or published_hw
-    if not (is_plan(path) or options.is_bundle) and has_shapes:
+    if not (is_plan(path) or options.is_bundle) and (batch > 1 or options.inputs):
         network = Network()
         network.inputs, network.outputs, metadata = read_network(path)
         network.metadata = read_published(options.model_path, metadata).metadata
         if not any(spec.shape[:1] == (-1,) for spec in network.inputs):
             batch = 1
         ranges = tuple(_ranges(network, options, batch))
-        if any(-1 in spec.shape[1:] and len(spec.shape) == 4 for spec in network.inputs):
-            input_size = input_size or metadata_hw(network.metadata) or ()
     return BuildOptions(
         profiles=(ranges,) if ranges else (),
         precision=options.precision,
         batch=batch,
-        input_size=input_size,
+        input_size=options.input_size,
         plugins=options.plugins,
         dla_core=options.dla_core if options.dla_core >= 0 else None,
     )
+
+
+def with_published_size(build: BuildOptions | None, path: Path) -> BuildOptions | None:
+    """
+    Return build options with the input size that a file beside the model states.
+
+    Other sizes take precedence: those of the options and of the model, fixed or in its metadata.
+    """
+    found = build or BuildOptions()
+    size = metadata_hw(read_published(str(path), {}).metadata)
+    if not size or found.input_size or found.profiles or is_plan(path):
+        return build
+    inputs, _, metadata = read_network(path)
+    is_open = any(len(spec.shape) == 4 and -1 in spec.shape[1:] for spec in inputs)
+    return replace(found, input_size=size) if is_open and not metadata_hw(metadata) else build
 
 
 def build_options_of_member(build: BuildOptions, file: NetworkFile) -> BuildOptions:
