@@ -37,7 +37,7 @@ class Film:
     def __init__(self, layout: WorldLayout, target: str) -> None:
         self._model = mujoco.MjModel.from_xml_string(to_mjcf(layout))
         self._data = mujoco.MjData(self._model)
-        self._camera = PinholeCamera(SIZE_WH, _FOV, samples=2)
+        self._camera = PinholeCamera(SIZE_WH, _FOV)
         self._target = np.array([*layout.find(target).xy, 0.15])
         self._eye: np.ndarray | None = None
 
@@ -73,7 +73,7 @@ def write_film(path: Path, pictures: list[np.ndarray]) -> None:
     animation = cv2.Animation()
     animation.frames = pictures
     animation.durations = [1000 // FRAMES_PER_SECOND] * len(pictures)
-    cv2.imwriteanimation(str(path), animation, [cv2.IMWRITE_WEBP_QUALITY, 55])
+    cv2.imwriteanimation(str(path), animation, [cv2.IMWRITE_WEBP_QUALITY, 70])
 
 
 def _looking_at(direction: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-import math
+import time
 from typing import Any
 
 from geometry_msgs.msg import Twist
@@ -14,6 +14,7 @@ from std_msgs.msg import Bool
 from vision_msgs.msg import Detection3DArray
 
 from trt_ros.demo.robot.seeker import Seeker
+from trt_ros.demo.robot.simulation import yaw_of
 from trt_ros.ros.qos import LATCHED, RESULTS
 
 Pose = tuple[np.ndarray, np.ndarray]
@@ -26,6 +27,7 @@ class SeekNode(Node):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__('seeker', **kwargs)
         self.seeker = Seeker(self.declare_parameter('target', 'ball').value)
+        self.arrival_times: dict[int, float] = {}  # Of detections, monotonic, by stamp.
         self._poses: deque[tuple[int, Pose]] = deque(maxlen=HISTORY)
         self._velocity_out = self.create_publisher(Twist, 'cmd_vel', RESULTS)
         self._arrived_out = self.create_publisher(Bool, '~/arrived', LATCHED)
@@ -36,6 +38,7 @@ class SeekNode(Node):
 
     def _on_detections(self, message: Detection3DArray) -> None:
         stamp = _nanoseconds(message)
+        self.arrival_times[stamp] = time.monotonic()
         # The pose when the image was taken: detections come later.
         pose = next((pose for at, pose in self._poses if at == stamp), None)
         if pose is None:
@@ -53,19 +56,14 @@ class SeekNode(Node):
         quaternion = np.array([turned.w, turned.x, turned.y, turned.z])
         self._poses.append((_nanoseconds(message), (position, quaternion)))
         had_arrived = self.seeker.has_arrived
-        forward, left, turn = self.seeker.steer(position[:2], yaw_of(quaternion)).tolist()
         velocity = Twist()
-        velocity.linear.x, velocity.linear.y, velocity.angular.z = forward, left, turn
+        if self.arrival_times:  # Before, it stands.
+            forward, left, turn = self.seeker.steer(position[:2], yaw_of(quaternion)).tolist()
+            velocity.linear.x, velocity.linear.y, velocity.angular.z = forward, left, turn
         self._velocity_out.publish(velocity)
         if self.seeker.has_arrived and not had_arrived:
             self._arrived_out.publish(Bool(data=True))
             self.get_logger().info(f'arrived at the {self.seeker.target}')
-
-
-def yaw_of(quaternion: np.ndarray) -> float:
-    """Return the rotation about the vertical in radians, from w, x, y, z."""
-    w, x, y, z = quaternion.tolist()
-    return math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
 
 
 def _nanoseconds(message: Odometry | Detection3DArray) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 import time
 from typing import Any
 
@@ -41,7 +42,10 @@ class SimNode(Node):
         self.layout = draw_layout(seed, target)
         self.simulation = Simulation(self.layout)
         self.late_commands = 0
+        self.command_seconds: list[float] = []  # From the sensors to the joint targets.
+        self.image_times: dict[int, float] = {}  # Monotonic, by stamp in nanoseconds.
         self._camera = eye_of(self.simulation.model)
+        self.view = self.look()  # The newest.
         self._targets: np.ndarray | None = None
         self._is_new = False
         self._ticks = 0
@@ -52,32 +56,40 @@ class SimNode(Node):
         self._image_out = self.create_publisher(Image, 'image', RESULTS)
         self._depth_out = self.create_publisher(Image, 'depth_image', RESULTS)
         self._info_out = self.create_publisher(CameraInfo, 'camera_info', RESULTS)
-        self.create_subscription(Float64MultiArray, 'joint_commands', self._on_targets, RESULTS)
+        self.create_subscription(Float64MultiArray, 'policy/commands', self._on_targets, RESULTS)
 
     def _on_targets(self, message: Float64MultiArray) -> None:
         targets = np.array(message.data)
         if targets.shape == STANDING.shape and np.isfinite(targets).all():
             self._targets, self._is_new = targets, True
 
-    def tick(self, spin_once: Any) -> Sensed:
+    @property
+    def has_started(self) -> bool:
+        """Whether joint targets have come."""
+        return self._targets is not None
+
+    def tick(self, spin_once: Callable[[float], None]) -> Sensed:
         """
         Publish one control step and simulate it.
 
-        :param spin_once: handles one message, waiting up to `timeout_sec` for it.
+        :param spin_once: handles at most one message, waiting so many seconds for it.
         """
         sensed = self.simulation.sense()
         stamp = Time(nanoseconds=round(sensed.seconds * 1e9)).to_msg()
         if self._ticks % CAMERA_TICKS == 0:
             self._publish_view(stamp)
         self._ticks += 1
-        self._publish_sensors(stamp, sensed)
         self._is_new = False
+        began = time.monotonic()
         self._clock_out.publish(Clock(clock=stamp))
-        waiting = COMMAND_TIMEOUT_SECONDS if self._targets is not None else CONTROL_SECONDS
-        deadline = time.monotonic() + waiting
-        while not self._is_new and (left := deadline - time.monotonic()) > 0:
-            spin_once(timeout_sec=left)
-        self.late_commands += self._targets is not None and not self._is_new
+        self._publish_sensors(stamp, sensed)
+        timeout = COMMAND_TIMEOUT_SECONDS if self.has_started else CONTROL_SECONDS
+        while not self._is_new and (left := began + timeout - time.monotonic()) > 0:
+            spin_once(left)
+        if self._is_new:
+            self.command_seconds.append(time.monotonic() - began)
+        else:
+            self.late_commands += self.has_started
         self.simulation.step(STANDING if self._targets is None else self._targets)
         return sensed
 
@@ -114,7 +126,8 @@ class SimNode(Node):
         self._odom_out.publish(odometry)
 
     def _publish_view(self, stamp: Any) -> None:
-        view = self.look()
+        view = self.view = self.look()
+        self.image_times[stamp.sec * 10**9 + stamp.nanosec] = time.monotonic()
         header = Header(stamp=stamp, frame_id=CAMERA_FRAME)
         self._info_out.publish(_camera_info(header, self._camera.size_wh, self._camera.focal))
         self._image_out.publish(_image(header, 'rgb8', view.color))
@@ -150,7 +163,7 @@ def _image(header: Header, encoding: str, pixels: np.ndarray) -> Image:
 
 def _camera_info(header: Header, size_wh: tuple[int, int], focal: float) -> CameraInfo:
     width, height = size_wh
-    across, down = width / 2, height / 2
+    across, down = (width - 1) / 2, (height - 1) / 2  # Pixel centers are whole numbers.
     return CameraInfo(
         header=header,
         width=width,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+import math
 
 import mujoco
 import numpy as np
@@ -51,6 +52,12 @@ def gravity_of(quaternion: np.ndarray) -> np.ndarray:
     """Return the direction of gravity in the frame of a body, (3,), from w, x, y, z."""
     w, x, y, z = quaternion
     return np.array([2 * (w * y - x * z), -2 * (y * z + w * x), 2 * (x * x + y * y) - 1])
+
+
+def yaw_of(quaternion: np.ndarray) -> float:
+    """Return the rotation about the vertical in radians, from w, x, y, z."""
+    w, x, y, z = quaternion.tolist()
+    return math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
 
 
 class Simulation:

@@ -22,6 +22,7 @@ PHYSICS_SECONDS, CONTROL_SECONDS = 0.005, 0.02
 
 CLASSES = ('ball', 'cone', 'barrel', 'crate')
 OBSTACLE = 'crate'
+TARGETS = tuple(name for name in CLASSES if name != OBSTACLE)
 IMAGE_WH = (256, 192)
 RADIUS = {'ball': 0.16, 'cone': 0.15, 'barrel': 0.14, 'crate': 0.28}
 HEIGHT = {'ball': 0.32, 'cone': 0.42, 'barrel': 0.4, 'crate': 0.18}
