@@ -93,11 +93,17 @@ def run_sample(pipeline: Pipeline[Any], inputs: RunInputs, score: float) -> Any:
 
 
 def noise(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> np.ndarray:
-    """Return uniform noise: 0 to 1 for floats, 0 to 255 for integers, either for bool."""
+    """
+    Return noise: uniform for images (0 to 1 for floats, else 0 to 255) and bool, else normal.
+
+    Values of both signs show errors that positive ones do not.
+    """
     import numpy as np
 
     values = rng.random(shape, np.float32)
     kind = np.dtype(dtype).kind
+    if kind == 'f' and len(shape) != 4:
+        return rng.standard_normal(shape, np.float32).astype(dtype)
     if kind == 'b':
         return values > 0.5
     return (values if kind == 'f' else values * 255).astype(dtype)

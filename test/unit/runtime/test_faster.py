@@ -34,10 +34,10 @@ def clock():
 def open_on(clock):
     """Open a pipeline that adds its input to its state, in a time of the clock."""
 
-    def open_on(backend, seconds, shape=(1, 2), inputs=STATEFUL):
+    def open_on(backend, seconds, shape=(1, 2), inputs=STATEFUL, change=np.positive):
         def run(tensors):
             clock.now += seconds
-            return {'y': sum(tensors.values()) + np.float32(1)}
+            return {'y': change(sum(tensors.values()) + np.float32(1))}
 
         specs = [TensorSpec(name, shape, 'float32', 'input') for name in 'xh'[: len(inputs)]]
         output = TensorSpec('y', shape, 'float32', 'output')
@@ -107,3 +107,24 @@ def test_a_network_that_the_cpu_cannot_run_stays_on_the_gpu(open_on, clock):
     with pytest.raises(CancelledError):
         choose(gpu, CancelledError('Stopped.'), clock)
     assert not gpu.runner.is_closed
+
+
+@pytest.mark.parametrize('change', [np.abs, np.sign, lambda y: np.where(y < 0, np.nan, y)])
+def test_a_gpu_that_computes_something_else_is_not_used(open_on, clock, change, caplog):
+    gpu, cpu = open_on('tensorrt', 20e-6, change=change), open_on('onnxruntime', 60e-6)
+    found, (line,), _ = choose(gpu, cpu, clock)
+    assert found is cpu and gpu.runner.is_closed
+    assert 'GPU and CPU differ on random inputs, output y' in line
+    assert 'trt-ros verify' in caplog.text
+    assert found({'x': np.zeros((1, 2))})['y'].tolist() == [[1, 1]]
+
+
+def test_values_that_are_not_finite_on_both_are_no_difference(open_on, clock):
+    def log(y):
+        return np.where(y < 0, np.nan, y)
+
+    gpu, cpu = (
+        open_on(name, seconds, change=log)
+        for name, seconds in (('tensorrt', 20e-6), ('onnxruntime', 60e-6))
+    )
+    assert choose(gpu, cpu, clock)[0] is gpu

@@ -28,6 +28,7 @@ from trt_ros.engine.builder.onnx_images import images_as_uint8
 from trt_ros.engine.builder.onnx_nms import BATCHED
 from trt_ros.engine.builder.onnx_nodes import fp8_convolutions
 from trt_ros.engine.builder.onnx_precision import convert
+from trt_ros.engine.builder.onnx_sign import expand_signs
 from trt_ros.engine.builder.onnx_simplify import simplify
 from trt_ros.engine.builder.profiles import largest_batch, resolve_profiles, sizes_without_effect
 from trt_ros.engine.options import BuildOptions, Profile
@@ -169,7 +170,7 @@ def _build(
             fp32=options.fp32,
             model=changed,
         )
-    if rewrite(changed or model, options):
+    if rewrite(changed or model, options, is_rtx=library.is_rtx):
         changed = changed or model
     converted = None if changed is None else changed.SerializeToString()
     in_fp8 = fp8_convolutions((changed or model).graph)
@@ -236,7 +237,7 @@ def _best_shapes(info: OnnxInfo, options: BuildOptions) -> dict[str, tuple[int, 
     return {spec.name: dynamic.get(spec.name, spec.shape) for spec in info.inputs}
 
 
-def rewrite(model: Any, options: BuildOptions) -> bool:
+def rewrite(model: Any, options: BuildOptions, *, is_rtx: bool = False) -> bool:
     """
     Write a network in place as TensorRT and the frame path need it; results stay the same.
 
@@ -246,6 +247,7 @@ def rewrite(model: Any, options: BuildOptions) -> bool:
     found = {
         'upper-case letters in Einsum equations': lower_equations(model),
         'int32 image inputs': images_as_uint8(model),
+        'signs': expand_signs(model) if is_rtx else 0,
     }
     rewritten = [what for what, changes in found.items() if changes]
     if rewritten and options.strip_weights:
