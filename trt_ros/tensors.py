@@ -85,13 +85,13 @@ def as_shaped(tensor: np.ndarray, spec: TensorSpec) -> np.ndarray:
     """
     Return a vector in the shape of a network input, if it has as many elements.
 
-    A dynamic dimension is inferred; several are 1 but the first.
+    A dynamic dimension is inferred; several are 1 but the last, as the first one is a batch.
     """
     if tensor.ndim != 1 or len(spec.shape) == 1:
         return tensor
     shape = [1 if size < 0 else size for size in spec.shape]
     if spec.is_dynamic:
-        shape[spec.shape.index(-1)] = -1
+        shape[max(axis for axis, size in enumerate(spec.shape) if size < 0)] = -1
     known = math.prod(size for size in shape if size > 0)
     is_fitting = tensor.size % known == 0 if -1 in shape else tensor.size == known
     return tensor.reshape(shape) if is_fitting and 0 not in shape else tensor

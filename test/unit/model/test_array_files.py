@@ -206,3 +206,10 @@ def test_written_numbers_beyond_a_type_are_refused():
     for text in ('1e999', '-1' + '0' * 400):
         with pytest.raises(TensorMismatchError, match='beyond the range'):
             read(text, ())
+
+
+@pytest.mark.parametrize(
+    ('shape', 'want'), [((-1, -1), (1, 4)), ((-1, 2), (2, 2)), ((-1, -1, 2), (1, 2, 2))]
+)
+def test_numbers_fill_the_last_dynamic_dimension(shape, want):
+    assert read('1,2,3,4', shape).shape == want
