@@ -30,7 +30,10 @@ TASKS: Mapping[str, Task] = {
     'tensor': Task('any', 'tensor'),
 }
 
-ANY = 'The node `tensor` runs any network and publishes its undecoded outputs.'
+ANY = (
+    'The node `tensor` runs any network and publishes its undecoded outputs, which `decoder` '
+    'tensor returns in Python and in `trt-ros infer`.'
+)
 
 #: Ends a remedy that leaves outputs out.
 GUESS = 'This is a guess, as no decoder explains the other outputs. '

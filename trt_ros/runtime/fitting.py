@@ -331,11 +331,12 @@ def _feeds(
         if name in images:
             image = images[name]
             feeds[name] = feed = image_feed(options, binding, image, decoder)
+            line = describe_preprocess(feed.preprocess, image.size_reason, feed.crop)
+            if isinstance(feed, ImagesFeed):
+                line = f'{feed.image_count} images, {line}'
             if binding is not None and is_prepared(binding):
                 feeds[name] = prepared(feed, binding.settings, specs[name], image.stack)
-            line = describe_preprocess(feed.preprocess, image.size_reason, feed.crop)
-            if image.stack:
-                line = f'{feed.image_count} images, {line}'
+                line += feeds[name].details
             log_lines.append(f'{name}: {line}' if bindings else line)
         elif binding is not None:
             spec = parts.get(name) or specs[name]

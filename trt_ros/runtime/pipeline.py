@@ -20,6 +20,7 @@ from trt_ros.model.feeds.image import Image, as_frame
 from trt_ros.model.run_inputs import (
     NO_TENSORS,
     REGIONS,
+    RunInput,
     RunInputs,
     image_feeds,
     inputs_of_image,
@@ -385,17 +386,15 @@ class Pipeline(ABC, Generic[ResultT]):
         return start(frames, thresholds, tensors)
 
     def _by_input(self, inputs: RunInputs) -> RunInputs:
-        """Return inputs by the names of the network; a topic stands for the input it feeds."""
-        topics = [topic for each in self.bindings for topic in each.topics]
-        names = {
-            each.topics[0]: each.input
-            for each in self.bindings
-            if len(each.topics) == 1 and topics.count(each.topics[0]) == 1
-        }
-        return {
-            name if name in self.feeds else names.get(name, name): value
-            for name, value in inputs.items()
-        }
+        """Return inputs by the names of the network; a topic stands for those it feeds alike."""
+        found: dict[str, RunInput] = {}
+        for name, value in inputs.items():
+            fed = [each for each in self.bindings if each.topics == (name,)]
+            is_topic = name not in self.feeds and len({each.sources for each in fed}) == 1
+            found.update(
+                dict.fromkeys((each.input for each in fed) if is_topic else [name], value)
+            )
+        return found
 
     def _first(self, results: list[ResultT]) -> ResultT:
         return self._named(results[0])

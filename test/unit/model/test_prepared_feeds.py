@@ -96,11 +96,14 @@ def test_a_history_of_images_is_the_last_ones(open_images, shape, settings):
     one = (1, 8, 12, 3) if shape[-1] == 3 else (1, 3, 8, 12)
     pipeline, _ = open_images(bindings, {'x': shape, 'last': one})
     with pipeline:
+        order = 'newest' if 'newest' in settings else 'oldest'
+        assert f', history of 3, {order} first' in ' '.join(pipeline.log_lines)
         for _ in range(2):
             past = deque(maxlen=3)
             for number in range(5):
                 image = frame(number)
-                found = pipeline({'x': image, 'last': image})
+                by_name = {'x': image, 'last': image}
+                found = pipeline(by_name if number % 2 else {'camera': image})
                 if not past:
                     value = found['last out'][0]
                     past.extend([value if 'zeros' not in settings else 0 * value] * 3)
