@@ -149,7 +149,8 @@ class Preprocessing:
     strict: bool = param(
         True,
         'Whether decoder auto refuses a network of which nothing but the shape of its outputs '
-        'says what it is, or which is rather an image or undecoded boxes.',
+        'says what it is, which is rather an image or undecoded boxes, or whose outputs a trial '
+        'run finds impossible.',
     )
     resize: str = param(
         'auto',
