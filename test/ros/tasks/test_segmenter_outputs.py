@@ -100,7 +100,7 @@ def test_outputs_that_cannot_be_published_are_refused(start_node, model):
     )
     for outputs, problem in (
         ([], 'Set outputs to one of area, /lane/out:0, lane_out.0, or to several of them'),
-        (['area', 'features'], 'Set outputs to one of area. '),
+        (['area', 'features'], 'Set outputs to area. '),
         (['area', '/lane/out:0', 'lane_out.0'], 'Several outputs have one topic: /lane/out:0, '),
         (['area', 'area'], 'outputs has duplicates: area, area.'),
         (['areas'], 'outputs names areas, which the network does not have.'),
