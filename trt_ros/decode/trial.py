@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.decode.boxes import BoxHead
+from trt_ros.decode.boxes import BoxHead, Candidates
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import Family, Opinion
 from trt_ros.families.layout import BoxLayout
@@ -16,6 +16,7 @@ from trt_ros.vision.float16 import as_float32
 
 Outputs = Mapping[str, np.ndarray]
 MIN_VALUES = 8  # Fewer boxes, or values of a vector, may be anything by chance.
+MAX_BOXES = 300  # Per picture.
 MAX_SHARE = 0.5  # Of inverted boxes, or of scores near 1, in outputs before NMS.
 NEARLY_ALL = 0.95  # Share of boxes of no pixel, or far outside.
 ROUNDING = 0.01  # Of sums in float16.
@@ -100,18 +101,16 @@ def _of_boxes(
     reading: Reading[BoxLayout], found: Sequence[Outputs], input_hw: tuple[int, int]
 ) -> Opinion:
     each = [BoxHead(reading, '').all_boxes(outputs, input_hw) for outputs in found]
-    boxes = np.concatenate([candidates.boxes for candidates in each])
-    scores = np.concatenate([candidates.scores for candidates in each])
+    boxes, scores = map(np.concatenate, zip(*map(_best, each)))
     low, high = boxes[:, :2], boxes[:, 2:]
     if reading.layout.coding.form == 'rotated':
         low, high = low - high / 2, low + high / 2
     size = np.array(input_hw[::-1], np.float32)
-    # Equal corners fill the unused rows of networks that end in NMS.
-    used = np.isfinite(boxes).all(axis=1) & (low != high).any(axis=1)
+    used = (low != high).any(axis=1)  # Equal corners fill the rows that NMS left unused.
     low, high, scores = low[used], high[used], scores[used]
-    count = len(scores)
-    if count < MIN_VALUES:
-        return Opinion(None, f'{count} boxes')
+    if len(scores) < MIN_VALUES:
+        return Opinion(None, f'{len(scores)} boxes')
+    is_normalized = reading.layout.coding.is_normalized
     inverted = (high < low - 0.5).any(axis=1).mean()
     tiny = (abs(high - low) <= 1).all(axis=1).mean()
     outside = ((low < -2 * size) | (high > 3 * size)).any(axis=1).mean()
@@ -119,13 +118,13 @@ def _of_boxes(
     text = f'boxes with scores {scores.min():.2g} to {scores.max():.2g}'
     wrong = {
         f'{inverted:.1%} of the boxes inverted': inverted > MAX_SHARE,
-        f'{tiny:.1%} of the boxes smaller than a pixel': tiny > NEARLY_ALL,
+        f'{tiny:.1%} of the boxes smaller than a pixel': tiny > NEARLY_ALL and not is_normalized,
         f'{outside:.1%} of the boxes far outside of the image': outside > NEARLY_ALL,
         f'{whole:.1%} of the boxes as large as the image': whole > NEARLY_ALL,
         _sum_problem(reading, found): True,
     }
     if reading.layout.uses_nms:
-        saturated = (scores > 0.99).mean()
+        saturated = np.mean([(candidates.scores > 0.99).mean() for candidates in each])
         wrong[f'{saturated:.1%} of the scores above 0.99'] = saturated > MAX_SHARE
     seen = [problem for problem, is_wrong in wrong.items() if problem and is_wrong]
     if seen:
@@ -134,6 +133,13 @@ def _of_boxes(
         True if np.ptp(scores) > 0 and np.ptp(low, axis=0).any() else None,
         f'{text}, {inverted:.1%} of the boxes inverted',
     )
+
+
+def _best(found: Candidates) -> tuple[np.ndarray, np.ndarray]:
+    """Return the boxes of the highest scores, and these: what others hold is nowhere trained."""
+    usable = np.flatnonzero(np.isfinite(found.boxes).all(axis=1))
+    best = usable[np.argsort(-found.scores[usable], kind='stable')[:MAX_BOXES]]
+    return found.boxes[best], found.scores[best]
 
 
 def _sum_problem(reading: Reading[BoxLayout], found: Sequence[Outputs]) -> str:

@@ -111,8 +111,9 @@ def test_a_dynamic_size_comes_from_the_metadata_or_is_640(metadata, input_hw, wh
 def test_phases_are_reported_in_order(color_detector):
     told = []
     open_detector(LabeledOptions(model_path=str(color_detector())), on_progress=told.append)
-    # The child process that checks the model reports its phase again and again.
-    assert list(dict.fromkeys(progress.phase for progress in told)) == [
+    # The child process that checks the model reports its phases again and again, if it is slow.
+    phases = dict.fromkeys(progress.phase for progress in told)
+    assert [phase for phase in phases if phase != 'running the model once'] == [
         'loading the model',
         'choosing the decoder',
         'warming up',
@@ -238,7 +239,7 @@ def test_an_opened_network_is_warmed_up_on_a_frame_of_its_own_size_and_closed_on
     monkeypatch.setattr(choice, 'choose_backend', lambda wanted: (backend, 'backend fake'))
     with pytest.raises(TensorMismatchError):
         open_detector(LabeledOptions(model_path='any.onnx'))
-    assert (runner.call_count, runner.is_closed) == (2, True)  # The trial run's pictures.
+    assert (runner.call_count, runner.is_closed) == (3, True)  # The trial run has two pictures.
 
 
 def test_reported_backend_runs_the_network(monkeypatch):
