@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.bundles import denoiser, two_sums
+from support.bundles import denoiser, sums, two_sums, write_bundle
 from trt_ros.runtime.pipeline import Pipeline
 
 pytestmark = pytest.mark.gpu
@@ -48,6 +48,22 @@ def test_a_loop_with_noise(both, tmp_path, steps):
         found, wanted = ours(inputs), reference(inputs)
         for name, value in wanted.items():
             np.testing.assert_allclose(found[name], value, atol=1e-5)
+
+
+def test_a_network_of_a_prompt_runs_when_it_changes(both, tmp_path):
+    path = write_bundle(
+        tmp_path,
+        {'text': sums('prompt k', 'token'), 'act': sums('token x', 'y')},
+        inputs={'text': ['prompt', 'k'], 'act': ['x']},
+        data_flow={'text/token': ['act/token']},
+    )
+    prompts = [np.full(1, value, np.float32) for value in (1, 2)]
+    for prompt in prompts:
+        prompt.flags.writeable = False
+    for pipeline in both(path, inputs=['prompt=tensor:prompt?held=true', 'k=constant:100']):
+        for x, prompt in enumerate([0, 0, 1, 1, 0]):
+            given = {'prompt': prompts[prompt], 'x': np.full(1, x, np.float32)}
+            assert pipeline(given)['y'].item() == 101 + prompt + x
 
 
 def test_a_policy_of_others(both, policies):

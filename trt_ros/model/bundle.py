@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -85,7 +85,7 @@ class NetworkFile:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Group:
     """
     Networks of a bundle that run in order, several times where they are a loop.
@@ -133,6 +133,28 @@ class Bundle:
             for network in self.networks.values()
             for name, port in getattr(network, f'{mode}s').items()
         }
+
+    def outputs_of(self, group: Group) -> list[str]:
+        """Return the outputs of the networks of a group."""
+        return [
+            f'{name}/{port}' for name in group.networks for port in self.networks[name].outputs
+        ]
+
+    def groups_of(self, inputs: Collection[str]) -> tuple[Group, ...]:
+        """Return the networks and loops that depend on these inputs of the model alone."""
+        known = {*inputs, *(name for group in self.groups for name in group.values)}
+        found = []
+        for group in self.groups:
+            own = set(self.outputs_of(group))
+            sources = {
+                self.flow.get(f'{name}/{port}', f'{name}/{port}')
+                for name in group.networks
+                for port in self.networks[name].inputs
+            }
+            if sources <= known | own:
+                known |= own
+                found.append(group)
+        return tuple(found)
 
     @cached_property
     def input_ports(self) -> Mapping[str, Port]:

@@ -55,7 +55,8 @@ def test_fed_back_inputs_are_states_of_the_initial_values(tmp_path):
 def test_the_two_spellings_of_feedback_say_the_same(tmp_path):
     ours = read_bundle(two_sums(tmp_path))
     path = replaced(tmp_path / 'bundle.yaml', ('feedback_flow', 'feedback_connections'))
-    assert read_bundle(path) == ours
+    assert read_bundle(path).feedback == ours.feedback
+    assert read_bundle(path).bindings == ours.bindings
 
 
 def test_shapes_may_be_text_and_elements_have_names_at_the_right(tmp_path):

@@ -128,3 +128,43 @@ def test_an_image_goes_into_a_network_of_a_bundle(tmp_path, open_cpu):
     pixels[..., 0] = 200  # Blue of BGR.
     found = open_cpu(path)({'rgb': pixels})
     np.testing.assert_allclose(found['act'], [[0, 0, -200]], atol=1e-4)
+
+
+def prompted(tmp_path):
+    """Write a text encoder, a network of its output, and one of an image or the like."""
+    return write_bundle(
+        tmp_path,
+        {
+            'text': sums('prompt k', 'token'),
+            'more': sums('token', 'context'),
+            'act': sums('context x', 'y'),
+        },
+        inputs={'text': ['prompt', 'k'], 'act': ['x']},
+        outputs={'act': ['y']},
+        data_flow={'text/token': ['more/token'], 'more/context': ['act/context']},
+    )
+
+
+HELD = ('prompt=tensor:prompt?held=true', 'k=constant:100')
+
+
+def test_networks_of_held_inputs_run_when_these_change(tmp_path, open_cpu):
+    pipeline = open_cpu(prompted(tmp_path), inputs=HELD, outputs=('y', 'token'))
+    runs = []
+    for runner in pipeline.runner._runners.values():
+        infer = runner.infer
+        runner.infer = lambda inputs, infer=infer: (runs.append(set(inputs)), infer(inputs))[1]
+    one, two = ONE.copy(), 2 * ONE
+    one.flags.writeable = two.flags.writeable = False
+    for prompt, expected, count in (
+        (one, 102, 3),
+        (one, 102, 1),
+        (two, 103, 3),
+        (two, 103, 1),
+        (ONE, 102, 3),
+        (ONE, 102, 3),
+    ):
+        runs.clear()
+        found = pipeline({'prompt': prompt, 'x': ONE})
+        assert (found['y'].item(), found['token'].item()) == (expected, expected - 1)
+        assert len(runs) == count

@@ -45,6 +45,7 @@ class ConstantFeed(Feed):
     def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:
         """Return the feed of a number, of numbers, or of a .npy file; see read_value."""
         value = read_value(binding.sources[0], spec)
+        value.flags.writeable = False
         return cls(value, is_per_image=spec.shape[:1] == (-1,) and len(value) == 1)
 
     def describe(self, name: str) -> str:

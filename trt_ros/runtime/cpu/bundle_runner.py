@@ -24,18 +24,35 @@ class BundleRunner(Runner):
     def __init__(self, bundle: Bundle, runners: Mapping[str, Runner]) -> None:
         self._bundle, self._runners = bundle, runners
         self._given: dict[str, dict[str, np.ndarray]] = {}
+        self._values: dict[str, np.ndarray] = {}  # Inputs and outputs of the last run.
         describe_bundle(self, bundle, runners)
         self._inputs = {bundle.names[name]: name for name in bundle.input_ports}
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run all networks once, those of a loop once per step; see Runner.infer."""
+        """
+        Run the networks, those of a loop once per step; see Runner.infer.
+
+        Networks whose inputs all stay the same read-only arrays keep their last outputs.
+        """
         check_inputs(self.inputs, tensors)
         values = {self._inputs[name]: tensor for name, tensor in tensors.items()}
+        fixed = {name for name, tensor in values.items() if not tensor.flags.writeable}
+        same = {name for name in fixed if values[name] is self._values.get(name)}
+        kept = self._bundle.groups_of(same) if same else ()
         for group in self._bundle.groups:
+            if group in kept:
+                values.update(
+                    {name: self._values[name] for name in self._bundle.outputs_of(group)}
+                )
+                continue
             for step in range(group.steps):
                 for network in group.networks:
                     with mark(network):
                         self._run(network, group, step, values)
+        for group in self._bundle.groups_of(fixed) if fixed else ():
+            for name in self._bundle.outputs_of(group):
+                values[name].flags.writeable = False  # Later runs may use them.
+        self._values = values
         names = self._bundle.names
         return {names[name]: values[name] for name in self._bundle.ports('output')}
 

@@ -100,8 +100,9 @@ class BatchBuffers:
             for name, buffer in self.tensors.items():
                 if name not in parts:
                     self.execution.bind(name, buffer.ptr)
+            self.execution.hold({each.name for each in shared.inputs.all if each.is_held})
             self._owned = undo.pop_all()
-        self.is_warm = False
+        self.is_warm, self._is_held_due = False, True
 
     def _allocate(self, undo: ExitStack) -> TensorMemory:
         account, scratch, maps = self.shared.account, None, None
@@ -156,6 +157,12 @@ class BatchBuffers:
             each.prepare(self._inputs, stream)
         if self.scratch is not None:
             fill_async(self.scratch.ptr, 0, self.scratch.nbytes, stream)
+
+    def enqueue_held(self, stream: int, has_changed: bool) -> None:
+        """Enqueue the networks of held inputs alone, in the first run and where one changed."""
+        if has_changed or self._is_held_due:
+            self._is_held_due = False
+            self.execution.enqueue_held(stream)
 
     def stages(self, geometries: Sequence[Geometry], addresses: RunAddresses) -> list[Stage]:
         """Return the stages of a run on the GPU, in order, each as a function of the stream."""

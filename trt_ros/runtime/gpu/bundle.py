@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 import math
@@ -136,6 +136,7 @@ class BundleExecution(Execution):
         self, bundle: Bundle, engine: Engine, executions: Mapping[str, Execution]
     ) -> None:
         self._bundle, self._executions = bundle, executions
+        self._held: Sequence[Group] = ()
         self._ids = {name: each for each, name in bundle.names.items()}
         self._addresses: dict[str, int] = {}
         self._targets: dict[str, list[str]] = {}
@@ -188,17 +189,27 @@ class BundleExecution(Execution):
             network, _, port = each.partition('/')
             self._executions[network].bind(port, address)
 
+    def hold(self, names: Collection[str]) -> None:
+        """Set the names of inputs that stay the same in most runs, see Execution.hold."""
+        self._held = self._bundle.groups_of({self._ids[name] for name in names})
+
+    def enqueue_held(self, stream: int) -> None:
+        """Enqueue the networks that depend on held inputs alone."""
+        for group in self._held:
+            self._run(group, stream)
+
     def stages(self) -> list[Stage]:
-        """Return the work of each network or loop."""
+        """Return the work of each network or loop, but those of held inputs alone."""
         return [
             (f'inference {", ".join(group.networks)}', partial(self._run, group))
             for group in self._bundle.groups
+            if group not in self._held
         ]
 
     def enqueue(self, stream: int) -> None:
         """Enqueue one run of all networks; returns at once."""
-        for _, stage in self.stages():
-            stage(stream)
+        for group in self._bundle.groups:
+            self._run(group, stream)
 
     def _run(self, group: Group, stream: int) -> None:
         for step in range(group.steps):

@@ -165,7 +165,8 @@ class FrameSlot:
         with mark('enqueue'):
             if after is not None:
                 self.stream.wait_for(after)
-            self.shared.inputs.prepare(stream, tensors)
+            has_changed = self.shared.inputs.prepare(stream, tensors)
+            launched.buffers.enqueue_held(stream, has_changed)
             launched.captured.graph.launch(stream)
             self.done.record(stream)
             # The GPU works already.

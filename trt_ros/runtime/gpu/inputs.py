@@ -66,13 +66,14 @@ class GpuInput:
     :param first_image: number of images of the inputs before it.
     :param undo: receives what releases the memory.
     :ivar memory: kept from run to run, instead of memory of each batch; None without.
+    :cvar is_held: whether it stays the same in most runs.
     :ivar is_sent: whether `send` takes the array of a run, instead of the graph.
     :ivar array_offset: place in the input, in bytes, of the array that a run brings.
     """
 
     memory: DeviceBuffer | None = None
     array_offset = 0
-    is_sent = False
+    is_held = is_sent = False
 
     def __init__(
         self, name: str, feed: Any, first_image: int, account: Account, undo: ExitStack
@@ -101,8 +102,9 @@ class GpuInput:
         """Return the work of a run after the network, on `memory`; None without any."""
         return None
 
-    def send(self, stream: int, array: np.ndarray) -> None:
-        """Enqueue the array of a run into `memory`, before its graph."""
+    def send(self, stream: int, array: np.ndarray) -> bool:
+        """Enqueue the array of a run into `memory`, before its graph; return False if it stays."""
+        return False
 
     def reset(self, stream: int, array: np.ndarray | None) -> None:
         """Enqueue the contents of `memory` before the first run, which brings `array`."""
@@ -159,7 +161,7 @@ class GpuHeld(GpuInput):
 
     feed: HeldFeed
     memory: DeviceBuffer
-    is_sent = True
+    is_held = is_sent = True
 
     def __init__(
         self, name: str, feed: HeldFeed, first_image: int, account: Account, undo: ExitStack
@@ -176,14 +178,15 @@ class GpuHeld(GpuInput):
         fill_async(self.memory.ptr, 0, self.memory.nbytes, stream)
         self._last = None
 
-    def send(self, stream: int, array: np.ndarray) -> None:
+    def send(self, stream: int, array: np.ndarray) -> bool:
         """Enqueue the array, unless it is that of the last run and read-only."""
         if array is self._last and not array.flags.writeable:
-            return
+            return False
         staged, _ = self.feed.stage(Given(array=array))
         # Pageable memory: CUDA has read all of it when the call returns.
         copy_async(self.memory.ptr, staged.ctypes.data, self.memory.nbytes, stream)
         self._last = array
+        return True
 
 
 class GpuHistory(GpuInput):
@@ -230,6 +233,7 @@ class GpuConstant(GpuInput):
     """A value that is written once per batch."""
 
     feed: ConstantFeed
+    is_held = True
 
     def shape(self, rows: int, arrays: Mapping[str, Shape]) -> Shape:
         """Return the shape of the value, one per image."""
@@ -451,11 +455,17 @@ class Inputs:
         """Set the memory to its first contents before the next run."""
         self._is_reset_due = True
 
-    def prepare(self, stream: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Enqueue what precedes the graph of a run, after the previous run."""
+    def prepare(self, stream: int, arrays: Mapping[str, np.ndarray]) -> bool:
+        """
+        Enqueue what precedes the graph of a run, after the previous run.
+
+        :returns: whether a held array has changed.
+        """
+        has_changed = False
         for each in self._sent:
-            each.send(stream, arrays[each.name])
+            has_changed |= each.send(stream, arrays[each.name])
         if self._is_reset_due:
             self._is_reset_due = False
             for each in self._memory:
                 each.reset(stream, arrays.get(each.name))
+        return has_changed

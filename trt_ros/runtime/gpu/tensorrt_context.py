@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 import logging
 from typing import Any
 
@@ -205,6 +205,12 @@ class Execution:
         """Set the GPU address of an input or output."""
         if not self.context.set_tensor_address(name, address):
             raise BackendError(f'TensorRT rejected the memory for tensor {name}.')
+
+    def hold(self, names: Collection[str]) -> None:
+        """Set the names of inputs that stay the same in most runs."""
+
+    def enqueue_held(self, stream: int) -> None:
+        """Enqueue what depends on held inputs alone, which `stages` leave out."""
 
     def stages(self) -> list[tuple[str, Callable[[int], None]]]:
         """Return the work of a run by name, each part as a function of the stream."""
