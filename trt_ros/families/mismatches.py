@@ -153,7 +153,7 @@ def not_recognized(choice: Choice) -> TensorMismatchError:
         for claim in choice.claims_of_everyone()
         if not (claim.is_only_shape and claim.family.task == 'detect' and network.strict)
     ]
-    misnamed = _misnamed(choice, claims)
+    misnamed = None if advice(network, choice.everyone) else _misnamed(choice, claims)
     if misnamed:
         return misnamed
     if not claims:

@@ -76,9 +76,15 @@ def test_the_task_of_a_node_is_evidence_unless_the_shape_is_that_of_others(netwo
 
 
 def test_networks_with_names_of_classes_have_no_depth(network):
-    with pytest.raises(TensorMismatchError, match='No decoder recognizes this network'):
-        choose_family(ALL_FAMILIES, 'auto', network('softmax (?, ?, 6625)', class_count=6625))
+    with pytest.raises(TensorMismatchError, match='No decoder recognizes this network with 85 n'):
+        choose_family(ALL_FAMILIES, 'auto', network('softmax (?, ?, 85)', class_count=85))
     assert choose_family(registry.DEPTHS, 'depth', network('out (1, 9, 9)', class_count=3))
+
+
+def test_networks_that_read_text_are_no_detectors(network):
+    seen = network('softmax (?, ?, 42)', class_count=42, character='\n'.join(['a'] * 40))
+    with pytest.raises(TensorMismatchError, match='Remedy: Scores of characters are text, which'):
+        choose_family(ALL_FAMILIES, 'auto', seen)
 
 
 def test_a_guess_by_request_says_that_it_is_one(network):
