@@ -7,7 +7,8 @@ Without a graph, a run copies from and to pageable memory and enqueues the netwo
 `TensorRTRunner.infer` does; for images, preprocessing is not included. The networks are of random
 weights: a GRU of 64 inputs and 256 states, a policy of two cameras (640x480) and 14 joints, and
 the difference of two tensors of 4.9 MB. The last lines are runs of up to 4096 points of 32 values,
-padded with a mask: the same number of points, and another one per run, in turn.
+padded with a mask: the same number of points, and another one per run, in turn; and runs of the
+GRU on the CPU, by a Pipeline and by the session of ONNX Runtime alone, in turn.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.families.registry import TENSORS
+from trt_ros.runtime.cpu.checked_runner import CheckedRunner
+from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.fitting import fit
 from trt_ros.runtime.gpu.measure import Summary, Work, graph_times, host_times
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.options import PipelineOptions
+from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 
 FLOAT = TensorProto.FLOAT
@@ -151,6 +155,27 @@ def measure_counts(path: Path, rounds: int) -> dict[str, Any]:
     return {'name': 'points', **found}
 
 
+def measure_cpu(path: Path, rounds: int) -> dict[str, Any]:
+    """Measure whole runs of the GRU on the CPU, and those of the session alone."""
+    times: dict[str, list[float]] = {'session': [], 'pipeline': []}
+    with Pipeline.open(
+        path, backend='onnxruntime', families=TENSORS, inputs=gru(path), cpu_threads=1
+    ) as pipeline:
+        assert isinstance(pipeline, CpuPipeline) and isinstance(pipeline.runner, CheckedRunner)
+        runner = pipeline.runner._runner
+        assert runner is not None
+        session, x = runner._session, np.zeros((1, 64), np.float32)
+        h = np.zeros((1, 256), np.float32)
+        for _ in range(rounds + 10):
+            start = time.perf_counter()
+            _, h = session.run(['y', 'hn'], {'x': x, 'h': h})
+            middle = time.perf_counter()
+            pipeline({'x': x})
+            times['pipeline'].append((time.perf_counter() - middle) * 1e3)
+            times['session'].append((middle - start) * 1e3)
+    return {'name': 'cpu', **{name: vars(Summary.of(each[10:])) for name, each in times.items()}}
+
+
 def measure(name: str, path: Path, inputs: tuple[str, ...], rounds: int) -> dict[str, Any]:
     runner = open_tensor_runner(path, BuildOptions(precision='fp32'), backend='tensorrt_rtx')
     zeros = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in runner.inputs}
@@ -199,10 +224,13 @@ def main() -> None:
             ]
             print(f'{found["name"]:14}' + ''.join(f'{cell:>20}' for cell in cells), flush=True)
         found = measure_counts(Path(folder) / 'pool.onnx', args.rounds)
-    results.append(found)
+        on_cpu = measure_cpu(Path(folder) / 'gru.onnx', args.rounds)
+    results += [found, on_cpu]
     for name in ('same count', 'another count per run'):
         p50, p99 = (found[name][key] * 1e3 for key in ('p50', 'p99'))
         print(f'points, {name}: {p50:.1f} ({p99:.1f}), p99 / p50 = {p99 / p50:.2f}', flush=True)
+    alone, ours = (on_cpu[key]['p50'] * 1e3 for key in ('session', 'pipeline'))
+    print(f'gru on the CPU: {ours:.1f}, session {alone:.1f}: {ours - alone:.1f} more')
     if args.json:
         args.json.write_text(json.dumps(results, indent=1))
 

@@ -78,6 +78,17 @@ class Future(Generic[ValueT_co]):
         return Future(lambda: function(self.result()), self.done)
 
 
+class Finished(Future[ValueT_co]):
+    """A run that has ended."""
+
+    def __init__(self, value: ValueT_co) -> None:
+        self._value, self._error, self._collect = value, None, None
+
+    def result(self) -> ValueT_co:
+        """Return the result."""
+        return self._value  # type: ignore[return-value]
+
+
 @cache
 def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(8, thread_name_prefix='results')

@@ -32,7 +32,7 @@ from trt_ros.model.run_inputs import (
 from trt_ros.profiling import mark
 from trt_ros.results.base import Result
 from trt_ros.runtime.fitting import ResolvedModel
-from trt_ros.runtime.future import Future
+from trt_ros.runtime.future import Finished, Future
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.runtime.runner import Runner
 from trt_ros.tensors import is_finite
@@ -145,8 +145,7 @@ class CpuPipeline(Pipeline[ResultT]):
         tensors: Mapping[str, np.ndarray] = NO_TENSORS,
     ) -> Future[list[ResultT]]:
         """Run the network; see Pipeline.start."""
-        found = self._run(*self.stage(frames, tensors), thresholds, tensors)
-        return Future(lambda: found)
+        return Finished(self._run(*self.stage(frames, tensors), thresholds, tensors))
 
     def stage(
         self, frames: Sequence[Frame], tensors: Mapping[str, np.ndarray] = NO_TENSORS
