@@ -80,7 +80,7 @@ class BoundInputs(NodeInputs):
         self._refuse_two_spellings(list(bound))
         images = [name for name, each in bound.items() if self._takes_images(each[0])]
         self.has_images = bool(images)
-        awaited = [name for name, each in bound.items() if not any(one.is_held for one in each)]
+        awaited = [name for name, each in bound.items() if not each[0].is_held]
         if not awaited:
             raise ParameterError(
                 f'All topics in inputs are held: {", ".join(bound)}.',
@@ -155,7 +155,15 @@ class BoundInputs(NodeInputs):
         if not codec.has_names:
             refuse_shared(name, bound)
         ages = [each.max_age for each in bound if each.max_age is not None]
-        is_held = any(each.is_held for each in bound)
+        is_held = bound[0].is_held
+        others = [each.input for each in bound if each.is_held != is_held]
+        if others:
+            raise ParameterError(
+                f'The topic {name!r} in inputs is held for some of the network inputs '
+                f'{bound[0].input}, {", ".join(others)}, and starts runs for others.',
+                cause='A topic has one subscription.',
+                remedy=f'Set {HELD} for all of them, or for none.',
+            )
         if ages and not (is_held or self._node.parameters.rate_hz):
             raise ParameterError(
                 f'The topic {name!r} has a max_age in inputs, but rate_hz is 0.0.',

@@ -99,7 +99,10 @@ def image_input(
             count = len(binding.sources) if history is None else history.count
             stack, spec = _stack(spec, count), _of_one(spec)
     if is_stack(spec):
-        remedy = f"Set inputs to ['{suggested_stack(spec)}'] or the like (docs/inputs.md)."
+        remedy = (
+            f"Set inputs to ['{suggested_stack(spec)}'] or the like (docs/inputs.md), or for the "
+            f'last images of one topic to {spec.name}=image:TOPIC?{HISTORY}=N.'
+        )
     elif not options.inputs:
         remedy = (
             f'{EXPORT_IMAGES} The node `tensor` runs networks of tensors: '

@@ -259,6 +259,10 @@ def test_a_held_message_is_used_up_to_its_age(start, peer, publisher):
         (['*=tensor:t?held=true'], 'All topics in inputs are held: t/q, t/gain, t/prompt.'),
         (['*=tensor:t', 'gain=number:gain?held=yes'], "held of the network input 'gain' is 'yes'"),
         (['*=tensor:t', 'gain=number:gain?initial=1'], 'initial is set for the network input'),
+        (
+            ['q=twist:t#linear[x,y]', 'gain=twist:t#angular[z]?held=true', 'prompt=tensor:prompt'],
+            "The topic 't' in inputs is held for some of the network inputs q, gain, and",
+        ),
     ],
 )
 def test_held_topics_that_cannot_be_are_refused(start_node, models, backend, bindings, problem):
