@@ -6,28 +6,23 @@ from collections.abc import Iterator, Mapping
 import json
 import math
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
-import yaml
 
 from trt_ros.errors import ModelError, meant
 from trt_ros.model.bundle import Bundle, Group, NetworkFile, Port
+from trt_ros.model.document import Document, Place
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular, sha256_of_file
 from trt_ros.tensors import TensorSpec
 
-MAX_NODES = 100_000  # After the expansion of aliases.
 MAX_STEPS = 1000
 FLOATS = ('float16', 'float32', 'float64', 'bfloat16')
 INTEGERS = tuple(f'{sign}int{bits}' for sign in ('', 'u') for bits in (8, 16, 32, 64))
 DTYPES = (*FLOATS, *INTEGERS, 'bool')
-#: Backends of networks in files that are not ONNX, and how to export them.
-OTHER_FILES = {
-    'jit': 'leapp.export with backend onnx instead of jit',
-    'pt2': 'leapp.export with backend onnx instead of pt2',
-}
+#: Backends of networks in files that are not ONNX.
+OTHER_FILES = ('jit', 'pt2')
 _TEMPORAL = '__temporal_axis__'
-Place = tuple[str | int, ...]
 
 
 def read_bundle(path: str | Path) -> Bundle:
@@ -45,90 +40,12 @@ def read_bundle(path: str | Path) -> Bundle:
     return _Reader(path, text).bundle()
 
 
-class _Document:
-    """
-    The values of a YAML file and the line of each.
-
-    :ivar root: mappings, lists and scalars.
-    """
-
-    def __init__(self, path: Path, text: str) -> None:
-        self.path = path
-        self._lines: dict[Place, int] = {}
-        self._loader, self._count = yaml.SafeLoader(text), 0
-        try:
-            node = self._loader.get_single_node()
-        except (yaml.YAMLError, RecursionError) as error:
-            raise ModelError(
-                f'The bundle {path} is not YAML.',
-                cause=' '.join(str(error).split()),
-                remedy='Export it again.',
-            ) from error
-        self.root = self._value(node, ())
-
-    def _value(self, node: Any, place: Place) -> Any:
-        self._count += 1
-        if node is not None:
-            self._lines[place] = node.start_mark.line + 1
-        if self._count > MAX_NODES or len(place) > 50:
-            self.refuse(place, f'More than {MAX_NODES} values, or 50 levels, after all aliases.')
-        if node is None or node.tag == 'tag:yaml.org,2002:null':
-            return None
-        if not node.tag.startswith('tag:yaml.org,2002:') or ':python' in node.tag:
-            self.refuse(place, f'The tag {node.tag} is not allowed.')
-        if isinstance(node, yaml.SequenceNode):
-            return [self._value(each, (*place, i)) for i, each in enumerate(node.value)]
-        if not isinstance(node, yaml.MappingNode):
-            try:
-                return self._loader.construct_object(node)
-            except (ValueError, yaml.YAMLError) as error:
-                self.refuse(place, str(error))
-        found: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            key = str(key_node.value)
-            inner = (*place, key)
-            if key in found:
-                self._lines[inner] = key_node.start_mark.line + 1
-                self.refuse(inner, f'The key {key} occurs twice.')
-            found[key] = self._value(value_node, inner)
-        return found
-
-    def refuse(self, place: Place, cause: str, remedy: str = '') -> NoReturn:
-        """Raise the error of a value."""
-        known = place
-        while known and known not in self._lines:
-            known = known[:-1]
-        where = '/'.join(map(str, place)) or 'the file'
-        raise ModelError(
-            f'The bundle {self.path} is invalid in line {self._lines.get(known, 1)}, {where}.',
-            cause=cause,
-            remedy=remedy or 'Export it again, or correct the file.',
-        )
-
-    def get(self, place: Place, kind: type, default: Any = None) -> Any:
-        """Return a value of a type; the default where it is absent or null, if there is one."""
-        value: Any = self.root
-        for key in place:
-            if isinstance(value, dict):
-                value = value.get(key)
-            elif isinstance(value, list) and isinstance(key, int):
-                value = value[key]
-            else:
-                value = None
-        if value is None and default is not None:
-            return default
-        if not isinstance(value, kind):
-            names = {dict: 'a mapping', list: 'a list', str: 'text', int: 'an integer'}
-            self.refuse(place, f'{names[kind]} is expected, not {value!r:.80}.')
-        return value
-
-
 class _Reader:
     """A reader of one bundle."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.folder = path, path.parent
-        document = self._document = _Document(path, text)
+        document = self._document = Document(path, text)
         self.refuse, self.get = document.refuse, document.get
         names = self.get(('models',), dict)
         if not names:
@@ -154,7 +71,7 @@ class _Reader:
             self.refuse(
                 (*parameters, 'backend'),
                 f'The network is a file of {backend}, which TensorRT and ONNX Runtime do not run.',
-                f'Use {OTHER_FILES[backend]}.',
+                "Export it with annotate.output_tensors(.., export_with='onnx').",
             )
         return NetworkFile(
             name,
