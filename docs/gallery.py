@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 import sys
+from tempfile import TemporaryDirectory
 
 import cv2
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / 'test'))
 from support.rgbd_scenes import Scene, Solid, render, yaw
+from support.shape_networks import save_shapes
 from trt_ros import Pipeline
 from trt_ros.cli import main as run_cli
-from trt_ros.demo.scene import MODEL, MovingScene
+from trt_ros.demo.scene import MODEL, MovingScene, held_out
 from trt_ros.drawing import draw
 from trt_ros.drawing.boxes_3d import box_corners, draw_boxes_3d
 from trt_ros.drawing.objects import Trails, object_labels
@@ -34,6 +36,7 @@ FOLDER = CHECKOUT / 'docs/images/gallery'
 CAMERA = Intrinsics(560.0, 560.0, 319.5, 219.5, (640, 480))
 FLOOR, WALL, CRATE, PERSON = range(4)
 NAMES = ('floor', 'wall', 'crate', 'person')
+IMAGENET = {'mean': (0.485, 0.456, 0.406), 'std': (0.229, 0.224, 0.225)}
 WALL_COLOR = (205, 200, 190)
 
 # Joints of a person who waves: x, y, z in meters from the point below the neck.
@@ -229,12 +232,27 @@ def save(name: str, pixels: np.ndarray) -> None:
     write_picture(FOLDER / f'{name}.jpg', pixels, jpeg_quality=85)
 
 
+def readings() -> None:
+    """Save the page of `trt-ros fit`, of the demo's network that takes the pixels of ImageNet."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder)
+        model = save_shapes(path / 'shapes.onnx', **IMAGENET)
+        for index, (pixels, *_) in enumerate(held_out(6)):
+            write_picture(path / f'scene_{index}.png', pixels)
+        given = ['--resize', 'letterbox', '--channel-order', 'rgb', '--output', folder]
+        run_cli(['fit', str(model), *map(str, sorted(path.glob('scene_*'))), *given])
+        pixels = read_picture(path / 'fit.png')
+    pixels = cv2.resize(pixels, None, fx=0.9, fy=0.9, interpolation=cv2.INTER_AREA)
+    write_picture(FOLDER.parent / 'fit.jpg', pixels, jpeg_quality=85)
+
+
 def main() -> None:
     """Draw all pictures."""
     FOLDER.mkdir(exist_ok=True)
     from_shapes()
     from_room()
     oriented()
+    readings()
     source, picture = CHECKOUT / 'docs/images/demo.png', FOLDER / 'verify.jpg'
     run_cli(['verify', str(MODEL), str(source), '--picture', str(picture)])
     save('verify', read_picture(picture))  # Smaller.

@@ -56,6 +56,20 @@ class UnrecognizedError(TensorMismatchError):
         self.choices = tuple(choices)
 
 
+class UndecidedError(TensorMismatchError):
+    """
+    A network that several decoders fit, or one of a shape that many networks have.
+
+    :param claims: those that nothing decides between.
+    """
+
+    def __init__(
+        self, problem: str, *, claims: Sequence[Claim], cause: str = '', remedy: str = ''
+    ) -> None:
+        super().__init__(problem, cause=cause, remedy=remedy)
+        self.decoders = tuple(claim.family.name for claim in claims)
+
+
 def of_another_task(
     families: Families, network: NetworkDescription, task: str
 ) -> TensorMismatchError:
@@ -80,8 +94,9 @@ def of_another_node(families: Families, family: Family[Any]) -> ParameterError:
 
 def ambiguous(choice: Choice, claims: Sequence[Claim]) -> TensorMismatchError:
     """Return the error for a network that several families claim."""
-    return TensorMismatchError(
+    return UndecidedError(
         'More than one decoder matches this network.',
+        claims=claims,
         cause=f'Seen: {choice.network}.'
         + ''.join(
             f'\n  {claim.family.name}: {difference}{_preprocessing(claim, claims)}'
@@ -117,9 +132,10 @@ def only_shape(choice: Choice, claim: Claim) -> TensorMismatchError:
     """Return the error for a network that has the shape of a family, which many others have."""
     everyone = [each for each in choice.claims_of_everyone() if each.family != claim.family]
     named = claim.family.task in ('segment', 'classify', 'detect')
-    return TensorMismatchError(
+    return UndecidedError(
         f'The network may be {_a(TASKS[claim.family.task].kind)} network, but '
         'nothing but the shape of its outputs says so.',
+        claims=(claim, *everyone),
         cause=f'Seen: {choice.network}. It may be'
         + ''.join(
             f'\n  {each.family.name}, in the node `{TASKS[each.family.task].node}`: {difference}'

@@ -170,8 +170,9 @@ def _from_metadata(metadata: Mapping[str, str]) -> tuple[str, ...]:
         names = _parsed(text) if len(text) <= MAX_TEXT_NBYTES else ()
         if names:
             return tuple(map(printable, names))
-    characters = metadata.get('character', '').splitlines()  # Of networks that read text.
-    return ('blank', *map(printable, characters), ' ') if characters else ()
+    found = tuple(map(printable, metadata.get('character', '').splitlines()))
+    reads_text = sum(len(each) == 1 for each in found) > len(found) / 2
+    return ('blank', *found, ' ') if reads_text else found
 
 
 def _parsed(text: str) -> tuple[str, ...]:

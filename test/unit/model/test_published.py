@@ -176,6 +176,7 @@ def test_names_in_all_dialects(key, text):
 
 def test_characters_of_networks_that_read_text_are_between_none_and_a_space():
     assert class_names((), '', {'character': 'a\nb\n'}, 4) == ('blank', 'a', 'b', ' ')
+    assert class_names((), '', {'character': '0\n90\n180'}, 3) == ('0', '90', '180')  # Classes.
 
 
 def test_a_pipeline_takes_and_tells_what_is_published_unless_options_say_otherwise(tmp_path):

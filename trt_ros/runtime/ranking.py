@@ -1,0 +1,272 @@
+"""Ranking of the readings of a network by their results for pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from trt_ros.errors import TrtRosError
+from trt_ros.results.boxes import Objects
+from trt_ros.runtime.candidates import (
+    Candidate,
+    first_candidates,
+    normalized,
+    resized,
+    sized,
+)
+from trt_ros.runtime.consistency import (
+    VIEWS,
+    Seen,
+    Support,
+    chance,
+    condensed,
+    confidences,
+    support,
+)
+from trt_ros.runtime.cpu.pipeline import CpuPipeline
+from trt_ros.runtime.options import ModelOptions
+from trt_ros.runtime.runner import Runner
+from trt_ros.runtime.truth import Truth, agreement_with
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.thresholds import Thresholds
+
+GRAY = 114
+#: Scores that differ by less than this part of the best one are tied: with any number of pictures,
+#: and in addition with one picture.
+MARGIN, MARGIN_OF_ONE = 0.05, 0.15
+#: Scores below which the pictures say nothing; of masks, in bits per pixel.
+WEAK, WEAK_OF_MASKS = 0.05, 0.01
+KEPT = 4  # Tied readings of which further ones are tried.
+Watch = Callable[[Iterable[Any]], Iterable[Any]]
+
+
+@dataclass
+class Ranked:
+    """
+    A reading and what the pictures say about it.
+
+    :param values: evidence per picture, see `consistency`: of objects, the sum of the scores that
+        other views of the picture confirm, less what they contradict.
+    :param truths: agreement with the truth of the pictures that have one, 0 to 1.
+    :param supports: those of objects.
+    :param confidences: scores of the results.
+    :param problem: why the reading is impossible, or ''.
+    :param is_tied: whether the pictures do not tell it from the best one, or that one from others.
+    """
+
+    candidate: Candidate
+    values: list[float] = field(default_factory=list)
+    truths: list[float] = field(default_factory=list)
+    supports: list[Support] = field(default_factory=list)
+    confidences: list[float] = field(default_factory=list)
+    problem: str = ''
+    is_tied: bool = False
+
+    @property
+    def scores(self) -> np.ndarray:
+        """Scores that decide, one per picture: agreement with the truth, if there is any."""
+        return np.array(self.truths or self.values)
+
+    @property
+    def score(self) -> float:
+        """Mean score; -inf for an impossible reading."""
+        return -np.inf if self.problem else float(self.scores.mean())
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether the result does not depend on what the pictures show."""
+        is_mask = self.candidate.fitted.decoder.task == 'segment'
+        return self.score < (WEAK_OF_MASKS if is_mask and not self.supports else WEAK)
+
+    @property
+    def confirmed(self) -> float:
+        """Part of the objects that other views of the pictures confirm, 0 to 1."""
+        total = [sum(each) for each in zip(*self.supports)] or [0.0, 0.0]
+        return total[0] / sum(total) if sum(total) else 0.0
+
+    @property
+    def confidence(self) -> float:
+        """Mean score of the results; 0 without any."""
+        return float(np.mean(self.confidences)) if self.confidences else 0.0
+
+
+class _Remembering(Runner):
+    """A network that computes the outputs of equal inputs once; borrows the network."""
+
+    def __init__(self, network: Runner) -> None:
+        self._network = network
+        self.backend, self.inputs, self.outputs = network.backend, network.inputs, network.outputs
+        self.metadata = network.metadata
+        self._known: dict[bytes, dict[str, np.ndarray]] = {}
+
+    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the network, or return what it has computed for these inputs."""
+        key = b''.join(tensors[name].tobytes() for name in sorted(tensors))
+        if key not in self._known:
+            found = self._network.infer(tensors)
+            self._known[key] = {name: np.array(value) for name, value in found.items()}
+        return self._known[key]
+
+    def forget(self) -> None:
+        """Forget the outputs."""
+        self._known.clear()
+
+
+def search(
+    network: Runner,
+    options: ModelOptions,
+    pictures: Sequence[np.ndarray],
+    truths: Sequence[Truth | None],
+    *,
+    score: float,
+    watch: Watch = iter,
+) -> list[Ranked]:
+    """
+    Try decoders, normalizations and channel orders, then with the best other resizes and sizes.
+
+    :param options: what they state is not varied.
+    :param pictures: (H, W, 3) uint8 BGR.
+    :param score: minimum score of objects; weaker ones, from half of it, may confirm others.
+    :param watch: shows the progress over pictures.
+    :returns: as `ranked`.
+    :raises TensorMismatchError: when no decoder fits.
+    :raises ParameterError: when the network does not take one image, or the truth does not apply.
+    """
+    firsts = first_candidates(network, options)
+    stage = [*firsts, *(each for one in firsts for each in normalized(network, one, options))]
+    for each in [one for one in stage if one.fitted.decoder.task == 'classify']:
+        stage += resized(network, each, options)  # A crop may hide what the picture shows.
+    known: dict[tuple[Any, ...], Ranked] = {}
+    order: list[Ranked] = []
+    for further in (resized, sized, None):
+        new = {each.key: each for each in stage if each.key not in known}
+        found = [Ranked(each) for each in new.values()]
+        _run(found, network, pictures, truths, score, watch)
+        known |= dict(zip(new, found))
+        order = ranked(list(known.values()))
+        if further is None or order[0].problem:
+            break
+        kept = [each.candidate for each in order if each.is_tied or each is order[0]][:KEPT]
+        stage = [each for one in kept for each in further(network, one, options)]
+    return order
+
+
+def _run(
+    found: Sequence[Ranked],
+    network: Runner,
+    pictures: Sequence[np.ndarray],
+    truths: Sequence[Truth | None],
+    score: float,
+    watch: Watch,
+) -> None:
+    """Run readings on pictures and on views of them, and add what these say."""
+    if not found:
+        return
+    remembering = _Remembering(network)
+    judges = [_Judge(each, remembering, score) for each in found]
+    for each in judges:
+        each.see_nothing(np.full_like(pictures[0], GRAY))
+    for pixels, truth in watch(list(zip(pictures, truths))):
+        remembering.forget()
+        for each in judges:
+            each.see(pixels, truth)
+    for each in judges:
+        each.end()
+
+
+class _Judge:
+    """The runs of one reading."""
+
+    def __init__(self, found: Ranked, network: Runner, score: float) -> None:
+        self._found, self._score = found, score
+        self._thresholds = Thresholds(score / 2)
+        self._pipeline: CpuPipeline[Any] = CpuPipeline(network, found.candidate.fitted)
+        self._nothing: list[Seen] = []
+        self._wholes: list[Seen] = []
+
+    def see_nothing(self, gray: np.ndarray) -> None:
+        """Run a picture that shows nothing, whose result others must not resemble."""
+        self._nothing = self._seen([gray])
+
+    def see(self, pixels: np.ndarray, truth: Truth | None) -> None:
+        """Run a picture and its views."""
+        seen = self._seen([pixels, *(view.pixels(pixels) for view in VIEWS)])
+        if not seen:
+            return
+        whole, result = seen[0], cast(Any, seen[0].result)
+        supports = [support(whole, each, view) for each, view in zip(seen[1:], VIEWS)]
+        self._found.values.append(float(np.mean([each.net for each in supports])))
+        if isinstance(result, Objects):
+            self._found.supports += supports
+            result = result[result.scores >= self._score]
+        self._found.confidences += confidences(result).tolist()
+        if truth is not None:
+            self._found.truths.append(agreement_with(result, truth))
+        self._wholes.append(whole._replace(result=condensed(whole.result)))
+
+    def end(self) -> None:
+        """Subtract from the values what other pictures seem to confirm."""
+        for index, whole in enumerate(self._wholes):
+            others = [*self._nothing, *self._wholes[:index], *self._wholes[index + 1 :]]
+            self._found.values[index] -= chance(whole, others)
+
+    def _seen(self, pictures: Sequence[np.ndarray]) -> list[Seen]:
+        """Return the results of pictures; [] for an impossible reading."""
+        if self._found.problem:
+            return []
+        try:
+            return [
+                Seen(
+                    self._pipeline.infer(Frame.from_pixels(each), self._thresholds),
+                    (each.shape[1], each.shape[0]),
+                    self._score,
+                )
+                for each in pictures
+            ]
+        except TrtRosError as error:
+            self._found.problem = error.problem
+            return []
+
+
+def ranked(found: Sequence[Ranked]) -> list[Ranked]:
+    """
+    Return readings, the best first, then those that the pictures do not tell from it.
+
+    Of almost equal scores, the nearest to the family's training is first; impossible readings are
+    last. Scores of different tasks cannot be compared, so that the best of each is tied.
+    """
+    order = sorted(found, key=lambda each: -each.score)
+    bests = {each.candidate.fitted.decoder.task: each for each in reversed(order)}
+    for each in order:
+        best = bests[each.candidate.fitted.decoder.task]
+        is_tied = best.is_weak or _is_tied(best.scores, each.scores)
+        each.is_tied = not each.problem and is_tied
+    if sum(each.is_tied for each in order) == 1:
+        order[0].is_tied = False
+    order.sort(key=lambda each: not each.is_tied)
+    best = order[0]
+    near = [
+        each
+        for each in order
+        if each.candidate.fitted.decoder.task == best.candidate.fitted.decoder.task
+        and best.score - each.score <= _margin(best.scores)
+    ]
+    likely = min(near, key=lambda each: each.candidate.changes)
+    return [likely, *(each for each in order if each is not likely)]
+
+
+def _margin(best: np.ndarray) -> float:
+    """Return the difference of mean scores that says nothing."""
+    return (MARGIN + MARGIN_OF_ONE / len(best)) * abs(float(best.mean()))
+
+
+def _is_tied(best: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether scores of the same pictures do not differ for certain."""
+    differences, count, margin = best - other, len(best), _margin(best)
+    if count > 1:  # About the quantile of Student's distribution at 95 %.
+        error = float(differences.std(ddof=1)) / np.sqrt(count)
+        margin = max(margin, (2 + 1 / (count - 1)) * error)
+    return bool(differences.mean() <= min(margin, abs(float(best.mean())) / 2))
