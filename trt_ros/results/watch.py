@@ -13,7 +13,7 @@ from trt_ros.results.depth import Depth
 from trt_ros.results.labels import begins_with_background
 from trt_ros.results.masks import ClassMask, ClassMasks
 
-EVERY = 10  # One of so many results is examined.
+EVERY = 20  # One of so many results is examined.
 FRAMES = 100  # So many frames in a row have the same problem before it is reported.
 MIN_OBJECTS = 5  # Fewer are equal by chance.
 STEP = 8  # Every eighth row and column of masks and depth is examined.
@@ -51,20 +51,22 @@ def why_impossible(result: Any) -> str:
 
 @why_impossible.register
 def _of_objects(result: Objects) -> str:
-    if len(result) < MIN_OBJECTS:
+    scores, boxes = result.scores, result.xyxy
+    if len(scores) < MIN_OBJECTS:
         return ''
-    if np.ptp(result.scores) == 0:
+    if scores[0] == scores[-1]:  # Best and worst.
         return 'equal scores of all objects'
-    return 'equal boxes of all objects' if np.ptp(result.xyxy, axis=0).max() < 1 else ''
+    are_equal = abs(boxes[0] - boxes[-1]).max() < 1 and np.ptp(boxes, axis=0).max() < 1
+    return 'equal boxes of all objects' if are_equal else ''
 
 
 @why_impossible.register
 def _of_mask(result: ClassMask) -> str:
-    label, highest = (int(each) for each in _range(result.labels))
+    label = int(result.labels[0, 0])
     # Class 0 may be the background.
     may_be_empty = result.is_binary or not result.class_names
     may_be_empty |= begins_with_background(result.class_names)
-    if label != highest or (label == 0 and may_be_empty):
+    if not _is_constant(result.labels[::STEP, ::STEP]) or (label == 0 and may_be_empty):
         return ''
     return f'class {label} in every pixel'
 
@@ -77,19 +79,20 @@ def _of_masks(result: ClassMasks) -> str:
 
 @why_impossible.register
 def _of_depth(result: Depth) -> str:
-    lowest, highest = _range(result.values)
-    return 'equal depth of all pixels' if lowest == highest or not np.isfinite(highest) else ''
-
-
-@why_impossible.register
-def _of_scores(result: Classification) -> str:
     return (
-        'equal scores of all classes'
-        if len(result.scores) > 1 and not np.ptp(result.scores)
+        'equal depth of all pixels'
+        if _is_constant(np.nan_to_num(result.values[::STEP, ::STEP]))
         else ''
     )
 
 
-def _range(values: np.ndarray) -> tuple[float, float]:
-    some = values[::STEP, ::STEP]
-    return some.min(), some.max()
+@why_impossible.register
+def _of_scores(result: Classification) -> str:
+    scores = result.scores
+    are_equal = len(scores) > 1 and scores[0] == scores[-1] and np.ptp(scores) == 0
+    return 'equal scores of all classes' if are_equal else ''
+
+
+def _is_constant(values: np.ndarray) -> bool:
+    """Return whether the values of a sample of pixels are equal."""
+    return bool(values[0, 0] == values[-1, -1] and (values == values[0, 0]).all())

@@ -56,6 +56,6 @@ def test_a_problem_is_reported_after_a_hundred_frames_in_a_row(result, problem):
         watch.add(result)
         assert bool(watch.problem) == (bool(problem) and number >= 100)
     assert watch.problem == (problem and f'{problem} in the last 200 frames')
-    for _ in range(10):
+    for _ in range(20):
         watch.add(found(BOXES, SCORES))
     assert not watch.problem
