@@ -16,7 +16,7 @@ from trt_ros.families.match import Reading
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import CUT_NMS
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import non_max_suppression, to_detections
+from trt_ros.vision.nms import choose_boxes, non_max_suppression
 from trt_ros.vision.scores import passing
 from trt_ros.vision.thresholds import Thresholds
 
@@ -90,7 +90,7 @@ class CutNmsHead(Head[Detections]):
                 if settings['per_class'] is not None:
                     chosen = chosen[_rank(labels[chosen]) < settings['per_class']]
                 chosen = chosen[: settings['in_all']]
-                found = to_detections(
+                _, found = choose_boxes(
                     xyxy[chosen],
                     values[chosen],
                     labels[chosen],

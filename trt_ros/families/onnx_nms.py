@@ -22,7 +22,7 @@ from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import Reading
 from trt_ros.results.boxes import Detections
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import to_detections
+from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.scores import passing
 from trt_ros.vision.thresholds import Thresholds
 
@@ -82,14 +82,9 @@ class OnnxNmsHead(Head[Detections]):
                     np.maximum(opposite[:, :2], opposite[:, 2:]),
                 ]
             )
-            return to_detections(
-                xyxy,
-                values[keep],
-                labels[keep],
-                letterbox,
-                thresholds,
-                uses_nms=False,
-            )
+            return choose_boxes(
+                xyxy, values[keep], labels[keep], letterbox, thresholds, uses_nms=False
+            )[1]
 
 
 def _head(reading: Reading, *, rows_first: bool) -> OnnxNmsHead:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.engine.builder.onnx_check import LARGEST_NBYTES
+from trt_ros.engine.builder.onnx_check import refuse_large
 from trt_ros.engine.builder.onnx_nodes import to_quantizing_opset
-from trt_ros.engine.key import OnnxFile, total_nbytes
-from trt_ros.errors import ModelError, ParameterError
+from trt_ros.engine.key import OnnxFile
+from trt_ros.errors import ParameterError
 from trt_ros.model.run_inputs import is_one_image
 from trt_ros.progress import Reporter
 from trt_ros.quantization.by_modelopt import quantize_by_modelopt, quantized_layers
@@ -294,13 +294,7 @@ def _load(path: Path, to: str) -> Any:
     """Return the ModelProto with its weights, in an opset with the types of Q/DQ nodes."""
     import onnx
 
-    nbytes = total_nbytes(path)
-    if nbytes > LARGEST_NBYTES:
-        raise ModelError(
-            f'{path} is too large to be quantized: {nbytes / 2**30:.1f} GiB.',
-            cause='A protobuf message is limited to 2 GiB.',
-            remedy='Quantize it with the tools of its exporter.',
-        )
+    refuse_large(path, 'be quantized', 'Quantize it with the tools of its exporter.')
     model = onnx.load(str(path))
     if model.functions:
         from onnx import inliner

@@ -84,7 +84,7 @@ def select_best(
     limit: int | None = None,
     overlap: Callable[[np.ndarray, np.ndarray], np.ndarray] = iou,
 ) -> np.ndarray:
-    """Return (K,) indices of the boxes to keep, best first; parameters as in `to_detections`."""
+    """Return (K,) indices of the boxes to keep, best first; parameters as in `choose_boxes`."""
     some = np.arange(len(scores)) if uses_nms else np.argsort(-scores, kind='stable')[:limit]
     if not (uses_nms or thresholds.class_agnostic):
         return some[: thresholds.max_detections]
@@ -100,32 +100,6 @@ def select_best(
     return np.asarray(some[best])
 
 
-def to_detections(
-    xyxy: np.ndarray,
-    scores: np.ndarray,
-    labels: np.ndarray,
-    letterbox: Letterbox,
-    thresholds: Thresholds,
-    *,
-    uses_nms: bool = True,
-    limit: int | None = None,
-) -> Detections:
-    """
-    Convert candidates to detections: the last step of every box detector.
-
-    Boxes with a NaN or Inf, boxes outside the image and boxes of classes that are not wanted are
-    dropped before NMS. The others are clipped to the image after NMS.
-
-    :param xyxy: (N, 4) float32 in input pixels; `scores`: (N,) float32, at least
-        `thresholds.score`; `labels`: (N,). N may be 0.
-    :param uses_nms: False: the network needs no NMS, only `thresholds.class_agnostic` asks for it.
-    :param limit: maximum number of detections of a network without NMS; None: no limit.
-    """
-    return choose_boxes(
-        xyxy, scores, labels, letterbox, thresholds, uses_nms=uses_nms, limit=limit
-    )[1]
-
-
 def choose_boxes(
     xyxy: np.ndarray,
     scores: np.ndarray,
@@ -136,7 +110,18 @@ def choose_boxes(
     uses_nms: bool = True,
     limit: int | None = None,
 ) -> tuple[np.ndarray, Detections]:
-    """Select detections as `to_detections` does; also return (K,) indices of their candidates."""
+    """
+    Select detections among candidates: the last step of every box detector.
+
+    Boxes with a NaN or Inf, boxes outside the image and boxes of classes that are not wanted are
+    dropped before NMS. The others are clipped to the image after NMS.
+
+    :param xyxy: (N, 4) float32 in input pixels; `scores`: (N,) float32, at least
+        `thresholds.score`; `labels`: (N,). N may be 0.
+    :param uses_nms: False: the network needs no NMS, only `thresholds.class_agnostic` asks for it.
+    :param limit: maximum number of detections of a network without NMS; None: no limit.
+    :returns: (K,) indices of their candidates, and the detections.
+    """
     passes = np.isfinite(xyxy).all(axis=1)
     if thresholds.chooses_classes:
         passes &= scores >= thresholds.min_scores(labels)

@@ -10,7 +10,7 @@ from trt_ros.errors import ParameterError
 from trt_ros.families.heatmap_pose import HeatmapHead
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import non_max_suppression, to_detections
+from trt_ros.vision.nms import choose_boxes, non_max_suppression
 from trt_ros.vision.thresholds import Thresholds, parse_class_scores
 
 NAMES = ('person', 'car', 'dog', 'car')
@@ -135,7 +135,7 @@ def test_a_limit_out_of_its_range_is_refused(limit, text):
 def test_boxes_are_chosen_before_the_nms(seed, agnostic):
     some = limits(['person', 'dog'], ['person:0.6', 'dog:0.1'], agnostic, score=0.3)
     xyxy, scores, labels = crowd(seed=seed)
-    found = to_detections(xyxy, scores, labels, WHOLE, some)
+    _, found = choose_boxes(xyxy, scores, labels, WHOLE, some)
     keep = np.flatnonzero(
         np.isin(labels, [0, 2])
         & (scores >= np.where(labels == 0, np.float32(0.6), np.float32(0.1)))
@@ -152,7 +152,7 @@ def test_boxes_are_chosen_before_the_nms(seed, agnostic):
     assert len(best) > 5
     assert found.xyxy.tolist() == np.minimum(xyxy[best], 100).tolist()
     assert found.labels.tolist() == labels[best].tolist()
-    few = to_detections(xyxy, scores, labels, WHOLE, replace(some, max_detections=3))
+    _, few = choose_boxes(xyxy, scores, labels, WHOLE, replace(some, max_detections=3))
     assert few.scores.tolist() == found.scores[:3].tolist()
 
 
@@ -163,7 +163,8 @@ def test_boxes_of_other_classes_are_suppressed_on_request(uses_nms):
 
     def found(*args, **more):
         asked = limits(*args, **more)
-        return to_detections(xyxy, scores, labels, WHOLE, asked, uses_nms=uses_nms).scores.tolist()
+        _, few = choose_boxes(xyxy, scores, labels, WHOLE, asked, uses_nms=uses_nms)
+        return few.scores.tolist()
 
     assert found(agnostic=True) == pytest.approx([0.9, 0.7])
     assert len(found(agnostic=True, iou=0.9)) == 3
@@ -176,7 +177,7 @@ def test_what_is_suppressed_suppresses_nothing():
     """The second box of class 1 overlaps the first one, but not the box of class 0."""
     xyxy = np.array([[0, 0, 10, 10], [0, 3, 10, 13], [0, 7, 10, 17]], np.float32)
     scores, labels = np.array([0.9, 0.8, 0.7], np.float32), np.array([0, 1, 1], np.int32)
-    found = to_detections(xyxy, scores, labels, WHOLE, limits(agnostic=True, iou=0.3))
+    _, found = choose_boxes(xyxy, scores, labels, WHOLE, limits(agnostic=True, iou=0.3))
     assert found.scores.tolist() == pytest.approx([0.9, 0.7])
 
 
@@ -184,7 +185,7 @@ def test_a_network_without_nms_finds_no_more_boxes_than_it_has():
     xyxy, scores, labels = crowd(50)
     for agnostic in (False, True):
         some = limits(['car'], agnostic=agnostic, iou=0.9)
-        found = to_detections(xyxy, scores, labels, WHOLE, some, uses_nms=False, limit=4)
+        _, found = choose_boxes(xyxy, scores, labels, WHOLE, some, uses_nms=False, limit=4)
         best = np.sort(scores[labels % 2 == 1])[::-1]
         assert set(found.scores.tolist()) <= set(best[:4].tolist())
         assert len(found) == 4 if not agnostic else 0 < len(found) <= 4

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.nms import iou, non_max_suppression, to_detections
+from trt_ros.vision.nms import choose_boxes, iou, non_max_suppression
 from trt_ros.vision.thresholds import Thresholds
 
 REPEATABLE = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -124,13 +124,8 @@ def test_iou_of_empty_boxes_is_zero():
 
 def finish(xyxy, scores, labels=None, *, iou_threshold=0.5):
     labels = np.zeros(len(scores), int) if labels is None else np.array(labels)
-    return to_detections(
-        xyxy,
-        np.array(scores, np.float32),
-        labels,
-        WHOLE,
-        Thresholds(0.0, iou_threshold, 100),
-    )
+    thresholds = Thresholds(0.0, iou_threshold, 100)
+    return choose_boxes(xyxy, np.array(scores, np.float32), labels, WHOLE, thresholds)[1]
 
 
 def test_no_candidates_are_no_detections():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trt_ros.engine.builder.model_file import check_model_file
+from trt_ros.engine.key import total_nbytes
 from trt_ros.errors import ModelError
 from trt_ros.tensors import TensorSpec
 
@@ -134,6 +135,22 @@ def read_network(
     """
     model = _parse(path)
     return _inputs(path, model), _outputs(path, model), metadata_of(model)
+
+
+def refuse_large(path: Path, doing: str, remedy: str) -> None:
+    """
+    Check that a model with its weights fits into one protobuf message.
+
+    :param doing: what needs that, as in 'be quantized'.
+    :raises ModelError: if it does not.
+    """
+    nbytes = total_nbytes(path)
+    if nbytes > LARGEST_NBYTES:
+        raise ModelError(
+            f'{path} is too large to {doing}: {nbytes / 2**30:.1f} GiB.',
+            cause='A protobuf message is limited to 2 GiB.',
+            remedy=remedy,
+        )
 
 
 def _parse(path: Path) -> Any:

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trt_ros.engine.builder.onnx_check import LARGEST_NBYTES, live_tensors, used
+from trt_ros.engine.builder.onnx_check import live_tensors, refuse_large, used
 from trt_ros.engine.builder.onnx_nodes import QUANTIZING
-from trt_ros.engine.key import total_nbytes
-from trt_ros.errors import ModelError
 
 
 @dataclass(frozen=True)
@@ -82,13 +80,7 @@ class LayerGraph:
         """
         import onnx
 
-        nbytes = total_nbytes(path)
-        if nbytes > LARGEST_NBYTES:
-            raise ModelError(
-                f'{path} is too large to be compared layer by layer: {nbytes / 2**30:.1f} GiB.',
-                cause='A protobuf message is limited to 2 GiB.',
-                remedy='Remove --layers.',
-            )
+        refuse_large(path, 'be compared layer by layer', 'Remove --layers.')
         return cls(onnx.load(str(path)))
 
     def layer(self, name: str) -> Layer:

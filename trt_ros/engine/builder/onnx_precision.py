@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.engine.builder.onnx_check import LARGEST_NBYTES, used
+from trt_ros.engine.builder.onnx_check import refuse_large, used
 from trt_ros.engine.builder.onnx_nodes import (
     HEAVY,
     QUANTIZING,
@@ -31,7 +31,6 @@ from trt_ros.engine.builder.onnx_nodes import (
     node_key,
     to_quantizing_opset,
 )
-from trt_ros.engine.key import total_nbytes
 from trt_ros.errors import BackendError, ModelError, ParameterError, requires
 
 # Sums, powers and their inverses: the squares of a layer norm overflow fp16 at 256.
@@ -73,13 +72,9 @@ def convert(
     """
     import onnx
 
-    nbytes = total_nbytes(path)
-    if nbytes > LARGEST_NBYTES:
-        raise ModelError(
-            f'{path} is too large to convert to {precision}: {nbytes / 2**30:.1f} GiB.',
-            cause='A protobuf message is limited to 2 GiB.',
-            remedy='Convert it in advance, and set precision to auto.',
-        )
+    refuse_large(
+        path, f'convert to {precision}', 'Convert it in advance, and set precision to auto.'
+    )
     if converter == 'modelopt':
         model, log_line = _by_modelopt(path, precision, io_dtypes), ''
     else:
