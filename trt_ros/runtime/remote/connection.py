@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import os
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from trt_ros.errors import (
     BackendError,
@@ -19,8 +18,6 @@ from trt_ros.errors import (
 from trt_ros.progress import Reporter
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 from trt_ros.runtime.remote.address import ModelAddress
-
-ReplyT = TypeVar('ReplyT')
 
 POLL_SECONDS = 0.1  # Maximum delay of a cancellation.
 CHANNEL_OPTIONS = (
@@ -45,12 +42,11 @@ class Connection:
     :param token_path: file with a bearer token, read for each request; '' sends none.
     :raises BackendError: when tritonclient is not installed.
     :raises ParameterError: when a file cannot be read, or would not be used.
-    :ivar messages: module of the protocol's messages.
     """
 
     def __init__(self, address: ModelAddress, ca_path: str = '', token_path: str = '') -> None:
         self.address = address
-        grpc, self.messages, services = _load_client()
+        grpc, self._messages, services = _load_client()
         self._grpc = grpc
         options = list(CHANNEL_OPTIONS)
         if address.is_this_host:
@@ -68,21 +64,18 @@ class Connection:
             )
         else:
             self._channel = grpc.insecure_channel(address.target, options)
-        self.stub: Any = services.GRPCInferenceServiceStub(self._channel)
+        self._stub: Any = services.GRPCInferenceServiceStub(self._channel)
         self._is_closed = False
 
     def call(
-        self,
-        method: Callable[..., ReplyT],
-        request: Any,
-        timeout_seconds: float,
-        report: Reporter | None = None,
-    ) -> ReplyT:
+        self, method: str, timeout_seconds: float, report: Reporter | None = None, **fields: Any
+    ) -> Any:
         """
         Send a request and wait for the reply.
 
-        :param method: of `stub`.
+        :param method: of the protocol, as in 'ModelInfer'.
         :param report: cancels the wait.
+        :param fields: those of the request.
         :raises RemoteUnavailableError: when the server does not answer in time; a
             NotOnServerError when it lacks what was requested.
         :raises RemoteRefusedError: when the server refuses or fails the request.
@@ -91,14 +84,15 @@ class Connection:
         """
         if self._is_closed:
             raise ClosedError(f'The connection to {self.address}')
+        send = getattr(self._stub, method)
+        request = getattr(self._messages, f'{method}Request')(**fields)
         try:
             if report is None:
-                return method(request, timeout=timeout_seconds)
-            future = method.future(request, timeout=timeout_seconds)  # type: ignore[attr-defined]
+                return send(request, timeout=timeout_seconds)
+            future = send.future(request, timeout=timeout_seconds)
             while True:
                 try:
-                    reply: ReplyT = future.result(timeout=POLL_SECONDS)
-                    return reply
+                    return future.result(timeout=POLL_SECONDS)
                 except self._grpc.FutureTimeoutError:
                     try:
                         report(f'waiting for {self.address.target}')

@@ -114,22 +114,16 @@ class RemoteRunner(Runner):
             connection.close()
             raise
 
-    def _about_model(self, kind: str) -> Any:
-        address = self._connection.address
-        return getattr(self._connection.messages, kind)(name=address.name, version=address.version)
-
     def _read_specs(self) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+        address = self._connection.address
         reply = self._connection.call(
-            self._connection.stub.ModelMetadata,
-            self._about_model('ModelMetadataRequest'),
-            OPEN_SECONDS,
-            self._report,
+            'ModelMetadata', OPEN_SECONDS, self._report, name=address.name, version=address.version
         )
-        inputs = _specs(reply.inputs, 'input', self._connection.address)
-        outputs = _specs(reply.outputs, 'output', self._connection.address)
+        inputs = _specs(reply.inputs, 'input', address)
+        outputs = _specs(reply.outputs, 'output', address)
         if not inputs or not outputs:
             raise ModelError(
-                f'{self._connection.address} has no {"outputs" if inputs else "inputs"}.',
+                f'{address} has no {"outputs" if inputs else "inputs"}.',
                 cause='The server does not describe the tensors of the model.',
                 remedy='Configure inputs and outputs of the model on the server.',
             )
@@ -138,17 +132,14 @@ class RemoteRunner(Runner):
 
     def _read_config(self) -> tuple[Mapping[str, str], int]:
         """Return the text parameters of the model's configuration, and its maximum batch size."""
+        address = self._connection.address
+        about = {'name': address.name, 'version': address.version}
         try:
-            config = self._connection.call(
-                self._connection.stub.ModelConfig,
-                self._about_model('ModelConfigRequest'),
-                OPEN_SECONDS,
-                self._report,
-            ).config
+            reply = self._connection.call('ModelConfig', OPEN_SECONDS, self._report, **about)
         except RemoteRefusedError:  # An extension of Triton, which other servers lack.
             return {}, 0
-        parameters = {name: value.string_value for name, value in config.parameters.items()}
-        return parameters, config.max_batch_size
+        parameters = reply.config.parameters.items()
+        return {key: value.string_value for key, value in parameters}, reply.config.max_batch_size
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """
@@ -171,14 +162,14 @@ class RemoteRunner(Runner):
     def _run(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         shared = self._take_region(region_nbytes(tensors))
         if shared is None:
-            return self._outputs(self._send(self._to_request(tensors)))
+            return self._outputs(self._send(tensors))
         try:
-            reply = self._send(self._to_request(tensors, shared))
+            reply = self._send(tensors, shared)
         except (NotOnServerError, RemoteRefusedError):
             # A server that has restarted knows no region any more; this frame is still in time.
             shared.close()
             self._close_regions()
-            outputs = self._outputs(self._send(self._to_request(tensors)))
+            outputs = self._outputs(self._send(tensors))
             self._region_failures += 1
             return outputs
         except BaseException:
@@ -188,37 +179,39 @@ class RemoteRunner(Runner):
         self._give_region(shared)
         return self._outputs(reply)
 
-    def _send(self, request: Any) -> Any:
+    def _send(self, tensors: Mapping[str, np.ndarray], shared: SharedInputs | None = None) -> Any:
         seconds = self._timeout_seconds
         if self._report is not None:
             seconds = max(FIRST_RUN_SECONDS, seconds)
-        stub = self._connection.stub
-        return self._connection.call(stub.ModelInfer, request, seconds, self._report)
-
-    def _to_request(
-        self, tensors: Mapping[str, np.ndarray], shared: SharedInputs | None = None
-    ) -> Any:
-        address = self._connection.address
-        request = self._connection.messages.ModelInferRequest(
-            model_name=address.name, model_version=address.version
-        )
         placed = shared.write(tensors) if shared is not None else {}
+        inputs, raw = [], []
         for spec in self.inputs:
             tensor = tensors[spec.name]
-            described = request.inputs.add(
-                name=spec.name, datatype=DATATYPES[spec.dtype], shape=tensor.shape
-            )
+            described: dict[str, Any] = {
+                'name': spec.name,
+                'datatype': DATATYPES[spec.dtype],
+                'shape': tensor.shape,
+            }
             if shared is None:
-                request.raw_input_contents.append(tensor.tobytes())
-                continue
-            parameters = described.parameters
-            offset, nbytes = placed[spec.name]
-            parameters['shared_memory_region'].string_param = shared.name
-            parameters['shared_memory_offset'].int64_param = offset
-            parameters['shared_memory_byte_size'].int64_param = nbytes
-        for spec in self.outputs:
-            request.outputs.add(name=spec.name)
-        return request
+                raw.append(tensor.tobytes())
+            else:
+                offset, nbytes = placed[spec.name]
+                described['parameters'] = {
+                    'shared_memory_region': {'string_param': shared.name},
+                    'shared_memory_offset': {'int64_param': offset},
+                    'shared_memory_byte_size': {'int64_param': nbytes},
+                }
+            inputs.append(described)
+        return self._connection.call(
+            'ModelInfer',
+            seconds,
+            self._report,
+            model_name=self._connection.address.name,
+            model_version=self._connection.address.version,
+            inputs=inputs,
+            outputs=[{'name': spec.name} for spec in self.outputs],
+            raw_input_contents=raw,
+        )
 
     def _outputs(self, reply: Any) -> dict[str, np.ndarray]:
         """
@@ -259,12 +252,12 @@ class RemoteRunner(Runner):
             return None
         try:
             self._connection.call(
-                self._connection.stub.SystemSharedMemoryRegister,
-                self._connection.messages.SystemSharedMemoryRegisterRequest(
-                    name=region.name, key=region.key, byte_size=nbytes
-                ),
+                'SystemSharedMemoryRegister',
                 OPEN_SECONDS,
                 self._report,
+                name=region.name,
+                key=region.key,
+                byte_size=nbytes,
             )
         except (NotOnServerError, RemoteRefusedError):
             # The server is in a container of its own, of another user, or lacks the extension.
@@ -290,11 +283,7 @@ class RemoteRunner(Runner):
     def _close_region(self, region: SharedInputs) -> None:
         region.close()
         with suppress(TrtRosError):  # A server that does not answer has no region.
-            self._connection.call(
-                self._connection.stub.SystemSharedMemoryUnregister,
-                self._connection.messages.SystemSharedMemoryUnregisterRequest(name=region.name),
-                CLOSE_SECONDS,
-            )
+            self._connection.call('SystemSharedMemoryUnregister', CLOSE_SECONDS, name=region.name)
 
     def diagnostics(self) -> dict[str, str]:
         """Return the state of the server."""
