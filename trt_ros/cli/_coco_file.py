@@ -58,11 +58,7 @@ class CocoFile:
     """
 
     def __init__(
-        self,
-        path: Path,
-        annotations: Path | None,
-        pipeline: Pipeline[Any],
-        files: Sequence[Path],
+        self, path: Path, annotations: Path | None, pipeline: Pipeline[Any], files: Sequence[Path]
     ) -> None:
         from trt_ros.labelling.coco import check_has_format
         from trt_ros.results.coco import CocoIds, category_ids

@@ -130,10 +130,7 @@ def _state(name: str, bus: str) -> Iterator[Finding]:
     for reasons in _REASONS:
         fields = (*_FIELDS, reasons)
         text = tool_text(
-            tool,
-            f'--id={bus}',
-            f'--query-gpu={",".join(fields)}',
-            '--format=csv,noheader,nounits',
+            tool, f'--id={bus}', f'--query-gpu={",".join(fields)}', '--format=csv,noheader,nounits'
         )
         for line in text.splitlines():  # Warnings may surround it.
             if line.count(', ') == len(fields) - 1:

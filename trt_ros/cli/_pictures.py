@@ -44,9 +44,7 @@ def raise_bad(error: BadFrameError) -> None:
 
 
 def frames(
-    files: Sequence[Path],
-    max_pixels: int,
-    on_bad: Callable[[BadFrameError], None] = raise_bad,
+    files: Sequence[Path], max_pixels: int, on_bad: Callable[[BadFrameError], None] = raise_bad
 ) -> Iterator[tuple[str, Frame]]:
     """
     Yield every picture, video frame and image of a recording with its name, such as 'a.jpg'.

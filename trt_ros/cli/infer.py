@@ -38,10 +38,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import (
-    make_output_folder,
-    thresholds_of,
-)
+from trt_ros.cli._arguments import make_output_folder, thresholds_of
 from trt_ros.cli._coco_file import CocoFile, add_coco_flags, open_coco_file
 from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.cli._pictures import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand

@@ -19,12 +19,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import (
-    finite,
-    make_output_folder,
-    positive,
-    thresholds_of,
-)
+from trt_ros.cli._arguments import finite, make_output_folder, positive, thresholds_of
 from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.driver import nvidia_driver
 from trt_ros.errors import ParameterError, TrtRosError, printable

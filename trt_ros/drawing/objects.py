@@ -15,12 +15,7 @@ from trt_ros.results.boxes import Objects
 from trt_ros.results.poses import limbs
 
 
-def draw_detections(
-    pixels: np.ndarray,
-    found: Objects,
-    *,
-    style: Style = DEFAULT_STYLE,
-) -> None:
+def draw_detections(pixels: np.ndarray, found: Objects, *, style: Style = DEFAULT_STYLE) -> None:
     """
     Draw every box with its class name, id and score, in place; the best box on top.
 
@@ -94,12 +89,7 @@ class Trails:
         self._points: dict[str, deque[tuple[int, int, int]]] = {}
         self._newest_ns = 0
 
-    def add(
-        self,
-        found: Objects,
-        stamp_ns: int,
-        seconds: float,
-    ) -> None:
+    def add(self, found: Objects, stamp_ns: int, seconds: float) -> None:
         """
         Add the boxes of an image and forget older points; a time that goes back forgets all.
 

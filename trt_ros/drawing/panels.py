@@ -64,9 +64,7 @@ def _captioned(panel: Panel, height: int) -> np.ndarray:
     size = max(1, round(columns * scale)), max(1, round(rows * scale))
     # Single pixels of a small input stay visible.
     pixels = cv2.resize(
-        panel.pixels_bgr,
-        size,
-        interpolation=(cv2.INTER_AREA if scale < 1 else cv2.INTER_NEAREST),
+        panel.pixels_bgr, size, interpolation=(cv2.INTER_AREA if scale < 1 else cv2.INTER_NEAREST)
     )
     caption = printable(panel.caption)
     (text_width, text_height), baseline = cv2.getTextSize(caption, FONT, 0.45, 1)

@@ -22,12 +22,7 @@ from trt_ros.blob import PART, Blob, write_atomically
 from trt_ros.driver import nvidia_driver
 from trt_ros.engine.builder.model_file import check_model_file
 from trt_ros.engine.builder.parent import BuildLog, Built, build
-from trt_ros.engine.files import (
-    LOCK,
-    check_private,
-    locked,
-    make_private,
-)
+from trt_ros.engine.files import check_private, locked, make_private
 from trt_ros.engine.key import OnnxFile, cache_key, machine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import read_plan_header
@@ -327,13 +322,3 @@ def _sweep(folder: Path) -> None:
 
 def _safe_name(text: str) -> str:
     return re.sub(r'[^A-Za-z0-9._-]+', '_', text).lstrip('.') or 'model'
-
-
-__all__ = [
-    'LOCK',
-    'EngineCache',
-    'Entry',
-    'default_cache_dir',
-    'remove',
-    'runtime_cache',
-]

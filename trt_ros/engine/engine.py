@@ -51,12 +51,7 @@ class Engine:
     """
 
     def __init__(
-        self,
-        library: Library,
-        plan: LoadedPlan,
-        *,
-        path: Path | None,
-        metadata: Mapping[str, str],
+        self, library: Library, plan: LoadedPlan, *, path: Path | None, metadata: Mapping[str, str]
     ) -> None:
         self.library, self.path = library, path
         self.account = Account()

@@ -80,12 +80,7 @@ def open_engine(
     for attempt in range(2):
         try:
             entry = cache.get_or_build(
-                path,
-                options,
-                library,
-                device=device,
-                report=report,
-                force=attempt > 0,
+                path, options, library, device=device, report=report, force=attempt > 0
             )
         except ParameterError as error:
             if not memory_if_unwritable or not isinstance(error.__cause__, OSError):

@@ -118,8 +118,7 @@ class BuildOptions:
         between=(1, inf),
     )
     sparse: bool = param(
-        False,
-        'Allow kernels for weights of which two in four are zero (structured sparsity).',
+        False, 'Allow kernels for weights of which two in four are zero (structured sparsity).'
     )
     aux_streams: int | None = param(
         None, "Maximum number of auxiliary CUDA streams; default: TensorRT's."

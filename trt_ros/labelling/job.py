@@ -229,10 +229,7 @@ class _Job:
         return sum(topic in self._types for _, (topic, *_) in islice(messages, count))
 
     def _ahead(
-        self,
-        messages: Messages,
-        reading: ThreadPoolExecutor,
-        decoding: ThreadPoolExecutor,
+        self, messages: Messages, reading: ThreadPoolExecutor, decoding: ThreadPoolExecutor
     ) -> Iterator[_Message]:
         """Yield the messages in order while the next ones are read and decoded."""
         waiting = deque(
@@ -246,9 +243,7 @@ class _Job:
             yield found.result() if isinstance(found, Future) else found
 
     def _read(
-        self,
-        messages: Messages,
-        decoding: ThreadPoolExecutor,
+        self, messages: Messages, decoding: ThreadPoolExecutor
     ) -> _Message | Future[_Message] | None:
         """Return the next message, as a future where its image is compressed; None at the end."""
         found = next(messages, None)

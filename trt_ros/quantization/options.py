@@ -41,9 +41,7 @@ class QuantOptions:
         "such as '/head/*'.",
     )
     max_drop: float = param(
-        0.01,
-        'Largest drop of the agreement of results with the original.',
-        between=(0.0, 1.0),
+        0.01, 'Largest drop of the agreement of results with the original.', between=(0.0, 1.0)
     )
     score_threshold: float = param(
         Thresholds.score, 'Minimum score of compared boxes.', between=(0.0, 1.0)

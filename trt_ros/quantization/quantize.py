@@ -308,13 +308,7 @@ def _key(
 ) -> str:
     """Return the hash of all that the histograms depend on."""
     onnx = OnnxFile.read(path)
-    parts = [
-        onnx.sha256,
-        onnx.external,
-        source.fingerprint,
-        str(fitted.preprocess),
-        activations,
-    ]
+    parts = [onnx.sha256, onnx.external, source.fingerprint, str(fitted.preprocess), activations]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -410,9 +410,7 @@ class LatencyMeter:
         self._publisher: Publisher | None = None
         if node.parameters.publish_latency:
             self._publisher = publisher = node.create_publisher(
-                Float64,
-                '~/latency',
-                overridden(node, Publisher, '~/latency', RESULTS),
+                Float64, '~/latency', overridden(node, Publisher, '~/latency', RESULTS)
             )
             node.while_active.callback(
                 node.run_on_executor, lambda: node.destroy_publisher(publisher)

@@ -20,12 +20,7 @@ from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import SerializedSubscription, subscribe_serialized
 from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
-from trt_ros.ros.qos import (
-    fitting_durability,
-    fitting_reliability,
-    image_qos,
-    incompatible_offer,
-)
+from trt_ros.ros.qos import fitting_durability, fitting_reliability, image_qos, incompatible_offer
 
 #: Node age after which all earlier publishers are assumed to be discovered.
 DISCOVERY_SECONDS = 1.0

@@ -57,12 +57,7 @@ _EXTREMES = {
 
 
 def image_qos(
-    node: Node,
-    topic: str,
-    *,
-    preset: str,
-    reliability: str,
-    depth: int,
+    node: Node, topic: str, *, preset: str, reliability: str, depth: int
 ) -> tuple[QoSProfile, str]:
     """
     Return the QoS profile of an image subscription.
@@ -163,9 +158,7 @@ def _overrides(node: Node) -> dict:
 
 
 def fitting_reliability(
-    node: Node,
-    topic: str,
-    current: ReliabilityPolicy = BEST_EFFORT,
+    node: Node, topic: str, current: ReliabilityPolicy = BEST_EFFORT
 ) -> tuple[ReliabilityPolicy, str]:
     """
     Return the reliability that matches all presently known publishers.

@@ -84,10 +84,7 @@ def mixed_groups(best: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
 
 
 def _corners(
-    at: np.ndarray,
-    grid_hw: tuple[int, ...],
-    rows: Taps,
-    cols: Taps,
+    at: np.ndarray, grid_hw: tuple[int, ...], rows: Taps, cols: Taps
 ) -> tuple[np.ndarray, ...]:
     """Return the four cells of each group, clamped at the edge: upper, lower; left, right."""
     width = grid_hw[1]
@@ -117,10 +114,7 @@ def _best_of_all(cells: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
 
 
 def _contenders(
-    ranks: np.ndarray,
-    best: np.ndarray,
-    at: np.ndarray,
-    corners: tuple[np.ndarray, ...],
+    ranks: np.ndarray, best: np.ndarray, at: np.ndarray, corners: tuple[np.ndarray, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
     """
     Find the classes that can be best between four cells.

@@ -36,9 +36,7 @@ def probabilistic_iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _covariance(
-    width: np.ndarray,
-    height: np.ndarray,
-    theta: np.ndarray,
+    width: np.ndarray, height: np.ndarray, theta: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     along, across = width * width / 12, height * height / 12
     cos, sin = np.cos(theta), np.sin(theta)

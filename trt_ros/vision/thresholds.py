@@ -139,9 +139,7 @@ class ThresholdOptions:
         mutable=True,
     )
     classes: tuple[str, ...] = param(
-        (),
-        'Names or indices of the published classes; empty publishes all.',
-        mutable=True,
+        (), 'Names or indices of the published classes; empty publishes all.', mutable=True
     )
     class_score_thresholds: tuple[str, ...] = param(
         (),

@@ -260,10 +260,7 @@ def rewrite(model: Any, options: BuildOptions, *, is_rtx: bool = False) -> bool:
 
 
 def cut_where_needed(
-    path: Path,
-    model: Any,
-    options: BuildOptions,
-    library: Library,
+    path: Path, model: Any, options: BuildOptions, library: Library
 ) -> tuple[Any | None, str]:
     """
     Cut NMS off the network if that is requested or if this TensorRT cannot run it.
@@ -318,10 +315,7 @@ def _refuse_other_floats(path: Path, info: OnnxInfo, options: BuildOptions) -> N
 
 
 def _parse(
-    library: Library,
-    network: Any,
-    path: Path,
-    converted: bytes | None,
+    library: Library, network: Any, path: Path, converted: bytes | None
 ) -> tuple[list[str], list[str]]:
     with library.log.collect() as captured:
         parser = library.trt.OnnxParser(network, library.log)

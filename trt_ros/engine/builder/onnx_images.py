@@ -26,10 +26,7 @@ def images_as_uint8(model: Any) -> list[str]:
                     node.input[index] = integers
         # TensorRT converts uint8 to float only.
         for place, (source, target, kind) in enumerate(
-            (
-                (pixels, floats, onnx.TensorProto.FLOAT),
-                (floats, integers, onnx.TensorProto.INT32),
-            )
+            ((pixels, floats, onnx.TensorProto.FLOAT), (floats, integers, onnx.TensorProto.INT32))
         ):
             cast = onnx.helper.make_node('Cast', [source], [target], target, to=kind)
             model.graph.node.insert(place, cast)

@@ -69,12 +69,7 @@ class DetectionWriter:
         self._layouts: dict[tuple[str, str], _Layout] = {}
 
     def write(
-        self,
-        found: Objects,
-        stamp: tuple[int, int],
-        frame_id: str,
-        *,
-        class_id_format: str,
+        self, found: Objects, stamp: tuple[int, int], frame_id: str, *, class_id_format: str
     ) -> np.ndarray:
         """
         Serialize the boxes of objects, like to_detection_array().

@@ -100,11 +100,7 @@ def _tensor(
 
 
 def tensor_view(
-    name: str,
-    dtype: np.dtype,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    data: np.ndarray,
+    name: str, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], data: np.ndarray
 ) -> np.ndarray:
     """
     Return a tensor as a view into `data`.

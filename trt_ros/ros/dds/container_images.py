@@ -174,8 +174,7 @@ class ContainerSubscription:
                 self._deliver(*self._images.take(subscription))
             except Exception:
                 self._node.get_logger().error(
-                    f'Failed to take images.\n{traceback.format_exc()}',
-                    throttle_duration_sec=10.0,
+                    f'Failed to take images.\n{traceback.format_exc()}', throttle_duration_sec=10.0
                 )
                 self._stopping.wait(0.1)
 

@@ -18,11 +18,7 @@ from rclpy.subscription import Subscription
 from sensor_msgs.msg import Image
 
 from trt_ros.ros.dds import intra_process as intra
-from trt_ros.ros.dds.container_images import (
-    ContainerPublisher,
-    ContainerSubscription,
-    images_of,
-)
+from trt_ros.ros.dds.container_images import ContainerPublisher, ContainerSubscription, images_of
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks, Rcl, RclError
 from trt_ros.ros.dds.rcl_subscription import (
     MessageCallbacks,

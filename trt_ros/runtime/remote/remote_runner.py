@@ -70,11 +70,7 @@ class RemoteRunner(Runner):
     overlaps = True
 
     def __init__(
-        self,
-        connection: Connection,
-        timeout_seconds: float,
-        report: Reporter,
-        in_flight: int = 1,
+        self, connection: Connection, timeout_seconds: float, report: Reporter, in_flight: int = 1
     ) -> None:
         self._connection, self._timeout_seconds = connection, timeout_seconds
         self.in_flight = in_flight

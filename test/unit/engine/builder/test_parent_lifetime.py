@@ -15,7 +15,8 @@ import pytest
 
 from support.waiting import wait_until
 from trt_ros.engine.builder.parent import build
-from trt_ros.engine.cache import LOCK, EngineCache
+from trt_ros.engine.cache import EngineCache
+from trt_ros.engine.files import LOCK
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import BackendError, ModelError, TimeLimitError
 from trt_ros.progress import CancelledError, Reporter
