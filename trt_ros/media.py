@@ -220,9 +220,8 @@ def open_video_writer(path: Path, rate_hz: float, image_wh: tuple[int, int]) -> 
     :returns: an open cv2.VideoWriter; the caller releases it.
     :raises ParameterError: when it cannot be written, or its name is not UTF-8.
     """
-    code = int.from_bytes(
-        b'mp4v', 'little'
-    )  # Equals cv2.VideoWriter_fourcc, which the stubs lack.
+    # Equals cv2.VideoWriter_fourcc, which the stubs lack.
+    code = int.from_bytes(b'mp4v', 'little')
     try:
         writer = cv2.VideoWriter(_utf8(str(path)), code, rate_hz, image_wh)
     except UnicodeEncodeError as error:

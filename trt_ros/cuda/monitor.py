@@ -128,9 +128,8 @@ class JetsonFiles:
         load, temperature = _number(self._load), _number(self._temperature)
         if load is not None:
             yield UTILISATION, f'{load / 10:.0f}'  # The file is in per mille.
-        if (
-            temperature is not None and temperature > -200_000
-        ):  # A sensor without power reads -256 °C.
+        # A sensor without power reads -256 °C.
+        if temperature is not None and temperature > -200_000:
             yield TEMPERATURE, f'{temperature / 1000:.0f}'
         if self._coolers:
             yield (

@@ -183,9 +183,8 @@ class Frame:
             )
         rows, width = pixels.shape[:2]
         if pixels.size == 0 or encoding not in _PIXEL_NBYTES:
-            return cls(
-                np.empty(0, np.uint8), width, rows, 0, encoding
-            )  # Raises the specific error.
+            # Raises the specific error.
+            return cls(np.empty(0, np.uint8), width, rows, 0, encoding)
         dtype, nbytes = pixels.dtype, _PIXEL_NBYTES[encoding]
         row_nbytes = pixels.nbytes // rows
         if row_nbytes != nbytes * width or dtype.str[1:] != _ARRAY_DTYPES.get(encoding, 'u1'):

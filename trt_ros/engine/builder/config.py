@@ -236,9 +236,8 @@ def _known_targets(library: Library) -> list[str]:
 
 
 def _set_targets(library: Library, config: Any, names: Sequence[str]) -> None:
-    config.num_compute_capabilities = len(
-        names
-    )  # Before set_compute_capability, which fails otherwise.
+    # Before set_compute_capability, which fails otherwise.
+    config.num_compute_capabilities = len(names)
     for index, name in enumerate(names):
         target = library.member('ComputeCapability', _target(name))
         if not config.set_compute_capability(target, index):

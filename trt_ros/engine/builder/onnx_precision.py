@@ -209,9 +209,8 @@ class _Lowering:
         }
         reachable = set()
         for node in self.graph.node:
-            quantizes = (
-                node.op_type in QUANTIZING
-            )  # Also of weights; the tensors between are int8.
+            # Also of weights; the tensors between are int8.
+            quantizes = node.op_type in QUANTIZING
             if quantizes or live.intersection(node.input):
                 reachable.add(node_key(node))
                 live.update(name for name in node.output if quantizes or self.is_float(name))

@@ -100,9 +100,8 @@ class Rcl:
             self._publish = rcl.rcl_publish_serialized_message
             self._publish_small = rcl_with_gil.rcl_publish_serialized_message
             self._rmw_publisher = rcl.rcl_publisher_get_rmw_handle
-            self._rmw_gid = (
-                rcl.rmw_get_gid_for_publisher
-            )  # From the middleware that rcl is linked to.
+            # From the middleware that rcl is linked to.
+            self._rmw_gid = rcl.rmw_get_gid_for_publisher
             self._error_string = rcutils.rcutils_get_error_string
             self._reset_error = rcutils.rcutils_reset_error
             default_allocator = rcutils.rcutils_get_default_allocator
@@ -398,8 +397,7 @@ class _Buffer:
             kept = min(old.size, self._memory.size)
             self._memory[:kept] = old[:kept]
             return int(self._memory.ctypes.data)
-        except (
-            Exception
-        ):  # C code cannot propagate it; the middleware reports that it has no memory.
+        # C code cannot propagate it; the middleware reports that it has no memory.
+        except Exception:
             traceback.print_exc()
             return None
