@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.engine.builder.onnx_check import refuse_large
+from trt_ros.engine.builder.onnx_check import refuse_beyond_protobuf
 from trt_ros.engine.builder.onnx_nodes import to_quantizing_opset
 from trt_ros.engine.key import OnnxFile
 from trt_ros.errors import ParameterError
@@ -294,7 +294,7 @@ def _load(path: Path, to: str) -> Any:
     """Return the ModelProto with its weights, in an opset with the types of Q/DQ nodes."""
     import onnx
 
-    refuse_large(path, 'be quantized', 'Quantize it with the tools of its exporter.')
+    refuse_beyond_protobuf(path, 'be quantized', 'Quantize it with the tools of its exporter.')
     model = onnx.load(str(path))
     if model.functions:
         from onnx import inliner

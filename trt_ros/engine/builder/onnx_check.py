@@ -137,7 +137,7 @@ def read_network(
     return _inputs(path, model), _outputs(path, model), metadata_of(model)
 
 
-def refuse_large(path: Path, doing: str, remedy: str) -> None:
+def refuse_beyond_protobuf(path: Path, doing: str, remedy: str) -> None:
     """
     Check that a model with its weights fits into one protobuf message.
 

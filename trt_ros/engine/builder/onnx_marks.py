@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trt_ros.engine.builder.onnx_check import live_tensors, refuse_large, used
+from trt_ros.engine.builder.onnx_check import live_tensors, refuse_beyond_protobuf, used
 from trt_ros.engine.builder.onnx_nodes import QUANTIZING
 
 
@@ -80,7 +80,7 @@ class LayerGraph:
         """
         import onnx
 
-        refuse_large(path, 'be compared layer by layer', 'Remove --layers.')
+        refuse_beyond_protobuf(path, 'be compared layer by layer', 'Remove --layers.')
         return cls(onnx.load(str(path)))
 
     def layer(self, name: str) -> Layer:

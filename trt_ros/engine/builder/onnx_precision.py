@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.engine.builder.onnx_check import refuse_large, used
+from trt_ros.engine.builder.onnx_check import refuse_beyond_protobuf, used
 from trt_ros.engine.builder.onnx_nodes import (
     HEAVY,
     QUANTIZING,
@@ -72,7 +72,7 @@ def convert(
     """
     import onnx
 
-    refuse_large(
+    refuse_beyond_protobuf(
         path, f'convert to {precision}', 'Convert it in advance, and set precision to auto.'
     )
     if converter == 'modelopt':
