@@ -88,7 +88,10 @@ def judge(
     if isinstance(reading.layout, BoxLayout):
         return _of_boxes(reading, found, input_hw)
     axes, name = reading.parts[0].out.axes.split(), reading.parts[0].spec.name
-    values = np.concatenate([as_float32(np.asarray(each[name])) for each in found])
+    arrays = [as_float32(np.asarray(each[name])) for each in found]
+    if not arrays[0].size or any(each.shape != arrays[0].shape for each in arrays):
+        return Opinion(None)
+    values = np.concatenate(arrays)
     if task in ('classify', 'embed') and len(reading.parts) == 1:
         return _of_vector(task, values.reshape(len(found), -1), reading)
     if axes[-2:] == ['h', 'w'] or axes[1:3] == ['h', 'w']:
@@ -124,15 +127,14 @@ def _of_boxes(
         _sum_problem(reading, found): True,
     }
     if reading.layout.uses_nms:
-        saturated = np.mean([(candidates.scores > 0.99).mean() for candidates in each])
+        saturated = (np.concatenate([candidates.scores for candidates in each]) > 0.99).mean()
         wrong[f'{saturated:.1%} of the scores above 0.99'] = saturated > MAX_SHARE
     seen = [problem for problem, is_wrong in wrong.items() if problem and is_wrong]
     if seen:
         return Opinion(False, f'{text}, {", ".join(seen)}')
-    return Opinion(
-        True if np.ptp(scores) > 0 and np.ptp(low, axis=0).any() else None,
-        f'{text}, {inverted:.1%} of the boxes inverted',
-    )
+    if np.ptp(scores) == 0 or not np.ptp(low, axis=0).any():
+        return Opinion(None, f'{text}, all equal')
+    return Opinion(True, f'{text}, {inverted:.1%} of the boxes inverted')
 
 
 def _best(found: Candidates) -> tuple[np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ import numpy as np
 from onnx import helper
 import pytest
 
+from support.recognized_networks import TOLD
 from support.save_network import save_network
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.decode.trial import Trial, pictures
@@ -18,6 +19,7 @@ from trt_ros.families.registry import ALL_FAMILIES, TENSORS, choose_family
 from trt_ros.runtime.options import ModelOptions
 from trt_ros.runtime.pipeline import Pipeline
 
+FAMILIES = {family.name: family for family in (*ALL_FAMILIES, *TENSORS)}
 RNG = np.random.default_rng(5)
 ROWS, HW = 4420, (240, 320)
 
@@ -160,6 +162,34 @@ def test_sums_of_class_axes_are_evidence(network, make, expected, families):
         return
     with pytest.raises(TensorMismatchError, match=expected):
         choose_family(families, 'auto', seen)
+
+
+@pytest.mark.parametrize(('family', 'classes', 'evidence', 'outputs', 'known'), TOLD)
+def test_any_family_may_be_tried(network, family, classes, evidence, outputs, known):
+    seen = network(outputs, **known)
+
+    def make(rows, value):
+        """Return outputs of noise or one value, of so many rows where that is open."""
+        found = {}
+        for spec in seen.outputs:
+            shape = [rows if size < 0 else size for size in spec.shape]
+            is_float = 'float' in spec.dtype
+            values = np.full(shape, value if is_float else 9) if value else RNG.normal(0, 3, shape)
+            found[spec.name] = values.astype(spec.dtype.replace('bfloat16', 'float32'))
+        return found
+
+    for found in ([make(1, 0), make(9, 0)], [make(9, np.inf), make(9, np.nan)]):
+        decoder = choose_decoder(
+            family,
+            seen.inputs,
+            seen.outputs,
+            seen.metadata,
+            seen.input_hw,
+            seen.class_count,
+            trial=Trial(lambda family: found, seen.input_hw),  # noqa: B023
+            families=(FAMILIES[family],),
+        )
+        assert decoder.reason.startswith('as configured')
 
 
 def test_equal_outputs_for_two_pictures_are_no_evidence_and_told(network):
