@@ -179,6 +179,7 @@ def _verdict(order: Sequence[Ranked], *, has_truth: bool) -> list[str]:
     return [
         f'Readings 1 to {len(tied) + 1} are tied: by {by}, these pictures do not tell apart '
         f'{"; ".join(differing)}.',
+        *['Scores of different decoders are not compared.'] * (len(values['decoder']) > 1),
         'The first is the nearest to the training of its model family, not the surest. More or '
         'other pictures, or --annotations, may decide.',
     ]

@@ -43,7 +43,7 @@ KEPT = 4  # Tied readings of which further ones are tried.
 Watch = Callable[[Iterable[Any]], Iterable[Any]]
 
 
-@dataclass
+@dataclass(eq=False)
 class Ranked:
     """
     A reading and what the pictures say about it.
@@ -218,14 +218,15 @@ class _Judge:
         if self._found.problem:
             return []
         try:
-            return [
-                Seen(
-                    self._pipeline.infer(Frame.from_pixels(each), self._thresholds),
-                    (each.shape[1], each.shape[0]),
-                    self._score,
-                )
-                for each in pictures
-            ]
+            with np.errstate(all='ignore'):  # Of values that the network is not trained with.
+                return [
+                    Seen(
+                        self._pipeline.infer(Frame.from_pixels(each), self._thresholds),
+                        (each.shape[1], each.shape[0]),
+                        self._score,
+                    )
+                    for each in pictures
+                ]
         except TrtRosError as error:
             self._found.problem = error.problem
             return []
@@ -236,7 +237,7 @@ def ranked(found: Sequence[Ranked]) -> list[Ranked]:
     Return readings, the best first, then those that the pictures do not tell from it.
 
     Of almost equal scores, the nearest to the family's training is first; impossible readings are
-    last. Scores of different tasks cannot be compared, so that the best of each is tied.
+    last. Scores of different tasks cannot be compared: the best of each is tied, and follows.
     """
     order = sorted(found, key=lambda each: -each.score)
     bests = {each.candidate.fitted.decoder.task: each for each in reversed(order)}
@@ -255,7 +256,9 @@ def ranked(found: Sequence[Ranked]) -> list[Ranked]:
         and best.score - each.score <= _margin(best.scores)
     ]
     likely = min(near, key=lambda each: each.candidate.changes)
-    return [likely, *(each for each in order if each is not likely)]
+    bests.pop(likely.candidate.fitted.decoder.task)
+    first = [likely, *bests.values()] if likely.is_tied else [likely]
+    return [*first, *(each for each in order if each not in first)]
 
 
 def _margin(best: np.ndarray) -> float:

@@ -53,4 +53,5 @@ def check_range(scores: np.ndarray, *, is_padded: bool = False) -> np.ndarray:
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
     """Compute the element-wise sigmoid of logits of any shape: scores, 0 to 1."""
-    return np.asarray(1 / (1 + np.exp(-logits)))
+    with np.errstate(over='ignore'):  # 1 / inf is 0.
+        return np.asarray(1 / (1 + np.exp(-logits)))

@@ -97,6 +97,25 @@ def test_pictures_that_show_nothing_are_reported(fit, tmp_path):
     assert 'This ranking means nothing: no result depends on what these pictures show.' in err
 
 
+def test_decoders_of_different_tasks_are_shown_and_not_compared(fit, tmp_path):
+    from onnx import helper
+
+    from support.save_network import save_network
+    from support.task_networks import IMAGE, SIZE
+
+    brightness = helper.make_node('ReduceMax', ['images'], ['y'], axes=[1])
+    shape = (1, 1, SIZE, SIZE)
+    model = save_network(tmp_path / 'y.onnx', [brightness], IMAGE, {'y': shape})
+    code, out, err, folder = fit('--resize', 'stretch', '--channel-order', 'rgb', model=model)
+    assert code == 0
+    decoders = [line.split(' ')[2].rstrip(',') for line in out.splitlines()]
+    assert {*decoders[:2]} == {'depth', 'semantic'}
+    assert 'do not tell apart decoder ' in err
+    assert 'Scores of different decoders are not compared.' in err
+    nodes = {(folder / f'{number}.yaml').read_text().split('trt_ros ')[1] for number in (1, 2)}
+    assert {text.split(' ')[0] for text in nodes} == {'depth', 'segmenter'}
+
+
 def test_a_network_of_tensors_is_an_error(fit, tmp_path):
     from support.task_networks import save_task_networks
 
