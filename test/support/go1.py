@@ -32,6 +32,7 @@ PARAMETERS = {
     'action_scale': [0.5],
     'action_offset': HOME,
     'blend_seconds': 0.0,
+    'deadline': 0.1,
     'use_sim_time': True,
 }
 
@@ -49,7 +50,7 @@ class Go1:
         from rosgraph_msgs.msg import Clock
         from sensor_msgs.msg import Imu, JointState
 
-        self._mujoco, self._commands, self._positions = mujoco, commands, positions
+        self._mujoco, self.commands, self._positions = mujoco, commands, positions
         scene = POLICIES / 'go1' / 'scene_mjx_feetonly_flat_terrain.xml'
         self.model = mujoco.MjModel.from_xml_path(str(scene))
         self.model.opt.timestep = PERIOD / PHYSICS_STEPS
@@ -66,15 +67,19 @@ class Go1:
                 (Clock, 'clock'),
             )
         }
-        for publisher in self._publishers.values():
-            peer.wait_until(publisher.get_subscription_count, publisher.topic_name)
+        self._peer = peer
+        self.wait_for_subscriptions()
         self.steps, self.time_offset = 0, START
-        self.fallen = False
+        self.parameters: dict[str, Any] = {}  # Of the node.
+
+    def wait_for_subscriptions(self) -> None:
+        for publisher in self._publishers.values():
+            self._peer.wait_until(publisher.get_subscription_count, publisher.topic_name)
 
     @property
     def time(self) -> float:
         """Simulated time in seconds."""
-        return self.time_offset + self.steps * PERIOD
+        return round(self.time_offset + self.steps * PERIOD, 6)
 
     @property
     def distance(self) -> float:
@@ -90,12 +95,10 @@ class Go1:
         from rosgraph_msgs.msg import Clock
 
         message = Clock()
-        message.clock.sec = int(self.time)
-        message.clock.nanosec = round(1e9 * (self.time % 1))
+        message.clock.sec, message.clock.nanosec = divmod(round(1e9 * self.time), 10**9)
         self._publishers[Clock].publish(message)
 
-    def publish_sensors(self, joints: list[str] = JOINTS, scale: float = 1.0) -> None:
-        """Publish the sensors; `joints` are the names, and `scale` a factor of the positions."""
+    def publish_sensors(self) -> None:
         from nav_msgs.msg import Odometry
         from sensor_msgs.msg import Imu, JointState
 
@@ -110,8 +113,8 @@ class Go1:
         turn.x, turn.y, turn.z = sensor['gyro']
         velocity.x, velocity.y, velocity.z = sensor['local_linvel']
         state = JointState(
-            name=joints,
-            position=(scale * self.data.qpos[7:]).tolist(),
+            name=JOINTS,
+            position=self.data.qpos[7:].tolist(),
             velocity=self.data.qvel[6:].tolist(),
         )
         for message in (imu, odometry, state):
@@ -122,24 +125,21 @@ class Go1:
         self._mujoco.mj_step(self.model, self.data, PHYSICS_STEPS)
         self.steps += 1
 
-    def follow(self) -> None:
-        """Take the newest command as the target of the joints."""
-        self.data.ctrl[:] = self._positions(self._commands.messages[-1])
-
-    def next_command(self, **sensors: Any) -> Any:
+    def next_command(self) -> None:
         """Publish the sensors and wait for the command that follows."""
-        count = len(self._commands.messages)
-        self.publish_sensors(**sensors)
-        self._commands.wait_for(
-            lambda _: len(self._commands.messages) > count, f'command {count} at {self.time}'
+        count = len(self.commands.messages)
+        self.publish_clock()
+        self.publish_sensors()
+        self.commands.wait_for(
+            lambda _: len(self.commands.messages) > count, f'command {count} at {self.time}'
         )
-        self.follow()
-        return self._commands.messages[-1]
+        self.data.ctrl[:] = self._positions(self.commands.messages[-1])
 
     def walk(self, seconds: float, is_lost: Callable[[int], bool] = lambda step: False) -> None:
         """Simulate; observations that are lost leave the targets as they are."""
         for _ in range(round(seconds / PERIOD)):
-            self.publish_clock()
-            if not is_lost(self.steps):
+            if is_lost(self.steps):
+                self.publish_clock()
+            else:
                 self.next_command()
             self.step()

@@ -120,6 +120,11 @@ class NodeProcess(RemoteNode):
         self.wait_for_log('Startup failed: see the error above.')
         assert self.process.wait(DEADLINE_SECONDS) == 1, self.log
 
+    def kill(self) -> None:
+        """End the process as the kernel does when memory runs out."""
+        self.process.send_signal(signal.SIGKILL)
+        self._exit_code = self.process.wait(DEADLINE_SECONDS)
+
     def stop(self) -> None:
         """End the process as Ctrl-C does: it leaves nothing behind and exits with 0."""
         if self.process.poll() is None:

@@ -159,6 +159,10 @@ class PolicyNode(InferenceNode):
     def _now(self) -> float:
         return float(self.get_clock().now().nanoseconds) * 1e-9
 
+    def _elapsed(self) -> float:
+        """Return seconds for durations: a simulation does not count the time of a run."""
+        return self._now() if self._is_simulated() else time.monotonic()
+
     def seconds_of(self, header: Header) -> float:
         """Return the time of an observation; that of now without a stamp."""
         stamp = header.stamp.sec + 1e-9 * header.stamp.nanosec
@@ -178,13 +182,13 @@ class PolicyNode(InferenceNode):
         if not all(map(is_finite, arrays)):
             self._fail(NOT_FINITE)
             raise BadFrameError(NOT_FINITE, 'An observation has values that are not finite.')
-        thread, began = threading.get_ident(), time.monotonic()
+        thread, began = threading.get_ident(), self._elapsed()
         self._began[thread] = began
         try:
             result: Tensors = super().infer_inputs(inputs)
         finally:
             del self._began[thread]
-        seconds = time.monotonic() - began
+        seconds = self._elapsed() - began
         if seconds > self._deadline():
             self._fail(LATE)
             raise BadFrameError(
@@ -236,7 +240,7 @@ class PolicyNode(InferenceNode):
             if safety is None:
                 return
             began = min(self._began.copy().values(), default=math.inf)
-            if time.monotonic() - began > self._deadline():
+            if self._elapsed() - began > self._deadline():
                 safety.fail(LATE)
             for (_, cause), count in (errors := self._errors()).items():
                 if count > self._dropped.get((_, cause), 0):
