@@ -9,13 +9,11 @@ pytest.importorskip('vision_msgs')
 pytest.importorskip('onnxruntime')
 
 import numpy as np
-from rosgraph_msgs.msg import Clock
-from sensor_msgs.msg import JointState
-from std_msgs.msg import Bool, Float64MultiArray
+from std_msgs.msg import Float64MultiArray
 from std_srvs.srv import SetBool
 
 from support.go1 import JOINTS, PARAMETERS, PERIOD, POLICIES, Go1
-from support.ros_messages import diagnostics, stamped
+from support.ros_messages import diagnostics
 
 pytestmark = pytest.mark.ros
 DISTANCE = 8.018  # In 10 s, as measured in one process with ONNX Runtime.
@@ -140,105 +138,3 @@ def test_a_simulation_that_stops_gets_no_commands_and_one_that_jumps_is_followed
     robot.walk(2)
     print(f'after the jumps: {robot.distance - before:.3f} m in 2 s')
     assert robot.distance - before > 0.8 and robot.upright > 0.95, node.log
-
-
-@pytest.fixture(scope='module')
-def mirror(tmp_path_factory):
-    """Return a network whose action is the position of two joints."""
-    from onnx import helper
-
-    from support.save_network import save_network
-
-    path = tmp_path_factory.mktemp('models') / 'mirror.onnx'
-    node = helper.make_node('Identity', ['q'], ['action'])
-    return save_network(path, [node], {'q': (1, 2)}, {'action': (1, 2)})
-
-
-def test_each_failure_is_held_in_the_next_tick_and_left_with_a_good_run(start_node, peer, mirror):
-    node = start_node(
-        'arm',
-        'trt_ros.nodes.policy',
-        autostart=True,
-        backend='onnxruntime',
-        model_path=mirror,
-        inputs=['q=joints:joint_states#position[a,b]'],
-        joints=['a', 'b'],
-        command_joints=['b', 'a'],
-        output='multi_array',
-        upper_limits=[2.0],
-        max_jump=1.0,
-        max_age=0.1,
-        blend_seconds=0.0,
-        use_sim_time=True,
-        qos_reliability='reliable',
-        qos_depth=50,
-    )
-    node.wait_for_log('Started: active.')
-    commands = peer.inbox(Float64MultiArray, '/arm/commands')
-    publishers = [
-        peer.publisher(kind, topic)
-        for kind, topic in ((JointState, 'joint_states'), (Clock, 'clock'), (Bool, 'estop'))
-    ]
-    for publisher in publishers:
-        peer.wait_until(publisher.get_subscription_count, publisher.topic_name)
-    states, clock, estop = publishers
-    now = 10.0
-
-    def command_after(publish, *expected):
-        count = len(commands.messages)
-        publish()
-        commands.wait_for(lambda _: len(commands.messages) > count, f'command {count}: {node.log}')
-        assert list(commands.messages[-1].data) == list(expected)
-
-    def observe(a, b, names=('a', 'b')):
-        positions = [a, b][: len(names)]
-        states.publish(stamped(JointState(name=names, position=positions), now))
-
-    def tick(seconds=0.02):
-        nonlocal now
-        now = round(now + seconds, 6)
-        message = Clock()
-        message.clock.sec, message.clock.nanosec = divmod(round(1e9 * now), 10**9)
-        clock.publish(message)
-
-    def recover(a, b):
-        count = node.log.count('Executing actions.')
-        command_after(lambda: observe(a, b), b, a)
-        peer.wait_until(lambda: node.log.count('Executing actions.') > count, 'actions')
-
-    tick(0)
-    recover(0.5, 0.25)
-    bad = {
-        'non-finite values': lambda: observe(np.nan, 0.0),
-        'missing joint': lambda: observe(0.5, 0.25, ['a']),
-    }
-    for reason, publish in bad.items():
-        publish()
-        node.wait_for_log(f'was dropped ({reason})')
-        command_after(tick, 0.25, 0.5)
-        node.wait_for_log(f'Holding: {reason}.')
-        recover(0.5, 0.25)
-    command_after(lambda: observe(1.75, 0.25), 0.25, 0.5)
-    node.wait_for_log('Holding: jump of the action.')
-    recover(1.25, 0.25)
-    command_after(lambda: observe(2.125, 0.25), 0.25, 2.0)  # Clipped.
-    command_after(lambda: estop.publish(Bool(data=True)), 0.25, 2.0)
-    node.wait_for_log('Holding: emergency stop.')
-    assert not peer.call(SetBool, '/arm/enable', data=True).success
-    estop.publish(Bool(data=False))
-    peer.wait_until(lambda: peer.call(SetBool, '/arm/enable', data=True).success, 'enable')
-    recover(1.5, 0.25)
-    count = len(commands.messages)
-    tick(0.1)  # As old as observations may be.
-    command_after(tick, 0.25, 1.5)
-    assert len(commands.messages) == count + 1
-    node.wait_for_log('Holding: stale observations.')
-    recover(1.25, 0.5)
-    found = diagnostics(peer, 'arm')(**{'clipped values': '1', 'holding': 'no'})
-    holds = {each.key: each.value for each in found.values if each.key.startswith('holds: ')}
-    assert holds == {
-        f'holds: {reason}': '1'
-        for reason in (*bad, 'jump of the action', 'emergency stop', 'stale observations')
-    }
-    command_after(lambda: node.change('deactivate'), 0.5, 1.25)
-    node.wait_for_log('Holding: deactivated.')

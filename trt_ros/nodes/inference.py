@@ -268,6 +268,7 @@ class InferenceNode(ManagedNode):
         self.jpegs_on_gpu = self._open_jpeg_decoder()
         inputs = self._inputs = self.make_inputs()
         lines = [*pipeline.log_lines, *inputs.log_lines]
+        parameters = self.parameters  # make_inputs() may complete them.
         if inputs.in_sets and (len(inputs.topics) > 1 or parameters.rate_hz):
             lines.append(f'synchronization: {parameters.describe_synchronization()}')
         return lines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import math
 import threading
 import time
@@ -91,6 +91,8 @@ class PolicyNode(InferenceNode):
                 remedy="Set inputs, as in ['q=joints:joint_states#position[hip,knee]'] "
                 '(docs/policies.md).',
             )
+        if not self.parameters.rate_hz and self.pipeline.frequency:
+            self.parameters = replace(self.parameters, rate_hz=self.pipeline.frequency)
         [camera] = self.cameras
 
         def publish(result: Any, header: Header, frame: Any) -> None:
@@ -100,10 +102,12 @@ class PolicyNode(InferenceNode):
 
     def open(self) -> Iterable[str]:
         """Open the pipeline; return log lines."""
-        parameters: PolicyParameters = self.parameters
         lines = list(super().open())
-        fields = parameters.fields_of(self.pipeline.outputs)
-        self._columns = parameters.columns(self.pipeline.outputs, fields)
+        outputs, given = self.parameters.of_bundle(self.pipeline.outputs, self.pipeline.commands)
+        self.parameters = replace(self.parameters, **given)
+        parameters: PolicyParameters = self.parameters
+        fields = parameters.fields_of(outputs)
+        self._columns = parameters.columns(outputs, fields)
         self._period = 1 / parameters.command_rate()
         self._command: Command = parameters.command(self._columns, self._period)
         self._safety_options = parameters.safety_options(self._columns)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError, meant
+from trt_ros.model.bundle import Port
+from trt_ros.model.kinds import field_of
 from trt_ros.policy.chunks import MODES
 from trt_ros.policy.safety import HOLDS, SafetyOptions
 from trt_ros.ros.commands import FIELDS, OUTPUTS, Command
@@ -186,6 +189,40 @@ class CommandParameters(HoldParameters):
         'action and those that follow it in the chunk.',
         between=(1, 1000),
     )
+
+    def of_bundle(
+        self, outputs: Sequence[TensorSpec], known: Mapping[str, Port]
+    ) -> tuple[Sequence[TensorSpec], dict[str, Any]]:
+        """
+        Return the outputs that are commanded, and the parameters that a bundle gives.
+
+        :param outputs: of the network, as chosen.
+        :param known: kind and elements of outputs, by name.
+        :raises ParameterError: when an output is no command.
+        """
+        if self.output_fields or not all(known.get(spec.name) for spec in outputs):
+            return outputs, {}
+        ports = [known[spec.name] for spec in outputs]
+        if not any(port.kind for port in ports):
+            return outputs, {}
+        allowed = OUTPUTS[self.output].allowed
+        found = {
+            spec: field
+            for spec, port in zip(outputs, ports)
+            if (field := field_of(spec.name, port.kind)) in allowed
+        }
+        if self.output == 'multi_array':
+            found = dict([*found.items()][:1])
+        if not found:
+            raise ParameterError(
+                f'The outputs are {", ".join(port.kind for port in ports)}, but output is '
+                f'{self.output}.',
+                remedy=f'Set another output: its fields are {", ".join(allowed)}.',
+            )
+        given: dict[str, Any] = {'output_fields': tuple(found.values())}
+        if not self.joints:
+            given['joints'] = known[next(iter(found)).name].element_names
+        return tuple(found), given
 
     def command_rate(self) -> float:
         """Return the rate of actions and checks in Hz."""

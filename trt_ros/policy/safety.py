@@ -12,6 +12,7 @@ HOLDS = ('last', 'damping', 'pose')
 STOPPED, NOT_ENABLED, NO_ACTION = 'emergency stop', 'not enabled', 'no action yet'
 NO_POSE, DEACTIVATED = 'no measured pose yet', 'deactivated'
 STALE, LATE, ENDED = 'stale observations', 'late run', 'no actions left'
+AHEAD = 'observations ahead of the clock'
 JUMP, NOT_FINITE, JUMPED_BACK = 'jump of the action', 'non-finite values', 'time jumped back'
 #: What is not an event: the policy has not begun.
 IDLE = (NOT_ENABLED, NO_ACTION, NO_POSE, DEACTIVATED)
@@ -22,7 +23,8 @@ class SafetyOptions:
     """
     Limits of a policy.
 
-    :param max_age: maximum age of the newest observation in seconds.
+    :param max_age: maximum age of the newest observation in seconds, and maximum time by which it
+        is ahead.
     :param max_jump: maximum change of an element from one command to the next; 0 for none.
     :param blend_seconds: duration of the way from the present pose, or from the hold, to the
         actions; and to `pose`.
@@ -104,7 +106,10 @@ class Safety:
             return NOT_ENABLED
         if self._fault:
             return self._fault
-        return STALE if now - self._observed > self.options.max_age + 1e-9 else ''
+        age = now - self._observed
+        if abs(age) <= self.options.max_age + 1e-9:
+            return ''
+        return STALE if age > 0 else AHEAD
 
     def command(
         self, now: float, action: np.ndarray | None, measured: np.ndarray | None = None

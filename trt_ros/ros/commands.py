@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -211,7 +211,7 @@ def _duration(seconds: float) -> Any:
 
 
 #: Class of the commands by the parameter `output`.
-OUTPUTS: dict[str, Callable[..., Command]] = {
+OUTPUTS: Mapping[str, type[Command]] = {
     'joint_trajectory': Trajectory,
     'multi_array': MultiArray,
     'twist': BodyVelocity,

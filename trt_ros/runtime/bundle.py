@@ -54,7 +54,8 @@ def describe_bundle(network: Network, bundle: Bundle, members: Mapping[str, Netw
     network.backend = next(iter(members.values())).backend
     network.inputs, network.outputs = bundle.inputs, bundle.outputs
     network.bindings, network.default_outputs = bundle.bindings, bundle.default_outputs
-    network.keeps_inputs = True
+    network.keeps_inputs, network.frequency = True, bundle.frequency or 0.0
+    network.commands = {bundle.names[name]: port for name, port in bundle.ports('output').items()}
     network.metadata = {
         key: value for member in members.values() for key, value in member.metadata.items()
     }

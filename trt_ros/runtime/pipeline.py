@@ -60,6 +60,8 @@ class Pipeline(ABC, Generic[ResultT]):
     :ivar feeds: origin of each network input, by its name.
     :ivar bindings: of the network inputs, in their order; () where none were given.
     :ivar outputs: the network's outputs that are decoded, in order.
+    :ivar frequency: of the runs in Hz, of a bundle; 0.0 if unknown.
+    :ivar commands: outputs of a bundle, whose kind and elements are known, by name.
     :ivar class_names: by class index; () where nothing names them.
     :ivar is_one_image: whether runs get one image each, beside constants.
     :ivar max_batch: maximum number of frames per run.
@@ -75,6 +77,7 @@ class Pipeline(ABC, Generic[ResultT]):
         self._fitted, self.feeds, self.decoder = fitted, fitted.feeds, fitted.decoder
         self.bindings, self.class_names = fitted.bindings, fitted.class_names
         self.backend = network.backend
+        self.frequency, self.commands = network.frequency, network.commands
         self.outputs = fitted.output_specs
         self.is_one_image, self.device = is_one_image(fitted.feeds), Device()
         self._choice: tuple[str, ...] = ()

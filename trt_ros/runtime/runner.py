@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
+from trt_ros.model.bundle import Port
 from trt_ros.tensors import TensorSpec
 
 
@@ -22,6 +24,8 @@ class Network:
     :ivar bindings: of inputs that the options do not bind.
     :ivar default_outputs: names of the outputs to use; () for all.
     :ivar keeps_inputs: whether inputs that a run does not give keep their last value.
+    :ivar frequency: of the runs in Hz; 0.0 if unknown.
+    :ivar commands: outputs whose kind or elements are known, by name.
     """
 
     backend: str
@@ -32,6 +36,8 @@ class Network:
     bindings: tuple[str, ...] = ()
     default_outputs: tuple[str, ...] = ()
     keeps_inputs: bool = False
+    frequency: float = 0.0
+    commands: Mapping[str, Port] = MappingProxyType({})
 
     def close(self) -> None:
         """Release all resources; may be called twice."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from trt_ros.policy.safety import (
+    AHEAD,
     ENDED,
     JUMP,
     JUMPED_BACK,
@@ -60,6 +61,9 @@ def test_the_hold_keeps_the_last_command_until_a_run_is_good_again():
     safety.observe(0.26)
     assert safety.command(0.26, np.array([5.0, 6.0])).tolist() == [5, 6]
     assert safety.holds == {STALE: 1} and safety.reason == ''
+    safety.observe(9.0)
+    assert safety.command(0.28, np.array([7.0, 8.0])).tolist() == [5, 6]
+    assert safety.reason == AHEAD
 
 
 @pytest.mark.parametrize(

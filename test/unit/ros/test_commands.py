@@ -1,0 +1,138 @@
+"""Messages of commands, and the parameters that decide on them."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+
+from builtin_interfaces.msg import Time
+
+from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.model.bundle import Port
+from trt_ros.nodes.policy_parameters import CommandParameters
+from trt_ros.ros.commands import OUTPUTS
+from trt_ros.tensors import TensorSpec
+
+STAMP = Time(sec=3)
+ROWS = np.array([[1.0, 2.0, 5.0, 6.0], [3.0, 4.0, 7.0, 8.0]])
+
+
+def specs(**shapes):
+    return [TensorSpec(name, shape, 'float32', 'output') for name, shape in shapes.items()]
+
+
+@pytest.fixture
+def isaac(monkeypatch):
+    """Stand in for a message package that is not on PyPI; the fields are those of Isaac ROS."""
+    package, module = ModuleType('isaac_ros_deploy_interfaces'), ModuleType('msg')
+    for name in ('JointCommand', 'JointCommandTrajectory'):
+        setattr(module, name, lambda **fields: SimpleNamespace(**fields))
+    monkeypatch.setitem(sys.modules, 'isaac_ros_deploy_interfaces', package)
+    monkeypatch.setitem(sys.modules, 'isaac_ros_deploy_interfaces.msg', module)
+
+
+def test_a_trajectory_ends_with_its_last_point():
+    pytest.importorskip('trajectory_msgs')
+    made = OUTPUTS['joint_trajectory'](('position', 'velocity'), ('a', 'b'), (1, 0), 0.5)
+    message = made.message(ROWS, STAMP)
+    assert message.joint_names == ['b', 'a'] and message.header.stamp == STAMP
+    points = [
+        (each.time_from_start.sec + 1e-9 * each.time_from_start.nanosec, *each.positions)
+        for each in message.points
+    ]
+    assert points == [(0.5, 2, 1), (1.0, 4, 3)]
+    assert [list(each.velocities) for each in message.points] == [[6, 5], [8, 7]]
+
+
+def test_multi_arrays_have_the_order_of_the_controller():
+    made = OUTPUTS['multi_array'](('effort',), (), (2, 0), 0.1)
+    assert list(made.message(np.array([[1.0, 2.0, 3.0]]), STAMP).data) == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ('row', 'linear', 'angular'),
+    [
+        ([1, 2], [1, 0, 0], [0, 0, 2]),
+        ([1, 2, 3], [1, 2, 0], [0, 0, 3]),
+        ([1, 2, 3, 4, 5, 6], [1, 2, 3], [4, 5, 6]),
+    ],
+)
+def test_twists_have_two_three_or_six_numbers(row, linear, angular):
+    made = OUTPUTS['twist'](('twist',), (), range(len(row)), 0.1)
+    found = made.message(np.array([row], np.float64), STAMP)
+    assert [found.linear.x, found.linear.y, found.linear.z] == linear
+    assert [found.angular.x, found.angular.y, found.angular.z] == angular
+
+
+def test_joint_commands_have_gains_and_dampen(isaac):
+    given = (('position', 'kp'), ('a', 'b'), (0, 1), 0.1)
+    made = OUTPUTS['joint_command'](*given, damping=2.0)
+    found = made.message(ROWS, STAMP)
+    assert (found.names, [*found.position], [*found.kp]) == (['a', 'b'], [1, 2], [5, 6])
+    found = made.message(ROWS, STAMP, is_damping=True)
+    assert ([*found.kp], [*found.kd], [*found.effort]) == ([0, 0], [2, 2], [0, 0])
+    found = OUTPUTS['joint_command_trajectory'](*given).message(ROWS, STAMP)
+    assert (found.horizon, found.step_dt, [*found.position]) == (2, 0.1, [1, 2, 3, 4])
+
+
+def test_actions_are_scaled_moved_and_measured():
+    parameters = CommandParameters(
+        joints=('a', 'b'), action_scale=(0.5,), action_offset=(1.0, -1.0), blend_seconds=0.0
+    )
+    columns = parameters.columns(specs(action=(1, 3, 2), kp=(1, 3, 2)), ('position', 'kp'))
+    chunk = np.arange(6, dtype=np.float32).reshape(1, 3, 2)
+    found = columns.actions({'action': chunk, 'kp': chunk, 'other': chunk})
+    assert found.tolist() == [[1, -0.5, 0, 1], [2, 0.5, 2, 3], [3, 1.5, 4, 5]]
+    assert columns.horizon == 3
+    assert columns.measured(['b', 'c', 'a'], [1, 2, 3]).tolist() == [3, 1, 0, 0]
+    assert columns.measured(['b'], [1]) is None
+    with pytest.raises(TensorMismatchError, match='The actions of 2 joints came as'):
+        columns.actions({'action': chunk, 'kp': chunk[:, :1]})
+
+
+def test_a_bundle_gives_fields_and_joints_that_the_messages_have():
+    outputs = specs(kd=(1, 2), target=(1, 2), kp=(1, 2))
+    kinds = {'kd': 'kd', 'target': 'target/joint/position', 'kp': 'kp'}
+    known = {each.name: Port(each, kinds[each.name], ('a', 'b')) for each in outputs}
+    chosen, given = CommandParameters(output='joint_trajectory').of_bundle(outputs, known)
+    assert [each.name for each in chosen] == ['target']
+    assert given == {'output_fields': ('position',), 'joints': ('a', 'b')}
+    chosen, given = CommandParameters(output='joint_command').of_bundle(outputs, known)
+    assert given['output_fields'] == ('kd', 'position', 'kp')
+    with pytest.raises(ParameterError, match='but output is twist'):
+        CommandParameters(output='twist').of_bundle(outputs, known)
+
+
+@pytest.mark.parametrize(
+    ('given', 'problem'),
+    [
+        ({'action_scale': (1.0, 2.0, 3.0)}, 'action_scale has 3 numbers'),
+        ({'joints': ('a', 'b', 'c')}, 'but joints has 3 names'),
+        ({'joints': ()}, 'joints is empty'),
+        ({'command_joints': ('c',)}, "command_joints has 'c'"),
+        ({'lower_limits': (2.0,), 'upper_limits': (1.0,)}, 'lower_limits is'),
+        ({'hold': 'pose'}, 'there is no pose'),
+        ({'hold': 'damping'}, 'hold is damping'),
+        ({'joints': (), 'blend_seconds': 1.0}, 'blend_seconds is 1'),
+        ({'output_fields': ('positon',)}, "Did you mean 'position'"),
+        ({'output_fields': ('kp',)}, 'output_fields has kp'),
+        ({'output': 'joint_command'}, 'isaac_ros_deploy_interfaces is not installed'),
+    ],
+)
+def test_contradictions_are_refused(given, problem):
+    defaults = {'joints': ('a', 'b'), 'blend_seconds': 0.0, 'output': 'multi_array'}
+    if 'joints is empty' in problem or 'fields has kp' in problem:
+        pytest.importorskip('trajectory_msgs')
+        defaults['output'] = 'joint_trajectory'
+    parameters = CommandParameters(**{**defaults, **given})
+    outputs = specs(action=(1, 2))
+    with pytest.raises(ParameterError, match=problem):
+        fields = parameters.fields_of(outputs)
+        columns = parameters.columns(outputs, fields)
+        parameters.command(columns, 0.1)
+        parameters.safety_options(columns)
