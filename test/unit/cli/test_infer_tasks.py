@@ -313,7 +313,9 @@ def test_vectors_and_undecoded_outputs_become_npz(infer, network, tmp_path, deco
 def test_a_vector_without_evidence_is_a_question_with_the_readings(infer, network):
     path = network(out=np.zeros((1, 6)))
     _, text = infer(path, code=1)
-    assert 'classifier, in the node `classifier`: out (1, 6) float32 holds 6 class scores' in text
-    assert 'embedding, in the node `tensor`: out (1, 6) float32 holds vector' in text
+    assert (
+        'classifier, in the node `classifier`: 6 class scores; trial run: 6 values, 0 to 0' in text
+    )
+    assert 'embedding, in the node `tensor`: vector; trial run: 6 values, 0 to 0' in text
     assert 'tensors' not in infer(path, '--decoder', 'classifier')[0][0]
     assert infer(path, '--no-strict')[1].count('no evidence but the shape') == 1
