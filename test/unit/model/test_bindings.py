@@ -63,7 +63,7 @@ def test_a_binding_is_read(text, binding):
         (['x=image:a b'], "Invalid topic 'a b'"),
         (['x=tensor:a,b'], "Invalid topic 'a,b'"),
         (['x=image:a,b,c'], 'has 3 image topics'),
-        (['x=image:a,a'], 'has 2 image topics'),
+        (['x=image:a,a'], 'has a topic twice'),
         (['x=image:a?'], "Invalid setting ''"),
         (['x=image:a?scale'], "Invalid setting 'scale'"),
         (['x=image:a?scale='], "Invalid setting 'scale='"),

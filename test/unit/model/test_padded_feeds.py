@@ -14,7 +14,7 @@ from trt_ros.errors import CapacityError, ParameterError, TensorMismatchError
 from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.tensors import TensorSpec, widen
+from trt_ros.tensors import TensorSpec, as_shaped, widen
 
 PADDED = ('valid=mask:points', 'points=tensor:points?capacity=8', 'count=count:points')
 
@@ -88,6 +88,27 @@ def test_padding_follows_the_arithmetic(open_inputs, settings, want, dtype):
             assert (widen(found) if dtype == 'bfloat16' else found).tolist() == want
             # The padding is written where the network reads it.
             assert pipeline.feeds['x'].check(value).shape == (2,)
+
+
+@pytest.mark.parametrize('shape', [(4,), (1, 4), (4, 1), (1, 1, 4)])
+def test_an_input_of_a_fixed_size_is_filled(open_inputs, shape):
+    bindings = ('x=scan:scan#ranges?pad=inf&scale=2', 'm=mask:x')
+    with open_inputs(bindings, tensor('x', shape), tensor('m', (1, 4), 'bool')) as pipeline:
+        spec = pipeline.feeds['x'].array
+        for count in (0, 2, 4):
+            found = pipeline({'x': as_shaped(np.ones(count), spec)})
+            assert found['x out'].shape == shape
+            assert found['x out'].ravel().tolist() == [2] * count + [np.inf] * (4 - count)
+            assert found['m out'].sum() == count
+        with pytest.raises(CapacityError):
+            pipeline({'x': as_shaped(np.ones(5), spec)})
+
+
+def test_a_history_of_sequences_is_filled(open_inputs):
+    with open_inputs('x=scan:s#ranges?pad=-1&history=2', tensor('x', (1, 2, 3))) as pipeline:
+        assert pipeline({'x': np.array([1, 2])})['x out'].tolist() == [[[1, 2, -1]] * 2]
+        found = pipeline({'x': np.array([3])})['x out']
+        assert found.tolist() == [[[1, 2, -1], [3, -1, -1]]]
 
 
 def test_any_dynamic_dimension_is_padded_and_several_take_a_size_each(open_inputs):

@@ -339,20 +339,6 @@ def test_another_number_of_elements_than_the_input_has_is_refused():
         open_codec(binding, shape=(1, 3))
 
 
-def test_a_sequence_is_padded():
-    scan = LaserScan(ranges=[1.0, 2.0])
-    found = read('scan:t#ranges?pad=inf', scan, shape=(1, 4)).value['ranges']
-    assert found.tolist() == [1, 2, np.inf, np.inf]
-    found = read('scan:t#ranges?pad=inf', scan, shape=(1, 1)).value['ranges']
-    assert found.tolist() == [1, 2]  # Refused as no array of the input.
-    found = read('scan:t#ranges?pad=inf&capacity=4', scan, shape=(1, -1)).value['ranges']
-    assert found.tolist() == list(scan.ranges)  # Padded later, beside its mask.
-    for text, shape in (('scan:t#ranges?pad=0', (1, -1)), ('twist:t?pad=0', (1, 6))):
-        (binding,) = parse_bindings((f'x={text}',))
-        with pytest.raises(ParameterError, match='pad is set'):
-            open_codec(binding, shape=shape)
-
-
 def test_text_before_a_field_is_skipped():
     message = CameraInfo(distortion_model='x' * 11, k=np.arange(9.0))
     found = read('camera_info:t#k', message).value['k']

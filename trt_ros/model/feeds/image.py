@@ -55,12 +55,18 @@ class ImageFeed(Feed):
 
     @classmethod
     def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return one or two topics, the second for the fourth channel; see Feed.parse."""
+        """Return the topics; without a stack, the second is the fourth channel; see Feed.parse."""
         topics = tuple(parse_topic(text, topic.strip()) for topic in source.split(','))
-        if len(topics) > 2 or len(set(topics)) < len(topics):
+        if len(set(topics)) < len(topics):
+            raise ParameterError(
+                f'The binding {text!r} in inputs has a topic twice.',
+                remedy='Give different topics.',
+            )
+        if len(topics) > 2 and cls is ImageFeed:
             raise ParameterError(
                 f'The binding {text!r} in inputs has {len(topics)} image topics.',
-                remedy='Give one topic, or two different ones: the second is the fourth channel.',
+                remedy='Give one topic, or two: the second is the fourth channel. The kind images '
+                'stacks them.',
             )
         return topics, topics
 
@@ -132,17 +138,6 @@ class ImagesFeed(ImageFeed):
     kind = 'images'
     form = 'images:TOPIC,TOPIC'
     settings = (*IMAGE_SETTINGS, MAX_AGE, HELD)
-
-    @classmethod
-    def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the topics; see Feed.parse."""
-        topics = tuple(parse_topic(text, topic.strip()) for topic in source.split(','))
-        if len(set(topics)) < len(topics):
-            raise ParameterError(
-                f'The binding {text!r} in inputs has a topic twice.',
-                remedy='Give as many different topics as the network input stacks images.',
-            )
-        return topics, topics
 
 
 def as_frame(image: Any) -> Frame:

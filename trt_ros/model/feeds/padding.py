@@ -69,16 +69,33 @@ class Padding:
 
     @classmethod
     def of(cls, spec: TensorSpec, settings: Mapping[str, str]) -> Padding:
-        """Return the padding to the shape of `spec`; see `parse`."""
+        """
+        Return the padding to the shape of `spec`; see `parse`.
+
+        :raises ParameterError: when that is dynamic.
+        """
+        if spec.is_dynamic:
+            raise ParameterError(
+                f'{PAD} is set for the network input {spec.name!r}, but not {CAPACITY}.',
+                remedy=f'Add {CAPACITY}=, the size to fill up to, or leave {PAD} out.',
+            )
         one = TensorSpec(f'{spec.name} ({PAD})', (), spec.dtype, 'input')
         return cls(spec, read_value(settings.get(PAD, '0'), one))
 
     def taken(self, spec: TensorSpec) -> TensorSpec:
-        """Return the input as runs take it: of several dynamic dimensions, 1 where it is 1."""
-        if spec.shape.count(-1) == 1:
-            return spec
-        sizes = zip(spec.shape, self.spec.shape)
-        return replace(spec, shape=tuple(1 if room == 1 else size for size, room in sizes))
+        """
+        Return the input as runs take it.
+
+        Of several dynamic dimensions, those of a capacity of 1 are 1; of a fixed shape, the last
+        one above 1 is dynamic.
+        """
+        shape = list(spec.shape)
+        if shape.count(-1) > 1:
+            sizes = zip(shape, self.spec.shape)
+            shape = [1 if room == 1 else size for size, room in sizes]
+        elif shape and not spec.is_dynamic:
+            shape[max(range(len(shape)), key=lambda axis: (shape[axis] > 1, axis))] = -1
+        return replace(spec, shape=tuple(shape))
 
     def check(self, array: np.ndarray) -> None:
         """

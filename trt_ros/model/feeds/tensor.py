@@ -91,18 +91,16 @@ class TensorFeed(Feed):
         padding = Padding.parse(binding.settings, spec)
         if padding is not None:
             spec = padding.taken(spec)
-        elif PAD in binding.settings and binding.kind == TensorFeed.kind:
-            raise ParameterError(
-                f'{PAD} is set for the network input {spec.name!r}, but not {CAPACITY}.',
-                remedy=f'Add {CAPACITY}=, the size to fill up to, or leave {PAD} out.',
-            )
         history = History.parse(binding.settings, spec)
         if history is not None:
             spec = history.value(spec)
+        if padding is None and PAD in binding.settings:
+            padding = Padding.of(spec, binding.settings)
+            spec = padding.taken(spec)
         first = None if text is None else read_value(text, spec)
         arithmetic = Arithmetic.parse(binding.settings, spec)
         if history is not None:
-            return HistoryFeed(spec, arithmetic, first, history=history)
+            return HistoryFeed(spec, arithmetic, first, padding, history=history)
         is_fixed = padding is not None or not spec.is_dynamic
         made = HeldFeed if binding.is_held and is_fixed else TensorFeed
         return made(spec, arithmetic, first, padding)

@@ -13,8 +13,6 @@ from rclpy.node import Node
 from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError, meant, printable
 from trt_ros.model.feeds.base import Binding
 from trt_ros.model.feeds.message import GRAVITY, MESSAGES, TYPE, parse_fields
-from trt_ros.model.feeds.padding import CAPACITY, PAD
-from trt_ros.model.feeds.values import read_value
 from trt_ros.ros.codecs.codec import Codec, Content
 from trt_ros.ros.codecs.message_layout import (
     FieldPart,
@@ -169,27 +167,17 @@ class MessageCodec(Codec):
 
 def _of_size(binding: Binding, spec: TensorSpec, takes: Sequence[Take], count: int | None) -> Take:
     """
-    Return the function that joins the numbers of a binding, and fills up to the input's size.
+    Return the function that joins the numbers of a binding.
 
     :param count: of the numbers; None if it differs between messages.
     """
-    size, pad = math.prod(spec.shape), binding.settings.get(PAD)
-    if count not in (None, size) and not spec.is_dynamic:
+    if count not in (None, math.prod(spec.shape)) and not spec.is_dynamic:
         raise TensorMismatchError(
             f'The network takes {spec}, but its binding has {count} numbers.',
             cause=f'They are {binding.kind}:{binding.sources[0]}.',
             remedy='Bind as many elements as the network input has, in its order.',
         )
-    if pad is None or CAPACITY in binding.settings:
-        return takes[0] if len(takes) == 1 else partial(_joined, takes)
-    if spec.is_dynamic or count is not None:
-        raise ParameterError(
-            f'{PAD} is set for {binding.input}={binding.kind}:{binding.sources[0]}.',
-            cause='It is for sequences, in network inputs of a fixed size.',
-            remedy=f'Leave it out, or set {CAPACITY} where the size is dynamic.',
-        )
-    filling = read_value(pad, TensorSpec(f'{spec.name} ({PAD})', (), 'float64', 'input'))
-    return partial(_padded, takes, size, float(filling))
+    return takes[0] if len(takes) == 1 else partial(_joined, takes)
 
 
 def _missing(field: str, wanted: int, count: int) -> BadFrameError:
@@ -222,13 +210,3 @@ def _gravity(take: Take, blocks: Sequence[Any]) -> np.ndarray:
 
 def _joined(takes: Sequence[Take], blocks: Sequence[Any]) -> np.ndarray:
     return np.concatenate([take(blocks) for take in takes])
-
-
-def _padded(takes: Sequence[Take], size: int, filling: float, blocks: Sequence[Any]) -> np.ndarray:
-    """Return numbers, and the filling behind them; without it, where there are too many."""
-    found = _joined(takes, blocks)
-    if found.size >= size:
-        return found
-    padded = np.full(size, filling, np.float64)
-    padded[: found.size] = found
-    return padded

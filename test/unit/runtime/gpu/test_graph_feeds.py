@@ -371,13 +371,14 @@ def test_the_log_says_once_what_a_new_shape_costs(counter, open_inputs, caplog):
 
 
 @pytest.mark.parametrize('slots', [1, 2])
+@pytest.mark.parametrize(('size', 'settings'), [(-1, 'capacity=4&pad=9'), (4, 'pad=9')])
 def test_a_padded_input_and_its_mask_have_one_graph_per_slot(
-    counter, open_inputs, cuda, caplog, slots
+    counter, open_inputs, cuda, caplog, slots, size, settings
 ):
     caplog.set_level('INFO', 'trt_ros')
     pipeline = open_inputs(
-        counter((1, -1)),
-        ('step=tensor:step?capacity=4&pad=9', 'h=mask:step'),
+        counter((1, size)),
+        (f'step=tensor:step?{settings}', 'h=mask:step'),
         frames_in_flight=slots,
     )
     pipeline.warm_up()
