@@ -67,7 +67,6 @@ def test_a_network_of_a_prompt_runs_when_it_changes(both, tmp_path):
 
 
 def test_a_policy_of_others(both, policies):
-    """Turn quaternions to w >= 0, which tensorrt_rtx 1.5 fuses wrongly as exported."""
     ours, reference = both(policies / 'franka/franka_reach.yaml')
     sizes = {'joint_pos': 7, 'joint_vel': 7, 'target_pos': 3, 'target_rot': 4}
     rng = np.random.default_rng(0)

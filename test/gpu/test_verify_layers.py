@@ -20,7 +20,7 @@ def test_layer_that_overflows_in_fp16_is_named(gpu, tmp_path, capsys):
         '[first] a = MatMul(x, large) b = Relu(a) [second] c = MatMul(b, large) '
         'd = Abs(c) [third] e = MatMul(d, small) y = Relu(e) }'
     )
-    for name, value in (('large', 500.0), ('small', 1e-3)):
+    for name, value in (('large', 5000.0), ('small', 1e-3)):
         weights = np.full((64, 64), value / 64, np.float32)
         model.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
     onnx.save(model, path)

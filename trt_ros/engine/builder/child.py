@@ -15,6 +15,7 @@ from trt_ros.child import Events
 from trt_ros.engine.builder import config as settings
 from trt_ros.engine.builder import layers
 from trt_ros.engine.builder.failures import error_from_log, parser_errors
+from trt_ros.engine.builder.onnx_broadcast import expand_broadcasts
 from trt_ros.engine.builder.onnx_check import (
     OnnxInfo,
     metadata_of,
@@ -28,7 +29,6 @@ from trt_ros.engine.builder.onnx_images import images_as_uint8
 from trt_ros.engine.builder.onnx_nms import BATCHED
 from trt_ros.engine.builder.onnx_nodes import fp8_convolutions
 from trt_ros.engine.builder.onnx_precision import convert
-from trt_ros.engine.builder.onnx_sign import expand_signs
 from trt_ros.engine.builder.onnx_simplify import simplify
 from trt_ros.engine.builder.profiles import largest_batch, resolve_profiles, sizes_without_effect
 from trt_ros.engine.options import BuildOptions, Profile
@@ -247,7 +247,7 @@ def rewrite(model: Any, options: BuildOptions, *, is_rtx: bool = False) -> bool:
     found = {
         'upper-case letters in Einsum equations': lower_equations(model),
         'int32 image inputs': images_as_uint8(model),
-        'signs': expand_signs(model) if is_rtx else 0,
+        'broadcasts': expand_broadcasts(model) if is_rtx else 0,
     }
     rewritten = [what for what, changes in found.items() if changes]
     if rewritten and options.strip_weights:
