@@ -231,7 +231,6 @@ def bundle(file: str) -> dict[str, object]:
             'outputs': {'walk': ['joint_targets']},
             'data_flow': {},
             'feedback_flow': STATES,
-            'configs': {'frequency': round(1 / CONTROL_SECONDS)},
         },
     }
 

@@ -9,6 +9,7 @@ import random
 import signal
 import sys
 
+from trt_ros.demo.robot.world import TARGETS
 from trt_ros.errors import TrtRosError
 
 
@@ -18,36 +19,59 @@ def main(arguments: list[str] | None = None) -> int:
 
     :returns: 0; 1 when a node failed or too little was detected; 130 when interrupted.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    is_robot = arguments[:1] == ['robot']
     parser = ArgumentParser(
-        prog='dev demo',
-        description='Run the detector on a moving scene and compare the results with the truth.',
+        prog='dev demo robot' if is_robot else 'dev demo',
+        description='Let a simulated robot find an object and walk to it.'
+        if is_robot
+        else 'Run the detector on a moving scene and compare the results with the truth; '
+        '`dev demo robot --help`: the demo of a robot.',
         formatter_class=ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument(
-        '--seconds', type=float, default=10.0, help='duration in seconds, above 0, at most 3600'
-    )
+    if is_robot:
+        parser.add_argument('--find', choices=TARGETS, default='ball', help='object to walk to')
+        parser.add_argument('--seed', type=int, default=1, help='which random world')
+    else:
+        parser.add_argument(
+            '--seconds',
+            type=float,
+            default=10.0,
+            help='duration in seconds, above 0, at most 3600',
+        )
     parser.add_argument(
         '--output',
         type=Path,
         default=Path('demo_output'),
-        help='folder of the annotated pictures and the logs',
+        help='folder of the pictures and the logs',
     )
-    args = parser.parse_args(arguments)
-    if not 0 < args.seconds <= 3600:
+    args = parser.parse_args(arguments[is_robot:])
+    if not is_robot and not 0 < args.seconds <= 3600:
         parser.error('--seconds must be above 0 and at most 3600')
+    if is_robot and args.seed < 0:
+        parser.error('--seed must be at least 0')
     for number in (signal.SIGTERM, signal.SIGHUP):  # So that the nodes are stopped, too.
         signal.signal(number, signal.default_int_handler)
     set_up_transport()
     try:
         try:
-            from trt_ros.demo.show import show  # Imported late, so that --help works without ROS.
+            # Imported late, so that --help works without ROS.
+            if is_robot:
+                from trt_ros.demo.robot.show import show_robot
+            else:
+                from trt_ros.demo.show import show
         except ImportError as error:
             raise TrtRosError(
-                'The demo needs ROS 2.',
+                f'The demo needs {"MuJoCo" if error.name == "mujoco" else "ROS 2"}.',
                 cause=str(error),
-                remedy='Run ./dev demo, or source ROS 2 first.',
+                remedy='Run ./dev demo robot, or pip install mujoco.'
+                if error.name == 'mujoco'
+                else 'Run ./dev demo, or source ROS 2 first.',
             ) from error
-        print(show(args.seconds, args.output))
+        if is_robot:
+            print(show_robot(args.seed, args.find, args.output))
+        else:
+            print(show(args.seconds, args.output))
     except TrtRosError as error:
         print(error, file=sys.stderr)
         return 1

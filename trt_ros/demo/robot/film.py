@@ -11,6 +11,7 @@ import numpy as np
 
 from trt_ros.demo.robot.rendering import PinholeCamera
 from trt_ros.demo.robot.world import WorldLayout, to_mjcf
+from trt_ros.media import open_video_writer
 
 SIZE_WH, INSET_WH = (480, 288), (160, 120)
 FRAMES_PER_SECOND = 10
@@ -68,12 +69,21 @@ class Film:
         return picture
 
 
-def write_film(path: Path, pictures: list[np.ndarray]) -> None:
-    """Write an animated WebP file; OpenCV has this since 4.11."""
+def write_film(folder: Path, pictures: list[np.ndarray]) -> Path:
+    """Write robot.webp, or robot.mp4 with an OpenCV before 4.11; return its path."""
+    if not hasattr(cv2, 'imwriteanimation'):
+        path = folder / 'robot.mp4'
+        video = open_video_writer(path, FRAMES_PER_SECOND, SIZE_WH)
+        for picture in pictures:
+            video.write(picture)
+        video.release()
+        return path
+    path = folder / 'robot.webp'
     animation = cv2.Animation()
     animation.frames = pictures
     animation.durations = [1000 // FRAMES_PER_SECOND] * len(pictures)
     cv2.imwriteanimation(str(path), animation, [cv2.IMWRITE_WEBP_QUALITY, 70])
+    return path
 
 
 def _looking_at(direction: np.ndarray) -> np.ndarray:

@@ -31,8 +31,9 @@ class SimNode(Node):
     """
     A node that owns the simulated time.
 
-    Each control step publishes the sensors, then the clock, and waits for the joint targets of
-    that step, so that a slow machine slows the simulation down and never makes the robot fall.
+    Each control step publishes the clock and the sensors, and waits for the joint targets of that
+    step: a slow machine slows the simulation down, and the robot walks the same. A fast one
+    simulates in real time.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -47,7 +48,7 @@ class SimNode(Node):
         self._camera = eye_of(self.simulation.model)
         self.view = self.look()  # The newest.
         self._targets: np.ndarray | None = None
-        self._is_new = False
+        self._is_new, self._began = False, 0.0
         self._ticks = 0
         self._clock_out = self.create_publisher(Clock, '/clock', 10)
         self._joints_out = self.create_publisher(JointState, 'joint_states', RESULTS)
@@ -61,7 +62,13 @@ class SimNode(Node):
     def _on_targets(self, message: Float64MultiArray) -> None:
         targets = np.array(message.data)
         if targets.shape == STANDING.shape and np.isfinite(targets).all():
+            self.command_seconds.append(time.monotonic() - self._began)
             self._targets, self._is_new = targets, True
+
+    def _duration(self) -> float:
+        """Return the real time of this step: that of the simulation, or to wait for targets."""
+        is_late = self.has_started and not self._is_new
+        return COMMAND_TIMEOUT_SECONDS if is_late else CONTROL_SECONDS
 
     @property
     def has_started(self) -> bool:
@@ -79,17 +86,12 @@ class SimNode(Node):
         if self._ticks % CAMERA_TICKS == 0:
             self._publish_view(stamp)
         self._ticks += 1
-        self._is_new = False
-        began = time.monotonic()
+        self._is_new, self._began = False, time.monotonic()
         self._clock_out.publish(Clock(clock=stamp))
         self._publish_sensors(stamp, sensed)
-        timeout = COMMAND_TIMEOUT_SECONDS if self.has_started else CONTROL_SECONDS
-        while not self._is_new and (left := began + timeout - time.monotonic()) > 0:
+        while (left := self._began + self._duration() - time.monotonic()) > 0:
             spin_once(left)
-        if self._is_new:
-            self.command_seconds.append(time.monotonic() - began)
-        else:
-            self.late_commands += self.has_started
+        self.late_commands += self.has_started and not self._is_new
         self.simulation.step(STANDING if self._targets is None else self._targets)
         return sensed
 
