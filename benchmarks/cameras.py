@@ -181,10 +181,7 @@ def measure(options: Container, when_ready: Callable[[], None]) -> Iterator[dict
             cameras.period = 0.6 * min(n._counts.percentiles()['infer'][0] for n in nodes)
             time.sleep(0.5)
         when_ready()
-        yield {
-            **measured(options, nodes, cameras),
-            'log': list(nodes[0].pipeline.log_lines),
-        }
+        yield {**measured(options, nodes, cameras), 'log': list(nodes[0].pipeline.log_lines)}
     finally:
         cameras.stop()
         executor.shutdown()

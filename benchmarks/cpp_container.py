@@ -278,9 +278,7 @@ def results(bench: Bench) -> None:
 def latency(bench: Bench) -> None:
     """Print the time from the camera's stamp to the detections in this process."""
     ages = bench.collect(
-        Detection2DArray,
-        '/detector/detections',
-        lambda message: time.time() - stamp_of(message),
+        Detection2DArray, '/detector/detections', lambda message: time.time() - stamp_of(message)
     )
     detector = {'model_path': bench.model, 'autostart': True}
     camera = {**SIZE, 'rate_hz': 30.0}

@@ -102,11 +102,7 @@ def decoded() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
         *read('yolov5', {'head': np.ascontiguousarray(np.insert(rows, 4, 1.0, axis=1))[None]}),
     )
     finished = np.column_stack(
-        [
-            head(300, 300)[:4].T,
-            np.linspace(1, 0, 300),
-            rng.integers(0, 80, 300),
-        ]
+        [head(300, 300)[:4].T, np.linspace(1, 0, 300), rng.integers(0, 80, 300)]
     ).astype(np.float32, order='C')
     finished[:, 2:4] += finished[:, :2]
     yield 'YOLOv10, 300×6', *read('yolov10', {'head': finished[None]})

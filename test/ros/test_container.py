@@ -409,8 +409,7 @@ def test_container_remap_does_not_apply_to_components(start):
     container = start('-r', '__ns:=/robot', namespace='/robot')
     assert container.load('components:Options').full_node_name == '/options'
     assert container.load(
-        'components:Options',
-        extra=[('forward_global_arguments', True)],
+        'components:Options', extra=[('forward_global_arguments', True)]
     ).full_node_name.startswith('/robot/container_')
     container.says('forward_global_arguments applies the container')
 

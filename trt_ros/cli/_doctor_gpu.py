@@ -13,16 +13,9 @@ from trt_ros.cli._finding import Finding, file_text, tool_text
 # Fields of nvidia-smi for the clock limits; older drivers have the second name.
 _REASONS = ('clocks_event_reasons.active', 'clocks_throttle_reasons.active')
 _FIELDS = (
-    'clocks.sm',
-    'clocks.max.sm',
-    'pcie.link.gen.current',
-    'pcie.link.gen.max',
-    'pcie.link.width.current',
-    'pcie.link.width.max',
-    'temperature.gpu',
-    'persistence_mode',
-    'power.limit',
-    'power.default_limit',
+    *('clocks.sm', 'clocks.max.sm', 'pcie.link.gen.current', 'pcie.link.gen.max'),
+    *('pcie.link.width.current', 'pcie.link.width.max', 'temperature.gpu', 'persistence_mode'),
+    *('power.limit', 'power.default_limit'),
 )
 # Bits of the reasons that mean throttling (idle and user settings do not).
 _THROTTLED = {

@@ -9,13 +9,7 @@ import threading
 import pytest
 
 from trt_ros.engine import files
-from trt_ros.engine.files import (
-    LOCK,
-    check_private,
-    check_trusted,
-    locked,
-    make_private,
-)
+from trt_ros.engine.files import LOCK, check_private, check_trusted, locked, make_private
 from trt_ros.errors import ParameterError
 from trt_ros.progress import CancelledError, Reporter
 from trt_ros.regular_file import sha256_of_file

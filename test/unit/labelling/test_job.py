@@ -54,10 +54,7 @@ class FullDisk:
 
 def test_frames_in_flight_are_finished_after_an_error(color_detector, drives, tmp_path):
     options = LabeledOptions(model_path=str(color_detector()), backend='onnxruntime')
-    with (
-        Pipeline.open(options) as pipeline,
-        closing(Recording(drives / 'drive_1')) as recording,
-    ):
+    with Pipeline.open(options) as pipeline, closing(Recording(drives / 'drive_1')) as recording:
 
         def label(name, *sinks):
             return label_recording(

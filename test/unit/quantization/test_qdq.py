@@ -118,11 +118,7 @@ def test_weights_of_constants_and_shared_ones_are_found(residual_model, kind):
 
 @pytest.mark.parametrize(
     ('op', 'shape', 'attributes', 'axis'),
-    [
-        ('MatMul', (16, 5), {}, 1),
-        ('Gemm', (16, 5), {}, 1),
-        ('Gemm', (5, 16), {'transB': 1}, 0),
-    ],
+    [('MatMul', (16, 5), {}, 1), ('Gemm', (16, 5), {}, 1), ('Gemm', (5, 16), {'transB': 1}, 0)],
 )
 def test_scales_of_matrix_products_are_per_output_column(op, shape, attributes, axis):
     from onnx import TensorProto, helper, numpy_helper

@@ -186,8 +186,7 @@ def of_outputs(shape):
 
 
 @pytest.mark.parametrize(
-    ('shape', 'metric'),
-    [((1, 48), 'equal best class'), ((1, 2, 3, 2, 4), 'cosine of outputs')],
+    ('shape', 'metric'), [((1, 48), 'equal best class'), ((1, 2, 3, 2, 4), 'cosine of outputs')]
 )
 def test_metric_is_that_of_the_task(quantize, tmp_path, shape, metric):
     path = tmp_path / 'task.onnx'

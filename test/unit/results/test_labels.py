@@ -58,10 +58,7 @@ def test_the_count_is_not_checked_while_it_is_unknown():
 
 @pytest.mark.parametrize(
     ('labels', 'metadata', 'source'),
-    [
-        (['a', 'b', 'c'], {}, 'labels'),
-        ([], ULTRALYTICS, "the model's metadata"),
-    ],
+    [(['a', 'b', 'c'], {}, 'labels'), ([], ULTRALYTICS, "the model's metadata")],
 )
 @pytest.mark.parametrize('class_count', [1, 2, 4, 80])
 def test_too_many_names_or_too_few_are_refused(labels, metadata, source, class_count):
@@ -237,13 +234,7 @@ def test_an_empty_file_is_refused(labels_file):
 
 
 @pytest.mark.parametrize(
-    'names',
-    [
-        "['a', 'b']",
-        '["a", "b"]',
-        '{"1": "b", "0": "a"}',
-        "{1: 'b', 0: 'a'}",
-    ],
+    'names', ["['a', 'b']", '["a", "b"]', '{"1": "b", "0": "a"}', "{1: 'b', 0: 'a'}"]
 )
 def test_metadata_may_be_a_dict_in_any_order_or_a_list(names):
     assert class_names([], '', {'names': names}, None) == ('a', 'b')
@@ -251,18 +242,7 @@ def test_metadata_may_be_a_dict_in_any_order_or_a_list(names):
 
 @pytest.mark.parametrize(
     'names',
-    [
-        '',
-        '{0:',
-        '7',
-        '{}',
-        '[]',
-        "{5: 'a'}",
-        '[1, 2]',
-        '{[]: 1}',
-        '__import__("os")',
-        '(' * 300,
-    ],
+    ['', '{0:', '7', '{}', '[]', "{5: 'a'}", '[1, 2]', '{[]: 1}', '__import__("os")', '(' * 300],
 )
 def test_metadata_of_another_kind_names_nothing(names):
     assert class_names([], '', {'names': names}, 3) == ()

@@ -13,10 +13,7 @@ from trt_ros.tracking.tracker import Tracker
 
 def boxes(x):
     return Detections(
-        np.float32([[x, 10, x + 20, 40]]),
-        np.float32([0.9]),
-        np.int32([0]),
-        class_names=('cat',),
+        np.float32([[x, 10, x + 20, 40]]), np.float32([0.9]), np.int32([0]), class_names=('cat',)
     )
 
 

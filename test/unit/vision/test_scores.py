@@ -145,10 +145,7 @@ CASES = {
     'yolov5_seg': (
         'out (1, 252, 9); masks (1, 2, 16, 16)',
         {},
-        lambda s: [
-            rows(252, *BOX, 1, 0.1, s, 0, 0),
-            np.zeros((1, 2, 16, 16), np.float32),
-        ],
+        lambda s: [rows(252, *BOX, 1, 0.1, s, 0, 0), np.zeros((1, 2, 16, 16), np.float32)],
     ),
     'yolov5_face': ('out (1, 252, 16)', {}, lambda s: [rows(252, *BOX, 1, *range(10), s)]),
     'yolov7_pose': ('out (1, 252, 21)', {}, lambda s: [rows(252, *BOX, 1, s, *(1, 2, 0.5) * 5)]),
@@ -166,11 +163,7 @@ CASES = {
     'retinaface': (
         'loc (1, 168, 4); conf (1, 168, 2); landms (1, 168, 10)',
         {},
-        lambda s: [
-            rows(168, 0, 0, 0, 0),
-            rows(168, 0.1, s),
-            rows(168, *range(10)),
-        ],
+        lambda s: [rows(168, 0, 0, 0, 0), rows(168, 0.1, s), rows(168, *range(10))],
     ),
     'yolov8_seg': (
         'out (1, 8, 84); masks (1, 2, 16, 16)',
