@@ -11,8 +11,8 @@ import threading
 
 import pytest
 
-from trt_ros.engine.cache import LOCK, EngineCache, default_cache_dir, kernel_folder
-from trt_ros.engine.files import locked
+from trt_ros.engine.cache import EngineCache, default_cache_dir, kernel_folder
+from trt_ros.engine.files import LOCK, locked
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.sidecar import read_sidecar, sidecar_path
 from trt_ros.errors import ModelError, ParameterError
