@@ -19,6 +19,7 @@ from trt_ros.cli._samples import add_input_flags
 from trt_ros.cli._verify_picture import draw_network_inputs, open_pipeline
 from trt_ros.cli.build import add_build_arguments
 from trt_ros.errors import BackendError
+from trt_ros.vision.thresholds import Thresholds
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -42,9 +43,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(
         '--score-threshold',
         type=fraction,
-        default=0.25,
+        default=Thresholds.score,
         metavar='X',
-        help='minimum score of compared boxes (default: 0.25)',
+        help=f'minimum score of compared boxes (default: {Thresholds.score})',
     )
     add(
         '--min-cosine',

@@ -35,7 +35,7 @@ from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
-THRESHOLDS = Thresholds(0.25, 0.45, 300)
+THRESHOLDS = Thresholds(max_detections=300)
 MIN_POWER_SECONDS = 0.5  # In less time, NVML updates its counter of energy too rarely.
 
 
