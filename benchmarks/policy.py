@@ -5,8 +5,8 @@ A robot of 12 joints publishes joint states, IMU and odometry at the rate of the
 network has the size of a walking policy (48-512-256-128-12). `by rate` samples with `rate_hz`;
 `by message` runs with each set of equal stamps. Jitter is the deviation of the time between two
 commands from the period, at the receiver. The rest is read from /diagnostics: `latency` from the
-stamp of the observation to the command; the share of the node is queue, reading and publishing,
-without `infer`, the run itself.
+stamp of the observation to the command, with the transport of both; `infer` is the run with its
+checks, `publish` the command.
 
     ./dev shell -c 'python benchmarks/policy.py [--model go1_policy.onnx] [--backend tensorrt_rtx]'
 """
@@ -44,7 +44,7 @@ INPUTS = [
     'command=twist:cmd_vel#linear[x,y],angular[z]?held=true&initial=0',
 ]
 SIZES = (48, 512, 256, 128, 12)
-KEYS = ('queue age', 'read', 'infer', 'publish', 'latency', 'period jitter')
+KEYS = ('queue age', 'infer', 'publish', 'latency', 'period jitter')
 
 
 def write_network(path: Path) -> None:

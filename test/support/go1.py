@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from support.ros_messages import stamped
+from support.ros_messages import follow_clock, stamped
 from support.ros_peer import Inbox, Peer
 
 POLICIES = Path(__file__).parents[3] / 'shared' / 'data' / 'policies'
@@ -67,14 +67,14 @@ class Go1:
                 (Clock, 'clock'),
             )
         }
-        self._peer = peer
+        self._peer, self.steps, self.time_offset = peer, 0, START
         self.wait_for_subscriptions()
-        self.steps, self.time_offset = 0, START
         self.parameters: dict[str, Any] = {}  # Of the node.
 
     def wait_for_subscriptions(self) -> None:
         for publisher in self._publishers.values():
             self._peer.wait_until(publisher.get_subscription_count, publisher.topic_name)
+        follow_clock(self._peer, self.publish_clock, self.time)
 
     @property
     def time(self) -> float:
@@ -126,13 +126,19 @@ class Go1:
         self.steps += 1
 
     def next_command(self) -> None:
-        """Publish the sensors and wait for the command that follows."""
-        count = len(self.commands.messages)
+        """Publish the sensors, wait for the command that follows, and take it as the target."""
+        count, polls = len(self.commands.messages), 0
         self.publish_clock()
         self.publish_sensors()
-        self.commands.wait_for(
-            lambda _: len(self.commands.messages) > count, f'command {count} at {self.time}'
-        )
+
+        def has_come() -> bool:
+            nonlocal polls
+            polls += 1
+            if polls % 50 == 0:
+                self.publish_clock()  # Its messages may be lost.
+            return len(self.commands.messages) > count
+
+        self._peer.wait_until(has_come, f'command {count} at {self.time}')
         self.data.ctrl[:] = self._positions(self.commands.messages[-1])
 
     def walk(self, seconds: float, is_lost: Callable[[int], bool] = lambda step: False) -> None:

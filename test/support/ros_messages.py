@@ -83,6 +83,18 @@ def read_tensors(message):
     return {name: values.tolist() for name, values in view.tensors.items()}
 
 
+def follow_clock(peer, publish_clock, seconds):
+    """Publish a time until a node in the domain has it: messages of /clock may be lost."""
+    inbox = peer.inbox(DiagnosticArray, '/diagnostics')
+
+    def is_known():
+        publish_clock()
+        return any(each.header.stamp.sec == int(seconds) for each in inbox.messages)
+
+    peer.wait_until(is_known, f'{seconds} s at the node')
+    peer.close_inbox(inbox)
+
+
 def diagnostics(peer, name):
     """Return a function that waits for values of a node's diagnostics."""
     inbox = peer.inbox(DiagnosticArray, '/diagnostics')

@@ -354,5 +354,10 @@ class PolicyNode(InferenceNode):
             }
         return diagnostics
 
+    def _warning(self) -> str:
+        safety = self._safety
+        is_holding = safety is not None and safety.reason not in ('', *IDLE)
+        return f'holding: {safety.reason}' if safety and is_holding else super()._warning()
+
     def _forget(self) -> None:
         self._safety = None
