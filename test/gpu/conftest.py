@@ -39,6 +39,7 @@ from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.regions import Crop
 from trt_ros.vision.thresholds import Thresholds
+from trt_ros.vision.tiles import Tiles
 
 HALF = Thresholds(0.5, 0.5, 300)
 #: Values that no user can set, by the name of the constant or function.
@@ -145,6 +146,31 @@ def preprocess_on_gpu(bench) -> Callable[[Frame, Preprocess], np.ndarray]:
                 sources.append(source.ptr)
             geometries = [steps.Geometry.of(each) for each in frames]
             for args in steps.preprocess_args(preprocess, geometries, sources, target.ptr):
+                steps.launch_preprocess(bench.preprocess, args, handle)
+            copy_async(out.ctypes.data, target.ptr, out.nbytes, handle)
+            bench.stream.synchronize()
+        return out
+
+    return run
+
+
+@pytest.fixture
+def tiles_on_gpu(bench) -> Callable[[Frame, Tiles], np.ndarray]:
+    """Run the preprocessing kernel on the tiles of a frame."""
+
+    def run(frame: Frame, tiles: Tiles) -> np.ndarray:
+        out = np.empty((tiles.count, *tiles.preprocess.shape[1:]), tiles.preprocess.dtype)
+        data = np.ascontiguousarray(frame.data[: frame.nbytes])
+        with bench.gpu.context, ExitStack() as owned:
+            target, source = (
+                owned.enter_context(closing(DeviceBuffer(nbytes, 'test', bench.account)))
+                for nbytes in (out.nbytes, data.nbytes)
+            )
+            handle, nbytes = bench.stream.handle, out.nbytes // tiles.count
+            fill_async(target.ptr, 0xFF, out.nbytes, handle)
+            copy_async(source.ptr, data.ctypes.data, data.nbytes, handle)
+            geometry = steps.Geometry.of(frame)
+            for args in steps.tile_args(tiles, geometry, source.ptr, target.ptr, nbytes):
                 steps.launch_preprocess(bench.preprocess, args, handle)
             copy_async(out.ctypes.data, target.ptr, out.nbytes, handle)
             bench.stream.synchronize()

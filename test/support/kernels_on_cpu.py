@@ -19,9 +19,10 @@ from trt_ros.runtime.gpu.staging import header_nbytes, write_request
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
+from trt_ros.vision.tiles import Tiles
 
 HEADER = Path(__file__).with_name('cuda_on_cpu.hpp')
-_FILES = ('common', 'boxes', 'select', 'overlap', 'top', 'emit', 'rank', 'nms', 'dense')
+_FILES = ('common', 'boxes', 'select', 'overlap', 'tiles', 'top', 'emit', 'rank', 'nms', 'dense')
 # C++ beside what the headers define: the body of each kernel reads its argument from a global.
 LAUNCHERS = """
 static const void* launched;
@@ -43,7 +44,8 @@ class KernelsOnCpu:
     def __init__(self, folder: Path) -> None:
         parts = [source_of(name) for name in _FILES]
         macro, *kernels = re.findall(
-            r'^#define KERNEL(?:.*\\\n)*.*\n|^KERNEL\((?!\w+float16)\w+, \d+, (?:Head|Dense),.*\n',
+            r'^#define KERNEL(?:.*\\\n)*.*\n|^KERNEL\((?!\w+float16)\w+, \d+, '
+            r'(?:Head|Dense|Tiles),.*\n',
             source_of('decode'),
             re.M,
         )
@@ -78,6 +80,7 @@ class KernelsOnCpu:
         outputs: Mapping[str, np.ndarray],
         letterbox: Letterbox,
         thresholds: Thresholds,
+        tiles: Tiles | None = None,
     ) -> tuple[Any, np.ndarray]:
         """Return what the GPU would find, and the four ints of the result's header."""
         outputs = {name: np.ascontiguousarray(value) for name, value in outputs.items()}
@@ -86,7 +89,7 @@ class KernelsOnCpu:
             for name, value in outputs.items()
         ]
         shapes = {name: value.shape for name, value in outputs.items()}
-        decoder = gpu_decoder(SimpleNamespace(head=head), specs, shapes, letterbox.input_hw)
+        decoder = gpu_decoder(SimpleNamespace(head=head), specs, shapes, letterbox.input_hw, tiles)
         assert decoder is not None
         scratch = _aligned(decoder.scratch_nbytes)
         result = _aligned(decoder.result_nbytes(letterbox.image_wh))
@@ -102,7 +105,8 @@ class KernelsOnCpu:
         stale = getattr(launches[0].argument, 'keys', None) or scratch.ctypes.data + scratch.size
         for _ in range(2):  # The second shows that the first left the counters at zero.
             result[:] = 0xFF
-            scratch[stale - scratch.ctypes.data :] = 0xFF
+            if tiles is None:
+                scratch[stale - scratch.ctypes.data :] = 0xFF
             for launch in launches:
                 self.launch(launch)
         found, _ = decoder.reader(result, letterbox.image_wh)()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from trt_ros.errors import ParameterError
 from trt_ros.parameter_field import Specification, specifications
-from trt_ros.runtime.options import LabeledOptions
+from trt_ros.runtime.options import TiledOptions
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
@@ -21,7 +21,7 @@ Options = TypeVar('Options')
 def add_option_flags(
     parser: ArgumentParser | _ArgumentGroup,
     names: Collection[str] | None = None,
-    cls: type = LabeledOptions,
+    cls: type = TiledOptions,
     more: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """

@@ -43,7 +43,7 @@ from trt_ros.cli._coco_file import CocoFile, add_coco_flags, open_coco_file
 from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.cli._pictures import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand
 from trt_ros.errors import BadFrameError, ParameterError, printable
-from trt_ros.runtime.options import LabeledOptions
+from trt_ros.runtime.options import TiledOptions
 from trt_ros.vision.pixel_limit import PixelLimit
 from trt_ros.vision.thresholds import ThresholdOptions
 
@@ -84,7 +84,7 @@ def run(args: Namespace) -> int:
 
     from trt_ros.runtime.pipeline import Pipeline
 
-    options, thresholds = given_options(args, LabeledOptions), thresholds_of(args)
+    options, thresholds = given_options(args, TiledOptions), thresholds_of(args)
     folder = args.output or (None if args.json else Path('results'))
     paths = list(expand(args.files))
     if folder is not None:

@@ -23,7 +23,7 @@ from trt_ros.cli._arguments import finite, make_output_folder, positive, thresho
 from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.driver import nvidia_driver
 from trt_ros.errors import ParameterError, TrtRosError, printable
-from trt_ros.runtime.options import LEAST_BUSY, LabeledOptions
+from trt_ros.runtime.options import LEAST_BUSY, LabeledOptions, TiledOptions
 from trt_ros.vision.pixel_limit import PixelLimit
 from trt_ros.vision.thresholds import ThresholdOptions
 
@@ -104,7 +104,7 @@ def run(args: Namespace) -> int:
     """Label all recordings; 1 when one was damaged or images were dropped."""
     from trt_ros.labelling.task import LabelTask
 
-    options = given_options(args, LabeledOptions)
+    options = given_options(args, TiledOptions)
     tasks = [
         LabelTask(
             path,

@@ -5,6 +5,7 @@
 #include "boxes.cu"
 #include "select.cu"
 #include "overlap.cu"
+#include "tiles.cu"
 #include "top.cu"
 #include "emit.cu"
 #include "rank.cu"
@@ -25,6 +26,7 @@ KERNEL(gather, 256, Head, gather_best)
 // Not only `mask`: ptxas of CUDA 13.0 crashes on a kernel of that name for sm_86 and sm_87.
 KERNEL(mask_upright, 256, Head, mask<Upright>)
 KERNEL(mask_rotated, 256, Head, mask<Rotated>)
+KERNEL(select_tiles, 256, Tiles, select_tile)
 KERNEL(finish, 1, Dense, finish_pixels)
 KERNEL(finish_masks, 1, Masks, finish_instances)
 

@@ -13,7 +13,8 @@ enum Dtype { FLOAT32, FLOAT16, BFLOAT16, UINT8, FLOAT64, INT16, INT32, INT64 };
 struct Preprocess {
   const unsigned char* source;
   void* target;               // The first element of the image's channel 0 in the input tensor.
-  int width, height, step;    // Of the source; step in bytes.
+  int width, height, step;    // Of the source, or of a tile of it; step in bytes.
+  int first_x, first_y, whole_width, whole_height;  // Place of the tile in the source, and its whole size.
   int encoding, big_endian;
   int input_width, input_height;
   int left, top, content_width, content_height;  // The image's area in the network's input.
@@ -79,6 +80,8 @@ __device__ __forceinline__ unsigned bits_at(const unsigned char* p, int count, b
 }
 
 __device__ __forceinline__ Color pixel(const Preprocess& p, int x, int y) {
+  x += p.first_x;
+  y += p.first_y;
   const unsigned char* row = p.source + (size_t)y * p.step;
   switch (p.encoding) {
     case RGB: return Color(row[3 * x], row[3 * x + 1], row[3 * x + 2]);
@@ -103,14 +106,14 @@ __device__ __forceinline__ Color pixel(const Preprocess& p, int x, int y) {
     }
     case NV12:
     case NV21: {
-      const unsigned char* chroma = p.source + (size_t)(p.height + (y >> 1)) * p.step + (x & ~1);
+      const unsigned char* chroma = p.source + (size_t)(p.whole_height + (y >> 1)) * p.step + (x & ~1);
       const int first = chroma[0], second = chroma[1];
       return p.encoding == NV12 ? from_yuv(row[x], first, second) : from_yuv(row[x], second, first);
     }
-    case RGGB: return from_bayer(p.source, p.step, p.width, p.height, x, y, 0, 0);
-    case BGGR: return from_bayer(p.source, p.step, p.width, p.height, x, y, 1, 1);
-    case GBRG: return from_bayer(p.source, p.step, p.width, p.height, x, y, 0, 1);
-    default: return from_bayer(p.source, p.step, p.width, p.height, x, y, 1, 0);
+    case RGGB: return from_bayer(p.source, p.step, p.whole_width, p.whole_height, x, y, 0, 0);
+    case BGGR: return from_bayer(p.source, p.step, p.whole_width, p.whole_height, x, y, 1, 1);
+    case GBRG: return from_bayer(p.source, p.step, p.whole_width, p.whole_height, x, y, 0, 1);
+    default: return from_bayer(p.source, p.step, p.whole_width, p.whole_height, x, y, 1, 0);
   }
 }
 

@@ -21,6 +21,7 @@ from trt_ros.results.labels import class_names
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
+from trt_ros.vision.tiles import Tiles
 
 log = logging.getLogger('trt_ros.runtime')
 HeadT = TypeVar('HeadT')
@@ -39,6 +40,7 @@ class Decoder(Generic[ResultT_co]):
     :param head: decodes the outputs and holds their layout.
     :param constant_inputs: inputs beside the image, equal for every frame.
     :param is_training_known: whether `preprocess` is more than a usual default.
+    :param tiles: tiles of each image, whose results are merged; None: of whole images.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Decoder(Generic[ResultT_co]):
     head: Head[ResultT_co]
     constant_inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
     is_training_known: bool = True
+    tiles: Tiles | None = None
 
     @property
     def class_count(self) -> int | None:
@@ -73,7 +76,19 @@ class Decoder(Generic[ResultT_co]):
         :raises TensorMismatchError: when an output is missing or of another shape.
         :raises ScoreRangeError: when a score is outside 0 to 1.
         """
-        return self.head(outputs, letterbox, thresholds)
+        tiles = self.tiles
+        if tiles is None:
+            return self.head(outputs, letterbox, thresholds)
+        placement, origins = tiles.places(letterbox.image_wh)
+        found = [
+            self.head(
+                {name: output[index : index + 1] for name, output in outputs.items()},
+                placement,
+                thresholds,
+            )
+            for index in range(tiles.count)
+        ]
+        return cast(ResultT_co, tiles.merge(found, origins, thresholds))
 
 
 def choose_decoder(

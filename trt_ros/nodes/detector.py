@@ -17,7 +17,7 @@ from trt_ros.nodes.tracking import TrackingParameters, open_tracker, tracking_st
 from trt_ros.results.boxes import Boxes
 from trt_ros.ros.messages import detection_publish
 from trt_ros.ros.parameters import param
-from trt_ros.runtime.options import LabeledOptions
+from trt_ros.runtime.options import TiledOptions
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import ThresholdOptions, Thresholds
 
@@ -29,7 +29,7 @@ class DetectorParameters(
     TrackingParameters,
     ClassIdParameters,
     ThresholdOptions,
-    LabeledOptions,
+    TiledOptions,
 ):
     """Parameters of the detector node, which are also the options of its pipeline."""
 

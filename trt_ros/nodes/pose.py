@@ -28,7 +28,7 @@ from trt_ros.results.poses import NAMES, Poses
 from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.messages import ImageSender, detection_publish
 from trt_ros.ros.parameters import param
-from trt_ros.runtime.options import LabeledOptions, RegionOptions
+from trt_ros.runtime.options import RegionOptions, TiledOptions
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import ThresholdOptions
 
@@ -56,7 +56,7 @@ class PoseParameters(
     KeypointParameters,
     ClassIdParameters,
     ThresholdOptions,
-    LabeledOptions,
+    TiledOptions,
 ):
     """Parameters of the pose node, which are also the options of its pipeline."""
 

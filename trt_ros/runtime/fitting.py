@@ -154,6 +154,8 @@ def fit(
     if isinstance(options, MaskOptions) and options.confidence:
         decoder = with_confidence(decoder)
     feeds, log_lines = _feeds(network, options, bindings, images, decoder)
+    tiles = next((feed.tiles for feed in image_feeds(feeds).values()), None)
+    decoder = replace(decoder, tiles=tiles)
     if options.outputs:
         log_lines.append(f'outputs {", ".join(options.outputs)} (as configured)')
     names = names_of(labels, labels_path, network.metadata, decoder)
@@ -331,7 +333,7 @@ def _feeds(
         if name in images:
             image = images[name]
             feeds[name] = feed = image_feed(options, binding, image, decoder)
-            line = describe_preprocess(feed.preprocess, image.size_reason, feed.crop)
+            line = describe_preprocess(feed.preprocess, image.size_reason, feed.crop, feed.tiles)
             if isinstance(feed, ImagesFeed):
                 line = f'{feed.image_count} images, {line}'
             if binding is not None and is_prepared(binding):

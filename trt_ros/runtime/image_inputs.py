@@ -12,11 +12,12 @@ from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.base import Binding
 from trt_ros.model.feeds.history import HISTORY, History
 from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
-from trt_ros.runtime.options import PipelineOptions, RegionOptions
+from trt_ros.runtime.options import PipelineOptions, RegionOptions, TiledOptions
 from trt_ros.runtime.runner import Network
 from trt_ros.tensors import Shape, TensorSpec, refuse_large
 from trt_ros.vision.letterbox import INTEGERS, Preprocess
 from trt_ros.vision.regions import Crop
+from trt_ros.vision.tiles import Tiles
 
 IMAGE_DTYPES = ('float32', 'float16', 'bfloat16', *INTEGERS)
 CHANNELS = (3, 1, 4)
@@ -263,12 +264,55 @@ def image_feed(
             cause='The network would not see the whole image, but its result covers all of it.',
             remedy='Set resize to letterbox or stretch.',
         )
+    if isinstance(options, TiledOptions) and options.tiles:
+        tiles = image_tiles(options, decoder, preprocess, image.spec)
+        return ImageFeed(preprocess, leading=(tiles.count,), tiles=tiles)
     if isinstance(options, RegionOptions) and options.regions:
         crop = region_crop(options, decoder, preprocess)
         return ImageFeed(crop.preprocess, crop=crop)
     if has_many:
         return ImagesFeed(preprocess, leading=image.stack)
     return ImageFeed(preprocess, has_second)
+
+
+def image_tiles(
+    options: TiledOptions, decoder: Decoder[Any], preprocess: Preprocess, spec: TensorSpec
+) -> Tiles:
+    """
+    Return the tiles of an image, whose results are merged.
+
+    :raises ParameterError: when an option does not apply to tiles.
+    :raises TensorMismatchError: when the results of the network cannot be merged, or its batch
+        size does not fit.
+    """
+    head = decoder.head
+    cause = ''
+    if decoder.task not in ('detect', 'obb', 'pose') or head.takes_regions:
+        cause = f'The decoder {decoder.name} does not find boxes in an image.'
+    elif head.finds_instances:
+        cause = 'Masks of objects that lie in several tiles cannot be merged.'
+    elif head.proposes_regions:
+        cause = 'The regions that it proposes for a further network cannot be merged.'
+    elif not head.takes_batches:
+        cause = 'Only the image input of the network has a batch dimension.'
+    if cause:
+        raise TensorMismatchError(
+            f'tiles is {options.tiles!r}, which the network cannot use.',
+            cause=cause,
+            remedy='Leave tiles out, or use a network of boxes, rotated boxes or keypoints.',
+        )
+    if isinstance(options, RegionOptions) and options.regions:
+        raise ParameterError(
+            f'tiles is {options.tiles!r}, but regions is true.', remedy='Leave one of them out.'
+        )
+    tiles = Tiles(preprocess, *options.tile_grid, options.tile_overlap)
+    if spec.shape[0] not in (-1, 1, tiles.count):
+        raise TensorMismatchError(
+            f'The input {spec} has a batch size of {spec.shape[0]}, but tiles is '
+            f'{options.tiles!r}.',
+            remedy=f'Export with a dynamic batch size, or one of {tiles.count}.',
+        )
+    return tiles
 
 
 def region_crop(options: PipelineOptions, decoder: Decoder[Any], preprocess: Preprocess) -> Crop:
@@ -313,11 +357,17 @@ def region_crop(options: PipelineOptions, decoder: Decoder[Any], preprocess: Pre
     )
 
 
-def describe_preprocess(preprocess: Preprocess, size_reason: str, crop: Crop | None = None) -> str:
+def describe_preprocess(
+    preprocess: Preprocess,
+    size_reason: str,
+    crop: Crop | None = None,
+    tiles: Tiles | None = None,
+) -> str:
     """
     Return a line for the log.
 
-    :param crop: preprocessing of regions, where runs get regions of an image.
+    :param crop: preprocessing of regions, where runs get regions of an image; `tiles`: tiles,
+        where they get those.
     """
     height, width = preprocess.input_hw
     padding = f' padded with {preprocess.pad_value}' if 'letterbox' in preprocess.resize else ''
@@ -329,6 +379,10 @@ def describe_preprocess(preprocess: Preprocess, size_reason: str, crop: Crop | N
     placement = f'{preprocess.resize}{padding}{averaged}'
     if crop is not None:
         placement = f'regions of {crop.scale:g} times the box, {crop.resize}'
+    if tiles is not None:
+        placement = (
+            f'{tiles.columns}x{tiles.rows} tiles with overlap {tiles.overlap:g}, {placement}'
+        )
     order = 'gray' if preprocess.channels == 1 else preprocess.channel_order
     if preprocess.channels == 4:
         order += ' and a fourth channel'

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+import math
 from math import inf
 import os
+import re
 from typing import Any
 
 from trt_ros.errors import ParameterError, meant
@@ -20,6 +22,7 @@ BUNDLE_SUFFIXES = ('.yaml', '.yml')
 PRECISIONS = ('auto', 'fp32', 'tf32', 'fp16', 'bf16')
 #: Largest factor on pixel values; its inverse is the smallest. The results fit into float32.
 LARGEST_FACTOR = 1e6
+MAX_TILES = 64
 REGION_RESIZES = ('expand', 'stretch')
 RESIZES = ('letterbox', 'letterbox_topleft', 'stretch', 'center_crop', 'bottom_crop')
 
@@ -329,6 +332,54 @@ class LabeledOptions(PipelineOptions):
 
 
 @dataclass(frozen=True)
+class TiledOptions(LabeledOptions):
+    """Options of a network that finds objects, maybe small ones in large images."""
+
+    tiles: str = param(
+        '',
+        'Columns and rows of tiles that each image is cut into, as in 4x2: the network gets them '
+        'as one batch, and NMS merges their boxes; empty runs on whole images.',
+    )
+    tile_overlap: float = param(
+        0.2,
+        'Fraction of width and height that neighboring tiles share; objects up to this size are '
+        'whole in one of them.',
+        between=(0.0, 0.9),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.tiles:
+            return
+        if not 1 < math.prod(self.tile_grid) <= MAX_TILES:
+            raise ParameterError(
+                f'tiles is {self.tiles!r}, expected 2 to {MAX_TILES} tiles.',
+                remedy='Each tile costs as much as an image.',
+            )
+        if self.has_bindings:
+            raise ParameterError(
+                f'tiles is {self.tiles!r}, but the inputs of the network are bound.',
+                remedy='Leave tiles out, or use a network of one image without inputs.',
+            )
+
+    @property
+    def tile_grid(self) -> tuple[int, int]:
+        """
+        Columns and rows of tiles; 0, 0 without.
+
+        :raises ParameterError: when `tiles` is no grid.
+        """
+        if not self.tiles:
+            return 0, 0
+        match = re.fullmatch('([1-9][0-9]?)x([1-9][0-9]?)', self.tiles)
+        if match is None:
+            raise ParameterError(
+                f'tiles is {self.tiles!r}.', remedy='Write columns and rows, as in 4x2.'
+            )
+        return int(match[1]), int(match[2])
+
+
+@dataclass(frozen=True)
 class MaskOptions:
     """Options of a network of masks."""
 
@@ -339,7 +390,7 @@ class MaskOptions:
 
 
 @dataclass(frozen=True)
-class ModelOptions(RegionOptions, MaskOptions, LabeledOptions):
+class ModelOptions(RegionOptions, MaskOptions, TiledOptions):
     """All options of a network."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+import math
 import os
 import sys
 import threading
@@ -37,7 +38,7 @@ from trt_ros.runtime.device import Device
 from trt_ros.runtime.faster import faster_of
 from trt_ros.runtime.fitting import ResolvedModel, default_families, fit
 from trt_ros.runtime.future import Future
-from trt_ros.runtime.options import PipelineOptions, options_of
+from trt_ros.runtime.options import PipelineOptions, TiledOptions, options_of
 from trt_ros.runtime.runner import Network, Runner
 from trt_ros.vision.class_choice import ClassLookup
 from trt_ros.vision.frame import Frame
@@ -120,6 +121,8 @@ class Pipeline(ABC, Generic[ResultT]):
             if runner is not None:
                 undo.callback(runner.close)
             chosen_options = options_of(model, options)
+            if isinstance(chosen_options, TiledOptions) and chosen_options.tiles:
+                batch = math.prod(chosen_options.tile_grid)
             if runner is None:
                 network, backend, chosen = open_network(chosen_options, report, batch)
                 undo.callback(network.close)

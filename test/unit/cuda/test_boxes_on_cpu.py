@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 
 from support.box_cases import CASES, assert_same, crowd, spoiled
 from support.kernels_on_cpu import KernelsOnCpu
+from trt_ros.decode.choice import Decoder
+from trt_ros.results.masks import Instances
 from trt_ros.vision.class_choice import ClassThresholds
+from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
+from trt_ros.vision.tiles import Tiles
 
 pytestmark = [
     pytest.mark.slow,
@@ -41,6 +46,23 @@ def test_values_that_are_not_finite_are_dropped_before_the_activation(name, kern
     got, counts = kernels.decode(head, outputs, letterbox, asked)
     assert_same(got, head(outputs, letterbox, asked), scores=1e-5)
     assert counts[2] > 0
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_tiles_of_every_family_give_the_boxes_of_numpy(name, kernels):
+    cases = [CASES[name](seed) for seed in range(4)]
+    head, first, letterbox = cases[0]
+    asked = Thresholds(score=0.5, iou=0.3, max_detections=150)
+    if not head.takes_batches or isinstance(head(first, letterbox, asked), Instances):
+        pytest.skip('has no tiles')
+    outputs = {key: np.concatenate([case[1][key] for case in cases]) for key in first}
+    tiles = Tiles(Preprocess(letterbox.input_hw), 2, 2)
+    whole = tiles.preprocess.letterbox((1901, 1103))
+    got, counts = kernels.decode(head, outputs, whole, asked, tiles)
+    want = Decoder(name, '', 'detect', {}, head, tiles=tiles)(outputs, whole, asked)
+    assert_same(got, want, scores=1e-5)
+    assert counts[0] == len(got)
+    assert len(got) < counts[1]
 
 
 @pytest.mark.nightly

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+import math
 from typing import Any
 
 from trt_ros.decode.boxes import BoxHead
@@ -14,12 +15,14 @@ from trt_ros.decode.cuda.classes import GpuClasses
 from trt_ros.decode.cuda.decoder import GpuDecoder, OutputSlice
 from trt_ros.decode.cuda.dense import GpuArgmax, GpuDense, GpuDepth, GpuMasks
 from trt_ros.decode.cuda.masks import GpuInstances
+from trt_ros.decode.cuda.tiles import GpuTiles
 from trt_ros.families.classify import ClassifyHead
 from trt_ros.families.depth import DepthHead
 from trt_ros.families.layout import BoxLayout
 from trt_ros.families.places import LevelSlices, Places, Slice, locate
 from trt_ros.families.semantic import MaskHeads, SemanticHead
-from trt_ros.tensors import Shape, TensorSpec
+from trt_ros.tensors import Shape, TensorSpec, item_nbytes
+from trt_ros.vision.tiles import Tiles
 
 
 def gpu_decoder(
@@ -27,6 +30,7 @@ def gpu_decoder(
     outputs: Sequence[TensorSpec],
     shapes: Mapping[str, Shape],
     input_hw: tuple[int, int],
+    tiles: Tiles | None = None,
 ) -> GpuDecoder | None:
     """
     Return the GPU decoder that equals `decoder`; None where only the CPU can decode.
@@ -35,13 +39,23 @@ def gpu_decoder(
 
     :param shapes: shapes of the outputs for the present inputs.
     :param input_hw: size of the network's images.
+    :param tiles: tiles of an image, which the outputs are for.
     """
     open_decoder = _DECODERS.get(type(decoder.head))
     if open_decoder is None:
         return None
     dtypes = {spec.name: spec.dtype for spec in outputs}
     found = open_decoder(decoder.head, HeadOutputs(shapes, dtypes, input_hw))
-    return found if found is not None and found.is_supported else None
+    if found is None or not found.is_supported:
+        return None
+    if tiles is None:
+        return found
+    assert isinstance(found, GpuBoxes)  # Others are refused with tiles.
+    strides = {
+        name: math.prod(shape[1:]) * item_nbytes(dtypes[name]) for name, shape in shapes.items()
+    }
+    tiled = GpuTiles(found, tiles, strides)
+    return tiled if tiled.is_supported else None
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from trt_ros.tensors import Shape
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.regions import Crop
+from trt_ros.vision.tiles import Tiles
 
 #: An image: a frame, pixels of (H, W, 3) uint8 in BGR order, or the path of a picture.
 Image = Frame | np.ndarray | str | os.PathLike[str]
@@ -43,12 +44,14 @@ class ImageFeed(Feed):
     :param has_second: whether a second image is the fourth channel.
     :param crop: preprocessing of regions, where runs get regions of an image.
     :param leading: sizes of the axes before those of an image, in a run of one row.
+    :param tiles: tiles of an image, of which a run gets one.
     """
 
     preprocess: Preprocess
     has_second: bool = False
     crop: Crop | None = None
     leading: Shape = (1,)
+    tiles: Tiles | None = None
     kind = 'image'
     form = 'image:TOPIC'
     settings: ClassVar[tuple[str, ...]] = (*IMAGE_SETTINGS, MAX_AGE, HELD, HISTORY, *CHOICES)
@@ -73,16 +76,18 @@ class ImageFeed(Feed):
     @property
     def image_count(self) -> int:
         """Number of images per run."""
-        return math.prod(self.leading) * (1 + self.has_second)
+        return 1 if self.tiles else math.prod(self.leading) * (1 + self.has_second)
 
     def shape(self, rows: int) -> Shape:
         """Return the shape of the network input in a run."""
         return (rows * self.leading[0], *self.leading[1:], *self.preprocess.shape[1:])
 
     def example(self) -> Frame:
-        """Return a gray image of the network's size, with alpha where that is a channel."""
+        """Return a gray image of the network's size per tile, with alpha if that is a channel."""
         has_alpha = self.preprocess.channels == 4 and not self.has_second
-        pixels = np.full((*self.preprocess.input_hw, 3 + has_alpha), 114, np.uint8)
+        rows, columns = (self.tiles.rows, self.tiles.columns) if self.tiles else (1, 1)
+        height, width = self.preprocess.input_hw
+        pixels = np.full((rows * height, columns * width, 3 + has_alpha), 114, np.uint8)
         return Frame.from_pixels(pixels, 'bgra8' if has_alpha else 'bgr8')
 
     def frames_of(self, name: str, value: Any) -> Sequence[Frame]:
@@ -109,8 +114,10 @@ class ImageFeed(Feed):
         return frames
 
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
-        """Return the preprocessed images, or the regions of one; see Feed.stage."""
+        """Return the preprocessed images, or regions or tiles of one; see Feed.stage."""
         frames, count = given.frames, 1 + self.has_second
+        if self.tiles is not None:
+            return self.tiles(frames[0]), [self.preprocess.letterbox(frames[0].wh)]
         if given.array is not None and self.crop is not None:
             images = np.split(
                 self.crop(frames[0], given.array.reshape(-1, 2, 3)), len(given.array)

@@ -74,6 +74,7 @@ class CpuPipeline(Pipeline[ResultT]):
         self._memory: dict[str, Any] = {}
         self._output_names = fitted.outputs
         self._is_padded = False
+        self._tiles = 1  # Runs per image.
         self._lines: tuple[str, ...] = ()
         if self.is_one_image:
             self._choose_batch(batch)
@@ -81,6 +82,12 @@ class CpuPipeline(Pipeline[ResultT]):
     def _choose_batch(self, batch: int) -> None:
         inputs, name = self.runner.inputs, only_image(self.feeds)
         fixed = next(spec.shape[0] for spec in inputs if spec.name == name)
+        tiles = self.decoder.tiles
+        if tiles is not None:
+            if fixed == 1:
+                self._tiles = tiles.count
+                self._one_by_one('the network accepts one tile per run')
+            return
         self.max_batch = batch if fixed == -1 else fixed
         self._is_padded = fixed > 1
         if self._is_padded:
@@ -136,6 +143,8 @@ class CpuPipeline(Pipeline[ResultT]):
                 self._one_by_one(error.problem)
         self.start([gray], WARM_UP_THRESHOLDS).result()
         staged, _ = self.stage([gray] * self.max_batch)
+        if self._tiles > 1:
+            staged = {name: array[:1] for name, array in staged.items()}
         self._lines += self.runner.tune_threads(staged)
 
     def start(
@@ -187,7 +196,7 @@ class CpuPipeline(Pipeline[ResultT]):
         with self._running if is_alone else nullcontext(), mark('network'):
             if self._memory_feeds:
                 inputs = {**inputs, **self._remembered(tensors)}
-            found = self.runner.infer(self._parts.join(inputs))
+            found = self._infer(self._parts.join(inputs))
             for name, feed in self._memory_feeds.items():
                 self._memory[name] = feed.keep(found, self._memory[name], inputs[name])
         outputs = {name: found[name] for name in self._output_names}
@@ -200,6 +209,17 @@ class CpuPipeline(Pipeline[ResultT]):
                 self.decoder(_of_one(outputs, index, count), letterbox, thresholds)
                 for index, letterbox in enumerate(letterboxes)
             ]
+
+    def _infer(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Run the network: once, or on each tile where it accepts one image per run."""
+        if self._tiles == 1:
+            return self.runner.infer(inputs)
+        (name,) = image_feeds(self.feeds)
+        runs = [
+            self.runner.infer({**inputs, name: inputs[name][index : index + 1]})
+            for index in range(self._tiles)
+        ]
+        return {output: np.concatenate([run[output] for run in runs]) for output in runs[0]}
 
     def _count_nonfinite(self, outputs: Mapping[str, np.ndarray], frames: int) -> None:
         if all(map(is_finite, outputs.values())):

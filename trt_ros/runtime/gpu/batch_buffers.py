@@ -78,12 +78,13 @@ class BatchBuffers:
             )
             undo.callback(self.execution.close)
             self.shapes = {out.name: self.execution.shape_of(out.name) for out in engine.outputs}
+            rows = batch * shared.tile_count
             for name, output_shape in self.shapes.items():
-                if batch > 1 and output_shape[:1] != (batch,):
+                if rows > 1 and output_shape[:1] != (rows,):
                     raise TensorMismatchError(
-                        f'Output {name} has shape {output_shape} for a batch of {batch} images.',
+                        f'Output {name} has shape {output_shape} for a batch of {rows} images.',
                         cause='its first dimension is not the batch',
-                        remedy='Set max_batch_size to 1.',
+                        remedy='Leave tiles out.' if rows > batch else 'Set max_batch_size to 1.',
                     )
             dtypes = {spec.name: spec.dtype for spec in (*engine.inputs, *engine.outputs)} | parts
             shapes = {**input_shapes, **self.shapes}

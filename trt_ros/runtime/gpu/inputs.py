@@ -35,6 +35,7 @@ from trt_ros.runtime.gpu.preprocess import (
     launch_preprocess,
     preprocess_args,
     refuse_other_dtypes,
+    tile_args,
 )
 from trt_ros.tensors import Shape, item_nbytes
 
@@ -133,8 +134,13 @@ class GpuImage(GpuInput):
                 preprocess, geometries[0], addresses.images[0], target.ptr, addresses.maps
             )
             return lambda stream: launch_crop(kernels, crop, batch.rows, stream)
-        args: list[PreprocessArgs] = []
         places = batch.rows * math.prod(self.feed.leading)
+        nbytes = batch.sizes[self.name] // places
+        args: list[PreprocessArgs] = []
+        if self.feed.tiles is not None:
+            image = addresses.images[0]
+            args = tile_args(self.feed.tiles, geometries[0], image, target.ptr, nbytes)
+            places = 0
         for place in range(places):
             start = min(self.first_image + place, len(geometries) - 1)
             images = slice(start, start + 1 + self.feed.has_second)
@@ -142,7 +148,7 @@ class GpuImage(GpuInput):
                 preprocess,
                 geometries[images],
                 addresses.images[images],
-                target.ptr + place * (batch.sizes[self.name] // places),
+                target.ptr + place * nbytes,
             )
 
         def launch(stream: int) -> None:

@@ -12,6 +12,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame, refuse_depth
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.single_channel import UNITS_16, refuse_opaque
+from trt_ros.vision.tiles import Tiles
 
 # In the order of preprocess.cu's enum.
 _ENCODINGS = {
@@ -64,6 +65,10 @@ class PreprocessArgs(ctypes.Structure):
         ('width', c_int),
         ('height', c_int),
         ('step', c_int),
+        ('first_x', c_int),
+        ('first_y', c_int),
+        ('whole_width', c_int),
+        ('whole_height', c_int),
         ('encoding', c_int),
         ('big_endian', c_int),
         ('input_width', c_int),
@@ -207,6 +212,10 @@ def _args(
         geometry.width,
         geometry.height,
         geometry.step,
+        0,
+        0,
+        geometry.width,
+        geometry.height,
         encoding,
         geometry.is_bigendian,
         width,
@@ -236,6 +245,27 @@ def launch_preprocess(kernels: Kernels, args: PreprocessArgs, stream: int) -> No
     """Enqueue the preprocessing of one image into `stream`."""
     grid = (-(-args.input_width // 32), -(-args.input_height // 8), 1)
     kernels.launch('preprocess', grid, (32, 8, 1), args, stream)
+
+
+def tile_args(
+    tiles: Tiles, geometry: Geometry, source: int, target: int, nbytes: int
+) -> list[PreprocessArgs]:
+    """
+    Return the arguments of each kernel launch that writes one tile of an image.
+
+    :param target: GPU address of the network's input; `nbytes`: bytes of one tile in it.
+    :raises BadFrameError: as `preprocess_args`; 'too small', when tiles are.
+    """
+    letterbox, origins = tiles.places((geometry.width, geometry.height))
+    width, height = letterbox.image_wh
+    found = []
+    for index, (left, top) in enumerate(origins.tolist()):
+        tile = replace(geometry, width=width, height=height)
+        for args in preprocess_args(tiles.preprocess, [tile], [source], target + index * nbytes):
+            args.first_x, args.first_y = left, top
+            args.whole_width, args.whole_height = geometry.width, geometry.height
+            found.append(args)
+    return found
 
 
 def crop_args(

@@ -19,6 +19,7 @@ from trt_ros.decode.choice import Decoder
 from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.decode.cuda.decoder import GpuDecoder, Launch
 from trt_ros.engine.cache import kernel_folder
+from trt_ros.errors import TensorMismatchError
 from trt_ros.model.feeds import Feeds
 from trt_ros.model.feeds.image import ImageFeed
 from trt_ros.model.run_inputs import REGIONS, array_specs, image_feeds, is_one_image
@@ -115,6 +116,11 @@ class SharedResources:
         return next((feed.crop for feed in self.images.values()), None)
 
     @cached_property
+    def tile_count(self) -> int:
+        """Number of tiles of an image, which are a batch; 1 where runs get whole images."""
+        return next((feed.tiles.count for feed in self.images.values() if feed.tiles), 1)
+
+    @cached_property
     def is_one_image(self) -> bool:
         """Whether runs get one image each, so that images can be batched."""
         return is_one_image(self.feeds)
@@ -162,7 +168,13 @@ def open_shared_resources(
         images = image_feeds(fitted.feeds).values()
         if not images or any(feed.crop is not None for feed in images):
             return None
-        return gpu_decoder(fitted.decoder, engine.outputs, shapes, fitted.preprocess.input_hw)
+        return gpu_decoder(
+            fitted.decoder,
+            engine.outputs,
+            shapes,
+            fitted.preprocess.input_hw,
+            fitted.decoder.tiles,
+        )
 
     jpegs = JpegDecoder(gpu.index)
     undo.callback(jpegs.close)
@@ -200,6 +212,9 @@ def batches_for(shared: SharedResources, batch: int, decoder: Decoder[Any]) -> t
     if not shared.is_one_image:
         return (1,)
     spec = _image_input(shared)
+    if shared.tile_count > 1:
+        _require_batch(shared, spec)
+        return (1,)
     if spec.shape[0] != -1:
         return (spec.shape[0],)
     if not decoder.takes_batches:
@@ -208,6 +223,26 @@ def batches_for(shared: SharedResources, batch: int, decoder: Decoder[Any]) -> t
     max_batch = min(batch, max((profile[spec.name][2][0] for profile in profiles), default=1))
     powers = (1 << power for power in range(max_batch.bit_length()))
     return (*(size for size in powers if size < max_batch), max_batch)
+
+
+def _require_batch(shared: SharedResources, spec: TensorSpec) -> None:
+    """
+    Check that the network takes all tiles of an image as a batch.
+
+    :raises TensorMismatchError: when it does not.
+    """
+    largest = spec.shape[0]
+    if largest == -1:
+        profiles = shared.contexts.engine.profiles
+        largest = max((profile[spec.name][2][0] for profile in profiles), default=1)
+    if largest < shared.tile_count:
+        raise TensorMismatchError(
+            f'The network takes {largest} images per run, but an image has {shared.tile_count} '
+            'tiles.',
+            remedy='Export with a dynamic batch size (Ultralytics: dynamic=True), and give the '
+            'ONNX file, or an engine that is built from it with --batch '
+            f'{shared.tile_count}.',
+        )
 
 
 def _image_input(shared: SharedResources) -> TensorSpec:
@@ -219,6 +254,8 @@ def batch_log_lines(shared: SharedResources, batch: int) -> tuple[str, ...]:
     """Return lines for the log about the batch sizes for up to `batch` frames per run."""
     if not shared.is_one_image:
         return ('batch size 1: a run has several inputs',) if batch > 1 else ()
+    if shared.tile_count > 1:
+        return (f'batch size {shared.tile_count}: the tiles of one image per run',)
     fixed, max_batch = _image_input(shared).shape[0], shared.batches[-1]
     if fixed > 1:
         return (f'fixed batch size {fixed}: smaller batches are padded',)

@@ -1,0 +1,80 @@
+"""
+Time tiles of a 4K image on a GPU: beside a plain batch of as many images, and beside SAHI.
+
+The demo's detector with a dynamic batch size, or --model. SAHI slices the same image with the same
+sizes, runs the same pipeline on slice after slice, and merges with NMS; without the wheel
+(pip install --no-deps sahi shapely pillow), its row is missing.
+
+    python benchmarks/tiles.py [--model FILE] [--tiles 4x2] [--rounds N]
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+import sys
+from tempfile import TemporaryDirectory
+import time
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'test'))
+
+from support.sahi_model import sliced
+from support.tiled import mosaic, with_batch
+from trt_ros import Pipeline, Thresholds
+
+ASKED = Thresholds(0.3, 0.5, max_detections=300)
+
+
+def main() -> None:
+    """Measure in turn, in one process, and print a table in Markdown."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument('--model', type=Path)
+    parser.add_argument('--tiles', default='4x2')
+    parser.add_argument('--backend', default='auto')
+    parser.add_argument('--rounds', type=int, default=300)
+    args = parser.parse_args()
+    image = mosaic(1)
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        path = args.model or with_batch(Path(folder) / 'shapes.onnx', 'n')
+        options = {'backend': args.backend, 'gpu_wait': 'spin'}
+        tiled = stack.enter_context(Pipeline.open(path, tiles=args.tiles, **options))
+        (feed,) = tiled.feeds.values()
+        (placement, _), count = feed.tiles.places(image.shape[1::-1]), feed.tiles.count
+        width, height = placement.image_wh
+        batch = stack.enter_context(Pipeline.open(path, batch=count, **options))
+        one = stack.enter_context(Pipeline.open(path, **options))
+        images = [np.ascontiguousarray(image[:height, :width])] * count
+        ways: dict[str, Callable[[], Any]] = {
+            f'{args.tiles} tiles of {width} x {height}': lambda: tiled(image, ASKED),
+            f'batch of {count} images of that size': lambda: batch.infer_all(images, ASKED),
+            'whole image, without tiles': lambda: one(image, ASKED),
+        }
+        if find_spec('sahi'):
+            ways['SAHI with the same network'] = lambda: sliced(
+                one, image, (width, height), 0.2, ASKED
+            )
+        times: dict[str, list[float]] = {name: [] for name in ways}
+        for number in range(args.rounds + 10):
+            for name, run in ways.items():
+                if 'SAHI' in name and number > 40:
+                    continue
+                begin = time.perf_counter()
+                run()
+                if number >= 10:
+                    times[name].append(1e3 * (time.perf_counter() - begin))
+        print('\n'.join(tiled.log_lines))
+        print(f'{len(tiled(image, ASKED))} objects with tiles, {len(one(image, ASKED))} without')
+    print('| run | p50 ms | p99 ms |\n|---|---|---|')
+    for name, each in times.items():
+        each.sort()
+        print(f'| {name} | {each[len(each) // 2]:.3f} | {each[len(each) * 99 // 100]:.3f} |')
+
+
+if __name__ == '__main__':
+    main()

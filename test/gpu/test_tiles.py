@@ -1,0 +1,52 @@
+"""Tiles on the GPU: the kernel equals the NumPy reference, the pipeline ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from support.tiled import mosaic, with_batch
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.frame import ENCODINGS, Frame
+from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.nms import iou
+from trt_ros.vision.thresholds import Thresholds
+from trt_ros.vision.tiles import Tiles
+
+pytestmark = pytest.mark.gpu
+
+ASKED = Thresholds(0.3, 0.5, max_detections=500)
+
+
+@pytest.mark.parametrize('encoding', ENCODINGS)
+@pytest.mark.parametrize('antialias', [False, True])
+def test_pixels_equal_numpy(encoding, antialias, tiles_on_gpu):
+    for width, height in ((118, 76), (1920, 1080)):
+        step = width * ENCODINGS[encoding] + 6
+        rows = height * 3 // 2 if encoding in ('nv12', 'nv21') else height
+        data = np.random.default_rng(width).integers(0, 256, step * rows, dtype=np.uint8)
+        frame = Frame(data, width, height, step, encoding)
+        tiles = Tiles(Preprocess((48, 40), antialias=antialias), 3, 2, 0.15)
+        assert np.abs(tiles_on_gpu(frame, tiles) - tiles(frame)).max() <= 1 / 255 / 4
+
+
+@pytest.mark.parametrize('unified_memory', ['off', 'on'])
+@pytest.mark.parametrize('tiles', ['4x2', '6x4'])
+def test_boxes_equal_onnx_runtime(gpu, tiles, unified_memory, tmp_path):
+    path, values = with_batch(tmp_path / 'n.onnx', 'n'), {'tiles': tiles, 'tile_overlap': 0.25}
+    with (
+        Pipeline.open(
+            path, precision='fp32', device=gpu.index, unified_memory=unified_memory, **values
+        ) as on_gpu,
+        Pipeline.open(path, backend='onnxruntime', **values) as on_cpu,
+    ):
+        assert 'decoding on the GPU' in on_gpu.log_lines[-1]
+        for seed in (1, 2, 1):
+            image = mosaic(seed)
+            got, want = on_gpu(image, ASKED), on_cpu(image, ASKED)
+            assert len(got) == len(want) > 40
+            overlaps = iou(want.xyxy[:, None], got.xyxy) * (want.labels[:, None] == got.labels)
+            best = overlaps.argmax(axis=1)
+            assert len(set(best.tolist())) == len(want)
+            assert overlaps.max(axis=1, initial=0).min(initial=1) > 0.98
+            np.testing.assert_allclose(got.scores[best], want.scores, atol=5e-3)

@@ -1,0 +1,34 @@
+"""The demo's detector for batches, and large pictures of small shapes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from trt_ros.demo.scene import MODEL, draw_scene
+
+
+def with_batch(path: Path, batch: int | str) -> Path:
+    """Write the demo's detector with another batch size, or a dynamic one by its name."""
+    model = onnx.load(MODEL)
+    for value in (*model.graph.input, *model.graph.output):
+        size = value.type.tensor_type.shape.dim[0]
+        if isinstance(batch, str):
+            size.dim_param = batch
+        else:
+            size.dim_value = batch
+    del model.graph.value_info[:]
+    onnx.save(model, path)
+    return path
+
+
+def mosaic(seed: int, columns: int = 6, rows: int = 4) -> np.ndarray:
+    """Draw scenes of 640x540 side by side, by default 4K, (H, W, 3) BGR."""
+    scenes = [
+        draw_scene(np.random.default_rng([7, seed, index]), (640, 540))[0]
+        for index in range(columns * rows)
+    ]
+    starts = range(0, len(scenes), columns)
+    return np.vstack([np.hstack(scenes[start : start + columns]) for start in starts])

@@ -1,0 +1,100 @@
+"""Tiles of an image through the captured graph, on a CUDA of our own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from support.memory import array_at
+from trt_ros.decode.cuda.tiles import GpuTiles
+from trt_ros.errors import BadFrameError, TensorMismatchError
+from trt_ros.families.registry import DETECTORS
+from trt_ros.runtime.fitting import fit
+from trt_ros.runtime.gpu import inputs
+from trt_ros.runtime.gpu.pipeline import GpuPipeline
+from trt_ros.runtime.options import ModelOptions
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.thresholds import Thresholds
+from trt_ros.vision.tiles import Tiles
+
+ASKED = Thresholds(0.01, 0.5)
+HW = (64, 96)
+
+
+@pytest.fixture
+def open_tiles(make_engine, cuda, network_of, monkeypatch):
+    """Open a pipeline that finds one box per tile, in its middle, scored by the mean color."""
+
+    def preprocess_on_host(kernels, args, stream):
+        def work():
+            data = array_at(args.source, (args.whole_height, args.step), 'uint8')
+            pixels = data.reshape(args.whole_height, args.whole_width, 3)
+            tile = pixels[args.first_y :, args.first_x :][: args.height, : args.width]
+            array_at(args.target, (1, 3, *HW))[:] = Preprocess(HW)(Frame.from_pixels(tile))[0]
+
+        cuda._put(work)
+
+    def execute(context, stream):
+        count = context.shapes['images'][0]
+
+        def work():
+            images = array_at(context.addresses['images'], (count, 3, *HW))
+            head = array_at(context.addresses['output0'], (count, 7, 96))
+            head[:] = 0
+            head[:, :4, 0] = 48, 32, 20, 20
+            head[:, 4, 0] = images.mean(axis=(1, 2, 3))
+
+        cuda._put(work)
+        return True
+
+    monkeypatch.setattr(inputs, 'launch_preprocess', preprocess_on_host)
+    opened = []
+
+    def make(batch=-1, max_batch=4, tiles='2x2', **options):
+        engine = make_engine(batch, max_batch)
+        monkeypatch.setattr(type(engine.create_execution_context('')), 'execute_async_v3', execute)
+        model = ModelOptions(decoder='yolov8', tiles=tiles)
+        network = network_of(engine, **{'gpu_timeout': 0, **options})
+        pipeline = GpuPipeline(network, fit(engine, model, DETECTORS), 4)
+        opened.append(pipeline)
+        return pipeline
+
+    yield make
+    for pipeline in opened:
+        pipeline.close()
+        assert pipeline.memory() == {'device': {}, 'pinned': {}}
+
+
+@pytest.mark.parametrize('frames_in_flight', [1, 2])
+@pytest.mark.parametrize('batch', [-1, 4])
+def test_each_tile_has_its_boxes(open_tiles, picture, decode_on_cpu, batch, frames_in_flight):
+    pipeline = open_tiles(batch, frames_in_flight=frames_in_flight)
+    pipeline.warm_up()
+    assert pipeline.max_batch == 1
+    assert 'the tiles of one image per run' in '\n'.join(pipeline.log_lines)
+    for wh in ((160, 120), (301, 99), (160, 120)):
+        frame = picture(*wh)
+        found, tiles = pipeline.infer(frame, ASKED), Tiles(pipeline.preprocess, 2, 2)
+        letterbox, origins = tiles.places(wh)
+        box = letterbox.to_image(np.array([[38, 22, 58, 42]])) + np.tile(origins, 2)
+        scores = tiles(frame).mean(axis=(1, 2, 3))
+        order = np.argsort(-scores)
+        np.testing.assert_allclose(found.scores, scores[order], rtol=1e-5)
+        np.testing.assert_allclose(found.xyxy, box[order], rtol=1e-5)
+    with pytest.raises(BadFrameError, match='2x2 tiles of'):
+        pipeline.infer(picture(50, 50), ASKED)
+
+
+def test_the_gpu_merges_the_boxes_of_all_tiles(open_tiles, picture):
+    pipeline = open_tiles(frames_in_flight=1)
+    pipeline.warm_up()
+    pipeline.infer(picture(), ASKED)
+    (slot,) = pipeline.slots.all
+    assert isinstance(slot.buffers_for(1).decoder, GpuTiles)
+
+
+@pytest.mark.parametrize(('batch', 'max_batch', 'tiles'), [(1, 4, '2x1'), (-1, 4, '3x2')])
+def test_an_engine_of_fewer_images_is_refused(open_tiles, batch, max_batch, tiles):
+    with pytest.raises(TensorMismatchError, match=r'(?s)an image has \d tiles.*dynamic batch'):
+        open_tiles(batch, max_batch, tiles)

@@ -1,0 +1,147 @@
+"""GPU decoder of the tiles of an image: of each tile, then NMS among all; tiles.cu."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import ctypes
+from ctypes import c_float, c_int, c_void_p
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from trt_ros.decode.cuda.box_args import HeadArgs, Level
+from trt_ros.decode.cuda.boxes import GpuBoxes, GpuPoses
+from trt_ros.decode.cuda.decoder import Address, Launch, OutputSlice, Reader, aligned
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.tiles import MAX_TILES, Tiles
+
+
+class TilesArgs(ctypes.Structure):
+    """Arguments of the kernel of tiles; tiles.cu: struct Tiles."""
+
+    _fields_ = [
+        ('head', HeadArgs),
+        ('results', c_void_p),
+        ('stride', c_int),
+        ('capacity', c_int),
+        ('points', c_int),
+        ('origins', c_float * 2 * MAX_TILES),
+    ]
+
+
+@dataclass(frozen=True)
+class GpuTiles:
+    """
+    Decoder of boxes, rotated boxes or keypoints in the tiles of an image.
+
+    :param tile: decoder of one tile, whose results stay on the GPU.
+    :param strides: bytes of one tile in each output.
+    """
+
+    tile: GpuBoxes
+    tiles: Tiles
+    strides: Mapping[str, int]
+
+    @cached_property
+    def merge(self) -> GpuBoxes:
+        """Decoder that merges: its rows are the boxes of all tiles, float32 in image pixels."""
+        rows, extras = self.tiles.count * self.tile.capacity, self.tile.extra_floats
+        boxes = OutputSlice('boxes', 'float32', 0, 4)
+        more = OutputSlice('extras', 'float32', 0, extras)
+        # More classes than any network has: labels are part of the keys.
+        merge = replace(
+            self.tile,
+            select='rows',
+            rows=rows,
+            classes=((1 << 31) - 1) // rows,
+            levels=(Level(boxes, boxes, extras=more if extras else None),),
+            form='rotated' if self.tile.form == 'rotated' else 'corners',
+            labels=None,
+            count=None,
+            label_offset=0,
+            activation='none',
+            background=0,
+            uses_nms=True,
+            normalized=False,
+            is_y_first=False,
+            has_root=False,
+            is_peak=False,
+            limit=rows,
+            extra_count=extras,
+        )
+        return replace(merge, values=3) if isinstance(merge, GpuPoses) else merge
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether the kernels can merge as many boxes."""
+        return self.merge.is_supported
+
+    @cached_property
+    def _scratch(self) -> tuple[dict[str, int], int]:
+        """Offsets of the parts of the scratch memory, and its size."""
+        rows = self.merge.rows
+        sizes = {
+            'tile': self.tile.scratch_nbytes,
+            'merge': self.merge.scratch_nbytes,
+            'boxes': 16 * rows,
+            'extras': 4 * rows * self.tile.extra_floats,
+            'results': self.tiles.count * aligned(self.tile.boxes_nbytes),
+        }
+        offsets, end = {}, 0
+        for name, nbytes in sizes.items():
+            offsets[name] = end
+            end += aligned(nbytes)
+        return offsets, end
+
+    @property
+    def scratch_nbytes(self) -> int:
+        """Bytes of GPU scratch memory: that of both decoders, and the boxes of all tiles."""
+        return self._scratch[1]
+
+    def result_nbytes(self, image_wh: tuple[int, int]) -> int:
+        """Return the bytes of host memory for the result."""
+        return self.merge.result_nbytes(image_wh)
+
+    def launches(
+        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
+    ) -> tuple[Launch, ...]:
+        """
+        Return the kernels to launch for an image, see `GpuDecoder`.
+
+        :param letterbox: of the whole image.
+        :param address: returns the GPU address of an output, of the first tile.
+        """
+        parts = {name: scratch + offset for name, offset in self._scratch[0].items()}
+        placement, origins = self.tiles.places(letterbox.image_wh)
+        stride, found = aligned(self.tile.boxes_nbytes), list[Launch]()
+        for index in range(self.tiles.count):
+
+            def address_of(name: str, index: int = index) -> int:
+                return address(name) + index * self.strides[name]
+
+            found += self.tile.launches(
+                placement,
+                address_of,
+                request=request,
+                scratch=parts['tile'],
+                result=parts['results'] + index * stride,
+            )
+        whole = Letterbox((1.0, 1.0), (0.0, 0.0), letterbox.image_wh, letterbox.image_wh[::-1])
+        _, *merging = self.merge.launches(
+            whole, parts.__getitem__, request=request, scratch=parts['merge'], result=result
+        )
+        args = TilesArgs(
+            HeadArgs.from_buffer_copy(merging[-1].argument),
+            parts['results'],
+            stride,
+            self.tile.capacity,
+            self.tile.extra_floats // 3,
+        )
+        ctypes.memmove(args.origins, origins.astype(np.float32).tobytes(), 8 * len(origins))
+        grid = (-(-self.tile.capacity // 256), self.tiles.count, 1)
+        return *found, Launch('select_tiles', grid, (256, 1, 1), args), *merging
+
+    def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
+        """Return a function that reads the merged boxes, see `GpuDecoder`."""
+        return self.merge.reader(memory, image_wh)
