@@ -119,7 +119,7 @@ def widen(bits: np.ndarray) -> np.ndarray:
 
 def checked_tensor(spec: TensorSpec, value: Any) -> np.ndarray:
     """
-    Return an array that can become a tensor.
+    Return an array that can become a tensor; a vector in its shape, see `as_shaped`.
 
     :raises TensorMismatchError: when it has another shape, or values that would change.
     """
@@ -129,18 +129,19 @@ def checked_tensor(spec: TensorSpec, value: Any) -> np.ndarray:
         )
     if value.shape == spec.shape and value.dtype == _dtype(spec.dtype):  # Most runs.
         return value
-    if not spec.has_shape(value.shape):
+    array = as_shaped(value, spec)
+    if not spec.has_shape(array.shape):
         raise TensorMismatchError(
             f'The network takes {spec}, but {spec.name} came as '
             f'({", ".join(map(str, value.shape))}) {value.dtype}.'
         )
-    if not _is_convertible(spec.dtype, value):
+    if not _is_convertible(spec.dtype, array):
         raise TensorMismatchError(
             f'The network takes {spec}, but {spec.name} came as {value.dtype}.',
             cause='The conversion would change the values.',
             remedy=f'Send {spec.dtype}.',
         )
-    return value
+    return array
 
 
 def _is_convertible(dtype: str, value: np.ndarray) -> bool:

@@ -31,7 +31,6 @@ from trt_ros.ros.stream import Topic, without_partner
 from trt_ros.ros.transforms import Transforms, import_tf2
 from trt_ros.runtime.options import PREPROCESSING
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.tensors import as_shaped
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame
 
 
@@ -103,9 +102,6 @@ class BoundInputs(NodeInputs):
         ]
         counts.noun = self.topics[self.primary].codec.noun
         self._refuse_equal_stamps()
-        self._held: dict[str, tuple[Any, np.ndarray]] = {
-            each.input: (None, np.empty(0)) for each in self._bindings if each.is_held
-        }
         self._transforms: Transforms | None = None
         self._transformed = {
             name: feed for name, feed in self._feeds.items() if isinstance(feed, TransformFeed)
@@ -270,8 +266,7 @@ class BoundInputs(NodeInputs):
         """Return the inputs of a run from the value of one message per topic."""
         by_topic = {topic.name: value for topic, value in zip(self.topics, values)}
         inputs: dict[str, Any] = {
-            name: as_shaped(numbers, feed.spec)
-            for (name, feed), numbers in zip(self._transformed.items(), values[len(self.topics) :])
+            name: numbers for name, numbers in zip(self._transformed, values[len(self.topics) :])
         }
         for binding in self._bindings:
             found = [by_topic[topic] for topic in binding.topics]
@@ -286,22 +281,15 @@ class BoundInputs(NodeInputs):
         return inputs
 
     def _array(self, binding: Binding, value: Any) -> np.ndarray:
-        """Return the array of an input; the same object for the same value of a held topic."""
-        held = self._held.get(binding.input)
-        if held is not None and held[0] is value:
-            return held[1]
+        """Return the array of an input; read-only of a held topic, whose feed knows it again."""
         tensor = tensor_of(
             value,
             binding.tensor or binding.input,
             or_only=not binding.tensor and self._is_only_of(binding.topics[0]),
         )
-        spec = self._feeds[binding.input].array
-        array = tensor if spec is None else as_shaped(tensor, spec)
-        if held is not None:
-            array = array.view()
-            array.flags.writeable = False
-            self._held[binding.input] = value, array
-        return array
+        if binding.is_held:
+            tensor.flags.writeable = False
+        return tensor
 
     def _is_only_of(self, topic: str) -> bool:
         """Return whether a topic feeds one network input."""

@@ -211,5 +211,7 @@ def test_written_numbers_beyond_a_type_are_refused():
 @pytest.mark.parametrize(
     ('shape', 'want'), [((-1, -1), (1, 4)), ((-1, 2), (2, 2)), ((-1, -1, 2), (1, 2, 2))]
 )
-def test_numbers_fill_the_last_dynamic_dimension(shape, want):
+def test_numbers_fill_the_last_dynamic_dimension(tmp_path, shape, want):
     assert read('1,2,3,4', shape).shape == want
+    np.save(tmp_path / 'vector.npy', np.arange(4))
+    assert read(tmp_path / 'vector.npy', shape).shape == want

@@ -532,6 +532,7 @@ def test_topics_stand_for_the_inputs_that_they_feed(seen):
     with open_pipeline(seen, inputs=inputs) as pipeline:
         for names in (('x', 'n'), ('joint_states', 'n'), ('x', 'counts')):
             found = pipeline(dict(zip(names, (x, np.array([4])))))
+            assert np.array_equal(pipeline({'x': x[0], 'n': np.array([4])})['seen'], x)
             assert (found['seen'].tolist(), found['m'].tolist()) == (x.tolist(), [4])
         with pytest.raises(TensorMismatchError, match="'x' is missing"):
             pipeline({'joints': x, 'counts': np.array([4])})

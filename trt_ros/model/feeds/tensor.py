@@ -25,7 +25,6 @@ from trt_ros.model.feeds.values import read_value
 from trt_ros.tensors import (
     Shape,
     TensorSpec,
-    as_shaped,
     as_tensor,
     checked_tensor,
     host_dtype,
@@ -188,11 +187,6 @@ class HistoryFeed(TensorFeed):
     def full_shape(self) -> Shape:
         """Shape of the network input."""
         return self.history.shape
-
-    def check(self, value: Any) -> np.ndarray:
-        """Return the array of the run; a vector of as many elements will do, see Feed.check."""
-        is_array = isinstance(value, np.ndarray)
-        return super().check(as_shaped(value, self.spec) if is_array else value)
 
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
         """Return the history, that of the run before in `given.memory`; see Feed.stage."""

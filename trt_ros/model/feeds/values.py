@@ -8,7 +8,7 @@ import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.array_files import parse_path, read_file
-from trt_ros.tensors import TensorSpec, as_shaped, checked_tensor, host_dtype, write_tensor
+from trt_ros.tensors import TensorSpec, checked_tensor, host_dtype, write_tensor
 
 
 def read_value(text: str, spec: TensorSpec) -> np.ndarray:
@@ -16,7 +16,7 @@ def read_value(text: str, spec: TensorSpec) -> np.ndarray:
     Return a value of a network input, of the dtype `host_dtype(spec)`.
 
     :param text: a number, which all elements get; as many numbers with commas between them as the
-        input has elements; or PATH or PATH#NAME of an array of its shape, see `read_file`. A
+        input has elements; or PATH or PATH#NAME of an array, see `read_file`. A
         dynamic dimension has the size of the value; for a single number, all of them are 1.
     :raises ParameterError: when it is none of them, or cannot be read.
     :raises TensorMismatchError: when it has another shape, or values that would change.
@@ -30,7 +30,7 @@ def read_value(text: str, spec: TensorSpec) -> np.ndarray:
     value = _parse(text, spec) if file is None else read_file(*file, spec)
     if spec.dtype == 'bool' and value.dtype.kind in 'iuf' and np.isin(value, (0, 1)).all():
         value = value.astype(bool)
-    checked_tensor(spec, value)
+    value = checked_tensor(spec, value)
     found = np.empty(value.shape, host_dtype(spec))
     write_tensor(found, spec, value)
     return found
@@ -57,4 +57,4 @@ def _parse(text: str, spec: TensorSpec) -> np.ndarray:
         )
     if value.size == 1:
         return np.full([1 if size < 0 else size for size in spec.shape], value[0])
-    return as_shaped(value, spec)
+    return value
