@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from trt_ros.errors import printable
 
@@ -188,9 +188,13 @@ def _reading(path: Path, found: Mapping[str, Any]) -> list[str]:
     if not found.get('outputs'):  # Of an engine without a sidecar.
         return []
     network, options = Network(), ModelOptions(str(path))
+    modes: tuple[Literal['input', 'output'], ...] = ('input', 'output')
     network.inputs, network.outputs = (
-        tuple(TensorSpec(**{**each, 'shape': tuple(each['shape'])}) for each in found[mode])
-        for mode in ('inputs', 'outputs')
+        tuple(
+            TensorSpec(each['name'], tuple(each['shape']), each['dtype'], mode)
+            for each in found[f'{mode}s']
+        )
+        for mode in modes
     )
     network.metadata = found.get('metadata', {})
     try:

@@ -272,6 +272,10 @@ def _images(
             if issubclass(FEEDS[binding.kind], ImageFeed)
         }
     mask = padding_mask(network.inputs)  # Constant.
+    if not network.inputs:
+        raise TensorMismatchError(
+            'The network has no inputs.', remedy='Export it with its inputs.'
+        )
     images = [spec for spec in network.inputs if len(spec.shape) == 4 and spec != mask]
     if len(network.inputs) > 1 and len(images) != 1:
         raise _unbound(network, [spec.name for spec in network.inputs], options)
