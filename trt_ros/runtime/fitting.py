@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 from trt_ros.decode.choice import Decoder, choose_decoder
@@ -19,7 +17,6 @@ from trt_ros.model.feeds.base import Binding, Feed
 from trt_ros.model.feeds.constant import ConstantFeed
 from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
 from trt_ros.model.feeds.prepared import is_prepared, prepared
-from trt_ros.model.feeds.state import StateFeed
 from trt_ros.model.run_inputs import image_feeds
 from trt_ros.results.labels import begins_with_background, class_names, describe_names
 from trt_ros.runtime.heads import decoders_of_each, names_of, several_masks, with_confidence
@@ -29,16 +26,14 @@ from trt_ros.runtime.image_inputs import (
     image_feed,
     image_input,
     is_image,
-    is_stack,
-    suggested_stack,
 )
 from trt_ros.runtime.options import (
     LabeledOptions,
     MaskOptions,
     PipelineOptions,
-    RegionOptions,
 )
 from trt_ros.runtime.runner import Network
+from trt_ros.runtime.suggestions import unbound_error
 from trt_ros.runtime.trial_run import Infer, open_trial, with_published
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Preprocess
@@ -278,7 +273,7 @@ def _images(
         )
     images = [spec for spec in network.inputs if len(spec.shape) == 4 and spec != mask]
     if len(network.inputs) > 1 and len(images) != 1:
-        raise _unbound(network, [spec.name for spec in network.inputs], options)
+        raise unbound_error(network, [spec.name for spec in network.inputs], options)
     spec = images[0] if images else network.inputs[0]
     return {spec.name: image_input(network, spec, options)}
 
@@ -355,7 +350,7 @@ def _feeds(
         feeds.setdefault(name, ConstantFeed(value))
     missing = [name for name in specs if name not in feeds]
     if missing:
-        raise _unbound(network, missing, options)
+        raise unbound_error(network, missing, options)
     return feeds, log_lines
 
 
@@ -388,46 +383,3 @@ def _of_one_image(
         )
 
     return of_one(inputs), of_one(outputs)
-
-
-def _unbound(network: Network, names: list[str], options: PipelineOptions) -> TensorMismatchError:
-    remedy = 'Export the network with one image as its only input.'
-    if not (isinstance(options, RegionOptions) and options.regions):
-        remedy = (
-            f'Set inputs to {list(suggested_bindings(network))} or the like (docs/inputs.md), '
-            'or export the network with one image as its only input.'
-        )
-    return TensorMismatchError(
-        f'The network inputs {", ".join(names)} get no value.'
-        if len(names) > 1
-        else f'The network input {names[0]} gets no value.',
-        cause='The network has '
-        f'{len(network.inputs)} inputs: {"; ".join(map(str, network.inputs))}.',
-        remedy=remedy,
-    )
-
-
-def suggested_bindings(network: Network) -> tuple[str, ...]:
-    """Return likely bindings of the inputs, by their shapes; one at least is no state."""
-    images = [spec for spec in network.inputs if is_image(spec)]
-    outputs, bindings = list(network.outputs), []
-    for number, spec in enumerate(network.inputs):
-        likes = [each for each in outputs if StateFeed.can_be(spec, each)]
-        likes = [each for each in likes if each.shape == spec.shape] or likes
-        if is_stack(spec):
-            bindings.append(suggested_stack(spec))
-        elif spec in images:
-            bindings.append(f'{spec.name}=image:{spec.name}/image_raw')
-        elif likes and (images or bindings):
-            # By name (h of hn); else in order, the states of the last outputs.
-            rest = sum(StateFeed.can_be(each, likes[-1]) for each in network.inputs[number:])
-            output = max(likes[-rest:] + likes[:-rest], key=partial(_likeness, spec.name))
-            outputs.remove(output)
-            bindings.append(f'{spec.name}=state:{output.name}')
-        else:
-            bindings.append(f'{spec.name}=tensor:{spec.name}')
-    return tuple(bindings)
-
-
-def _likeness(name: str, spec: TensorSpec) -> float:
-    return SequenceMatcher(None, name, spec.name).ratio()
