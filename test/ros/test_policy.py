@@ -8,7 +8,9 @@ pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 pytest.importorskip('onnxruntime')
 
+from geometry_msgs.msg import PoseStamped
 import numpy as np
+from sensor_msgs.msg import JointState
 from std_msgs.msg import Float64MultiArray
 from std_srvs.srv import SetBool
 
@@ -144,3 +146,50 @@ def test_a_simulation_that_stops_gets_no_commands_and_one_that_jumps_is_followed
     robot.walk(2)
     print(f'after the jumps: {robot.distance - before:.3f} m in 2 s')
     assert robot.distance - before > 0.8 and robot.upright > 0.95, node.log
+
+
+def test_a_bundle_of_an_arm_gives_the_targets_of_its_network(start_node, peer, backend):
+    if not POLICIES.is_dir():
+        pytest.skip(f'no policies in {POLICIES}')
+    import onnxruntime
+
+    folder = POLICIES / 'franka'
+    node = start_node(
+        'franka',
+        'trt_ros.nodes.policy',
+        autostart=True,
+        model_path=str(folder / 'franka_reach.yaml'),
+        backend=backend,
+        output='multi_array',
+        blend_seconds=0.0,
+        max_age=60.0,
+        qos_reliability='reliable',
+    )
+    node.wait_for_log('Started: active.')
+    commands = peer.inbox(Float64MultiArray, '/franka/commands')
+    states, targets = (
+        peer.publisher(kind, topic)
+        for kind, topic in ((JointState, 'joint_states'), (PoseStamped, 'target_pose'))
+    )
+    names = [f'fr3_joint{number}' for number in range(1, 8)]
+    state = JointState(name=names[::-1], position=np.linspace(0.7, 0.1, 7), velocity=[0.0] * 7)
+    target = PoseStamped()
+    target.pose.position.x, target.pose.position.z, target.pose.orientation.w = 0.5, 0.4, 1.0
+
+    def has_command():
+        state.header.stamp = target.header.stamp = peer.node.get_clock().now().to_msg()
+        targets.publish(target)
+        states.publish(state)
+        return commands.messages
+
+    peer.wait_until(has_command, 'a command')
+    given = {
+        'joint_pos': np.linspace(0.1, 0.7, 7),
+        'joint_vel': np.zeros(7),
+        'target_pos': [0.5, 0.0, 0.4],
+        'target_rot': [1.0, 0.0, 0.0, 0.0],
+    }
+    session = onnxruntime.InferenceSession(str(folder / 'policy.onnx'))
+    inputs = {name: np.array([value], np.float32) for name, value in given.items()}
+    (want,) = session.run(['joint_targets'], inputs)
+    np.testing.assert_allclose(commands.messages[0].data, want[0], atol=1e-3)
