@@ -459,3 +459,15 @@ def test_a_parameter_of_the_wrong_type_ends_the_start_with_its_remedy(start_node
         "score_threshold is 'high', but must be of type double.\nRemedy: Set it to 0.0 to 1.0.\n"
     )
     node.process.returncode = 0  # As it should be: nothing left to stop.
+
+
+def test_boxes_of_all_tiles_are_in_source_pixels(fake_detector, lane_of, picture, as_image):
+    node = fake_detector('tiled', autostart=True, tiles='2x1', tile_overlap=0.0)
+    with_two = np.hstack([picture(), picture(rgb=(0, 0, 255))])
+    lane = lane_of(node)
+    assert lane.boxes(lane.detect(as_image(with_two, 'rgb8'))) == [
+        ('red', 0.9, [32, 16, 96, 64]),
+        ('blue', 0.9, [160, 16, 224, 64]),
+        ('red', 0.6, [56, 34, 72, 46]),
+        ('blue', 0.6, [184, 34, 200, 46]),
+    ]

@@ -150,5 +150,6 @@ image_size.__name__ = 'image size'  # argparse shows it: "invalid image size val
 PARSERS: Mapping[str, Mapping[str, Any]] = {
     'model_path': {'flags': ['--model', '--model-path'], 'metavar': 'FILE', 'required': True},
     'input_size': {'type': image_size, 'metavar': 'HxW'},
+    'tiles': {'metavar': 'CxR'},
     'inputs': {'type': _bindings, 'metavar': 'INPUT=KIND:SOURCE,..'},
 }

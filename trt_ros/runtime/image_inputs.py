@@ -12,6 +12,7 @@ from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.base import Binding
 from trt_ros.model.feeds.history import HISTORY, History
 from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
+from trt_ros.runtime.image_parts import image_tiles, region_crop
 from trt_ros.runtime.options import PipelineOptions, RegionOptions, TiledOptions
 from trt_ros.runtime.runner import Network
 from trt_ros.tensors import Shape, TensorSpec, refuse_large
@@ -273,88 +274,6 @@ def image_feed(
     if has_many:
         return ImagesFeed(preprocess, leading=image.stack)
     return ImageFeed(preprocess, has_second)
-
-
-def image_tiles(
-    options: TiledOptions, decoder: Decoder[Any], preprocess: Preprocess, spec: TensorSpec
-) -> Tiles:
-    """
-    Return the tiles of an image, whose results are merged.
-
-    :raises ParameterError: when an option does not apply to tiles.
-    :raises TensorMismatchError: when the results of the network cannot be merged, or its batch
-        size does not fit.
-    """
-    head = decoder.head
-    cause = ''
-    if decoder.task not in ('detect', 'obb', 'pose') or head.takes_regions:
-        cause = f'The decoder {decoder.name} does not find boxes in an image.'
-    elif head.finds_instances:
-        cause = 'Masks of objects that lie in several tiles cannot be merged.'
-    elif head.proposes_regions:
-        cause = 'The regions that it proposes for a further network cannot be merged.'
-    elif not head.takes_batches:
-        cause = 'Only the image input of the network has a batch dimension.'
-    if cause:
-        raise TensorMismatchError(
-            f'tiles is {options.tiles!r}, which the network cannot use.',
-            cause=cause,
-            remedy='Leave tiles out, or use a network of boxes, rotated boxes or keypoints.',
-        )
-    if isinstance(options, RegionOptions) and options.regions:
-        raise ParameterError(
-            f'tiles is {options.tiles!r}, but regions is true.', remedy='Leave one of them out.'
-        )
-    tiles = Tiles(preprocess, *options.tile_grid, options.tile_overlap)
-    if spec.shape[0] not in (-1, 1, tiles.count):
-        raise TensorMismatchError(
-            f'The input {spec} has a batch size of {spec.shape[0]}, but tiles is '
-            f'{options.tiles!r}.',
-            remedy=f'Export with a dynamic batch size, or one of {tiles.count}.',
-        )
-    return tiles
-
-
-def region_crop(options: PipelineOptions, decoder: Decoder[Any], preprocess: Preprocess) -> Crop:
-    """
-    Return the preprocessing of regions, whose options are RegionOptions.
-
-    :param preprocess: that of whole images; its normalization applies.
-    :raises ParameterError: when an option does not apply to regions.
-    :raises TensorMismatchError: when the network does not take regions.
-    """
-    assert isinstance(options, RegionOptions)
-    if not decoder.head.takes_regions:
-        raise TensorMismatchError(
-            f'The decoder {decoder.name} does not take regions, but regions is true.',
-            cause='Its networks find the objects of a whole image.',
-            remedy='Set regions to false, or use a network that takes one object, such as ViTPose '
-            'or RTMPose for keypoints.',
-        )
-    if options.inputs:
-        raise ParameterError(
-            f'inputs is {list(options.inputs)}, but regions is true.',
-            remedy='Leave inputs out: the only image input gets the regions.',
-        )
-    ignored = {
-        'resize': options.resize != 'auto',
-        'crop_fraction': options.crop_fraction,
-        'antialias': options.antialias,
-    }
-    given = [name for name, is_given in ignored.items() if is_given]
-    if given:
-        raise ParameterError(
-            f'{" and ".join(given)} cannot be applied to regions.',
-            remedy=f'Leave {" and ".join(given)} out, and set region_resize or region_scale.',
-        )
-    resize, scale = options.region_resize, options.region_scale
-    if resize == 'auto':
-        resize = 'stretch' if decoder.task == 'embed' else 'expand'
-    return Crop(
-        replace(preprocess, resize='stretch', pad_value=max(options.pad_value, 0)),
-        scale or decoder.head.region_scale,
-        resize,
-    )
 
 
 def describe_preprocess(

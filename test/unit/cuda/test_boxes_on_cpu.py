@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from support.box_cases import CASES, assert_same, crowd, spoiled
+from support.descriptions import head as open_as
 from support.kernels_on_cpu import KernelsOnCpu
 from trt_ros.decode.choice import Decoder
 from trt_ros.results.masks import Instances
@@ -20,6 +21,9 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++'),
 ]
+
+# Cases of few candidates: simulated threads are slow.
+FEW = ('yolov10', 'rtdetr', 'boxes with labels', 'nanodet of 11 bins', 'yolov7_pose')
 
 
 @pytest.fixture(scope='module')
@@ -48,7 +52,10 @@ def test_values_that_are_not_finite_are_dropped_before_the_activation(name, kern
     assert counts[2] > 0
 
 
-@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize(
+    'name',
+    [pytest.param(each, marks=() if each in FEW else pytest.mark.nightly) for each in CASES],
+)
 def test_tiles_of_every_family_give_the_boxes_of_numpy(name, kernels):
     cases = [CASES[name](seed) for seed in range(4)]
     head, first, letterbox = cases[0]
@@ -63,6 +70,28 @@ def test_tiles_of_every_family_give_the_boxes_of_numpy(name, kernels):
     assert_same(got, want, scores=1e-5)
     assert counts[0] == len(got)
     assert len(got) < counts[1]
+
+
+def test_rotated_boxes_of_tiles_give_those_of_numpy(kernels):
+    rng = np.random.default_rng(3)
+    head = open_as('yolov8_obb', 'head (1, ?, ?)')
+    values = np.concatenate(
+        [
+            rng.uniform(100, 540, (4, 2, 50)),
+            rng.uniform(20, 200, (4, 2, 50)),
+            rng.uniform(0, 1, (4, 3, 50)),
+            rng.uniform(-0.7, 2.3, (4, 1, 50)),
+        ],
+        axis=1,
+    )
+    outputs, tiles = {'head': values.astype(np.float32)}, Tiles(Preprocess((640, 640)), 2, 2, 0.5)
+    whole, asked = tiles.preprocess.letterbox((1500, 900)), Thresholds(0.5, 0.2)
+    got, counts = kernels.decode(head, outputs, whole, asked, tiles)
+    want = Decoder('', '', 'obb', {}, head, tiles=tiles)(outputs, whole, asked)
+    assert_same(got, want, scores=1e-5)
+    np.testing.assert_allclose(got.cxcywh, want.cxcywh, rtol=1e-5)
+    np.testing.assert_allclose(got.theta, want.theta, atol=1e-5)
+    assert 20 < len(got) < counts[1]
 
 
 @pytest.mark.nightly
