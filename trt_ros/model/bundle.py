@@ -91,7 +91,7 @@ class Group:
     Networks of a bundle that run in order, several times where they are a loop.
 
     :param carry: inputs, by the output of the step before that they get from the second step on.
-    :param values: inputs and their value in each step, of shape (steps, ...) with the shape of the input.
+    :param values: inputs and their value in each step, (steps, ...) before the shape of the input.
     """
 
     networks: tuple[str, ...]
