@@ -8,6 +8,7 @@ pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 pytest.importorskip('onnxruntime')
 
+from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseStamped
 import numpy as np
 from sensor_msgs.msg import JointState
@@ -16,7 +17,6 @@ from std_srvs.srv import SetBool
 
 from support.backends import ON_CPU
 from support.go1 import JOINTS, PARAMETERS, PERIOD, POLICIES, Go1
-from support.ros_messages import diagnostics
 
 pytestmark = pytest.mark.ros
 DISTANCE = 8.018  # In 10 s, as measured in one process with ONNX Runtime.
@@ -116,16 +116,25 @@ def test_a_trajectory_ends_and_a_respawned_node_waits_for_enable(go1, start_node
 @ON_CPU
 def test_a_simulation_that_stops_gets_no_commands_and_one_that_jumps_is_followed(go1, peer):
     node, robot = go1(rate_hz=50.0, max_age=0.1)
-    wait_for = diagnostics(peer, 'walker')
-    robot.publish_sensors()
-    wait_for(**{f'{topic}: frames received': '1' for topic in ('imu', 'odom', 'joint_states')})
+    inbox = peer.inbox(DiagnosticArray, '/diagnostics')
+
+    def received():
+        """Return the number of messages of the topic that the node has fewest of."""
+        if not inbox.messages:
+            return 0
+        values = {each.key: each.value for each in inbox.messages[-1].status[0].values}
+        topics = ('imu', 'odom', 'joint_states')
+        return min(int(values.get(f'{topic}: frames received', 0)) for topic in topics)
+
+    peer.wait_until(lambda: robot.publish_sensors() or received(), 'the first observations')
     robot.steps += 1  # The clock is known already.
     robot.walk(3)
     assert robot.distance > 1.5, node.log
-    count = len(robot.commands.messages)
-    for _ in range(20):  # The clock stands still.
-        robot.publish_sensors()
-    wait_for(**{'imu: frames received': str(1 + 150 + 20)})
+    count, before = len(robot.commands.messages), len(inbox.messages)
+    peer.wait_until(lambda: len(inbox.messages) > before, 'diagnostics')
+    known = received()
+    # The clock stands still.
+    peer.wait_until(lambda: robot.publish_sensors() or received() >= known + 20, 'observations')
     assert len(robot.commands.messages) <= count + 1
 
     def has_recovered(reason):

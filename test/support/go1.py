@@ -135,7 +135,8 @@ class Go1:
             nonlocal polls
             polls += 1
             if polls % 50 == 0:
-                self.publish_clock()  # Its messages may be lost.
+                self.publish_clock()  # The first messages may be lost.
+                self.publish_sensors()
             return len(self.commands.messages) > count
 
         self._peer.wait_until(has_come, f'command {count} at {self.time}')
