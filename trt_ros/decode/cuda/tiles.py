@@ -74,8 +74,8 @@ class GpuTiles:
 
     @property
     def is_supported(self) -> bool:
-        """Whether the kernels can merge as many boxes."""
-        return self.merge.is_supported
+        """Whether the kernels can merge as many boxes of as many classes."""
+        return self.merge.is_supported and self.tile.classes <= self.merge.classes
 
     @cached_property
     def _scratch(self) -> tuple[dict[str, int], int]:

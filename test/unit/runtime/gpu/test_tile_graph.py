@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -91,7 +93,11 @@ def test_the_gpu_merges_the_boxes_of_all_tiles(open_tiles, picture):
     pipeline.warm_up()
     pipeline.infer(picture(), ASKED)
     (slot,) = pipeline.slots.all
-    assert isinstance(slot.buffers_for(1).decoder, GpuTiles)
+    decoder = slot.buffers_for(1).decoder
+    assert isinstance(decoder, GpuTiles)
+    assert decoder.is_supported
+    many = replace(decoder.tile, classes=decoder.merge.classes + 1)
+    assert not GpuTiles(many, decoder.tiles, decoder.strides).is_supported
 
 
 @pytest.mark.parametrize(('batch', 'max_batch', 'tiles'), [(1, 4, '2x1'), (-1, 4, '3x2')])
