@@ -1,4 +1,4 @@
-"""Heads for outputs, and outputs whose boxes are relative to anchors, for gpu_kernels.py."""
+"""Heads for outputs, and outputs of boxes, keypoints and masks, for benchmarks of decoders."""
 
 from __future__ import annotations
 
@@ -65,3 +65,32 @@ def anchored() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
     yield 'CenterNet, 80×160×160', *read('centernet', grids)
     grids = {'cov': scores(1, 3, 40, 40), 'bbox': 1 + normal(1, 12, 40, 40) / 9}
     yield 'DetectNet_v2, 3×40×40', *read('detectnet_v2', grids)
+
+
+def further() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
+    """Yield outputs of keypoints, lanes and masks of queries."""
+    rng = np.random.default_rng(0)
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.normal(0, 1, shape).astype(np.float32)
+
+    yield 'heatmaps, 17×160×160', *read('heatmap_pose', {'heatmaps': normal(1, 17, 160, 160)})
+    yield 'SimCC, 17×1280', *read('simcc', {name: normal(1, 17, 1280) for name in 'xy'})
+    yield 'UFLD, 201×18×4', *read('ufld', {'lanes': normal(1, 201, 18, 4)})
+    lanes = {
+        'loc_row': normal(1, 200, 72, 4),
+        'loc_col': normal(1, 100, 81, 4),
+        'exist_row': normal(1, 2, 72, 4) + np.array([0, 3], np.float32).reshape(1, 2, 1, 1),
+        'exist_col': normal(1, 2, 81, 4) + np.array([0, 3], np.float32).reshape(1, 2, 1, 1),
+    }
+    yield 'UFLDv2, CULane', *read('ufld_v2_culane', lanes)
+    blobs = rng.normal(-1, 3, (1, 200, 9, 9)).repeat(12, axis=2).repeat(12, axis=3)
+    queries = {
+        'labels': normal(1, 200, 91) - 4,
+        'dets': rng.uniform(0.2, 0.6, (1, 200, 4)).astype(np.float32),
+        'masks': (blobs + normal(1, 200, 108, 108) / 5).astype(np.float32),
+    }
+    queries['labels'][0, :20, 0] = 2
+    yield 'RF-DETR, 20 masks of 108×108', *read('rfdetr_seg', queries)
+    queries = {'logits': normal(1, 100, 151), 'masks': 3 * normal(1, 100, 128, 128) - 3}
+    yield 'MaskFormer, 100 queries, 150×128×128', *read('maskformer', queries)

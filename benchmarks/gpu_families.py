@@ -1,5 +1,5 @@
 """
-What a frame costs if boxes relative to anchors are decoded on the GPU, and if NumPy decodes them.
+What a frame costs if outputs are decoded on the GPU, and if NumPy decodes them.
 
     python benchmarks/gpu_families.py
 
@@ -10,13 +10,14 @@ The networks return constant outputs of about 300 candidates: hardly any time is
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from itertools import chain
 from pathlib import Path
 import sys
 import tempfile
 import time
 from unittest.mock import patch
 
-from anchor_outputs import anchored
+from anchor_outputs import anchored, further
 from gpu_models import Net
 import numpy as np
 
@@ -37,7 +38,7 @@ ROUNDS = 200
 def main() -> int:
     frame = Frame.from_pixels(np.zeros((720, 1280, 3), np.uint8))
     print('| | decoded on the GPU | by NumPy | ratio of p50 |\n| --- | --- | --- | --- |')
-    for name, head, outputs in anchored():
+    for name, head, outputs in chain(anchored(), further()):
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             net = Net()

@@ -21,7 +21,7 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-from anchor_outputs import anchored, read
+from anchor_outputs import anchored, further, read
 import numpy as np
 
 from trt_ros.cuda.device import Event, Stream, open_gpu
@@ -352,7 +352,9 @@ def main() -> int:
         print(f'{gpu.name}\n\n| | GPU µs | NumPy µs | ratio |\n| --- | --- | --- | --- |')
         for frame, antialias in () if args.decoders or args.nms else frames():
             benchmark.preprocess(frame, antialias=antialias)
-        for what, head, outputs in chain(decoded(), anchored(), suppressed(), other_tasks()):
+        for what, head, outputs in chain(
+            decoded(), anchored(), further(), suppressed(), other_tasks()
+        ):
             if args.nms and not what.startswith(('YOLOv8', 'NMS', 'RetinaNet')):
                 continue
             benchmark.decode(what, head, outputs)

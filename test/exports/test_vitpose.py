@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 
-from trt_ros.families.heatmap_pose import HeatmapHead
+from support.descriptions import head as open_as
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.letterbox import Letterbox
@@ -60,9 +60,10 @@ def test_keypoints_between_cells_equal_the_exporters(torch, processor):
         square = (rows - peaks[place][0]) ** 2 + (cols - peaks[place][1]) ** 2
         heatmaps[place] = heights[place] * np.exp(-square / (2 * (1.5 + sigmas[place]) ** 2))
     whole = Letterbox.fit(HW[::-1], HW, 'stretch')
+    head = open_as('heatmap_pose', f'out (1, 17, {GRID[0]}, {GRID[1]})', hw=HW)
     expected = decoded_by_exporter(torch, processor, heatmaps)
     for index, (keypoints, scores) in enumerate(expected):
-        found = HeatmapHead('out')({'out': heatmaps[index : index + 1]}, whole)
+        found = head({'out': heatmaps[index : index + 1]}, whole)
         wanted = in_input_pixels(keypoints, BOXES[index])
         np.testing.assert_allclose(found.keypoints[0, :, :2], wanted, atol=0.05)
         np.testing.assert_allclose(found.keypoints[0, :, 2], scores.ravel(), atol=1e-5)

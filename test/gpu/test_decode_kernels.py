@@ -8,6 +8,7 @@ import pytest
 from support.box_cases import (
     BOX,
     CASES,
+    POINT_CASES,
     YOLOV8,
     assert_same,
     crowd,
@@ -189,6 +190,31 @@ def test_any_number_of_anchors_and_classes_works(anchors, classes, decode_on_gpu
         asked = Thresholds(score=0.25, iou=0.5, max_detections=300)
         got, _ = decode_on_gpu(head, outputs, WHOLE, asked)
         assert_same(got, head(outputs, WHOLE, asked), pixels=1e-3)
+
+
+@pytest.mark.parametrize('seed', range(4))
+@pytest.mark.parametrize('name', POINT_CASES)
+def test_the_keypoints_of_one_object_are_those_of_numpy(name, seed, decode_on_gpu):
+    head, outputs, letterbox = POINT_CASES[name](seed)
+    for each in (outputs, spoiled(outputs, seed)):
+        for asked in (
+            Thresholds(0.9),
+            *(ClassThresholds.of(Thresholds(0.0, classes=(index,)), ()) for index in (0, 1)),
+        ):
+            got, counts = decode_on_gpu(head, each, letterbox, asked)
+            want = head(each, letterbox, asked)
+            assert (counts[0], counts[2] > 0) == (len(want), each is not outputs)
+            if len(want):
+                assert_same(got, want, scores=1e-5)
+
+
+@pytest.mark.parametrize('name', POINT_CASES)
+@pytest.mark.parametrize('dtype', ['float16', 'bfloat16'])
+def test_keypoints_of_half_outputs_are_decoded_in_float32(name, dtype, decode_on_gpu):
+    head, outputs, letterbox = POINT_CASES[name](2)
+    pairs = {key: half(value, dtype) for key, value in outputs.items()}
+    got, _ = decode_on_gpu(head, {key: bits for key, (bits, _) in pairs.items()}, letterbox)
+    assert_same(got, head({key: wide for key, (_, wide) in pairs.items()}, letterbox), scores=1e-5)
 
 
 # Classes of pixels.

@@ -7,7 +7,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from support.box_cases import CASES, assert_same, half
+from support.box_cases import CASES, POINT_CASES, assert_same, half
 from trt_ros.decode.choice import Decoder
 from trt_ros.engine.options import BuildOptions
 from trt_ros.runtime.fitting import ResolvedModel
@@ -58,11 +58,11 @@ def network_of(outputs, dtype, input_hw):
 
 @pytest.mark.parametrize(
     'name, dtype',
-    [(name, 'float32') for name in CASES]
+    [(name, 'float32') for name in (*CASES, *POINT_CASES)]
     + [(name, dtype) for name in ANCHORED for dtype in ('float16', 'bfloat16')],
 )
 def test_engines_of_every_family_give_the_boxes_of_numpy(name, dtype, gpu, tmp_path):
-    head, outputs, letterbox = CASES[name](3)
+    head, outputs, letterbox = (CASES | POINT_CASES)[name](3)
     if dtype != 'float32':  # Exact in this type.
         outputs = {
             key: half(value, dtype)[1] if value.dtype == np.float32 else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.box_cases import assert_painted, assert_same_classes, half, maskformer, rfdetr_seg
 from support.descriptions import head as open_as
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -36,29 +37,7 @@ def rows(objects, sizes, *, classes=3, channels=32, anchors=2100, seed=0) -> np.
 
 def given(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     """Return an output as the GPU's memory holds it, and as float32."""
-    if dtype == 'float16':
-        return values.astype(np.float16), values.astype(np.float16).astype(np.float32)
-    if dtype == 'bfloat16':
-        bits = (values.view(np.uint32) >> 16).astype(np.uint16)
-        return bits, (bits.astype(np.uint32) << 16).view(np.float32)
-    return values, values
-
-
-def assert_painted(got, want) -> None:
-    """Compare all images; pixels whose probability is 0.5 to within rounding may differ."""
-    assert len(got) == len(want)
-    assert got.detections.labels.tolist() == want.detections.labels.tolist()
-    np.testing.assert_array_equal(got.detections.scores, want.detections.scores)
-    np.testing.assert_allclose(got.detections.xyxy, want.detections.xyxy, atol=1e-3)
-    owners, labels = np.arange(1, len(want) + 1, dtype=np.uint16), want.detections.labels + 1
-    for values in (owners, labels.astype(np.uint8), labels.astype(np.uint16), 7 * owners):
-        painted, expected = got.paint(values), want.paint(values)
-        assert (painted.shape, painted.dtype) == (expected.shape, expected.dtype)
-        assert np.count_nonzero(painted != expected) <= max(3, 2e-5 * expected.size)
-    assert [mask.shape for mask in got.masks] == [mask.shape for mask in want.masks]
-    np.testing.assert_array_equal(got.origins_xy, want.origins_xy)
-    for mask, expected in zip(got.masks, want.masks):
-        assert np.count_nonzero(mask != expected) <= max(1, 1e-4 * mask.size)
+    return (values, values) if dtype == 'float32' else half(values, dtype)
 
 
 def decode_both(decode_on_gpu, raw, fields, asked, *, letterbox=BOX, dtype='float32', **how):
@@ -163,3 +142,29 @@ def test_masks_outlive_the_next_frame(decode_on_gpu):
     first = decode_both(decode_on_gpu, rows(20, (64, 256)), prototypes(), Thresholds(0.25, 0.7, 9))
     decode_both(decode_on_gpu, rows(20, (64, 256), seed=9), prototypes(seed=9), Thresholds())
     assert_painted(*first[:2])
+
+
+@pytest.mark.parametrize('dtype', DTYPES)
+@pytest.mark.parametrize('image_wh', [(1920, 1080), (160, 121), (7, 500)])
+def test_masks_of_queries_are_painted_beyond_their_boxes(image_wh, dtype, decode_on_gpu):
+    head, outputs, letterbox = rfdetr_seg(0, image_wh)
+    pairs = {name: given(value, dtype) for name, value in outputs.items()}
+    for asked in (Thresholds(0.5), Thresholds(0.9), Thresholds(0.3, max_detections=40)):
+        got, counts = decode_on_gpu(
+            head, {name: bits for name, (bits, _) in pairs.items()}, letterbox, asked
+        )
+        want = head({name: wide for name, (_, wide) in pairs.items()}, letterbox, asked)
+        assert counts[2] > 0  # In the mask of the best query.
+        assert_painted(got, want, scores=1e-5)
+
+
+@pytest.mark.parametrize('dtype', DTYPES)
+@pytest.mark.parametrize('confidence', [False, True])
+@pytest.mark.parametrize('classes', [2, 150, 300])
+def test_classes_of_queries_are_those_of_numpy(classes, confidence, dtype, decode_on_gpu):
+    head, outputs, letterbox = maskformer(0, (1917, 1080), classes, confidence=confidence)
+    outputs['logits'][0, 3, 1], outputs['logits'][0, 4, 1] = np.nan, -np.inf
+    pairs = {name: given(value, dtype) for name, value in outputs.items()}
+    got, counts = decode_on_gpu(head, {name: bits for name, (bits, _) in pairs.items()}, letterbox)
+    assert counts.tolist() == [0, 0, 2, 0]
+    assert_same_classes(got, head({name: wide for name, (_, wide) in pairs.items()}, letterbox))

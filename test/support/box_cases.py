@@ -107,6 +107,33 @@ def assert_same(got, want, *, pixels=1e-2, scores=1e-6) -> None:
     np.testing.assert_allclose(got.xyxy, want.xyxy, atol=pixels)
 
 
+def assert_painted(got, want, *, scores=0) -> None:
+    """Compare all images; pixels whose probability is 0.5 to within rounding may differ."""
+    assert len(got) == len(want)
+    assert got.detections.labels.tolist() == want.detections.labels.tolist()
+    np.testing.assert_allclose(got.detections.scores, want.detections.scores, rtol=scores)
+    np.testing.assert_allclose(got.detections.xyxy, want.detections.xyxy, atol=1e-3)
+    owners, labels = np.arange(1, len(want) + 1, dtype=np.uint16), want.detections.labels + 1
+    for values in (owners, labels.astype(np.uint8), labels.astype(np.uint16), 7 * owners):
+        painted, expected = got.paint(values), want.paint(values)
+        assert (painted.shape, painted.dtype) == (expected.shape, expected.dtype)
+        assert np.count_nonzero(painted != expected) <= max(3, 2e-5 * expected.size)
+    assert [mask.shape for mask in got.masks] == [mask.shape for mask in want.masks]
+    np.testing.assert_array_equal(got.origins_xy, want.origins_xy)
+    for mask, expected in zip(got.masks, want.masks):
+        assert np.count_nonzero(mask != expected) <= max(1, 1e-4 * mask.size)
+
+
+def assert_same_classes(got, want) -> None:
+    """Compare class masks; two scores may be equal but for rounding."""
+    assert got.labels.dtype == want.labels.dtype
+    same = got.labels == want.labels
+    assert np.mean(~same) <= 1e-3
+    assert (got.confidence is None) == (want.confidence is None)
+    if want.confidence is not None:
+        assert abs(got.confidence.astype(int) - want.confidence)[same].max() <= 1
+
+
 def half(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     """Round to a half type: as the GPU's memory holds it, and as float32."""
     if dtype == 'float16':
@@ -268,6 +295,41 @@ def centernet(seed: int, *, are_logits: bool, has_offsets: bool) -> Case:
     return case('centernet', outputs, BOX_WIDE)
 
 
+def rfdetr_seg(seed: int, image_wh: tuple[int, int] = (160, 121)) -> Case:
+    """Blobs as masks, one of them empty; the best one has cells that are not finite."""
+    rng, count, letterbox = (
+        np.random.default_rng(seed),
+        60,
+        Letterbox.fit(image_wh, (432, 432), 'stretch'),
+    )
+    logits, boxes = queries(4, seed=seed, count=count)
+    boxes[:, :2] = boxes[:, :2] / 2 + 0.25
+    coarse = rng.normal(-1, 3, (count, 9, 9)).repeat(12, axis=1).repeat(12, axis=2)
+    masks = coarse + rng.normal(0, 0.2, coarse.shape)
+    best, second = np.argsort(-logits.max(axis=1))[:2]
+    masks[best, 30:33, 40:50] = np.array([np.nan, np.inf, -np.inf])[:, None]
+    masks[second] = -5
+    outputs = {'labels': logits + 2, 'dets': boxes, 'masks': masks}
+    return case(
+        'rfdetr_seg',
+        {name: value[None].astype(np.float32) for name, value in outputs.items()},
+        letterbox,
+    )
+
+
+def maskformer(
+    seed: int, image_wh: tuple[int, int] = (97, 61), classes: int = 70, *, confidence: bool = True
+) -> Case:
+    """Blobs of classes, some of several queries."""
+    rng, count, grid = np.random.default_rng(seed), 21, (9, 13)
+    masks = rng.normal(-6, 4, (1, count, *grid)).astype(np.float32)
+    logits = rng.normal(0, 1, (1, count, classes + 1)).astype(np.float32)
+    logits[0, np.arange(count), rng.integers(0, classes, count)] += 5
+    letterbox = Letterbox.fit(image_wh, (36, 52), 'stretch')
+    head, outputs, _ = case('maskformer', {'logits': logits, 'masks': masks}, letterbox)
+    return head.with_confidence() if confidence else head, outputs, letterbox
+
+
 def toy(seed: int) -> Case:
     rng, (count,) = np.random.default_rng(seed), cells(BOX_WIDE, (16,))
     rows = rng.normal(-1, 2, (1, count, 8))
@@ -297,6 +359,108 @@ def spoiled(outputs: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarra
             places = rng.choice(value.size, min(30, value.size // 4), replace=False)
             found[name].flat[places] = np.resize([np.nan, np.inf, -np.inf], len(places))
     return found
+
+
+def heatmaps(seed: int, count: int = 17) -> Case:
+    """Blobs between the cells, some on edges, one map of equal values."""
+    rng, letterbox = (
+        np.random.default_rng(seed),
+        Letterbox.fit((300, 333), (256, 192), 'letterbox'),
+    )
+    rows, columns = np.mgrid[:64, :48]
+    x, y = rng.uniform(-0.5, 47.5, count), rng.uniform(-0.5, 63.5, count)
+    squares = (columns[None] - x[:, None, None]) ** 2 + (rows[None] - y[:, None, None]) ** 2
+    planes = rng.uniform(0.2, 1.2, (count, 1, 1)) * np.exp(-squares / 6)
+    planes += rng.normal(0, 0.01, planes.shape)
+    planes[-1] = 0.25
+    return case('heatmap_pose', {'heatmaps': planes[None].astype(np.float32)}, letterbox)
+
+
+def simcc(seed: int) -> Case:
+    rng, letterbox = (
+        np.random.default_rng(seed),
+        Letterbox.fit((300, 333), (256, 192), 'letterbox'),
+    )
+    bins = {
+        name: rng.uniform(-0.1, 1.1, (1, 17, 2 * size)) for name, size in zip('xy', (192, 256))
+    }
+    # Equal scores: the first one counts.
+    return case(
+        'simcc',
+        {key: np.round(value, 2).astype(np.float32) for key, value in bins.items()},
+        letterbox,
+    )
+
+
+def hand(seed: int, outputs: int) -> Case:
+    rng, letterbox = (
+        np.random.default_rng(seed),
+        Letterbox.fit((640, 480), (224, 224), 'letterbox'),
+    )
+    found = {
+        'points': rng.uniform(-20, 240, (1, 63)).astype(np.float32),
+        'score': rng.uniform(0, 1, (1, 1)).astype(np.float32),
+        'side': rng.uniform(0, 1, (1, 1)).astype(np.float32),
+    }
+    return case('mediapipe_hand', dict(list(found.items())[:outputs]), letterbox)
+
+
+def movenet(seed: int, *, is_one: bool) -> Case:
+    rng = np.random.default_rng(seed)
+    found = rng.uniform(-0.1, 1.1, (1, 1, 17, 3) if is_one else (1, 6, 56)).astype(np.float32)
+    if is_one:
+        found[..., 2] = np.clip(found[..., 2], 0, 1)
+        return case('movenet', {'output_0': found}, BOX_WIDE)
+    found[..., 2:51:3] = rng.uniform(0, 1, (1, 6, 17))
+    found[..., 51:53] = rng.uniform(0, 0.5, (1, 6, 2))
+    found[..., 53:55] = found[..., 51:53] + rng.uniform(0.1, 0.5, (1, 6, 2))
+    found[..., 55] = np.round(rng.uniform(0.4, 1, (1, 6)), 1)
+    return case('movenet', {'output_0': found}, BOX_WIDE)
+
+
+def ufld(seed: int, rows: int = 18, lanes: int = 4) -> Case:
+    """Lanes side by side, of which "no lane" wins in some rows."""
+    rng, letterbox = np.random.default_rng(seed), Letterbox.fit((1640, 590), (288, 800), 'stretch')
+    logits = rng.normal(0, 1, (1, 201, rows, lanes))
+    for lane in range(lanes):
+        logits[0, 40 * lane + rng.integers(0, 5, rows) + 20, np.arange(rows), lane] += 8
+        logits[0, -1, :, lane] += rng.normal(3, 4, rows)
+    return case('ufld', {'out': logits.astype(np.float32)}, letterbox)
+
+
+def ufld_v2(seed: int, data: str = 'culane') -> Case:
+    """Lanes whose best cell may be the first or the last one, and equal cells."""
+    rng = np.random.default_rng(seed)
+    rows, columns, fraction = {'culane': (72, 81, 0.6), 'tusimple': (56, 41, 0.8)}[data]
+    letterbox = Letterbox.fit((1640, 590), (320, 1600), 'bottom_crop', crop_fraction=fraction)
+    found = {}
+    for name, cells, count in (('loc_row', 200, rows), ('loc_col', 100, columns)):
+        found[name] = np.round(rng.normal(0, 2, (1, cells, count, 4)), 1).astype(np.float32)
+    for name, count in (('exist_row', rows), ('exist_col', columns)):
+        logits = rng.normal(0, 2, (1, 2, count, 4))
+        logits[:, 1] += 1.5
+        found[name] = logits.astype(np.float32)
+    return case(f'ufld_v2_{data}', found, letterbox)
+
+
+def lstr(seed: int) -> Case:
+    count = 20
+    rng, letterbox = np.random.default_rng(seed), Letterbox.fit((1280, 720), (360, 640), 'stretch')
+    curves = np.column_stack(
+        [
+            *(rng.uniform(low, high, count) for low, high in ((0.3, 0.5), (0.7, 1.1))),
+            rng.normal(0, 0.02, count),
+            rng.uniform(-1, 0, count),
+            rng.normal(0, 0.05, count),
+            rng.uniform(0.2, 0.8, count),
+            rng.normal(0, 0.5, (2, count)).T,
+        ]
+    )
+    logits = rng.normal(0, 1, (count, 3)) + np.array([0, 1.5, 0])
+    outputs = {'pred_logits': logits, 'pred_curves': curves}
+    return case(
+        'lstr', {key: value[None].astype(np.float32) for key, value in outputs.items()}, letterbox
+    )
 
 
 #: By name: function of a seed that returns the head, its outputs and the letterbox.
@@ -374,4 +538,18 @@ CASES = {
         seed, are_logits=False, has_offsets=False
     ),
     'the family of docs/adding_a_decoder.md': toy,
+    'movenet of people': lambda seed: movenet(seed, is_one=False),
+    'ufld': ufld,
+    'ufld_v2_culane': ufld_v2,
+    'ufld_v2_tusimple': lambda seed: ufld_v2(seed, 'tusimple'),
+    'lstr': lstr,
+}
+
+#: Likewise, of the one object that the input shows, whatever the score.
+POINT_CASES = {
+    'heatmap_pose': heatmaps,
+    'simcc': simcc,
+    'mediapipe_hand': lambda seed: hand(seed, 3),
+    'mediapipe_hand without a side': lambda seed: hand(seed, 2),
+    'movenet': lambda seed: movenet(seed, is_one=True),
 }

@@ -30,6 +30,8 @@ struct float4 { float x, y, z, w; };
 struct ulonglong2 { unsigned long long x, y; };
 struct ulonglong4 { unsigned long long x, y, z, w; };
 struct uint2 { unsigned x, y; };
+struct uint4 { unsigned x, y, z, w; };
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 struct float2 { float x, y; };
 struct uchar4 { unsigned char x, y, z, w; };
 struct ushort4 { unsigned short x, y, z, w; };
@@ -245,6 +247,8 @@ template <class V> V __shfl_down_sync(unsigned, V value, int apart) {
 template <class V> V atomicAdd(V* target, V value) { V old = *target; *target += value; return old; }
 inline unsigned atomicAdd(unsigned* target, int value) { return atomicAdd(target, (unsigned)value); }
 template <class V> V atomicOr(V* target, V value) { V old = *target; *target |= value; return old; }
+template <class V> V atomicMin(V* target, V value) { V old = *target; *target = min(old, value); return old; }
+template <class V> V atomicMax(V* target, V value) { V old = *target; *target = max(old, value); return old; }
 template <class V> V __ldg(const V* from) { return *from; }
 template <class V> V __ldcg(const V* from) { return *from; }
 inline int __popc(unsigned v) { return __builtin_popcount(v); }

@@ -22,7 +22,10 @@ from trt_ros.vision.thresholds import Thresholds
 from trt_ros.vision.tiles import Tiles
 
 HEADER = Path(__file__).with_name('cuda_on_cpu.hpp')
-_FILES = ('common', 'boxes', 'select', 'overlap', 'tiles', 'top', 'emit', 'rank', 'nms', 'dense')
+_FILES = (
+    *('common', 'boxes', 'select', 'overlap', 'tiles', 'top', 'emit', 'rank', 'nms', 'dense'),
+    *('masks', 'points', 'queries'),
+)
 # C++ beside what the headers define: the body of each kernel reads its argument from a global.
 LAUNCHERS = """
 static const void* launched;
@@ -36,7 +39,7 @@ static const void* launched;
 
 class KernelsOnCpu:
     """
-    The kernels of float32 boxes and masks of classes in decode.cu, compiled into a folder.
+    The kernels of decode.cu for float32, but for classifiers, compiled into a folder.
 
     :raises subprocess.CalledProcessError: when g++ rejects the source.
     """
@@ -44,8 +47,8 @@ class KernelsOnCpu:
     def __init__(self, folder: Path) -> None:
         parts = [source_of(name) for name in _FILES]
         macro, *kernels = re.findall(
-            r'^#define KERNEL(?:.*\\\n)*.*\n|^KERNEL\((?!\w+float16)\w+, \d+, '
-            r'(?:Head|Dense|Tiles),.*\n',
+            r'^#define KERNEL(?:.*\\\n)*.*\n'
+            r'|^KERNEL\((?!\w+float16)\w+, \d+, (?:Head|Dense|Tiles|Masks|Points|Queries),.*\n',
             source_of('decode'),
             re.M,
         )

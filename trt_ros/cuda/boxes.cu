@@ -7,7 +7,8 @@ enum Unit { STRIDE, PRIOR, PIXEL };     // Of offsets and sides.
 enum SizeCode { EXP, LINEAR, SQUARED }; // SQUARED: YOLOv5's (2 s)^2 of a sigmoid s, and 2 s - 0.5 of the center.
 // Softmax: one more entry than classes. Maybe sigmoid: unless no score is below 0.
 enum Activation { NONE, SIGMOID, SOFTMAX, MAYBE_SIGMOID };
-// Meaning of the extras: an angle; x, y and maybe visibility per keypoint; coefficients of a mask.
+// Meaning of the extras: an angle; x, y and maybe visibility per keypoint; coefficients of a mask, none for
+// a plane of its own.
 enum Extras { NO_EXTRAS, ANGLE, KEYPOINTS_2, KEYPOINTS_3, COEFFICIENTS };
 enum Kind { ABSENT, INT32, INT64, SCORES };  // SCORES: the dtype of the scores.
 
@@ -52,13 +53,13 @@ struct Head {
   int box_row, box_column, extra_row, extra_column, score_row, score_column, objectness_row;
   int label_row, label_kind, label_offset, count_kind;  // label_offset: subtracted from `labels`.
   int extra_count, extra_kind;
-  int form, activation, background, uses_nms;  // background: classes before the first one.
+  int form, activation, uses_nms;
   float box_width, box_height;  // Input size where boxes are normalized to 0 to 1; 1 where they are in pixels.
   // Elements per value of a box; one bin is the value itself. Anchors of a cell follow each other, or with
   // `planes` each is a plane of all cells. Boxes of one class are `box_plane` apart from those of the next.
   int bins, planes, box_plane, is_y_first;  // is_y_first: y1, x1, y2, x2.
   int unit, size_code, has_root;       // has_root: the score is the root of the product with the objectness.
-  int has_points, is_peak;             // Extras are offsets from the anchor; scores are peaks of 3 x 3 cells.
+  int has_points, is_peak;             // Keypoints are coded as the boxes; scores are peaks of 3 x 3 cells.
   float place, pixel, gain, size_gain; // Anchor: (cell + place) * stride + pixel.
   float limits[2];                     // Sides are limited to this size; 0: they are not.
   float scale_x, scale_y, scale_area, pad_x, pad_y;   // input = image * scale + pad; both scales multiplied

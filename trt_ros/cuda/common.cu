@@ -38,8 +38,8 @@ struct Float32 {
   static __device__ __forceinline__ float at(const void* values, size_t i) {
     return __ldg((const float*)values + i);
   }
-  static __device__ __forceinline__ void copy(void* to, const void* from, size_t i) {
-    ((float*)to)[i] = __ldg((const float*)from + i);
+  static __device__ __forceinline__ void copy(void* to, size_t at, const void* from, size_t i) {
+    ((float*)to)[at] = __ldg((const float*)from + i);
   }
 };
 struct Float16 {
@@ -49,8 +49,8 @@ struct Float16 {
     asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(__ldg((const unsigned short*)values + i)));
     return value;
   }
-  static __device__ __forceinline__ void copy(void* to, const void* from, size_t i) {
-    ((unsigned short*)to)[i] = __ldg((const unsigned short*)from + i);
+  static __device__ __forceinline__ void copy(void* to, size_t at, const void* from, size_t i) {
+    ((unsigned short*)to)[at] = __ldg((const unsigned short*)from + i);
   }
 };
 struct Bfloat16 {
@@ -58,8 +58,8 @@ struct Bfloat16 {
   static __device__ __forceinline__ float at(const void* values, size_t i) {
     return __uint_as_float((unsigned)__ldg((const unsigned short*)values + i) << 16);
   }
-  static __device__ __forceinline__ void copy(void* to, const void* from, size_t i) {
-    ((unsigned short*)to)[i] = __ldg((const unsigned short*)from + i);
+  static __device__ __forceinline__ void copy(void* to, size_t at, const void* from, size_t i) {
+    ((unsigned short*)to)[at] = __ldg((const unsigned short*)from + i);
   }
 };
 

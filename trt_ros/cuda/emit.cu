@@ -1,7 +1,8 @@
 // Coordinate x or y of the keypoint whose values begin at extra k.
 template <class T> __device__ __forceinline__ float point_of(const Head& h, int row, int k, int axis) {
-  const float value = extra_of<T>(h, row, k + axis);
-  return T::is_anchored && h.has_points ? from_anchor(h, anchor_of<T>(h, row, axis), value) : value;
+  const float value = extra_of<T>(h, row, k + (h.has_points && h.is_y_first ? 1 - axis : axis));
+  if (T::is_anchored) return h.has_points ? from_anchor(h, anchor_of<T>(h, row, axis), value) : value;
+  return h.has_points ? value * (axis ? h.box_height : h.box_width) : value;
 }
 
 // Writes the kept boxes, best first, and the header, and resets the counters. The last to run, except
@@ -19,7 +20,7 @@ template <class T> __device__ __noinline__ void emit(const Head& h, int kept) {
     const u64 key = h.sorted[place];
     const float4 box = h.boxes_sorted[place];
     const int row = row_of(h, key);
-    const int label = h.label_kind ? label_at<T>(h, row) : class_of(h, key) - h.background;
+    const int label = h.label_kind ? label_at<T>(h, row) : class_of(h, key);
     if (h.form == ROTATED) {
       const Oriented o = oriented_in_image(h, {box.x, box.y, box.z, box.w}, h.shapes_sorted[place].w);
       out_boxes[i] = make_float4(o.x, o.y, o.w, o.h);
@@ -27,9 +28,11 @@ template <class T> __device__ __noinline__ void emit(const Head& h, int kept) {
     } else {
       const Box b = in_image(h, {box.x, box.y, box.z, box.w});
       out_boxes[i] = make_float4(b.x1, b.y1, b.x2, b.y2);
-      if (h.extra_kind == COEFFICIENTS) {  // Pixels whose centers lie inside.
+      if (h.extra_kind == COEFFICIENTS && h.extra_count) {  // Pixels whose centers lie inside.
         h.instances[i] = {(int)ceilf(b.x1 - 0.5f), (int)ceilf(b.y1 - 0.5f), (int)ceilf(b.x2 - 0.5f),
                           (int)ceilf(b.y2 - 0.5f), row, label};
+      } else if (h.extra_kind == COEFFICIENTS) {
+        h.instances[i] = {0, 0, h.image_width, h.image_height, row, label};
       }
     }
     out_scores[i] = score_of(key);

@@ -22,6 +22,7 @@ from trt_ros.errors import BackendError, ClosedError
 
 Size = tuple[int, int, int]
 Functions = frozenset[str] | None
+DTYPES = ('float32', 'float16', 'bfloat16')  # Of outputs; common.cu has a type for each.
 
 
 def compile_source(source: str, arch: str) -> bytes:
@@ -55,6 +56,7 @@ def source_of(name: str, functions: Functions = None) -> str:
     """
     text = (Path(__file__).parent / f'{name}.cu').read_text(encoding='utf-8')
     text = re.sub(r'^#include "(\w+)\.cu"$', lambda found: source_of(found[1]), text, flags=re.M)
+    text = re.sub(r'^KERNELS\((\w+)(,.*\n)', _of_each_type, text, flags=re.M)
     if functions is None:
         return text
     return re.sub(
@@ -62,6 +64,14 @@ def source_of(name: str, functions: Functions = None) -> str:
         lambda found: found[0] if found[1] in functions else '',
         text,
         flags=re.M,
+    )
+
+
+def _of_each_type(found: re.Match[str]) -> str:
+    """Return a line `KERNEL(...)` per type of outputs."""
+    return ''.join(
+        f'KERNEL({found[1]}_{dtype}' + re.sub(r'\bT\b', dtype.capitalize(), found[2])
+        for dtype in DTYPES
     )
 
 

@@ -1,5 +1,6 @@
 // Masks of instances: after `reduce_*`, `paint_*` decides for each image pixel which object is on top,
 // and `keep_*` copies the prototypes, from which the host computes single masks where they are needed.
+// Without coefficients each row has a plane of its own, whose values above 0 are its mask, beyond its box, too.
 
 const int TILE_WIDTH = 64, TILE_HEIGHT = 32;  // Pixels per block of 256 threads.
 const int TILE_CELLS = 2304;                  // Cells under a tile, where each is computed once.
@@ -11,20 +12,23 @@ struct Masks {
   const Instance* instances;
   Result* result;                  // Host memory that the GPU can write, and what follows, too.
   double* placement;               // Four numbers that the host needs to read the result.
-  void* kept_prototypes;           // Copy of the prototypes.
+  void* kept_prototypes;           // Copy of the prototypes, or of the planes of the objects.
+  float4* bounds;                  // Of the cells above 0 in a plane: left, top, right, bottom.
   unsigned short* owners;          // (height, pitch): place of the best object + 1, or 0.
   void* labels;                    // Likewise: its class + 1, of one or two bytes.
   int row_step, column_step;       // Of the coefficients.
-  int channels, lines, cells;
+  int channels, lines, cells;      // channels: 0 for planes.
   int width, height, pitch, wide;  // pitch: a multiple of 8; wide: two bytes per label.
   double scale_x, scale_y, pad_x, pad_y;
   Axis rows, columns;
 };
 
-template <class T> __device__ __forceinline__ float probability(
-    const Masks& m, const float* coefficients, int line, int cell) {
+// A value above 0 is inside.
+template <class T> __device__ __forceinline__ float mask_value(
+    const Masks& m, const float* coefficients, int row, int line, int cell) {
   float sum = 0.f;
   const size_t plane = (size_t)m.lines * m.cells, place = (size_t)line * m.cells + cell;
+  if (!m.channels) return T::at(m.prototypes, row * plane + place);
 #pragma unroll 8
   for (int c = 0; c < m.channels; ++c) sum += coefficients[c] * T::at(m.prototypes, c * plane + place);
   return 1.f / (1.f + expf(-sum)) - 0.5f;
@@ -78,8 +82,8 @@ template <class T> __device__ __forceinline__ void paint(const Masks& m) {
       if (!__syncthreads_or(open)) break;
       if (!is_direct) {
         for (int cell = t; cell < under; cell += 256) {
-          values[cell] = probability<T>(m, coefficients, first_line + cell / across,
-                                        first_cell + cell % across);
+          values[cell] = mask_value<T>(m, coefficients, instance.row, first_line + cell / across,
+                                       first_cell + cell % across);
         }
         __syncthreads();
       }
@@ -95,7 +99,7 @@ template <class T> __device__ __forceinline__ void paint(const Masks& m) {
         for (int corner = 0; corner < 4; ++corner) {
           const int l = corner < 2 ? row.first : row.second;
           const int c = corner & 1 ? column.second : column.first;
-          corners[corner] = is_direct ? probability<T>(m, coefficients, l, c)
+          corners[corner] = is_direct ? mask_value<T>(m, coefficients, instance.row, l, c)
                                       : values[(l - first_line) * across + c - first_cell];
         }
         if (is_inside(corners[0], corners[1], corners[2], corners[3], column.weight, row.weight)) {
@@ -128,11 +132,42 @@ template <class T> __device__ __forceinline__ void keep(const Masks& m) {
   const size_t count = (size_t)m.channels * m.lines * m.cells;
   int bad = 0;
   for (size_t i = (size_t)blockIdx.x * 256 + threadIdx.x; i < count; i += (size_t)gridDim.x * 256) {
-    T::copy(m.kept_prototypes, m.prototypes, i);
+    T::copy(m.kept_prototypes, i, m.prototypes, i);
     bad += !is_finite(T::at(m.prototypes, i));
   }
   for (int apart = 16; apart; apart /= 2) bad += __shfl_xor_sync(EVERY, bad, apart);
   if (bad && (threadIdx.x & 31) == 0) atomicAdd(&m.counters->nonfinite, bad);
+}
+
+// Copies the planes of the kept objects to the host, with the bounds of their cells above 0, and counts the
+// non-finite values in them; blocks of 256 threads, one object each at a time.
+template <class T> __device__ __forceinline__ void keep_planes(const Masks& m) {
+  __shared__ int bounds[4];
+  const int plane = m.lines * m.cells, t = threadIdx.x;
+  int bad = 0;
+  for (int object = blockIdx.x; object < m.counters->kept; object += gridDim.x) {
+    const size_t first = (size_t)m.instances[object].row * plane;
+    if (t < 4) bounds[t] = t < 2 ? m.lines + m.cells : 0;
+    __syncthreads();
+    for (int i = t; i < plane; i += 256) {
+      T::copy(m.kept_prototypes, (size_t)object * plane + i, m.prototypes, first + i);
+      const float value = T::at(m.prototypes, first + i);
+      bad += !is_finite(value);
+      if (!(value > 0.f)) continue;
+      atomicMin(&bounds[0], i % m.cells);
+      atomicMin(&bounds[1], i / m.cells);
+      atomicMax(&bounds[2], i % m.cells + 1);
+      atomicMax(&bounds[3], i / m.cells + 1);
+    }
+    __syncthreads();
+    if (t == 0) {
+      m.bounds[object] = bounds[2] ? make_float4(bounds[0], bounds[1], bounds[2], bounds[3])
+                                   : make_float4(0.f, 0.f, 0.f, 0.f);
+    }
+    __syncthreads();
+  }
+  for (int apart = 16; apart; apart /= 2) bad += __shfl_xor_sync(EVERY, bad, apart);
+  if (bad && (t & 31) == 0) atomicAdd(&m.counters->nonfinite, bad);
 }
 
 // One thread, launched last.

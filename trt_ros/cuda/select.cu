@@ -154,10 +154,10 @@ template <class T> __device__ __forceinline__ void select_each(const Head& h) {
       bad += !is_finite(score);
       if (T::is_anchored && !is_own) bad += count_nonfinite<T>(h, row, c, h.classes);
       if (!T::is_anchored ? c == 0 : is_own) bad += count_nonfinite<T>(h, box, 0, 1);
-      pass = c >= h.background && is_finite(score);
+      pass = is_finite(score);
       const float raw = score;
       if (is_sigmoid) score = sigmoid(score);
-      const int label = pass && h.label_kind ? label_at<T>(h, row) : c - h.background;
+      const int label = pass && h.label_kind ? label_at<T>(h, row) : c;
       if (pass) pass = label >= 0 && score >= min_score(h.request, label);
       if (T::is_anchored && h.is_peak && pass) pass = is_highest<T>(h, row, c, raw);
       if (pass) pass = is_usable<T>(h, box);

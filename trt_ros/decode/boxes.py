@@ -10,17 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trt_ros.decode.scores import Scored, select
-from trt_ros.decode.values import Values
+from trt_ros.decode.values import Values, mismatch
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.family import Head
+from trt_ros.families.family import Head, require_output
 from trt_ros.families.layout import BoxLayout, Coding, Grid
 from trt_ros.families.match import Reading
 from trt_ros.families.places import Places, locate
 from trt_ros.results.boxes import Detections, OrientedBoxes, hull
 from trt_ros.results.masks import Instances
 from trt_ros.results.poses import Poses
+from trt_ros.vision.grid import taps
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.masks import instance_masks, whole_masks
+from trt_ros.vision.masks import bounds, instance_masks, whole_masks, windows_of
 from trt_ros.vision.nms import choose_boxes, select_best
 from trt_ros.vision.oriented import probabilistic_iou, to_image
 from trt_ros.vision.scores import check_range, sigmoid
@@ -144,12 +145,8 @@ class BoxHead(Head[Any]):
     def _locate(self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]) -> Places:
         """Return the places of the values in the outputs of one image."""
         names = [part.spec.name for part in self.reading.parts]
-        missing = [name for name in names if name not in outputs]
-        if missing:
-            raise TensorMismatchError(
-                f'Output {missing[0]!r} does not exist.',
-                cause=f'The outputs are {", ".join(outputs) or "none"}.',
-            )
+        for name in names:
+            require_output(outputs, name)
         shapes = {name: np.shape(outputs[name]) for name in names}
         key = (*shapes.values(), input_hw)
         if key not in self._places:
@@ -161,13 +158,7 @@ class BoxHead(Head[Any]):
             self._places[key] = locate(self.reading, shapes, input_hw) if is_one else None
         places = self._places[key]
         if places is None:
-            seen = ', '.join(f'{name} {shape}' for name, shape in shapes.items())
-            height, width = input_hw
-            raise TensorMismatchError(
-                'The outputs do not fit the decoder: expected '
-                f'{self.layout.describe(input_hw)}, got {seen} for images of {width}x{height}.',
-                remedy=self.remedy,
-            )
+            raise mismatch(self.reading, outputs, input_hw, self.remedy)
         return places
 
     def _candidates(
@@ -194,6 +185,9 @@ class BoxHead(Head[Any]):
                 extras = values.gather(level.slices['extras'], scored.rows)
             if coding.has_points and level.grid is not None:
                 extras = _points(extras, scored.rows, anchors, level.grid, coding)
+            elif coding.has_points:
+                values_each = self.reading.values_per_keypoint
+                extras = _points_of_input(extras, values_each, coding, input_hw)
             found.append(Candidates(scored.rows, scored.scores, scored.labels, boxes, extras))
         return Candidates(*map(np.concatenate, zip(*found))) if len(found) > 1 else found[0]
 
@@ -240,8 +234,11 @@ class BoxHead(Head[Any]):
     ) -> Instances:
         """Return boxes with masks: of all prototypes, limited to the box, or a whole one each."""
         if self.layout.extras == 'masks':
-            masks, origins = whole_masks(values.tensor('masks')[rows], letterbox)
-            return Instances(boxes, masks, origins, letterbox.image_wh)
+            planes = values.tensor('masks')[rows]
+            cells = np.array([bounds(plane > 0) for plane in planes])
+            windows = windows_of(cells, *taps(letterbox, (planes.shape[1], planes.shape[2])))
+            masks = whole_masks(planes, letterbox, windows)
+            return Instances(boxes, masks, windows[:, :2], letterbox.image_wh)
         windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Pixel centers inside.
         found = instance_masks(values.tensor('prototypes'), coefficients, letterbox, windows)
         return Instances(boxes, tuple(found), windows[:, :2], letterbox.image_wh)
@@ -347,6 +344,18 @@ def _points(
     if coding.form == 'sides':
         return np.asarray((cell + np.float32(coding.place)) * stride + extras * unit)
     return _offset(extras, cell, stride, unit, coding)
+
+
+def _points_of_input(
+    extras: np.ndarray, values: int, coding: Coding, input_hw: tuple[int, int]
+) -> np.ndarray:
+    """Return keypoints that are coded like the corners of boxes in input pixels."""
+    points = extras.reshape(len(extras), extras.shape[1] // values, values)
+    if coding.is_y_first:
+        points[..., :2] = points[..., 1::-1]
+    if coding.is_normalized:
+        points[..., :2] *= np.array(input_hw[::-1], np.float32)
+    return extras
 
 
 def _oriented(

@@ -11,10 +11,12 @@ from typing import Generic, TypeVar, cast
 import numpy as np
 
 from trt_ros.decode.boxes import BoxHead
+from trt_ros.decode.points import PointHead
 from trt_ros.decode.trial import Trial
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.cut_nms import CutNmsHead
 from trt_ros.families.family import Family, Head, NetworkDescription
+from trt_ros.families.layout import PointLayout
 from trt_ros.families.match import bind
 from trt_ros.families.registry import DETECTORS, choose_family
 from trt_ros.results.labels import class_names
@@ -195,4 +197,5 @@ def open_head(family: Family[HeadT], network: NetworkDescription) -> HeadT:
         return cast(HeadT, CutNmsHead.of(reading))
     if family.head is not None:
         return family.head(reading)
-    return cast(HeadT, BoxHead(reading, family.remedy))
+    kind = PointHead if isinstance(reading.layout, PointLayout) else BoxHead
+    return cast(HeadT, kind(reading, family.remedy))

@@ -11,7 +11,7 @@ from trt_ros.decode.values import Values
 from trt_ros.families.layout import BoxLayout
 from trt_ros.families.places import LevelSlices, Places
 from trt_ros.vision.float16 import as_float32, highest
-from trt_ros.vision.scores import check_range, nonzero, passing, sigmoid
+from trt_ros.vision.scores import check_range, nonzero, passing, sigmoid, softmax
 
 ROWS_CHECKED = 64
 
@@ -108,8 +108,7 @@ def _best_logit(logits: np.ndarray, threshold: float) -> Scored:
 def _softmax(classes: np.ndarray, none: np.ndarray, threshold: float) -> Scored:
     """Select the best class of each row by softmax over the classes and "no object"."""
     logits = as_float32(np.hstack([classes, none]))
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    scores = (powers / powers.sum(axis=1, keepdims=True))[:, :-1]
+    scores = softmax(logits)[:, :-1]
     labels = scores.argmax(axis=1)
     rows = np.arange(len(scores))
     best = np.where(np.isfinite(logits[rows, labels]), scores[rows, labels], np.nan)

@@ -198,7 +198,7 @@ class Family(Generic[HeadT_co]):
     `evidence.Choice`.
 
     :param preprocess: fields of `Preprocess` that this family is trained with.
-    :param head: returns the head of a `Reading`; None: a `BoxHead`.
+    :param head: returns the head of a `Reading`; None: a `BoxHead` or `PointHead`.
     :param constants: inputs beside the image, equal for every frame: numbers by name, or 'h' and
         'w' for those of the network's images. 'mask' is any padding mask: zeros.
     :param layouts: the forms of the outputs; (): any.

@@ -193,7 +193,7 @@ class Coding:
     :param size: of 'offsets': 'exp' of `size_gain` times the value, 'linear', or 'squared': the
         center is 2 v - 0.5 of the cell and the size (2 v)^2 priors (YOLOv5).
     :param clips: boxes are limited to the input before NMS.
-    :param has_points: keypoints are relative to the anchor, too.
+    :param has_points: keypoints are coded likewise: relative to the anchor, normalized, y first.
     """
 
     form: Literal['corners', 'centers', 'rotated', 'offsets', 'sides'] = 'centers'
@@ -349,3 +349,24 @@ class BoxLayout(Layout):
     def is_anchored(self) -> bool:
         """Whether boxes are relative to the anchors of grids."""
         return self.coding.is_anchored
+
+
+@dataclass(frozen=True)
+class PointLayout(Layout):
+    """
+    Outputs of the keypoints of one object, which the input shows.
+
+    :param form: 'values': x, y and a third value each, `points`; the third one is the score of the
+        keypoint, unless `score` is that of all. 'bins': scores of `columns` and of `rows`.
+        'heatmaps': one plane of cells each. A `side` of 0.5 and more is class 1, else it is 0.
+    :param is_normalized: values are 0 to 1 of the input, not pixels.
+    :param is_y_first: y stands before x.
+    :param region_scale: factor on the regions that the network is trained with.
+    :param class_names: names of the classes; (): the object has none.
+    """
+
+    form: Literal['values', 'bins', 'heatmaps'] = field(default='values', kw_only=True)
+    is_normalized: bool = field(default=False, kw_only=True)
+    is_y_first: bool = field(default=False, kw_only=True)
+    region_scale: float = field(default=1.25, kw_only=True)
+    class_names: tuple[str, ...] = field(default=(), kw_only=True)

@@ -8,21 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.family import (
-    STRETCH_PREPROCESS,
-    Family,
-    Head,
-    image_output,
-)
+from trt_ros.families.family import STRETCH_PREPROCESS, Family, image_output
+from trt_ros.families.lanes import LaneHead
 from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import Reading
-from trt_ros.families.ufld import lanes_as_poses
-from trt_ros.results.poses import Poses
 from trt_ros.vision.float16 import as_float32
-from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from trt_ros.vision.scores import softmax
 
 POINTS = 50  # Per lane, at equal distances in y.
+SHARES = np.linspace(0, 1, POINTS, dtype=np.float32)  # Of the way from its upper end.
 MIN_POINTS = 2
 LANE = 1  # Index of the logit of a lane.
 PARAMETERS = 8  # Of a curve: its two ends, and six coefficients.
@@ -31,7 +25,7 @@ NAMES = (('pred_logits', 'pred_curves'), ('logits', 'curves'))
 
 
 @dataclass(frozen=True)
-class LstrHead(Head[Poses]):
+class LstrHead(LaneHead):
     """
     A decoder of (1, Q, 2 or 3) logits, of which the second is of a lane, and (1, Q, 8) curves.
 
@@ -56,17 +50,10 @@ class LstrHead(Head[Poses]):
         """Name of the only class."""
         return ('lane',)
 
-    def __call__(
-        self,
-        outputs: Mapping[str, np.ndarray],
-        letterbox: Letterbox,
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
-    ) -> Poses:
-        """
-        Decode the lanes, best score first; `thresholds.iou` has no effect.
-
-        :raises TensorMismatchError: when an output is missing or of another shape.
-        """
+    def lanes(
+        self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the points of all lanes, see `LaneHead`."""
         logits, curves = (as_float32(image_output(outputs, name)) for name in self.outputs)
         if logits.shape[1] not in (2, 3) or curves.shape != (len(logits), PARAMETERS):
             raise _mismatch(f'{logits.shape} and {curves.shape}')
@@ -74,28 +61,23 @@ class LstrHead(Head[Poses]):
         with np.errstate(invalid='ignore', over='ignore', divide='ignore'):
             x, y = _points(curves)
             inside = (x >= 0) & (x <= 1) & (y >= 0) & (y <= 1)  # False for NaN, too.
-        inside[np.count_nonzero(inside, axis=1) < MIN_POINTS] = False
-        height, width = letterbox.input_hw
+        height, width = input_hw
         points = np.where(inside[..., None], np.stack([x * width, y * height], axis=-1), 0)
         visibility = np.where(inside, scores[:, None], 0)
-        keypoints = np.concatenate(
-            [letterbox.points_to_image(points), visibility[..., None]], axis=-1, dtype=np.float32
-        )
-        return lanes_as_poses(keypoints, letterbox, thresholds, np.zeros(len(logits), np.int32))
+        keypoints = np.concatenate([points, visibility[..., None]], axis=-1, dtype=np.float32)
+        return keypoints, np.full(len(logits), MIN_POINTS)
 
 
 def _lane_probability(logits: np.ndarray) -> np.ndarray:
     """Compute the softmax of the lane of (Q, K) logits: (Q,), 0 where another one is higher."""
-    with np.errstate(invalid='ignore', over='ignore'):
-        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-        is_lane = np.isfinite(logits).all(axis=1) & (logits.argmax(axis=1) == LANE)
-        return np.where(is_lane, powers[:, LANE] / powers.sum(axis=1), 0)
+    is_lane = logits.argmax(axis=1) == LANE
+    return np.where(is_lane, np.nan_to_num(softmax(logits)[:, LANE]), 0)
 
 
 def _points(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute x and y of the points of (Q, 8) curves: (Q, POINTS) each, 0 to 1 in the image."""
     top, bottom, k, f, m, n, b, c = curves.T[..., None]
-    y = top + (bottom - top) * np.linspace(0, 1, POINTS, dtype=np.float32)
+    y = top + (bottom - top) * SHARES
     return k / (y - f) ** 2 + m / (y - f) + n + b * y - c, y
 
 

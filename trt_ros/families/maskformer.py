@@ -25,8 +25,8 @@ from trt_ros.vision.confidence import mask_confidence
 from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.grid import Taps, taps
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.masks import Box, bounds, cells_of, threshold_masks, window_of
-from trt_ros.vision.scores import check_range, passing, sigmoid
+from trt_ros.vision.masks import Box, bounds, cells_of, threshold_masks, windows_of
+from trt_ros.vision.scores import check_range, passing, sigmoid, softmax
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 MIN_WON_SHARE = 0.8  # Pixels that a query wins, of those of its mask; as published.
@@ -55,8 +55,7 @@ class QueryOutputs:
         """
         Return the probabilities (Q, C), float32, and the mask logits (Q, h, w) of one image.
 
-        The masks are of the dtype of the output. Queries with non-finite logits have probabilities
-        of 0.
+        The masks are of the dtype of the output. Without a softmax, probabilities are 0.
 
         :raises TensorMismatchError: when an output is missing or of another shape.
         """
@@ -67,10 +66,7 @@ class QueryOutputs:
                 f'The outputs have the shapes {logits.shape} and {masks.shape}, expected '
                 f'(queries, {self.class_count or "classes"} + 1) and (queries, h, w).'
             )
-        with np.errstate(invalid='ignore'):
-            powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-            shares = powers / powers.sum(axis=1, keepdims=True)
-        return np.nan_to_num(shares[:, :-1], nan=0.0), masks
+        return np.nan_to_num(softmax(logits)[:, :-1], nan=0.0), masks
 
 
 @dataclass(frozen=True)
@@ -123,8 +119,9 @@ class MaskFormerHead(Head[ClassMask]):
         labels = _named(best, classes, probabilities.shape[1])
         if not self.confidence:
             return ClassMask(labels)
-        np.clip(scores, 0, 1, out=scores)  # Several queries may be sure of one class.
-        return ClassMask(labels, mask_confidence(scores, best, rows, cols))
+        # Above 1, where several queries are sure of one class.
+        sure = mask_confidence(scores, best, rows, cols, are_probabilities=True)
+        return ClassMask(labels, sure)
 
 
 def _class_scores(
@@ -267,10 +264,10 @@ def _segments(
     owners = best_class(sigmoid(planes) * scores[:, None, None], rows, cols)
     won, high = _counts(owners, len(planes)), planes > 0
     can_win = won > MIN_WON_SHARE * _sure_counts(high, rows, cols)
-    windows = {
-        index: window
-        for index in np.flatnonzero(can_win).tolist()
-        if (window := window_of(high[index], rows, cols)) is not None
+    winners = np.flatnonzero(can_win).tolist()
+    boxes = windows_of(np.array([bounds(high[index]) for index in winners]), rows, cols).tolist()
+    windows: dict[int, Box] = {
+        index: (x1, y1, x2, y2) for index, (x1, y1, x2, y2) in zip(winners, boxes) if x2
     }
     masks = threshold_masks(
         [planes[index][cells_of(rows, cols, box)] for index, box in windows.items()],

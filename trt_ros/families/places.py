@@ -149,6 +149,8 @@ def _symbols(reading: Reading[BoxLayout], shapes: Shapes) -> Symbols | None:
                 if solved is None:
                     return None
                 symbols = solved
+            elif axis.isdigit() and size != int(axis):
+                return None
     return symbols
 
 

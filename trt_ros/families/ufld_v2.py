@@ -10,23 +10,17 @@ from typing import NamedTuple
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.family import (
-    IMAGENET_PREPROCESS,
-    Family,
-    Head,
-    image_output,
-)
+from trt_ros.families.family import IMAGENET_PREPROCESS, Family, image_output
+from trt_ros.families.lanes import UNKNOWN_ROWS, LaneHead
 from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import Reading
-from trt_ros.families.ufld import UNKNOWN_ROWS, lanes_as_poses
-from trt_ros.results.poses import Poses
 from trt_ros.vision.float16 import as_float32
-from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from trt_ros.vision.scores import softmax
 
 LANES = 4
 ROW_LANES, COLUMN_LANES = (1, 2), (0, 3)  # Beside the vehicle, and further to the sides.
-NEIGHBOURS = 1  # Cells on either side of the best one, of which the mean is taken.
+LEAST_SHARES = (1 / 2, 1 / 4)  # Of the rows or columns, of which a lane has more points.
+NEIGHBORS = 1  # Cells on either side of the best one, of which the mean is taken.
 
 
 class LaneAnchors(NamedTuple):
@@ -42,6 +36,15 @@ class LaneAnchors(NamedTuple):
     column_count: int
     crop_fraction: float
 
+    def uncropped(self, input_hw: tuple[int, int]) -> tuple[tuple[int, int], int]:
+        """Return width and height of the uncropped image in pixels of the input, and its top."""
+        height = int(input_hw[0] / self.crop_fraction)
+        return (input_hw[1], height), input_hw[0] - height
+
+    def places(self, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return y of the rows and x of the columns in an uncropped image."""
+        return self.rows * size[1], np.linspace(0, 1, self.column_count) * size[0]
+
 
 #: By data set. Source: configurations of the authors' repository.
 CULANE = LaneAnchors(np.linspace(0.42, 1, 72), 81, 0.6)
@@ -49,7 +52,7 @@ TUSIMPLE = LaneAnchors(np.linspace(160, 710, 56) / 720, 41, 0.8)
 
 
 @dataclass(frozen=True)
-class UfldV2Head(Head[Poses]):
+class UfldV2Head(LaneHead):
     """
     A decoder of logits (1, G, R, 4) of the cell in each row, and (1, H, C, 4) in each column.
 
@@ -72,75 +75,44 @@ class UfldV2Head(Head[Poses]):
         """Number of keypoints per lane: rows or columns, whichever are more."""
         return max(len(self.anchors.rows), self.anchors.column_count)
 
-    def __call__(
-        self,
-        outputs: Mapping[str, np.ndarray],
-        letterbox: Letterbox,
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
-    ) -> Poses:
-        """
-        Decode the lanes, best score first; `thresholds.iou` has no effect.
-
-        :raises TensorMismatchError: when an output is missing or of another shape.
-        """
+    def lanes(
+        self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the points of all lanes, see `LaneHead`."""
         values = [as_float32(image_output(outputs, name, axes=3)) for name in self.outputs]
         rows, columns = len(self.anchors.rows), self.anchors.column_count
         shapes = [logits.shape for logits in values]
         expected = [(rows, LANES), (columns, LANES)] * 2
         if [shape[1:] for shape in shapes] != expected or shapes[2][0] != 2 or shapes[3][0] != 2:
             raise _mismatch('; '.join(map(str, shapes)))
-        width, height = _uncropped(letterbox, self.anchors)
-        top = letterbox.input_hw[0] - height
-        keypoints = np.zeros((LANES, self.keypoint_count, 3), np.float32)
-        for lanes, cells, exists, at, axis, size, least in (
-            (ROW_LANES, values[0], values[2], self.anchors.rows * height, 0, width, rows / 2),
-            (
-                COLUMN_LANES,
-                values[1],
-                values[3],
-                np.linspace(0, 1, columns) * width,
-                1,
-                height,
-                columns / 4,
-            ),
-        ):
-            for lane in lanes:
-                place = _places(cells[..., lane]) * size / (len(cells) - 1)
-                visibility = _visibility(exists[..., lane], np.isfinite(place))
-                if np.count_nonzero(visibility) > least:
-                    points = keypoints[lane, : len(at)]
-                    points[:, axis] = np.nan_to_num(place)
-                    points[:, 1 - axis] = at
-                    points[:, 2] = visibility
+        size, top = self.anchors.uncropped(input_hw)
+        keypoints = np.full((LANES, self.keypoint_count, 3), np.nan, np.float32)
+        least = np.zeros(LANES, np.int64)
+        for axis, at in enumerate(self.anchors.places(size)):
+            cells, exists = values[axis], values[2 + axis]
+            for lane in (ROW_LANES, COLUMN_LANES)[axis]:
+                points = keypoints[lane, : len(at)]
+                points[:, axis] = _places(cells[..., lane]) * size[axis] / (len(cells) - 1)
+                points[:, 1 - axis] = at
+                points[:, 2] = _visibility(exists[..., lane])
+                least[lane] = int(len(at) * LEAST_SHARES[axis]) + 1
         keypoints[..., 1] += top
-        keypoints[..., :2] = letterbox.points_to_image(keypoints[..., :2])
-        return lanes_as_poses(keypoints, letterbox, thresholds)
-
-
-def _uncropped(letterbox: Letterbox, anchors: LaneAnchors) -> tuple[int, int]:
-    """Return width and height of the uncropped image in pixels of the input."""
-    height, width = letterbox.input_hw
-    return width, int(height / anchors.crop_fraction)
+        return keypoints, least
 
 
 def _places(logits: np.ndarray) -> np.ndarray:
-    """Compute the position of a lane among (G, N) cells, with centers at halves: (N,) float32."""
-    with np.errstate(invalid='ignore', over='ignore'):
-        is_finite = np.isfinite(logits).all(axis=0)
-        best = np.where(is_finite, logits, 0).argmax(axis=0)
-        cells = best + np.arange(-NEIGHBOURS, NEIGHBOURS + 1)[:, None]
-        inside = (cells >= 0) & (cells < len(logits))
-        near = np.take_along_axis(logits, np.clip(cells, 0, len(logits) - 1), axis=0)
-        powers = np.where(inside, np.exp(near - near.max(axis=0)), 0)
-        place = (powers * cells).sum(axis=0) / powers.sum(axis=0) + 0.5
-    return np.where(is_finite, place, np.nan).astype(np.float32)
+    """Compute the position of a lane among (G, N) cells, with centers at halves: (N,), or NaN."""
+    best = logits.argmax(axis=0)
+    cells = best + np.arange(-NEIGHBORS, NEIGHBORS + 1)[:, None]
+    inside = (cells >= 0) & (cells < len(logits))
+    near = np.take_along_axis(logits, np.clip(cells, 0, len(logits) - 1), axis=0)
+    shares = softmax(np.where(inside, near, np.float32(-np.inf)), axis=0)
+    return np.asarray((shares * cells).sum(axis=0) + 0.5)
 
 
-def _visibility(logits: np.ndarray, is_finite: np.ndarray) -> np.ndarray:
+def _visibility(logits: np.ndarray) -> np.ndarray:
     """Compute the probability of a point from (2, N) logits: (N,), 0 where it is not likelier."""
-    with np.errstate(invalid='ignore', over='ignore'):
-        probability = 1 / (1 + np.exp(logits[0] - logits[1]))
-        return np.where((logits[1] > logits[0]) & is_finite, np.nan_to_num(probability), 0)
+    return np.where(logits[1] > logits[0], np.nan_to_num(softmax(logits, axis=0)[1]), 0)
 
 
 def _head(reading: Reading, anchors: LaneAnchors) -> UfldV2Head:

@@ -18,17 +18,24 @@ def is_probability(scores: np.ndarray) -> bool:
         return not ((scores < 0) | (scores > 1.001)).any()
 
 
-def mask_confidence(cells: np.ndarray, labels: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
+def mask_confidence(
+    cells: np.ndarray,
+    labels: np.ndarray,
+    rows: Taps,
+    cols: Taps,
+    *,
+    are_probabilities: bool | None = None,
+) -> np.ndarray:
     """
     Compute the probability of the class of each pixel, interpolated (bilinear) between cells.
 
-    Scores are taken as probabilities where all of them are, else as the logits of a softmax.
+    By default, scores are probabilities where all of them may be, else the logits of a softmax.
 
     :param cells: (C, h, w) scores, floating point.
     :param labels: (len(rows), len(cols)) class indices, as of best_class().
     :returns: (len(rows), len(cols)) uint8, 0 to 255 for 0 to 1; 0 where scores are not finite.
     """
-    scores = _Probabilities(cells)
+    scores = _Probabilities(cells, are_probabilities)
     image = bilinear(scores.highest, rows, cols)
     between = np.zeros(scores.highest.shape, bool)
     between.reshape(-1)[mixed_groups(scores.best, rows, cols)] = True
@@ -55,9 +62,9 @@ class _Probabilities:
     :ivar best: (h, w) class with the highest score of each cell; `highest`: its probability.
     """
 
-    def __init__(self, cells: np.ndarray) -> None:
+    def __init__(self, cells: np.ndarray, are_probabilities: bool | None) -> None:
         count, height, width = cells.shape
-        self._is_final = is_probability(cells)
+        self._is_final = is_probability(cells) if are_probabilities is None else are_probabilities
         # Channels first or last, whichever needs no copy.
         is_last = cells.transpose(1, 2, 0).flags.c_contiguous
         self._flat = (cells.transpose(1, 2, 0) if is_last else cells).reshape(-1)

@@ -195,18 +195,17 @@ def cells_of(rows: Taps, cols: Taps, box: Box) -> tuple[slice, slice]:
     )
 
 
-def window_of(high: np.ndarray, rows: Taps, cols: Taps) -> Box | None:
+def windows_of(cells: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
     """
-    Return the pixels that a cell above the threshold contributes to; None: there are none.
+    Return the pixels that the cells of boxes contribute to: (K, 4) int32, zeros without any.
 
-    :param high: (h, w) bool, cells above the threshold.
+    :param cells: (K, 4) left, top, right and bottom, as `bounds` returns them.
     """
-    left, top, right, bottom = bounds(high)
-    if left == right:
-        return None
+    left, top, right, bottom = np.reshape(cells, (-1, 4)).T
     x1, x2 = np.searchsorted(cols.second, left), np.searchsorted(cols.first, right)
     y1, y2 = np.searchsorted(rows.second, top), np.searchsorted(rows.first, bottom)
-    return (int(x1), int(y1), int(x2), int(y2)) if x1 < x2 and y1 < y2 else None
+    visible = (left < right) & (x1 < x2) & (y1 < y2)
+    return np.where(visible, [x1, y1, x2, y2], 0).T.astype(np.int32)
 
 
 def bounds(mask: np.ndarray) -> Box:
@@ -243,26 +242,19 @@ def instance_masks(
 
 
 def whole_masks(
-    planes: np.ndarray, letterbox: Letterbox
-) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    planes: np.ndarray, letterbox: Letterbox, windows: np.ndarray
+) -> tuple[np.ndarray, ...]:
     """
-    Return the masks of planes where they are above 0, and the pixel of their upper-left corners.
+    Return the masks of planes where they are above 0.
 
     :param planes: (K, h, w) logits; those that are not finite are in no mask.
+    :param windows: (K, 4) pixels of the masks, see `windows_of`.
     """
-    planes = as_float32(planes)
     rows, cols = taps(letterbox, (planes.shape[1], planes.shape[2]))
-    found = {
-        index: window
-        for index, plane in enumerate(planes)
-        if (window := window_of(plane > 0, rows, cols)) is not None
-    }
+    found = {index: box for index, box in enumerate(map(tuple, windows.tolist())) if any(box)}
     boxes: list[Box] = list(found.values())
-    parts = [planes[index][cells_of(rows, cols, box)] for index, box in found.items()]
+    parts = [as_float32(planes[index][cells_of(rows, cols, box)]) for index, box in found.items()]
     with np.errstate(invalid='ignore', over='ignore'):
         masks = dict(zip(found, threshold_masks(parts, 0.0, rows, cols, boxes)))
-    origins = np.zeros((len(planes), 2), np.int32)
-    for index, box in found.items():
-        origins[index] = box[:2]
     empty = np.zeros((0, 0), bool)
-    return tuple(masks.get(index, empty) for index in range(len(planes))), origins
+    return tuple(masks.get(index, empty) for index in range(len(planes)))

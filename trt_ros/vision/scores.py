@@ -55,3 +55,14 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
     """Compute the element-wise sigmoid of logits of any shape: scores, 0 to 1."""
     with np.errstate(over='ignore'):  # 1 / inf is 0.
         return np.asarray(1 / (1 + np.exp(-logits)))
+
+
+def softmax(logits: np.ndarray, axis: int = -1) -> np.ndarray:
+    """
+    Compute the softmax along an axis; NaN where it has NaN, +Inf, or nothing but -Inf.
+
+    That is the rule of all decoders: such logits find nothing. A single -Inf is a score of 0.
+    """
+    with np.errstate(invalid='ignore', over='ignore'):
+        powers = np.exp(logits - logits.max(axis=axis, keepdims=True))
+        return np.asarray(powers / powers.sum(axis=axis, keepdims=True))

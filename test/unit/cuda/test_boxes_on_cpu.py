@@ -1,4 +1,4 @@
-"""The kernels of boxes, compiled for the CPU, find what the NumPy heads of all families find."""
+"""The kernels of boxes and keypoints, compiled for the CPU, find what the NumPy heads find."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ import shutil
 import numpy as np
 import pytest
 
-from support.box_cases import CASES, assert_same, crowd, spoiled
+from support.box_cases import (
+    CASES,
+    POINT_CASES,
+    assert_painted,
+    assert_same,
+    assert_same_classes,
+    crowd,
+    maskformer,
+    rfdetr_seg,
+    spoiled,
+)
 from support.descriptions import head as open_as
 from support.kernels_on_cpu import KernelsOnCpu
 from trt_ros.decode.choice import Decoder
@@ -101,3 +111,43 @@ def test_more_candidates_of_anchors_than_are_sorted_at_once_equal_numpy(kernels)
     got, counts = kernels.decode(head, outputs, letterbox, asked)
     assert counts[1] == 21504
     assert_same(got, head(outputs, letterbox, asked), scores=1e-5)
+
+
+@pytest.mark.parametrize('name', POINT_CASES)
+@pytest.mark.parametrize('seed', range(3))
+def test_the_keypoints_of_one_object_equal_numpy(name, seed, kernels):
+    head, outputs, letterbox = POINT_CASES[name](seed)
+    asked = Thresholds(score=0.9)
+    for each in (outputs, spoiled(outputs, seed)):
+        got, counts = kernels.decode(head, each, letterbox, asked)
+        assert_same(got, head(each, letterbox, asked), scores=1e-5)
+        assert (counts[0], counts[2] > 0) == (1, each is not outputs)
+
+
+@pytest.mark.parametrize('name', POINT_CASES)
+def test_the_only_object_is_chosen_by_its_class(name, kernels):
+    head, outputs, letterbox = POINT_CASES[name](0)
+    for index in (0, 1):
+        for most, score in ((100, 0.0), (100, 1.0), (0, 0.0)):
+            some = ClassThresholds.of(Thresholds(score, max_detections=most, classes=(index,)), ())
+            got, _ = kernels.decode(head, outputs, letterbox, some)
+            assert len(got) == len(head(outputs, letterbox, some))
+
+
+@pytest.mark.parametrize('most', [3, 300])
+def test_masks_of_queries_are_painted_as_by_numpy(most, kernels):
+    head, outputs, letterbox = rfdetr_seg(0)
+    asked = Thresholds(0.5, max_detections=most)
+    got, counts = kernels.decode(head, outputs, letterbox, asked)
+    assert counts[2] == 30
+    assert_painted(got, head(outputs, letterbox, asked), scores=1e-6)
+
+
+@pytest.mark.parametrize('classes', [2, 70, 300])
+def test_classes_of_queries_are_those_of_numpy(classes, kernels):
+    head, outputs, letterbox = maskformer(0, classes=classes)
+    outputs['logits'][0, 3, 1], outputs['logits'][0, 4, 1] = np.nan, -np.inf
+    got, counts = kernels.decode(head, outputs, letterbox, Thresholds())
+    assert counts.tolist() == [0, 0, 2, 0]
+    assert_same_classes(got, head(outputs, letterbox))
+    assert len(np.unique(got.labels)) > 1

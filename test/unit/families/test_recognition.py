@@ -522,7 +522,9 @@ def test_the_docs_list_the_families_that_the_gpu_decodes_and_the_others_with_a_r
     for family, outputs, known in networks:
         seen = network(outputs, **known)
         head = SimpleNamespace(head=open_head(DETECTORS[family], seen))
-        shapes = {spec.name: spec.shape for spec in seen.outputs}
+        shapes = {  # Of one image.
+            spec.name: (*map(abs, spec.shape[:1]), *spec.shape[1:]) for spec in seen.outputs
+        }
         if all(min(shape, default=1) > 0 for shape in shapes.values()) and gpu_decoder(
             head, seen.outputs, shapes, seen.input_hw
         ):

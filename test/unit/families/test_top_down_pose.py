@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from trt_ros.decode.choice import open_head
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.heatmap_pose import HEATMAP_POSE, HeatmapHead
-from trt_ros.families.simcc import SIMCC, SimccHead
+from trt_ros.families.heatmap_pose import HEATMAP_POSE
+from trt_ros.families.simcc import SIMCC
 from trt_ros.results.poses import LIMBS, NAMES
 from trt_ros.vision.letterbox import Letterbox
 
 INPUT_HW = (256, 192)
+SIMCC_HEAD = open_as('simcc', 'x (1, ?, 384); y (1, ?, 512)', hw=INPUT_HW)
 WHOLE = Letterbox.fit((192, 256), INPUT_HW, 'stretch')
 
 
@@ -27,7 +29,8 @@ def blobs(*keypoints, grid=(64, 48), sigma=2.0):
 
 
 def decode(heatmaps, letterbox=WHOLE):
-    return HeatmapHead('heatmaps')({'heatmaps': heatmaps}, letterbox)
+    head = open_as('heatmap_pose', 'heatmaps (1, ?, ?, ?)', hw=INPUT_HW)
+    return head({'heatmaps': heatmaps}, letterbox)
 
 
 def test_empty_heatmaps_are_one_object_of_invisible_keypoints():
@@ -94,12 +97,11 @@ def bins(size, *peaks):
 
 
 def test_simcc_is_the_highest_bin_of_each_axis():
-    head = SimccHead('x', 'y')
     outputs = {
         'x': bins(384, (0, 0.9), (101, 0.4), (383, 1.5)),
         'y': bins(512, (0, 0.8), (200, 0.6), (511, 1.2)),
     }
-    found = head(outputs, WHOLE)
+    found = SIMCC_HEAD(outputs, WHOLE)
     assert found.keypoints[0].tolist() == [
         pytest.approx([0.5, 0.5, 0.8]),
         pytest.approx([51, 100.5, 0.4]),
@@ -113,7 +115,7 @@ def test_simcc_in_half_precision_with_nan():
     outputs = {'x': bins(384, (10, 0.5)), 'y': bins(512, (20, 0.5))}
     outputs['x'][0, 0, 5] = np.nan
     half = {name: scores.astype(np.float16) for name, scores in outputs.items()}
-    assert SimccHead('x', 'y')(half, WHOLE).keypoints.tolist() == [[[5.5, 10.5, 0.5]]]
+    assert SIMCC_HEAD(half, WHOLE).keypoints.tolist() == [[[5.5, 10.5, 0.5]]]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_simcc_in_half_precision_with_nan():
 def test_names_order_the_outputs_of_a_square_input(network, names, expected):
     outputs = '; '.join(f'{name} (1, 21, 512)' for name in names)
     head = open_head(SIMCC, network(outputs, hw=(256, 256)))
-    assert (head.x_name, head.keypoint_count) == (expected, 21)
+    assert (head.reading.parts[0].spec.name, head.keypoint_count) == (expected, 21)
 
 
 def test_the_number_of_keypoints_names_them(network):
@@ -154,7 +156,7 @@ def test_other_outputs_are_refused(network, family, outputs, message):
 
 
 def test_outputs_of_another_shape_are_refused():
-    with pytest.raises(TensorMismatchError, match=r'the shape \(2, 17, 64, 48\)'):
+    with pytest.raises(TensorMismatchError, match=r'got heatmaps \(2, 17, 64, 48\)'):
         decode(np.zeros((2, 17, 64, 48), np.float32))
-    with pytest.raises(TensorMismatchError, match='have 2 and 1 keypoints'):
-        SimccHead('x', 'y')({'x': bins(384, (0, 1), (0, 1)), 'y': bins(512, (0, 1))}, WHOLE)
+    with pytest.raises(TensorMismatchError, match=r'got x \(1, 2, 384\), y \(1, 1, 512\)'):
+        SIMCC_HEAD({'x': bins(384, (0, 1), (0, 1)), 'y': bins(512, (0, 1))}, WHOLE)

@@ -57,7 +57,7 @@ def test_the_kernels_get_its_arguments(decoder, network):
     shapes = {spec.name: spec.shape for spec in outputs}
     found = gpu_decoder(SimpleNamespace(head=decoder.head), outputs, shapes, HW)
     assert isinstance(found, GpuBoxes)
-    assert (found.select, found.rows, found.classes) == ('rows', 400, 3)
+    assert (found.select, found.places.rows, found.places.classes) == ('rows', 400, 3)
 
 
 def test_a_near_miss_names_its_outputs(network):

@@ -7,7 +7,6 @@ import pytest
 
 from support.descriptions import head as open_as
 from trt_ros.errors import ParameterError
-from trt_ros.families.heatmap_pose import HeatmapHead
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes, non_max_suppression
@@ -243,7 +242,7 @@ def test_rotated_boxes_suppress_those_of_other_classes():
 
 def test_the_only_object_of_an_image_is_chosen_too():
     heatmaps = {'heatmaps': np.full((1, 5, 8, 8), 0.5, np.float32)}
-    head = HeatmapHead('heatmaps')
+    head = open_as('heatmap_pose', 'heatmaps (1, 5, 8, 8)', hw=WHOLE.input_hw)
     assert len(head(heatmaps, WHOLE, Thresholds(0.9))) == 1
     assert len(head(heatmaps, WHOLE, limits(['person']))) == 1
     assert len(head(heatmaps, WHOLE, limits(['car']))) == 0

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 import math
 from typing import Any
 
 from trt_ros.decode.boxes import BoxHead
 from trt_ros.decode.choice import Decoder
-from trt_ros.decode.cuda.box_args import AnchorCoding, Level
 from trt_ros.decode.cuda.boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
 from trt_ros.decode.cuda.classes import GpuClasses
-from trt_ros.decode.cuda.decoder import GpuDecoder, OutputSlice
-from trt_ros.decode.cuda.dense import GpuArgmax, GpuDense, GpuDepth, GpuMasks
+from trt_ros.decode.cuda.decoder import GpuDecoder, Output, Outputs
+from trt_ros.decode.cuda.dense import GpuArgmax, GpuDepth, GpuMasks, GpuQueries
 from trt_ros.decode.cuda.masks import GpuInstances
+from trt_ros.decode.cuda.points import GpuPoints
 from trt_ros.decode.cuda.tiles import GpuTiles
+from trt_ros.decode.points import VALUES, PointHead
+from trt_ros.families import lstr, ufld, ufld_v2
 from trt_ros.families.classify import ClassifyHead
 from trt_ros.families.depth import DepthHead
-from trt_ros.families.layout import BoxLayout
-from trt_ros.families.places import LevelSlices, Places, Slice, locate
+from trt_ros.families.lstr import LstrHead
+from trt_ros.families.maskformer import MaskFormerHead
+from trt_ros.families.places import locate
 from trt_ros.families.semantic import MaskHeads, SemanticHead
+from trt_ros.families.ufld import UfldHead
+from trt_ros.families.ufld_v2 import UfldV2Head
 from trt_ros.tensors import Shape, TensorSpec, item_nbytes
 from trt_ros.vision.tiles import Tiles
 
@@ -45,7 +49,7 @@ def gpu_decoder(
     if open_decoder is None:
         return None
     dtypes = {spec.name: spec.dtype for spec in outputs}
-    found = open_decoder(decoder.head, HeadOutputs(shapes, dtypes, input_hw))
+    found = open_decoder(decoder.head, Outputs(shapes, dtypes, input_hw))
     if found is None or not found.is_supported:
         return None
     if tiles is None:
@@ -58,150 +62,161 @@ def gpu_decoder(
     return tiled if tiled.is_supported else None
 
 
-@dataclass(frozen=True)
-class HeadOutputs:
-    """
-    Shapes and dtypes of the outputs of a network.
-
-    :param shapes: for the present inputs.
-    :param input_hw: size of the network's images.
-    """
-
-    shapes: Mapping[str, Shape]
-    dtypes: Mapping[str, str]
-    input_hw: tuple[int, int]
-
-    def slice(self, output: str, start: int, row: int, column: int = 1) -> OutputSlice:
-        """Return a slice of an output, see `OutputSlice`."""
-        return OutputSlice(output, self.dtypes[output], start, row, column)
+#: By meaning of the extras.
+_KINDS: Mapping[str, type[GpuBoxes]] = {
+    '': GpuBoxes,
+    'keypoints': GpuPoses,
+    'angle': GpuOrientedBoxes,
+    'coefficients': GpuInstances,
+    'masks': GpuInstances,
+}
 
 
-def gpu_boxes(head: BoxHead, outputs: HeadOutputs) -> GpuBoxes | None:
-    """Return the decoder of the boxes of a reading; None if the CPU decodes them."""
-    reading, layout = head.reading, head.layout
-    places = locate(reading, outputs.shapes, outputs.input_hw)
-    if places is None or layout.extras == 'masks':
-        return None
-
-    def sliced(place: Slice) -> OutputSlice:
-        return outputs.slice(place.output, place.start, place.row, place.column)
-
-    def level(each: LevelSlices) -> Level:
-        slices = {role: sliced(place) for role, place in each.slices.items()}
-        scores, objectness = slices['scores'], slices.get('objectness')
-        if objectness and layout.objectness_only and places.classes == 1:
-            scores, objectness = objectness, None
-        return Level(
-            slices.get('box'),
-            scores,
-            slices.get('sizes'),
-            objectness,
-            slices.get('extras'),
-            each.grid,
-        )
-
-    first, coding = places.levels[0].slices, layout.coding
-    form: Any = coding.form
-    if coding.is_anchored:
-        form = AnchorCoding(
-            **vars(coding),
-            bins=places.bins,
-            is_planar=places.is_planar,
-            class_step=places.class_step,
-        )
-    kind, fields = _kind(head, places, outputs)
-    if 'extras' in first:
-        fields['extra_count'] = first['extras'].values
-    if layout.is_limited:
-        fields['limit'] = places.rows
-    return kind(
-        _selection(layout, first),
-        places.rows,
-        places.classes,
-        tuple(map(level, places.levels)),
-        form,
-        labels=sliced(first['label']) if 'label' in first else None,
-        count=sliced(places.tensors['count']) if 'count' in places.tensors else None,
-        label_offset=layout.label_offset,
-        activation=layout.activation,
-        uses_nms=layout.uses_nms,
-        normalized=coding.is_normalized,
-        is_y_first=coding.is_y_first,
-        has_root=layout.has_root,
-        is_peak=layout.is_peak,
-        **fields,
-    )
+def _boxes(head: BoxHead, outputs: Outputs) -> GpuBoxes | None:
+    places = locate(head.reading, outputs.shapes, outputs.input_hw)
+    return None if places is None else _KINDS[head.layout.extras](head, places, outputs)
 
 
-def _selection(layout: BoxLayout, slices: Mapping[str, Slice]) -> str:
-    """Return the kernel that selects rows and classes."""
-    if layout.select == 'each' or 'label' in slices:
-        return 'each'
-    scores = slices['scores']
-    return 'rows' if scores.column == 1 else 'columns'
-
-
-def _kind(
-    head: BoxHead, places: Places, outputs: HeadOutputs
-) -> tuple[type[GpuBoxes], dict[str, Any]]:
-    """Return the class of the decoder and its further fields."""
-    layout = head.layout
-    if layout.extras == 'keypoints':
-        finish = head.with_regions if layout.regions else None
-        return GpuPoses, {'values': head.reading.values_per_keypoint, 'finish': finish}
-    if layout.extras == 'angle':
-        return GpuOrientedBoxes, {}
-    if layout.extras == 'coefficients':
-        name = places.tensors['prototypes'].output
-        _, _, rows, columns = outputs.shapes[name]
-        return GpuInstances, {
-            'prototypes': outputs.slice(name, 0, 0),
-            'grid_hw': (rows, columns),
-            'input_hw': outputs.input_hw,
-        }
-    return GpuBoxes, {}
-
-
-def _semantic(head: SemanticHead, outputs: HeadOutputs) -> GpuArgmax | None:
+def _semantic(head: SemanticHead, outputs: Outputs) -> GpuArgmax | None:
     if head.is_classes:
         return None
     _, *size = outputs.shapes[head.output_name]
     classes, rows, columns = size if head.channels_first else (size[2], *size[:2])
-    cells = outputs.slice(head.output_name, 0, 0)
+    cells = outputs[head.output_name]
     return GpuArgmax(cells, classes, (rows, columns), head.channels_first, head.confidence)
 
 
-def _masks(head: MaskHeads, outputs: HeadOutputs) -> GpuMasks | None:
+def _masks(head: MaskHeads, outputs: Outputs) -> GpuMasks | None:
     found = {each.output_name: _semantic(each, outputs) for each in head.heads}
     masks = {name: mask for name, mask in found.items() if mask is not None}
     return GpuMasks(masks) if len(masks) == len(found) else None
 
 
-def _depth(head: DepthHead, outputs: HeadOutputs) -> GpuDepth | None:
+def _queries(head: MaskFormerHead, outputs: Outputs) -> GpuQueries | None:
+    names = head.queries.logits_name, head.queries.masks_name
+    (_, queries, entries), (_, planes, rows, columns) = (outputs.shapes[name] for name in names)
+    if queries != planes or head.class_count not in (None, entries - 1):
+        return None
+    return GpuQueries(
+        Output('', 'float32'),
+        entries - 1,
+        (rows, columns),
+        channels_first=True,
+        confidence=head.confidence,
+        outputs=tuple(outputs[name] for name in names),
+        queries=queries,
+    )
+
+
+def _depth(head: DepthHead, outputs: Outputs) -> GpuDepth | None:
     _, *size = outputs.shapes[head.output_name]
     if len(size) == 3:
         channels = size.pop(0 if head.channels_first else 2)
         if channels != 1:
             return None
     rows, columns = size
-    return GpuDepth(outputs.slice(head.output_name, 0, 0), 1, (rows, columns), True)
+    return GpuDepth(outputs[head.output_name], 1, (rows, columns), True)
 
 
-def _classes(head: ClassifyHead, outputs: HeadOutputs) -> GpuClasses | None:
+def _classes(head: ClassifyHead, outputs: Outputs) -> GpuClasses | None:
     _, count, *ones = outputs.shapes[head.output_name]
     if head.class_count not in (None, count) or any(size != 1 for size in ones):
         return None
-    return GpuClasses(outputs.slice(head.output_name, 0, 0), count)
+    return GpuClasses(outputs[head.output_name], count)
+
+
+def _points(head: PointHead, outputs: Outputs) -> GpuPoints | None:
+    layout, (height, width) = head.layout, outputs.input_hw
+    names = {next(iter(part.out.fields)): part.spec.name for part in head.reading.parts}
+    shapes = {role: outputs.shapes[name] for role, name in names.items()}
+
+    def parts(*roles: str) -> tuple[Output | None, ...]:
+        return tuple(outputs[names[role]] if role in names else None for role in roles)
+
+    if layout.form == 'heatmaps':
+        _, count, rows, columns = shapes['heatmaps']
+        steps = ((width - 1) / max(columns - 1, 1), (height - 1) / max(rows - 1, 1))
+        return GpuPoints(layout.form, parts('heatmaps'), 1, count, steps, (columns, rows))
+    if layout.form == 'bins':
+        (_, count, columns), (_, other, rows) = shapes['columns'], shapes['rows']
+        steps = (width / columns, height / rows)
+        found = GpuPoints(layout.form, parts('columns', 'rows'), 1, count, steps, (columns, rows))
+        return found if count == other else None
+    steps = (float(width), float(height)) if layout.is_normalized else (1.0, 1.0)
+    return GpuPoints(
+        layout.form,
+        parts('points', 'score', 'side'),
+        1,
+        math.prod(shapes['points'][1:]) // VALUES,
+        steps,
+        is_y_first=layout.is_y_first,
+    )
+
+
+def _ufld(head: UfldHead, outputs: Outputs) -> GpuPoints:
+    _, bins, rows, lanes = outputs.shapes[head.output_name]
+    height, width = outputs.input_hw
+    return GpuPoints(
+        'row cells',
+        (outputs[head.output_name],),
+        lanes,
+        rows,
+        (width / (bins - 2), 1.0),
+        (bins - 1, 0),
+        has_labels=True,
+        least=(ufld.MIN_POINTS, 0),
+        places=(tuple(ufld.anchors_of(rows, height).tolist()),),
+    )
+
+
+def _ufld_v2(head: UfldV2Head, outputs: Outputs) -> GpuPoints:
+    size, top = head.anchors.uncropped(outputs.input_hw)
+    rows, columns = head.anchors.places(size)
+    cells = outputs.shapes[head.outputs[0]][1], outputs.shapes[head.outputs[1]][1]
+    least = [int(len(at) * share) + 1 for at, share in zip((rows, columns), ufld_v2.LEAST_SHARES)]
+    return GpuPoints(
+        'best cells',
+        tuple(outputs[name] for name in head.outputs),
+        ufld_v2.LANES,
+        head.keypoint_count,
+        (size[0] / (cells[0] - 1), size[1] / (cells[1] - 1)),
+        cells,
+        has_labels=True,
+        counts=(len(rows), len(columns)),
+        least=(least[0], least[1]),
+        places=(tuple(rows.tolist()), tuple(columns.tolist())),
+        top=top,
+    )
+
+
+def _lstr(head: LstrHead, outputs: Outputs) -> GpuPoints:
+    _, lanes, kinds = outputs.shapes[head.outputs[0]]
+    height, width = outputs.input_hw
+    return GpuPoints(
+        'curves',
+        tuple(outputs[name] for name in head.outputs),
+        lanes,
+        lstr.POINTS,
+        (width, height),
+        (kinds, 0),
+        least=(lstr.MIN_POINTS, 0),
+        places=(tuple(lstr.SHARES.tolist()),),
+    )
 
 
 #: By class of the head: the decoder for a head and its outputs, None where there is none.
 _DECODERS: Mapping[
     type,
-    Callable[[Any, HeadOutputs], GpuBoxes | GpuDense | GpuMasks | GpuClasses | None],
+    Callable[[Any, Outputs], GpuDecoder | None],
 ] = {
-    BoxHead: gpu_boxes,
+    BoxHead: _boxes,
     SemanticHead: _semantic,
     MaskHeads: _masks,
     DepthHead: _depth,
     ClassifyHead: _classes,
+    MaskFormerHead: _queries,
+    PointHead: _points,
+    UfldHead: _ufld,
+    UfldV2Head: _ufld_v2,
+    LstrHead: _lstr,
 }

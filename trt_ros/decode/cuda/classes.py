@@ -14,7 +14,7 @@ from trt_ros.decode.cuda.decoder import (
     FLOATS,
     Address,
     Launch,
-    OutputSlice,
+    Output,
     Reader,
     has_nonfinite,
 )
@@ -37,7 +37,7 @@ class ClassesArgs(ctypes.Structure):
 class GpuClasses:
     """Decoder of `count` class scores to probabilities."""
 
-    scores: OutputSlice
+    scores: Output
     count: int
 
     scratch_nbytes = COUNTERS_NBYTES  # Unused.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import ctypes
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from trt_ros.tensors import item_nbytes
+from trt_ros.tensors import Shape, item_nbytes
 from trt_ros.vision.letterbox import Letterbox
 
 HEADER_NBYTES = 16  # common.cu: struct Result
@@ -22,6 +23,11 @@ Address = Callable[[str], int]  # Name of an output to its GPU address for one i
 Reader = Callable[[], tuple[Any, bool]]
 
 
+def fields(kind: type[Any], names: str) -> list[tuple[str, type]]:
+    """Return fields of one type of a `ctypes.Structure`."""
+    return [(name, kind) for name in names.split()]
+
+
 class Launch(NamedTuple):
     """Launch of one kernel of decode.cu."""
 
@@ -33,6 +39,11 @@ class Launch(NamedTuple):
 
 class GpuDecoder(Protocol):
     """A decoder of the outputs of one image on the GPU."""
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether the kernels can read these dtypes and sizes."""
+        ...
 
     @property
     def scratch_nbytes(self) -> int:
@@ -67,24 +78,32 @@ class GpuDecoder(Protocol):
         ...
 
 
-class OutputSlice(NamedTuple):
-    """
-    A strided slice of a network output.
+class Output(NamedTuple):
+    """An output of a network, whose elements follow each other."""
 
-    :param start: offset of the first element, in elements.
-    :param row: elements from one row to the next.
-    :param column: elements from one column to the next.
-    """
-
-    output: str
+    name: str
     dtype: str
-    start: int
-    row: int
-    column: int = 1
 
-    def at(self, address: Address) -> int:
-        """Return the GPU address of the first element."""
-        return address(self.output) + self.start * item_nbytes(self.dtype)
+    def at(self, address: Address, start: int = 0) -> int:
+        """Return the GPU address of element `start`."""
+        return address(self.name) + start * item_nbytes(self.dtype)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """
+    Shapes and dtypes of the outputs of a network.
+
+    :param shapes: for the present inputs.
+    :param input_hw: size of the network's images.
+    """
+
+    shapes: Mapping[str, Shape]
+    dtypes: Mapping[str, str]
+    input_hw: tuple[int, int]
+
+    def __getitem__(self, name: str) -> Output:
+        return Output(name, self.dtypes[name])
 
 
 def has_nonfinite(memory: np.ndarray) -> bool:

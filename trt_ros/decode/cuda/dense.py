@@ -16,15 +16,18 @@ from trt_ros.decode.cuda.decoder import (
     FLOATS,
     Address,
     Launch,
-    OutputSlice,
+    Output,
     Reader,
     aligned,
+    fields,
     has_nonfinite,
 )
 from trt_ros.results.depth import Depth
 from trt_ros.results.masks import ClassMask, ClassMasks, mask_dtype
 from trt_ros.vision.grid import line, taps
 from trt_ros.vision.letterbox import Letterbox
+
+TILE = 64  # queries.cu: SUM_TILE
 
 
 class Axis(ctypes.Structure):
@@ -37,26 +40,11 @@ class DenseArgs(ctypes.Structure):
     """Arguments of the kernels of results per pixel; dense.cu: struct Dense."""
 
     _fields_ = [
-        *(
-            (name, c_void_p)
-            for name in ('cells', 'counters', 'result', 'pixels', 'confidence', 'peaks')
-        ),
-        *(
-            (name, c_int)
-            for name in (
-                'classes',
-                'cell_step',
-                'line_step',
-                'class_step',
-                'grid_width',
-                'grid_height',
-                'width',
-                'height',
-                'pitch',
-                'wide',
-                'blends_rows',
-                'blends_columns',
-            )
+        *fields(c_void_p, 'cells counters result pixels confidence peaks'),
+        *fields(
+            c_int,
+            'classes cell_step line_step class_step grid_width grid_height width height pitch '
+            'wide blends_rows blends_columns',
         ),
         ('rows', Axis),
         ('columns', Axis),
@@ -74,7 +62,7 @@ class GpuDense:
     :param channels_first: whether cells are (C, h, w), else (h, w, C).
     """
 
-    cells: OutputSlice
+    cells: Output
     classes: int
     grid_hw: tuple[int, int]
     channels_first: bool
@@ -230,6 +218,73 @@ class GpuArgmax(GpuDense):
             return mask, has_nonfinite(memory)
 
         return read
+
+
+class QueriesArgs(ctypes.Structure):
+    """Arguments of the kernels of queries; queries.cu: struct Queries."""
+
+    _fields_ = [
+        *fields(c_void_p, 'logits masks counters probabilities scores'),
+        *fields(c_int, 'queries classes cells'),
+    ]
+
+
+@dataclass(frozen=True)
+class GpuQueries(GpuArgmax):
+    """
+    Decoder of queries with a class and a mask each, whose sums are the scores of the cells.
+
+    :param outputs: logits and masks; `cells` are the scores, in scratch memory.
+    """
+
+    outputs: tuple[Output, ...] = ()
+    queries: int = 0
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether the kernels can read these dtypes and numbers."""
+        dtypes = {output.dtype for output in self.outputs}
+        is_read = len(dtypes) == 1 and dtypes <= set(FLOATS)
+        return super().is_supported and is_read and self.classes > 1 and self.queries > 0
+
+    @property
+    def _summarizes(self) -> bool:
+        """Whether a kernel finds out whether the scores are probabilities: they are."""
+        return False
+
+    @property
+    def scratch_nbytes(self) -> int:
+        """Bytes of GPU scratch memory: counters, probabilities and scores."""
+        cells = self.grid_hw[0] * self.grid_hw[1]
+        return COUNTERS_NBYTES + 4 * self.classes * (self.queries + cells)
+
+    def launches(
+        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
+    ) -> tuple[Launch, ...]:
+        """Return the kernels to launch for an image, see `GpuDecoder`."""
+        logits, masks = self.outputs
+        cells = self.grid_hw[0] * self.grid_hw[1]
+        probabilities = scratch + COUNTERS_NBYTES
+        scores = probabilities + 4 * self.classes * self.queries
+        args = QueriesArgs(
+            logits.at(address),
+            masks.at(address),
+            scratch,
+            probabilities,
+            scores,
+            self.queries,
+            self.classes,
+            cells,
+        )
+        warps = (-(-self.queries // 8), 1, 1)
+        tiles = (-(-cells // TILE), -(-self.classes // TILE), 1)
+        return (
+            Launch(f'weigh_queries_{logits.dtype}', warps, (256, 1, 1), args),
+            Launch(f'sum_queries_{logits.dtype}', tiles, (256, 1, 1), args),
+            *super().launches(
+                letterbox, lambda _: scores, request=request, scratch=scratch, result=result
+            ),
+        )
 
 
 @dataclass(frozen=True)

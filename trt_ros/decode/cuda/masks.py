@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import ctypes
 from ctypes import c_double, c_int, c_void_p
-from dataclasses import dataclass
 
 import numpy as np
 
 from trt_ros.decode.cuda.box_args import COEFFICIENTS, HeadArgs
+from trt_ros.decode.cuda.box_result import boxes_nbytes
 from trt_ros.decode.cuda.boxes import GpuBoxes
-from trt_ros.decode.cuda.decoder import Address, Launch, OutputSlice, Reader
+from trt_ros.decode.cuda.decoder import Address, Launch, Output, Reader, fields
 from trt_ros.decode.cuda.dense import Axis
 from trt_ros.results.masks import LazyMasks, PaintedInstances, mask_dtype
 from trt_ros.tensors import item_nbytes, widen
-from trt_ros.vision.grid import line
+from trt_ros.vision.grid import line, taps
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.masks import instance_masks
+from trt_ros.vision.masks import instance_masks, whole_masks, windows_of
 
 MAX_COEFFICIENTS = 256  # masks.cu: COEFFICIENTS_MAX
 TILE_WIDTH, TILE_HEIGHT = 64, 32  # masks.cu
@@ -27,55 +28,38 @@ class MasksArgs(ctypes.Structure):
     """Arguments of the kernels of instances; masks.cu: struct Masks."""
 
     _fields_ = [
-        *(
-            (name, c_void_p)
-            for name in (
-                'prototypes',
-                'coefficients',
-                'counters',
-                'instances',
-                'result',
-                'placement',
-                'kept_prototypes',
-                'owners',
-                'labels',
-            )
+        *fields(
+            c_void_p,
+            'prototypes coefficients counters instances result placement kept_prototypes bounds '
+            'owners labels',
         ),
-        *(
-            (name, c_int)
-            for name in (
-                'row_step',
-                'column_step',
-                'channels',
-                'lines',
-                'cells',
-                'width',
-                'height',
-                'pitch',
-                'wide',
-            )
-        ),
-        *((name, c_double) for name in ('scale_x', 'scale_y', 'pad_x', 'pad_y')),
+        *fields(c_int, 'row_step column_step channels lines cells width height pitch wide'),
+        *fields(c_double, 'scale_x scale_y pad_x pad_y'),
         ('rows', Axis),
         ('columns', Axis),
     ]
 
 
-@dataclass(frozen=True)
 class GpuInstances(GpuBoxes):
     """
-    Decoder of boxes with masks, whose coefficients are the extras of each box.
+    Decoder of boxes with masks: of prototypes, whose coefficients are the extras of each box, or
+    of one plane per row.
 
     The GPU paints the objects of every pixel. Single masks are computed on the CPU where they are
     needed.
-
-    :param prototypes: the first of (extra_count, rows, columns) prototypes.
-    :param input_hw: size of the network's images.
     """
 
-    prototypes: OutputSlice | None = None
-    grid_hw: tuple[int, int] = (0, 0)
-    input_hw: tuple[int, int] = (0, 0)
+    @property
+    def prototypes(self) -> Output:
+        """Prototypes (extra_count, rows, columns), or one plane per row."""
+        tensors = self.places.tensors
+        return self.outputs[(tensors.get('prototypes') or tensors['masks']).output]
+
+    @property
+    def grid_hw(self) -> tuple[int, int]:
+        """Size of the prototypes."""
+        rows, columns = self.outputs.shapes[self.prototypes.name][-2:]
+        return rows, columns
 
     @property
     def extra_kind(self) -> int:
@@ -84,23 +68,27 @@ class GpuInstances(GpuBoxes):
 
     @property
     def extra_floats(self) -> int:
-        """Further values of each box in the result: its coefficients."""
-        return self.extra_count
+        """Further values of each box in the result: coefficients, or bounds of its mask."""
+        return self.extra_count or 4
+
+    @property
+    def _planes(self) -> int:
+        """Number of prototypes or planes in the result."""
+        return self.extra_count or self.capacity
 
     @property
     def is_supported(self) -> bool:
         """Whether the kernels can read these dtypes and sizes."""
         return (
             super().is_supported
-            and self.prototypes is not None
             and self.prototypes.dtype == self.dtype
-            and 0 < self.extra_count <= MAX_COEFFICIENTS
+            and self.extra_count <= MAX_COEFFICIENTS
         )
 
     @property
     def label_dtype(self) -> type[np.generic]:
         """Dtype of the painted labels."""
-        return mask_dtype(self.classes + 1) if self.labels is None else np.uint16
+        return np.uint16 if 'label' in self._slices[0] else mask_dtype(self.places.classes + 1)
 
     def _parts(self, image_wh: tuple[int, int]) -> tuple[int, int, int, int, int, int]:
         """Return offsets of placement, prototypes, owners and labels, the end, and the pitch."""
@@ -109,7 +97,7 @@ class GpuInstances(GpuBoxes):
         (rows, columns), ends = self.grid_hw, [self.boxes_nbytes]
         for nbytes in (
             PLACEMENT_NBYTES,
-            self.extra_count * rows * columns * item_nbytes(self.dtype),
+            self._planes * rows * columns * item_nbytes(self.dtype),
             2 * pitch * height,
             np.dtype(self.label_dtype).itemsize * pitch * height,
         ):
@@ -130,7 +118,7 @@ class GpuInstances(GpuBoxes):
             letterbox, address, request=request, scratch=scratch, result=result
         )
         head = boxes[0].argument
-        assert isinstance(head, HeadArgs) and self.prototypes is not None
+        assert isinstance(head, HeadArgs)
         (rows, columns), (width, height) = self.grid_hw, letterbox.image_wh
         placement, prototypes, owners, labels, _, pitch = self._parts(letterbox.image_wh)
         args = MasksArgs(
@@ -141,6 +129,7 @@ class GpuInstances(GpuBoxes):
             result,
             result + placement,
             result + prototypes,
+            result + boxes_nbytes(self.capacity, 0),
             result + owners,
             result + labels,
             head.extra_row,
@@ -158,11 +147,12 @@ class GpuInstances(GpuBoxes):
             Axis(*line(letterbox, 0, columns)),
         )
         dtype, threads = self.dtype, (256, 1, 1)
+        keep = 'keep' if self.extra_count else 'keep_planes'
         tiles = (-(-width // TILE_WIDTH), -(-height // TILE_HEIGHT), 1)
         return (
             *boxes,
             Launch(f'paint_{dtype}', tiles, threads, args),
-            Launch(f'keep_{dtype}', (256, 1, 1), threads, args),
+            Launch(f'{keep}_{dtype}', (256, 1, 1), threads, args),
             Launch('finish_masks', (1, 1, 1), (1, 1, 1), args),
         )
 
@@ -173,9 +163,9 @@ class GpuInstances(GpuBoxes):
         numbers = memory[placement : placement + PLACEMENT_NBYTES].view(np.float64)
         dtype = self.dtype
         kind = 'uint16' if dtype == 'bfloat16' else dtype
-        count = self.extra_count * self.grid_hw[0] * self.grid_hw[1] * item_nbytes(dtype)
+        count = self._planes * self.grid_hw[0] * self.grid_hw[1] * item_nbytes(dtype)
         all_prototypes = memory[prototypes : prototypes + count].view(kind)
-        all_prototypes = all_prototypes.reshape(self.extra_count, *self.grid_hw)
+        all_prototypes = all_prototypes.reshape(self._planes, *self.grid_hw)
 
         def pixels(start: int, stop: int, of: type[np.generic]) -> np.ndarray:
             lines = memory[start:stop].view(of)[: height * pitch].reshape(height, pitch)
@@ -186,16 +176,23 @@ class GpuInstances(GpuBoxes):
 
         def read() -> tuple[PaintedInstances, bool]:
             boxes = views.boxes()
-            coefficients = views.extras[: len(boxes)].copy()
-            kept = all_prototypes.copy()
+            extras = views.extras[: len(boxes)].copy()
+            kept = all_prototypes[: self.extra_count or len(boxes)].copy()
             scale_x, scale_y, pad_x, pad_y = numbers.tolist()
-            letterbox = Letterbox((scale_x, scale_y), (pad_x, pad_y), image_wh, self.input_hw)
-            windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Pixel centers inside.
+            letterbox = Letterbox(
+                (scale_x, scale_y), (pad_x, pad_y), image_wh, self.outputs.input_hw
+            )
+            if self.extra_count:
+                windows = np.ceil(boxes.xyxy - 0.5).astype(np.int32)  # Pixel centers inside.
+            else:
+                windows = windows_of(extras, *taps(letterbox, self.grid_hw))
 
-            def compute() -> list[np.ndarray]:
+            def compute() -> Sequence[np.ndarray]:
                 cells = widen(kept) if dtype == 'bfloat16' else kept
+                if not self.extra_count:
+                    return whole_masks(cells, letterbox, windows)
                 with np.errstate(invalid='ignore', over='ignore'):
-                    return instance_masks(cells, coefficients, letterbox, windows)
+                    return instance_masks(cells, extras, letterbox, windows)
 
             found = PaintedInstances(
                 boxes,

@@ -10,9 +10,11 @@ from functools import cached_property
 
 import numpy as np
 
-from trt_ros.decode.cuda.box_args import HeadArgs, Level
-from trt_ros.decode.cuda.boxes import GpuBoxes, GpuPoses
-from trt_ros.decode.cuda.decoder import Address, Launch, OutputSlice, Reader, aligned
+from trt_ros.decode.cuda.box_args import HeadArgs
+from trt_ros.decode.cuda.boxes import GpuBoxes
+from trt_ros.decode.cuda.decoder import Address, Launch, Outputs, Reader, aligned
+from trt_ros.families.layout import BoxLayout, Coding, Out
+from trt_ros.families.places import LevelSlices, Places, Slice
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.tiles import MAX_TILES, Tiles
 
@@ -46,31 +48,24 @@ class GpuTiles:
     @cached_property
     def merge(self) -> GpuBoxes:
         """Decoder that merges: its rows are the boxes of all tiles, float32 in image pixels."""
-        rows, extras = self.tiles.count * self.tile.capacity, self.tile.extra_floats
-        boxes = OutputSlice('boxes', 'float32', 0, 4)
-        more = OutputSlice('extras', 'float32', 0, extras)
+        tile, coding = self.tile, self.tile.layout.coding
+        rows, extras = self.tiles.count * tile.capacity, tile.extra_floats
         # More classes than any network has: labels are part of the keys.
-        merge = replace(
-            self.tile,
-            select='rows',
-            rows=rows,
-            classes=((1 << 31) - 1) // rows,
-            levels=(Level(boxes, boxes, extras=more if extras else None),),
-            form='rotated' if self.tile.form == 'rotated' else 'corners',
-            labels=None,
-            count=None,
-            label_offset=0,
-            activation='none',
-            background=0,
-            uses_nms=True,
-            normalized=False,
-            is_y_first=False,
-            has_root=False,
-            is_peak=False,
-            limit=rows,
-            extra_count=extras,
+        classes = ((1 << 31) - 1) // rows
+        slices = {'box': Slice('boxes', 0, 4, 1, 4), 'scores': Slice('boxes', 0, 4, 1, classes)}
+        if extras:
+            slices['extras'] = Slice('extras', 0, extras, 1, extras)
+        layout = BoxLayout(
+            (Out('B N V', 'box:4 extras:3*K'),),
+            coding=Coding('rotated' if coding.form == 'rotated' else 'corners'),
+            extras=tile.layout.extras,
+            regions=tile.layout.regions,
         )
-        return replace(merge, values=3) if isinstance(merge, GpuPoses) else merge
+        return type(tile)(
+            replace(tile.head, reading=replace(tile.head.reading, layout=layout)),
+            Places((LevelSlices(rows, slices),), {}),
+            Outputs({}, {'boxes': 'float32', 'extras': 'float32'}, tile.outputs.input_hw),
+        )
 
     @property
     def is_supported(self) -> bool:
@@ -80,7 +75,7 @@ class GpuTiles:
     @cached_property
     def _scratch(self) -> tuple[dict[str, int], int]:
         """Offsets of the parts of the scratch memory, and its size."""
-        rows = self.merge.rows
+        rows = self.merge.places.rows
         sizes = {
             'tile': self.tile.scratch_nbytes,
             'merge': self.merge.scratch_nbytes,

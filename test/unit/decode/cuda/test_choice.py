@@ -12,7 +12,7 @@ import pytest
 from support.descriptions import head as open_as
 from support.descriptions import specs
 from trt_ros.cuda import kernels
-from trt_ros.decode.cuda import box_args, boxes, classes, dense, masks
+from trt_ros.decode.cuda import box_args, boxes, classes, dense, masks, points
 from trt_ros.decode.cuda.boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
 from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.decode.cuda.decoder import DATA_OFFSET
@@ -76,9 +76,9 @@ def without_addresses(value: object) -> str:
 def test_selects_boxes_per_row_or_per_score(family, described, known, select, candidates):
     decoder = boxes_of(family, described, **known)
     assert isinstance(decoder, GpuBoxes)
-    assert (decoder.select, decoder.places) == (select, candidates)
+    assert (decoder.select, decoder.candidates) == (select, candidates)
     first, *_ = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)
-    anchors = '_anchors' if decoder.coding else ''
+    anchors = '_anchors' if decoder.layout.is_anchored else ''
     assert first.function == f'select_{select}{anchors}_float32'
     threads = {'columns': 32, 'rows': 8, 'each': 1024}[select]
     assert (first.grid[0] - 1) * threads < candidates <= first.grid[0] * threads
@@ -179,7 +179,11 @@ def test_single_class_yolov7_score_is_objectness(only, column, multiplied):
         ),
         ('yolov8_pose', 'head (1, 56, ?)', 'head (1, 55, 8400)'),
         ('yolov8_pose', 'head (1, ?, 57)', 'head (1, 300, 56)'),
-        ('rfdetr_seg', *2 * ('dets (1, 9, 4); labels (1, 9, 3); masks (1, 9, 8, 8)',)),
+        (
+            'rfdetr_seg',
+            'dets (1, ?, 4); labels (1, ?, 3); masks (1, ?, 8, 8)',
+            'dets (1, 9, 4); labels (1, 9, 3); masks (1, 8, 8, 8)',
+        ),
     ],
 )
 def test_boxes_without_kernel_are_decoded_on_cpu(family, described, seen):
@@ -439,6 +443,8 @@ def test_keypoints_and_angles_are_read_behind_the_boxes():
                 'Dense': dense.DenseArgs,
                 'Masks': masks.MasksArgs,
                 'Classes': classes.ClassesArgs,
+                'Points': points.PointsArgs,
+                'Queries': dense.QueriesArgs,
             },
         ),
     ],
@@ -451,7 +457,7 @@ def test_structs_have_the_layout_that_the_kernels_compile_to(source, structs):
         text = re.sub('//.*', '', source_text)
         body = re.search(rf'struct {name} {{(.*?)}};', text, re.DOTALL)[1]
         declared = [
-            re.search(r'(\w+)(\[\d+\])*\s*$', part)[1]
+            re.search(r'(\w+)(\[.*?\])*\s*$', part)[1]
             for statement in body.split(';')[:-1]
             for part in statement.split(',')
         ]

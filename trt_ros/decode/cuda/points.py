@@ -1,0 +1,129 @@
+"""GPU decoder of keypoints of one object, or of lanes: arguments for the kernel of points.cu."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_double, c_float, c_int, c_void_p
+from dataclasses import dataclass
+
+import numpy as np
+
+from trt_ros.decode.cuda.box_result import box_views, boxes_nbytes, poses_reader
+from trt_ros.decode.cuda.decoder import (
+    COUNTERS_NBYTES,
+    FLOATS,
+    Address,
+    Launch,
+    Output,
+    Reader,
+    fields,
+)
+from trt_ros.decode.points import SMOOTHING
+from trt_ros.vision.letterbox import Letterbox
+
+# In the order of the enum of points.cu.
+FORMS = ('values', 'bins', 'heatmaps', 'row cells', 'best cells', 'curves')
+MAX_OBJECTS, MAX_PLACES = 32, 128  # points.cu: OBJECTS_MAX, PLACES_MAX
+POINTS_PER_BLOCK = 8
+
+Pair = tuple[float, float]
+
+
+class PointsArgs(ctypes.Structure):
+    """Arguments of the kernel; points.cu: struct Points."""
+
+    _fields_ = [
+        ('outputs', c_void_p * 4),
+        *fields(c_void_p, 'request result counters found'),
+        *fields(c_int, 'form objects points is_y_first has_labels'),
+        *fields(c_int * 2, 'sizes counts least'),
+        ('steps', c_double * 2),
+        ('weights', c_double * len(SMOOTHING)),
+        ('places', c_float * MAX_PLACES * 2),
+        ('top', c_float),
+        ('box', c_float * 4),
+        *fields(c_float, 'scale_x scale_y pad_x pad_y'),
+        *fields(c_int, 'image_width image_height'),
+    ]
+
+
+@dataclass(frozen=True)
+class GpuPoints:
+    """
+    Decoder of keypoints; fields as in points.cu's `Points`.
+
+    :param parts: the outputs that the form reads.
+    :param objects: number of objects at most, 1 unless they are lanes.
+    :param points: keypoints per object.
+    """
+
+    form: str
+    parts: tuple[Output | None, ...]
+    objects: int
+    points: int
+    steps: Pair
+    sizes: tuple[int, int] = (0, 0)
+    is_y_first: bool = False
+    has_labels: bool = False
+    counts: tuple[int, int] = (0, 0)
+    least: tuple[int, int] = (0, 0)
+    places: tuple[tuple[float, ...], ...] = ()
+    top: float = 0.0
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether the kernel can read these dtypes and sizes."""
+        dtypes = {part.dtype for part in self.parts if part is not None}
+        return (
+            len(dtypes) == 1
+            and dtypes <= set(FLOATS)
+            and 0 < self.objects <= MAX_OBJECTS
+            and self.points > 0
+            and all(len(places) <= MAX_PLACES for places in self.places)
+        )
+
+    @property
+    def scratch_nbytes(self) -> int:
+        """Bytes of GPU scratch memory: counters and keypoints."""
+        return COUNTERS_NBYTES + 12 * self.objects * self.points
+
+    def result_nbytes(self, image_wh: tuple[int, int]) -> int:
+        """Return the bytes of host memory for the result: boxes and keypoints."""
+        return boxes_nbytes(self.objects, 3 * self.points)
+
+    def launches(
+        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
+    ) -> tuple[Launch, ...]:
+        """Return the kernel to launch for an image, see `GpuDecoder`."""
+        height, width = letterbox.input_hw
+        (box,) = letterbox.to_image(np.array([[0, 0, width, height]], np.float32)).tolist()
+        args = PointsArgs(
+            (c_void_p * 4)(*(part and part.at(address) for part in self.parts)),
+            request,
+            result,
+            scratch,
+            scratch + COUNTERS_NBYTES,
+            FORMS.index(self.form),
+            self.objects,
+            self.points,
+            self.is_y_first,
+            self.has_labels,
+            self.sizes,
+            self.counts,
+            self.least,
+            self.steps,
+            tuple(SMOOTHING.tolist()),
+            tuple((c_float * MAX_PLACES)(*places) for places in self.places),
+            self.top,
+            tuple(box),
+            *letterbox.scale_xy,
+            *letterbox.pad_xy,
+            *letterbox.image_wh,
+        )
+        dtype = next(part.dtype for part in self.parts if part is not None)
+        blocks = -(-self.objects * self.points // POINTS_PER_BLOCK)
+        return (Launch(f'points_{dtype}', (blocks, 1, 1), (256, 1, 1), args),)
+
+    def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
+        """Return a function that reads the objects, see `GpuDecoder`."""
+        return poses_reader(box_views(memory, self.objects, 3 * self.points))
