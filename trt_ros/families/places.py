@@ -149,7 +149,7 @@ def _symbols(reading: Reading[BoxLayout], shapes: Shapes) -> Symbols | None:
                 if solved is None:
                     return None
                 symbols = solved
-            elif axis.isdigit() and size != int(axis):
+            elif axis.isdigit() and size != int(axis) and 'count' not in part.out.fields:
                 return None
     return symbols
 

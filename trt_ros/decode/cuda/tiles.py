@@ -70,7 +70,7 @@ class GpuTiles:
     @property
     def is_supported(self) -> bool:
         """Whether the kernels can merge as many boxes of as many classes."""
-        return self.merge.is_supported and self.tile.classes <= self.merge.classes
+        return self.merge.is_supported and self.tile.places.classes <= self.merge.places.classes
 
     @cached_property
     def _scratch(self) -> tuple[dict[str, int], int]:

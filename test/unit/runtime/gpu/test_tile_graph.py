@@ -96,7 +96,11 @@ def test_the_gpu_merges_the_boxes_of_all_tiles(open_tiles, picture):
     decoder = slot.buffers_for(1).decoder
     assert isinstance(decoder, GpuTiles)
     assert decoder.is_supported
-    many = replace(decoder.tile, classes=decoder.merge.classes + 1)
+    places, count = decoder.tile.places, decoder.merge.places.classes
+    (level,) = places.levels
+    scores = level.slices['scores']._replace(values=count + 1)
+    level = replace(level, slices={**level.slices, 'scores': scores})
+    many = replace(decoder.tile, places=replace(places, levels=(level,)))
     assert not GpuTiles(many, decoder.tiles, decoder.strides).is_supported
 
 
