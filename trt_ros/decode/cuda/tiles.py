@@ -59,7 +59,6 @@ class GpuTiles:
             (Out('B N V', 'box:4 extras:3*K'),),
             coding=Coding('rotated' if coding.form == 'rotated' else 'corners'),
             extras=tile.layout.extras,
-            regions=tile.layout.regions,
         )
         return type(tile)(
             replace(tile.head, reading=replace(tile.head.reading, layout=layout)),
