@@ -49,4 +49,5 @@ def test_boxes_equal_onnx_runtime(gpu, tiles, unified_memory, tmp_path):
             best = overlaps.argmax(axis=1)
             assert len(set(best.tolist())) == len(want)
             assert overlaps.max(axis=1, initial=0).min(initial=1) > 0.98
-            np.testing.assert_allclose(got.scores[best], want.scores, atol=5e-3)
+            # tensorrt_rtx computes products in TF32, also with fp32.
+            np.testing.assert_allclose(got.scores[best], want.scores, atol=1e-2)

@@ -117,7 +117,8 @@ def assert_painted(got, want, *, scores=0) -> None:
     for values in (owners, labels.astype(np.uint8), labels.astype(np.uint16), 7 * owners):
         painted, expected = got.paint(values), want.paint(values)
         assert (painted.shape, painted.dtype) == (expected.shape, expected.dtype)
-        assert np.count_nonzero(painted != expected) <= max(3, 2e-5 * expected.size)
+        wrong = np.count_nonzero(painted != expected)
+        assert wrong <= max(3, 2e-5 * expected.size), f'{wrong} of {expected.size} pixels'
     assert [mask.shape for mask in got.masks] == [mask.shape for mask in want.masks]
     np.testing.assert_array_equal(got.origins_xy, want.origins_xy)
     for mask, expected in zip(got.masks, want.masks):

@@ -454,6 +454,16 @@ ON_GPU = {
     'centernet',
     'mmdetection',
     'tensorflow',
+    'rfdetr_seg',
+    'maskformer',
+    'heatmap_pose',
+    'simcc',
+    'movenet',
+    'mediapipe_hand',
+    'ufld',
+    'ufld_v2_culane',
+    'ufld_v2_tusimple',
+    'lstr',
 }
 
 
