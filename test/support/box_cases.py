@@ -107,8 +107,12 @@ def assert_same(got, want, *, pixels=1e-2, scores=1e-6) -> None:
     np.testing.assert_allclose(got.xyxy, want.xyxy, atol=pixels)
 
 
-def assert_painted(got, want, *, scores=0) -> None:
-    """Compare all images; pixels whose probability is 0.5 to within rounding may differ."""
+def assert_painted(got, want, *, scores=0, share=2e-5) -> None:
+    """
+    Compare all images; pixels whose probability is 0.5 to within rounding may differ.
+
+    :param share: how many of the pixels.
+    """
     assert len(got) == len(want)
     assert got.detections.labels.tolist() == want.detections.labels.tolist()
     np.testing.assert_allclose(got.detections.scores, want.detections.scores, rtol=scores)
@@ -118,7 +122,7 @@ def assert_painted(got, want, *, scores=0) -> None:
         painted, expected = got.paint(values), want.paint(values)
         assert (painted.shape, painted.dtype) == (expected.shape, expected.dtype)
         wrong = np.count_nonzero(painted != expected)
-        assert wrong <= max(3, 2e-5 * expected.size), f'{wrong} of {expected.size} pixels'
+        assert wrong <= max(3, share * expected.size), f'{wrong} of {expected.size} pixels'
     assert [mask.shape for mask in got.masks] == [mask.shape for mask in want.masks]
     np.testing.assert_array_equal(got.origins_xy, want.origins_xy)
     for mask, expected in zip(got.masks, want.masks):

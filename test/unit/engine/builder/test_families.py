@@ -508,7 +508,9 @@ def test_gpu_decoding_equals_cpu_decoding(
     got, want = ({'it': each} if not is_dataclass(each) else vars(each) for each in found)
     got = {name: got[name] for name in want}  # Painted instances have more of them.
     assert_alike(got, want)
-    if family in ON_GPU and DETECTORS[family].task in ('detect', 'pose', 'obb'):
+    # The curves of random weights leave the image.
+    has_objects = DETECTORS[family].task in ('detect', 'pose', 'obb') and family != 'lstr'
+    if family in ON_GPU and has_objects:
         assert len(found[0]) > 0
 
 
