@@ -10,7 +10,7 @@ import signal
 import numpy as np
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+from support.data import DATA
 
 
 @pytest.hookimpl(tryfirst=True)  # Before those that `-m` leaves out are gone.
@@ -66,10 +66,9 @@ def data_folder(name: str) -> Path:
 
     It lies in the folder that TRT_ROS_TEST_DATA names, or in shared/data beside the checkout.
     """
-    root = Path(os.environ.get('TRT_ROS_TEST_DATA', REPOSITORY.parent / 'shared' / 'data'))
-    if not (root / name).is_dir():
-        pytest.skip(f'no {name} in {root}: TRT_ROS_TEST_DATA names the folder to look in')
-    return root / name
+    if not (DATA / name).is_dir():
+        pytest.skip(f'no {name} in {DATA}: TRT_ROS_TEST_DATA names the folder to look in')
+    return DATA / name
 
 
 @pytest.fixture(scope='session')

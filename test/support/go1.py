@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from support.data import DATA
 from support.ros_messages import follow_clock, stamped
 from support.ros_peer import Inbox, Peer
 
-POLICIES = Path(__file__).parents[3] / 'shared' / 'data' / 'policies'
+POLICIES = DATA / 'policies'
 HOME = [0.1, 0.9, -1.8, -0.1, 0.9, -1.8] * 2
 PERIOD, PHYSICS_STEPS, START = 0.02, 5, 10.0
 LEGS, PARTS = ('FR', 'FL', 'RR', 'RL'), ('hip', 'thigh', 'calf')
