@@ -137,23 +137,26 @@ def test_a_simulation_that_stops_gets_no_commands_and_one_that_jumps_is_followed
     peer.wait_until(lambda: robot.publish_sensors() or received() >= known + 20, 'observations')
     assert len(robot.commands.messages) <= count + 1
 
-    def tick():
-        robot.publish_sensors()
-        robot.publish_clock()
-        robot.steps += 1
+    def jump(seconds, *reasons):
+        known = len(node.log)
+        robot.time_offset += seconds
 
-    def has_recovered():
-        tick()
-        # Old observations may come before the time that makes them so, or after it.
-        held = node.log.find('Holding: ', known)
-        return held > 0 and node.log.find('Executing actions.', held) > 0
+        def holds():  # Without observations of the new time, which may come before it.
+            robot.publish_clock()
+            robot.steps += 1
+            return any(f'Holding: {reason}' in node.log[known:] for reason in reasons)
 
-    robot.time_offset += 5
-    for _ in range(100):  # Without a hold, where new observations come before the time.
-        tick()
-    known = len(node.log)
-    robot.time_offset -= 8
-    peer.wait_until(has_recovered, 'a hold and actions after it')
+        def acts():
+            robot.publish_sensors()
+            robot.publish_clock()
+            robot.steps += 1
+            return 'Executing actions.' in node.log[node.log.rfind('Holding: ') :]
+
+        peer.wait_until(holds, f'a hold by {reasons}')
+        peer.wait_until(acts, 'actions after it')
+
+    jump(5, 'older than max_age', 'stale observations')
+    jump(-8, 'time jumped back')
     before = robot.distance
     robot.walk(2)
     print(f'after the jumps: {robot.distance - before:.3f} m in 2 s')
