@@ -155,7 +155,7 @@ def test_masks_of_queries_are_painted_beyond_their_boxes(image_wh, dtype, decode
         )
         want = head({name: wide for name, (_, wide) in pairs.items()}, letterbox, asked)
         assert counts[2] > 0  # In the mask of the best query.
-        # OpenCV rounds the places in planes as float32: 9e-5 of the pixels of 1080p.
+        # 9e-5 of the pixels of 1080p differ; rounding of places in planes is the likely cause.
         assert_painted(got, want, scores=1e-5, share=2e-4)
 
 
