@@ -1,7 +1,5 @@
 """Heads for outputs, and outputs of boxes, keypoints and masks, for benchmarks of decoders."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

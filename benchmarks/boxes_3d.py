@@ -1,7 +1,5 @@
 """Time of the 3D boxes and points of 20 objects at 1280x720: python benchmarks/boxes_3d.py."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 import sys

@@ -12,8 +12,6 @@ period; with --together they are triggered at the same time. Latency is from sta
 detections. Needs ROS 2.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 import contextlib

@@ -12,8 +12,6 @@ It needs a workspace with this package and test/ros/cpp/camera, built and source
     python3 benchmarks/cpp_container.py stall
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

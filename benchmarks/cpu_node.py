@@ -8,8 +8,6 @@ Measured: time from stamp to detections, and CPU time of the node's process per 
     ./dev shell -c 'python benchmarks/cpu_node.py [--rounds 10] [--json FILE]'
 """
 
-from __future__ import annotations
-
 import argparse
 from array import array
 from collections.abc import Iterator

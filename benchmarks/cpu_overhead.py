@@ -8,8 +8,6 @@ dedicated process.
     ./dev shell -c 'python benchmarks/cpu_overhead.py MODEL IMAGE [--json]'
 """
 
-from __future__ import annotations
-
 import argparse
 from array import array
 from collections.abc import Callable, Iterator

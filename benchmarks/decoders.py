@@ -5,8 +5,6 @@ Networks for 640 × 640 images, from their outputs to results in pixels of the s
 size matters for families with a result per pixel.
 """
 
-from __future__ import annotations
-
 import ctypes
 from dataclasses import dataclass
 import sys

@@ -8,8 +8,6 @@ arXiv 2103.13413.
     python benchmarks/depth_model.py depth.onnx
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 import sys
 

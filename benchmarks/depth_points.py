@@ -1,7 +1,5 @@
 """Time of the colored points of a metric depth image: python benchmarks/depth_points.py."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial

@@ -1,7 +1,5 @@
 """A small network for benchmarks, of the shape of Ultra-Light-Fast-Generic-Face RFB-320."""
 
-from __future__ import annotations
-
 from pathlib import Path
 import sys
 

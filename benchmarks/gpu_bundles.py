@@ -8,8 +8,6 @@ without graphs; a graph of torch; and ONNX Runtime on the CPU. All in turn, in o
     python benchmarks/gpu_bundles.py [--rounds N]
 """
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from collections.abc import Callable
 from contextlib import ExitStack

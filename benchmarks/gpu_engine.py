@@ -8,8 +8,6 @@ Engines on a GPU: do they answer as the CPU does, and how soon are they loaded.
 each answer with ONNX Runtime's on the CPU, then times loading in fresh processes.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from functools import partial

@@ -7,8 +7,6 @@ The networks return constant outputs of about 300 candidates: hardly any time is
 1280x720, alternately of both pipelines; times are microseconds, p50 (p99).
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack, closing
 from itertools import chain
 from pathlib import Path

@@ -14,8 +14,6 @@ of the process, so its rate should be little above the node's. Also runs with `-
 onnxruntime`. Needs ROS 2.
 """
 
-from __future__ import annotations
-
 import argparse
 from contextlib import closing
 import json

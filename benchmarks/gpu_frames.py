@@ -12,8 +12,6 @@ frames in registered memory, one after another and at 60 Hz. --first measures th
 pipeline, which the engine cache knows from an earlier start or not.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from contextlib import ExitStack

@@ -11,8 +11,6 @@ padded with a mask: the same number of points, and another one per run, in turn;
 GRU on the CPU, by a Pipeline and by the session of ONNX Runtime alone, in turn.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 import json

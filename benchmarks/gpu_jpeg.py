@@ -8,8 +8,6 @@ process's threads meanwhile, which wait for the GPU without spinning; `call` the
 GPU's work is enqueued, after which a node does other work. Noise decides the size of a JPEG.
 """
 
-from __future__ import annotations
-
 import argparse
 from contextlib import closing
 import json

@@ -7,8 +7,6 @@ The preprocessing and decoding kernels alone, beside the NumPy they equal.
 captured twenty times into one CUDA graph and timed by events: no launch is counted.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing

@@ -4,8 +4,6 @@ Networks of well-known shapes with random weights: their speed is that of traine
     python benchmarks/gpu_models.py FOLDER      # yolov8s, resnet50, segment and segment_full
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

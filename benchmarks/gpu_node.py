@@ -6,8 +6,6 @@ From camera process to detection subscriber through the node on a GPU, beside an
 Needs ROS 2; uses the processes of cpu_overhead.py.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 import sys

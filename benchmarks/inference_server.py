@@ -5,8 +5,6 @@ The server is that of the tests (test/support/kserve_server.py: Python, ONNX Run
 does almost nothing, so that the transport of its input and output remains. Rounds alternate.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 import statistics

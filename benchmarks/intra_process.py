@@ -8,8 +8,6 @@ the network, so that only the transport of the messages is measured.
     ./dev shell -c 'python benchmarks/intra_process.py [--size 1920x1080] [--json]'
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

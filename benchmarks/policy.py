@@ -11,8 +11,6 @@ checks, `publish` the command.
     ./dev shell -c 'python benchmarks/policy.py [--model go1_policy.onnx] [--backend tensorrt_rtx]'
 """
 
-from __future__ import annotations
-
 import argparse
 from contextlib import contextmanager
 import itertools

@@ -11,8 +11,6 @@ share a process, and messages pass by reference, as in Isaac's container. Networ
 weights. Needs ROS 2.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

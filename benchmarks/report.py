@@ -1,7 +1,5 @@
 """Percentiles and the description of the machine in the output of benchmarks."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 import platform

@@ -8,8 +8,6 @@ Detection, arXiv 2304.08069, without the "vd" stem and with deployed RepVGG bloc
     python benchmarks/rtdetr_model.py rtdetr.onnx
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 import sys

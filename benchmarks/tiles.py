@@ -8,8 +8,6 @@ sizes, runs the same pipeline on slice after slice, and merges with NMS; without
     python benchmarks/tiles.py [--model FILE] [--tiles 4x2] [--rounds N]
 """
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from collections.abc import Callable
 from contextlib import ExitStack

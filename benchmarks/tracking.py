@@ -4,8 +4,6 @@ Time of a tracker per image, by the number of objects: python benchmarks/trackin
 With --vectors 128, each detection has an appearance vector of 128 values.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 

@@ -8,8 +8,6 @@ available. Detections: the time of building and publishing them.
     ./dev shell -c 'python benchmarks/transport.py [--frames 200] [--json]'
 """
 
-from __future__ import annotations
-
 import argparse
 from array import array
 from collections.abc import Callable, Iterator

@@ -10,8 +10,6 @@ ratio is to one detector alone. --mps starts the control daemon of NVIDIA's Mult
 with folders of its own, and ends it. Needs ROS 2; the containers are those of cameras.py.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Write the tables of docs/models.md that the families declare: python docs/families.py."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 import re

@@ -1,7 +1,5 @@
 """Draw the pictures of the gallery: python docs/gallery.py."""
 
-from __future__ import annotations
-
 from pathlib import Path
 import sys
 from tempfile import TemporaryDirectory

@@ -1,7 +1,5 @@
 """What tests of several parts share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import os
 from pathlib import Path

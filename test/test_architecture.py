@@ -1,7 +1,5 @@
 """Which layer may import which, and where a foreign library has its door."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Mapping, Set
 from functools import cache

@@ -1,7 +1,5 @@
 """What works where nothing is installed: no NumPy, no ROS, no TensorRT, no GPU."""
 
-from __future__ import annotations
-
 from pathlib import Path
 import subprocess
 import sys

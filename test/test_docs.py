@@ -1,7 +1,5 @@
 """Markdown pages: width, links, and no paths of a machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 import re

@@ -1,7 +1,5 @@
 """The mechanical half of the writing rules: docstrings, parameter descriptions and names."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterator

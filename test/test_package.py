@@ -1,7 +1,5 @@
 """The package as ROS sees it: package.xml, setup.cfg, what gets installed."""
 
-from __future__ import annotations
-
 import configparser
 from importlib import import_module
 from importlib.util import find_spec

@@ -5,8 +5,6 @@ Average precision of the demo models on held-out pictures.
     python tools/evaluate_demo.py --scene robot
 """
 
-from __future__ import annotations
-
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ Mutation testing with cosmic-ray on a copy of the checkout.
 `./dev mutate` starts this in the environment of cosmic-ray; `python` on PATH is that of the tests.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 from collections.abc import Iterator

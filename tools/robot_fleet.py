@@ -1,7 +1,5 @@
 """The teacher of the robot demo's policy, an analytic trot, and the robots that learn from it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 import math
 

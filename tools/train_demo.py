@@ -9,8 +9,6 @@ A development tool that the package itself never imports. It needs torch:
 The second also needs MuJoCo.
 """
 
-from __future__ import annotations
-
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 from collections.abc import Callable
 from copy import deepcopy

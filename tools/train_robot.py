@@ -8,8 +8,6 @@ delay, and that are pushed (DAgger: Ross et al., AISTATS 2011). It needs NumPy, 
     python tools/train_robot.py --out DIR
 """
 
-from __future__ import annotations
-
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

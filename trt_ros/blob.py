@@ -1,7 +1,5 @@
 """Files written as a whole or not at all, and data of libraries kept for the next process."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import logging

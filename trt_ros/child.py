@@ -5,8 +5,6 @@ A child exits with its parent, can be killed at any time and leaves no files beh
 also its main program: `python -m trt_ros.child` reads requests as JSON lines from stdin.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 import ctypes

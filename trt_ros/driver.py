@@ -1,7 +1,5 @@
 """GPUs as reported by the NVIDIA driver: libcuda through ctypes, without a CUDA context."""
 
-from __future__ import annotations
-
 import ctypes
 from dataclasses import dataclass
 from functools import cache

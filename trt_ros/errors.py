@@ -1,7 +1,5 @@
 """Exceptions of trt_ros, each with problem, cause and remedy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches

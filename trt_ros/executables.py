@@ -4,8 +4,6 @@ Entry points of the executables; `python -m trt_ros.executables detector` runs o
 Importing a node takes about a second. Ctrl-C during that time prints one line, not a traceback.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module

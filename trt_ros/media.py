@@ -1,7 +1,5 @@
 """Picture and video files. File names that crash OpenCV are refused before it is called."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 import os
 from pathlib import Path

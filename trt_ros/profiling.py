@@ -1,7 +1,5 @@
 """NVTX ranges, which mark what the host does for a frame in the timeline of Nsight Systems."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 import threading

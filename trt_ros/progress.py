@@ -1,7 +1,5 @@
 """Progress reports and cancellation of slow steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 import threading

@@ -1,7 +1,5 @@
 """Files named by users: safe reading of regular files, with a size limit, and early checks."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

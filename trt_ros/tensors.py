@@ -1,7 +1,5 @@
 """Descriptions of network inputs and outputs: name, shape, dtype, mode."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache

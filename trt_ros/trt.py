@@ -1,7 +1,5 @@
 """Import and logging of TensorRT: `tensorrt` 10.3 to 11 or `tensorrt_rtx` 1.4 to 1.7."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 import ctypes

@@ -1,7 +1,5 @@
 """Real exporters, as tools: tests here are skipped where they are not installed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

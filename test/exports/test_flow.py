@@ -1,7 +1,5 @@
 """torchvision's optical flow: two images, or an image and the one before it as a state."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Bundles that LEAPP exports from torch, beside LEAPP's own runtime."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """MaskFormer, Mask2Former, OneFormer and EoMT of transformers."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 import re

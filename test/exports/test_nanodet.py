@@ -1,7 +1,5 @@
 """NanoDet-Plus and NanoDet: their own heads, without weights, as their repository exports them."""
 
-from __future__ import annotations
-
 from contextlib import closing
 import warnings
 

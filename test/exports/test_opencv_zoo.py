@@ -1,7 +1,5 @@
 """Palms and hands of MediaPipe: their decoding in the OpenCV zoo of random outputs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """PicoDet: its own head and NMS, without weights, as PaddleDetection runs them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 import warnings
 

@@ -1,7 +1,5 @@
 """Classifiers are shown what torchvision and Ultralytics show them."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

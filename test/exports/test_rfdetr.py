@@ -1,7 +1,5 @@
 """RF-DETR as its own package builds and exports it, without weights."""
 
-from __future__ import annotations
-
 from contextlib import closing
 import warnings
 

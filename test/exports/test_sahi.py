@@ -4,8 +4,6 @@ Tiles compared with the sliced inference of `sahi` 0.12.
 To run these tests: pip install sahi, or pip install --no-deps sahi shapely pillow requests tqdm
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

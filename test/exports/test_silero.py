@@ -1,7 +1,5 @@
 """Silero VAD, of its wheel: a constant, and a state whose batch is on the second axis."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """torchvision's detectors, classifiers and segmentation, without weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

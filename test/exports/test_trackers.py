@@ -5,8 +5,6 @@ To run these tests in an environment of their own: pip install trackers trackeva
 print the figures of docs/benchmarks.md: python test/exports/test_trackers.py
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Object detectors of Hugging Face transformers: raw and deployed exports."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

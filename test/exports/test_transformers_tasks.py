@@ -1,7 +1,5 @@
 """Embeddings, class masks and depth of Hugging Face transformers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

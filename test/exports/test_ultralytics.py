@@ -1,7 +1,5 @@
 """YOLOv8 to YOLO26 and RT-DETR as Ultralytics builds and exports them, without weights."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 import warnings
 

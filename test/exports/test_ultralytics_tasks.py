@@ -5,8 +5,6 @@ The outputs' shapes and metadata are real exports'; their values are made up, fo
 network finds nothing that could be compared.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 import warnings
 

@@ -1,7 +1,5 @@
 """ViTPose, as transformers builds it and torch exports it."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 import re

@@ -1,7 +1,5 @@
 """YOLOv5, YOLOv7 and YOLOX as their own repositories build and export them, without weights."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 import sys

@@ -1,7 +1,5 @@
 """Raw grids and boxes with masks of YOLOv5 as its repository exports them, without weights."""
 
-from __future__ import annotations
-
 from pathlib import Path
 import warnings
 

@@ -1,7 +1,5 @@
 """Attributes out of range, and operators that request too much memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Branches, loops and functions, nested and recursive."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Graphs from an image to the output of a detector."""
 
-from __future__ import annotations
-
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 

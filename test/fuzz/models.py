@@ -1,7 +1,5 @@
 """Broken and hostile ONNX files, several hundred, the same ones each time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

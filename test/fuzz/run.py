@@ -7,8 +7,6 @@ Each must end as an error with cause or remedy, or succeed, within the limits. A
 per job does the work, so that a crash, a hang or excessive memory is seen and counted.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Shapes, metadata, versions and tensors that contradict themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -4,8 +4,6 @@ A few dozen of the nastiest model files; all of them: `python test/fuzz/run.py`.
 Those that only hang, until the time limit, are left to that.
 """
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip('onnx')

@@ -5,8 +5,6 @@ TRT_ROS_TEST_DEVICE chooses the GPU (default 0). None is current outside of a te
 blocks, as in the threads of a node, and no other GPU may be used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 import os

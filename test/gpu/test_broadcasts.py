@@ -1,7 +1,5 @@
 """Broadcasts that TensorRT for RTX 1.5 fuses wrongly, compared with ONNX Runtime."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnxruntime
 import pytest

@@ -1,7 +1,5 @@
 """Classes are chosen, and suppress each other on request, as by the NumPy reference."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

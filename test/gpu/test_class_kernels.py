@@ -1,7 +1,5 @@
 """The scores of a classifier equal those of the NumPy reference."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The decoding kernels find what the NumPy reference finds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

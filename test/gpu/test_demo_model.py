@@ -1,7 +1,5 @@
 """The demo's own detector, from picture to boxes, on the GPU and on the CPU."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

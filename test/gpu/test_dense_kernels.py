@@ -1,7 +1,5 @@
 """The kernels of results per pixel give what the NumPy reference gives."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

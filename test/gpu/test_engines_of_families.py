@@ -1,7 +1,5 @@
 """Engines of every family of boxes are decoded on the GPU as by NumPy."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import numpy as np

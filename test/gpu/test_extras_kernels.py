@@ -1,7 +1,5 @@
 """Boxes with keypoints and rotated boxes are decoded as by the NumPy reference."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """`trt-ros fit` with TensorRT in place of ONNX Runtime."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

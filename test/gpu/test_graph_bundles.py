@@ -1,7 +1,5 @@
 """Bundles of engines in one captured graph, compared with ONNX Runtime."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tensors, several images and states through the captured graph, compared with ONNX Runtime."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A frame through one CUDA graph: the same boxes as the CPU, whatever comes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import ctypes
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Layers of an engine, read from the engine."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -5,8 +5,6 @@ Where a GPU has a hardware decoder, only chroma differs, by the rounding of its 
 CUDA decoder of the library computes the inverse transform in another precision, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from importlib.util import find_spec

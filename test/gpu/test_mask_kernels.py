@@ -1,7 +1,5 @@
 """Instances are painted as by the NumPy reference."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

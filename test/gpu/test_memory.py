@@ -1,7 +1,5 @@
 """GPU memory per owner equals what NVML sees the process take."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 import subprocess

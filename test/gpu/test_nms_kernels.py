@@ -1,7 +1,5 @@
 """The kernels of non-maximum suppression keep the boxes that the NumPy reference keeps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

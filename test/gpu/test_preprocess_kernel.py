@@ -1,7 +1,5 @@
 """The preprocessing kernel equals the NumPy reference."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

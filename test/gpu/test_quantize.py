@@ -1,7 +1,5 @@
 """`trt-ros quantize` on a GPU: latency table, and the engine of the quantized network."""
 
-from __future__ import annotations
-
 import json
 
 from evaluate_demo import evaluate

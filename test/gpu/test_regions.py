@@ -1,7 +1,5 @@
 """Regions on the GPU: the kernel equals the NumPy reference, the pipeline ONNX Runtime."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The networks of the robot demo on the GPU and on the CPU."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

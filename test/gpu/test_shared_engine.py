@@ -1,7 +1,5 @@
 """Pipelines of one process that open the same model share one engine and its weights."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack, closing
 from pathlib import Path
 import subprocess

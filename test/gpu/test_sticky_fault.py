@@ -1,7 +1,5 @@
 """An error after which this process's GPU context is gone; in a process of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """Tiles on the GPU: the kernel equals the NumPy reference, the pipeline ONNX Runtime."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

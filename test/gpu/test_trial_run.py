@@ -1,7 +1,5 @@
 """Trial runs on a GPU: told as on the CPU, and without a trace in GPU memory."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

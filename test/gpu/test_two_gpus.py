@@ -1,7 +1,5 @@
 """Pipelines and runners on two GPUs of one process, in one thread and in several."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """`trt-ros verify` and `bench` of several images, a tensor and a state on the GPU."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

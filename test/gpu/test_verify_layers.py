@@ -1,7 +1,5 @@
 """`trt-ros verify` names the layer that overflows in an fp16 engine."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Fixtures that start nodes and a peer in a ROS domain of this test run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 import os
 from pathlib import Path

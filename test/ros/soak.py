@@ -8,8 +8,6 @@ viewers are drawn at random. In between all becomes quiet; then, by the nodes' o
 every frame was published or dropped for a known cause, and nothing is held that was not before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """The container of the soak test, and the nodes in it that are made for it."""
 
-from __future__ import annotations
-
 import ctypes
 from dataclasses import dataclass
 import gc

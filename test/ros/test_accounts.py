@@ -1,7 +1,5 @@
 """Nodes that are deactivated under load have published or dropped each message they received."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 import itertools
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The heartbeat that nav2's lifecycle manager listens to."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip('rclpy')

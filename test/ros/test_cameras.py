@@ -1,7 +1,5 @@
 """One detector, one network, three cameras."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Modules that are imported while a container constructs a node."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The component container, in a process of its own, asked over its services."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from pathlib import Path

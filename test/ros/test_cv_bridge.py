@@ -1,7 +1,5 @@
 """Encodings that only cv_bridge knows, with a stand-in for it."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 

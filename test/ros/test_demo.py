@@ -1,7 +1,5 @@
 """The whole demo: pictures, three nodes, detections, annotated pictures."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

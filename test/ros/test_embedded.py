@@ -1,7 +1,5 @@
 """The Python side of the plugin for C++ containers, without the plugin."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 import subprocess

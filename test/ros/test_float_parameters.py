@@ -1,7 +1,5 @@
 """Every float parameter of every node, at its ends, beyond them, and back."""
 
-from __future__ import annotations
-
 import math
 import sys
 

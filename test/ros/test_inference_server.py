@@ -1,7 +1,5 @@
 """Nodes whose network runs on an inference server, which is killed and restarted."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

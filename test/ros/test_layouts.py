@@ -1,7 +1,5 @@
 """What the layouts for RViz and Foxglove show is there when the demo's nodes run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 import re

@@ -1,7 +1,5 @@
 """A policy node that walks a simulated robot through topics."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip('rclpy')

@@ -1,7 +1,5 @@
 """Commands of a policy node of two joints: failures, chunks, bundles, first commands."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The process of a node or container: its arguments, its signals, its exit code."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 import re

@@ -1,7 +1,5 @@
 """What the process of a node does: its end by signals, its garbage collector."""
 
-from __future__ import annotations
-
 import gc
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cascades: nodes that run on the detections of an image."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The robot demo: a simulation, four nodes, and a robot that arrives."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

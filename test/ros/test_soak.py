@@ -1,7 +1,5 @@
 """Two minutes of the soak test, beside the other tests; an hour of it; and what it judges by."""
 
-from __future__ import annotations
-
 from importlib import util
 import os
 from pathlib import Path

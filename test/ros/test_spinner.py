@@ -1,7 +1,5 @@
 """The thread that spins the nodes of a container."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Multi-arrays of std_msgs and tensor lists of Isaac ROS 5 that we read and write."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 import struct
 

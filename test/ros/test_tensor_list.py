@@ -1,7 +1,5 @@
 """TensorLists that we read and write, against rclpy's own."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Tracks by appearance: the vectors of the detections, on a topic of their own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

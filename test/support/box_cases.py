@@ -1,7 +1,5 @@
 """Random outputs of every family of boxes that the kernels decode, with their NumPy heads."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

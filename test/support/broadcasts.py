@@ -1,7 +1,5 @@
 """Networks in which a column is broadcast, concatenated and multiplied by a matrix."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

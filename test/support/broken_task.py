@@ -1,7 +1,5 @@
 """A recording whose labelling raises an error that nobody foresaw, in whatever process."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trt_ros.labelling.task import LabelTask

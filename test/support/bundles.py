@@ -1,7 +1,5 @@
 """Bundles of a few small networks, written to files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The images of a C++ container, played by Python."""
 
-from __future__ import annotations
-
 from collections import deque
 import threading
 

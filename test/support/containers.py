@@ -1,7 +1,5 @@
 """A component container, asked over its services."""
 
-from __future__ import annotations
-
 from composition_interfaces import srv
 from rcl_interfaces.srv import GetParameters
 from rclpy.parameter import Parameter

@@ -1,7 +1,5 @@
 """Nodes of trt_ros and the camera of the tests, loaded into containers of rclcpp_components."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from vision_msgs.msg import Detection2DArray

@@ -1,7 +1,5 @@
 """Data that is too large for the repository."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Numbered images and their receiver, for tests of the transport of messages."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Descriptions of networks as they print themselves, and the heads of families that read them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """The extent of the tests that repeat: brief by default, exhaustive on demand."""
 
-from __future__ import annotations
-
 import os
 
 #: TRT_ROS_TEST_EXHAUSTIVE=1 repeats as often as the tests were first proven with.

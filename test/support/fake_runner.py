@@ -1,7 +1,5 @@
 """A runner without a network, for the tests of whatever stands above the seam."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np

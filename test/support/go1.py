@@ -1,7 +1,5 @@
 """A simulated quadruped that a policy walks through topics, in lockstep."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

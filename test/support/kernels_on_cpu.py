@@ -1,7 +1,5 @@
 """Decoding kernels compiled by g++ and run on the CPU, to test their algorithms without a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 import ctypes
 from pathlib import Path

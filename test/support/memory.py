@@ -1,7 +1,5 @@
 """Arrays in memory of which the address is known."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

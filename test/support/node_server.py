@@ -5,8 +5,6 @@ Importing takes each node a second of CPU time; a suite starts hundreds. Request
 on stdin, each is answered by the pid; the exit code is written to a file.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 import json
 import os

@@ -1,7 +1,5 @@
 """Kernels of preprocess.cu and generate.cu compiled by g++ and run on the CPU."""
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
 import re

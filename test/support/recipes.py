@@ -1,7 +1,5 @@
 """Code blocks of the recipes in docs/."""
 
-from __future__ import annotations
-
 from pathlib import Path
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Networks that one family recognizes, with the evidence in the log."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 import re

@@ -1,7 +1,5 @@
 """Recordings written by rosbags."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import cv2

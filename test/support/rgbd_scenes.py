@@ -1,7 +1,5 @@
 """Rendered depth images of boxes in front of a wall."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

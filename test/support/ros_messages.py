@@ -1,7 +1,5 @@
 """Messages of the tests of the nodes."""
 
-from __future__ import annotations
-
 from diagnostic_msgs.msg import DiagnosticArray
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Nodes under test in other processes, and the requests a test makes to them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 import re
 import signal

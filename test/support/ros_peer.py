@@ -1,7 +1,5 @@
 """A ROS node in the test's process that talks to the nodes under test, in a domain of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 import fcntl

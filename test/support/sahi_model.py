@@ -1,7 +1,5 @@
 """The sliced inference of `sahi` with a pipeline as its detection model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Networks of a few ONNX nodes, written to files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The trained network of the demo as networks of other preprocessings and tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Networks of a few ONNX nodes, one of each task."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

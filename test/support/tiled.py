@@ -1,7 +1,5 @@
 """The demo's detector for batches, and large pictures of small shapes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rendered scenes of moving boxes with known identities, as a detector would report them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

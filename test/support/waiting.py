@@ -1,7 +1,5 @@
 """Waiting for a condition, with a deadline."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import os
 import threading

@@ -1,7 +1,5 @@
 """Small networks, made on the spot, whose answers can be told by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files written as a whole, and data of libraries kept for the next process."""
 
-from __future__ import annotations
-
 import io
 import os
 from pathlib import Path

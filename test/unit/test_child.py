@@ -1,7 +1,5 @@
 """A child process that ends well, badly, or not at all."""
 
-from __future__ import annotations
-
 from contextlib import closing
 import os
 import threading

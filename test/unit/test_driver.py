@@ -1,7 +1,5 @@
 """How CUDA is told to count GPUs, before it is initialized."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

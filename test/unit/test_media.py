@@ -1,7 +1,5 @@
 """Broken picture and video files or names: an error, never a crash of the process."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 import struct

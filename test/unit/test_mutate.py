@@ -1,7 +1,5 @@
 """What `./dev mutate` changes, and which tests it runs; cosmic-ray itself is not needed here."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 import sys

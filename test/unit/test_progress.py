@@ -1,7 +1,5 @@
 """What is said while something slow goes on, and how often."""
 
-from __future__ import annotations
-
 import pytest
 
 from trt_ros.progress import Progress, ProgressThrottle

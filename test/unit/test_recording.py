@@ -1,7 +1,5 @@
 """Recordings of rosbag2: whole, killed while written, and damaged."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack, closing
 import itertools
 import re

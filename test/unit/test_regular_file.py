@@ -1,7 +1,5 @@
 """Reading of regular files only, with a size limit."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 import socket

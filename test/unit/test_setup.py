@@ -1,7 +1,5 @@
 """Errors of `./dev` when it cannot set up, and its continuation after an interruption."""
 
-from __future__ import annotations
-
 import fcntl
 from importlib import import_module
 import os

@@ -1,7 +1,5 @@
 """The door to TensorRT: found, of one version, with one quiet logger."""
 
-from __future__ import annotations
-
 import logging
 from types import SimpleNamespace
 

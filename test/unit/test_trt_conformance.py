@@ -5,8 +5,6 @@ The wheels come from PyPI, without their libraries: bindings need nine C symbols
 gives. What the code uses is read from its source, so no list is kept by hand.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import os

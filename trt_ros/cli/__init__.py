@@ -6,8 +6,6 @@ declares its flags, `run(args)` runs it and returns the exit code. Heavy modules
 within `run`.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

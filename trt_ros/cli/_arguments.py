@@ -1,7 +1,5 @@
 """Types and uses of command line arguments."""
 
-from __future__ import annotations
-
 from argparse import ArgumentTypeError, Namespace
 from math import isfinite
 from pathlib import Path

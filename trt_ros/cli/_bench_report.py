@@ -1,7 +1,5 @@
 """Output of `trt-ros bench`: tables, and a file of all times."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 import csv
 from pathlib import Path

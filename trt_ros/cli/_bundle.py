@@ -1,7 +1,5 @@
 """Bundles described as text and as a picture, and proposed for a folder of networks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from html import escape
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Comparison of an engine with ONNX Runtime over pictures, videos or random inputs."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Checks of `trt-ros doctor` for GPUs: driver, clocks, power, PCIe link and NUMA node."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Checks of `trt-ros doctor` for Jetson boards: power mode, clocks, memory and DLA."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 import re

@@ -1,7 +1,5 @@
 """Checks of `trt-ros doctor` for ROS 2."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib.util import find_spec
 import os

@@ -1,7 +1,5 @@
 """Result of one check of `trt-ros doctor`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 import subprocess

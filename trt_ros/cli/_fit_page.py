@@ -1,7 +1,5 @@
 """Page of the readings of a network, side by side, and parameter files of each."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Command extension of ros2cli, `ros2 trt VERB`; does not import ros2cli."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, Namespace
 
 

@@ -1,7 +1,5 @@
 """Installed and missing software and hardware, with the commands that install it."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import asdict

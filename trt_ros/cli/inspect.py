@@ -1,7 +1,5 @@
 """Properties of an ONNX file or an engine, without a GPU."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict

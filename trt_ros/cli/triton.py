@@ -8,8 +8,6 @@ nodes with backend triton recognize it. Engines are those of TensorRT: Triton ha
 RTX.
 """
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path

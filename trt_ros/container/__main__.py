@@ -1,7 +1,5 @@
 """The executables `component_container` and `component_container_mt`."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """Nodes in a container of rclcpp_components; called by the plugin in cpp/, which embeds Python."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

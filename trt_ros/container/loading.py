@@ -1,7 +1,5 @@
 """Component classes and options of LoadNode requests, and the construction of nodes from them."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import entry_points

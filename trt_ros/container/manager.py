@@ -1,7 +1,5 @@
 """Node that loads, lists and unloads components, compatible with rclcpp's ComponentManager."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import os
 from queue import SimpleQueue

@@ -1,7 +1,5 @@
 """Threads that spin nodes and survive the exceptions of their callbacks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 import threading

@@ -1,7 +1,5 @@
 """Access to cuda-python, and its `(status, value)` results as values or errors with a remedy."""
 
-from __future__ import annotations
-
 from collections import Counter
 import ctypes
 from functools import cache

@@ -1,7 +1,5 @@
 """The current CUDA context of a thread, for the duration of a `with` block."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """JPEG decoding on the GPU by nvImageCodec, which only this module imports."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module

@@ -5,8 +5,6 @@ The cubins have a cache of our own: cuda.core's program cache (1.2.2) loads NVRT
 which takes 25 ms and 70 MB of host memory per process, and older versions of cuda.core lack it.
 """
 
-from __future__ import annotations
-
 import ctypes
 from functools import cache
 import hashlib

@@ -1,7 +1,5 @@
 """GPU memory, page-locked host memory, and accounting of both by owner."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 import ctypes

@@ -1,7 +1,5 @@
 """GPU utilization, temperature, throttling and memory, read from NVML or a Jetson's sysfs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module

@@ -1,7 +1,5 @@
 """GPU memory that libraries allocate, as the difference between two measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Decoder of boxes in NumPy: executes any box layout, and is the reference of the kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Choice of the decoder of a network, and its head."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Decoder of the keypoints of one object in NumPy: executes any point layout."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple

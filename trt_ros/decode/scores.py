@@ -1,7 +1,5 @@
 """Selection of the rows and classes whose scores pass a threshold."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

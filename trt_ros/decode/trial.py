@@ -1,7 +1,5 @@
 """Trial runs of a network on two pictures: evidence in the values of its outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Values of the outputs of a network for one image, by the places that a layout gives them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Command line of the demo, `./dev demo`."""
 
-from __future__ import annotations
-
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 import os
 from pathlib import Path

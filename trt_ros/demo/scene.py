@@ -1,7 +1,5 @@
 """Drawn pictures of the demo: colored shapes on cluttered backgrounds, with their exact boxes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 import math

@@ -4,8 +4,6 @@ The demo: image source, detector and overlay in processes of their own, on drawn
 This process subscribes to their topics and compares the detections with the drawn shapes.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path

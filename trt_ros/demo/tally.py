@@ -1,7 +1,5 @@
 """Comparison of detections with the drawn shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 import statistics

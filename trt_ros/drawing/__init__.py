@@ -1,7 +1,5 @@
 """Drawing of results on pictures, for the nodes, the CLI and Python programs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch

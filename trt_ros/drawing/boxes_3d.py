@@ -1,7 +1,5 @@
 """Drawing of boxes in space on the image of a camera."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import cv2

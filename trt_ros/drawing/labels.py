@@ -1,7 +1,5 @@
 """Labels of boxes, placed where they cover little else."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 import unicodedata

@@ -1,7 +1,5 @@
 """Drawing of class masks and depth on pictures."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import cv2

@@ -1,7 +1,5 @@
 """Drawing of boxes, keypoints and tracks on pictures."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 import zlib

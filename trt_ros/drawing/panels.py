@@ -1,7 +1,5 @@
 """Pictures side by side with captions, and a network's input as a picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Colors and sizes of drawings."""
 
-from __future__ import annotations
-
 import colorsys
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Engine cache on disk: `<cache>/<model>/<precision>/bs<batch>/<model>-<library>-<
 Each engine has a sidecar, `.engine.json`. An engine that does not match its sidecar is not used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Deserialized TensorRT engines."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 import hashlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hashes, folder locks and permission checks of files shared between processes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 import fcntl

@@ -1,7 +1,5 @@
 """Plans on the GPUs of this process, each loaded once for all engines that use it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 import threading
 from typing import Any

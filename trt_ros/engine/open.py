@@ -1,7 +1,5 @@
 """Opening of engines: load a cached engine, build a missing one, report why a model is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 import json

@@ -1,7 +1,5 @@
 """Headers of TensorRT plans (64 bytes): library, version, target GPUs, size."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sidecars of engines: JSON files with their origin, `MODEL.engine.json`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

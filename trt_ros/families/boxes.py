@@ -1,7 +1,5 @@
 """Detectors whose outputs are separate tensors of boxes, scores and labels."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from trt_ros.families.family import (

@@ -1,7 +1,5 @@
 """CenterNet: a heatmap of the centers of objects, with their sizes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trt_ros.families.family import Family

@@ -1,7 +1,5 @@
 """Image classification."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Monocular depth estimation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """DetectNet_v2 (PeopleNet, TrafficCamNet, DashCamNet ..): one coverage and box grid per class."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trt_ros.families.family import (

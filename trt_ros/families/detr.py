@@ -1,7 +1,5 @@
 """DETR, RT-DETR, RT-DETRv2, D-FINE, RF-DETR: a fixed number of queries, without NMS."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """RF-DETR for instance segmentation: a fixed number of queries with boxes and masks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """TensorRT's EfficientNMS plugin, and exporters with the same outputs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trt_ros.families import cut_nms

@@ -1,7 +1,5 @@
 """Embeddings (one vector per image), and undecoded outputs of any network."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """SCRFD, YuNet and RetinaFace: faces with five landmarks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Boxes after NMS as MMDetection and the object detection API of TensorFlow write them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trt_ros.families.family import (

@@ -1,7 +1,5 @@
 """Hand landmarks of MediaPipe: 21 keypoints of the one hand that the input shows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trt_ros.families.family import Family

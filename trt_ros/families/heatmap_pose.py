@@ -1,7 +1,5 @@
 """ViTPose and other top-down pose networks with one heatmap per keypoint."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """YOLOv8-seg, YOLO11-seg, YOLO26-seg: boxes with one mask each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trt_ros.families.family import YOLO_PREPROCESS, Family

@@ -1,7 +1,5 @@
 """Base class of the decoders of lanes, whose points are keypoints."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 

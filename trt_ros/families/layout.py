@@ -1,7 +1,5 @@
 """Layouts of the outputs of networks: where values lie, and how those of boxes are coded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache

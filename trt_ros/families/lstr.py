@@ -1,7 +1,5 @@
 """LSTR (Lane Shape Prediction with Transformers): a curve per lane."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

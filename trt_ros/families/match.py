@@ -1,7 +1,5 @@
 """Unification of layouts with the outputs of a network: which output is what, and how large."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

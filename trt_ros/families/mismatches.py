@@ -1,7 +1,5 @@
 """Errors for networks whose family is not clear: what is seen, what is near, and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple

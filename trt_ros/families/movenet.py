@@ -1,7 +1,5 @@
 """MoveNet: keypoints of one person, or of up to six with their boxes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trt_ros.families.family import Family

@@ -1,7 +1,5 @@
 """NanoDet-Plus, NanoDet and PicoDet: distances to the sides as distributions over bins."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Families with outputs similar to those of a network that no decoder recognizes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, permutations

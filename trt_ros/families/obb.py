@@ -1,7 +1,5 @@
 """YOLOv8-OBB, YOLO11-OBB, YOLO26-OBB: rotated boxes."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from trt_ros.families.family import YOLO_PREPROCESS, Family, NetworkDescription

@@ -1,7 +1,5 @@
 """YOLOv5-seg, YOLOv5-face, YOLOv7-pose: boxes with objectness and further values per anchor."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trt_ros.families.family import YOLO_PREPROCESS, Family

@@ -1,7 +1,5 @@
 """Networks that end with ONNX's NonMaxSuppression: selected indices, boxes and scores."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """PP-YOLOE, PP-YOLO, PicoDet and other detectors of PaddleDetection, with decoded boxes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Palm detection of MediaPipe: palms with seven landmarks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Places of the values of a reading in outputs of known shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """YOLOv8-pose, YOLO11-pose, YOLO26-pose: boxes with keypoints."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from trt_ros.families.family import YOLO_PREPROCESS, Family, NetworkDescription

@@ -1,7 +1,5 @@
 """YOLOv5 and YOLOv7 exported without the decoding of their boxes: one output per grid."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trt_ros.families.family import YOLO_PREPROCESS, Family

@@ -1,7 +1,5 @@
 """Registry of the model families, and the choice of a network's decoder."""
 
-from __future__ import annotations
-
 from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules

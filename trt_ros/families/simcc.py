@@ -1,7 +1,5 @@
 """RTMPose and other top-down pose networks that classify each keypoint's x and y (SimCC)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trt_ros.families.family import Family

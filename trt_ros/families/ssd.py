@@ -1,7 +1,5 @@
 """SSD: one box per prior, and one score per class, the first of which is the background."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trt_ros.families.boxes import BOX_WORDS, is_plain

@@ -1,7 +1,5 @@
 """UFLD (Ultra Fast Lane Detection): the column of each lane at fixed rows of the image."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """UFLDv2: lanes by their columns at fixed rows, and by their rows at fixed columns."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Grids and evidence that the YOLO families share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """YOLOv10, YOLO26 and exports with NMS inside: decoded boxes, one per row."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trt_ros.families.family import YOLO_PREPROCESS, Family

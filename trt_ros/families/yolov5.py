@@ -1,7 +1,5 @@
 """YOLOv5, YOLOv6 and YOLOv7: decoded boxes, objectness and class scores."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """YOLOv8, YOLOv9, YOLO11 and YOLO12: decoded boxes and class scores, before NMS."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trt_ros.families.family import (

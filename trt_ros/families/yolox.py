@@ -1,7 +1,5 @@
 """YOLOX: raw heads over strides 8, 16 and 32, as YOLOX's exporter writes them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trt_ros.families.family import Family

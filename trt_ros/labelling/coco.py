@@ -1,7 +1,5 @@
 """Results of recordings as a data set in COCO format."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 import json

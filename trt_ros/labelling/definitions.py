@@ -1,7 +1,5 @@
 """Definitions of the messages of results, as MCAP stores them."""
 
-from __future__ import annotations
-
 _STAMPED = 'std_msgs/Header header\n'
 _FIELDS = {
     'builtin_interfaces/Time': 'int32 sec\nuint32 nanosec\n',

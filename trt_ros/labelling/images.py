@@ -1,7 +1,5 @@
 """Images of recordings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Labelling of a recording: reading, inference and writing overlap, each frame in order."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor

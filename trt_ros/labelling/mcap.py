@@ -6,8 +6,6 @@ of the caller's input. Index and footer always follow, and the next chunks overw
 chunk grows until it is full: chunks end at the same messages whenever the file was written.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

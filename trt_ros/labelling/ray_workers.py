@@ -1,7 +1,5 @@
 """Workers that are actors of Ray, on this machine or on a cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

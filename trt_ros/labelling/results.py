@@ -1,7 +1,5 @@
 """Results as the serialized messages that the nodes would publish."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import singledispatchmethod

@@ -1,7 +1,5 @@
 """Videos of labeled images, with their results drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

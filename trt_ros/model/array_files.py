@@ -1,7 +1,5 @@
 """Arrays of files: .npy and .npz of NumPy, .safetensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module

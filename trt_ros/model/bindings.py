@@ -1,7 +1,5 @@
 """Bindings of network inputs to topics, states and the like, parsed from text."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Bundles: networks that run one after another as one model, and what connects them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """YAML files whose values know their lines, for errors that name them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NoReturn
 

@@ -1,7 +1,5 @@
 """Kinds of LEAPP bundles: the messages that feed an input, and what an output commands."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from trt_ros.errors import ParameterError, meant, printable

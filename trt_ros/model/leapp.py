@@ -1,7 +1,5 @@
 """Files of bundles, in the format of LEAPP and of Isaac ROS."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 import json
 import math

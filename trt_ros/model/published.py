@@ -1,7 +1,5 @@
 """Class names, preprocessing and input size that exporters write into a model or beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field

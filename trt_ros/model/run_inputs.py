@@ -1,7 +1,5 @@
 """Inputs of a run: an image or an array per network input that takes one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

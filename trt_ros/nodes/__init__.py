@@ -1,7 +1,5 @@
 """Nodes; each is a module of this package, an executable and a component."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 #: Class of each node by module. `python -m trt_ros.nodes` writes the files that follow from it.

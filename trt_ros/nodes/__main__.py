@@ -1,7 +1,5 @@
 """Files generated from the nodes and their parameters: `python -m trt_ros.nodes`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Topics that feed the inputs of a network, by the bindings of the parameter `inputs`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Node that classifies images."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Node that estimates depth from images."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple

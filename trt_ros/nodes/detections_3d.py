@@ -1,7 +1,5 @@
 """Node that locates detections in space with a depth image."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass

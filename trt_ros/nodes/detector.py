@@ -1,7 +1,5 @@
 """Node that detects objects in images."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 import itertools

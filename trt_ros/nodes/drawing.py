@@ -1,7 +1,5 @@
 """Parameters of drawn images."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

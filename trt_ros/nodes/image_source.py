@@ -1,7 +1,5 @@
 """Node that publishes pictures, a video, a recording or a V4L2 camera as images."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import dataclass
 import threading

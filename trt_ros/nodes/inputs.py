@@ -1,7 +1,5 @@
 """Inputs of a node's network: the topics of a stream, and how their messages are run."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext

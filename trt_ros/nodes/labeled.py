@@ -1,7 +1,5 @@
 """Base classes of the nodes whose networks have classes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 import threading

@@ -1,7 +1,5 @@
 """Node that draws detections on their images."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from contextlib import closing
 from dataclasses import dataclass

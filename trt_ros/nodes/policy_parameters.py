@@ -1,7 +1,5 @@
 """Parameters of the commands of a policy, and of its safety."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Node that detects objects and their keypoints in images."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple

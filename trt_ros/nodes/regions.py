@@ -1,7 +1,5 @@
 """Base class of the nodes that run a network on images or on detected objects."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 import threading

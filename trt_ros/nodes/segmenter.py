@@ -1,7 +1,5 @@
 """Node for semantic and instance segmentation of images."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

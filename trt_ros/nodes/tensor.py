@@ -1,7 +1,5 @@
 """Node that runs any network on images and tensors and publishes its output tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Action chunks: what to do at a time, by the chunks of several runs."""
 
-from __future__ import annotations
-
 from collections import deque
 from math import ceil
 from typing import NamedTuple

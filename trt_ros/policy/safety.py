@@ -1,7 +1,5 @@
 """Commands of a policy: its actions while all is well, the hold otherwise."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

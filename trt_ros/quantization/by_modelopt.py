@@ -1,7 +1,5 @@
 """Quantization by NVIDIA's nvidia-modelopt, which places its own Q/DQ nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path

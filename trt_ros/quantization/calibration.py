@@ -1,7 +1,5 @@
 """Calibration: histograms of activations over many frames, kept in a file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 import io
 from pathlib import Path

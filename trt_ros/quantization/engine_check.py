@@ -1,7 +1,5 @@
 """Comparison of the quantized network's engine with the original, on the GPU of this machine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any

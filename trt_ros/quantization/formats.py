@@ -1,7 +1,5 @@
 """Number formats of quantized tensors: int8 and fp8 (E4M3)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

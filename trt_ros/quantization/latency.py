@@ -1,7 +1,5 @@
 """Latency of a network and of its quantized copy with TensorRT, by precision."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass

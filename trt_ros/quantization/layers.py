@@ -1,7 +1,5 @@
 """Layers of an ONNX model that can be quantized, and the last ones, which stay in float."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

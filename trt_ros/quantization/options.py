@@ -1,7 +1,5 @@
 """Options of a quantization."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trt_ros.errors import ParameterError

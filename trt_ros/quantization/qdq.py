@@ -1,7 +1,5 @@
 """Q/DQ nodes around the layers of a model, where TensorRT fuses them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

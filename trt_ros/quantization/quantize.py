@@ -1,7 +1,5 @@
 """Quantization of a model: calibration, choice of the layers, output file and report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 import hashlib

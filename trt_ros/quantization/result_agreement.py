@@ -1,7 +1,5 @@
 """Agreement of a quantized network's results with those of the original."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import singledispatch

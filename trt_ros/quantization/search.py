@@ -1,7 +1,5 @@
 """Sensitivity of layers to quantization, and the layers that stay in float because of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 import math
 from typing import Any

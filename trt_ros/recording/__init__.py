@@ -1,7 +1,5 @@
 """Recordings of rosbag2: .mcap and .db3 files and their folders, read with rosbags without ROS."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack

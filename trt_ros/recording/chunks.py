@@ -5,8 +5,6 @@ Format: https://mcap.dev/spec. rosbags reads the index; its own reading of messa
 three times while it holds the interpreter lock, in one thread.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor

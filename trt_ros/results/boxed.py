@@ -1,7 +1,5 @@
 """Base class of objects with more than a box, such as a mask."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import copy
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Class scores: the results of classifiers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

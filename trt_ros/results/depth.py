@@ -1,7 +1,5 @@
 """Depth of each pixel of an image."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Names of a network's classes."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Outputs of networks that are not decoded."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Watch over results that look impossible, frame after frame."""
 
-from __future__ import annotations
-
 from functools import singledispatch
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Heartbeats of active nodes for nav2's lifecycle manager (bondcpp protocol)."""
 
-from __future__ import annotations
-
 from functools import partial
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """Boxes in space of messages."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Camera calibration from files and from `camera_info` topics."""
 
-from __future__ import annotations
-
 from copy import copy
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Labels of the class ids in received messages."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any

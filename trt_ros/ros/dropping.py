@@ -1,7 +1,5 @@
 """Exceptions that become dropped frames."""
 
-from __future__ import annotations
-
 import traceback
 
 from trt_ros.errors import GpuFailedError, TrtRosError, printable

@@ -1,7 +1,5 @@
 """Subscriptions whose reliability or type follows the publishers of their topic."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy

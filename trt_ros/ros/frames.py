@@ -1,7 +1,5 @@
 """Conversion of image messages to frames; imports without ROS."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from functools import partial
 

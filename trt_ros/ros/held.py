@@ -1,7 +1,5 @@
 """Topics whose messages are held: runs take the newest, and other topics start them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rclpy.node import Node

@@ -1,7 +1,5 @@
 """Parameters of subscriptions to images and other inputs, and of their synchronization."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trt_ros.errors import ParameterError

@@ -1,7 +1,5 @@
 """Base class of the lifecycle nodes: transitions, parameters, failures and release."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace

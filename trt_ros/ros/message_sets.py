@@ -1,7 +1,5 @@
 """Sets of messages of several topics, and the counters of messages that are in none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 import threading

@@ -1,7 +1,5 @@
 """Conversion of results and images to messages, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import compress

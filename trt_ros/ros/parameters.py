@@ -1,7 +1,5 @@
 """Node parameters as frozen dataclasses: declaration, documentation, validation and values."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """Publishers of point clouds."""
 
-from __future__ import annotations
-
 import numpy as np
 from rclpy.node import Node
 from rclpy.publisher import Publisher

@@ -1,7 +1,5 @@
 """Main function of node processes: tuning, signals, spinning and shutdown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import ctypes
 import logging

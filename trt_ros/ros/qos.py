@@ -1,7 +1,5 @@
 """QoS presets, overrides and mismatch reports."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from copy import copy
 from typing import Any

@@ -1,7 +1,5 @@
 """Detections received for an image, and the choice of those to run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Picture sources: image files, videos, recordings and V4L2 cameras."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 import glob

@@ -1,7 +1,5 @@
 """A stream: topics whose messages are inferred, each by itself or in sets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from functools import partial

@@ -1,7 +1,5 @@
 """Matching of messages of several topics: by stamp, or sampled at a rate."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """Transforms between coordinate frames by tf2, which is imported only where it is needed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

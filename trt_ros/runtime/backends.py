@@ -1,7 +1,5 @@
 """The backends and their selection."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial

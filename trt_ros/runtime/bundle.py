@@ -1,7 +1,5 @@
 """Opening of bundles: each network, and a network that stands for all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Readings of a network: the decoders and preprocessings that it may have been trained with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Consistency of results between pictures and their mirrored and cropped views."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple

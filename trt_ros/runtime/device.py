@@ -1,7 +1,5 @@
 """Base class of the device of a pipeline: memory to receive into, JPEG decoder, faults."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Choice between GPU and CPU for small networks of arrays, by the times of their runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace

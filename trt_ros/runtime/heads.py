@@ -1,7 +1,5 @@
 """Networks of several outputs that are decoded one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace

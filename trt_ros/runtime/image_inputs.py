@@ -1,7 +1,5 @@
 """Image inputs of a network: layout, size and preprocessing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Parts of an image that a network gets instead of the whole: regions and tiles."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

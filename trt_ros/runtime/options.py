@@ -1,7 +1,5 @@
 """Options of a pipeline; without heavy imports, so that --help is instant."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 import math

@@ -1,7 +1,5 @@
 """Ranking of the readings of a network by their results for pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Base classes of open networks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 

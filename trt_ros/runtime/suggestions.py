@@ -1,7 +1,5 @@
 """Likely bindings of network inputs, for errors and remedies."""
 
-from __future__ import annotations
-
 from difflib import SequenceMatcher
 from functools import partial
 

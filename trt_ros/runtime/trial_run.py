@@ -1,7 +1,5 @@
 """Trial runs of a network on two pictures, with the preprocessing of a family."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any

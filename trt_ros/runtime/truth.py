@@ -1,7 +1,5 @@
 """Annotations or counts of pictures, and the agreement of results with them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch

@@ -5,8 +5,6 @@ The gain of a similar pair and the mean weighted by scores are those of Deep OC-
 et al. 2023, arXiv:2302.11813). Its adaptive weighting of the gain is left out.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError

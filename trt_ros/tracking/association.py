@@ -1,7 +1,5 @@
 """Overlap of boxes, and one-to-one assignment of tracks to detections."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """ByteTrack: a tracker of detections, the base class of the others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 import itertools

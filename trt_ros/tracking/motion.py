@@ -10,8 +10,6 @@ section 6.2.2), so that two steps of half the length add up to the same. All mat
 in the coordinates: each coordinate is a filter of two states of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

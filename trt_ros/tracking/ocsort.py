@@ -1,7 +1,5 @@
 """OC-SORT: a tracker that relies on observations more than on predictions."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tracking of the objects in the images of one camera."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Average precision of detections."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

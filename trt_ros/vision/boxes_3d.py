@@ -1,7 +1,5 @@
 """3D boxes and points of objects in a depth image."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Class masks of a grid of scores at image resolution."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trt_ros.results.masks import mask_dtype

@@ -1,7 +1,5 @@
 """Confidence of class masks: the score of each pixel's class, from a grid of scores."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trt_ros.results.masks import as_confidence

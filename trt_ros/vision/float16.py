@@ -1,7 +1,5 @@
 """Operations on float16 by its bits: NumPy's own are ten times slower than integers."""
 
-from __future__ import annotations
-
 import numpy as np
 
 INFINITY = np.uint16(0x7C00)  # Bits of infinity, and of the exponent; above it is NaN.

@@ -1,7 +1,5 @@
 """Headers of JPEG images, and frames that are decoded where their pixels are needed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Binary masks of interpolated grids, by a threshold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Non-maximum suppression (NMS), and the last steps of box detectors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Colored points of depth images, organized like the image."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 import os

@@ -1,7 +1,5 @@
 """Geometry of rotated boxes: their overlap, and their place in the image."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trt_ros.vision.letterbox import Letterbox

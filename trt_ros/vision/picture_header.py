@@ -1,7 +1,5 @@
 """Format and size of encoded images, read before a decoder allocates memory for their pixels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 import re

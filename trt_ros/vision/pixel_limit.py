@@ -1,7 +1,5 @@
 """Maximum size of images that are decoded."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trt_ros.errors import BadFrameError

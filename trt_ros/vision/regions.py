@@ -1,7 +1,5 @@
 """Regions of an image: their placement in a network's input, and their crops."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

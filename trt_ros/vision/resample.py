@@ -1,7 +1,5 @@
 """Resizing of images in blocks of rows, in NumPy; and in OpenCV, where that is faster."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 import math

@@ -1,7 +1,5 @@
 """Checks of scores: range 0 to 1, and comparison with a threshold."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trt_ros.errors import ScoreRangeError

@@ -1,7 +1,5 @@
 """Resizing of images to one channel: gray levels, depth, or alpha."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

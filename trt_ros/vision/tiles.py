@@ -1,7 +1,5 @@
 """Tiles of a large image: their places, their pixels, and the merging of their results."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce

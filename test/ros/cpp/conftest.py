@@ -1,7 +1,5 @@
 """A workspace with the plugin and a camera in C++, and stock containers in its environment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 import itertools

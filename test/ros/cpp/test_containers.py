@@ -1,7 +1,5 @@
 """The nodes in the stock containers of rclcpp_components, beside a camera in C++."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 import signal

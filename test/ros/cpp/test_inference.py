@@ -1,7 +1,5 @@
 """Networks on images by pointer in the stock containers of rclcpp_components, also on a GPU."""
 
-from __future__ import annotations
-
 import signal
 import time
 

@@ -1,7 +1,5 @@
 """The plugin for C++ containers and the version of Python."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 import subprocess

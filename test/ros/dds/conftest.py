@@ -1,7 +1,5 @@
 """Nodes of two contexts, which DDS treats as two processes, and their subscriptions."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Images by pointer in a C++ container, which a fake plays."""
 
-from __future__ import annotations
-
 from pathlib import Path
 import threading
 import weakref

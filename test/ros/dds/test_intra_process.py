@@ -1,7 +1,5 @@
 """Messages by reference within this process, beside real DDS to another context of it."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip('rclpy')

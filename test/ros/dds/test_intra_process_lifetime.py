@@ -1,7 +1,5 @@
 """Lifetime of intra-process buffers and their memory, and the fallbacks without them."""
 
-from __future__ import annotations
-
 import gc
 import threading
 

@@ -1,7 +1,5 @@
 """Nodes of one process that pass images by reference."""
 
-from __future__ import annotations
-
 from pathlib import Path
 import threading
 

@@ -1,7 +1,5 @@
 """Page-locking of memory that is passed by reference, with hooks that record what they get."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Messages received without rclpy, over real DDS between the nodes of this process."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 from pathlib import Path

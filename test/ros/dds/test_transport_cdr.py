@@ -1,7 +1,5 @@
 """Bytes that we read and write, against rclpy's own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given, settings

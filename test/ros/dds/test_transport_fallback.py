@@ -1,7 +1,5 @@
 """Errors of rcl, and rclpy as the fallback where rcl cannot be used directly."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
 

@@ -1,7 +1,5 @@
 """Messages published without rclpy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Networks of several inputs, and nodes that run them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

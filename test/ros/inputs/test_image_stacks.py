@@ -1,7 +1,5 @@
 """Images of several topics, stacked into one network input."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

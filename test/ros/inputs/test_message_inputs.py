@@ -1,7 +1,5 @@
 """A tensor node whose network takes joints, a body and a command, as a walking policy does."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Nodes whose networks take gray, depth, RGBA or several images, or an image and a tensor."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Inputs that meet by stamp, and what is said of those that do not."""
 
-from __future__ import annotations
-
 import itertools
 
 import cv2

@@ -1,7 +1,5 @@
 """Tensor nodes whose networks take states, sampled inputs, four or one channels, and arrays."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tensor nodes whose networks get transforms of tf2, by a stand-in of tf2_ros."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Networks of all tasks, and nodes that run them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

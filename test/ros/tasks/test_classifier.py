@@ -1,7 +1,5 @@
 """The classifier node, over a network that ONNX Runtime really runs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The depth node: depth, calibration and points."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Messages that `trt-ros label` writes for each task."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import numpy as np

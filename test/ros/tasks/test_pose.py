@@ -1,7 +1,5 @@
 """The pose node, over a network of one person."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

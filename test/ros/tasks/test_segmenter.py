@@ -1,7 +1,5 @@
 """The segmenter node, over semantic and instance segmentation networks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

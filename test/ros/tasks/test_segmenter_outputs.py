@@ -1,7 +1,5 @@
 """The segmenter with networks of several masks and auxiliary outputs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The tensor node: images and tensors in, tensors out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

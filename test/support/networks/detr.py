@@ -1,7 +1,5 @@
 """DETR networks in the text form of ONNX, with the operators at the end of their exports."""
 
-from __future__ import annotations
-
 
 def tokens(count=16):
     """Make `x` (1, 16, 8): a patch a token, and one layer of attention with its norms."""

@@ -1,7 +1,5 @@
 """Networks of random boxes and scores with NMS, in the text form of ONNX."""
 
-from __future__ import annotations
-
 import onnx
 import onnx.parser
 

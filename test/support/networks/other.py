@@ -1,7 +1,5 @@
 """SSD, DetectNet, NMS inside, dense and pooled outputs in the text form of ONNX."""
 
-from __future__ import annotations
-
 from support.networks.detr import tokens
 from support.networks.yolo import FEATURES
 

@@ -1,7 +1,5 @@
 """YOLO networks in the text form of ONNX, with the operators at the end of their exports."""
 
-from __future__ import annotations
-
 IMAGE = 'float[1,3,32,32] images'
 
 ULTRALYTICS = {'stride': '32', 'names': "{0: 'a', 1: 'b', 2: 'c'}"}

@@ -3,8 +3,6 @@
 Run as a program it is the multi-threaded container.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

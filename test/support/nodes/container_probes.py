@@ -1,7 +1,5 @@
 """Nodes that stand for nodes of trt_ros in C++ containers, see test/ros/cpp/conftest.py."""
 
-from __future__ import annotations
-
 import json
 import time
 

@@ -1,7 +1,5 @@
 """What the plugin in cpp/ does, played by Python: loads nodes, and prints what happens."""
 
-from __future__ import annotations
-
 from rcl_interfaces.msg import Parameter as ParameterMessage
 from rclpy.parameter import Parameter
 from rclpy.serialization import serialize_message

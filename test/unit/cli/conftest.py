@@ -1,7 +1,5 @@
 """A verb of the command line, called in this process."""
 
-from __future__ import annotations
-
 import pytest
 
 from trt_ros.cli import main

@@ -1,7 +1,5 @@
 """`trt-ros bench` where there is no GPU; test/gpu has the rest."""
 
-from __future__ import annotations
-
 import json
 import sys
 

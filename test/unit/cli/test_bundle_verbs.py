@@ -1,7 +1,5 @@
 """Verbs of the command line on bundles."""
 
-from __future__ import annotations
-
 import json
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """`trt-ros doctor`, on machines made of files and commands."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """`trt-ros build`, `inspect` and `cache`, and the same as `ros2 trt`."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 import json
 import os

@@ -1,7 +1,5 @@
 """`trt-ros fit`: its page, its parameter files and its words."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`trt-ros infer`: files in, annotated files and JSON out."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 import json
 import os

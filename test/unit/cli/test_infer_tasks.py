@@ -1,7 +1,5 @@
 """`trt-ros infer` with networks of every task, and in COCO format."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`trt-ros label`: recordings in, recordings of results out."""
 
-from __future__ import annotations
-
 from contextlib import closing, suppress
 import json
 import os

@@ -1,7 +1,5 @@
 """The command line itself: verbs, help, exit codes."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Names and metadata of files are harmless and short on the terminal."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

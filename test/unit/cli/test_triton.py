@@ -1,7 +1,5 @@
 """`trt-ros triton`: model repositories, read with Triton's published description."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`trt-ros verify`: its picture, and its verdict with ONNX Runtime in place of the engine."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """`trt-ros verify` and `bench` of networks of several images, tensors and states."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The layer search of `trt-ros verify`, and its statistics over many pictures."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

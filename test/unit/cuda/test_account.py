@@ -1,7 +1,5 @@
 """The account of GPU memory, read and changed by several threads."""
 
-from __future__ import annotations
-
 import sys
 import threading
 

@@ -1,7 +1,5 @@
 """The kernels of boxes and keypoints, compiled for the CPU, find what the NumPy heads find."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

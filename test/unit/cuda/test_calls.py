@@ -1,7 +1,5 @@
 """Imports of the CUDA packages."""
 
-from __future__ import annotations
-
 from importlib import import_module
 import threading
 

@@ -1,7 +1,5 @@
 """The box kernels, compiled for the CPU, choose classes like the NumPy reference."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The kernels of class masks, compiled for the CPU, give the confidence of the NumPy reference."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The kernels compile for every supported GPU, without one."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

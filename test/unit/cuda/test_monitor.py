@@ -1,7 +1,5 @@
 """What a Jetson's kernel tells is read; what NVML is asked for is there."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The kernel of docs/adding_a_kernel.md."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The algorithm of the NMS kernels, compiled for the CPU, equals the NumPy reference."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Counters and noise of the GPU equal those of NumPy bit for bit; the kernels run on the CPU."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 import ctypes
 import shutil

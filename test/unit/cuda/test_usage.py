@@ -1,7 +1,5 @@
 """GPU memory of libraries: what belongs to this process, and what is counted elsewhere."""
 
-from __future__ import annotations
-
 import os
 import threading
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Trial runs: the values of the outputs decide what their shapes leave open."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 import re
 

@@ -1,7 +1,5 @@
 """The shipped detector: small, described, and good at its pictures."""
 
-from __future__ import annotations
-
 import ast
 
 from evaluate_demo import evaluate

@@ -1,7 +1,5 @@
 """Nodes in processes: ended together, and heard when they fail. Plain programs stand in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The drawn pictures and what is said to be on them."""
 
-from __future__ import annotations
-
 from itertools import islice
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the demo counts, and when it says that it failed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Small ONNX models, made where they are needed; and the real tensorrt_rtx."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

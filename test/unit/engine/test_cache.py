@@ -1,7 +1,5 @@
 """Engines are built once, found again, and never believed without proof."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files of the engine cache: hashed, private, locked."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import threading

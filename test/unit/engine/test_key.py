@@ -1,7 +1,5 @@
 """What changes the key of an engine, and what does not."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What is said before and after an engine is opened; opening one needs a GPU."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

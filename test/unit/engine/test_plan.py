@@ -1,7 +1,5 @@
 """A plan's header, without any library; and what is refused before one is asked."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

@@ -1,7 +1,5 @@
 """Engines of one plan in one process: loaded once per GPU, destroyed with the last of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 import gc

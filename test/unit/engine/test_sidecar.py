@@ -1,7 +1,5 @@
 """Sidecars of unknown origin are checked before anything uses them."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

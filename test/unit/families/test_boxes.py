@@ -1,7 +1,5 @@
 """Boxes and scores as separate outputs: plain, SSD, EfficientNMS, deployed RT-DETR."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

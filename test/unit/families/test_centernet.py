@@ -1,7 +1,5 @@
 """CenterNet."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Networks of shapes that many networks have: evidence, or a question."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 import re
 

@@ -1,7 +1,5 @@
 """SCRFD, YuNet and RetinaFace."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Boxes after NMS of MMDetection and of TensorFlow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Hand landmarks of MediaPipe, and the regions of its palm detection."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Networks made from the layouts of every family are read as those."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 import re
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """LSTR: lanes as curves."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Unification of layouts with the outputs of networks."""
 
-from __future__ import annotations
-
 import pytest
 
 from trt_ros.families.layout import Out

@@ -1,7 +1,5 @@
 """MoveNet of one person and of several."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

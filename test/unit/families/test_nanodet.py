@@ -1,7 +1,5 @@
 """NanoDet-Plus, NanoDet and PicoDet."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Nearest families of networks that no decoder recognizes."""
 
-from __future__ import annotations
-
 import pytest
 
 from trt_ros.families import registry as decoder

@@ -1,7 +1,5 @@
 """YOLOv5-seg, YOLOv5-face and YOLOv7-pose."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

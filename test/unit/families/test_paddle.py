@@ -1,7 +1,5 @@
 """PP-YOLOE, PP-YOLO and PicoDet with decoded boxes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Palm detection of MediaPipe."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

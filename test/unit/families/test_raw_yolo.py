@@ -1,7 +1,5 @@
 """Raw grids of YOLOv5 and YOLOv7."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

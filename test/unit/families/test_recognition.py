@@ -1,7 +1,5 @@
 """Recognition of the decoder by outputs and metadata."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 import random

@@ -1,7 +1,5 @@
 """Remedies for refused networks: each decoder, output, node and option that one names works."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 import re
 

@@ -1,7 +1,5 @@
 """Errors for networks of another task than the node's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Heatmaps and SimCC: keypoints of the one object that the input shows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

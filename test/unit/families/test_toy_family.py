@@ -1,7 +1,5 @@
 """The family of docs/adding_a_decoder.md: recognition, decoders, errors and docs by one file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 import runpy
 from types import SimpleNamespace

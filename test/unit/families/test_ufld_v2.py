@@ -1,7 +1,5 @@
 """UFLDv2: lanes by rows and by columns."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

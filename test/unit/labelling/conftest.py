@@ -1,7 +1,5 @@
 """Recordings to label, and the command that labels them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 import re

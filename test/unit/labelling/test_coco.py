@@ -1,7 +1,5 @@
 """Areas of objects in data sets in COCO format."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Definitions of the messages of results, which readers without ROS parse."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip('rosbags')

@@ -1,7 +1,5 @@
 """Labelling of one recording after another with one pipeline."""
 
-from __future__ import annotations
-
 from contextlib import closing
 import threading
 

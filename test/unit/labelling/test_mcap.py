@@ -1,7 +1,5 @@
 """Writing MCAP files that can be read at any time, and continuing them."""
 
-from __future__ import annotations
-
 from contextlib import closing, suppress
 from dataclasses import replace
 import math

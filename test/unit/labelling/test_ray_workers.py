@@ -1,7 +1,5 @@
 """Labelling by actors of Ray, of which one dies."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 import signal

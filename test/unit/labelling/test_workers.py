@@ -1,7 +1,5 @@
 """Labelling of many recordings by several processes, of which some die."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from contextlib import closing
 from dataclasses import replace

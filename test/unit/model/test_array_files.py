@@ -1,7 +1,5 @@
 """Values of network inputs from files."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 import json
 import struct

@@ -1,7 +1,5 @@
 """Bindings of network inputs, parsed from text."""
 
-from __future__ import annotations
-
 import string
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Inputs that are joined from parts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

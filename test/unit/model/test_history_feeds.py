@@ -1,7 +1,5 @@
 """Histories of arrays, on the CPU."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np

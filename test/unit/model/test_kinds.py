@@ -1,7 +1,5 @@
 """Messages of the kinds of bundles."""
 
-from __future__ import annotations
-
 import pytest
 
 from trt_ros.errors import ParameterError

@@ -1,7 +1,5 @@
 """Files of bundles: what they say, and what is refused with its line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 import re
 

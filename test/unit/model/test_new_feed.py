@@ -1,7 +1,5 @@
 """A new kind of feed is a class for its binding and the CPU, and one for the GPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

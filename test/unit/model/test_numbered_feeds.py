@@ -1,7 +1,5 @@
 """Counters and noise on the CPU."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

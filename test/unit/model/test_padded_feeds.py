@@ -1,7 +1,5 @@
 """Inputs padded to a capacity, with the masks and counts of their rows, on the CPU."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Held images, and histories of images, on the CPU."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Metadata of other exporters, and files that they write beside a model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

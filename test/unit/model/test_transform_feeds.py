@@ -1,7 +1,5 @@
 """Inputs that are transforms: their bindings and numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation

@@ -1,7 +1,5 @@
 """Actions by time of overlapping chunks, on a simulated clock."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

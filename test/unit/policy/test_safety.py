@@ -1,7 +1,5 @@
 """The state machine between actions and robot, on a simulated clock."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

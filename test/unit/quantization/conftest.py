@@ -1,7 +1,5 @@
 """Small networks whose layers can be told by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rounding and bytes of quantized values, compared with those of ONNX."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

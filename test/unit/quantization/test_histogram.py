@@ -1,7 +1,5 @@
 """Ranges by each method, on distributions whose answers can be told by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

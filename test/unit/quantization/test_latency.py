@@ -1,7 +1,5 @@
 """Verdict and table of the latencies of precisions."""
 
-from __future__ import annotations
-
 import pytest
 
 from trt_ros.quantization.latency import LatencyTable, PrecisionLatency, verdict

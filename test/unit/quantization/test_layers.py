@@ -1,7 +1,5 @@
 """Choice of the layers to quantize."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

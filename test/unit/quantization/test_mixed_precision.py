@@ -1,7 +1,5 @@
 """Precision fp16 and bf16 of networks quantized here: everything else is lowered."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Quantization by nvidia-modelopt, where it is installed."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 import json
 import sys

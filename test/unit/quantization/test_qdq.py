@@ -1,7 +1,5 @@
 """Q/DQ nodes: their places, scales and what they compute."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Quantization of the demo detector from pictures to file, as `trt-ros quantize` runs it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 import json
 import re

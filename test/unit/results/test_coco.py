@@ -1,7 +1,5 @@
 """Results in COCO's format, as pycocotools reads them."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which keypoints are published."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What results of all tasks have in common."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 import json
 

@@ -1,7 +1,5 @@
 """Results that look impossible over many frames."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A ROS context, and nodes that are spun in this process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Cameras of CameraInfo messages."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip('sensor_msgs')

@@ -1,7 +1,5 @@
 """Labels of class ids, which may be any text of any message."""
 
-from __future__ import annotations
-
 from trt_ros.results.labels import name_of
 from trt_ros.ros.class_ids import MAX_CHARACTERS, ClassIds
 

@@ -1,7 +1,5 @@
 """Messages of commands, and the parameters that decide on them."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType, SimpleNamespace
 

@@ -1,7 +1,5 @@
 """When an image source publishes its next image."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip('rclpy')

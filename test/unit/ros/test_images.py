@@ -1,7 +1,5 @@
 """Images of several cameras that run in one batch, in this process."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Transitions and parameters of a managed node in this process."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 import threading
 

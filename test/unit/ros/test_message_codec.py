@@ -1,7 +1,5 @@
 """Numbers of messages of any type, from their bytes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Messages of detections that are cut, mutated or hold numbers that are not finite."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

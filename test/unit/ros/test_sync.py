@@ -1,7 +1,5 @@
 """Messages of several topics that meet by stamp, or are sampled."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from hypothesis import given, settings

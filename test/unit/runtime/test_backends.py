@@ -1,7 +1,5 @@
 """Which backend is chosen, and what is said about it."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 import os
 from types import SimpleNamespace

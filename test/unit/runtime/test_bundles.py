@@ -1,7 +1,5 @@
 """Bundles run on the CPU, and bundles refused."""
 
-from __future__ import annotations
-
 import numpy as np
 from onnx import helper
 import onnxruntime

@@ -1,7 +1,5 @@
 """The fake keeps the same promises as the real runners."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Choice between GPU and CPU by the times of runs, on clocks of the test."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Networks of several inputs: images, tensors, constants and states, with ONNX Runtime."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`fit`: decisions about a network that is only described."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

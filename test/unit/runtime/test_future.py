@@ -1,7 +1,5 @@
 """Results that are still being computed."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

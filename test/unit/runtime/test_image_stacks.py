@@ -1,7 +1,5 @@
 """Images of several topics that are stacked into one network input, with ONNX Runtime."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

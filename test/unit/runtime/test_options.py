@@ -1,7 +1,5 @@
 """What a detector may be asked to be."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """From image to boxes, on real models and on the fake."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

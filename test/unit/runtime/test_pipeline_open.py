@@ -1,7 +1,5 @@
 """Opening of pipelines: decisions and their log lines, refusals, cancels."""
 
-from __future__ import annotations
-
 from functools import partial
 import threading
 

@@ -1,7 +1,5 @@
 """The Python API: what `trt_ros` exports, and the programs of docs/python_api.md as printed."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 import re

@@ -1,7 +1,5 @@
 """Readings of trained networks, ranked by their results for pictures."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

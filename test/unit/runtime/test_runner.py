@@ -1,7 +1,5 @@
 """Defaults of the base classes: a backend without a GPU overrides little."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tiles of an image through a real network in ONNX Runtime."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

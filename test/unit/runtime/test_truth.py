@@ -1,7 +1,5 @@
 """Annotations and counts of pictures, and the agreement of results with them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

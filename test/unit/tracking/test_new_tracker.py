@@ -1,7 +1,5 @@
 """The tracker of docs/adding_a_tracker.md."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

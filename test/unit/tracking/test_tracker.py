@@ -1,7 +1,5 @@
 """The tracker of Python programs and nodes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Confidence of class masks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

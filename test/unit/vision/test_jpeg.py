@@ -1,7 +1,5 @@
 """Headers of JPEG images that OpenCV wrote, some of them damaged, and frames of their pixels."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

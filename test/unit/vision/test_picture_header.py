@@ -1,7 +1,5 @@
 """Headers of encoded images: sizes, bombs that are refused before decoding, and damage."""
 
-from __future__ import annotations
-
 import struct
 
 import cv2

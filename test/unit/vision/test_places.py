@@ -1,7 +1,5 @@
 """Positions of results through preprocessing and back."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

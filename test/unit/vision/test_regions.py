@@ -1,7 +1,5 @@
 """Crops of regions: placement, interpolation, padding, normalization and the way back."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Regions that no crop can be computed for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

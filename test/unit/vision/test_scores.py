@@ -1,7 +1,5 @@
 """Scores outside 0 to 1, which no family publishes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Networks of one and four channels: gray levels, depths and alpha."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

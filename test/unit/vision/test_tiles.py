@@ -1,7 +1,5 @@
 """Tiles: places, pixels and merged results."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

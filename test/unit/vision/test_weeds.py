@@ -1,7 +1,5 @@
 """A real network on real photographs, from pixels to boxes."""
 
-from __future__ import annotations
-
 import json
 
 import cv2

@@ -1,7 +1,5 @@
 """Values and structs of the arguments of the box kernels, see boxes.cu."""
 
-from __future__ import annotations
-
 import ctypes
 from ctypes import c_float, c_int, c_void_p
 

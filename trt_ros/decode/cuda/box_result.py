@@ -1,7 +1,5 @@
 """Results of boxes in host memory, as the kernels write them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

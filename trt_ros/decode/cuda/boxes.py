@@ -1,7 +1,5 @@
 """GPU decoders of boxes: arguments for the kernels of boxes.cu and nms.cu, and their results."""
 
-from __future__ import annotations
-
 import ctypes
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Choice of the GPU decoder that equals a head: layouts as arguments of the kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 import math
 from typing import Any

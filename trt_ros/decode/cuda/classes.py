@@ -1,7 +1,5 @@
 """GPU decoder of classifiers: arguments for the kernel of classes.cu, and its result."""
 
-from __future__ import annotations
-
 import ctypes
 from ctypes import c_int, c_void_p
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Interface of the decoders that run on the GPU with the kernels of decode.cu."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 import ctypes
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """GPU decoders of results per pixel: arguments for the kernels of dense.cu, and their results."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 import ctypes
 from ctypes import c_double, c_int, c_void_p

@@ -1,7 +1,5 @@
 """GPU decoder of instances: arguments for the kernels of masks.cu, and their results."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import ctypes
 from ctypes import c_double, c_int, c_void_p

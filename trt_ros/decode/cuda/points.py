@@ -1,7 +1,5 @@
 """GPU decoder of keypoints of one object, or of lanes: arguments for the kernel of points.cu."""
 
-from __future__ import annotations
-
 import ctypes
 from ctypes import c_double, c_float, c_int, c_void_p
 from dataclasses import dataclass

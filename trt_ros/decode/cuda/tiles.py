@@ -1,7 +1,5 @@
 """GPU decoder of the tiles of an image: of each tile, then NMS among all; tiles.cu."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 import ctypes
 from ctypes import c_float, c_int, c_void_p

@@ -1,7 +1,5 @@
 """The film of a run: the robot from behind, and what it sees and finds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

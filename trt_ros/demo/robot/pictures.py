@@ -1,7 +1,5 @@
 """Pictures of random worlds through the robot's camera, with exact boxes, for its detector."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 import math
 from pathlib import Path

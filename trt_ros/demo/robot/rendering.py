@@ -1,7 +1,5 @@
 """Color and depth images of a world, by MuJoCo's ray casting: no OpenGL, equal on all machines."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 import math
 

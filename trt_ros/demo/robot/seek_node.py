@@ -1,7 +1,5 @@
 """Node that walks to an object: located objects in, velocities out."""
 
-from __future__ import annotations
-
 from collections import deque
 import time
 from typing import Any

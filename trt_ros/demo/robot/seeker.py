@@ -1,7 +1,5 @@
 """The way to an object: located objects in, velocities out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 import math
 

@@ -1,7 +1,5 @@
 """Node that simulates the robot: joint targets in, sensors, images and the clock out."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable
 import time

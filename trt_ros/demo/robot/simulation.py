@@ -1,7 +1,5 @@
 """The quadruped in MuJoCo: joint targets in, what its sensors measure out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 import math
 

@@ -1,7 +1,5 @@
 """The world of the robot demo in MuJoCo's format: a quadruped, objects to find, an obstacle."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Engine build inside the child process; writes the plan to a file of its parent."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """Application of build options to TensorRT; unsupported options are refused with a reason."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

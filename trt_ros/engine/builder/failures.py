@@ -1,7 +1,5 @@
 """Conversion of TensorRT's error messages to errors with cause and remedy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Files named as models: refused if they are not ONNX, with the command that exports them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 import re
 import shlex

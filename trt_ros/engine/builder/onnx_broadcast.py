@@ -1,7 +1,5 @@
 """Explicit broadcasts in front of concatenations, which TensorRT for RTX fuses wrongly."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trt_ros.engine.builder.onnx_check import nodes

@@ -1,7 +1,5 @@
 """Reading and validation of ONNX files before TensorRT parses them; needs no TensorRT."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ The remaining network outputs the boxes and scores that NMS received, and its me
 attributes of NMS; the decoder then runs the same NMS after the network.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

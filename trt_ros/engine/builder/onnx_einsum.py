@@ -1,7 +1,5 @@
 """Conversion of Einsum equations to lower case, the only letters that TensorRT supports."""
 
-from __future__ import annotations
-
 import string
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Conversion of int32 image inputs to uint8, the only integers that preprocessing writes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trt_ros.engine.builder.onnx_check import nodes

@@ -1,7 +1,5 @@
 """NMS nodes of ONNX graphs: ONNX's own, and those of TensorRT and MMDeploy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 import json

@@ -1,7 +1,5 @@
 """Nodes of ONNX models by kind and name, and the opset of quantized models."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 import mmap

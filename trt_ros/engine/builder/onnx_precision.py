@@ -13,8 +13,6 @@ Why not `onnxruntime.transformers.float16`: it converts to fp16 only, clamps wei
 ignores Q/DQ nodes, and selects nodes by operator and name, not by their position in the network.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any

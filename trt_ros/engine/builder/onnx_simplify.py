@@ -1,7 +1,5 @@
 """Simplification of networks by onnxslim, if ONNX Runtime computes the same results."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path

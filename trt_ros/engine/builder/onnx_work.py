@@ -1,7 +1,5 @@
 """Arithmetic and memory traffic of a network, counted from the shapes of its ONNX model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 import math
 from typing import Any

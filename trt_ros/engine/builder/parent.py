@@ -1,7 +1,5 @@
 """Engine builds from ONNX in a child process that can be killed at any time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Optimization profiles of dynamic inputs: requested ones, validated, or a default."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Registry of the feeds: one class per kind of network input."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from trt_ros.model.feeds.base import Feed

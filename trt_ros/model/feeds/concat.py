@@ -1,7 +1,5 @@
 """Inputs that are joined from several parts, each with a binding of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 import math

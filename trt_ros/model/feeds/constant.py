@@ -1,7 +1,5 @@
 """Inputs that are equal in all runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Inputs that are images."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 import math

@@ -1,7 +1,5 @@
 """Inputs that are numbers of ROS messages: joints, velocities, orientations, forces."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 import re
 

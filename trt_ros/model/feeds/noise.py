@@ -1,7 +1,5 @@
 """Inputs of random numbers, which generate.cu draws on GPUs with the same bits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 import math

@@ -1,7 +1,5 @@
 """Inputs that depend on the number of the run since the last reset alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 import re

@@ -1,7 +1,5 @@
 """Images that are preprocessed on the CPU: held ones, and histories."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import is_

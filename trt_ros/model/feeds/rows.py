@@ -1,7 +1,5 @@
 """Inputs that mark the part of a padded input that a run gave: masks and counts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 import math

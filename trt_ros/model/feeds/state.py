@@ -1,7 +1,5 @@
 """Inputs that are outputs of the previous run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 import math

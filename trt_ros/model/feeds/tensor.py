@@ -1,7 +1,5 @@
 """Inputs that are arrays of messages or programs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

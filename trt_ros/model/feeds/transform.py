@@ -1,7 +1,5 @@
 """Inputs that are transforms between coordinate frames."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 import math

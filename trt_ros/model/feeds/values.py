@@ -1,7 +1,5 @@
 """Values of network inputs that bindings give: numbers, or arrays of files."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Registry of the codecs: one per kind of binding to a topic."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """Base class of codecs: how the messages of a topic are subscribed to and read."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple

@@ -1,7 +1,5 @@
 """Codec of detections."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Codecs of images, raw or compressed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

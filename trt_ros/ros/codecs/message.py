@@ -1,7 +1,5 @@
 """Numbers of messages of any type: joints, bodies, commands, calibrations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 import math

@@ -1,7 +1,5 @@
 """Numbers of serialized messages of any type, by the names of their fields."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 import re

@@ -1,7 +1,5 @@
 """The multi-arrays of std_msgs: one topic per tensor, without a header."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Messages with all tensors in one list, as in Isaac ROS."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Base class of the formats of tensors, each with codec and publishers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 import re
 

@@ -1,7 +1,5 @@
 """CDR serialization of images, read and written in place."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 import struct
 

@@ -1,7 +1,5 @@
 """CDR serialization of the TensorList of Isaac ROS 5: tensors described as in DLPack."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 import math
 import struct

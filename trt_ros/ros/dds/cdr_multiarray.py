@@ -1,7 +1,5 @@
 """CDR serialization of the multi-arrays of std_msgs, read in place."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """CDR serialization of point clouds, written in place."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trt_ros.ros.dds.cdr import ENCAPSULATION, append_number, append_text

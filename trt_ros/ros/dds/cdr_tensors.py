@@ -1,7 +1,5 @@
 """CDR serialization of the TensorList of Isaac ROS 4 and earlier, read in place."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 import math

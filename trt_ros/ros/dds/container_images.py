@@ -1,7 +1,5 @@
 """Images by pointer between nodes of a container of rclcpp_components."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 import threading
 import traceback

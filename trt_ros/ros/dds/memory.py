@@ -1,7 +1,5 @@
 """Reusable memory for outgoing messages."""
 
-from __future__ import annotations
-
 from collections import deque
 import mmap
 from typing import Any

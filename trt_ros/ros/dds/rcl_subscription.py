@@ -1,7 +1,5 @@
 """A subscription that takes serialized messages through rcl, in a thread of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass

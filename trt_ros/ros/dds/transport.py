@@ -1,7 +1,5 @@
 """Publishing and subscribing with serialized messages: directly through rcl, or through rclpy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 import os
 import threading

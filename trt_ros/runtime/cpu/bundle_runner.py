@@ -1,7 +1,5 @@
 """Bundles run network after network, from arrays to arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """Frames run step by step in NumPy, for backends without a GPU pipeline."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 import logging

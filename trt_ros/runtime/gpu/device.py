@@ -1,7 +1,5 @@
 """Receive buffers that the GPU reads in place, its JPEG decoder and its faults, for nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 import logging

@@ -1,7 +1,5 @@
 """Frame slots: memory, stream and captured graphs of one frame in flight."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Network inputs on the GPU: their memory, and their part in a run, by class of the feed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 import ctypes

@@ -1,7 +1,5 @@
 """Opening of engines on a GPU, which `device: auto` chooses."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

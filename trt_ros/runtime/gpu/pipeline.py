@@ -1,7 +1,5 @@
 """Execution of frames on one GPU: each frame is one launch of a CUDA graph."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass

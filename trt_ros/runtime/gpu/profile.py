@@ -1,7 +1,5 @@
 """Shapes to build an engine for, by the bindings of its inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Resources that all frame slots of a pipeline share, and the batch sizes of its runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Slot pool and LRU cache of frames in flight; without CUDA."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 import threading

@@ -1,7 +1,5 @@
 """Images, tensors and thresholds that a run brings to the GPU, and their transfers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 import ctypes

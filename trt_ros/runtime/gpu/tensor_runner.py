@@ -1,7 +1,5 @@
 """An engine on a GPU, its options, and its runs from arrays to arrays without a CUDA graph."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """Addresses of models of inference servers: grpc://HOST:PORT/NAME/VERSION."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from ipaddress import ip_address
 import socket

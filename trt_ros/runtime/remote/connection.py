@@ -1,7 +1,5 @@
 """Requests of the KServe V2 protocol to an inference server."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

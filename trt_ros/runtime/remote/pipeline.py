@@ -1,7 +1,5 @@
 """Frames whose network runs on an inference server."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Memory that an inference server on the same host reads in place."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 import mmap
 import os

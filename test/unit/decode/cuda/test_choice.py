@@ -1,7 +1,5 @@
 """Choice and arguments of GPU decoders; test/gpu compares their results."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 from types import SimpleNamespace

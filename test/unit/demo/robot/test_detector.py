@@ -1,7 +1,5 @@
 """The shipped detector of the robot's world."""
 
-from __future__ import annotations
-
 from evaluate_demo import evaluate
 import onnx
 import pytest

@@ -1,7 +1,5 @@
 """The film of a walk."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

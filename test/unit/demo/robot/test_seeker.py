@@ -1,7 +1,5 @@
 """The way to an object."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ten walks to an object with the shipped networks, in simulated time and without ROS."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The shipped policy: a bundle that follows velocities and does not fall."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

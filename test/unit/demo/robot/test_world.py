@@ -1,7 +1,5 @@
 """The simulated robot and what its camera sees."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

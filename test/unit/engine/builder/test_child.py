@@ -1,7 +1,5 @@
 """How phases within phases become one percentage."""
 
-from __future__ import annotations
-
 from trt_ros.engine.builder.child import Steps
 
 

@@ -1,7 +1,5 @@
 """Decisions whether NMS is cut off, per TensorRT version, and builds after it."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """TensorRT's own words, and what a person is told instead."""
 
-from __future__ import annotations
-
 import pytest
 
 from trt_ros.engine.builder.failures import error_from_log

@@ -1,7 +1,5 @@
 """An engine of every family, built from a small network with the operators of its export."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import is_dataclass

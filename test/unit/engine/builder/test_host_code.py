@@ -1,7 +1,5 @@
 """A plan may bring host code of its own; the library runs it only where the sidecar vouches."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Layers of an engine, from what TensorRT's inspectors report."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import asdict
 import json

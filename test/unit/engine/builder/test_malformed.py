@@ -1,7 +1,5 @@
 """200 broken ONNX files: each ends as an error, or as an engine where the damage does no harm."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Models of other formats: named by content, with the command that exports them."""
 
-from __future__ import annotations
-
 import json
 import struct
 import zipfile

@@ -1,7 +1,5 @@
 """Broadcasts made explicit, since TensorRT for RTX fuses them wrongly."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 from onnx import helper

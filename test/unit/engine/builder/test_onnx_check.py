@@ -1,7 +1,5 @@
 """What is seen in an ONNX file before TensorRT sees it."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

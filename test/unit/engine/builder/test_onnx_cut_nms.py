@@ -1,7 +1,5 @@
 """NMS cut off a network: the decoder after it finds what the whole network found."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import onnx.parser

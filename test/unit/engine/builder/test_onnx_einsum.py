@@ -1,7 +1,5 @@
 """Upper-case letters in Einsum equations, as torch writes them for MaxViT."""
 
-from __future__ import annotations
-
 import numpy as np
 from onnx import helper
 import pytest

@@ -1,7 +1,5 @@
 """int32 image inputs, which become uint8."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import onnx.parser

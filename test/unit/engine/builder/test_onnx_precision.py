@@ -1,7 +1,5 @@
 """fp16 and bf16 models: valid, of the asked types, and with the answers of the float32 one."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 from onnx import TensorProto, helper

@@ -1,7 +1,5 @@
 """Simplified networks: what is removed, and what keeps the original."""
 
-from __future__ import annotations
-
 from collections import Counter
 import sys
 

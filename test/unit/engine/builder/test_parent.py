@@ -1,7 +1,5 @@
 """Real builds with tensorrt_rtx, on the CPU: reports, progress and logs."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Builds that tensorrt_rtx, or trt_ros before it, refuses."""
 
-from __future__ import annotations
-
 import numpy as np
 from onnx import TensorProto, helper
 import pytest

@@ -1,7 +1,5 @@
 """The end of builds: cancels, timeouts, crashes and killed processes."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 import resource

@@ -1,7 +1,5 @@
 """Options that make no sense, and shapes for dynamic inputs."""
 
-from __future__ import annotations
-
 import pytest
 
 from trt_ros.engine.builder.profiles import (

@@ -1,7 +1,5 @@
 """Inputs whose values are shapes, in real builds with tensorrt_rtx."""
 
-from __future__ import annotations
-
 import onnx
 from onnx import TensorProto, helper
 import pytest

@@ -1,7 +1,5 @@
 """Detections as bytes; that rclpy reads the same is held in test/ros/dds/test_transport_cdr.py."""
 
-from __future__ import annotations
-
 import struct
 import tracemalloc
 

@@ -1,7 +1,5 @@
 """Models that crash, hang or fill the memory: an error, and the process goes on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 import threading
 

@@ -1,7 +1,5 @@
 """Time measurements of runs on the CPU."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

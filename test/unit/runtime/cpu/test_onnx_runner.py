@@ -1,7 +1,5 @@
 """ONNX Runtime on the CPU, on real models."""
 
-from __future__ import annotations
-
 import builtins
 import os
 from pathlib import Path

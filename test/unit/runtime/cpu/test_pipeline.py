@@ -1,7 +1,5 @@
 """The way of a frame, one step after the other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Inputs beside the image, the same for every frame, on a CUDA of our own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

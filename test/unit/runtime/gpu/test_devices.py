@@ -1,7 +1,5 @@
 """Several GPUs in one process: each call goes to its own, whatever thread makes it."""
 
-from __future__ import annotations
-
 from contextlib import closing
 import gc
 import threading

@@ -1,7 +1,5 @@
 """Bundles in one captured graph, on a CUDA of our own, whose networks run in ONNX Runtime."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tensors, several images and states through the captured graph, on a CUDA of our own."""
 
-from __future__ import annotations
-
 from collections import Counter
 import ctypes
 import shutil

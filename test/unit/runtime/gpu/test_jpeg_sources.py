@@ -1,7 +1,5 @@
 """JPEG images in the frame slots, with a library that decodes with OpenCV into the fake GPU."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from types import SimpleNamespace

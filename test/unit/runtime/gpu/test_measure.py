@@ -1,7 +1,5 @@
 """What is measured, on a CUDA that runs on the host: how many images each run takes."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

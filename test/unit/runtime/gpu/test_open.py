@@ -1,7 +1,5 @@
 """`device: auto`: the least busy GPU, and pipelines of one process on different ones."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack, nullcontext
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Captured graphs, memory, fallbacks and failures of a pipeline, on the stand-in for CUDA."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Memory of the GPU executor: buffers, registered memory, remembered images."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

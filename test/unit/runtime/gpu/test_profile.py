@@ -1,7 +1,5 @@
 """Shapes that an engine is built for, by the bindings of its inputs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from onnx import TensorProto, helper

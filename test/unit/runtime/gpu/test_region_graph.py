@@ -1,7 +1,5 @@
 """Regions of an image through the captured graph, on a CUDA of our own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

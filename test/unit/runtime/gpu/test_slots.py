@@ -1,7 +1,5 @@
 """The bookkeeping of frames under way, without a GPU."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 import threading
 

@@ -1,7 +1,5 @@
 """The plan of a run's transfers to the GPU."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The runner without a graph, on a GPU that only seems to be there."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tiles of an image through the captured graph, on a CUDA of our own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sleeping through most of a run, on a clock that only sleeping and waiting advance."""
 
-from __future__ import annotations
-
 import gc
 import time
 import weakref

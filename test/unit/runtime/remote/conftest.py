@@ -1,7 +1,5 @@
 """Servers with the networks of the tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path

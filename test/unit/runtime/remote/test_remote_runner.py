@@ -1,7 +1,5 @@
 """Networks on an inference server, which is killed and restarted here."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 import json
