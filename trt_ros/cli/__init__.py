@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from io import TextIOWrapper
 import os
+from pathlib import Path
 import pkgutil
 import signal
 import sys
@@ -20,6 +21,7 @@ from types import FrameType
 from typing import Any
 
 from trt_ros.errors import TrtRosError
+from trt_ros.runtime.options import FILE_SCHEMES
 
 #: Flags under the names of the last release; each new one is named as the parameter of the nodes.
 RENAMED = {
@@ -176,6 +178,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the parsed verb and return its exit code; see `main`."""
     _escape_unencodable()
     try:
+        _download_models(args)
         code: int = args.run(args)
         sys.stdout.flush()
         return code
@@ -188,3 +191,17 @@ def run(args: argparse.Namespace) -> int:
         # Python flushes the buffer at exit, which would raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def _download_models(args: argparse.Namespace) -> None:
+    """Replace the address of a model by the path of its download."""
+    for name in ('model', 'model_path'):
+        address = getattr(args, name, None)
+        if isinstance(address, str) and address.startswith(FILE_SCHEMES):
+            from trt_ros.cli.build import Bar
+            from trt_ros.engine.download import local_model
+            from trt_ros.progress import Reporter
+
+            with Bar() as bar:
+                path = local_model(address, Reporter(bar), getattr(args, 'engine_cache_dir', ''))
+            setattr(args, name, path if name == 'model_path' else Path(path))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trt_ros.cli._option_flags import given_options
 from trt_ros.errors import ParameterError
-from trt_ros.runtime.options import BUNDLE_SUFFIXES, REMOTE_SCHEMES
+from trt_ros.runtime.options import BUNDLE_SUFFIXES, FILE_SCHEMES, REMOTE_SCHEMES
 from trt_ros.vision.thresholds import ThresholdOptions, Thresholds
 
 
@@ -35,8 +35,8 @@ def positive(text: str) -> int:
 
 
 def model_argument(text: str) -> Path | str:
-    """Return the path of a model, or the address of one on an inference server."""
-    return text if text.startswith(REMOTE_SCHEMES) else Path(text)
+    """Return the path of a model, or its address."""
+    return text if text.startswith((*FILE_SCHEMES, *REMOTE_SCHEMES)) else Path(text)
 
 
 def refuse_layers(args: Namespace) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import finite
+from trt_ros.cli._arguments import finite, model_argument
 from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.engine.options import BuildOptions, Profile, ShapeRange
 from trt_ros.errors import ParameterError, printable
@@ -28,7 +28,7 @@ ENGINE_OPTIONS = ('device', 'engine_cache_dir')
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument('onnx', type=Path, help='model to build, or bundle of models')
+    parser.add_argument('model', type=model_argument, help='model to build, or bundle of models')
     add_build_arguments(parser)
     parser.add_argument('--force', action='store_true', help='rebuild even if cached')
     parser.add_argument(
@@ -93,15 +93,15 @@ def run(args: Namespace) -> int:
     """Build the engine, or find it in the cache, and print its properties."""
     from trt_ros.runtime.gpu.profile import build_options_of_member, with_published_size
 
-    if args.onnx.suffix not in BUNDLE_SUFFIXES:
+    if args.model.suffix not in BUNDLE_SUFFIXES:
         options = build_options(args)
-        found = _build(args, args.onnx, with_published_size(options, args.onnx) or options)
+        found = _build(args, args.model, with_published_size(options, args.model) or options)
     else:
         from trt_ros.model.leapp import read_bundle
 
         found = {
             name: _build(args, file.path, build_options_of_member(build_options(args), file))
-            for name, file in read_bundle(args.onnx).networks.items()
+            for name, file in read_bundle(args.model).networks.items()
         }
     if args.json:
         print(json.dumps(found, indent=1))

@@ -24,7 +24,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import make_output_folder, positive
+from trt_ros.cli._arguments import make_output_folder, model_argument, positive
 from trt_ros.cli._option_flags import add_option_flags, comma_separated, given_options
 from trt_ros.cli._pictures import frames
 from trt_ros.errors import ParameterError, printable
@@ -46,7 +46,7 @@ PRINTED = 10
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument('model', type=Path, help='ONNX file')
+    parser.add_argument('model', type=model_argument, help='ONNX file')
     parser.add_argument(
         'images',
         nargs='+',

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
+from trt_ros.cli._arguments import model_argument
 from trt_ros.errors import printable
 
 MAX_METADATA = 120  # Characters of a value; --json prints all.
@@ -29,8 +30,8 @@ _UNKNOWN: Mapping[str, Any] = {
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        'file',
-        type=Path,
+        'model',
+        type=model_argument,
         help='ONNX file, engine or bundle; of a folder of ONNX files, a bundle is proposed',
     )
     parser.add_argument(
@@ -47,20 +48,20 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print the properties of the file."""
-    if args.file.is_dir():
+    if args.model.is_dir():
         import yaml
 
         from trt_ros.cli._bundle import propose_bundle
         from trt_ros.errors import ModelError
 
-        networks = {path.stem: describe_model(path) for path in sorted(args.file.glob('*.onnx'))}
+        networks = {path.stem: describe_model(path) for path in sorted(args.model.glob('*.onnx'))}
         if not networks:
-            raise ModelError(f'The folder {args.file} has no ONNX files.')
+            raise ModelError(f'The folder {args.model} has no ONNX files.')
         print(yaml.safe_dump(propose_bundle(networks), sort_keys=False), end='')
         return 0
-    found = describe_model(args.file, layers=args.layers)
+    found = describe_model(args.model, layers=args.layers)
     if found['kind'] != 'bundle':
-        found['reading'] = _reading(args.file, found)
+        found['reading'] = _reading(args.model, found)
     kind = found['kind']
     if args.picture:
         _draw(found, args.picture)

@@ -16,7 +16,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import positive
+from trt_ros.cli._arguments import model_argument, positive
 from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.cli._pictures import count_frames, fingerprint, frames
 from trt_ros.cli.build import REPEATED, Bar
@@ -42,7 +42,7 @@ SHOWN_LAYERS = 8
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     add = parser.add_argument
-    add('model', type=Path, help='float32 ONNX file')
+    add('model', type=model_argument, help='float32 ONNX file')
     add(
         'images',
         nargs='+',

@@ -15,7 +15,7 @@ import re
 import sys
 from typing import IO, Any
 
-from trt_ros.cli._arguments import positive
+from trt_ros.cli._arguments import model_argument, positive
 from trt_ros.errors import ModelError, ParameterError, printable
 
 DEFAULT_BATCH = 8
@@ -23,7 +23,7 @@ DEFAULT_BATCH = 8
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument('model', type=Path, help='ONNX file, or an engine of TensorRT')
+    parser.add_argument('model', type=model_argument, help='ONNX file, or an engine of TensorRT')
     parser.add_argument(
         '--output',
         type=Path,

@@ -12,7 +12,13 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 import sys
 
-from trt_ros.cli._arguments import finite, fraction, positive, refuse_layers
+from trt_ros.cli._arguments import (
+    finite,
+    fraction,
+    model_argument,
+    positive,
+    refuse_layers,
+)
 from trt_ros.cli._samples import add_input_flags
 from trt_ros.cli._verify_picture import draw_network_inputs, open_pipeline
 from trt_ros.cli.build import add_build_arguments
@@ -22,7 +28,7 @@ from trt_ros.vision.thresholds import Thresholds
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument('model', type=Path, help='ONNX file')
+    parser.add_argument('model', type=model_argument, help='ONNX file')
     parser.add_argument(
         'images',
         nargs='*',

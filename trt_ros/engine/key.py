@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 import hashlib
@@ -73,9 +74,18 @@ def external_names(path: Path) -> list[str]:
     Scans the bytes without parsing them, since a model may have gigabytes. Weights that match by
     chance are harmless: they do not name a file.
     """
-    found: set[str] = set()
+    found = sorted(
+        {name for name in external_locations(path) if os.path.isfile(path.parent / name)}
+    )  # Path.is_file raises for long names.
+    for name in found:
+        _check_external(path, name)
+    return found
+
+
+def external_locations(path: Path) -> Iterator[str]:
+    """Yield what may be names of a model's external data files, in or below its folder."""
     if path.stat().st_size == 0:
-        return []
+        return
     with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         for match in _LOCATION.finditer(data):
             begin, length, shift = match.end(), 0, 0
@@ -85,15 +95,8 @@ def external_names(path: Path) -> list[str]:
                 if not data[begin - 1] & 0x80:
                     break
             name = data[begin : begin + min(length, 4096)].decode(errors='ignore')
-            if (
-                name
-                and '\0' not in name
-                and '..' not in Path(name).parts
-                and os.path.isfile(path.parent / name)  # Path.is_file raises for long names.
-            ):
-                _check_external(path, name)
-                found.add(name)
-    return sorted(found)
+            if name and '\0' not in name and '..' not in Path(name).parts:
+                yield name
 
 
 def _check_external(path: Path, name: str) -> None:

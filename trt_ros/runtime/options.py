@@ -15,6 +15,8 @@ from trt_ros.parameter_field import check_options, param
 BACKENDS = ('auto', 'tensorrt', 'tensorrt_rtx', 'onnxruntime', 'triton')
 #: Beginnings of a model_path that names a model of an inference server: plain, and with TLS.
 REMOTE_SCHEMES = ('grpc://', 'grpcs://')
+#: Beginnings of a model_path that names a file to download, or a local one by its address.
+FILE_SCHEMES = ('hf://', 'https://', 'http://', 'file://')
 #: Ends of the path of a bundle.
 BUNDLE_SUFFIXES = ('.yaml', '.yml')
 PRECISIONS = ('auto', 'fp32', 'tf32', 'fp16', 'bf16')
@@ -36,8 +38,9 @@ class EngineOptions:
     model_path: str = param(
         '',
         'Path of the ONNX model, of a TensorRT engine built from it, or of a bundle of networks '
-        '(.yaml); or a model of an inference server: grpc://HOST:8001/NAME[/VERSION], grpcs:// '
-        'with TLS.',
+        '(.yaml); the address of such a file, hf://OWNER/REPOSITORY/FILE or https://, to download '
+        'once, with #sha256= to verify it; or a model of an inference server: '
+        'grpc://HOST:8001/NAME[/VERSION], grpcs:// with TLS.',
     )
     backend: str = param(
         'auto',

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
+from trt_ros.engine.download import local_model
 from trt_ros.errors import ClosedError, ParameterError, printable
 from trt_ros.families.family import Family, Head
 from trt_ros.model.feeds.image import Image, as_frame
@@ -38,7 +39,7 @@ from trt_ros.runtime.device import Device
 from trt_ros.runtime.faster import faster_of
 from trt_ros.runtime.fitting import ResolvedModel, default_families, fit
 from trt_ros.runtime.future import Future
-from trt_ros.runtime.options import PipelineOptions, TiledOptions, options_of
+from trt_ros.runtime.options import FILE_SCHEMES, PipelineOptions, TiledOptions, options_of
 from trt_ros.runtime.runner import Network, Runner
 from trt_ros.vision.class_choice import ClassLookup
 from trt_ros.vision.frame import Frame
@@ -104,7 +105,7 @@ class Pipeline(ABC, Generic[ResultT]):
 
         >>> Pipeline.open('model.onnx', precision='fp16')
 
-        :param model: options, or the path of an ONNX file or a TensorRT engine.
+        :param model: options, or the path or address of an ONNX file or a TensorRT engine.
         :param families: model families that the option `decoder` chooses from; by default those
             of every task.
         :param on_progress: called with each phase, on this thread.
@@ -123,6 +124,11 @@ class Pipeline(ABC, Generic[ResultT]):
             chosen_options = options_of(model, options)
             if isinstance(chosen_options, TiledOptions) and chosen_options.tiles:
                 batch = math.prod(chosen_options.tile_grid)
+            if chosen_options.model_path.startswith(FILE_SCHEMES):
+                path = local_model(
+                    chosen_options.model_path, report, chosen_options.engine_cache_dir
+                )
+                chosen_options = replace(chosen_options, model_path=path)
             if runner is None:
                 network, backend, chosen = open_network(chosen_options, report, batch)
                 undo.callback(network.close)
