@@ -26,7 +26,7 @@ from trt_ros.trt import Library
 SCHEMA = 4  # Increase it when the same key would denote a different engine.
 # Protobuf encoding of the key 'location', which precedes the name of a data file.
 _LOCATION = re.compile(rb'\x0a\x08location\x12')
-_PACKAGES = ('trt_ros', 'numpy', 'onnx', 'nvidia-modelopt', 'onnxslim', 'ml_dtypes')
+_PACKAGES = ('trt_ros', 'numpy', 'onnx', 'ml_dtypes')
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,6 @@ def cache_key(onnx: OnnxFile, options: BuildOptions, library: Library, device: i
         'library': library.name,
         'version': library.version,
         'arch': platform.machine(),
-        'converter': _version('nvidia-modelopt') if options.converter == 'modelopt' else None,
-        'simplifier': _version('onnxslim') if options.simplify else None,
         'plugins': [_plugin(path) for path in options.plugins],
     }
     if library.is_rtx:

@@ -111,7 +111,7 @@ def build_summary(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
     precisions = _precisions(sidecar)
     if precisions:
         lines.append(f'layer precisions ({sidecar.get("layers_from", "")}): {precisions}')
-    lines += [sidecar[name] for name in ('simplified', 'lowered', 'cut_nms') if sidecar.get(name)]
+    lines += [sidecar[name] for name in ('lowered', 'cut_nms') if sidecar.get(name)]
     budget_mib = sidecar.get('options', {}).get('weight_streaming_budget_mib')
     if budget_mib is not None:
         lines.append(f'weight streaming: at most {budget_mib} MiB of weights stay on the GPU')

@@ -12,7 +12,6 @@ from trt_ros.errors import ParameterError
 from trt_ros.parameter_field import check_options, param
 
 PRECISIONS = ('auto', 'fp32', 'tf32', 'fp16', 'bf16')
-CONVERTERS = ('light', 'modelopt')
 IO_DTYPES = ('keep', 'lower')
 HARDWARE = ('none', 'ampere_plus', 'same_compute_capability')
 
@@ -72,20 +71,10 @@ class BuildOptions:
         'Types of the inputs and outputs: keep float32, or lower them to the precision as well.',
         choices=IO_DTYPES,
     )
-    converter: str = param(
-        'light',
-        "Converter to fp16 and bf16: light, or modelopt (NVIDIA's, an extra).",
-        choices=CONVERTERS,
-    )
     fp32: tuple[str, ...] = param(
         (),
         'Layers that stay float32 in precision fp16 or bf16: names of nodes or their outputs, or '
         "operators, also patterns such as '/head/*'.",
-    )
-    simplify: bool = param(
-        False,
-        'Simplify the network with onnxslim (an extra) before the build, if ONNX Runtime computes '
-        'the same results.',
     )
     cut_nms: bool = param(
         False,
@@ -151,10 +140,10 @@ class BuildOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.fp32 and (self.precision not in ('fp16', 'bf16') or self.converter != 'light'):
+        if self.fp32 and self.precision not in ('fp16', 'bf16'):
             raise ParameterError(
-                f'fp32 has no effect with precision {self.precision}, converter {self.converter}.',
-                remedy='Set precision to fp16 or bf16 and converter to light, or remove fp32.',
+                f'fp32 has no effect with precision {self.precision}.',
+                remedy='Set precision to fp16 or bf16, or remove fp32.',
             )
 
     def to_json(self) -> str:

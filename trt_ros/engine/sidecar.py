@@ -53,7 +53,7 @@ _SIDECAR = {
     'layers_from?': str,
     'layer_precisions?': ({str: int}, type(None)),
     'fp8_convolutions?': [str],
-    **dict.fromkeys(('simplified?', 'lowered?', 'cut_nms?'), str),
+    **dict.fromkeys(('lowered?', 'cut_nms?'), str),
     'parser_errors?': [str],
     'parser_warnings?': [str],
     'build_warnings?': [str],

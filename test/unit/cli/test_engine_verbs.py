@@ -90,8 +90,6 @@ def test_flags_and_options_convert_both_ways(cache):
                 'fp16',
                 '--io-dtypes',
                 'lower',
-                '--converter',
-                'modelopt',
                 '--cut-nms',
                 '--profile',
                 'x=1x2:1x2:4x2,y=3',
@@ -123,7 +121,6 @@ def test_flags_and_options_convert_both_ways(cache):
                 '4',
                 '--sparse',
                 '--strip-weights',
-                '--simplify',
                 '--weight-streaming-budget-mib',
                 '16',
             ]
@@ -132,7 +129,6 @@ def test_flags_and_options_convert_both_ways(cache):
     assert options == BuildOptions(
         precision='fp16',
         io_dtypes='lower',
-        converter='modelopt',
         cut_nms=True,
         profiles=(
             (ShapeRange('x', (1, 2), (1, 2), (4, 2)), ShapeRange('y', (3,), (3,), (3,))),
@@ -151,7 +147,6 @@ def test_flags_and_options_convert_both_ways(cache):
         hardware_compatible='ampere_plus',
         compute_capabilities=('8.6', '8.9'),
         strip_weights=True,
-        simplify=True,
         weight_streaming_budget_mib=16,
     )
     fp32 = {'precision': 'fp16', 'fp32': ['/head/*', 'Pow']}

@@ -100,7 +100,6 @@ def test_every_option_but_the_timing_cache_changes_the_key():
     others = {
         'precision': 'fp16',
         'io_dtypes': 'lower',
-        'converter': 'modelopt',
         'profiles': ((shape,),),
         'input_size': (4, 4),
         'workspace_mib': 1,
@@ -116,7 +115,6 @@ def test_every_option_but_the_timing_cache_changes_the_key():
         'compute_capabilities': ('8.6',),
         'strip_weights': True,
         'weight_streaming_budget_mib': 16,
-        'simplify': True,
         'cut_nms': True,
         'batch': 2,
     }

@@ -27,9 +27,8 @@ from trt_ros.engine.builder.onnx_images import images_as_uint8
 from trt_ros.engine.builder.onnx_nms import BATCHED
 from trt_ros.engine.builder.onnx_nodes import fp8_convolutions
 from trt_ros.engine.builder.onnx_precision import convert
-from trt_ros.engine.builder.onnx_simplify import simplify
 from trt_ros.engine.builder.profiles import largest_batch, resolve_profiles, sizes_without_effect
-from trt_ros.engine.options import BuildOptions, Profile
+from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import BackendError, ModelError, ParameterError, TrtRosError
 from trt_ros.trt import Library, load_trt
 
@@ -147,24 +146,29 @@ def _build(
             metadata=metadata_of(model),
             inputs=tuple(spec for spec in info.inputs if spec.name in kept),
         )
-        _refuse_rereading(options, 'a network whose NMS is cut off', 'contains NMS')
-    simpler, simplified, lowered = None, '', ''
-    if options.simplify:
-        _refuse_rereading(options, 'simplify', 'is as it was')
-        events.phase('simplifying the model')
-        simpler, simplified = simplify(path, model, info.inputs, _best_shapes(info, options))
-        changed, model = simpler or changed, simpler or model
+        if options.strip_weights:
+            raise ParameterError(
+                'strip_weights cannot be combined with a network whose NMS is cut off.',
+                cause='It reads the ONNX file, which still contains NMS.',
+                remedy='Remove strip_weights, or change the ONNX file in advance.',
+            )
+    lowered = ''
     if library.is_rtx:
         refuse_unbuildable(path, model)
     _refuse_other_floats(path, info, options)
-    profiles = _profiles(info, options)
+    profiles = resolve_profiles(
+        info.inputs,
+        options.profiles,
+        metadata=info.metadata,
+        input_size=options.input_size,
+        batch=options.batch,
+    )
     if options.precision in ('fp16', 'bf16') and 'float32' in info.float_types:
         events.phase(f'converting the model to {options.precision}')
         changed, lowered = convert(
             path,
             options.precision,
             io_dtypes=options.io_dtypes,
-            converter=options.converter,
             fp32=options.fp32,
             model=changed,
         )
@@ -172,7 +176,7 @@ def _build(
         changed = changed or model
     converted = None if changed is None else changed.SerializeToString()
     in_fp8 = fp8_convolutions((changed or model).graph)
-    del model, simpler, changed
+    del model, changed
     events.phase('parsing the model')
     began = time.monotonic()
     settings.load_plugins(library, options.plugins)
@@ -212,27 +216,10 @@ def _build(
         'ignored_options': [*sizes_without_effect(info.inputs, options), *ignored],
         'dla_fallback': fallback,
         'cut_nms': cut_line,
-        'simplified': simplified,
         'lowered': lowered,
         'fp8_convolutions': in_fp8,
         **_layer_report(library, network, plan),
     }
-
-
-def _profiles(info: OnnxInfo, options: BuildOptions) -> tuple[Profile, ...]:
-    return resolve_profiles(
-        info.inputs,
-        options.profiles,
-        metadata=info.metadata,
-        input_size=options.input_size,
-        batch=options.batch,
-    )
-
-
-def _best_shapes(info: OnnxInfo, options: BuildOptions) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each input that the engine is optimized for."""
-    dynamic = {each.name: each.best for profile in _profiles(info, options) for each in profile}
-    return {spec.name: dynamic.get(spec.name, spec.shape) for spec in info.inputs}
 
 
 def rewrite(model: Any, options: BuildOptions, *, is_rtx: bool = False) -> bool:
@@ -283,20 +270,6 @@ def cut_where_needed(
             cause=error.cause,
             remedy=error.remedy,
         ) from error
-
-
-def _refuse_rereading(options: BuildOptions, what: str, still: str) -> None:
-    """Refuse options that read the ONNX file again, which is still as it was."""
-    for option, wanted in (
-        ('strip_weights', options.strip_weights),
-        ('converter modelopt', options.converter == 'modelopt'),
-    ):
-        if wanted:
-            raise ParameterError(
-                f'{option} cannot be combined with {what}.',
-                cause=f'It reads the ONNX file, which still {still}.',
-                remedy=f'Remove {option}, or change the ONNX file in advance.',
-            )
 
 
 def _refuse_other_floats(path: Path, info: OnnxInfo, options: BuildOptions) -> None:

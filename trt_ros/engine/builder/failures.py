@@ -107,7 +107,7 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     (
         r'[Tt]ype mismatch|must have the same (data )?type',
         'The model mixes floating-point types where they must be equal.',
-        'Set precision to auto, or converter to modelopt.',
+        'Set precision to auto, or convert the file with nvidia-modelopt before.',
     ),
 )
 

@@ -29,7 +29,7 @@ from trt_ros.engine.builder.onnx_nodes import (
     node_key,
     to_quantizing_opset,
 )
-from trt_ros.errors import BackendError, ModelError, ParameterError, requires
+from trt_ros.errors import ModelError, ParameterError
 
 # Sums, powers and their inverses: the squares of a layer norm overflow fp16 at 256.
 DELICATE = {
@@ -48,7 +48,6 @@ def convert(
     precision: str,
     *,
     io_dtypes: str,
-    converter: str,
     fp32: Sequence[str] = (),
     model: Any = None,
 ) -> tuple[Any, str]:
@@ -58,29 +57,24 @@ def convert(
     :param path: path of the model.
     :param precision: 'fp16' or 'bf16'.
     :param io_dtypes: 'keep' float32 inputs and outputs, or 'lower' them.
-    :param converter: 'light' or 'modelopt'.
-    :param fp32: patterns of layers that stay float32, for the converter light; see `lower`.
-    :param model: modified model that the converter light uses instead of the file; its external
-        data is in the folder of `path`.
+    :param fp32: patterns of layers that stay float32; see `lower`.
+    :param model: modified model to use instead of the file; its external data is in the folder of
+        `path`.
     :returns: a ModelProto that contains its weights, checked by onnx.checker; and a line for the
         log with the number of lowered nodes.
     :raises ParameterError: if the model has no float32 to convert.
     :raises ModelError: if it is too large or cannot be converted.
-    :raises BackendError: if the converter is not installed.
     """
     import onnx
 
     refuse_beyond_protobuf(
         path, f'convert to {precision}', 'Convert it in advance, and set precision to auto.'
     )
-    if converter == 'modelopt':
-        model, log_line = _by_modelopt(path, precision, io_dtypes), ''
-    else:
-        if model is not None:
-            onnx.load_external_data_for_model(model, str(path.parent))
-        model, log_line = lower(
-            model or onnx.load(str(path)), precision, io_dtypes=io_dtypes, fp32=fp32
-        )
+    if model is not None:
+        onnx.load_external_data_for_model(model, str(path.parent))
+    model, log_line = lower(
+        model or onnx.load(str(path)), precision, io_dtypes=io_dtypes, fp32=fp32
+    )
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
@@ -88,18 +82,9 @@ def convert(
             raise ModelError(
                 f'{path} cannot be converted to {precision}.',
                 cause=str(error),
-                remedy='Set precision to auto, or converter to modelopt.',
+                remedy='Set precision to auto, or convert the file with nvidia-modelopt before.',
             ) from error
     return model, log_line
-
-
-def _by_modelopt(path: Path, precision: str, io_dtypes: str) -> Any:
-    remedy = "Run `pip install 'nvidia-modelopt[onnx]'`, or set converter to light."
-    with requires('nvidia-modelopt', 'The converter modelopt', remedy, BackendError):
-        from modelopt.onnx.autocast import convert_to_mixed_precision  # type: ignore[import-not-found]
-    return convert_to_mixed_precision(
-        str(path), low_precision_type=precision, keep_io_types=io_dtypes == 'keep'
-    )
 
 
 def lower(

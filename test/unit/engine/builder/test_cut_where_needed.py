@@ -27,7 +27,7 @@ from trt_ros.engine.builder.parent import build
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.open import build_summary
 from trt_ros.engine.options import BuildOptions
-from trt_ros.errors import ModelError, ParameterError
+from trt_ros.errors import ModelError
 from trt_ros.tensors import CUT_NMS
 from trt_ros.trt import Library
 
@@ -151,9 +151,3 @@ def test_layers_removed_in_tensorrt_11_are_refused_naming_last_release(tmp_path)
 def test_rejects_cut_without_nms(models, rtx):
     with pytest.raises(ModelError, match='no NMS to cut off'):
         build(models.conv(), BuildOptions(cut_nms=True), rtx)
-
-
-@pytest.mark.slow
-def test_a_converter_that_would_take_the_whole_file_is_refused(tmp_path, rtx):
-    with pytest.raises(ParameterError, match=r'modelopt cannot be combined with .* cut off'):
-        build(write_nms(tmp_path, CHOSEN, SUPPRESS), BuildOptions(converter='modelopt'), rtx)

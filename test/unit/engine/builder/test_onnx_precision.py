@@ -11,7 +11,7 @@ from trt_ros.engine.builder.onnx_precision import convert
 from trt_ros.engine.builder.parent import build
 from trt_ros.engine.open import build_summary
 from trt_ros.engine.options import BuildOptions
-from trt_ros.errors import BackendError, ParameterError
+from trt_ros.errors import ParameterError
 
 LOW = {'fp16': TensorProto.FLOAT16, 'bf16': TensorProto.BFLOAT16}
 
@@ -21,7 +21,7 @@ def run(model, **inputs):
 
 
 def light(path, precision='fp16', io_dtypes='keep'):
-    model, _ = convert(path, precision, io_dtypes=io_dtypes, converter='light')
+    model, _ = convert(path, precision, io_dtypes=io_dtypes)
     onnx.checker.check_model(model)
     return model
 
@@ -281,9 +281,7 @@ def quantized(models, *, kind=TensorProto.FLOAT8E4M3FN, opset=19, scale=0.02, we
 @pytest.mark.parametrize('precision', LOW)
 @pytest.mark.parametrize('kind', [TensorProto.FLOAT8E4M3FN, TensorProto.INT8])
 def test_layers_between_q_and_dq_are_lowered_without_casts(models, precision, kind):
-    model, told = convert(
-        quantized(models, kind=kind), precision, io_dtypes='keep', converter='light'
-    )
+    model, told = convert(quantized(models, kind=kind), precision, io_dtypes='keep')
     found = {
         value.name: value.type.tensor_type.elem_type
         for value in onnx.shape_inference.infer_shapes(model).graph.value_info
@@ -341,7 +339,7 @@ def test_a_layer_whose_scale_fp16_cannot_hold_stays_float32_and_is_counted(model
         if node.output[0] in ('wq1', 'wd1'):
             node.input[1] = 'tiny'
     onnx.save(model, path)
-    model, told = convert(path, 'fp16', io_dtypes='keep', converter='light')
+    model, told = convert(path, 'fp16', io_dtypes='keep')
     assert '2 of 3 convolutions' in told
     found = {
         value.name: value.type.tensor_type.elem_type
@@ -368,7 +366,7 @@ def test_excluded_layer_stays_float32(models, pattern):
     model = onnx.load(path)
     next(node for node in model.graph.node if node.output[0] == 'c1').name = 'second'
     onnx.save(model, path)
-    model, told = convert(path, 'fp16', io_dtypes='keep', converter='light', fp32=(pattern,))
+    model, told = convert(path, 'fp16', io_dtypes='keep', fp32=(pattern,))
     found = types(model)
     assert (found['c0__fp16'], found['c1'], found['c2__fp16']) == (
         TensorProto.FLOAT16,
@@ -382,7 +380,7 @@ def test_excluded_layer_stays_float32(models, pattern):
 
 def test_excluded_operator_stays_float32_everywhere(models):
     path = models.conv(layers=3)
-    model, _ = convert(path, 'fp16', io_dtypes='keep', converter='light', fp32=('Relu',))
+    model, _ = convert(path, 'fp16', io_dtypes='keep', fp32=('Relu',))
     relus = [node for node in model.graph.node if node.op_type == 'Relu']
     assert relus and not any('__fp16' in name for node in relus for name in node.output)
 
@@ -396,18 +394,17 @@ def test_excluded_operator_stays_float32_everywhere(models):
 )
 def test_exclusion_without_effect_is_refused(models, pattern, message):
     with pytest.raises(ParameterError, match=message):
-        convert(models.conv(), 'fp16', io_dtypes='keep', converter='light', fp32=(pattern,))
+        convert(models.conv(), 'fp16', io_dtypes='keep', fp32=(pattern,))
 
 
-@pytest.mark.parametrize('options', [{}, {'precision': 'fp16', 'converter': 'modelopt'}])
-def test_exclusions_are_refused_where_nothing_is_converted(options):
+def test_exclusions_are_refused_where_nothing_is_converted():
     with pytest.raises(ParameterError, match='fp32 has no effect with precision'):
-        BuildOptions(fp32=('Conv',), **options)
+        BuildOptions(fp32=('Conv',))
 
 
 def test_exclusion_in_quantized_network_keeps_the_rest_low(models):
     path = quantized(models)
-    model, told = convert(path, 'fp16', io_dtypes='keep', converter='light', fp32=('c1',))
+    model, told = convert(path, 'fp16', io_dtypes='keep', fp32=('c1',))
     assert '2 of 3 convolutions' in told
     found = {
         value.name: value.type.tensor_type.elem_type
@@ -428,11 +425,6 @@ def test_rtx_builds_quantized_model_with_an_excluded_layer(models, rtx):
     found = built.report['layer_precisions']
     assert found['float8_e4m3fn'] == 6 and found['float16'] >= 6
     assert found['float32'] > 1 and '1 excluded' in built.report['lowered']
-
-
-def test_modelopt_is_named_when_it_is_missing(models):
-    with pytest.raises(BackendError, match=r'pip install .*modelopt'):
-        convert(models.conv(), 'fp16', io_dtypes='keep', converter='modelopt')
 
 
 ONES, AXIS = np.ones(4, np.float32), {'axes': [1]}

@@ -111,7 +111,6 @@ def test_rejects_profile_that_is_not_a_range(low, best, high):
     [
         {'precision': 'int8'},
         {'io_dtypes': 'x'},
-        {'converter': 'x'},
         {'hardware_compatible': 'x'},
         {'optimization_level': 6},
         {'weight_streaming_budget_mib': -1},
