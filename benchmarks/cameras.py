@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 import json
 import os
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 import subprocess
 import sys
 import threading
@@ -95,9 +96,12 @@ class Cameras:
         from builtin_interfaces.msg import Time
         from std_msgs.msg import Header
 
-        sec, nanosec = divmod(time.time_ns(), 10**9)
-        self._senders[number].begin(Header(stamp=Time(sec=sec, nanosec=nanosec)), self._wh)
-        self._senders[number].send()
+        from trt_ros.profiling import mark
+
+        with mark('send'):
+            sec, nanosec = divmod(time.time_ns(), 10**9)
+            self._senders[number].begin(Header(stamp=Time(sec=sec, nanosec=nanosec)), self._wh)
+            self._senders[number].send()
         self.sent[number] += 1
 
 
@@ -232,6 +236,7 @@ def measured(options: Container, nodes: Sequence[Any], cameras: Cameras) -> dict
         'CPU (cores)': cpu / took,
         'GPU (%)': float(np.mean(utilizations)) if utilizations else np.nan,
         'process (MB)': resident_bytes() / 1e6,
+        'its peak (MB)': getrusage(RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
     }
 
 

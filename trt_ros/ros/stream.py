@@ -11,6 +11,8 @@ from std_msgs.msg import Header
 from trt_ros.errors import BadFrameError, ScoreRangeError
 from trt_ros.profiling import mark
 from trt_ros.ros.codecs.codec import Codec, Content, Serialized, Stamp, to_header
+from trt_ros.ros.dds.cdr import ImageView
+from trt_ros.ros.dds.memory import pool_memory_of
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.diagnostics import QUEUE_AGE, CountedTopic, FrameCounts, LatencyMeter
@@ -82,7 +84,7 @@ _Set = tuple[int, int, tuple[_Message, ...]]
 class _Input(NamedTuple):
     primary: int
     stamp: Stamp
-    header: Header
+    frame_id: str
     values: list[Any]
 
 
@@ -147,6 +149,7 @@ class TopicStream:
         self._awaited = [number for number, topic in enumerate(topics) if topic.held is None]
         # All messages are needed where they wait for partners.
         self._is_newest_only = not in_sets or rate_hz > 0 or len(self._awaited) == 1
+        self._runs_here = in_flight == 1
         self._state_epoch = -1
         self._sets: MessageSets[_Message] | None = None
         with ExitStack() as undo:
@@ -252,7 +255,11 @@ class TopicStream:
         elif not self._is_wanted(number):
             counts.drop(UNWANTED)
         elif self._sets is None:
-            self._worker.put((0, number, ((None, partial(read, message)),)), number)
+            # What arrives through DDS is copied while the worker's thread runs the one before.
+            here = self._runs_here and (
+                isinstance(message, ImageView) or pool_memory_of(message) is not None
+            )
+            self._worker.put((0, number, ((None, partial(read, message)),)), number, here)
         else:
             index = self._awaited.index(number)
             with self._sets.dropping_message(index):
@@ -276,25 +283,23 @@ class TopicStream:
             if epoch != self._state_epoch:
                 self._state_epoch = epoch
                 self._reset_state()
-        header, values = None, {}
+        values = {}
         for index, (stamp, read) in enumerate(messages):
             number = primary if self._sets is None else self._awaited[index]
             with self._dropping(primary, index), mark('read'):
                 content = read()
                 values[number] = content.value
                 if number == primary:
-                    primary_stamp = stamp or content.stamp
-                    header = to_header(content.frame_id, primary_stamp)
+                    primary_stamp, frame_id = stamp or content.stamp, content.frame_id
                 continue
             return None
         with self._dropping(primary):
             for number, held in self._held.items():
                 values[number] = held.value()
-            assert header is not None
             found = [values[each] for each in sorted(values)]
             if self._complete is not None:
-                found += self._complete(header)
-            return _Input(primary, primary_stamp, header, found)
+                found += self._complete(to_header(frame_id, primary_stamp))
+            return _Input(primary, primary_stamp, frame_id, found)
         return None
 
     def _results(self, taken: list[_Input]) -> list[tuple[_Input, Any]]:
@@ -313,10 +318,10 @@ class TopicStream:
             return []
 
     def _deliver(self, results: list[tuple[_Input, Any]]) -> None:
-        for (primary, stamp, header, values), result in results:
+        for (primary, stamp, frame_id, values), result in results:
             with self._dropping(primary):
-                with self._counts.timed('publish'):
-                    self._publish(primary, result, header, values)
+                with self._counts.timed('publish'), mark('publish'):
+                    self._publish(primary, result, to_header(frame_id, stamp), values)
                 if self._sets is None:
                     self._topics[primary].counts.publish()
                 else:

@@ -1,6 +1,7 @@
 """Worker threads that process the newest item of each queue and replace older ones."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 import math
 import threading
 import time
@@ -53,6 +54,13 @@ class Lane(Generic[T]):
         return self.items.pop()
 
 
+@dataclass(frozen=True)
+class _Batch(Generic[T]):
+    number: int
+    waited: list[float]  # Seconds for each item.
+    items: list[tuple[int, T]]
+
+
 class FairWorker(Generic[T, ResultT]):
     """
     Threads that process the newest items of several lanes, up to `max_batch` together.
@@ -103,16 +111,31 @@ class FairWorker(Generic[T, ResultT]):
         for thread in self._threads:
             thread.start()
 
-    def put(self, item: T, lane: int = 0) -> None:
-        """Add an item; never waits for the processing of another one."""
+    def put(self, item: T, lane: int = 0, here: bool = False) -> None:
+        """
+        Add an item; never waits for the processing of another one.
+
+        :param here: whether this thread may process the item at once, if none is in progress:
+            that saves waking another one.
+        """
+        batch = None
         with self._condition:
             is_closed = self._is_closed
             is_replaced = not is_closed and self._lanes[lane].put(item)
-            self._condition.notify()
+            if here and not is_closed and self._taken == self._delivered:
+                now = time.monotonic()
+                batch = self._take(self._ready_lanes(now)[0], now)
+            if batch is None:
+                self._condition.notify()
         if is_closed:
             self._on_drop(lane, STOPPED)
         elif is_replaced:
             self._on_drop(lane, REPLACED)
+        if batch is not None:
+            self._process(batch)
+            with self._condition:
+                if any(each.items for each in self._lanes):
+                    self._condition.notify()
 
     def close(self) -> None:
         """Drop the waiting items and wait for those in progress; may be called twice."""
@@ -121,6 +144,8 @@ class FairWorker(Generic[T, ResultT]):
             self._condition.notify_all()
         for thread in self._threads:
             thread.join()
+        with self._turn:
+            self._turn.wait_for(lambda: self._delivered == self._taken)
         for lane in self._lanes:
             if lane.items:
                 lane.items = []
@@ -133,60 +158,75 @@ class FairWorker(Generic[T, ResultT]):
     def _process_next(self) -> bool:
         """Process the next batch, whose messages are released on return; False when closed."""
         with self._condition:
-            lanes, now = self._await_lanes()
-            if not lanes:
-                return False
-            number = self._taken
-            self._taken += 1
-            waited = [now - lane.arrived for lane in lanes]
-            items = [(lane.number, lane.take(now, self._period())) for lane in lanes]
+            batch = self._await_batch()
+        if batch is not None:
+            self._process(batch)
+        return batch is not None
+
+    def _process(self, batch: _Batch[T]) -> None:
         try:
-            for seconds in waited:
+            for seconds in batch.waited:
                 self._on_taken(seconds)
-            result = self._handle(items)
-            self._await_turn(number)
+            result = self._handle(batch.items)
+            self._await_turn(batch.number)
             self._deliver(result)
         finally:
-            self._await_turn(number)
+            self._await_turn(batch.number)
             with self._turn:
                 self._delivered += 1
                 self._turn.notify_all()
-        return True
 
     def _await_turn(self, number: int) -> None:
         with self._turn:
             self._turn.wait_for(lambda: self._delivered == number)
 
-    def _await_lanes(self) -> tuple[list[Lane[T]], float]:
-        """Return the lanes whose items may now be processed, none when closed, and the time."""
+    def _await_batch(self) -> _Batch[T] | None:
+        """Wait for items that may be processed; None when closed."""
         while not self._is_closed:
             now = time.monotonic()
-            period = self._period()
-            waiting = [lane for lane in self._order if lane.items]
-            ready = [lane for lane in waiting if lane.due(period) <= now]
-            if len(ready) >= self._max_batch:
-                return self._serve(ready[: self._max_batch]), now
-            # Times of the next events without a notification.
-            times = [lane.due(period) for lane in waiting if lane.due(period) > now]
-            if ready and self._taken == self._delivered:
-                first = min(max(lane.since, lane.due(period)) for lane in ready)
-                times.append(first + self._wait_seconds())
-                if times[-1] <= now:
-                    return self._serve(ready), now
-            self._condition.wait(min(min(times) - now, MAX_WAIT_SECONDS) if times else None)
-        return [], 0.0
+            lanes, seconds = self._ready_lanes(now)
+            batch = self._take(lanes, now)
+            if batch is not None:
+                return batch
+            self._condition.wait(seconds)
+        return None
+
+    def _ready_lanes(self, now: float) -> tuple[list[Lane[T]], float | None]:
+        """Return the lanes to serve now; if none, the seconds after which to ask again."""
+        period = self._period()
+        waiting = [lane for lane in self._order if lane.items]
+        ready = [lane for lane in waiting if lane.due(period) <= now]
+        running = self._taken - self._delivered
+        if len(ready) >= self._max_batch and running < len(self._threads):
+            return ready[: self._max_batch], None
+        # Times of the next events without a notification.
+        times = [lane.due(period) for lane in waiting if lane.due(period) > now]
+        if ready and not running:
+            first = min(max(lane.since, lane.due(period)) for lane in ready)
+            times.append(first + self._wait_seconds())
+            if times[-1] <= now:
+                return ready, None
+        return [], min(min(times) - now, MAX_WAIT_SECONDS) if times else None
+
+    def _take(self, lanes: list[Lane[T]], now: float) -> _Batch[T] | None:
+        """Take the items of lanes, in lane order; the lanes are served last from now on."""
+        if not lanes:
+            return None
+        for lane in lanes:
+            self._order.remove(lane)
+        self._order += lanes
+        lanes.sort(key=lambda lane: lane.number)
+        self._taken, period = self._taken + 1, self._period()
+        return _Batch(
+            self._taken - 1,
+            [now - lane.arrived for lane in lanes],
+            [(lane.number, lane.take(now, period)) for lane in lanes],
+        )
 
     def _period(self) -> float:
         """Return the minimum time between two items of a lane, in seconds."""
         rate_hz = self._max_rate_hz()
         return 1 / max(rate_hz, LOWEST_RATE_HZ) if rate_hz > 0 else 0.0
-
-    def _serve(self, lanes: list[Lane[T]]) -> list[Lane[T]]:
-        """Move lanes to the end of the order; return them by number."""
-        for lane in lanes:
-            self._order.remove(lane)
-        self._order += lanes
-        return sorted(lanes, key=lambda lane: lane.number)
 
 
 class NewestWorker(FairWorker[T, None]):

@@ -77,6 +77,56 @@ def test_items_report_queue_age_before_handling():
     assert before <= waits and released - replaced <= ages[1] <= after - waits
 
 
+def test_thread_that_puts_an_item_may_process_it_unless_another_one_is_in_progress():
+    threads, handler = [], Handler()
+    worker = NewestWorker(
+        lambda item: (threads.append(threading.current_thread()), handler(item)),
+        lambda cause: None,
+    )
+    putting = threading.Thread(target=worker.put, args=(1, 0, True))
+    putting.start()
+    assert handler.started.acquire(timeout=DEADLINE_SECONDS)
+    worker.put(2, here=True)  # Returns at once.
+    handler.go_on.release()
+    assert handler.started.acquire(timeout=DEADLINE_SECONDS)
+    handler.go_on.release()
+    putting.join(DEADLINE_SECONDS)
+    worker.close()
+    assert handler.handled == [1, 2]
+    assert threads[0] is putting and threads[1] not in (putting, threading.current_thread())
+
+
+def test_thread_that_puts_an_item_leaves_it_where_the_rate_is_limited():
+    handled = queue.Queue()
+    worker = NewestWorker(
+        lambda item: handled.put((item, threading.current_thread())),
+        lambda cause: None,
+        max_rate_hz=lambda: 20.0,
+    )
+    for item in (1, 2):
+        worker.put(item, here=True)
+    (first, here), (second, there) = (handled.get(timeout=DEADLINE_SECONDS) for _ in range(2))
+    worker.close()
+    assert (first, here, second) == (1, threading.current_thread(), 2)
+    assert there is not here
+
+
+def test_close_waits_for_the_item_of_a_thread_that_put_it():
+    handler = Handler()
+    worker = NewestWorker(handler, handler.dropped.append)
+    putting = threading.Thread(target=worker.put, args=(1, 0, True))
+    putting.start()
+    assert handler.started.acquire(timeout=DEADLINE_SECONDS)
+    closing = threading.Thread(target=worker.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    handler.go_on.release()
+    closing.join(DEADLINE_SECONDS)
+    assert handler.handled == [1]
+    putting.join()
+
+
 def test_close_ends_the_thread():
     before = threading.active_count()
     NewestWorker(lambda item: None, lambda cause: None).close()

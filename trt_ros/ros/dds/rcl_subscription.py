@@ -218,7 +218,13 @@ class RclSubscription:
                 )
                 wait_set.wait(int(seconds * 1e9))
                 with mark('take'):
-                    self._take_all(subscriptions)
+                    self._take_all(
+                        [
+                            each
+                            for index, each in enumerate(subscriptions)
+                            if wait_set.is_ready('subscription', index)
+                        ]
+                    )
                 self._report_events(events, wait_set)
                 if len(entities) > 1 and self._is_handed_over():
                     self._replaced.append(entities[0])
@@ -248,9 +254,9 @@ class RclSubscription:
 
     def _waiting(self, subscriptions: list[Any]) -> Iterator[np.ndarray]:
         """Yield the waiting messages, up to the queue depth: more can arrive at any time."""
-        buffer = self._buffer
+        buffer, current = self._buffer, self._subscriptions
         for subscription in subscriptions:
-            is_new = len(subscriptions) > 1 and subscription is subscriptions[-1]
+            is_new = len(current) > 1 and subscription is current[-1].subscription.handle
             for _ in range(self._max_taken):
                 message = (
                     None
