@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 import weakref
 
 from trt_ros.cuda.calls import CudaError, check, core, count_live, driver, failure, runtime
 from trt_ros.cuda.context import Context, current_context, primary_context
+from trt_ros.cuda.share import Share, create_stream, open_share
 from trt_ros.driver import PCI_ORDER, device_order
 from trt_ros.errors import BackendError, ClosedError, ParameterError
 
@@ -18,6 +20,9 @@ _NOT_READY = 600  # CUDA_ERROR_NOT_READY.
 class Gpu:
     """
     A GPU. Make every CUDA call for it, from any thread, inside `with gpu.context:`.
+
+    Create streams and all that launches kernels, and launch them, in `gpu.launch_context`, in one
+    thread at a time: it is that of the share, if there is one.
 
     :param index: CUDA device index among the GPUs visible to this process.
     :param arch: such as 'sm_90'.
@@ -31,11 +36,24 @@ class Gpu:
     is_integrated: bool
     pci_bus_id: str
     context: Context
+    share: Share | None = None
+
+    @cached_property
+    def launch_context(self) -> Context:
+        """Context of the share; that of the whole GPU without one."""
+        return self.context if self.share is None else self.share.context
+
+    def close(self) -> None:
+        """Return the share, after all that uses it is closed; may be called twice."""
+        if self.share is not None:
+            self.share.close()
 
     def __str__(self) -> str:
         order = device_order()
         counted = '' if order == PCI_ORDER else f' in CUDA_DEVICE_ORDER={order}'
-        return f'{self.name} ({self.arch}, device {self.index}{counted}, PCI {self.pci_bus_id})'
+        share = '' if self.share is None else f', {self.share}'
+        place = f'device {self.index}{counted}, PCI {self.pci_bus_id}{share}'
+        return f'{self.name} ({self.arch}, {place})'
 
     def free_bytes(self) -> tuple[int, int]:
         """Return free and total GPU memory in bytes."""
@@ -58,12 +76,14 @@ def gpu_count() -> int:
     return 0 if int(code) else int(count)
 
 
-def open_gpu(index: int = 0) -> Gpu:
+def open_gpu(index: int = 0, share: float = 0.0) -> Gpu:
     """
     Open GPU `index`: create its context without making it current.
 
+    :param share: fraction of its SMs to reserve, until `close`; 0.0 uses all without reserving.
+    :raises BackendError: the GPU cannot be shared.
     :raises CudaError: no driver, or a driver that is too old.
-    :raises ParameterError: `index` is out of range.
+    :raises ParameterError: `index` is out of range, or less than `share` is left.
     """
     try:
         code, count = runtime().cudaGetDeviceCount()
@@ -93,6 +113,7 @@ def open_gpu(index: int = 0) -> Gpu:
         bool(properties.integrated),
         str(device.pci_bus_id),
         context,
+        open_share(index, share) if share else None,
     )
 
 
@@ -108,14 +129,11 @@ class Stream:
         lowest, highest = check(
             rt.cudaDeviceGetStreamPriorityRange(), 'query the stream priority range'
         )
-        self.handle = int(
-            check(
-                rt.cudaStreamCreateWithPriority(
-                    rt.cudaStreamNonBlocking, max(int(highest), min(int(lowest), priority))
-                ),
-                'create a stream',
-            )
+        priority = max(int(highest), min(int(lowest), priority))
+        created = create_stream(context, priority) or rt.cudaStreamCreateWithPriority(
+            rt.cudaStreamNonBlocking, priority
         )
+        self.handle = int(check(created, 'create a stream'))
         count_live('stream', 1)
         self._free = weakref.finalize(self, _destroy_stream, context, self.handle)
 

@@ -28,6 +28,7 @@ FOR_GPUS = frozenset(
         'gpu_wait',
         'gpu_timeout',
         'stream_priority',
+        'gpu_share',
         'unified_memory',
     }
 )

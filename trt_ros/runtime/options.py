@@ -104,6 +104,13 @@ class RunOptions:
     stream_priority: int = param(
         0, 'CUDA stream priority; lower values run first.', between=(-10, 0)
     )
+    gpu_share: float = param(
+        0.0,
+        'Fraction of the GPU (its SMs) that this node has for itself among nodes of its process '
+        'that have a share, too; 0.0 runs on all SMs.',
+        between=(0.01, 1.0),
+        or_zero=True,
+    )
     frames_in_flight: int = param(
         1,
         'Number of frames or batches in flight: 1 has the lowest latency and needs the least '

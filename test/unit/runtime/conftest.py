@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import contextmanager
 import ctypes
@@ -26,7 +26,8 @@ class FakeCuda:
 
     As in CUDA, a thread's calls go to the GPU whose context is current there, and what was made on
     one GPU is of no use on another. A call without a context, which would make one on GPU 0, fails
-    the test.
+    the test. A green context is a GPU of its own, numbered 10 k + that of the GPU, which one
+    thread at a time may use.
 
     :ivar fail: call name to the status it answers once.
     :ivar calls: how often each was made.
@@ -46,7 +47,15 @@ class FakeCuda:
         'cuCtxPopCurrent',
         'cuCtxGetCurrent',
         'cudaGetDeviceCount',
+        'cuDeviceGetDevResource',
+        'cuDevSmResourceSplitByCount',
+        'cuDevResourceGenerateDesc',
+        'cuGreenCtxCreate',
+        'cuCtxFromGreenCtx',
     )
+    CUdevResourceType = SimpleNamespace(CU_DEV_RESOURCE_TYPE_SM=1)
+    CUgreenCtxCreate_flags = SimpleNamespace(CU_GREEN_CTX_DEFAULT_STREAM=1)
+    CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
     cudaMemcpyKind = SimpleNamespace(cudaMemcpyDefault=4)
     cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)
     NAMES = {
@@ -73,6 +82,8 @@ class FakeCuda:
         self.event_flags: list[int] = []
         self.library_nbytes = 0  # Of the GPU's memory, taken by libraries.
         self.before: dict[str, Callable[[], object]] = {}  # Call name to what it waits for.
+        self.greens: list[list[int]] = []  # The SMs of each green context.
+        self._owners: dict[int, list[int]] = defaultdict(list)  # Green context to its threads.
 
     @property
     def current(self) -> int | None:
@@ -130,10 +141,38 @@ class FakeCuda:
 
     def _do_cuCtxPushCurrent(self, context):
         self._threads.__dict__.setdefault('stack', []).append(context - 100)
+        if context >= 110:
+            owners = self._owners[context]
+            owners.append(threading.get_ident())
+            assert set(owners) == {owners[0]}, 'a green context in two threads'
         return ()
 
     def _do_cuCtxPopCurrent(self):
-        return (100 + self._threads.stack.pop(),)
+        context = 100 + self._threads.stack.pop()
+        if context >= 110:
+            self._owners[context].pop()
+        return (context,)
+
+    def _do_cuDeviceGetDevResource(self, device, kind):
+        return (SimpleNamespace(sm=SimpleNamespace(smCount=36)),)
+
+    def _do_cuDevSmResourceSplitByCount(self, count, whole, flags, smallest):
+        group = SimpleNamespace(sm=SimpleNamespace(smCount=8))
+        return [group] * count, 4, None
+
+    def _do_cuDevResourceGenerateDesc(self, resources, count):
+        return ([group.sm.smCount for group in resources],)
+
+    def _do_cuGreenCtxCreate(self, description, device, flags):
+        self.greens.append(description)
+        return (10 * len(self.greens) + device,)
+
+    def _do_cuCtxFromGreenCtx(self, green):
+        return (100 + green,)
+
+    def _do_cuGreenCtxStreamCreate(self, green, flags, priority):
+        assert green == self.current
+        return self._do_cudaStreamCreateWithPriority(flags, priority)
 
     def _do_cuCtxGetCurrent(self):
         return (0 if self.current is None else 100 + self.current,)
@@ -203,7 +242,7 @@ class FakeCuda:
         return ()
 
     def _do_cudaMemcpyAsync(self, target, source, nbytes, kind, stream):
-        self._is_here('stream', stream)
+        assert self._made.get(('stream', stream), self.current) % 10 == self.current % 10
         return self._put(lambda: ctypes.memmove(target, source, nbytes))
 
     def _do_cudaMemsetAsync(self, target, value, nbytes, stream):
@@ -270,6 +309,8 @@ def cuda(monkeypatch) -> FakeCuda:
     modules = {'cuda.bindings.runtime': fake, 'cuda.bindings.driver': fake, 'cuda.core': core}
     monkeypatch.setattr(calls, '_binding', modules.__getitem__)
     monkeypatch.setattr(calls, '_lost', [])
+    monkeypatch.setattr('trt_ros.cuda.share._partitions', {})
+    monkeypatch.setattr('trt_ros.cuda.share._green', {})
     monkeypatch.setattr(kernels, 'cubin_of', lambda *_: CUBIN)
     monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.kernel_folder', lambda _: None)
     for cached in (calls.runtime, calls.driver, calls.core):
@@ -395,7 +436,8 @@ def network_of(cuda) -> Callable[..., Any]:
     def make(engine: FakeEngine, **options: Any) -> TensorRTRunner:
         flags = {each: options.pop(each) for each in FLAGS if each in options}
         options = PipelineOptions(**{'frames_in_flight': 2, **options})
-        return TensorRTRunner(open_gpu(options.device), engine, options=options, **flags)
+        gpu = open_gpu(options.device, options.gpu_share)
+        return TensorRTRunner(gpu, engine, options=options, **flags)
 
     return make
 

@@ -14,6 +14,7 @@ from trt_ros.runtime.backends import BACKENDS, FOR_GPUS, Backend, choose_backend
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision import letterbox
 
+GPU = SimpleNamespace(context=nullcontext(), close=lambda: None)
 CPU = next(each for each in BACKENDS if each.name == 'onnxruntime')
 
 
@@ -100,7 +101,7 @@ def test_engine_options_reach_the_engine_opener(monkeypatch, asked):
     opener = pytest.importorskip('trt_ros.runtime.gpu.open')
     given = {}
     monkeypatch.setattr(opener, 'open_engine', lambda *_, **more: given.update(more) or 1 / 0)
-    monkeypatch.setattr(opener, 'open_gpu', lambda device: SimpleNamespace(context=nullcontext()))
+    monkeypatch.setattr(opener, 'open_gpu', lambda *_: GPU)
     with pytest.raises(ZeroDivisionError):
         BACKENDS[1].open(
             PipelineOptions(
@@ -125,7 +126,7 @@ def test_the_least_busy_gpu_is_chosen_before_the_engine_is_opened(monkeypatch):
     monkeypatch.setattr(choice, 'nvidia_driver', lambda: SimpleNamespace(gpus=gpus))
     monkeypatch.setattr(choice, 'read_load', lambda bus: (50 * int(bus != '2'), 10**9))
     monkeypatch.setattr(opener, 'open_engine', lambda *_, **more: given.update(more) or 1 / 0)
-    monkeypatch.setattr(opener, 'open_gpu', lambda device: SimpleNamespace(context=nullcontext()))
+    monkeypatch.setattr(opener, 'open_gpu', lambda *_: GPU)
     with pytest.raises(ZeroDivisionError):
         BACKENDS[1].open(PipelineOptions(model_path='x', device='auto'), Reporter(), 1)
     assert given['device'] == 2

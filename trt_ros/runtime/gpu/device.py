@@ -70,7 +70,7 @@ class GpuDevice(Device):
 
     def open_jpeg_decoder(self) -> str:
         """Decode frames that are JpegFrame on the GPU from now on; see Device."""
-        with self._launching, self._gpu.context:
+        with self._launching, self._gpu.launch_context:
             return self._shared.jpegs.open(example_jpeg())
 
     def on_fault(self, callback: Callable[[GpuFailedError], None]) -> None:

@@ -106,7 +106,7 @@ class Work(NamedTuple):
 def _whole_slot(pipeline: GpuPipeline) -> Iterator[FrameSlot]:
     """Open a slot whose graph does the whole transfer; nothing else may run meanwhile."""
     with (
-        pipeline.gpu.context,
+        pipeline.gpu.launch_context,
         closing(
             FrameSlot(pipeline.shared, pipeline.slots.all[0].buffers, chunk_nbytes=1 << 40)
         ) as slot,
@@ -256,7 +256,7 @@ def layer_times(pipeline: GpuPipeline, work: Work, rounds: int) -> dict[str, flo
     profiler = Layers()
     # A separate context, because a context keeps its profiler.
     execution = None
-    with pipeline.gpu.context:
+    with pipeline.gpu.launch_context:
         try:
             buffers, all_stages = _stages_of(slot, work)
             stages = dict(all_stages)

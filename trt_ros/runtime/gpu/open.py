@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+import logging
 import os
 from pathlib import Path
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 
 from trt_ros.cuda.device import open_gpu
 from trt_ros.cuda.monitor import read_load
+from trt_ros.cuda.share import has_shares
 from trt_ros.driver import nvidia_driver
 from trt_ros.engine.loaded_plan import engines_on
 from trt_ros.engine.open import open_engine
@@ -23,6 +25,7 @@ from trt_ros.runtime.gpu.profile import build_options_of_member, with_published_
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.options import LEAST_BUSY, PipelineOptions, options_of
 
+log = logging.getLogger('trt_ros.runtime')
 _lock = threading.Lock()
 _opening: Counter[int] = Counter()  # Pipelines that are being opened, by GPU.
 
@@ -120,32 +123,46 @@ def open_tensor_runner(
     :raises TrtRosError: a ParameterError, ModelError, BackendError, CudaError or CancelledError.
     """
     options = options_of(model, changes)
-    with reserved_device(options.device) as (device, lines):
-        gpu = open_gpu(device)
-        if options.is_bundle:
 
-            def open_member(member: PipelineOptions, file: NetworkFile) -> TensorRTRunner:
-                own = build_options_of_member(build or BuildOptions(), file)
-                return open_tensor_runner(member, own, report=report, use_graph=use_graph)
-
-            return open_members(replace(options, device=device), TensorRTBundle, open_member)
+    def open_one(own: PipelineOptions, build: BuildOptions | None) -> TensorRTRunner:
         with gpu.context:
             found = open_engine(
-                options.model_path,
-                with_published_size(build, Path(options.model_path).expanduser()),
-                backend=options.backend,
+                own.model_path,
+                with_published_size(build, Path(own.model_path).expanduser()),
+                backend=own.backend,
                 device=device,
-                engine_cache_dir=options.engine_cache_dir,
-                memory_if_unwritable=options.engine_in_memory,
+                engine_cache_dir=own.engine_cache_dir,
+                memory_if_unwritable=own.engine_in_memory,
                 report=report,
             )
-    # The open engine counts by itself from now on.
-    return TensorRTRunner(
-        gpu,
-        found.engine,
-        cache=found.runtime_cache,
-        log_lines=(*lines, *found.log_lines),
-        options=options,
-        use_graph=use_graph,
-        remember_images=remember_images,
-    )
+        # The open engine counts by itself from now on.
+        return TensorRTRunner(
+            gpu,
+            found.engine,
+            cache=found.runtime_cache,
+            log_lines=found.log_lines if options.is_bundle else (*lines, *found.log_lines),
+            options=own,
+            use_graph=use_graph,
+            remember_images=remember_images and not options.is_bundle,
+        )
+
+    def open_member(own: PipelineOptions, file: NetworkFile) -> TensorRTRunner:
+        return open_one(own, build_options_of_member(build or BuildOptions(), file))
+
+    with reserved_device(options.device) as (device, lines), ExitStack() as undo:
+        if bool(options.gpu_share) != has_shares(device) and (
+            engines_on(device) or not options.gpu_share
+        ):
+            log.warning(
+                'Of the pipelines of this process on GPU %s, some have a gpu_share and some do '
+                'not: the latter run on all SMs, also on those of the shares.',
+                device,
+            )
+        gpu = open_gpu(device, options.gpu_share)
+        undo.callback(gpu.close)
+        if options.is_bundle:
+            network: TensorRTRunner = open_members(options, TensorRTBundle, open_member)
+        else:
+            network = open_one(options, build)
+        undo.pop_all()
+        return network

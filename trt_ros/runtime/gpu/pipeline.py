@@ -103,7 +103,7 @@ class GpuPipeline(Pipeline[Any]):
         self._submit, self._counting = threading.Lock(), threading.Lock()
         self._numbers = count(1)
         self._last: FrameSlot | None = None
-        with self.gpu.context, ExitStack() as undo:
+        with self.gpu.launch_context, ExitStack() as undo:
             undo.callback(network.close)
             network.save_cache()  # Of a trial run, for the contexts to come.
             network.free()
@@ -159,7 +159,7 @@ class GpuPipeline(Pipeline[Any]):
                     pending.wait()
             recent = self._warm_up_recent(thresholds)
         self.faults.check()
-        with self.gpu.context:
+        with self.gpu.launch_context:
             self.shared.contexts.save_cache()
         self.device.recent = recent
 
@@ -202,7 +202,7 @@ class GpuPipeline(Pipeline[Any]):
         number = next(self._numbers)
         self.faults.begin(number)
         try:
-            with self._submit, self.gpu.context:
+            with self._submit, self.gpu.launch_context:
                 # All slots share activations and tensors: a run waits for the one before.
                 after, last = None, self._last
                 if last is not None and last.in_flight:
@@ -337,5 +337,5 @@ class GpuPipeline(Pipeline[Any]):
         """Release everything, after the frames in flight."""
         if self.device.recent is not None:
             self.device.recent.wait()
-        self.gpu.context.release(self.slots.close, self.options.gpu_timeout)
-        self.gpu.context.release(self._owned.close)
+        self.gpu.launch_context.release(self.slots.close, self.options.gpu_timeout)
+        self.gpu.launch_context.release(self._owned.close)

@@ -78,7 +78,7 @@ class TensorRTRunner(Runner):
         self.faults.check()
         check_inputs(self.inputs, tensors)
         try:
-            with self.gpu.context:
+            with self.gpu.launch_context:
                 if self._owned is None:
                     self._open()
                 shapes = {spec.name: tuple(tensors[spec.name].shape) for spec in self.inputs}
@@ -139,13 +139,13 @@ class TensorRTRunner(Runner):
     def save_cache(self) -> None:
         """Write the kernels that TensorRT-RTX has compiled for this GPU so far."""
         if self._owned is not None:
-            with self.gpu.context:
+            with self.gpu.launch_context:
                 self._contexts.save_cache()
 
     def free(self) -> None:
         """Release what runs have opened; the next one opens it again."""
         self.faults.close()
-        self.gpu.context.release(self._free)
+        self.gpu.launch_context.release(self._free)
 
     def _free(self) -> None:
         if self._owned is not None:
@@ -159,4 +159,5 @@ class TensorRTRunner(Runner):
         """Release everything; may be called twice."""
         self._is_closed = True
         self.free()
-        self.gpu.context.release(close_engine, self.engine)
+        self.gpu.launch_context.release(close_engine, self.engine)
+        self.gpu.close()

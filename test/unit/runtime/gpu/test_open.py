@@ -11,6 +11,7 @@ from trt_ros.runtime.gpu import open as device_choice
 from trt_ros.runtime.gpu.open import GpuLoad, least_busy, reserved_device
 from trt_ros.runtime.options import LEAST_BUSY
 
+GPU = SimpleNamespace(context=nullcontext(), close=lambda: None)
 #: Indices at which no other engines of this process are.
 FIRST, SECOND = 60, 61
 
@@ -92,10 +93,11 @@ def test_a_pipeline_counts_once_while_it_is_opened(two_gpus, monkeypatch):
         plan.add(engine)
         return SimpleNamespace(engine=engine, runtime_cache=None, log_lines=())
 
-    monkeypatch.setattr(opener, 'open_gpu', lambda device: SimpleNamespace(context=nullcontext()))
+    monkeypatch.setattr(opener, 'open_gpu', lambda *_: GPU)
     monkeypatch.setattr(opener, 'open_engine', open_engine)
-    monkeypatch.setattr(opener, 'TensorRTRunner', lambda *_, **__: count())
+    monkeypatch.setattr(opener, 'TensorRTRunner', lambda *_, **__: None)
     opener.open_tensor_runner('net.onnx', device=LEAST_BUSY)
+    count()
     plan.remove(engine)
     assert counted == [[0, 1], [0, 1]]
 

@@ -1,0 +1,102 @@
+"""Shares of a GPU: results, threads and the end of a process that uses them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.bundles import denoiser
+from trt_ros.cuda.share import has_shares
+from trt_ros.errors import ParameterError
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.frame import Frame
+
+pytestmark = pytest.mark.gpu
+
+
+def pictures() -> list[Frame]:
+    rng = np.random.default_rng(0)
+    sizes = ((120, 160), (200, 90), (480, 640))
+    return [Frame.from_pixels(rng.integers(0, 256, (*each, 3), dtype=np.uint8)) for each in sizes]
+
+
+@pytest.mark.usefixtures('nothing_left')
+def test_pipelines_of_shares_give_the_same_results_at_the_same_time(gpu, small_detector):
+    path, errors = str(small_detector()), []
+
+    def opened(**options: Any) -> Any:
+        return stack.enter_context(
+            Pipeline.open(path, device=gpu.index, decoder='yolov8', **options)
+        )
+
+    def serve(pipeline: Any) -> None:
+        try:
+            for _ in range(100):
+                for frame, scores in zip(pictures(), want):
+                    found = np.sort(pipeline(frame).scores)
+                    np.testing.assert_allclose(found, scores, atol=1e-5)
+        except BaseException as error:
+            errors.append(error)
+
+    with ExitStack() as stack:
+        whole = opened()
+        want = [np.sort(whole(frame).scores) for frame in pictures()]
+        half = opened(gpu_share=0.5, frames_in_flight=2)
+        rest = opened(gpu_share=0.5, stream_priority=-5, gpu_wait='block')
+        assert 'SMs' in half.diagnostics()['GPU']
+        with pytest.raises(ParameterError, match='is left'):
+            opened(gpu_share=0.1)
+        threads = [
+            threading.Thread(target=serve, args=(each,)) for each in (whole, half, half, rest)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        assert not errors, errors
+        half.close()
+        serve(opened(gpu_share=0.5))
+        assert not errors, errors
+    assert not has_shares(gpu.index)
+
+
+@pytest.mark.usefixtures('nothing_left')
+def test_a_bundle_runs_in_a_share(gpu, tmp_path):
+    path = str(denoiser(tmp_path))
+    with (
+        Pipeline.open(path, device=gpu.index, backend='tensorrt_rtx') as whole,
+        Pipeline.open(path, device=gpu.index, backend='tensorrt_rtx', gpu_share=0.2) as share,
+    ):
+        rng = np.random.default_rng(0)
+        for _ in range(20):
+            inputs = {'seen': rng.normal(size=(1, 8)).astype(np.float32)}
+            for name, value in whole(inputs).items():
+                np.testing.assert_allclose(share(inputs)[name], value, atol=1e-5)
+
+
+@pytest.mark.parametrize('end', ['pipeline.close()', ''])
+def test_a_process_with_a_share_ends_well(gpu, small_detector, end):
+    script = textwrap.dedent(f"""
+        import sys
+        import numpy as np
+        from trt_ros import Frame, Pipeline
+        pipeline = Pipeline.open(
+            sys.argv[1], device=int(sys.argv[2]), decoder='yolov8', gpu_share=0.25)
+        pipeline(Frame.from_pixels(np.zeros((50, 50, 3), np.uint8)))
+        {end}
+        print('done')
+    """)
+    done = subprocess.run(
+        [sys.executable, '-c', script, str(small_detector()), str(gpu.index)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ['done']), done.stderr
