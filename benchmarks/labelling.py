@@ -116,9 +116,8 @@ def labeled(pipeline: Pipeline, path: Path, output: Path) -> float:
         report = label_recording(
             recording,
             pipeline,
-            output,
-            topics=[TOPIC],
-            thresholds=DEFAULT_THRESHOLDS,
+            LabelTask(recording.path, output, (), DEFAULT_THRESHOLDS),
+            [TOPIC],
             frames_in_flight=IN_FLIGHT,
         )
     seconds = time.perf_counter() - began

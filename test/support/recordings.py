@@ -34,10 +34,10 @@ def raw_image(index: int, pixels: np.ndarray, encoding='bgr8'):
     )
 
 
-def compressed_image(index: int, pixels: np.ndarray):
+def compressed_image(index: int, pixels: np.ndarray, encoding='bgr8'):
     return STORE.types['sensor_msgs/msg/CompressedImage'](
         header=header(index),
-        format='bgr8; png compressed bgr8',
+        format=f'{encoding}; png compressed {encoding}',
         data=cv2.imencode('.png', pixels)[1],
     )
 

@@ -59,6 +59,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         help='image topics to label (default: all)',
     )
     parser.add_argument(
+        '--start', type=finite, default=0.0, metavar='S', help='seconds of the recording to skip'
+    )
+    parser.add_argument(
+        '--end', type=finite, metavar='S', help='seconds of the recording after which to stop'
+    )
+    parser.add_argument(
+        '--every', type=positive, default=1, metavar='N', help='label one of N images per topic'
+    )
+    parser.add_argument(
         '--with-input', action='store_true', help='also copy all messages of the recording'
     )
     parser.add_argument(
@@ -116,6 +125,9 @@ def run(args: Namespace) -> int:
             video=args.video,
             coco=args.coco,
             max_pixels=args.max_image_pixels,
+            start=args.start,
+            end=args.end,
+            every=args.every,
         )
         for path, output in _outputs(args.recordings, args.output)
     ]
@@ -169,7 +181,7 @@ def _label_here(
     summary: _Summary,
 ) -> None:
     """Label recordings in this process."""
-    from trt_ros.labelling.task import Labeler
+    from trt_ros.labelling.labeler import Labeler
 
     with closing(Labeler(options)) as labeler:
         log_lines = labeler.open()

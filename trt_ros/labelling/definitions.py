@@ -28,7 +28,7 @@ _FIELDS = {
 }
 
 
-def definition_of(message_type: str) -> str:
+def definition_of(message_type: str) -> bytes:
     """Return the definition of 'PACKAGE/msg/NAME' with those of its parts, as 'ros2msg'."""
     root = message_type.replace('/msg/', '/')
     names = [root]
@@ -39,4 +39,4 @@ def definition_of(message_type: str) -> str:
                 names.append(kind)
     separator = '=' * 80
     parts = [f'{separator}\nMSG: {name}\n{_FIELDS[name]}' for name in names[1:]]
-    return ''.join([_FIELDS[root], *parts])
+    return ''.join([_FIELDS[root], *parts]).encode()

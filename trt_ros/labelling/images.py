@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from trt_ros.errors import BadFrameError
-from trt_ros.labelling.job import chosen_topics
+from trt_ros.labelling.task import chosen_topics
 from trt_ros.recording import IMAGE_TYPES, Recording
 from trt_ros.ros.dds.cdr import read_compressed_image, read_image
 from trt_ros.ros.frames import to_frame
@@ -35,7 +35,7 @@ def recorded_frames(
     """
     with closing(Recording(path)) as recording:
         topics = chosen_topics(recording, [])
-        for topic, time_ns, data in recording.messages(topics):
+        for topic, time_ns, data, *_ in recording.messages(topics):
             is_raw = recording.topics[topic].message_type == IMAGE_TYPES[0]
             try:
                 image = read_image(data) if is_raw else read_compressed_image(data)

@@ -4,32 +4,33 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 import os
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.labelling.definitions import definition_of
-from trt_ros.labelling.mcap import McapWriter, OutputTopic
 from trt_ros.labelling.results import ImageHeader, ResultMessages
+from trt_ros.labelling.task import LabelTask
 from trt_ros.recording import IMAGE_TYPES, Recording
+from trt_ros.recording.messages import RecordedMessage, RecordedTopic
 from trt_ros.ros.dds.cdr import read_compressed_image, read_image
 from trt_ros.ros.frames import to_frame
 from trt_ros.runtime.future import Future as PendingResult
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
-from trt_ros.vision.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from trt_ros.labelling.mcap import McapWriter
 
 DECODERS = max(3, min(8, os.cpu_count() or 1))
 FRAMES_AHEAD = DECODERS + 2  # Decoded, and results not yet written: bounds the memory.
 
-#: Position from 1, and topic, time in nanoseconds and bytes.
-Messages = Iterator[tuple[int, tuple[str, int, np.ndarray]]]
+#: Position from 1, message, and whether it is an image to label.
+Messages = Iterator[tuple[int, RecordedMessage, bool]]
 
 
 @dataclass
@@ -53,9 +54,8 @@ class _Message:
     """A message, and the frame of an image or the error why there is none."""
 
     position: int
-    topic: str
-    time_ns: int
-    data: np.ndarray
+    recorded: RecordedMessage
+    is_labeled: bool
     frame: Frame | None = None
     header: ImageHeader | None = None
     error: BadFrameError | None = None
@@ -89,54 +89,39 @@ def result_prefixes(node: str, topics: list[str], compressed: set[str]) -> dict[
     return prefixes
 
 
-def chosen_topics(recording: Recording, wanted: list[str]) -> list[str]:
-    """
-    Return the image topics to label: those wanted, or all.
-
-    :raises ParameterError: when there are none, or one does not exist or has no images.
-    """
-    images = recording.images()
-    missing = [topic for topic in wanted if topic not in images]
-    if missing or not images:
-        raise ParameterError(
-            f'Recording {recording.path} has no images on topic {", ".join(missing) or "any"}.',
-            cause=f'Its image topics are {", ".join(images) or "none"}.',
-            remedy='Correct --topic.' if images else 'Choose a recording of images.',
-        )
-    return list(dict.fromkeys(wanted)) or images
-
-
 def label_recording(
     recording: Recording,
     pipeline: Pipeline[Any],
-    output: Path,
-    *,
+    task: LabelTask,
     topics: list[str],
-    thresholds: Thresholds,
-    with_input: bool = False,
-    resume: bool = False,
+    *,
     frames_in_flight: int = 1,
-    max_pixels: int = MAX_IMAGE_PIXELS,
     on_frames: Callable[[int], object] = lambda count: None,
     sinks: Sequence[ResultSink] = (),
 ) -> LabelReport:
     """
-    Run a pipeline on every image of topics of a recording and write the results to an MCAP file.
+    Run a pipeline on the images of topics of a recording and write the results to an MCAP file.
 
     The file can be read at any time, also after this process was killed.
 
     :param topics: as chosen_topics() returns them.
     :param frames_in_flight: that of the pipeline.
-    :param max_pixels: as for to_frame().
-    :param with_input: whether to copy all messages of the recording, too.
-    :param resume: continue an unfinished `output`.
     :param on_frames: called with the number of images done since the last call, first with those
         of the earlier run.
     :param sinks: get the images and results, too; the caller closes them.
-    :raises ParameterError: when `output` cannot be written or continued.
+    :raises ParameterError: when the output cannot be written or continued.
     """
-    job = _Job(recording, pipeline, topics, thresholds, with_input, max_pixels, sinks)
-    with closing(McapWriter(output, job.output_topics, resume=resume)) as writer:
+    from trt_ros.labelling.mcap import McapWriter  # The recording was opened: mcap is there.
+
+    job = _Job(recording, pipeline, task, topics, sinks)
+    writer = McapWriter(
+        task.output,
+        job.output_topics,
+        resume=task.output.exists(),
+        attachments=recording.attachments() if task.with_input else (),
+        compression=recording.compression if task.with_input else '',
+    )
+    with closing(writer):
         job.run(writer, frames_in_flight, on_frames)
     return job.report
 
@@ -146,44 +131,48 @@ class _Job:
         self,
         recording: Recording,
         pipeline: Pipeline[Any],
+        task: LabelTask,
         topics: list[str],
-        thresholds: Thresholds,
-        with_input: bool,
-        max_pixels: int,
         sinks: Sequence[ResultSink],
     ) -> None:
-        self._sinks, self._max_pixels = sinks, max_pixels
-        self._recording, self._pipeline, self._thresholds = recording, pipeline, thresholds
+        self._sinks, self._task = sinks, task
+        self._recording, self._pipeline = recording, pipeline
         self._messages_of = ResultMessages(pipeline)
         self._types = {topic: recording.topics[topic].message_type for topic in topics}
         compressed = {topic for topic, kind in self._types.items() if kind != IMAGE_TYPES[0]}
         self._prefixes = result_prefixes(self._messages_of.node, topics, compressed)
         results = [
-            OutputTopic(prefix + name, kind, 'ros2msg', definition_of(kind))
+            RecordedTopic(prefix + name, kind, 0, 'ros2msg', definition_of(kind))
             for prefix in self._prefixes.values()
             for name, kind in self._messages_of.topics.items()
         ]
         names = {each.name for each in results}
         # Results of an earlier run are replaced.
-        self._copied = [
-            OutputTopic(
-                each.name,
-                each.message_type,
-                each.schema_encoding or 'ros2msg',
-                each.definition,
-                each.qos_profiles,
-            )
+        copied = [
+            replace(each, schema_encoding=each.schema_encoding or 'ros2msg')
             for each in recording.topics.values()
-            if with_input and each.name not in names
+            if task.with_input and each.name not in names
         ]
-        self._copied_names = {each.name for each in self._copied}
-        self.output_topics = [*results, *self._copied]
+        self._copied_names = {each.name for each in copied}
+        self.output_topics = [*results, *copied]
         self.report = LabelReport()
 
-    def run(self, writer: McapWriter, limit: int, on_frames: Callable[[int], object]) -> None:
-        """Process all messages after the writer's position."""
+    def _messages(self) -> Messages:
+        """Yield the messages to label or to copy."""
+        seen, every = Counter[str](), self._task.every
+        first_ns, last_ns = self._task.times_ns(self._recording)
         wanted = sorted({*self._types, *self._copied_names})
-        messages = enumerate(self._recording.messages(wanted), 1)
+        position = 0
+        for message in self._recording.messages(wanted, first_ns, last_ns):
+            is_labeled = message.topic in self._types and seen[message.topic] % every == 0
+            seen[message.topic] += 1
+            if is_labeled or message.topic in self._copied_names:
+                position += 1
+                yield position, message, is_labeled
+
+    def run(self, writer: 'McapWriter', limit: int, on_frames: Callable[[int], object]) -> None:
+        """Process all messages after the writer's position."""
+        messages = self._messages()
         in_flight: deque[tuple[_Message, PendingResult[Any] | None]] = deque()
         with (
             ThreadPoolExecutor(1) as reading,
@@ -200,7 +189,7 @@ class _Job:
                 unwritten.append(writing.submit(self._write, writer, message, result, drawn))
                 if len(unwritten) > FRAMES_AHEAD:
                     unwritten.popleft().result()
-                on_frames(int(message.topic in self._types))
+                on_frames(int(message.is_labeled))
 
             try:
                 try:
@@ -224,7 +213,7 @@ class _Job:
 
     def _skip(self, messages: Messages, count: int) -> int:
         """Skip messages; return the number of images among them."""
-        return sum(topic in self._types for _, (topic, *_) in islice(messages, count))
+        return sum(is_labeled for *_, is_labeled in islice(messages, count))
 
     def _ahead(
         self, messages: Messages, reading: ThreadPoolExecutor, decoding: ThreadPoolExecutor
@@ -247,20 +236,18 @@ class _Job:
         found = next(messages, None)
         if found is None:
             return None
-        position, (topic, time_ns, data) = found
-        message = _Message(position, topic, time_ns, data)
-        kind = self._types.get(topic)
-        if kind is None:
+        message = _Message(*found)
+        if not message.is_labeled:
             return message
-        if kind == IMAGE_TYPES[0]:
-            return _decoded(message, read_image, self._max_pixels)
-        return decoding.submit(_decoded, message, read_compressed_image, self._max_pixels)
+        if self._types[message.recorded.topic] == IMAGE_TYPES[0]:
+            return _decoded(message, read_image, self._task.max_pixels)
+        return decoding.submit(_decoded, message, read_compressed_image, self._task.max_pixels)
 
     def _submit(self, message: _Message) -> PendingResult[Any] | None:
         if message.frame is None:
             return None
         try:
-            return self._pipeline.submit(message.frame, self._thresholds)
+            return self._pipeline.submit(message.frame, self._task.thresholds)
         except BadFrameError as error:
             message.error = error
             return None
@@ -269,21 +256,21 @@ class _Job:
         if message.frame is None or message.header is None or message.error is not None:
             return
         for sink in self._sinks:
-            sink.write(message.topic, message.header, message.frame, result)
+            sink.write(message.recorded.topic, message.header, message.frame, result)
 
     def _write(
-        self, writer: McapWriter, message: _Message, result: Any, drawn: Future[None] | None
+        self, writer: 'McapWriter', message: _Message, result: Any, drawn: Future[None] | None
     ) -> None:
         if drawn is not None:
             drawn.result()
-        if message.topic in self._copied_names:
-            writer.write(message.topic, message.time_ns, message.data.data)
+        topic, time_ns, data, publish_ns, sequence = message.recorded
+        if topic in self._copied_names:
+            writer.write(topic, time_ns, data.data, publish_ns, sequence)
         if message.error is not None:
             self.report.dropped[message.error.kind] += 1
         elif message.header is not None:
-            prefix = self._prefixes[message.topic]
-            for name, data in self._messages_of.write(result, message.header):
-                writer.write(prefix + name, message.time_ns, data)
+            for name, result_data in self._messages_of.write(result, message.header):
+                writer.write(self._prefixes[topic] + name, time_ns, result_data)
             self.report.frames += 1
         writer.checkpoint(message.position)
 
@@ -291,7 +278,7 @@ class _Job:
 def _decoded(message: _Message, read: Callable[[np.ndarray], Any], max_pixels: int) -> _Message:
     """Return a message with the frame and header of its image."""
     try:
-        view = read(message.data)
+        view = read(message.recorded.data)
         message.frame = to_frame(view, max_pixels=max_pixels)
         message.header = ImageHeader(view.stamp, view.frame_id, message.frame.wh)
     except BadFrameError as error:

@@ -7,7 +7,8 @@ from typing import Any
 
 from trt_ros.errors import BackendError, ParameterError, TrtRosError, requires
 from trt_ros.labelling.job import LabelReport
-from trt_ros.labelling.task import Labeler, LabelTask
+from trt_ros.labelling.labeler import Labeler
+from trt_ros.labelling.task import LabelTask
 from trt_ros.labelling.workers import Worker, WorkerDiedError
 from trt_ros.runtime.options import LabeledOptions
 

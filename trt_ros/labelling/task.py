@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+import math
 from pathlib import Path
 import traceback
-from typing import Any
 
 from trt_ros.errors import BackendError, ParameterError, TrtRosError
-from trt_ros.families.registry import ALL_FAMILIES
-from trt_ros.labelling.coco import CocoLabels
-from trt_ros.labelling.job import LabelReport, chosen_topics, label_recording
-from trt_ros.labelling.video import AnnotatedVideos, video_paths
-from trt_ros.recording import Recording
+from trt_ros.labelling.video import video_paths
+from trt_ros.recording import ALL_TIMES, Recording
 from trt_ros.regular_file import check_output_folder
-from trt_ros.runtime.options import LabeledOptions
-from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.ros.frames import color_topics
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
 from trt_ros.vision.thresholds import Thresholds
+
+
+def chosen_topics(recording: Recording, wanted: list[str]) -> list[str]:
+    """
+    Return the image topics to label: those wanted, or all but those of depth beside others.
+
+    :raises ParameterError: when there are none, or one does not exist or has no images.
+    """
+    images = recording.images() if wanted else color_topics(recording)
+    missing = [topic for topic in wanted if topic not in images]
+    if missing or not images:
+        raise ParameterError(
+            f'Recording {recording.path} has no images on topic {", ".join(missing) or "any"}.',
+            cause=f'Its image topics are {", ".join(images) or "none"}.',
+            remedy='Correct --topic.' if images else 'Choose a recording of images.',
+        )
+    return list(dict.fromkeys(wanted)) or images
 
 
 @dataclass(frozen=True)
@@ -33,6 +46,9 @@ class LabelTask:
     :param video: whether to write videos, too.
     :param coco: whether to write a data set in COCO format, too.
     :param max_pixels: larger compressed images are dropped before they are decoded.
+    :param start: seconds after the start of the recording.
+    :param end: seconds after the start of the recording; None for its end.
+    :param every: of how many images of a topic one is labeled.
     """
 
     path: Path
@@ -44,10 +60,21 @@ class LabelTask:
     video: bool = False
     coco: bool = False
     max_pixels: int = MAX_IMAGE_PIXELS
+    start: float = 0.0
+    end: float | None = None
+    every: int = 1
+
+    def times_ns(self, recording: Recording) -> tuple[int, int]:
+        """Return the times from and to which messages are read."""
+        first, last = recording.start_ns, ALL_TIMES[1]
+        return (
+            first + round(self.start * 1e9) if self.start else ALL_TIMES[0],
+            last if self.end is None else first + round(self.end * 1e9),
+        )
 
     def check(self) -> int:
         """
-        Return the number of images to label.
+        Return the number of images to label, an estimate for a part of the recording.
 
         :raises ParameterError: when there are none, the recording cannot be opened, or
             check_outputs() raises.
@@ -55,7 +82,11 @@ class LabelTask:
         with closing(Recording(self.path)) as recording:
             topics = chosen_topics(recording, list(self.topics))
             self.check_outputs(topics)
-            return sum(recording.topics[topic].count for topic in topics)
+            counts = (recording.topics[topic].count for topic in topics)
+            seconds = (recording.end_ns - recording.start_ns) / 1e9
+            end = seconds if self.end is None else min(self.end, seconds)
+            share = (end - self.start) / seconds if seconds else 1.0
+            return sum(math.ceil(max(0.0, share) * count / self.every) for count in counts)
 
     def check_outputs(self, topics: Sequence[str]) -> None:
         """
@@ -123,70 +154,3 @@ def as_trt_ros_error(error: Exception, path: Path) -> TrtRosError:
         cause=''.join(traceback.format_exception(error)).rstrip(),
         remedy='Report this error of trt_ros or of a library with the recording.',
     )
-
-
-class Labeler:
-    """
-    A pipeline that labels recordings. Owns the pipeline from open() to close().
-
-    Errors are returned, so that they also come out of other processes.
-    """
-
-    def __init__(self, options: LabeledOptions) -> None:
-        self._options = options
-        self._pipeline: Pipeline[Any] | None = None
-
-    def open(self) -> tuple[str, ...] | TrtRosError:
-        """Open the pipeline; return its log lines."""
-        families: Any = ALL_FAMILIES
-        try:
-            self._pipeline = Pipeline.open(self._options, families=families)
-        except TrtRosError as error:
-            return error
-        return self._pipeline.log_lines
-
-    def label(
-        self, task: LabelTask, on_frames: Callable[[int], object] = lambda count: None
-    ) -> LabelReport | TrtRosError:
-        """
-        Label a recording.
-
-        :param on_frames: called with the number of images done since the last call.
-        """
-        try:
-            return self._label(task, on_frames)
-        except Exception as error:  # The other recordings may be good.
-            return as_trt_ros_error(error, task.path)
-
-    def _label(self, task: LabelTask, on_frames: Callable[[int], object]) -> LabelReport:
-        assert self._pipeline is not None
-        with ExitStack() as stack:
-            recording = stack.enter_context(closing(Recording(task.path)))
-            topics = chosen_topics(recording, list(task.topics))
-            task.check_outputs(topics)
-            sinks = list[Any]()
-            if task.video:
-                sinks.append(AnnotatedVideos(task.output, topics, recording))
-                stack.enter_context(closing(sinks[-1]))
-            if task.coco:
-                sinks.append(CocoLabels(task.coco_path, self._pipeline))
-                stack.enter_context(closing(sinks[-1]))
-            return label_recording(
-                recording,
-                self._pipeline,
-                task.output,
-                topics=topics,
-                thresholds=task.thresholds,
-                frames_in_flight=self._options.frames_in_flight,
-                max_pixels=task.max_pixels,
-                with_input=task.with_input,
-                resume=task.output.exists(),
-                on_frames=on_frames,
-                sinks=sinks,
-            )
-
-    def close(self) -> None:
-        """Close the pipeline; may be called twice."""
-        if self._pipeline is not None:
-            self._pipeline.close()
-            self._pipeline = None

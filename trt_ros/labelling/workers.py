@@ -16,7 +16,8 @@ from typing import Any
 
 from trt_ros.errors import BackendError, TrtRosError
 from trt_ros.labelling.job import LabelReport
-from trt_ros.labelling.task import Labeler, LabelTask, as_trt_ros_error
+from trt_ros.labelling.labeler import Labeler
+from trt_ros.labelling.task import LabelTask, as_trt_ros_error
 from trt_ros.runtime.options import LabeledOptions
 
 MAX_ATTEMPTS = 3

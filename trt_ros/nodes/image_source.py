@@ -35,7 +35,7 @@ class ImageSourceParameters(NodeParameters, PixelLimit):
     source: str = param(
         '',
         'Image source: a picture, a folder or glob pattern of pictures (photos/*.jpg), a video '
-        'file, a recording of rosbag2 (drive.mcap, or drive.mcap#TOPIC; needs rosbags), or a V4L2 '
+        'file, a recording of rosbag2 (drive.mcap, or drive.mcap#TOPIC; needs mcap), or a V4L2 '
         'camera (/dev/video0, or its number).',
     )
     rate_hz: float = param(

@@ -1,115 +1,75 @@
-"""
-Messages of the chunks of an MCAP file, loaded by several threads ahead of their use.
-
-Format: https://mcap.dev/spec. rosbags reads the index; its own reading of messages copies each
-three times while it holds the interpreter lock, in one thread.
-"""
+"""Messages of the pieces of an MCAP file, loaded by several threads ahead of their use."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 import heapq
-import os
-from pathlib import Path
 import struct
-from typing import IO, Any
 
 import numpy as np
 
-from trt_ros.errors import BadFrameError
+from trt_ros.recording.mcap_file import McapFile, McapPiece, records_in
+from trt_ros.recording.messages import RecordedMessage, int64
 
-MAX_AHEAD_NBYTES = 16 << 20  # Of chunks that are loaded, beyond the first two.
+MAX_AHEAD_NBYTES = 16 << 20  # Of pieces that are loaded, beyond the first two.
 
 _MESSAGE = 0x05
-# Time, offset of the chunk, offset in the chunk: the order of messages.
-_Message = tuple[int, int, int, str, np.ndarray]
+# Time, offset of the piece, offset in the piece: the order of messages.
+_Message = tuple[int, int, int, RecordedMessage]
 
 
-def chunk_messages(
-    path: Path, chunks: Sequence[Any], topic_of: Mapping[int, str], threads: ThreadPoolExecutor
-) -> Iterator[tuple[str, int, np.ndarray]]:
+def piece_messages(
+    file: McapFile, topics: Set[str], start_ns: int, end_ns: int, threads: ThreadPoolExecutor
+) -> Iterator[RecordedMessage]:
     """
-    Yield topic, time in nanoseconds and serialized message, (N,) uint8, in order of time.
+    Yield the messages of topics from `start_ns` to before `end_ns`, in order of time.
 
-    :param chunks: index records, as rosbags reads them.
-    :param topic_of: topics of the channels to read, by number.
-    :param threads: load the chunks.
-    :raises BadFrameError: when a chunk is damaged; also errors of rosbags and decompressors.
+    :param threads: load the pieces.
+    :raises BadFrameError: when a piece is damaged; also errors of decompressors.
     """
-    ordered = sorted(chunks, key=lambda each: (each.message_start_time, each.chunk_start_offset))
-    waiting: list[_Message] = []  # Chunks may overlap in time.
-    for chunk, data in _loaded(path, ordered, threads):
-        # All times may be equal: nothing of this chunk and the next ones comes before these.
-        while waiting and waiting[0][:2] < (chunk.message_start_time, chunk.chunk_start_offset):
-            yield _content(heapq.heappop(waiting))
-        for message in _messages_in(data, chunk.chunk_start_offset, topic_of):
-            heapq.heappush(waiting, message)
+    topic_of = {number: each.name for number, each in file.topics.items() if each.name in topics}
+    chosen = [
+        each
+        for each in file.pieces
+        if (each.channels is None or not each.channels.isdisjoint(topic_of))
+        and each.start_ns < end_ns
+        and each.end_ns >= start_ns
+    ]
+    chosen.sort(key=lambda each: (each.start_ns, each.offset))
+    waiting: list[_Message] = []  # Pieces may overlap in time.
+    for piece, loading in _loading(file, chosen, threads):
+        # All times may be equal: nothing of this piece and the next ones comes before these.
+        while waiting and waiting[0][:2] < (piece.start_ns, piece.offset):
+            yield heapq.heappop(waiting)[3]
+        for message in _messages_in(loading.result(), piece, topic_of):
+            if start_ns <= message[0] < end_ns:
+                heapq.heappush(waiting, message)
     while waiting:
-        yield _content(heapq.heappop(waiting))
+        yield heapq.heappop(waiting)[3]
 
 
-def _content(message: _Message) -> tuple[str, int, np.ndarray]:
-    time_ns, _, _, topic, data = message
-    return topic, time_ns, data
-
-
-def _loaded(
-    path: Path, chunks: Sequence[Any], threads: ThreadPoolExecutor
-) -> Iterator[tuple[Any, np.ndarray]]:
-    """Yield chunks with their records, (N,) uint8, while the next ones are loaded."""
-    left, loading = deque(chunks), deque[tuple[Any, Future[np.ndarray]]]()
-    with path.open('rb') as file:
-        while left or loading:
-            ahead = sum(chunk.uncompressed_size for chunk, _ in loading)
-            while left and (len(loading) < 2 or ahead < MAX_AHEAD_NBYTES):
-                chunk = left.popleft()
-                loading.append((chunk, threads.submit(_load, file, chunk)))
-                ahead += chunk.uncompressed_size
-            chunk, future = loading.popleft()
-            yield chunk, future.result()
-
-
-def _load(file: IO[bytes], chunk: Any) -> np.ndarray:
-    """Return the records of a chunk, (N,) uint8, decompressed and checked."""
-    from rosbags.rosbag2.storage_mcap import decompress
-
-    start = chunk.chunk_start_offset + 9
-    (crc,) = struct.unpack('<I', _read(file, start + 24, 4).data)
-    data = _read(file, start + 40 + len(chunk.compression), chunk.compressed_size)
-    return np.frombuffer(
-        decompress(data, chunk.compression, chunk.uncompressed_size, crc), np.uint8
-    )
-
-
-def _read(file: IO[bytes], offset: int, nbytes: int) -> np.ndarray:
-    data = np.empty(nbytes, np.uint8)
-    left = data.data
-    while left:
-        count = os.preadv(file.fileno(), [left], offset)
-        if not count:
-            raise _damaged(offset)
-        left, offset = left[count:], offset + count
-    return data
+def _loading(
+    file: McapFile, pieces: Sequence[McapPiece], threads: ThreadPoolExecutor
+) -> Iterator[tuple[McapPiece, Future[np.ndarray]]]:
+    """Yield pieces with their records, (N,) uint8, while the next ones are loaded."""
+    left, loading = deque(pieces), deque[tuple[McapPiece, Future[np.ndarray]]]()
+    while left or loading:
+        ahead = sum(piece.size for piece, _ in loading)
+        while left and (len(loading) < 2 or ahead < MAX_AHEAD_NBYTES):
+            piece = left.popleft()
+            loading.append((piece, threads.submit(file.load, piece)))
+            ahead += piece.size
+        yield loading.popleft()
 
 
 def _messages_in(
-    records: np.ndarray, chunk_offset: int, topic_of: Mapping[int, str]
+    records: np.ndarray, piece: McapPiece, topic_of: dict[int, str]
 ) -> Iterator[_Message]:
-    """Yield the messages of a chunk on the topics."""
-    at, size, view = 0, len(records), records.data
-    while at < size:
-        if at + 9 > size:
-            raise _damaged(chunk_offset)
-        opcode, nbytes = struct.unpack_from('<BQ', view, at)
-        end = at + 9 + nbytes
-        if end > size or (opcode == _MESSAGE and nbytes < 22):
-            raise _damaged(chunk_offset)
+    """Yield the messages of a piece on the topics."""
+    for opcode, at, end in records_in(records, piece.is_cut):
         if opcode == _MESSAGE:
-            channel, _, time_ns = struct.unpack_from('<HIQ', view, at + 9)
+            channel, sequence, time, publish = struct.unpack_from('<HIQQ', records.data, at)
             if channel in topic_of:
-                yield time_ns, chunk_offset, at, topic_of[channel], records[at + 31 : end]
-        at = end
-
-
-def _damaged(offset: int) -> BadFrameError:
-    return BadFrameError('damaged recording', f'A record after byte {offset} is not whole.')
+                time_ns, data = int64(time), records[at + 22 : end]
+                found = RecordedMessage(topic_of[channel], time_ns, data, int64(publish), sequence)
+                yield time_ns, piece.offset, at, found

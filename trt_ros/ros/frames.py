@@ -7,7 +7,13 @@ import cv2
 import numpy as np
 
 from trt_ros.errors import BadFrameError
-from trt_ros.ros.dds.cdr import CompressedImageView, ImageView
+from trt_ros.recording import IMAGE_TYPES, Recording
+from trt_ros.ros.dds.cdr import (
+    CompressedImageView,
+    ImageView,
+    read_compressed_image,
+    read_image,
+)
 from trt_ros.vision.frame import (
     DEPTH_ENCODINGS,
     ENCODING_ADVICE,
@@ -37,6 +43,25 @@ def to_frame(
     if isinstance(image, CompressedImageView):
         return _decompressed(image, jpegs_on_gpu, max_pixels)
     return _raw(image)
+
+
+def color_topics(recording: Recording) -> list[str]:
+    """Return the image topics of a recording, without those of depth if there are others."""
+    topics = recording.images()
+    if len(topics) < 2:
+        return topics
+    return [each for each in topics if not _is_depth(recording, each)] or topics
+
+
+def _is_depth(recording: Recording, topic: str) -> bool:
+    """Return whether the first image of a topic has depths."""
+    with suppress(BadFrameError):
+        for message in recording.messages([topic]):
+            if recording.topics[topic].message_type == IMAGE_TYPES[0]:
+                return read_image(message.data).encoding in DEPTH_ENCODINGS
+            encoding = read_compressed_image(message.data).format
+            return 'compressedDepth' in encoding or encoding.split(';')[0] in DEPTH_ENCODINGS
+    return False
 
 
 def _raw(image: ImageView) -> Frame:

@@ -13,7 +13,7 @@ from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.media import open_video, read_picture
 from trt_ros.recording import IMAGE_TYPES, Recording, is_recording
 from trt_ros.ros.dds.cdr import read_compressed_image, read_image
-from trt_ros.ros.frames import to_frame
+from trt_ros.ros.frames import color_topics, to_frame
 from trt_ros.vision.frame import Frame, to_color
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS, TOO_MANY_PIXELS
 
@@ -171,8 +171,9 @@ def _recording(path: Path, topic: str, max_pixels: int) -> PictureSource:
     message_type, messages = recorded.message_type, recording.messages([topic])
 
     def read() -> np.ndarray | None:
-        for _, _, message in messages:
-            return np.asarray(to_color(frame_of(message_type, message, max_pixels), 'bgr'))
+        for message in messages:
+            frame = frame_of(message_type, message.data, max_pixels)
+            return np.asarray(to_color(frame, 'bgr'))
         return None
 
     def rewind() -> None:
@@ -189,7 +190,7 @@ def _recording(path: Path, topic: str, max_pixels: int) -> PictureSource:
 
 
 def _only_image_topic(recording: Recording) -> str:
-    topics = recording.images()
+    topics = color_topics(recording)
     if len(topics) == 1:
         return topics[0]
     raise ParameterError(

@@ -39,7 +39,7 @@ def labeled(tmp_path, models):
                 topic: deserialize_message(
                     data.tobytes(), types[recording.topics[topic].message_type.split('/')[-1]]
                 )
-                for topic, _, data in recording.messages(list(recording.topics))
+                for topic, _, data, *_ in recording.messages(list(recording.topics))
             }
         for message in found.values():
             assert (message.header.frame_id, message.header.stamp.nanosec) == ('camera', 999000000)

@@ -15,6 +15,8 @@ import pytest
 pytest.importorskip('rosbags')
 pytest.importorskip('onnxruntime')
 
+from mcap.reader import make_reader
+from mcap.writer import CompressionType, Writer
 from rosbags.highlevel import AnyReader
 from rosbags.interfaces import (
     Qos,
@@ -28,6 +30,7 @@ from rosbags.interfaces import (
 from support.recordings import (
     START_NS,
     STEP_NS,
+    STORE,
     compressed_image,
     raw_image,
     storage_file,
@@ -36,6 +39,7 @@ from support.recordings import (
 )
 from trt_ros.cli import main
 from trt_ros.errors import BadFrameError
+from trt_ros.labelling.definitions import definition_of
 from trt_ros.recording import Recording
 
 COLORS = [(0, 0, 255), (0, 255, 0), (255, 0, 0)]  # BGR of red, green and blue.
@@ -106,7 +110,7 @@ def test_results_are_read_by_rclpy(label, tmp_path):
     vision_msgs = pytest.importorskip('vision_msgs.msg')
     output, _ = label(write_recording(tmp_path / 'drive', camera(3)))
     with closing(Recording(output)) as recording:
-        for index, (_, _, data) in enumerate(recording.messages(['/detector/detections'])):
+        for index, (_, _, data, *_) in enumerate(recording.messages(['/detector/detections'])):
             message = serialization.deserialize_message(
                 data.tobytes(), vision_msgs.Detection2DArray
             )
@@ -202,15 +206,67 @@ def test_a_recording_that_ends_in_zeros_is_labeled_up_to_them(label, tmp_path):
     assert f'is damaged: read up to {(len(steps) - 1) / 10:.3f} s after its start' in text
 
 
-@pytest.mark.parametrize('flags', [[], ['--video', '--coco']], ids=' '.join)
-def test_a_recording_with_a_time_before_1970_is_damaged(label, tmp_path, flags):
+def test_images_of_times_before_1970_are_labeled(label, tmp_path):
     folder = write_recording(tmp_path / 'drive', camera(4), 'sqlite3')
     with closing(sqlite3.connect(storage_file(folder))) as database:
         database.execute('update messages set timestamp = -timestamp where id = 2')
         database.commit()
-    _, text = label(folder, *flags, code=1)
-    assert 'is damaged: read up to' in text and 'A message has the time -' in text
-    assert 'Traceback' not in text
+    output, _ = label(folder, '--video', '--coco', '--with-input')
+    with closing(Recording(output)) as recording:
+        times = [each.time_ns for each in recording.messages(['/detector/detections'])]
+    assert times == [-START_NS - STEP_NS, *(START_NS + step * STEP_NS for step in (0, 2, 3))]
+
+
+def test_a_part_of_a_recording_is_labeled(label, tmp_path):
+    path = write_recording(tmp_path / 'drive', [*camera(20), *camera(20, '/back')])
+    output, text = label(path, '--start', '0.5', '--end', '1.6', '--every', 5)
+    assert [step for _, step, _ in read(output)] == [5, 5, 10, 10, 15, 15]
+    assert ' 6/6 ' in text
+    output.unlink()
+    output, _ = label(path, '--end', '0.6', '--every', 4, '--with-input')
+    assert len(read(output)) == 12 + 4
+
+
+@pytest.mark.parametrize('compression', ['zstd', 'lz4', ''])
+def test_copied_messages_keep_all_that_was_recorded(label, tmp_path, compression):
+    path = tmp_path / 'drive.mcap'
+    with path.open('wb') as file:
+        writer = Writer(file, compression=CompressionType[compression.upper() or 'NONE'])
+        writer.start('ros2')
+        kind = 'sensor_msgs/msg/Image'
+        schema = writer.register_schema(kind, 'ros2msg', definition_of(kind))
+        camera_id = writer.register_channel('/camera', 'cdr', schema, {'maker': 'ACME'})
+        other = writer.register_schema('robot.State', 'protobuf', b'\1\2')
+        state = writer.register_channel('/state', 'protobuf', other)
+        for index in range(5):
+            time_ns, data = START_NS + index * STEP_NS, raw_image(index, picture(index))
+            data = bytes(STORE.serialize_cdr(data, kind))
+            writer.add_message(camera_id, time_ns, data, time_ns - 7, 100 + index)
+            writer.add_message(state, time_ns, b'any', time_ns)
+        writer.add_attachment(1, 2, 'calibration.yaml', 'text/yaml', b'k: 1')
+        writer.add_metadata('robot', {'name': 'go1'})
+        writer.finish()
+    output, _ = label(path, '--with-input')
+
+    def content(path):
+        with path.open('rb') as file:
+            reader = make_reader(file)
+            compressions = {each.compression for each in reader.get_summary().chunk_indexes}
+            return (
+                list(reader.iter_messages(['/camera', '/state'])),
+                list(reader.iter_attachments()),
+                [each for each in reader.iter_metadata() if each.name == 'robot'],
+                compressions,
+            )
+
+    (old, *others), (new, *copied) = content(path), content(output)
+    assert copied == others and copied[2] == {compression}
+    assert len(old) == len(new) == 10
+    for before, after in zip(old, new):
+        for name in ('log_time', 'publish_time', 'sequence', 'data'):
+            assert getattr(before[2], name) == getattr(after[2], name)
+        assert before[1].metadata == after[1].metadata
+        assert before[0].data == after[0].data and before[0].encoding == after[0].encoding
 
 
 def test_video_shows_each_image_with_its_result(label, tmp_path):
@@ -303,7 +359,7 @@ def read_steps(path):
     """Return the steps of the detections that can be read, also of an interrupted write."""
     found = []
     with closing(Recording(path)) as recording, suppress(BadFrameError):
-        for _, time, _ in recording.messages(['/detector/detections']):
+        for _, time, *_ in recording.messages(['/detector/detections']):
             found.append((time - START_NS) / STEP_NS)
     return found
 

@@ -20,7 +20,7 @@ STORE = get_typestore(Stores.ROS2_JAZZY)
     ],
 )
 def test_a_definition_has_all_its_parts(name):
-    types = get_types_from_msg(definition_of(name), name)
+    types = get_types_from_msg(definition_of(name).decode(), name)
     nested = {
         argument if isinstance(argument, str) else argument[0][1]
         for _, fields in types.values()

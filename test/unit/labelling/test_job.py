@@ -10,6 +10,7 @@ pytest.importorskip('onnxruntime')
 
 from trt_ros.errors import ParameterError
 from trt_ros.labelling.job import label_recording
+from trt_ros.labelling.task import LabelTask
 from trt_ros.recording import Recording
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
@@ -58,9 +59,8 @@ def test_frames_in_flight_are_finished_after_an_error(color_detector, drives, tm
             return label_recording(
                 recording,
                 limited,
-                tmp_path / name,
-                topics=recording.images(),
-                thresholds=DEFAULT_THRESHOLDS,
+                LabelTask(recording.path, tmp_path / name, (), DEFAULT_THRESHOLDS),
+                recording.images(),
                 frames_in_flight=SLOTS,
                 sinks=sinks,
             )

@@ -2,6 +2,8 @@
 
 from contextlib import closing, suppress
 from dataclasses import replace
+from io import FileIO
+import itertools
 import math
 import resource
 import struct
@@ -14,12 +16,14 @@ pytest.importorskip('rosbags')
 from rosbags.rosbag2 import Reader
 
 from trt_ros.errors import BadFrameError, ClosedError, ParameterError
-from trt_ros.labelling.mcap import CHUNK_NBYTES, CHUNK_POSITIONS, McapWriter, OutputTopic
+from trt_ros.labelling import mcap
+from trt_ros.labelling.mcap import CHUNK_NBYTES, CHUNK_POSITIONS, McapWriter
 from trt_ros.recording import Recording
+from trt_ros.recording.messages import RecordedTopic
 
 TOPICS = [
-    OutputTopic('/a', 'std_msgs/msg/String', 'ros2msg', 'string data\n'),
-    OutputTopic('/b', 'std_msgs/msg/UInt8', 'ros2msg', 'uint8 data\n'),
+    RecordedTopic('/a', 'std_msgs/msg/String', 0, 'ros2msg', b'string data\n'),
+    RecordedTopic('/b', 'std_msgs/msg/UInt8', 0, 'ros2msg', b'uint8 data\n'),
 ]
 
 
@@ -35,9 +39,8 @@ def write(writer, numbers):
 
 def read(path):
     with closing(Recording(path)) as recording:
-        return [
-            (topic, time, int(data[4])) for topic, time, data in recording.messages(['/a', '/b'])
-        ]
+        messages = recording.messages(['/a', '/b'])
+        return [(topic, time, int(data[4])) for topic, time, data, *_ in messages]
 
 
 def expected(numbers):
@@ -79,8 +82,8 @@ def test_messages_and_counts_are_read_by_rosbags(tmp_path):
             '/a': 83,
             '/b': 167,
         }
-        assert (recording.start_ns, recording.end_ns) == (10, 2501)
-        assert recording.topics['/a'].definition == 'string data\n'
+        assert (recording.start_ns, recording.end_ns) == (10, 2500)
+        assert recording.topics['/a'].definition == b'string data\n'
 
 
 def test_the_index_has_the_times_and_places_of_the_chunks(tmp_path):
@@ -146,30 +149,52 @@ def test_a_file_continued_often_equals_one_of_a_single_run(tmp_path):
         assert recording.topics['/a'].count == 200
 
 
-@pytest.mark.parametrize('first, second', [(100, 200), (120, 150), (190, 210)])
-def test_a_write_that_stops_anywhere_is_read_and_continued(tmp_path, first, second):
-    """As after SIGKILL: the kernel may end a write between two pages."""
-    path, whole, stopped = (tmp_path / f'{name}.mcap' for name in ('a', 'whole', 'stopped'))
+class KilledFile(FileIO):
+    """A file whose process is killed after some bytes, though not within a head."""
 
-    def written(count):
+    left = 1 << 40
+
+    def write(self, data):
+        count = super().write(memoryview(data)[: max(self.left, 49)])
+        type(self).left = max(0, self.left - count)
+        if not self.left:
+            raise KeyboardInterrupt
+        return count
+
+
+@pytest.mark.parametrize('compression', ['', 'zstd'])
+@pytest.mark.parametrize('first, second', [(50, 90), (50, 120), (100, 200), (190, 210)])
+def test_a_write_that_stops_anywhere_costs_only_itself(
+    tmp_path, monkeypatch, first, second, compression
+):
+    monkeypatch.setattr(mcap, 'FileIO', KilledFile)
+    path, whole = tmp_path / 'a.mcap', tmp_path / 'whole.mcap'
+
+    def written(path, begin, end, **more):
+        with closing(McapWriter(path, TOPICS, compression=compression, **more)) as writer:
+            write(writer, range(begin or writer.position + 1, end))
+            return writer.position
+
+    written(whole, 1, 301)
+    for nbytes in itertools.count(1, 197):
         path.unlink(missing_ok=True)
-        with closing(McapWriter(path, TOPICS)) as writer:
-            write(writer, range(1, count + 1))
-        return path.read_bytes()
-
-    before, after = written(first), written(second)
-    with closing(McapWriter(whole, TOPICS)) as writer:
-        write(writer, range(1, 301))
-    start = next(i for i, (old, new) in enumerate(zip(before, after)) if old != new)
-    finished = first // CHUNK_POSITIONS * CHUNK_POSITIONS
-    for place in range(start + 1, len(after), 97):
-        stopped.write_bytes(after[:place] + before[place:])
+        written(path, 1, first)
+        writer = McapWriter(path, TOPICS, resume=True, compression=compression)
+        write(writer, range(first, second))
+        KilledFile.left = nbytes
+        with suppress(KeyboardInterrupt):
+            writer.close()
+        if KilledFile.left:
+            break
+        KilledFile.left = 1 << 40
         with suppress(BadFrameError):
-            read(stopped)
-        with closing(McapWriter(stopped, TOPICS, resume=True)) as writer:
-            assert finished <= writer.position <= second
-            write(writer, range(writer.position + 1, 301))
-        assert stopped.read_bytes() == whole.read_bytes()
+            assert len(read(path)) >= first - 1
+        assert written(path, None, 301, resume=True) >= first - 1
+        assert read(path) == expected(range(1, 301))
+        if not compression:
+            assert path.read_bytes() == whole.read_bytes()
+    KilledFile.left = 1 << 40
+    assert nbytes > 500
 
 
 def test_a_file_that_is_cut_anywhere_is_continued_with_its_whole_records(tmp_path):
@@ -225,7 +250,7 @@ def test_other_topics_are_not_continued(tmp_path):
 
 
 def test_qos_profiles_are_kept_as_they_are_given(tmp_path):
-    topic = replace(TOPICS[0], qos_profiles='- history: keep_last')
+    topic = replace(TOPICS[0], metadata={'offered_qos_profiles': '- history: keep_last'})
     McapWriter(tmp_path / 'a.mcap', [topic]).close()
     assert (
         b'offered_qos_profiles\x14\0\0\0- history: keep_last' in (tmp_path / 'a.mcap').read_bytes()

@@ -1,0 +1,78 @@
+"""A pipeline that labels one recording after another."""
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from typing import Any
+
+from trt_ros.errors import TrtRosError
+from trt_ros.families.registry import ALL_FAMILIES
+from trt_ros.labelling.coco import CocoLabels
+from trt_ros.labelling.job import LabelReport, label_recording
+from trt_ros.labelling.task import LabelTask, as_trt_ros_error, chosen_topics
+from trt_ros.labelling.video import AnnotatedVideos
+from trt_ros.recording import Recording
+from trt_ros.runtime.options import LabeledOptions
+from trt_ros.runtime.pipeline import Pipeline
+
+
+class Labeler:
+    """
+    A pipeline that labels recordings. Owns the pipeline from open() to close().
+
+    Errors are returned, so that they also come out of other processes.
+    """
+
+    def __init__(self, options: LabeledOptions) -> None:
+        self._options = options
+        self._pipeline: Pipeline[Any] | None = None
+
+    def open(self) -> tuple[str, ...] | TrtRosError:
+        """Open the pipeline; return its log lines."""
+        families: Any = ALL_FAMILIES
+        try:
+            self._pipeline = Pipeline.open(self._options, families=families)
+        except TrtRosError as error:
+            return error
+        return self._pipeline.log_lines
+
+    def label(
+        self, task: LabelTask, on_frames: Callable[[int], object] = lambda count: None
+    ) -> LabelReport | TrtRosError:
+        """
+        Label a recording.
+
+        :param on_frames: called with the number of images done since the last call.
+        """
+        try:
+            return self._label(task, on_frames)
+        except Exception as error:  # The other recordings may be good.
+            return as_trt_ros_error(error, task.path)
+
+    def _label(self, task: LabelTask, on_frames: Callable[[int], object]) -> LabelReport:
+        assert self._pipeline is not None
+        with ExitStack() as stack:
+            recording = stack.enter_context(closing(Recording(task.path)))
+            topics = chosen_topics(recording, list(task.topics))
+            task.check_outputs(topics)
+            sinks = list[Any]()
+            if task.video:
+                sinks.append(AnnotatedVideos(task.output, topics, recording))
+                stack.enter_context(closing(sinks[-1]))
+            if task.coco:
+                sinks.append(CocoLabels(task.coco_path, self._pipeline))
+                stack.enter_context(closing(sinks[-1]))
+            return label_recording(
+                recording,
+                self._pipeline,
+                task,
+                topics,
+                frames_in_flight=self._options.frames_in_flight,
+                on_frames=on_frames,
+                sinks=sinks,
+            )
+
+    def close(self) -> None:
+        """Close the pipeline; may be called twice."""
+        if self._pipeline is not None:
+            self._pipeline.close()
+            self._pipeline = None

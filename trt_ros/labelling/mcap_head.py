@@ -1,0 +1,103 @@
+"""The start of an MCAP file of results: provenance, topics, and attachments of the input."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from io import BytesIO
+import json
+import struct
+from typing import Any
+
+from mcap import records
+from mcap.data_stream import ReadDataStream, RecordBuilder
+
+from trt_ros.recording.mcap_file import MAGIC
+from trt_ros.recording.messages import Attachment, RecordedTopic
+
+PROVENANCE = 'trt_ros'  # Name of the metadata record.
+_ATTACHMENT = 0x09
+
+
+class McapHead:
+    """
+    The bytes before the messages, equal in each run with the same arguments.
+
+    :param provenance: what the results depend on, JSON values by name.
+    :param attachments: of the input, to copy.
+    :ivar data: these bytes.
+    :ivar summary: its part of the summary.
+    """
+
+    def __init__(
+        self,
+        topics: Sequence[RecordedTopic],
+        provenance: Mapping[str, Any],
+        attachments: Iterable[Attachment],
+    ) -> None:
+        self._provenance = provenance
+        values = {name: json.dumps(value, sort_keys=True) for name, value in provenance.items()}
+        metadata = record_bytes(records.Metadata(PROVENANCE, values))
+        data = bytearray(MAGIC + record_bytes(records.Header('ros2', 'trt_ros')))
+        index: list[Any] = [records.MetadataIndex(len(data), len(metadata), PROVENANCE)]
+        definitions = _definitions(topics)
+        data += metadata + definitions
+        for each in attachments:
+            record = struct.pack('<BQ', each.opcode, len(each.content)) + each.content
+            entry = _index(each, len(data), len(record))
+            if entry.name != 'rosbag2':  # It counts the messages of the input.
+                index.append(entry)
+                data += record
+        self.data, self.summary = bytes(data), definitions + b''.join(map(record_bytes, index))
+        self.schema_count = len({(each.message_type, each.definition) for each in topics})
+        self.metadata_count = sum(isinstance(each, records.MetadataIndex) for each in index)
+        self.attachment_count = len(index) - self.metadata_count
+
+    def difference(self, start: bytes) -> str:
+        """Return how the provenance in the start of another file differs; '' if unknown."""
+        old = dict[str, Any]()
+        with suppress(Exception):  # Of any bytes.
+            stream = ReadDataStream(BytesIO(start[len(MAGIC) :]))
+            stream.read(1 + 8 + struct.unpack_from('<Q', start, len(MAGIC) + 1)[0] + 9)
+            metadata = records.Metadata.read(stream).metadata
+            old = {name: json.loads(text) for name, text in metadata.items()}
+        new = self._provenance if old else {}
+        return '; '.join(
+            f'{name} was {old.get(name)!r} and is {new.get(name)!r}'
+            for name in [*old, *(new.keys() - old.keys())]
+            if old.get(name) != new.get(name)
+        )
+
+
+def record_bytes(record: Any) -> bytes:
+    """Return a record of the package mcap as the bytes of a file."""
+    builder = RecordBuilder()
+    record.write(builder)
+    data: bytes = builder.end()  # type: ignore[no-untyped-call]
+    return data
+
+
+def _definitions(topics: Sequence[RecordedTopic]) -> bytes:
+    """Return the schema and channel records of topics."""
+    schemas = dict[tuple[str, bytes], int]()
+    data = b''
+    for number, each in enumerate(topics, 1):
+        key = each.message_type, each.definition
+        if key not in schemas:
+            schemas[key] = len(schemas) + 1
+            schema = records.Schema(
+                schemas[key], each.definition, each.schema_encoding, each.message_type
+            )
+            data += record_bytes(schema)
+        metadata = dict(each.metadata)
+        data += record_bytes(
+            records.Channel(number, each.name, each.encoding, metadata, schemas[key])
+        )
+    return data
+
+
+def _index(each: Attachment, offset: int, nbytes: int) -> Any:
+    stream = ReadDataStream(BytesIO(each.content))
+    if each.opcode != _ATTACHMENT:
+        return records.MetadataIndex(offset, nbytes, records.Metadata.read(stream).name)
+    found = records.Attachment.read(stream)
+    times, names = (found.log_time, found.create_time), (found.name, found.media_type)
+    return records.AttachmentIndex(offset, nbytes, *times, len(found.data), *names)
