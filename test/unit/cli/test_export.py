@@ -1,0 +1,60 @@
+"""Verb `export`: which library exports a source. test/exports/test_export_verb.py exports."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+
+import pytest
+
+from trt_ros.cli.export import library_of
+from trt_ros.errors import ModelError
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Write the configuration of a checkpoint, and return its folder."""
+
+    def write(**values):
+        (tmp_path / 'config.json').write_text(json.dumps(values))
+        return str(tmp_path)
+
+    return write
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Write what begins like a checkpoint of PyTorch."""
+
+    def write(name, content):
+        with zipfile.ZipFile(tmp_path / name, 'w') as archive:
+            archive.writestr('net/data.pkl', content)
+        return str(tmp_path / name)
+
+    return write
+
+
+def test_a_source_names_its_library(config, checkpoint):
+    assert library_of('torchvision:resnet18') == ('torchvision', 'resnet18')
+    assert library_of('transformers:facebook/detr-resnet-50')[1] == 'facebook/detr-resnet-50'
+    assert library_of('yolo11n.pt') == ('ultralytics', 'yolo11n.pt')
+    assert library_of(checkpoint('mine.pt', b'cultralytics.nn.tasks'))[0] == 'ultralytics'
+    assert library_of(config(architectures=['SegformerModel']))[0] == 'transformers'
+    assert library_of(config(type='act'))[0] == 'lerobot'
+
+
+def test_other_files_are_refused_with_the_command_that_exports_them(checkpoint, tmp_path):
+    with pytest.raises(ModelError, match=r'checkpoint of PyTorch(.|\n)*torch.onnx.export'):
+        library_of(checkpoint('mine.pt', b'ctorch'))
+    with pytest.raises(ModelError, match='does not exist'):
+        library_of('mine.pth')
+    (tmp_path / 'net.onnx').write_bytes(b'\x08\x08')
+    with pytest.raises(ModelError, match='no network of a library'):
+        library_of(str(tmp_path / 'net.onnx'))
+
+
+def test_the_command_is_printed_where_the_library_is_missing(call, monkeypatch):
+    monkeypatch.setattr('trt_ros.cli.export.find_spec', lambda name: None)
+    code, _, err = call('export', 'my yolo.pt')
+    assert code == 1
+    assert "yolo export model='my yolo.pt' format=onnx" in err

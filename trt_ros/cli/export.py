@@ -1,0 +1,94 @@
+"""
+Export of a network to ONNX, by the library that made it.
+
+SOURCE is a checkpoint of Ultralytics (yolo11n.pt), torchvision:NAME, rfdetr:CLASS,
+transformers:MODEL, or the folder of a checkpoint of transformers or of a policy of LeRobot.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from importlib.util import find_spec
+import json
+from pathlib import Path
+import shlex
+import subprocess
+import sys
+
+from trt_ros.cli._option_flags import image_size
+from trt_ros.errors import ModelError, ParameterError
+
+#: Command that exports with a library, where it is installed.
+COMMANDS = {
+    'ultralytics': 'yolo export model={} format=onnx',
+    'torchvision': 'trt-ros export torchvision:{}',
+    'rfdetr': 'trt-ros export rfdetr:{}',
+    'transformers': 'optimum-cli export onnx --model {} out',
+    'lerobot': 'python -m trt_ros.exporting.lerobot {}',
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument('source', metavar='SOURCE', help='network to export')
+    parser.add_argument('--output', type=Path, metavar='FILE.onnx', help='file to write')
+    parser.add_argument(
+        '--input-size', type=image_size, default=(), metavar='HxW', help='size of the input'
+    )
+    parser.add_argument(
+        'options', nargs='*', metavar='-- OPTIONS', help='further options of an export of LeRobot'
+    )
+
+
+def run(args: Namespace) -> int:
+    """Export the network in a process of its own, and print the path of the file."""
+    library, source = library_of(args.source)
+    if find_spec(library) is None:
+        raise ParameterError(
+            f'{library} is not installed, which exports {args.source}.',
+            cause=f'The Python is {sys.executable}.',
+            remedy=f'pip install {library}; or run, where it is: '
+            + COMMANDS[library].format(shlex.quote(source)),
+        )
+    if library == 'lerobot':
+        command = ['trt_ros.exporting.lerobot', source, *args.options]
+    else:
+        output = args.output or Path(Path(source).name).with_suffix('.onnx')
+        size = map(str, args.input_size)
+        command = ['trt_ros.exporting.libraries', library, source, str(output), *size]
+    done = subprocess.run([sys.executable, '-m', *command], stdout=sys.stderr)
+    if done.returncode:
+        raise ModelError(
+            f'{library} cannot export {args.source}.',
+            cause=f'Its process ended with exit code {done.returncode}; its output is above.',
+            remedy='Check the source; or export it as docs/models.md describes.',
+        )
+    if library != 'lerobot':
+        print(output)
+    return 0
+
+
+def library_of(source: str) -> tuple[str, str]:
+    """
+    Return the library that exports a network, and its name for that.
+
+    :raises ModelError: for another file, with the command that exports it.
+    """
+    from trt_ros.engine.builder.model_file import check_model_file
+
+    library, _, name = source.partition(':')
+    if name and library in ('torchvision', 'rfdetr', 'transformers'):
+        return library, name
+    path = Path(source)
+    if (path / 'config.json').is_file():
+        is_policy = 'type' in json.loads((path / 'config.json').read_text())
+        return 'lerobot' if is_policy else 'transformers', source
+    if path.suffix == '.pt' and not path.exists():
+        return 'ultralytics', source
+    try:
+        check_model_file(path)
+    except ModelError as error:
+        if 'yolo export' in error.remedy and path.suffix == '.pt':
+            return 'ultralytics', source
+        raise
+    raise ModelError(f'{source} is no network of a library that trt-ros exports.')
