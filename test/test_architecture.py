@@ -69,6 +69,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
         'results',
         'ros',
         'runtime',
+        'engine',
         'decode',
         'families',
         'vision',

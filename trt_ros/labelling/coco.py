@@ -45,13 +45,14 @@ class CocoLabels:
 
     Images are named by topic and stamp: front/image_raw/1700000000.099000000.png.
 
+    :param origin: what the results depend on, for `info`.
     :raises ParameterError: when COCO has no format for the results.
     """
 
-    def __init__(self, path: Path, pipeline: Pipeline[Any]) -> None:
+    def __init__(self, path: Path, pipeline: Pipeline[Any], origin: Mapping[str, Any]) -> None:
         decoder = pipeline.decoder
         check_has_format(decoder)
-        self._path, self._names = path, pipeline.class_names
+        self._path, self._names, self._origin = path, pipeline.class_names, origin
         self._category_ids = category_ids(self._names, decoder.class_count or 0)
         # A recording may have more objects than fit into memory.
         self._images = _JsonArray(path.parent)
@@ -89,7 +90,8 @@ class CocoLabels:
             if self._images.is_closed or not self._images.count:
                 return
             with self._path.open('xb') as file:
-                file.write(b'{"images": ')
+                info = {'description': 'Results of trt_ros', 'trt_ros': self._origin}
+                file.write(f'{{"info": {json.dumps(info)}, "images": '.encode())
                 self._images.copy_to(file)
                 file.write(b', "annotations": ')
                 self._annotations.copy_to(file)

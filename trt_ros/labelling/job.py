@@ -1,7 +1,7 @@
 """Labelling of a recording: reading, inference and writing overlap, each frame in order."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -94,6 +94,7 @@ def label_recording(
     pipeline: Pipeline[Any],
     task: LabelTask,
     topics: list[str],
+    origin: Mapping[str, Any] | None = None,
     *,
     frames_in_flight: int = 1,
     on_frames: Callable[[int], object] = lambda count: None,
@@ -105,6 +106,8 @@ def label_recording(
     The file can be read at any time, also after this process was killed.
 
     :param topics: as chosen_topics() returns them.
+    :param origin: as provenance() returns it; written into the file, and compared with that of a
+        file to continue.
     :param frames_in_flight: that of the pipeline.
     :param on_frames: called with the number of images done since the last call, first with those
         of the earlier run.
@@ -118,6 +121,7 @@ def label_recording(
         task.output,
         job.output_topics,
         resume=task.output.exists(),
+        provenance=origin,
         attachments=recording.attachments() if task.with_input else (),
         compression=recording.compression if task.with_input else '',
     )

@@ -8,6 +8,7 @@ from trt_ros.errors import TrtRosError
 from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.labelling.coco import CocoLabels
 from trt_ros.labelling.job import LabelReport, label_recording
+from trt_ros.labelling.provenance import model_hashes, provenance
 from trt_ros.labelling.task import LabelTask, as_trt_ros_error, chosen_topics
 from trt_ros.labelling.video import AnnotatedVideos
 from trt_ros.recording import Recording
@@ -31,6 +32,7 @@ class Labeler:
         families: Any = ALL_FAMILIES
         try:
             self._pipeline = Pipeline.open(self._options, families=families)
+            self._hashes = model_hashes(self._options)
         except TrtRosError as error:
             return error
         return self._pipeline.log_lines
@@ -54,18 +56,20 @@ class Labeler:
             recording = stack.enter_context(closing(Recording(task.path)))
             topics = chosen_topics(recording, list(task.topics))
             task.check_outputs(topics)
+            origin = provenance(self._options, self._hashes, self._pipeline, task)
             sinks = list[Any]()
             if task.video:
                 sinks.append(AnnotatedVideos(task.output, topics, recording))
                 stack.enter_context(closing(sinks[-1]))
             if task.coco:
-                sinks.append(CocoLabels(task.coco_path, self._pipeline))
+                sinks.append(CocoLabels(task.coco_path, self._pipeline, origin))
                 stack.enter_context(closing(sinks[-1]))
             return label_recording(
                 recording,
                 self._pipeline,
                 task,
                 topics,
+                origin,
                 frames_in_flight=self._options.frames_in_flight,
                 on_frames=on_frames,
                 sinks=sinks,

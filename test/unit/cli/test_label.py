@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import numpy as np
+import onnx
 import pytest
 
 pytest.importorskip('rosbags')
@@ -316,6 +317,39 @@ def test_coco_has_the_images_and_their_objects(label, tmp_path):
         'iscrowd': 0,
     }
     assert len(found['annotations']) == 4
+    origin = found['info']['trt_ros']
+    assert origin['thresholds']['score'] == 0.25 and origin['backend'] == 'onnxruntime'
+    with output.open('rb') as file:
+        (metadata,) = make_reader(file).iter_metadata()
+    assert metadata.name == 'trt_ros'
+    assert {name: json.loads(text) for name, text in metadata.metadata.items()} == origin
+
+
+@pytest.mark.parametrize(
+    'more, difference',
+    [
+        (['--score-threshold', '0.5'], "'score': 0.25"),
+        (['--every', '2'], "'every': 1"),
+        (['--resize', 'stretch'], "options was {} and is {'resize': 'stretch'}"),
+    ],
+)
+def test_a_run_with_other_options_is_not_resumed(label, tmp_path, more, difference):
+    path = write_recording(tmp_path / 'drive', camera(2))
+    output, _ = label(path)
+    before = output.read_bytes()
+    _, text = label(path, '--resume', *more, code=1)
+    assert 'cannot be resumed' in text and difference in text and output.read_bytes() == before
+
+
+def test_a_run_of_another_model_is_not_resumed(label, color_detector, tmp_path):
+    path = write_recording(tmp_path / 'drive', camera(2))
+    label(path)
+    model = onnx.load(label.command[-1])
+    model.graph.doc_string = 'trained again'
+    onnx.save(model, label.command[-1])
+    _, text = label(path, '--resume', '--cpu-threads', 1, code=1)
+    assert 'model_sha256 was ' in text and 'cannot be resumed' in text
+    assert 'options was' not in text
 
 
 def test_existing_coco_file_is_kept(label, tmp_path):

@@ -29,7 +29,7 @@ def pipeline(task='detect', name='yolov8', names=('a', 'b')):
 
 
 def written(path, *results, names=('a', 'b')):
-    labels = CocoLabels(path, pipeline(names=names))
+    labels = CocoLabels(path, pipeline(names=names), {'model': 'a.onnx'})
     for result in results:
         labels.write('/front', HEADER, FRAME, result)
     labels.close()
@@ -52,7 +52,7 @@ def test_categories_of_unknown_classes_are_those_found(tmp_path):
 
 
 def test_without_images_there_is_no_file(tmp_path):
-    CocoLabels(tmp_path / 'out.json', pipeline()).close()
+    CocoLabels(tmp_path / 'out.json', pipeline(), {}).close()
     assert not list(tmp_path.iterdir())
 
 
@@ -71,10 +71,10 @@ def test_area_of_masks_is_that_of_their_pixels(tmp_path):
 
 def test_tasks_that_coco_lacks_are_refused(tmp_path):
     with pytest.raises(ParameterError, match='no format for the results of decoder midas'):
-        CocoLabels(tmp_path / 'out.json', pipeline('depth', 'midas'))
+        CocoLabels(tmp_path / 'out.json', pipeline('depth', 'midas'), {})
     several = pipeline('segment', 'mask')
     several.decoder.head = MaskHeads(
         tuple(SemanticHead(name, (1, 3, 8, 8), True, False) for name in ('area', 'line'))
     )
     with pytest.raises(ParameterError, match=r'several masks per image.*\n.*with --outputs'):
-        CocoLabels(tmp_path / 'out.json', several)
+        CocoLabels(tmp_path / 'out.json', several, {})
