@@ -18,8 +18,10 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
 from support.backends import ON_CPU
+from support.bundles import write_cascade
 from support.ros_messages import detection
 from support.save_network import save_network
+from trt_ros.demo.scene import MODEL, draw_scene
 from trt_ros.ros.regions import choose_objects
 
 pytestmark = pytest.mark.ros
@@ -465,3 +467,44 @@ def test_the_tracker_finds_an_object_again_by_its_row(start, start_node, peer, m
     assert ids((10, 8), (50, 8)) == ['1', '2']
     assert ids((30, 32)) == []  # Green.
     assert ids((50, 32), (10, 32)) == ['2', '1']
+
+
+@ON_CPU
+def test_a_bundle_publishes_what_two_nodes_publish(start_node, peer, as_image, backend, tmp_path):
+    """The detector and the classifier as one node, beside one node of each."""
+    path = write_cascade(tmp_path, max_regions=3)
+    shared = {'autostart': True, 'backend': backend, 'qos_reliability': 'reliable'}
+    given = {'max_regions': 3, 'regions': True, 'labels': ['red', 'green', 'blue'], **PIXELS}
+    both, first, second = (
+        start_node(name, f'trt_ros.nodes.{kind}', *remapped, model_path=str(model), **more)
+        for name, kind, model, remapped, more in (
+            ('both', 'detector', path, (), shared),
+            ('first', 'detector', MODEL, (), shared),
+            (
+                'second',
+                'classifier',
+                tmp_path / 'color.onnx',
+                ('-r', 'detections:=/first/detections'),
+                {**shared, **given},
+            ),
+        )
+    )
+    for node in (both, first, second):
+        node.wait_for_log('Started: active.')
+    assert 'up to 3 objects per image' in both.log
+    ours, wanted = (
+        peer.inbox(Detection2DArray, f'/{name}/detections') for name in ('both', 'second')
+    )
+    images = peer.publisher(Image, '/image')
+    peer.wait_until(lambda: images.get_subscription_count() == 3, 'three nodes to subscribe')
+    for stamp, seed in ((1, 3), (2, 1)):
+        pixels = draw_scene(np.random.default_rng(seed), (640, 480))[0]
+        images.publish(as_image(pixels, 'bgr8', stamp=stamp))
+        found, expected = (
+            box.wait_for(
+                lambda message, stamp=stamp: message.header.stamp.sec == stamp, f'image {stamp}'
+            )
+            for box in (ours, wanted)
+        )
+        assert len(expected.detections) > 2
+        assert found == expected

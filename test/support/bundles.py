@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from onnx import helper
 import yaml
 
 from support.save_network import save_network
+from trt_ros.demo.scene import MODEL
 
 node = helper.make_node
 
@@ -99,3 +101,41 @@ def denoiser(folder: Path, steps: int = 5) -> Path:
             }
         ],
     )
+
+
+def write_cascade(
+    folder: Path, detector: Path = MODEL, *, batch: int | str = 'n', **options: Any
+) -> Path:
+    """
+    Write a detector, and a network that tells the color of its objects, as a bundle.
+
+    :param batch: of the second network, for images of 24x32 pixels.
+    :param options: of the second network.
+    """
+    copyfile(detector, folder / 'detector.onnx')
+    save_network(
+        folder / 'color.onnx',
+        [
+            node('GlobalAveragePool', ['images'], ['pooled']),
+            node('Flatten', ['pooled'], ['flat']),
+            node('MatMul', ['flat', 'w'], ['logits']),
+            node('Softmax', ['logits'], ['scores'], axis=1),
+        ],
+        {'images': (batch, 3, 32, 24)},
+        {'scores': (batch, 3)},
+        constants={'w': (8 * np.eye(3)).astype(np.float32)},
+    )
+    options = {
+        'labels': ['red', 'green', 'blue'],
+        'mean': [0.0, 0.0, 0.0],
+        'std': [1.0, 1.0, 1.0],
+        **options,
+    }
+    models = {
+        'detector': {'parameters': {'model_path': 'detector.onnx'}},
+        'color': {'parameters': {'model_path': 'color.onnx'}, 'options': options},
+    }
+    path = folder / 'cascade.yaml'
+    document = {'models': models, 'pipeline': {'regions': {'detector': 'color'}}}
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    return path

@@ -180,8 +180,10 @@ inline void run(void (*kernel)(), dim3 grid, dim3 block) {
   }
   for (unsigned x = 0; x < grid.x; ++x) {
     for (unsigned y = 0; y < grid.y; ++y) {
-      block_index = {x, y, 0};
-      run_block(threads);
+      for (unsigned z = 0; z < grid.z; ++z) {
+        block_index = {x, y, z};
+        run_block(threads);
+      }
     }
   }
 }

@@ -11,6 +11,8 @@ from trt_ros.cuda.kernels import source_of
 #: Struct of the argument by name.
 KERNELS = {
     'preprocess': 'Preprocess',
+    'crop': 'Crop',
+    'place_regions': 'Regions',
     **dict.fromkeys(('count_runs', 'draw_noise', 'next_run'), 'Numbered'),
 }
 

@@ -1,24 +1,28 @@
 """Bundles described as text and as a picture, and proposed for a folder of networks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from trt_ros.model.bundle import Bundle
 from trt_ros.model.leapp import read_bundle
+from trt_ros.tensors import TensorSpec
 
 WIDTH, GAP, ROW = 260, 220, 18  # Of a network in a picture, in pixels.
 NEXT_RUN = ' of the previous run'
 
 
-def describe_bundle_file(path: Path) -> dict[str, Any]:
+def describe_bundle_file(path: Path, describe: Callable[[Path], Any]) -> dict[str, Any]:
     """
     Return the networks of a bundle with the source of each input and the targets of each output.
 
+    :param describe: returns inputs and outputs of a network in a file.
     :raises ModelError: when the bundle is invalid.
     """
     bundle = read_bundle(path)
+    if bundle.region_options is not None:
+        return _describe_cascade(bundle, describe)
     return {
         'file': str(path),
         'kind': 'bundle',
@@ -45,6 +49,39 @@ def describe_bundle_file(path: Path) -> dict[str, Any]:
         'bindings': list(bundle.bindings),
         'outputs': list(bundle.default_outputs),
     }
+
+
+def _describe_cascade(bundle: Bundle, describe: Callable[[Path], Any]) -> dict[str, Any]:
+    """Return the description of a detector and a network for its objects."""
+    (first, _), options = bundle.networks.items(), bundle.region_options or {}
+    networks = {}
+    for name, network in bundle.networks.items():
+        found = describe(network.path)
+        source = 'image' if name == first[0] else f'regions of {first[0]}'
+        networks[name] = {
+            'file': str(network.path),
+            'inputs': {
+                each['name']: {'tensor': _tensor(each), 'from': source}
+                for each in found.get('inputs', ())
+            },
+            'outputs': {
+                each['name']: {'tensor': _tensor(each), 'to': ['outside']}
+                for each in found.get('outputs', ())
+            },
+        }
+    return {
+        'file': str(bundle.path),
+        'kind': 'bundle',
+        'frequency': bundle.frequency,
+        'networks': networks,
+        'loops': [],
+        'regions': {'of': first[0], **options},
+        'outputs': [f'objects of {first[0]}, with the results of their regions'],
+    }
+
+
+def _tensor(found: Mapping[str, Any]) -> str:
+    return str(TensorSpec(found['name'], tuple(found['shape']), found['dtype'], 'input'))
 
 
 def _source(bundle: Bundle, name: str) -> str:
@@ -86,6 +123,8 @@ def bundle_lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield f'  {each["tensor"]} -> {", ".join(each["to"]) or "unused"}'
     for loop in found['loops']:
         yield f'loop of {loop["steps"]} steps: {", ".join(loop["models"])}'
+    for key, value in found.get('regions', {}).items():
+        yield f'regions {key}: {value}'
     yield f'outputs: {", ".join(found["outputs"])}'
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli.build import ENGINE_OPTIONS, add_build_arguments, build_options
 from trt_ros.engine.options import PRECISIONS, BuildOptions
 from trt_ros.profiling import recording
-from trt_ros.runtime.options import BUNDLE_SUFFIXES, PipelineOptions
+from trt_ros.runtime.options import BUNDLE_SUFFIXES, ModelOptions, PipelineOptions, TiledOptions
 
 if TYPE_CHECKING:
     from trt_ros.runtime.backends import Backend
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 LARGEST_SIDE = 16384  # Of a camera image, in pixels.
 #: Options of the pipeline that are flags.
 OPTIONS = (
-    *('inputs', 'outputs', 'decoder', 'gpu_wait', 'frames_in_flight'),
+    *('inputs', 'outputs', 'decoder', 'tiles', 'tile_overlap', 'gpu_wait', 'frames_in_flight'),
     *('remote_timeout', 'remote_ca_path', 'remote_token_path'),
 )
 
@@ -153,12 +154,14 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
         options = build_options(args)
         if precision:
             options = replace(options, precision=precision)
-        pipeline, agreement = _open_gpu(args, options)
+        whole, agreement = _open_gpu(args, options)
+        # The graph of the detector of a cascade has the other network, too.
+        pipeline: GpuPipeline = getattr(whole, 'detector', whole)
         try:
             _refuse_other_batch(args, pipeline.max_batch)
-            pipeline.warm_up()
-            log_lines += pipeline.log_lines
-            print('\n'.join(pipeline.log_lines))
+            whole.warm_up()
+            log_lines += whole.log_lines
+            print('\n'.join(whole.log_lines))
             for frame in _frames(args) if pipeline.shared.images else [None]:
                 work = Work.of(pipeline, frame)
                 frames_per_second(pipeline, work, args.warm_up)  # Raises the clocks.
@@ -171,26 +174,33 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
                 results.append(found)
                 print_gpu(found)
         finally:
-            pipeline.close()
+            whole.close()
     if args.precisions:
         print_precisions(results)
     return log_lines, results
 
 
-def _open_gpu(args: Namespace, options: BuildOptions) -> tuple[GpuPipeline, dict[str, float]]:
+def _open_gpu(args: Namespace, options: BuildOptions) -> tuple[Any, dict[str, float]]:
     """
     Open a network.
 
-    :returns: the caller's to close; and, with --precisions, its agreement with ONNX Runtime.
+    :returns: a GpuPipeline or CascadePipeline, the caller's to close; and, with --precisions, its
+        agreement with ONNX Runtime.
     """
     from trt_ros.runtime.gpu.measure import frames_of
     from trt_ros.runtime.gpu.open import open_tensor_runner
+    from trt_ros.runtime.pipeline import Pipeline
 
+    network = _options(args)
+    unified_memory = 'on' if args.no_transfers else 'auto'
+    if network.is_cascade:
+        _refuse_for_cascades(args, options)
+        network = replace(network, unified_memory=unified_memory, precision=options.precision)
+        return Pipeline.open(network, batch=options.batch), {}
+    if network.tiles:
+        options = replace(options, batch=math.prod(network.tile_grid))
     runner = open_tensor_runner(
-        _options(args),
-        options,
-        use_graph=not args.no_graph,
-        unified_memory='on' if args.no_transfers else 'auto',
+        network, options, use_graph=not args.no_graph, unified_memory=unified_memory
     )
     try:
         agreement = _agreement(args, runner) if args.precisions else {}
@@ -198,6 +208,21 @@ def _open_gpu(args: Namespace, options: BuildOptions) -> tuple[GpuPipeline, dict
         runner.close()
         raise
     return frames_of(runner, runner.options, batch=options.batch), agreement
+
+
+def _refuse_for_cascades(args: Namespace, options: BuildOptions) -> None:
+    """:raises ParameterError: when an option is for one network."""
+    from trt_ros.errors import ParameterError
+
+    plain = BuildOptions(
+        precision=options.precision, batch=options.batch, input_size=options.input_size
+    )
+    if options != plain or args.no_graph or args.precisions:
+        raise ParameterError(
+            'An option of the engine, --no-graph or --precisions is given for a bundle of a '
+            'detector and a classifier.',
+            remedy='Leave it out, or give the ONNX file of one of its networks.',
+        )
 
 
 def _agreement(args: Namespace, runner: TensorRTRunner) -> dict[str, float]:
@@ -237,6 +262,27 @@ def _on_the_cpu(
     args: Namespace, backend: Backend, chosen: str
 ) -> tuple[Sequence[str], list[dict[str, Any]]]:
     """Measure a network that ONNX Runtime or a server runs."""
+    _refuse_on_the_cpu(args, backend, chosen)
+    options: PipelineOptions = replace(_options(args), backend=backend.name)
+    if options.is_cascade:
+        from trt_ros.runtime.cascade import members_of
+
+        networks = [
+            _of_one_network(
+                Namespace(**{**vars(args), 'model': Path(each.model_path)}), each, chosen
+            )
+            for each in members_of(options)
+        ]
+        return (
+            [line for lines, _ in networks for line in lines],
+            [found for _, results in networks for found in results],
+        )
+    return _of_one_network(args, options, chosen)
+
+
+def _of_one_network(
+    args: Namespace, options: PipelineOptions, chosen: str
+) -> tuple[Sequence[str], list[dict[str, Any]]]:
     from trt_ros.cli._bench_report import print_cpu
     from trt_ros.model.run_inputs import description, image_feeds, measured_inputs, split_inputs
     from trt_ros.runtime.cpu.measure import (
@@ -248,9 +294,10 @@ def _on_the_cpu(
     )
     from trt_ros.runtime.cpu.onnx_runner import operator_times
 
-    _refuse_on_the_cpu(args, backend, chosen)
-    options = replace(_options(args), backend=backend.name)
-    steps = open_on_the_cpu(options, build_options(args).batch)
+    batch = build_options(args).batch
+    if isinstance(options, ModelOptions):  # Of a network of regions.
+        batch = options.max_regions
+    steps = open_on_the_cpu(options, batch)
     results = []
     try:
         _refuse_other_batch(args, steps.max_batch)
@@ -310,8 +357,8 @@ def _refuse_on_the_cpu(args: Namespace, backend: Backend, chosen: str) -> None:
         )
 
 
-def _options(args: Namespace) -> PipelineOptions:
-    return PipelineOptions(
+def _options(args: Namespace) -> TiledOptions:
+    return TiledOptions(
         model_path=str(args.model),
         input_size=build_options(args).input_size,
         **{name: getattr(args, name) for name in ('backend', *ENGINE_OPTIONS, *OPTIONS)},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import SUPPRESS, Action, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 import json
 import os
 from pathlib import Path
@@ -91,21 +92,40 @@ def build_options(args: Namespace) -> BuildOptions:
 
 def run(args: Namespace) -> int:
     """Build the engine, or find it in the cache, and print its properties."""
-    from trt_ros.runtime.gpu.profile import build_options_of_member, with_published_size
+    from trt_ros.runtime.gpu.profile import with_published_size
 
+    options = build_options(args)
     if args.model.suffix not in BUNDLE_SUFFIXES:
-        options = build_options(args)
         found = _build(args, args.model, with_published_size(options, args.model) or options)
     else:
-        from trt_ros.model.leapp import read_bundle
-
         found = {
-            name: _build(args, file.path, build_options_of_member(build_options(args), file))
-            for name, file in read_bundle(args.model).networks.items()
+            name: _build(args, path, with_published_size(own, path) or own)
+            for name, path, own in _members(args.model, options)
         }
     if args.json:
         print(json.dumps(found, indent=1))
     return 0
+
+
+def _members(path: Path, options: BuildOptions) -> Iterator[tuple[str, Path, BuildOptions]]:
+    """Yield name, file and options of each network of a bundle."""
+    from trt_ros.model.leapp import read_bundle
+    from trt_ros.runtime.cascade import members_of
+    from trt_ros.runtime.gpu.profile import build_options_of, build_options_of_member
+    from trt_ros.runtime.options import PipelineOptions
+
+    bundle = read_bundle(path)
+    if bundle.region_options is None:
+        for name, file in bundle.networks.items():
+            yield name, file.path, build_options_of_member(options, file)
+        return
+    detector, regions = bundle.networks.values()
+    yield detector.name, detector.path, options
+    _, member = members_of(PipelineOptions(model_path=str(path), precision=options.precision))
+    own = build_options_of(member, member.max_regions)
+    size, precision = own.input_size, own.precision
+    batch = replace(options, batch=own.batch, input_size=size, precision=precision)
+    yield regions.name, regions.path, batch
 
 
 def _build(args: Namespace, onnx: Path, options: BuildOptions) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def describe_model(path: Path, *, layers: bool = False, batch: int = 1) -> dict[
     if path.suffix in BUNDLE_SUFFIXES:
         from trt_ros.cli._bundle import describe_bundle_file
 
-        return describe_bundle_file(path)
+        return describe_bundle_file(path, describe_model)
     if not is_plan(path):
         return _onnx(path, batch)
     found = _engine(path)

@@ -19,7 +19,7 @@ from trt_ros.cli._arguments import (
     positive,
     refuse_layers,
 )
-from trt_ros.cli._samples import add_input_flags
+from trt_ros.cli._samples import add_input_flags, input_options
 from trt_ros.cli._verify_picture import draw_network_inputs, open_pipeline
 from trt_ros.cli.build import add_build_arguments
 from trt_ros.errors import BackendError
@@ -28,7 +28,7 @@ from trt_ros.vision.thresholds import Thresholds
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument('model', type=model_argument, help='ONNX file')
+    parser.add_argument('model', type=model_argument, help='ONNX file, or bundle of networks')
     parser.add_argument(
         'images',
         nargs='*',
@@ -90,6 +90,10 @@ def run(args: Namespace) -> int:
     if args.picture is not None:
         draw_network_inputs(args)
     if backend.name != 'onnxruntime':
+        if input_options(args).is_cascade:
+            from trt_ros.cli._cascade import compare_cascade
+
+            return compare_cascade(args)
         return compare(args)
     if args.picture is None:
         open_pipeline(args).close()  # Tells how the network is read, and what a trial run says.

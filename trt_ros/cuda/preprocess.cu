@@ -258,4 +258,63 @@ extern "C" __global__ void __launch_bounds__(256) crop(const __grid_constant__ C
   write(p, x, y, blockIdx.z, color);
 }
 
+struct Regions {
+  const int* result;     // Of the detector; common.cu: struct Result, and boxes_nbytes.
+  float* maps;           // Six numbers per region, for `crop`.
+  float* placed;         // The same in host memory,
+  int* chosen;           // and the box of each region, -1 without one.
+  double scale;
+  int capacity;          // Of boxes in the result.
+  int rows, count;       // Regions that are run, and how many of them may have a box.
+  int is_rotated, is_stretched;
+  int width, height;     // Of the image.
+  int input_width, input_height;
+};
+
+// Reads a box as center, size and angle; returns whether it has an area in common with the image.
+// Two rectangles have none if a side of one of them separates them.
+__device__ bool read_box(const Regions& r, int i, double box[5]) {
+  const float* const values = (const float*)(r.result + 4);
+  for (int k = 0; k < 4; ++k) box[k] = values[4 * i + k];
+  box[4] = r.is_rotated ? values[6 * r.capacity + i] : 0.;
+  if (!r.is_rotated) {
+    const double right = box[2], bottom = box[3];
+    box[2] = right - box[0], box[3] = bottom - box[1];
+    box[0] = (box[0] + right) / 2, box[1] = (box[1] + bottom) / 2;
+  }
+  bool is_valid = box[2] > 0 && box[3] > 0;
+  for (int k = 0; k < 5; ++k) is_valid = is_valid && fabs(box[k]) <= 1e12;
+  const double c = fabs(cos(box[4])), s = fabs(sin(box[4]));
+  const double wide = r.width / 2., high = r.height / 2., x = wide - box[0], y = high - box[1];
+  const double along = x * cos(box[4]) + y * sin(box[4]), across = y * cos(box[4]) - x * sin(box[4]);
+  return is_valid && fabs(x) < wide + (c * box[2] + s * box[3]) / 2 &&
+         fabs(y) < high + (s * box[2] + c * box[3]) / 2 && fabs(along) < box[2] / 2 + c * wide + s * high &&
+         fabs(across) < box[3] / 2 + s * wide + c * high;
+}
+
+// One warp: the map of each of the first boxes with an area in the image, as Crop.maps computes it.
+extern "C" __global__ void __launch_bounds__(32) place_regions(const __grid_constant__ Regions r) {
+  const int lane = threadIdx.x, boxes = r.result[0];
+  int placed = 0;
+  for (int first = 0; first < boxes && placed < r.count; first += 32) {
+    double box[5];
+    const bool is_valid = first + lane < boxes && read_box(r, first + lane, box);
+    const unsigned votes = __ballot_sync(0xffffffffu, is_valid);
+    const int row = placed + __popc(votes & ((1u << lane) - 1));
+    placed += __popc(votes);
+    if (!is_valid || row >= r.count) continue;
+    double step_x = box[2] * r.scale / r.input_width, step_y = box[3] * r.scale / r.input_height;
+    if (!r.is_stretched) step_x = step_y = fmax(step_x, step_y);
+    const double c = cos(box[4]), s = sin(box[4]), u = r.input_width / 2., v = r.input_height / 2.;
+    const double map[6] = {c * step_x, -s * step_y, box[0] - (c * step_x * u - s * step_y * v),
+                           s * step_x, c * step_y,  box[1] - (s * step_x * u + c * step_y * v)};
+    for (int k = 0; k < 6; ++k) r.maps[6 * row + k] = r.placed[6 * row + k] = (float)map[k];
+    r.chosen[row] = first + lane;
+  }
+  for (int row = min(placed, r.count) + lane; row < r.rows; row += 32) {
+    for (int k = 0; k < 6; ++k) r.maps[6 * row + k] = 0.f;
+    r.chosen[row] = -1;
+  }
+}
+
 #include "generate.cu"

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -113,6 +114,8 @@ class Bundle:
     :param initial_values: .safetensors file with values of the first run for those of `feedback`.
     :param chosen: the outputs to decode or publish, unless others are asked for.
     :param frequency: of the runs in Hz; None if unknown.
+    :param region_options: of the second of two networks, which runs on the objects that the first
+        one detects, by name; None where tensors connect the networks.
     """
 
     path: Path
@@ -123,6 +126,7 @@ class Bundle:
     chosen: tuple[str, ...]
     initial_values: Path | None = None
     frequency: float | None = None
+    region_options: Mapping[str, Any] | None = None
 
     def ports(self, mode: str) -> dict[str, Port]:
         """Return all inputs or outputs of the networks; mode is 'input' or 'output'."""

@@ -176,6 +176,8 @@ class _Reader:
 
     def bundle(self) -> Bundle:
         """Return the bundle, whose connections fit together."""
+        if self.get(('pipeline', 'regions'), dict, {}):
+            return self._of_regions()
         groups = tuple(self._groups())
         flow = self._connections(('pipeline', 'data_flow'))
         feedback = {
@@ -195,6 +197,37 @@ class _Reader:
             chosen,
             self._initial_values(feedback),
             self._frequency(),
+        )
+
+    def _of_regions(self) -> Bundle:
+        """Return a bundle of a detector and a network for its objects."""
+        place: Place = ('pipeline', 'regions')
+        [*first, target] = self.networks
+        if list(self.get(place, dict).items()) != [(name, target) for name in first]:
+            self.refuse(
+                place,
+                'Regions lead from the first of two models to the second.',
+                'Write {DETECTOR: CLASSIFIER}, with the names of the models.',
+            )
+        for key in self.get(('pipeline',), dict).keys() - {'regions', 'configs'}:
+            self.refuse(('pipeline', key), 'Nothing but regions connects these models.')
+        for name in self.networks:
+            for key in self.get(('models', name), dict).keys() - {'parameters', 'options'}:
+                self.refuse(
+                    ('models', name, key), 'Models of regions have the tensors of the file.'
+                )
+        if 'options' in self.get(('models', first[0]), dict):
+            self.refuse(
+                ('models', first[0], 'options'),
+                'The options of the first model are the parameters of the node.',
+            )
+        options = dict(self.get(('models', target, 'options'), dict, {}))
+        if 'labels_path' in options:
+            labels: Place = ('models', target, 'options', 'labels_path')
+            options['labels_path'] = str(self._file(labels, self.get(labels, str)))
+        frequency = self._frequency()
+        return Bundle(
+            self.path, self.networks, (), {}, {}, (), None, frequency, region_options=options
         )
 
     def _connections(self, place: Place) -> dict[str, str]:

@@ -13,7 +13,6 @@ from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labeled import ClassIdParameters, LabeledNode
 from trt_ros.nodes.regions import ObjectResults, RegionNode
 from trt_ros.results.classes import Classification
-from trt_ros.results.labels import name_of
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.options import LabeledOptions, RegionOptions
 from trt_ros.vision.frame import Frame
@@ -83,10 +82,9 @@ class ClassifierNode(RegionNode, LabeledNode):
 
     def _best(self, result: Classification) -> list[ObjectHypothesis]:
         parameters = self.parameters
-        names = self.pipeline.class_names if parameters.class_id_format == 'name' else ()
-        best = result.top(parameters.max_classes)
+        best = result.best(parameters.max_classes, class_id_format=parameters.class_id_format)
         return [
-            ObjectHypothesis(class_id=name_of(names, label), score=score)
-            for label, score in zip(best.tolist(), result.scores[best].tolist())
+            ObjectHypothesis(class_id=name, score=score)
+            for name, score in best
             if score >= parameters.score_threshold
         ]

@@ -1,6 +1,6 @@
 """Node that detects objects in images."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 import itertools
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
+from trt_ros.errors import ParameterError
 from trt_ros.families.registry import DETECTORS, ORIENTED
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labeled import ClassIdParameters, ObjectNode
@@ -95,6 +96,23 @@ class DetectorNode(ObjectNode):
         return replace(
             thresholds, score=min(self.parameters.track_low_threshold, *scores), class_scores={}
         )
+
+    def configure(self) -> None:
+        """Open the pipeline and create the publishers."""
+        super().configure()
+        regions = self.pipeline.regions
+        if regions is not None and regions.decoder.task != 'classify':
+            raise ParameterError(
+                f'The second network of the bundle is a {regions.decoder.name}.',
+                cause='Its results are no classes, which the detections could get.',
+                remedy='Use a classifier, or run the network with regions in a node of its own.',
+            )
+
+    def class_maps(self) -> Mapping[str, Mapping[int, str]]:
+        """Return class names by number, also those of the second network of a bundle."""
+        regions = self.pipeline.regions
+        more = {} if regions is None else {'regions/': dict(enumerate(regions.class_names))}
+        return {**super().class_maps(), **more}
 
     def advertise(self, camera: Camera) -> DetectorOutputs:
         """Create the publishers of a camera's results."""

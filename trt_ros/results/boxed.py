@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from trt_ros.results.base import Result
 from trt_ros.results.boxes import Detections, Objects
 
 BoxedT = TypeVar('BoxedT', bound='BoxedObjects')
@@ -44,6 +45,11 @@ class BoxedObjects(Objects):
     @class_names.setter
     def class_names(self, names: Sequence[str]) -> None:
         self.detections.class_names = names
+
+    @property
+    def region_results(self) -> Sequence[Result | None]:
+        """The result of a further network per object."""
+        return self.detections.region_results
 
     def with_ids(self: BoxedT, ids: np.ndarray | None) -> BoxedT:
         """Return the same objects with other identities."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 import numpy as np
 
 from trt_ros.results.base import Result, WriteArray, category_of, rounded
+from trt_ros.results.classes import Classification
 from trt_ros.results.labels import name_of
 
 ObjectsT = TypeVar('ObjectsT', bound='Objects')
@@ -42,6 +43,7 @@ class Object:
     :param cxcywh, theta: rotated box, see `OrientedBoxes`; else None.
     :param mask, origin_xy: (h, w) bool and the pixel of its upper-left corner; else None.
     :param keypoints: (K, 3) float32, see `Poses`; else None.
+    :param region: result of a further network on this object; None: there is none.
     """
 
     xyxy: np.ndarray
@@ -54,6 +56,7 @@ class Object:
     mask: np.ndarray | None = None
     origin_xy: np.ndarray | None = None
     keypoints: np.ndarray | None = None
+    region: Result | None = None
 
 
 class Objects(Result):
@@ -86,6 +89,13 @@ class Objects(Result):
         def detections(self) -> Detections:
             """The upright boxes."""
 
+        @property
+        def region_results(self) -> Sequence[Result | None]:
+            """
+            The result of a further network per object, None for those that were not run; [] if the
+            model has none.
+            """
+
     def rotated_boxes(self) -> np.ndarray:
         """Return (N, 5) float64: center x, y, width, height and the angle of the width."""
         boxes = np.zeros((len(self), 5))
@@ -96,6 +106,13 @@ class Objects(Result):
     def corners(self) -> np.ndarray:
         """Return the corners: (N, 4, 2) float32, in pixels, in drawing order."""
         return self.xyxy[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
+
+    def region_classes(self, class_id_format: str) -> list[list[tuple[str, float]]]:
+        """Return the best classes of the region of each object; [] without any; see `best`."""
+        return [
+            each.best(class_id_format=class_id_format) if isinstance(each, Classification) else []
+            for each in self.region_results
+        ]
 
     @abstractmethod
     def take(self: ObjectsT, indices: np.ndarray) -> ObjectsT:
@@ -120,9 +137,11 @@ class Objects(Result):
     def __iter__(self) -> Iterator[Object]:
         ids = [None] * len(self) if self.ids is None else self.ids.tolist()
         xyxy, scores, labels = self.xyxy, self.scores.tolist(), self.labels.tolist()
+        regions = self.region_results or [None] * len(self)
         for index, (box, score, label, each_id) in enumerate(zip(xyxy, scores, labels, ids)):
             name, identity = name_of(self.class_names, label), None if each_id == '' else each_id
-            yield Object(box, score, label, name, identity, **self._fields_of(index))
+            more = self._fields_of(index)
+            yield Object(box, score, label, name, identity, region=regions[index], **more)
 
     @overload
     def __getitem__(self, key: int) -> Object: ...
@@ -151,6 +170,7 @@ class Objects(Result):
                     'score': round(each.score, 4),
                     'xyxy': rounded(each.xyxy),
                     **({} if each.id is None else {'id': each.id}),
+                    **({} if each.region is None else {'region': each.region.as_json()}),
                     **self._json_of(index),
                 }
                 for index, each in enumerate(self)
@@ -214,10 +234,14 @@ class Boxes(Objects):
 
     ids: np.ndarray | None = None
     class_names: Sequence[str] = ()
+    region_results: Sequence[Result | None] = ()
 
     def take(self: BoxesT, indices: np.ndarray) -> BoxesT:
         """Return some boxes, (K,) indices, in their order."""
-        return replace(self, **{name: each[indices] for name, each in self._arrays().items()})
+        values: dict[str, Any] = {name: each[indices] for name, each in self._arrays().items()}
+        if self.region_results:
+            values['region_results'] = [self.region_results[i] for i in indices.tolist()]
+        return replace(self, **values)
 
     def extended(self: BoxesT, others: Detections) -> BoxesT:
         """Return these boxes and then upright ones; both or none have ids."""
@@ -225,7 +249,7 @@ class Boxes(Objects):
         joined = {
             name: np.concatenate([each, more[name]]) for name, each in self._arrays().items()
         }
-        return replace(self, **joined)
+        return replace(self, **joined, region_results=())
 
     @classmethod
     @abstractmethod

@@ -25,12 +25,29 @@ class Classification(Result):
 
     def top(self, count: int) -> np.ndarray:
         """Return the best `count` classes: (K,) int32, best first, the first among equals."""
-        return np.argsort(-self.scores, kind='stable')[:count].astype(np.int32)
+        order = -self.scores
+        some: np.ndarray = np.arange(len(order))
+        if count < len(order):  # Sorting all takes long.
+            is_one = order <= np.partition(order, count - 1)[count - 1]
+            some = np.flatnonzero(is_one) if is_one.any() else some  # None beside NaN.
+        return some[np.argsort(order[some], kind='stable')[:count]].astype(np.int32)
 
     @property
     def names(self) -> list[str]:
         """Names of all classes, best first."""
         return [name_of(self.class_names, label) for label in self.top(len(self.scores)).tolist()]
+
+    def best(
+        self, count: int = MAX_CLASSES, *, class_id_format: str = 'name'
+    ) -> list[tuple[str, float]]:
+        """
+        Return the name and score of the best `count` classes.
+
+        :param class_id_format: 'name' (the number where there is no name) or 'index'.
+        """
+        names, best = self.class_names if class_id_format == 'name' else (), self.top(count)
+        scores = self.scores[best].tolist()
+        return [(name_of(names, label), each) for label, each in zip(best.tolist(), scores)]
 
     def as_json(self, write_array: WriteArray | None = None) -> dict[str, Any]:
         """Return the best classes as data for JSON."""

@@ -26,6 +26,7 @@ from vision_msgs.msg import (
 
 from trt_ros.errors import BadFrameError
 from trt_ros.results.boxes import Boxes, Detections, Objects, OrientedBoxes
+from trt_ros.results.classes import Classification
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds.cdr import ImageWriter
 from trt_ros.ros.dds.cdr_detections import (
@@ -46,6 +47,8 @@ def to_detection_array(
 ) -> Detection2DArray:
     """
     Convert the boxes of objects to a message, in source-image pixels, best score first.
+
+    The classes of a further network follow the result of the detector.
 
     :param header: the image's own, also given to each detection.
     :param class_id_format: 'name' (the number where there is no name) or 'index'.
@@ -72,6 +75,12 @@ def to_detection_array(
         )
     for detection, identity in zip(array.detections, found.ids_as_text()):
         detection.id = identity
+    for detection, classes in zip(array.detections, found.region_classes(class_id_format)):
+        more = (ObjectHypothesis(class_id=name, score=score) for name, score in classes)
+        detection.results = [
+            *detection.results,
+            *(ObjectHypothesisWithPose(hypothesis=each) for each in more),
+        ]
     return array
 
 
@@ -111,6 +120,10 @@ _SAMPLE = OrientedBoxes(
     np.array([0, 1], np.int32),
     ids=np.array([7, 12345]),
     class_names=('a', 'bird'),
+    region_results=(
+        None,
+        Classification(np.array([0.75, 0.25], np.float32), class_names=('c', 'dragon')),
+    ),
 )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from vision_msgs.msg import Detection2D, Detection2DArray
 
 from trt_ros.ros.messages import best_hypothesis
-from trt_ros.vision.regions import MAX_PIXELS
+from trt_ros.vision.regions import are_in_image
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,10 @@ def choose_objects(
     """
     Choose the detections to run: the best `max_regions` by score, the first among equals.
 
-    Boxes that are not finite, beyond MAX_PIXELS, without an area, or completely outside the
-    image are invalid.
+    Boxes without an area in the image are invalid; see `are_in_image`.
     """
     boxes = np.array([_box(each) for each in message.detections], np.float64).reshape(-1, 5)
-    with np.errstate(invalid='ignore', over='ignore'):
-        is_valid = (np.abs(boxes) <= MAX_PIXELS).all(axis=1) & (boxes[:, 2:4] > 0).all(axis=1)
-        is_valid &= _overlaps(boxes, np.array(image_wh))
-    valid = np.flatnonzero(is_valid)
+    valid = np.flatnonzero(are_in_image(boxes, image_wh))
     scores = np.array(
         [best_hypothesis(message.detections[index]).score for index in valid.tolist()]
     )
@@ -54,23 +50,6 @@ def choose_objects(
     return ChosenObjects(
         message, best, boxes[best], len(boxes) - len(valid), max(len(valid) - max_regions, 0)
     )
-
-
-def _overlaps(boxes: np.ndarray, image_wh: np.ndarray) -> np.ndarray:
-    """
-    Return whether (N, 5) boxes have an area in common with the image, (N,) bool.
-
-    Two rectangles have none if a side of one of them separates them.
-    """
-    cos, sin = np.cos(boxes[:, 4]), np.sin(boxes[:, 4])
-    turn = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], 1)
-    half_box, half_image = boxes[:, 2:4, None] / 2, image_wh[:, None] / 2
-    offset = half_image - boxes[:, :2, None]
-    in_image_axes = np.abs(offset) < half_image + np.abs(turn) @ half_box
-    turn = turn.swapaxes(1, 2)
-    in_box_axes = np.abs(turn @ offset) < half_box + np.abs(turn) @ half_image
-    overlaps: np.ndarray = (in_image_axes & in_box_axes).all(axis=(1, 2))
-    return overlaps
 
 
 def _box(detection: Detection2D) -> tuple[float, ...]:

@@ -254,9 +254,18 @@ class PipelineOptions(Preprocessing, RunOptions, EngineOptions):
         return self.model_path.endswith(BUNDLE_SUFFIXES)
 
     @property
+    def is_cascade(self) -> bool:
+        """Whether the model is a bundle of a detector and a network for its objects."""
+        from trt_ros.model.leapp import read_bundle
+
+        if not self.is_bundle or self.model_path.startswith(FILE_SCHEMES):
+            return False
+        return read_bundle(self.model_path).region_options is not None
+
+    @property
     def has_bindings(self) -> bool:
         """Whether the inputs of the network are bound, by the options or by a bundle."""
-        return bool(self.inputs) or self.is_bundle
+        return bool(self.inputs) or (self.is_bundle and not self.is_cascade)
 
     def __post_init__(self) -> None:
         check_options(self)

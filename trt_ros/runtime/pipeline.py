@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 import math
 import os
+from pkgutil import resolve_name
 import sys
 import threading
 from typing import Any, Generic, TypeVar, overload
@@ -70,7 +71,10 @@ class Pipeline(ABC, Generic[ResultT]):
     :ivar max_detections: maximum number of detections per image, whatever the thresholds allow.
     :ivar device: what nodes ask of the device.
     :ivar watch: watch over the results.
+    :ivar regions: pipeline that runs on the objects of this one's results; None without.
     """
+
+    regions: Pipeline[Any] | None = None
 
     max_batch: int = 1
     max_detections: int = sys.maxsize
@@ -129,22 +133,16 @@ class Pipeline(ABC, Generic[ResultT]):
                     chosen_options.model_path, report, chosen_options.engine_cache_dir
                 )
                 chosen_options = replace(chosen_options, model_path=path)
-            if runner is None:
-                network, backend, chosen = open_network(chosen_options, report, batch)
-                undo.callback(network.close)
+            opened = partial(cls._opened, report=report)
+            pipeline: Pipeline[ResultT]
+            if chosen_options.is_cascade and runner is None:
+                open_cascade = resolve_name(
+                    'trt_ros.runtime.cascade:open_cascade'
+                )  # Imports this.
+                pipeline = open_cascade(chosen_options, families, batch, opened)
             else:
-                network, backend = runner, cpu_backend()
-                chosen = f'backend {runner.backend}'
-            report('choosing the decoder')
-            fitted = fit(
-                network,
-                chosen_options,
-                families or default_families(network, chosen_options),
-                infer=network.infer if runner is None else None,
-            )
-            pipeline: Pipeline[ResultT] = backend.pipeline(network, fitted, batch)
+                pipeline = opened(chosen_options, families, batch, runner=runner)
             undo.callback(pipeline.close)
-            pipeline._choice = (chosen,)
             if runner is None:
                 report('warming up')
                 pipeline.warm_up()
@@ -156,6 +154,36 @@ class Pipeline(ABC, Generic[ResultT]):
                 undo.callback(pipeline.close)
                 pipeline._choice += lines
             report('ready', 100.0)
+            undo.pop_all()
+            return pipeline
+
+    @classmethod
+    def _opened(
+        cls,
+        options: PipelineOptions,
+        families: tuple[Family[Head[ResultT]], ...] | None,
+        batch: int,
+        *,
+        report: Reporter,
+        runner: Runner | None = None,
+    ) -> Pipeline[ResultT]:
+        """Return a pipeline that is not warmed up; see `open`."""
+        with ExitStack() as undo:
+            network, backend, chosen = (
+                open_network(options, report, batch)
+                if runner is None
+                else (runner, cpu_backend(), f'backend {runner.backend}')
+            )
+            undo.callback(network.close)
+            report('choosing the decoder')
+            fitted = fit(
+                network,
+                options,
+                families or default_families(network, options),
+                infer=network.infer if runner is None else None,
+            )
+            pipeline: Pipeline[ResultT] = backend.pipeline(network, fitted, batch)
+            pipeline._choice = (chosen,)
             undo.pop_all()
             return pipeline
 
@@ -189,6 +217,21 @@ class Pipeline(ABC, Generic[ResultT]):
 
     def warm_up(self) -> None:
         """Run on gray frames, which allocates memory and shows whether the network runs."""
+
+    def join(self, regions: Pipeline[Any], count: int) -> None:
+        """
+        Run another pipeline in the same launches, on the objects found, where the backend can.
+
+        Before the first run.
+
+        :param regions: opened with `regions`; it outlives this one.
+        :param count: maximum number of objects per image.
+        """
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether the pipeline of `join` runs in the same launches; known after the first run."""
+        return False
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
@@ -300,7 +343,7 @@ class Pipeline(ABC, Generic[ResultT]):
             )
             results = self.start([frames[i] for i in places], thresholds).result()
             for i, result in zip(places, results):
-                found[i] = self._named(result)
+                found[i] = self.named(result)
         return found
 
     def infer_regions(
@@ -335,7 +378,7 @@ class Pipeline(ABC, Generic[ResultT]):
         for start in range(0, len(maps), self.max_batch):
             some = maps[start : start + self.max_batch]
             found = self.start(frames, thresholds, {REGIONS: some.reshape(-1, 6)}).result()
-            results += [self._named(each.to_source(affine)) for each, affine in zip(found, some)]
+            results += [self.named(each.to_source(affine)) for each, affine in zip(found, some)]
         return results
 
     def infer_inputs(
@@ -409,9 +452,10 @@ class Pipeline(ABC, Generic[ResultT]):
         return found
 
     def _first(self, results: list[ResultT]) -> ResultT:
-        return self._named(results[0])
+        return self.named(results[0])
 
-    def _named(self, result: ResultT) -> ResultT:
+    def named(self, result: ResultT) -> ResultT:
+        """Return a result with the class names; the watch sees it."""
         result.class_names = self.class_names
         self.watch.add(result)
         return result

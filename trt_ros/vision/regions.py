@@ -126,6 +126,43 @@ class Crop:
         return tensor
 
 
+def whole_image(crop: Crop, image_wh: tuple[int, int], count: int) -> np.ndarray:
+    """Return the maps of `count` regions that are the whole image: (count, 6) float32."""
+    width, height = image_wh
+    box = np.array([[width / 2, height / 2, width, height, 0.0]])
+    return crop.maps(box).reshape(1, 6).repeat(count, axis=0)
+
+
+def are_in_image(boxes: np.ndarray, image_wh: tuple[int, int]) -> np.ndarray:
+    """
+    Return which regions, (N, 5), have an area in common with the image: (N,) bool.
+
+    Those that are not finite, beyond MAX_PIXELS or without an area have none.
+    """
+    with np.errstate(invalid='ignore', over='ignore'):
+        is_valid: np.ndarray = (np.abs(boxes) <= MAX_PIXELS).all(axis=1)
+        is_valid &= (boxes[:, 2:4] > 0).all(axis=1)
+        is_valid &= _overlaps(boxes, np.array(image_wh))
+    return is_valid
+
+
+def _overlaps(boxes: np.ndarray, image_wh: np.ndarray) -> np.ndarray:
+    """
+    Return whether (N, 5) boxes have an area in common with the image, (N,) bool.
+
+    Two rectangles have none if a side of one of them separates them.
+    """
+    cos, sin = np.cos(boxes[:, 4]), np.sin(boxes[:, 4])
+    turn = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], 1)
+    half_box, half_image = boxes[:, 2:4, None] / 2, image_wh[:, None] / 2
+    offset = half_image - boxes[:, :2, None]
+    in_image_axes = np.abs(offset) < half_image + np.abs(turn) @ half_box
+    turn = turn.swapaxes(1, 2)
+    in_box_axes = np.abs(turn @ offset) < half_box + np.abs(turn) @ half_image
+    overlaps: np.ndarray = (in_image_axes & in_box_axes).all(axis=(1, 2))
+    return overlaps
+
+
 def sample(
     frame: Frame, order: Order, affine: np.ndarray, input_hw: tuple[int, int], pad_value: float
 ) -> np.ndarray:

@@ -6,7 +6,8 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from support.bundles import denoiser, two_sums
+from support.bundles import denoiser, two_sums, write_cascade
+from support.tiled import with_batch
 from trt_ros.cli import main
 from trt_ros.model.leapp import read_bundle
 
@@ -103,3 +104,35 @@ def test_a_bundle_of_dynamic_networks_is_built_for_its_shapes(tmp_path, capsys):
         'ai2': [3],
         'ai3': [3],
     }
+
+
+def test_verbs_know_a_detector_with_a_classifier(tmp_path, capsys):
+    path = str(write_cascade(tmp_path, max_regions=4))
+    picture = tmp_path / 'cascade.svg'
+    assert main(['inspect', path, '--picture', str(picture)]) == 0
+    printed = capsys.readouterr().out
+    for line in ('images (?, 3, 32, 24) float32 <- regions of detector', 'regions max_regions: 4'):
+        assert line in printed
+    assert 'regions of detector' in picture.read_text()
+    common = ['--frames', '2', '--warm-up', '1', '--image-size', '64x64']
+    assert main(['bench', path, '--backend', 'onnxruntime', *common]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count('image in hand to result') == 2
+    assert 'in batches of 4' in printed
+
+
+def test_a_detector_with_a_classifier_is_built_as_it_runs(tmp_path, capsys):
+    pytest.importorskip('tensorrt_rtx')
+    path = str(write_cascade(tmp_path, max_regions=4))
+    assert main(['build', path, '--json']) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each['onnx']['path'][-10:] for each in found.values()] == ['ector.onnx', 'color.onnx']
+    [[given]] = found['color']['profiles']
+    assert (given['low'][0], given['high'][0]) == (1, 4)
+
+
+def test_bench_runs_tiles(tmp_path, capsys):
+    path = str(with_batch(tmp_path / 'shapes.onnx', 'n'))
+    common = ['--frames', '2', '--warm-up', '1', '--image-size', '640x480']
+    assert main(['bench', path, '--backend', 'onnxruntime', '--tiles', '2x1', *common]) == 0
+    assert '2x1 tiles with overlap 0.2' in capsys.readouterr().out

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
-from support.bundles import denoiser, sums, two_sums, write_bundle
+from support.bundles import denoiser, sums, two_sums, write_bundle, write_cascade
 from trt_ros.errors import ModelError
 from trt_ros.model.leapp import read_bundle
 
@@ -176,3 +176,23 @@ def test_other_files_are_no_bundles(tmp_path, text):
 def test_a_missing_file_is_no_bundle(tmp_path):
     with pytest.raises(ModelError, match='cannot be read'):
         read_bundle(tmp_path / 'bundle.yaml')
+
+
+@pytest.mark.parametrize(
+    ('before', 'after', 'cause'),
+    [
+        ('detector: color', 'color: detector', 'Regions lead from the first of two models'),
+        ('detector: color', 'detector: colors', 'Regions lead from the first of two models'),
+        ('  regions:', '  outputs: {}\n  regions:', 'Nothing but regions connects'),
+        ('parameters:', 'inputs: []\n    parameters:', 'have the tensors of the file'),
+        ('detector.onnx', 'detector.onnx\n    options: {}', 'parameters of the node'),
+        ('options:', 'options:\n      labels_path: a.txt', 'The file .*a.txt does not exist'),
+    ],
+)
+def test_a_cascade_that_contradicts_itself_is_refused(tmp_path, before, after, cause):
+    path = write_cascade(tmp_path)
+    assert read_bundle(path).region_options['labels'] == ['red', 'green', 'blue']
+    replaced(path, (before, after))
+    with pytest.raises(ModelError, match=r'invalid in line \d+') as caught:
+        read_bundle(path)
+    assert re.search(cause, caught.value.cause)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import itertools
 import struct
 
 import numpy as np
@@ -16,6 +17,7 @@ from trt_ros.ros.dds.memory import Pool
 # pose: position 3, orientation 4, covariance 36; box: center x, y, theta, width, height.
 _DOUBLES = np.zeros(49, '<f8')
 _DOUBLES[7] = 1.0  # w of the orientation, as the message's own default.
+_BOX = -5 * 8  # Where the box begins, in bytes from the end of the doubles.
 _NO_ID = struct.pack('<I4x', 1)
 # Offsets of the score and the columns of rotated_boxes(), in doubles from the end of the doubles.
 _SCORE_AND_BOX = np.array([-49, -5, -4, -2, -1, -3])
@@ -88,15 +90,28 @@ class DetectionWriter:
             layout = self._layouts[key] = _Layout(
                 frame_id, self._class_names if class_id_format == 'name' else ()
             )
-        return self._write(layout, found, stamp)
+        return self._write(layout, found, stamp, found.region_classes(class_id_format))
 
-    def _write(self, layout: _Layout, found: Objects, stamp: tuple[int, int]) -> np.ndarray:
+    def _write(
+        self,
+        layout: _Layout,
+        found: Objects,
+        stamp: tuple[int, int],
+        classes: Sequence[Sequence[tuple[str, float]]],
+    ) -> np.ndarray:
         count = len(found)
+        places = np.tile(_SCORE_AND_BOX, (count, 1))
         id_fields = list(map(_id_field, found.ids_as_text())) or [_NO_ID] * count
         parts = [layout.head]
         offset = (len(layout.head) - 4) % 8
-        for label, id_field in zip(found.labels.tolist(), id_fields):
-            parts += layout.detections[offset][label], id_field
+        for i, (label, id_field) in enumerate(zip(found.labels.tolist(), id_fields)):
+            more = classes[i] if classes else ()
+            part = layout.detections[offset][label, len(more)]
+            if more:
+                results = b''.join(itertools.starmap(_result, more))
+                part = part[:_BOX] + results + part[_BOX:]
+                places[i, 0] -= len(results) // 8
+            parts += part, id_field
             offset = len(id_field) % 8
         # The block begins 4 bytes before the message, which aligns its doubles in memory.
         text = b''.join(parts)
@@ -114,10 +129,18 @@ class DetectionWriter:
         values = np.empty((count, 6))
         values[:, 0] = found.scores
         values[:, 1:] = found.rotated_boxes()
-        block[doubles_end[:, None] + _SCORE_AND_BOX] = values
+        block[doubles_end[:, None] + places] = values
         # The padding of the last id does not belong to the message.
         id_nbytes = 4 + int.from_bytes(id_fields[-1][:4], 'little')
         return message[: len(text) - len(id_fields[-1]) + id_nbytes]
+
+
+def _result(name: str, score: float) -> bytes:
+    """Serialize a further result of a detection, a multiple of 8 bytes."""
+    result = bytearray()
+    append_text(result, name)
+    result += bytes(-len(result) % 8)
+    return bytes(result) + struct.pack('<d', score) + _DOUBLES[1:44].tobytes()
 
 
 def _id_field(identity: str) -> bytes:
@@ -143,16 +166,19 @@ class _Layout:
         self.detections = {offset: _ByLabel(frame_id, class_names, offset) for offset in (0, 4)}
 
 
-class _ByLabel(dict[int, bytes]):
+class _ByLabel(dict[tuple[int, int], bytes]):
+    """By label and number of further results, which are inserted before the box."""
+
     nbytes = 0
 
     def __init__(self, frame_id: str, class_names: Sequence[str], offset: int) -> None:
         self._frame_id, self._class_names, self._offset = frame_id, class_names, offset
 
-    def __missing__(self, label: int) -> bytes:
+    def __missing__(self, key: tuple[int, int]) -> bytes:
+        label, more = key
         detection = bytearray(self._offset + 8)
         append_text(detection, self._frame_id)
-        append_number(detection, 1)
+        append_number(detection, 1 + more)
         append_text(detection, name_of(self._class_names, label))
         detection += bytes(-len(detection) % 8)
         detection += _DOUBLES.tobytes()
@@ -161,5 +187,5 @@ class _ByLabel(dict[int, bytes]):
             self.clear()
             self.nbytes = 0
         self.nbytes += len(part)
-        self[label] = part
+        self[key] = part
         return part

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.model.run_inputs import measured_inputs, split_inputs
+from trt_ros.model.run_inputs import REGIONS, image_feeds, measured_inputs, split_inputs
 from trt_ros.profiling import mark
 from trt_ros.progress import Reporter
 from trt_ros.runtime.backends import open_network
@@ -19,6 +19,7 @@ from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.fitting import resolve
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.regions import whole_image
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
 WARM_UP_RUNS = 3
@@ -148,4 +149,8 @@ def network_tensors(steps: CpuPipeline[Any], frame: Frame | None) -> Mapping[str
 def _run(steps: CpuPipeline[Any], frame: Frame | None) -> Callable[[], Any]:
     """Return a function that runs the network once."""
     frames, tensors = split_inputs(steps.feeds, measured_inputs(steps.feeds, frame))
+    for feed in image_feeds(steps.feeds).values():
+        if feed.crop is not None:
+            tensors = {REGIONS: whole_image(feed.crop, frames[0].wh, steps.max_batch)}
+            return lambda: steps.start(frames, DEFAULT_THRESHOLDS, tensors)
     return lambda: steps.start(frames * steps.max_batch, DEFAULT_THRESHOLDS, tensors)

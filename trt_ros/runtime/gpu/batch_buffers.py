@@ -19,6 +19,7 @@ from trt_ros.model.run_inputs import REGIONS
 from trt_ros.runtime.gpu.captured_graph import RunAddresses, Stage
 from trt_ros.runtime.gpu.inputs import Batch
 from trt_ros.runtime.gpu.preprocess import Geometry
+from trt_ros.runtime.gpu.regions import GpuRegions, boxes_of
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.tensorrt_context import Execution
@@ -132,8 +133,9 @@ class BatchBuffers:
         """Return the bytes of each image's results in host memory, or else of all raw outputs."""
         if self.decoder is None:
             return (sum(aligned(self.sizes[name]) for name in self.shared.outputs),)
+        more = sum(each.nbytes for each in self.joined)
         return tuple(
-            aligned(self.decoder.result_nbytes((g.width, g.height)))
+            aligned(self.decoder.result_nbytes((g.width, g.height))) + more
             for g in self.shared.decoded(geometries)
         )
 
@@ -147,10 +149,23 @@ class BatchBuffers:
         """
         if self.decoder is None:
             return ()
-        return tuple(
-            self.decoder.reader(results[part], (geometry.width, geometry.height))
-            for part, geometry in zip(parts, self.shared.decoded(geometries))
-        )
+        readers = list[Reader]()
+        for part, geometry in zip(parts, self.shared.decoded(geometries)):
+            read = self.decoder.reader(results[part], (geometry.width, geometry.height))
+            for each in self.joined:
+                read = each.reader(read, results[part][-each.nbytes :])
+            readers.append(read)
+        return tuple(readers)
+
+    @property
+    def joined(self) -> Sequence[GpuRegions]:
+        """Networks that run on the boxes which the GPU decodes, behind the decoder."""
+        return self.shared.joined if boxes_of(self.decoder) else ()
+
+    def why_not_capturable(self, stream: int) -> str:
+        """Return why a network cannot be captured; '' if all can."""
+        executions = [self.execution, *(each.buffers.execution for each in self.joined)]
+        return next(filter(None, (each.why_not_capturable(stream) for each in executions)), '')
 
     def prepare(self, stream: int) -> None:
         """Write the constant inputs and zero the decoder's counters, once for all frames."""
@@ -183,6 +198,10 @@ class BatchBuffers:
             *_together('preprocess', before),
             *self.execution.stages(),
             self._last_stage(geometries, addresses),
+            *(
+                ('regions', each.work(self.decoder, self.shared.decoded(geometries), addresses))
+                for each in self.joined
+            ),
             *_together(KEEP_STATE, after),
         ]
 
@@ -332,6 +351,11 @@ class BuffersByShape:
     def has_gpu_decoder(self) -> bool:
         """Whether outputs are decoded on the GPU; known after the first run."""
         return any(buffers.decoder is not None for buffers in self._buffers)
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether other networks run in the same graphs; known after the first run."""
+        return any(buffers.joined for buffers in self._buffers)
 
     @property
     def numbers(self) -> frozenset[int]:

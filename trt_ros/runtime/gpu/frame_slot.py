@@ -371,7 +371,7 @@ class FrameSlot:
             StageSequence([each for each in stages if each[0] != KEEP_STATE]).launch(stream)
             self.stream.synchronize()
             buffers.is_warm = True
-        reason = buffers.execution.why_not_capturable(stream)
+        reason = buffers.why_not_capturable(stream)
         if not reason:
             try:
                 return Graph.capture(stream, sequence.launch)

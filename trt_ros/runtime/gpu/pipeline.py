@@ -21,6 +21,7 @@ from trt_ros.runtime.future import Future
 from trt_ros.runtime.gpu.batch_buffers import BuffersByShape
 from trt_ros.runtime.gpu.device import GpuDevice
 from trt_ros.runtime.gpu.frame_slot import FrameSlot, Launched
+from trt_ros.runtime.gpu.regions import GpuRegions
 from trt_ros.runtime.gpu.shared_resources import (
     batch_log_lines,
     open_shared_resources,
@@ -34,7 +35,7 @@ from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import is_finite, widen
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.thresholds import Thresholds
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 log = logging.getLogger('trt_ros.runtime')
 
@@ -160,8 +161,22 @@ class GpuPipeline(Pipeline[Any]):
             recent = self._warm_up_recent(thresholds)
         self.faults.check()
         with self.gpu.launch_context:
-            self.shared.contexts.save_cache()
+            for each in (self.shared, *(each.shared for each in self.shared.joined)):
+                each.contexts.save_cache()
         self.device.recent = recent
+
+    def join(self, regions: Pipeline[Any], count: int) -> None:
+        """Run a pipeline of this GPU on the objects found, in the same graphs; see Pipeline."""
+        if isinstance(regions, GpuPipeline) and regions.gpu.index == self.gpu.index:
+            with self.gpu.context:
+                joined = GpuRegions(regions, count)
+            self._owned.callback(joined.close)
+            self.shared.joined.append(joined)
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether the pipeline of `join` runs in the same graphs."""
+        return self.slots.all[0].buffers.has_joined
 
     def _warm_up_recent(self, thresholds: Thresholds) -> RecentImages | None:
         """Run every slot on images like those of the last time."""
@@ -280,21 +295,29 @@ class GpuPipeline(Pipeline[Any]):
             letterboxes = [crop.letterbox] * len(tensors[REGIONS])
         else:
             letterboxes = [self.preprocess.letterbox(f.wh) for f in self.shared.decoded(frames)]
-        return self._decode_on_cpu(launched, letterboxes or [NO_LETTERBOX], thresholds)
+        batch = launched.buffers.batch
+        return self.decode_on_cpu(
+            launched.outputs, batch, letterboxes or [NO_LETTERBOX], thresholds
+        )
 
-    def _decode_on_cpu(
-        self, launched: Launched, letterboxes: Sequence[Letterbox], thresholds: Thresholds
+    def decode_on_cpu(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        batch: int,
+        letterboxes: Sequence[Letterbox],
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> list[Any]:
+        """Return the results of the first images of a batch, from the raw outputs."""
         outputs = {
             name: widen(head) if head.dtype == np.uint16 else head
-            for name, head in launched.outputs.items()
+            for name, head in outputs.items()
         }
         results = []
         for i, letterbox in enumerate(letterboxes):
             # The outputs of a single image may lack a batch axis.
             own = (
                 outputs
-                if launched.buffers.batch == 1
+                if batch == 1
                 else {name: head[i : i + 1] for name, head in outputs.items()}
             )
             results.append(self.decoder(own, letterbox, thresholds))

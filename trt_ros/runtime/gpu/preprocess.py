@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import ctypes
-from ctypes import c_float, c_int, c_void_p
+from ctypes import c_double, c_float, c_int, c_void_p
 from dataclasses import dataclass, replace
 
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame, refuse_depth
 from trt_ros.vision.letterbox import Letterbox, Preprocess
+from trt_ros.vision.regions import Crop
 from trt_ros.vision.single_channel import UNITS_16, refuse_opaque
 from trt_ros.vision.tiles import Tiles
 
@@ -98,6 +99,27 @@ class CropArgs(ctypes.Structure):
     """Arguments of the kernel of regions; preprocess.cu: struct Crop."""
 
     _fields_ = [('image', PreprocessArgs), ('maps', c_void_p)]
+
+
+class RegionArgs(ctypes.Structure):
+    """Arguments of the kernel that places regions; preprocess.cu: struct Regions."""
+
+    _fields_ = [
+        ('result', c_void_p),
+        ('maps', c_void_p),
+        ('placed', c_void_p),
+        ('chosen', c_void_p),
+        ('scale', c_double),
+        ('capacity', c_int),
+        ('rows', c_int),
+        ('count', c_int),
+        ('is_rotated', c_int),
+        ('is_stretched', c_int),
+        ('width', c_int),
+        ('height', c_int),
+        ('input_width', c_int),
+        ('input_height', c_int),
+    ]
 
 
 @dataclass(frozen=True)
@@ -283,6 +305,19 @@ def crop_args(
     letterbox = preprocess.letterbox((geometry.width, geometry.height))
     read = (_ENCODINGS[geometry.encoding], _COLORS, 1.0)
     return CropArgs(_args(preprocess, geometry, source, target, letterbox, read, channel=0), maps)
+
+
+def region_args(crop: Crop, geometry: Geometry) -> RegionArgs:
+    """Return the kernel arguments for placing regions of a frame, but for its memory."""
+    height, width = crop.preprocess.input_hw
+    return RegionArgs(
+        is_stretched=crop.resize == 'stretch',
+        width=geometry.width,
+        height=geometry.height,
+        input_width=width,
+        input_height=height,
+        scale=crop.scale,
+    )
 
 
 def launch_crop(kernels: Kernels, args: CropArgs, regions: int, stream: int) -> None:

@@ -75,6 +75,7 @@ class SharedResources:
     :param batches: batch sizes of runs, ascending.
     :param class_count: number of classes; 0: unknown.
     :param graph_fallbacks: reasons why frames run without a CUDA graph; slots append to it.
+    :param joined: networks that run on the objects found, in the same graphs.
     """
 
     gpu: Gpu
@@ -95,6 +96,7 @@ class SharedResources:
     batches: tuple[int, ...] = (1,)
     class_count: int = 0
     graph_fallbacks: list[str] = field(default_factory=list)
+    joined: list[Any] = field(default_factory=list)
 
     @cached_property
     def images(self) -> Mapping[str, ImageFeed]:

@@ -19,6 +19,7 @@ from trt_ros.errors import BadFrameError, ParameterError, TrtRosError
 from trt_ros.model.run_inputs import NO_TENSORS, REGIONS, example_inputs, split_inputs
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.regions import whole_image
 
 log = logging.getLogger('trt_ros.runtime')
 
@@ -57,10 +58,8 @@ def example_tensors(shared: SharedResources) -> Iterator[Mapping[str, np.ndarray
     if crop is None:
         yield NO_TENSORS
         return
-    height, width = crop.preprocess.input_hw
-    region = crop.maps(np.array([[width / 2, height / 2, width, height, 0.0]])).reshape(1, 6)
     for batch in reversed(shared.batches):
-        yield {REGIONS: region.repeat(batch, axis=0)}
+        yield {REGIONS: whole_image(crop, crop.preprocess.input_hw[::-1], batch)}
 
 
 class RecentImages:

@@ -126,7 +126,7 @@ def test_cameras_of_other_sizes_share_a_graph_whatever_their_order(
     pipeline = open_graph(make_engine(-1), batch=2)
     small, large = picture(100, 90), picture(120, 90)
     seen = []
-    pipeline._decode_on_cpu = lambda launched, letterboxes, thresholds: [
+    pipeline.decode_on_cpu = lambda outputs, batch, letterboxes, thresholds: [
         seen.append(each.image_wh) or SimpleNamespace(wh=each.image_wh) for each in letterboxes
     ]
     for frames in ([small, large], [large, small]):

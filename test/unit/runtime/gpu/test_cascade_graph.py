@@ -1,0 +1,183 @@
+"""A detector and a classifier in one captured graph, on a CUDA of our own; kernels by g++."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+
+import numpy as np
+import pytest
+
+from support.bundles import write_cascade
+from support.kernels_on_cpu import KernelsOnCpu
+from support.memory import array_at
+from support.numbers_on_cpu import NumbersOnCpu
+from support.tiled import with_batch
+from trt_ros.cuda.calls import live
+from trt_ros.cuda.kernels import Kernels
+from trt_ros.demo.scene import draw_scene
+from trt_ros.families.registry import CLASSIFIERS, DETECTORS
+from trt_ros.runtime.cascade import CascadePipeline, members_of
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+from trt_ros.runtime.fitting import fit
+from trt_ros.runtime.gpu.pipeline import GpuPipeline
+from trt_ros.runtime.options import ModelOptions
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.thresholds import Thresholds
+
+pytestmark = pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++')
+ASKED = Thresholds(0.3, 0.5, max_detections=300)
+
+
+class OnnxContext:
+    """A context that runs a network of one image in ONNX Runtime."""
+
+    def __init__(self, engine, network):
+        self.engine, self.network, self.addresses, self.batch = engine, network, {}, 0
+        self.specs = {each.name: each for each in (*network.inputs, *network.outputs)}
+
+    def set_device_memory(self, ptr, nbytes):
+        pass
+
+    def set_input_shape(self, name, shape):
+        self.batch = shape[0]
+        return True
+
+    def get_tensor_shape(self, name):
+        return (self.batch, *self.specs[name].shape[1:])
+
+    def set_tensor_address(self, name, address):
+        self.addresses[name] = address
+        return True
+
+    def is_stream_capturable(self, stream):
+        return True
+
+    def execute_async_v3(self, stream):
+        def work():
+            found = {
+                name: array_at(ptr, self.get_tensor_shape(name))
+                for name, ptr in self.addresses.items()
+            }
+            [image] = self.network.inputs
+            for name, value in self.network.infer({image.name: found[image.name]}).items():
+                found[name][:] = value
+
+        self.engine.runs += 1
+        self.engine.cuda._put(work)
+        return True
+
+
+@pytest.fixture(scope='module')
+def kernels(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('kernels')
+    return {'preprocess': NumbersOnCpu(folder), 'decode': KernelsOnCpu(folder)}
+
+
+@pytest.fixture
+def open_gpu(make_engine, network_of, cuda, kernels, monkeypatch):
+    """Open a cascade on the fake GPU; everything is given back at the end."""
+    before, opened = live(), []
+    monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.COPY_THREADS', 0)
+
+    def launch(self, function, grid, block, argument, stream):
+        copied = type(argument).from_buffer_copy(argument)
+        library = kernels[self.name]._library
+        sizes = [(ctypes.c_uint * 3)(*size) for size in (grid, block)]
+        run = getattr(library, f'on_cpu_{function}')
+        cuda._put(lambda: run(ctypes.byref(copied), *sizes))
+
+    monkeypatch.setattr(Kernels, 'launch', launch)
+
+    def open_member(options, families, batch, **given):
+        network = OnnxRuntimeRunner.open(options.model_path, threads=1)
+        engine = make_engine()
+        engine.inputs, engine.outputs = network.inputs, network.outputs
+        engine.metadata = network.metadata
+        [image] = network.inputs
+        shape = image.shape[1:]
+        is_fixed = image.shape[0] > 0
+        sizes = ((1, *shape), (1, *shape), (batch, *shape))
+        engine.profiles = () if is_fixed else ({image.name: sizes},)
+        engine.create_execution_context = lambda strategy: OnnxContext(engine, network)
+        return GpuPipeline(
+            network_of(engine, gpu_timeout=0, **given), fit(engine, options, families), batch
+        )
+
+    def open_gpu(path, batch=1, **given):
+        first, second = members_of(
+            ModelOptions(model_path=str(path), tiles=given.pop('tiles', ''))
+        )
+        detector = open_member(first, DETECTORS, batch if not first.tiles else 2, **given)
+        colors = open_member(second, CLASSIFIERS, second.max_regions, **given)
+        opened.append(CascadePipeline(detector, colors, second.max_regions))
+        opened[-1].warm_up()
+        return opened[-1]
+
+    yield open_gpu
+    for pipeline in opened:
+        pipeline.close()
+        for each in (pipeline.detector, pipeline.regions):
+            assert each.memory() == {'device': {}, 'pinned': {}}
+    assert live() == before
+
+
+def scene(seed):
+    return draw_scene(np.random.default_rng(seed), (640, 480))[0]
+
+
+def assert_equal(ours, wanted):
+    np.testing.assert_allclose(ours.xyxy, wanted.xyxy, atol=0.01)
+    for got, want in zip(ours, wanted):
+        assert (got.region is None) == (want.region is None)
+        if want.region is not None:
+            np.testing.assert_allclose(got.region.scores, want.region.scores, atol=2e-3)
+            assert got.region.names == want.region.names
+
+
+@pytest.mark.parametrize(
+    ('batch', 'max_regions', 'frames_in_flight'), [('n', 16, 1), ('n', 2, 2), (1, 3, 1), (3, 4, 2)]
+)
+def test_one_launch_finds_objects_and_their_classes(
+    tmp_path, open_gpu, cuda, batch, max_regions, frames_in_flight
+):
+    path = write_cascade(tmp_path, batch=batch, max_regions=max_regions, region_scale=1.5)
+    ours = open_gpu(path, frames_in_flight=frames_in_flight)
+    last = f'regions: up to {max_regions} objects per image, in the same launch'
+    assert ours.log_lines[-1] == last
+    with Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as reference:
+        for seed, score in ((3, 0.3), (1, 0.3), (3, 1.0), (3, 0.9)):
+            wanted = reference(scene(seed), score=score)
+            ours(scene(seed), score=score)
+            launches = cuda.calls['cudaGraphLaunch']
+            found = ours(scene(seed), score=score)
+            assert cuda.calls['cudaGraphLaunch'] == launches + 1
+            assert_equal(found, wanted)
+        assert len(wanted) == 4
+    assert ours.diagnostics()['CUDA graph fallbacks'] == ''
+
+
+def test_images_of_a_batch_have_their_own_regions(tmp_path, open_gpu):
+    detector = with_batch(tmp_path / 'shapes.onnx', 'n')
+    path = write_cascade(tmp_path, detector, max_regions=4)
+    ours = open_gpu(path, batch=2)
+    images = [scene(3), scene(1)]
+    with Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as reference:
+        for found, wanted in zip(ours(images, ASKED), reference(images, ASKED)):
+            assert_equal(found, wanted)
+
+
+def test_regions_follow_the_merged_tiles(tmp_path, open_gpu):
+    detector = with_batch(tmp_path / 'shapes.onnx', 'n')
+    path = write_cascade(tmp_path, detector, max_regions=4)
+    ours = open_gpu(path, tiles='2x1')
+    with Pipeline.open(path, backend='onnxruntime', cpu_threads=1, tiles='2x1') as reference:
+        assert_equal(ours(scene(3), ASKED), reference(scene(3), ASKED))
+
+
+def test_boxes_that_the_cpu_decodes_are_run_afterwards(tmp_path, open_gpu, decode_on_cpu):
+    path = write_cascade(tmp_path, max_regions=3)
+    ours = open_gpu(path)
+    assert ours.log_lines[-1].endswith('in runs of their own')
+    with Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as reference:
+        assert_equal(ours(scene(3), ASKED), reference(scene(3), ASKED))

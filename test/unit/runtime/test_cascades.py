@@ -1,0 +1,85 @@
+"""A detector and a classifier of its objects as one model, on the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from support.bundles import write_cascade
+from support.shape_networks import save_shapes
+from trt_ros.demo.scene import MODEL, draw_scene
+from trt_ros.errors import ModelError, ParameterError, TensorMismatchError
+from trt_ros.families.registry import CLASSIFIERS
+from trt_ros.runtime.pipeline import Pipeline
+
+pytest.importorskip('onnxruntime')
+
+PLAIN = {'labels': ('red', 'green', 'blue'), 'mean': (0.0,) * 3, 'std': (1.0,) * 3}
+
+
+def scene(seed):
+    return draw_scene(np.random.default_rng(seed), (640, 480))[0]
+
+
+@pytest.mark.parametrize('batch', ['n', 1, 3])
+@pytest.mark.parametrize(('max_regions', 'score'), [(16, 0.3), (2, 0.3), (16, 1.0)])
+def test_results_are_those_of_two_pipelines(tmp_path, batch, max_regions, score):
+    path = write_cascade(tmp_path, batch=batch, max_regions=max_regions, region_scale=1.5)
+    with (
+        Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as both,
+        Pipeline.open(MODEL, backend='onnxruntime', cpu_threads=1) as detector,
+        Pipeline.open(
+            tmp_path / 'color.onnx',
+            backend='onnxruntime',
+            cpu_threads=1,
+            families=CLASSIFIERS,
+            regions=True,
+            region_scale=1.5,
+            batch=max_regions,
+            **PLAIN,
+        ) as colors,
+    ):
+        images = [scene(seed) for seed in (3, 1)]
+        found = [both(images[0], score=score), *both(images, score=score)]
+        for image, ours in zip([images[0], *images], found):
+            wanted = detector(image, score=score)
+            assert ours.xyxy.tolist() == wanted.xyxy.tolist()
+            regions = colors.infer_regions(image, wanted[:max_regions])
+            assert len(ours.region_results) == len(wanted)
+            assert list(ours.region_results[max_regions:]) == [None] * len(wanted[max_regions:])
+            for each, expected in zip(ours, regions):
+                np.testing.assert_array_equal(each.region.scores, expected.scores)
+                assert each.region.names == expected.names
+        assert len(found[0]) == (0 if score == 1 else 5)
+        last = 'regions: up to 16 objects per image, in runs of their own'
+        assert both.log_lines[-1] == last.replace('16', str(max_regions))
+
+
+def test_objects_carry_the_result_of_their_region(tmp_path):
+    with Pipeline.open(write_cascade(tmp_path), backend='onnxruntime', cpu_threads=1) as pipeline:
+        found = pipeline(scene(1), score=0.3)
+    second = found[[1]]
+    assert second.region_results == [found.region_results[1]]
+    entry = second.as_json()['detections'][0]
+    assert entry['region'] == found[1].region.as_json()
+    assert entry['region']['classes'][0]['label'] in ('red', 'green', 'blue')
+
+
+@pytest.mark.parametrize(
+    ('options', 'error', 'message'),
+    [
+        ({'backend': 'onnxruntime'}, ModelError, 'does not take: backend'),
+        ({'max_region': 3}, ParameterError, "no option 'max_region'"),
+        ({'max_regions': 0}, ParameterError, 'max_regions is 0'),
+        ({'decoder': 'yolov8'}, TensorMismatchError, 'not those of yolov8'),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path, options, error, message):
+    with pytest.raises(error, match=message):
+        Pipeline.open(write_cascade(tmp_path, **options), backend='onnxruntime', cpu_threads=1)
+
+
+def test_the_first_network_detects_objects(tmp_path):
+    path = write_cascade(tmp_path, save_shapes(tmp_path / 'kinds.onnx', 'classify'))
+    with pytest.raises(TensorMismatchError, match='does not detect objects'):
+        Pipeline.open(path, backend='onnxruntime', cpu_threads=1, decoder='classifier')

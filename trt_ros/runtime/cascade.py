@@ -1,0 +1,169 @@
+"""A detector and a network that runs on the objects it finds, as one pipeline."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from trt_ros.errors import ModelError, ParameterError, TensorMismatchError
+from trt_ros.families.registry import CLASSIFIERS
+from trt_ros.model.leapp import read_bundle
+from trt_ros.model.run_inputs import NO_TENSORS
+from trt_ros.results.base import Result
+from trt_ros.runtime.future import Future
+from trt_ros.runtime.options import (
+    EngineOptions,
+    ModelOptions,
+    PipelineOptions,
+    RunOptions,
+    options_of,
+)
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.runtime.runner import Network
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.regions import are_in_image
+from trt_ros.vision.thresholds import Thresholds
+
+#: Opens a pipeline that is not warmed up: its options, families and batch size.
+OpenMember = Callable[[PipelineOptions, Any, int], Pipeline[Any]]
+
+
+def members_of(options: PipelineOptions) -> tuple[PipelineOptions, ModelOptions]:
+    """
+    Return the options of both networks of a cascade.
+
+    :raises ModelError: when the bundle is invalid.
+    :raises ParameterError: when an option of the bundle is, or `gpu_share` is given.
+    """
+    if options.gpu_share:
+        raise ParameterError(
+            f'gpu_share is {options.gpu_share}, but the bundle has two networks of images.',
+            cause='Each would need a share of its own.',
+            remedy='Set gpu_share to 0.0, or run both networks as nodes of their own.',
+        )
+    bundle = read_bundle(options.model_path)
+    detector, regions = (str(each.path) for each in bundle.networks.values())
+    shared = {
+        each.name: getattr(options, each.name)
+        for kind in (EngineOptions, RunOptions)
+        for each in fields(kind)
+        if each.name != 'model_path'
+    }
+    given = dict(bundle.region_options or {})
+    refused = sorted(given.keys() & {'model_path', 'regions', 'inputs', 'tiles', 'backend'})
+    if refused:
+        raise ModelError(
+            f'The bundle {bundle.path} has options that a network of regions does not take: '
+            f'{", ".join(refused)}.',
+            remedy='Leave them out.',
+        )
+    own = options_of(regions, {**shared, **given, 'regions': True})
+    assert isinstance(own, ModelOptions)
+    return replace(options, model_path=detector), own
+
+
+class CascadePipeline(Pipeline[Any]):
+    """
+    A detector, whose results have a further result per object. Owns both pipelines.
+
+    On a GPU, both run in one captured graph where the GPU decodes the detector's outputs.
+
+    :param regions: opened with `regions`.
+    :param max_regions: maximum number of objects that are run per image, best scores first.
+    :raises TensorMismatchError: when the first network does not detect objects.
+    """
+
+    regions: Pipeline[Any]
+
+    def __init__(self, detector: Pipeline[Any], regions: Pipeline[Any], max_regions: int) -> None:
+        if detector.decoder.task not in ('detect', 'obb'):
+            raise TensorMismatchError(
+                f'The first network, a {detector.decoder.name}, does not detect objects.',
+                remedy='Use a detector as the first model of regions.',
+            )
+        network = Network()
+        network.backend = detector.backend
+        super().__init__(network, detector._fitted)
+        self.detector, self.regions, self.max_regions = detector, regions, max_regions
+        self.max_batch, self.max_detections = detector.max_batch, detector.max_detections
+        self.device = detector.device
+        detector.join(regions, max_regions)
+
+    def start(
+        self,
+        frames: Sequence[Frame],
+        thresholds: Thresholds,
+        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
+    ) -> Future[list[Any]]:
+        """Run the detector, and the other network on its objects; see Pipeline.start."""
+        found = self.detector.start(frames, thresholds, tensors)
+        return found.map(partial(self._with_regions, frames))
+
+    def _with_regions(self, frames: Sequence[Frame], results: list[Any]) -> list[Any]:
+        """Run the objects that the graph of the detector did not."""
+        for frame, result in zip(frames, results):
+            if len(result) and not result.region_results:
+                boxes = result.rotated_boxes()
+                chosen = np.flatnonzero(are_in_image(boxes, frame.wh))[: self.max_regions]
+                found = self.regions.infer_regions(frame, boxes[chosen])
+                by_object: list[Result | None] = [None] * len(result)
+                for index, each in zip(chosen.tolist(), found):
+                    by_object[index] = each
+                result.region_results = by_object
+        return results
+
+    def warm_up(self) -> None:
+        """Run on gray frames; see Pipeline.warm_up."""
+        self.detector.warm_up()
+        if not self.detector.has_joined:
+            self.regions.warm_up()
+
+    def reset_state(self) -> None:
+        """Set the states of the detector to their initial values before the next run."""
+        self.detector.reset_state()
+
+    def _own_log_lines(self) -> tuple[str, ...]:
+        return (
+            *(line for line in self.detector.log_lines if line not in self._fitted.log_lines),
+            *(f'regions: {line}' for line in self.regions.log_lines),
+            f'regions: up to {self.max_regions} objects per image, in '
+            + ('the same launch' if self.detector.has_joined else 'runs of their own'),
+        )
+
+    def _own_diagnostics(self) -> Mapping[str, str]:
+        own = self.regions.diagnostics()
+        return {
+            **self.detector.diagnostics(),
+            **{f'{key} of regions': value for key, value in own.items()},
+        }
+
+    def _close(self) -> None:
+        self.detector.close()  # Its graphs use the other one.
+        self.regions.close()
+
+
+def open_cascade(
+    options: PipelineOptions, families: Any, batch: int, open_member: OpenMember
+) -> CascadePipeline:
+    """
+    Open both networks of a cascade, not warmed up.
+
+    :param families: those of the detector; None: those of every task.
+    :param batch: maximum number of images per run.
+    """
+    first, second = members_of(options)
+    with ExitStack() as undo:
+        detector = open_member(first, families, batch)
+        undo.callback(detector.close)
+        gpu = getattr(detector, 'gpu', None)
+        if gpu is not None:
+            second = replace(second, device=gpu.index)  # Maybe the least busy one.
+        kinds = CLASSIFIERS if second.decoder == 'auto' else None
+        regions = open_member(second, kinds, second.max_regions)
+        undo.callback(regions.close)
+        cascade = CascadePipeline(detector, regions, second.max_regions)
+        undo.pop_all()
+        return cascade
