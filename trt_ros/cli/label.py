@@ -9,7 +9,7 @@ The file can be read while it is written and after an interrupt; --resume contin
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -28,6 +28,7 @@ from trt_ros.vision.pixel_limit import PixelLimit
 from trt_ros.vision.thresholds import ThresholdOptions
 
 if TYPE_CHECKING:
+    from trt_ros.labelling.batch import RunReport
     from trt_ros.labelling.job import LabelReport
     from trt_ros.labelling.task import LabelTask
     from trt_ros.labelling.workers import Worker
@@ -37,7 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
         'recordings',
-        nargs='+',
+        nargs='*',
         type=Path,
         metavar='RECORDING',
         help='.mcap or .db3 file, folder of a recording, or folder of recordings',
@@ -45,10 +46,37 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         '--output',
         type=Path,
-        required=True,
         metavar='FILE',
         help='MCAP file of the results; of several recordings or a folder of them, the folder of '
         'these files',
+    )
+    parser.add_argument(
+        '--recursive', action='store_true', help='also look into the folders of folders'
+    )
+    for name, verb in (('include', 'label only'), ('exclude', 'leave out')):
+        parser.add_argument(
+            f'--{name}',
+            nargs='+',
+            action='extend',
+            default=[],
+            metavar='PATTERN',
+            help=f'{verb} recordings whose name or path below the folder matches, as in day_*/f*',
+        )
+    parser.add_argument(
+        '--shard', type=_shard, default=(0, 1), metavar='I/N', help='label part I, from 0, of N'
+    )
+    parser.add_argument(
+        '--report',
+        type=Path,
+        metavar='FILE',
+        help='append the outcome of each recording, one JSON object per line; --resume leaves out '
+        'what is done according to it',
+    )
+    parser.add_argument(
+        '--retry',
+        type=Path,
+        metavar='REPORT',
+        help='label what failed according to a report, and add to it',
     )
     parser.add_argument(
         '--topic',
@@ -110,18 +138,74 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Label all recordings; 1 when one was damaged or images were dropped."""
-    from trt_ros.labelling.task import LabelTask
+    """Label all recordings; 1 when one failed or was damaged, or images were dropped."""
+    from trt_ros.labelling.batch import RunReport
 
     options = given_options(args, TiledOptions)
-    tasks = [
+    report = RunReport(args.retry or args.report)
+    tasks = _tasks(args, report.entries())
+    summary = _Summary(report, is_only=len(tasks) == 1)
+    if len(tasks) == 1:  # Before the network is loaded, which may take minutes.
+        tasks = [task for task, _ in _counted(tasks, summary)]
+    if tasks:
+        label = _label_here if args.workers is None and args.ray is None else _label_with_workers
+        label(tasks, options, args, summary)
+    return 0 if summary.is_whole else 1
+
+
+def _shard(text: str) -> tuple[int, int]:
+    """Parse I/N."""
+    index, count = map(int, text.split('/'))
+    if not 0 <= index < count:
+        raise ValueError
+    return index, count
+
+
+def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[LabelTask]:
+    """Return the recordings to label; `earlier` are the entries of the report."""
+    from trt_ros.labelling.batch import find_recordings, output_names
+    from trt_ros.labelling.task import LabelTask
+
+    if args.retry is not None:
+        pairs = [
+            (Path(path), Path(entry['output']))
+            for path, entry in earlier.items()
+            if entry['status'] == 'failed'
+        ]
+    elif args.recordings and args.output:
+        found = find_recordings(
+            args.recordings,
+            recursive=args.recursive,
+            include=args.include,
+            exclude=args.exclude,
+        )
+        paths = [path for path, _ in found]
+        if paths == args.recordings and len(paths) == 1:
+            outputs = [args.output]
+        else:
+            outputs = [args.output / name for name in output_names(found)]
+            for folder in {each.parent for each in outputs}:
+                make_output_folder(folder)
+        pairs = list(zip(paths, outputs))
+        if args.resume:
+            pairs = [
+                (path, output)
+                for path, output in pairs
+                if earlier.get(str(path), {}).get('status') not in ('done', 'damaged')
+            ]
+    else:
+        raise ParameterError(
+            'Recordings or --output are missing.', remedy='Name them, or use --retry REPORT.'
+        )
+    index, count = args.shard
+    return [
         LabelTask(
             path,
             output,
             tuple(args.topic),
             thresholds_of(args),
             with_input=args.with_input,
-            resume=args.resume,
+            resume=args.resume or args.retry is not None,
             video=args.video,
             coco=args.coco,
             max_pixels=args.max_image_pixels,
@@ -129,29 +213,23 @@ def run(args: Namespace) -> int:
             end=args.end,
             every=args.every,
         )
-        for path, output in _outputs(args.recordings, args.output)
+        for path, output in pairs[index::count]
     ]
-    summary = _Summary(is_only=len(tasks) == 1)
-    # Before the network is loaded, which may take minutes.
-    counted = list(_counted(tasks, summary))
-    if counted:
-        label = _label_here if args.workers is None and args.ray is None else _label_with_workers
-        label(counted, options, args, summary)
-    return 0 if summary.is_whole else 1
 
 
 class _Summary:
     """
-    Prints the outcome of each recording; raises the error of an only one.
+    Prints and reports the outcome of each recording; raises the error of an only one.
 
     :ivar is_whole: whether all images so far got results.
     """
 
-    def __init__(self, *, is_only: bool) -> None:
-        self._is_only = is_only
+    def __init__(self, report: RunReport, *, is_only: bool) -> None:
+        self._report, self._is_only = report, is_only
         self.is_whole = True
 
     def __call__(self, task: LabelTask, outcome: LabelReport | TrtRosError) -> None:
+        self._report.append(task, outcome)
         if not isinstance(outcome, TrtRosError):
             self.is_whole &= _print(task, outcome)
             return
@@ -161,8 +239,10 @@ class _Summary:
         print(printable(f'{task.path}: {outcome}', lines=True), file=sys.stderr)
 
 
-def _counted(tasks: Sequence[LabelTask], summary: _Summary) -> Iterator[tuple[LabelTask, int]]:
-    """Yield the tasks that can be done with their numbers of images."""
+def _counted(
+    tasks: Iterable[LabelTask], summary: Callable[[LabelTask, Any], object]
+) -> Iterator[tuple[LabelTask, int]]:
+    """Yield the tasks that can be done with their numbers of images, each when it is its turn."""
     from trt_ros.labelling.task import as_trt_ros_error
 
     for task in tasks:
@@ -175,10 +255,7 @@ def _counted(tasks: Sequence[LabelTask], summary: _Summary) -> Iterator[tuple[La
 
 
 def _label_here(
-    counted: Sequence[tuple[LabelTask, int]],
-    options: LabeledOptions,
-    args: Namespace,
-    summary: _Summary,
+    tasks: Sequence[LabelTask], options: LabeledOptions, args: Namespace, summary: _Summary
 ) -> None:
     """Label recordings in this process."""
     from trt_ros.labelling.labeler import Labeler
@@ -188,31 +265,35 @@ def _label_here(
         if isinstance(log_lines, TrtRosError):
             raise log_lines
         _print_log(log_lines)
-        for task, count in counted:
+        for task, count in _counted(tasks, summary):
             with _bar(count, task.path.name) as bar:
                 outcome = labeler.label(task, bar.update)
             summary(task, outcome)
 
 
 def _label_with_workers(
-    counted: Sequence[tuple[LabelTask, int]],
-    options: LabeledOptions,
-    args: Namespace,
-    summary: _Summary,
+    tasks: Sequence[LabelTask], options: LabeledOptions, args: Namespace, summary: _Summary
 ) -> None:
     """Label recordings in other processes."""
     from trt_ros.labelling.workers import LabelPool
 
-    make_worker, workers = _worker_maker(options, args, len(counted))
-    total = sum(count for _, count in counted)
-    with _bar(total, f'{len(counted)} recordings') as bar:
-        pool = LabelPool(make_worker, workers, on_frames=bar.update, on_log=_print_log)
+    make_worker, workers = _worker_maker(options, args, len(tasks))
+    with _bar(len(tasks), 'labelling', ' recordings') as bar:
+        frames = 0
+
+        def progress(count: int) -> None:
+            nonlocal frames
+            frames += count
+            bar.set_postfix_str(f'{frames} frames', refresh=False)
+            bar.update(0)
 
         def done(task: LabelTask, outcome: LabelReport | TrtRosError) -> None:
             with bar.external_write_mode(file=sys.stderr):
                 summary(task, outcome)
+            bar.update()
 
-        pool.label([task for task, _ in counted], done)
+        pool = LabelPool(make_worker, workers, on_frames=progress, on_log=_print_log)
+        pool.label((task for task, _ in _counted(tasks, done)), done)
 
 
 def _worker_maker(
@@ -242,35 +323,11 @@ def _print_log(lines: Sequence[str]) -> None:
         print(line, file=sys.stderr)
 
 
-def _bar(total: int, title: str) -> Any:
+def _bar(total: int, title: str, unit: str = ' frames') -> Any:
     from tqdm import tqdm
 
     interval = 0.1 if sys.stderr.isatty() else 10.0
-    return tqdm(total=total, unit=' frames', desc=printable(title), mininterval=interval)
-
-
-def _outputs(paths: Sequence[Path], output: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield each recording with its output file."""
-    from trt_ros.recording import is_recording, recordings_in
-
-    found: list[Path] = []
-    for path in paths:
-        inside = recordings_in(path) if path.is_dir() and not is_recording(path) else []
-        # A folder of one file may be a recording whose recorder was killed.
-        found += inside if len(inside) > 1 or any(map(Path.is_dir, inside)) else [path]
-    if found == list(paths) and len(found) == 1:
-        yield found[0], output
-        return
-    names = [path.stem if path.is_file() else path.name for path in found]
-    same = [str(path) for path, name in zip(found, names) if names.count(name) > 1]
-    if same:
-        raise ParameterError(
-            f'The results of {", ".join(same)} would have the same name.',
-            remedy='Label them one by one.',
-        )
-    make_output_folder(output)
-    for path, name in zip(found, names):
-        yield path, output / f'{name}.mcap'
+    return tqdm(total=total, unit=unit, desc=printable(title), mininterval=interval)
 
 
 def _print(task: LabelTask, report: LabelReport) -> bool:

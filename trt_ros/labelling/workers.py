@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import islice
 import multiprocessing
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -163,28 +163,29 @@ class LabelPool:
         self._make_worker, self._count = make_worker, count
         self._on_frames, self._on_log = on_frames, on_log
         self._lock = threading.Lock()
-        self._tasks: deque[LabelTask] = deque()
+        self._tasks: SimpleQueue[LabelTask | None] = SimpleQueue()
         self._workers: set[Worker] = set()
         self._events: SimpleQueue[_Event] = SimpleQueue()
         self._is_stopped = self._is_logged = False
 
     def label(
         self,
-        tasks: Sequence[LabelTask],
+        tasks: Iterable[LabelTask],
         on_done: Callable[[LabelTask, LabelReport | TrtRosError], object],
     ) -> None:
         """
         Label recordings; ends the workers, also when interrupted.
 
+        :param tasks: taken when a worker is about to be free.
         :param on_done: called with each task and its report or error.
         :raises TrtRosError: when no pipeline can be opened.
         """
-        self._tasks.extend(tasks)
+        waiting = iter(tasks)
         with ThreadPoolExecutor(self._count, initializer=_block_interrupts) as threads:
             try:
                 for _ in range(self._count):
                     threads.submit(self._work)
-                left = len(tasks)
+                left = self._put(waiting, self._count)
                 while left:
                     event = self._events.get()
                     if isinstance(event, BaseException):
@@ -195,18 +196,24 @@ class LabelPool:
                         self._on_log(event)
                     else:
                         on_done(*event)
-                        left -= 1
+                        left += self._put(waiting, 1) - 1
             finally:
                 self._stop()
+
+    def _put(self, waiting: Iterator[LabelTask], count: int) -> int:
+        """Give some tasks to the workers; return how many there were."""
+        found = list(islice(waiting, count))
+        for task in found:
+            self._tasks.put(task)
+        return len(found)
 
     def _work(self) -> None:
         """Label recordings with a worker until there are none left."""
         worker: Worker | None = None
         try:
             while True:
-                with self._lock:
-                    task = self._tasks.popleft() if self._tasks else None
-                if task is None:
+                task = self._tasks.get()
+                if task is None or self._is_stopped:
                     return
                 worker = self._label(worker, task)
         except BaseException as error:
@@ -270,7 +277,8 @@ class LabelPool:
     def _stop(self) -> None:
         with self._lock:
             self._is_stopped = True
-            self._tasks.clear()
+            for _ in range(self._count):
+                self._tasks.put(None)
             workers = list(self._workers)
         for worker in workers:
             worker.close()

@@ -411,11 +411,38 @@ def test_a_folder_of_one_recording_is_labeled(label, tmp_path):
     assert len(read(output / 'drive.mcap')) == 2
 
 
-def test_recordings_of_the_same_name_are_named(label, tmp_path):
-    paths = [write_recording(tmp_path / f'{each}/drive', camera(1)) for each in 'ab']
-    other = write_recording(tmp_path / 'c/other', camera(1))
-    _, text = label(*paths, other, code=1)
-    assert f'The results of {paths[0]}, {paths[1]} would have the same name.' in text
+@pytest.mark.parametrize('more', [(), ('--workers', '1')])
+def test_failed_recordings_are_labeled_again_and_done_ones_left_out(label, tmp_path, more):
+    drives, report = tmp_path / 'drives', tmp_path / 'report.jsonl'
+    for name in ('day_1/drive', 'day_2/drive', 'day_3/other'):
+        write_recording(drives / name, camera(2))
+    broken = storage_file(drives / 'day_2/drive')
+    data = broken.read_bytes()
+    broken.write_bytes(b'not a recording')
+    output, text = label(drives, '--recursive', '--report', report, *more, code=1)
+    assert 'day_2/drive cannot be opened' in text
+    status = [json.loads(line)['status'] for line in report.read_text().splitlines()]
+    assert sorted(status) == ['done', 'done', 'failed']
+    broken.write_bytes(data)
+    _, text = label('--retry', report, *more)
+    assert 'day_2/drive: 2 frames' in text and 'day_1' not in text
+    assert len(read(output / 'day_2/drive.mcap')) == 2
+    _, text = label(drives, '--recursive', '--report', report, '--resume', *more)
+    assert 'frames;' not in text
+
+
+def test_shards_label_each_recording_once(label, tmp_path):
+    for number in range(5):
+        write_recording(tmp_path / 'drives' / f'drive_{number}', camera(1))
+    for shard, count in (('0/2', 3), ('1/2', 5)):
+        output, _ = label(tmp_path / 'drives', '--shard', shard)
+        assert len([*output.glob('*.mcap')]) == count
+
+
+@pytest.mark.parametrize('shard', ['2/2', '-1/2', 'x', '0/0'])
+def test_shards_that_do_not_exist_are_refused(shard, tmp_path):
+    with pytest.raises(SystemExit):
+        main(['label', str(tmp_path), '--output', 'a', '--model', 'b', '--shard', shard])
 
 
 @pytest.mark.slow

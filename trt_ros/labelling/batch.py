@@ -1,0 +1,141 @@
+"""Recordings of a run: found in folders, chosen, shared out, and reported."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from trt_ros.errors import ParameterError, TrtRosError
+from trt_ros.labelling.job import LabelReport
+from trt_ros.labelling.task import LabelTask
+from trt_ros.recording import is_recording, recordings_in
+
+
+def find_recordings(
+    paths: Sequence[Path],
+    *,
+    recursive: bool = False,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+) -> list[tuple[Path, Path]]:
+    """
+    Return recordings and their paths below the folders that were named, in natural order.
+
+    :param paths: recordings and folders of them.
+    :param recursive: whether to look into the folders of folders, too.
+    :param include: patterns of paths below a folder, of which one must match; () for all.
+    :param exclude: patterns of which none may match.
+    :raises ParameterError: when none is found.
+    """
+    found = [(each, below) for path in paths for each, below in _in_folder(path, recursive)]
+    chosen = [
+        (path, below)
+        for path, below in found
+        if (not include or _matches(below, include)) and not _matches(below, exclude)
+    ]
+    if not chosen:
+        raise ParameterError(
+            f'No recordings are found in {", ".join(map(str, paths))}.',
+            cause=f'None of {len(found)} is included, and not excluded.' if found else '',
+            remedy='Correct the patterns.'
+            if found
+            else 'Set --recursive to look into their folders.',
+        )
+    return chosen
+
+
+def _in_folder(path: Path, recursive: bool) -> Iterator[tuple[Path, Path]]:
+    """Yield the recordings of a folder, or the path itself if it is one or does not exist."""
+    if path.is_dir() and not is_recording(path):
+        yield from _walk(path, Path(), recursive)
+    else:
+        yield path, Path(path.name)
+
+
+def _walk(folder: Path, below: Path, recursive: bool) -> Iterator[tuple[Path, Path]]:
+    inside, folders = recordings_in(folder), list[Path]()
+    if recursive:
+        folders = [each for each in folder.iterdir() if each.is_dir() and not is_recording(each)]
+    if len(inside) == 1 and not inside[0].is_dir() and not folders:
+        # It may be a recording whose recorder was killed.
+        yield folder, below if below.name else Path(folder.name)
+        return
+    yield from ((each, below / each.name) for each in inside)
+    for each in sorted(folders):
+        yield from _walk(each, below / each.name, recursive)
+
+
+def _matches(below: Path, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(str(below), each) or fnmatch(below.name, each) for each in patterns)
+
+
+def output_names(found: Sequence[tuple[Path, Path]]) -> list[Path]:
+    """Return a file name per recording, below the folder of the outputs, all different."""
+    names = [below.parent / _stem(path) for path, below in found]
+    if len(set(names)) < len(names):
+        root = os.path.commonpath([path.absolute().parent for path, _ in found])
+        names = [path.absolute().relative_to(root).parent / _stem(path) for path, _ in found]
+    counts = Counter(names)
+    return [
+        each.with_name(f'{path.name if counts[each] > 1 else each.name}.mcap')
+        for each, (path, _) in zip(names, found)
+    ]
+
+
+def _stem(path: Path) -> str:
+    return path.name if path.is_dir() else path.stem
+
+
+class RunReport:
+    """
+    A file with one JSON object per recording of a run, in the order in which they end.
+
+    :param path: of a file, which is created or continued; None to write nothing.
+    :raises ParameterError: when it cannot be read or written.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """Return the last entry of each recording, by its path."""
+        if self._path is None or not self._path.exists():
+            return {}
+        try:
+            # A kill may have cut the last line.
+            lines = self._path.read_text().splitlines(keepends=True)
+            found = [json.loads(line) for line in lines if line.endswith('\n')]
+            return {each['recording']: each for each in found}
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise ParameterError(
+                f'Report {self._path} cannot be read.',
+                cause=str(error),
+                remedy='Choose the file of --report of an earlier run.',
+            ) from error
+
+    def append(self, task: LabelTask, outcome: LabelReport | TrtRosError) -> None:
+        """Write the outcome of a recording."""
+        if self._path is None:
+            return
+        entry: dict[str, Any] = {'recording': str(task.path), 'output': str(task.output)}
+        if isinstance(outcome, TrtRosError):
+            entry |= {'status': 'failed', 'error': str(outcome)}
+        else:
+            entry |= {
+                'status': 'damaged' if outcome.damage else 'done',
+                'frames': outcome.resumed + outcome.frames,
+                'dropped': dict(outcome.dropped),
+                'error': str(outcome.damage or ''),
+            }
+        try:
+            with self._path.open('a') as file:
+                file.write(json.dumps(entry) + '\n')
+        except OSError as error:
+            raise ParameterError(
+                f'Report {self._path} cannot be written.',
+                cause=error.strerror or str(error),
+                remedy='Choose a file in an existing, writable folder.',
+            ) from error
