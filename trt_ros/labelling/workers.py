@@ -201,7 +201,7 @@ class LabelPool:
                 self._stop()
 
     def _put(self, waiting: Iterator[LabelTask], count: int) -> int:
-        """Give some tasks to the workers; return how many there were."""
+        """Enqueue some tasks for the workers; return their number."""
         found = list(islice(waiting, count))
         for task in found:
             self._tasks.put(task)
