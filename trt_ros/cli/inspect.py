@@ -91,12 +91,11 @@ def _draw(found: Mapping[str, Any], path: Path) -> None:
     draw_bundle(found, path)
 
 
-def describe_model(path: Path, *, layers: bool = False, batch: int = 1) -> dict[str, Any]:
+def describe_model(path: Path, *, layers: bool = False) -> dict[str, Any]:
     """
     Return the properties of an ONNX file, of an engine and its sidecar, or of a bundle.
 
     :param layers: whether to read the layers of an engine from the engine, where it can run.
-    :param batch: dynamic batch size of an ONNX file for which its work is counted.
     :raises ModelError: when it cannot be read.
     """
     from trt_ros.engine.plan import is_plan
@@ -107,12 +106,12 @@ def describe_model(path: Path, *, layers: bool = False, batch: int = 1) -> dict[
 
         return describe_bundle_file(path, describe_model)
     if not is_plan(path):
-        return _onnx(path, batch)
+        return _onnx(path)
     found = _engine(path)
     return {**found, **_layers(path, found)} if layers else found
 
 
-def _onnx(path: Path, batch: int) -> dict[str, Any]:
+def _onnx(path: Path) -> dict[str, Any]:
     """Describe a model in a child process, as it is untrusted."""
     from contextlib import closing
 
@@ -133,7 +132,7 @@ def _onnx(path: Path, batch: int) -> dict[str, Any]:
         )
     ) as child:
         found: dict[str, Any] = child.call(
-            {'path': str(path), 'batch': batch},
+            {'path': str(path)},
             report=Reporter(),
             phase='checking the model',
             timeout_seconds=30.0 + nbytes / 2**22,
@@ -147,13 +146,13 @@ def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
     path = Path(request['path'])
     from trt_ros.engine.builder.onnx_check import read_onnx, refuse_unbuildable
     from trt_ros.engine.builder.onnx_cut_nms import cut_nms, releases_that_cut
-    from trt_ros.engine.builder.onnx_work import work_of
+    from trt_ros.engine.builder.onnx_work import flop_of
     from trt_ros.engine.key import OnnxFile
     from trt_ros.errors import ModelError
 
     model, info = read_onnx(path)
     file = OnnxFile.read(path)
-    work = work_of(model, request['batch'])
+    flop = flop_of(model)
     refusal = cut = ''
     try:
         cutters = releases_that_cut(model)
@@ -170,7 +169,7 @@ def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
         'sha256': file.sha256,
         'external_data': [name for name, _ in file.external],
         **asdict(info),
-        'work': work and asdict(work),
+        'flop': flop,
         'tensorrt_rtx_cuts': cut,
         'tensorrt_rtx_refuses': refusal,
     }
@@ -281,9 +280,8 @@ def _onnx_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
     yield f'{sum(found["ops"].values())} operators' + ('' if layers else f' of {len(ops)} kinds')
     if layers:
         yield from (f'  {op}' for op in ops)
-    if found['work']:
-        gflop = found['work']['flop'] / 1e9
-        yield f'{gflop:.3g} GFLOP per run in convolutions and matrix products'
+    if found['flop']:
+        yield f'{found["flop"] / 1e9:.3g} GFLOP per run in convolutions and matrix products'
     yield from (f'metadata {key}: {_short(value)}' for key, value in found['metadata'].items())
     yield from found['reading']
     yield from (f'warning: {line}' for line in found['warnings'])

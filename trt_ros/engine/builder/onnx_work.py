@@ -1,6 +1,5 @@
-"""Arithmetic and memory traffic of a network, counted from the shapes of its ONNX model."""
+"""Arithmetic of a network, counted from the shapes of its ONNX model."""
 
-from dataclasses import dataclass
 import math
 from typing import Any
 
@@ -19,25 +18,13 @@ NOT_COUNTED = {
 }
 
 
-@dataclass(frozen=True)
-class ModelWork:
+def flop_of(model: Any) -> int | None:
     """
-    Convolutions and matrix products of one run (Conv, ConvTranspose, Gemm, MatMul).
+    Count the floating-point operations of one run of a ModelProto, with a dynamic batch of one.
 
-    :param flop: floating-point operations; a multiplication and an addition count as two.
-    :param elements: elements of their inputs, weights and outputs, each read or written once:
-        the memory traffic of a network whose other operators are all fused into them.
-    """
+    Those of convolutions and matrix products (Conv, ConvTranspose, Gemm, MatMul); a multiplication
+    and an addition count as two.
 
-    flop: int
-    elements: int
-
-
-def work_of(model: Any, batch: int = 1) -> ModelWork | None:
-    """
-    Count the work of a ModelProto.
-
-    :param batch: size of dynamic first dimensions of the inputs.
     :returns: None where it has none, or where a part of it is not known: other operators with
         products, subgraphs, functions, tensors of unknown shape.
     """
@@ -46,7 +33,7 @@ def work_of(model: Any, batch: int = 1) -> ModelWork | None:
     if model.functions or NOT_COUNTED.intersection(node.op_type for node in model.graph.node):
         return None
     try:
-        graph = onnx.shape_inference.infer_shapes(_with_batch(model, batch), data_prop=True).graph
+        graph = onnx.shape_inference.infer_shapes(_with_batch(model), data_prop=True).graph
     except (ValueError, onnx.shape_inference.InferenceError):  # Larger than 2 GB; contradictions.
         return None
     shapes: dict[str, Shape] = {one.name: tuple(one.dims) for one in graph.initializer}
@@ -56,7 +43,7 @@ def work_of(model: Any, batch: int = 1) -> ModelWork | None:
             dim.HasField('dim_value') for dim in shape.dim
         ):
             shapes[value.name] = tuple(dim.dim_value for dim in shape.dim)
-    flop = elements = 0
+    flop = 0
     for node in graph.node:
         if node.op_type not in COUNTED:
             continue
@@ -65,12 +52,11 @@ def work_of(model: Any, batch: int = 1) -> ModelWork | None:
         if not (first and second and output):  # Unknown, or a scalar, which is invalid.
             return None
         flop += 2 * _products(node, first, second, output)
-        elements += sum(map(math.prod, (first, second, output)))
-    return ModelWork(flop, elements) if flop else None
+    return flop or None
 
 
-def _with_batch(model: Any, batch: int) -> Any:
-    """Return a copy without the values of weights whose inputs have this batch size."""
+def _with_batch(model: Any) -> Any:
+    """Return a copy without the values of weights, whose inputs have a batch size of one."""
     copy = type(model)()
     copy.CopyFrom(model)
     for tensor in copy.graph.initializer:
@@ -81,7 +67,7 @@ def _with_batch(model: Any, batch: int) -> Any:
     for value in copy.graph.input:
         dims = value.type.tensor_type.shape.dim
         if dims and not dims[0].HasField('dim_value'):
-            dims[0].dim_value, is_dynamic = batch, True
+            dims[0].dim_value, is_dynamic = 1, True
     if is_dynamic:
         for values in (copy.graph.output, copy.graph.value_info):
             for value in values:  # Shapes of another batch size would contradict this one.
