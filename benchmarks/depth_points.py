@@ -9,8 +9,7 @@ import numpy as np
 from report import machine
 
 from trt_ros.ros.dds.memory import whole_pages
-from trt_ros.vision.depth_points import Intrinsics
-from trt_ros.vision.organized_points import OrganizedPoints, organized_wh
+from trt_ros.vision.depth_points import Intrinsics, OrganizedPoints, organized_wh
 
 RUNS = 100
 

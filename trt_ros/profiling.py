@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 import threading
-from typing import Any, Protocol
+from typing import Any
 
 from trt_ros.errors import requires
 
@@ -11,28 +11,12 @@ from trt_ros.errors import requires
 DOMAIN = 'trt_ros'
 
 
-class NvtxDomain(Protocol):
-    """A domain of the Python package nvtx, as far as ranges need it."""
-
-    def get_event_attributes(self, message: str) -> Any:
-        """Return the attributes of a range of this name."""
-        ...
-
-    def push_range(self, attributes: Any) -> Any:
-        """Begin a range on this thread."""
-        ...
-
-    def pop_range(self) -> Any:
-        """End the innermost range of this thread."""
-        ...
-
-
 class _Range:
     """A range from `__enter__` to `__exit__`, on one thread."""
 
     __slots__ = '_attributes', '_domain'
 
-    def __init__(self, domain: NvtxDomain, name: str) -> None:
+    def __init__(self, domain: Any, name: str) -> None:
         self._domain, self._attributes = domain, domain.get_event_attributes(message=name)
 
     def __enter__(self) -> None:
@@ -57,7 +41,7 @@ class _NoRange:
 _NO_RANGE = _NoRange()
 _lock = threading.Lock()
 _users = 0
-_domain: NvtxDomain | None = None
+_domain: Any = None  # A domain of the package nvtx, while somebody records.
 
 
 def mark(name: str) -> AbstractContextManager[None]:
@@ -76,7 +60,7 @@ def recording() -> Iterator[str]:
     :raises ParameterError: when the package nvtx is missing.
     """
     global _domain, _users
-    domain: NvtxDomain = _load_nvtx().get_domain(DOMAIN)
+    domain = _load_nvtx().get_domain(DOMAIN)
     with _lock:
         _users += 1
         _domain = domain
@@ -95,7 +79,7 @@ def _load_nvtx() -> Any:
     return nvtx
 
 
-def _log_line(domain: NvtxDomain) -> str:
+def _log_line(domain: Any) -> str:
     # nvtx returns a domain that does nothing while no profiler is attached to the process.
     if type(domain).__name__ == 'DummyDomain':
         return (

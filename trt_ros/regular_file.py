@@ -1,5 +1,7 @@
 """Files named by users: safe reading of regular files, with a size limit, and early checks."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 import errno
 import hashlib
 import os
@@ -91,6 +93,23 @@ def check_output_file(path: Path) -> None:
     except OSError as error:
         raise ParameterError(
             problem, cause=error.strerror or '', remedy='Use a writable folder and file.'
+        ) from error
+
+
+@contextmanager
+def writing(path: Path, remedy: str = 'Choose another folder with --output.') -> Iterator[None]:
+    """
+    Report an OSError of writing a file.
+
+    :raises ParameterError: with the path, the cause and the remedy.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ParameterError(
+            f'The file {path} cannot be written.',
+            cause=error.strerror or str(error),
+            remedy=remedy,
         ) from error
 
 

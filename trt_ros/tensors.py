@@ -1,6 +1,6 @@
 """Descriptions of network inputs and outputs: name, shape, dtype, mode."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 import math
@@ -14,6 +14,7 @@ from trt_ros.errors import ModelError, TensorMismatchError
 #: then outputs the boxes and scores, and the decoder runs NMS with these attributes.
 CUT_NMS = 'trt_ros.cut_nms'
 Shape = tuple[int, ...]
+Arrays = Mapping[str, np.ndarray]  # By the names of inputs or outputs.
 MAX_ELEMENTS = 1 << 28  # Per input: 1 GiB of float32.
 _ITEM_NBYTES = {'bfloat16': 2, 'float8_e4m3fn': 1, 'bool': 1}
 

@@ -8,8 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from trt_ros.families.yolov5 import YOLOV5
-from trt_ros.families.yolox import YOLOX
+from trt_ros.families.yolo import YOLOV5, YOLOX
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline

@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 from trt_ros.families.registry import SEGMENTERS
-from trt_ros.families.yolov5 import YOLOV5
+from trt_ros.families.yolo import YOLOV5
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline

@@ -196,7 +196,7 @@ def test_a_sticky_error_ends_the_sharing_and_all_pipelines_close(gpu, small_dete
         import sys
         import numpy as np
         from trt_ros.cuda.calls import live
-        from trt_ros.engine import loaded_plan
+        from trt_ros.engine import engine
         from trt_ros.errors import GpuFailedError
         from trt_ros.runtime.gpu import preprocess as steps
         from trt_ros.runtime.options import LabeledOptions
@@ -207,7 +207,7 @@ def test_a_sticky_error_ends_the_sharing_and_all_pipelines_close(gpu, small_dete
         options = LabeledOptions(
             model_path=sys.argv[1], device=int(sys.argv[2]), decoder='yolov8')
         pipelines = [Pipeline.open(options) for _ in range(2)]
-        assert len(loaded_plan._shared) == 1
+        assert len(engine._shared) == 1
         frame = Frame.from_pixels(np.zeros((50, 50, 3), np.uint8))
         for pipeline in pipelines:
             pipeline.infer(frame)
@@ -222,7 +222,7 @@ def test_a_sticky_error_ends_the_sharing_and_all_pipelines_close(gpu, small_dete
                 pipeline.infer(frame)
             except GpuFailedError as error:
                 print('FAILED', error.problem)
-        print('SHARED', len(loaded_plan._shared))
+        print('SHARED', len(engine._shared))
         for pipeline in pipelines:
             pipeline.close()
         print('LEFT', live())

@@ -15,13 +15,13 @@ from rclpy.serialization import deserialize_message, serialize_message
 from std_msgs import msg as std_msgs
 
 from trt_ros.errors import BadFrameError
-from trt_ros.ros.dds.cdr_dlpack import read_dlpack_list, write_dlpack_list
 from trt_ros.ros.dds.cdr_multiarray import (
     MULTI_ARRAYS,
     multi_array_name,
     read_multi_array,
     write_multi_array,
 )
+from trt_ros.ros.dds.cdr_tensors import read_dlpack_list, write_dlpack_list
 
 pytestmark = pytest.mark.ros
 

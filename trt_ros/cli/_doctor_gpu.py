@@ -1,12 +1,140 @@
-"""Checks of `trt-ros doctor` for GPUs: driver, clocks, power, PCIe link and NUMA node."""
+"""Checks of `trt-ros doctor` for GPUs and Jetson boards."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 import os
 from pathlib import Path
 import platform
+import re
 import shutil
+import subprocess
 
-from trt_ros.cli._finding import Finding, file_text, tool_text
+TOOL_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """
+    A result of one check.
+
+    :param state: 'ok'; 'missing', optional and absent; 'problem', present but broken.
+    """
+
+    name: str
+    state: str
+    detail: str
+    remedy: str = ''
+
+
+def file_text(path: Path) -> str:
+    """Return the text of a file of the system without NUL and outer white space, '' without it."""
+    try:
+        return path.read_text(errors='replace').replace('\0', '').strip()
+    except OSError:
+        return ''
+
+
+def tool_text(*command: str) -> str:
+    """
+    Run a program of the system that may be broken.
+
+    :returns: what it printed, or why nothing is known.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=TOOL_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return f'it did not end within {TOOL_SECONDS:g} s'
+    except OSError as error:
+        return error.strerror or str(error)
+    return done.stdout.decode(errors='replace').strip()
+
+
+# Devices of the GPU in /sys/class/devfreq: Orin (JetPack 6 and 5), Xavier, Thor.
+_GPU_CLOCKS = re.compile(r'\.gpu$|\.ga10b$|\.gv11b$|^gpu-')
+
+
+def jetson_findings(root: Path) -> Iterator[Finding]:
+    """
+    Check a Jetson board; nothing on other machines.
+
+    :param root: root folder of the system.
+    """
+    model = file_text(root / 'proc/device-tree/model')
+    release = file_text(root / 'etc/nv_tegra_release')
+    if not release and 'jetson' not in model.lower():
+        return
+    found = re.search(r'R(\d+).*?REVISION: ([\d.]+)', release)
+    version = f', Jetson Linux {found.group(1)}.{found.group(2)}' if found else ''
+    yield Finding('jetson', 'ok', f'{model or "unknown board"}{version}')
+    yield from _power_mode(root)
+    yield from _clocks(root)
+    yield Finding('dla', 'ok', f'{dla_cores(root)} cores on this board')
+
+
+def dla_cores(root: Path) -> int:
+    """Return the number of deep learning accelerators that the system has."""
+    return len(list((root / 'sys/bus/platform/devices').glob('*.nvdla[0-9]*')))
+
+
+def _power_mode(root: Path) -> Iterator[Finding]:
+    tool = shutil.which('nvpmodel')
+    if tool is None:
+        yield Finding('power mode', 'missing', 'nvpmodel does not exist: the mode is unknown')
+        return
+    text = tool_text(tool, '-q')
+    found = re.search(r'Power Mode: *(\S+)', text)
+    if found is None:
+        text = ' '.join(text.split())[:200]
+        yield Finding('power mode', 'missing', f'nvpmodel -q failed: {text}', 'sudo nvpmodel -q')
+        return
+    mode = found.group(1)
+    modes = {
+        name: number
+        for number, name in re.findall(
+            r'<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)\s*>', file_text(root / 'etc/nvpmodel.conf')
+        )
+    }
+    best = max((name for name in modes if name.startswith('MAXN')), key=len, default='')
+    if not best or mode == best:  # MAXN_SUPER, where it exists, is above MAXN.
+        yield Finding('power mode', 'ok', mode)
+        return
+    yield Finding(
+        'power mode',
+        'missing',
+        f'{mode}: clocks and cores are limited; the board has {best}',
+        f'sudo nvpmodel -m {modes[best]}',
+    )
+
+
+def _clocks(root: Path) -> Iterator[Finding]:
+    """Check whether the GPU keeps its highest clock, as after jetson_clocks."""
+    for device in sorted((root / 'sys/class/devfreq').glob('*')):
+        if not _GPU_CLOCKS.search(device.name):
+            continue
+        low, now, high = (
+            file_text(device / name) for name in ('min_freq', 'cur_freq', 'max_freq')
+        )
+        if not (low.isdigit() and now.isdigit() and high.isdigit()):
+            continue
+        detail = f'{device.name} at {int(now) / 1e6:.0f} of {int(high) / 1e6:.0f} MHz'
+        if low == high:
+            yield Finding('clocks', 'ok', f'{detail}, fixed')
+            return
+        yield Finding(
+            'clocks',
+            'missing',
+            f'{detail}, from {int(low) / 1e6:.0f} MHz by load: the first frames after a pause '
+            'take longer',
+            'sudo jetson_clocks',
+        )
+        return
+
 
 # Fields of nvidia-smi for the clock limits; older drivers have the second name.
 _REASONS = ('clocks_event_reasons.active', 'clocks_throttle_reasons.active')

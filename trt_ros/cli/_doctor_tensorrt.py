@@ -7,8 +7,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from trt_ros.cli._doctor_jetson import dla_cores
-from trt_ros.cli._finding import Finding
+from trt_ros.cli._doctor_gpu import Finding, dla_cores
 
 if TYPE_CHECKING:
     from trt_ros.trt import Library

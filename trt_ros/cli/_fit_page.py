@@ -13,9 +13,10 @@ import yaml
 
 from trt_ros.drawing import draw
 from trt_ros.drawing.panels import Panel, in_rows
-from trt_ros.errors import ParameterError, printable
+from trt_ros.errors import printable
 from trt_ros.families.mismatches import TASKS
 from trt_ros.media import write_picture
+from trt_ros.regular_file import writing
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.ranking import Ranked
 from trt_ros.runtime.runner import Runner
@@ -102,11 +103,5 @@ def parameters_of(each: Ranked) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    try:
+    with writing(path):
         path.write_text(text)
-    except OSError as error:
-        raise ParameterError(
-            f'The file {path} cannot be written.',
-            cause=error.strerror or '',
-            remedy='Choose another folder with --output.',
-        ) from error

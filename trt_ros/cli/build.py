@@ -17,6 +17,7 @@ from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.engine.options import BuildOptions, Profile, ShapeRange
 from trt_ros.errors import ParameterError, printable
 from trt_ros.progress import Progress, ProgressThrottle, Reporter
+from trt_ros.regular_file import writing
 from trt_ros.runtime.options import BUNDLE_SUFFIXES, LEAST_BUSY
 
 if TYPE_CHECKING:
@@ -193,14 +194,8 @@ def _build_log(args: Namespace) -> Iterator[BuildLog | None]:
         with open(os.dup(2), 'wb', buffering=0) as stderr:
             yield BuildLog(stderr, verbose=True) if args.verbose else None
         return
-    try:
+    with writing(args.log, 'Set the path of a file in a writable folder.'):
         file = args.log.open('wb', buffering=0)
-    except OSError as error:
-        raise ParameterError(
-            f'The file {args.log} cannot be written.',
-            cause=error.strerror or '',
-            remedy='Set the path of a file in a writable folder.',
-        ) from error
     with file:
         yield BuildLog(file, args.verbose)
 

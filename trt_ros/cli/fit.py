@@ -33,8 +33,7 @@ from trt_ros.vision.pixel_limit import PixelLimit
 from trt_ros.vision.thresholds import ThresholdOptions
 
 if TYPE_CHECKING:
-    from trt_ros.runtime.ranking import Ranked
-    from trt_ros.runtime.truth import Truth
+    from trt_ros.runtime.ranking import Ranked, Truth
 
 OPTIONS = (
     *(name for name in PREPROCESSING if name != 'strict'),
@@ -146,7 +145,7 @@ def _truths(args: Namespace, names: Sequence[str]) -> list[Truth | None]:
 
     :raises ParameterError: when there are not as many counts as pictures; see `read_truths`.
     """
-    from trt_ros.runtime.truth import Truth, read_truths
+    from trt_ros.runtime.ranking import Truth, read_truths
 
     if args.annotations:
         return read_truths(args.annotations, [Path(name) for name in names])

@@ -39,10 +39,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._arguments import make_output_folder, thresholds_of
-from trt_ros.cli._coco_file import CocoFile, add_coco_flags, open_coco_file
 from trt_ros.cli._option_flags import add_option_flags, given_options
 from trt_ros.cli._pictures import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand
 from trt_ros.errors import BadFrameError, ParameterError, printable
+from trt_ros.regular_file import check_output_file, writing
 from trt_ros.runtime.options import TiledOptions
 from trt_ros.vision.pixel_limit import PixelLimit
 from trt_ros.vision.thresholds import ThresholdOptions
@@ -50,10 +50,106 @@ from trt_ros.vision.thresholds import ThresholdOptions
 if TYPE_CHECKING:
     import numpy as np
 
+    from trt_ros.results.base import Result
     from trt_ros.runtime.pipeline import Pipeline
     from trt_ros.vision.thresholds import Thresholds
 
 MANY_FILES = 20  # From this number on, a progress bar is shown also without a terminal.
+
+
+def add_coco_flags(parser: ArgumentParser) -> None:
+    """Declare the options of COCO results."""
+    parser.add_argument(
+        '--coco', type=Path, metavar='FILE.json', help='also write results in COCO format'
+    )
+    parser.add_argument(
+        '--annotations',
+        type=Path,
+        metavar='FILE.json',
+        help='ground truth in COCO format whose image and category ids the results of --coco get',
+    )
+
+
+def open_coco_file(
+    args: Namespace, pipeline: Pipeline[Any], files: Sequence[Path]
+) -> CocoFile | None:
+    """
+    Return the file of --coco; None without the flag.
+
+    :raises ParameterError: see CocoFile; also for --annotations alone.
+    """
+    if args.coco:
+        return CocoFile(args.coco, args.annotations, pipeline, files)
+    if args.annotations:
+        raise ParameterError(
+            '--annotations has no effect without --coco.', remedy='Add --coco FILE.json.'
+        )
+    return None
+
+
+class CocoFile:
+    """
+    A file of results in COCO format, written at the end.
+
+    :param annotations: ground truth that states the ids; None: none.
+    :param files: images and videos in their order.
+    :raises ParameterError: when the task has no such format, the file cannot be written, or the
+        annotations lack a file or all classes.
+    """
+
+    def __init__(
+        self, path: Path, annotations: Path | None, pipeline: Pipeline[Any], files: Sequence[Path]
+    ) -> None:
+        from trt_ros.labelling.coco import check_has_format
+        from trt_ros.results.coco import CocoIds, category_ids
+
+        self._path = path
+        decoder = pipeline.decoder
+        check_has_format(decoder)
+        check_output_file(path)
+        ids = CocoIds.read(annotations) if annotations else None
+        self._image_ids = _image_ids(files, ids.images if ids else None)
+        self._next_id = 1
+        self._categories = category_ids(
+            pipeline.class_names, decoder.class_count or 0, ids.categories if ids else None
+        )
+        self._entries: list[dict[str, Any]] = []
+
+    def add(self, path: Path, result: Result) -> int:
+        """Add the result of an image or video frame; return its image id."""
+        image_id = self._image_ids.get(path, self._next_id)
+        self._next_id += 1
+        self._entries += result.as_coco(image_id, self._categories)
+        return image_id
+
+    def write(self) -> None:
+        """
+        Write the file.
+
+        :raises ParameterError: when that is not possible.
+        """
+        with writing(self._path, 'Choose another file with --coco.'):
+            self._path.write_text(json.dumps(self._entries))
+
+
+def _image_ids(files: Sequence[Path], known: Mapping[str, int] | None) -> dict[Path, int]:
+    """Return the image ids of the files; empty where images are counted."""
+    if known is None:
+        numbers = [int(path.stem) for path in files if path.stem.isdecimal()]
+        is_numbered = len(set(numbers)) == len(files) and not any(map(_is_video, files))
+        return dict(zip(files, numbers)) if is_numbered else {}
+    missing = [str(path) for path in files if path.name not in known]
+    if missing:
+        raise ParameterError(
+            f'The annotations have no image {Path(missing[0]).name}.',
+            cause=f'{len(missing)} of {len(files)} files are not in them, videos never are.',
+            remedy='Choose the images of the annotations, or leave --annotations out.',
+        )
+    return {path: known[path.name] for path in files}
+
+
+def _is_video(path: Path) -> bool:
+    return path.suffix.lower() in VIDEO_SUFFIXES
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -230,11 +326,5 @@ def _array_writer(annotated: Path, number: str = '') -> Callable[..., str]:
 
 
 def _write_json(path: Path, entries: Sequence[dict[str, Any]]) -> None:
-    try:
+    with writing(path):
         path.write_text(json.dumps(entries, indent=1) + '\n')
-    except OSError as error:
-        raise ParameterError(
-            f'The file {path} cannot be written.',
-            cause=error.strerror or '',
-            remedy='Choose another folder with --output.',
-        ) from error

@@ -67,7 +67,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Quantize, write and report."""
     from trt_ros.progress import Reporter
-    from trt_ros.quantization.latency import measure_latency
+    from trt_ros.quantization.engine_check import measure_latency
     from trt_ros.quantization.quantize import quantize
 
     if args.json:

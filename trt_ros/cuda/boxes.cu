@@ -231,7 +231,7 @@ __device__ __forceinline__ Box in_image(const Head& h, const Box& b) {
 
 struct Oriented { float x, y, w, h, theta; };
 
-// Maps a rotated box to image pixels, without clipping; see vision/oriented.py.
+// Maps a rotated box to image pixels, without clipping; see vision/nms.py.
 // Not inlined: sines and cosines of any angle are long, and the kernels many.
 __device__ __noinline__ Oriented oriented_in_image(const Head& h, const Box& b, float theta) {
   const float along_x = cosf(theta) / h.scale_x, along_y = sinf(theta) / h.scale_y;

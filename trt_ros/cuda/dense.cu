@@ -46,7 +46,7 @@ __device__ __forceinline__ bool is_inside(
   return isnan(lower) ? upper > 0.f : value > 0.f;
 }
 
-// As vision/confidence.py: finds out whether all scores are probabilities, and prepares the softmax of each
+// As vision/class_masks.py: finds out whether all scores are probabilities, and prepares the softmax of each
 // cell for the other case. One thread per cell.
 template <class T> __device__ __forceinline__ void summarize(const Dense& a) {
   const int cell = blockIdx.x * blockDim.x + threadIdx.x;

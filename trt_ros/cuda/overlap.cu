@@ -52,7 +52,7 @@ struct Upright {
   }
 };
 
-// The probabilistic IoU of rotated boxes, see vision/oriented.py. NaN never exceeds a threshold.
+// The probabilistic IoU of rotated boxes, see vision/nms.py. NaN never exceeds a threshold.
 struct Rotated {
   Box box;
   float a, b, c, theta;  // Covariance matrix.

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trt_ros.decode.scores import Scored, select
-from trt_ros.decode.values import Values, mismatch
+from trt_ros.decode.scores import Scored, Values, mismatch, select
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import Head, require_output
 from trt_ros.families.layout import BoxLayout, Coding, Grid
@@ -20,8 +19,7 @@ from trt_ros.results.poses import Poses
 from trt_ros.vision.grid import taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import bounds, instance_masks, whole_masks, windows_of
-from trt_ros.vision.nms import choose_boxes, select_best
-from trt_ros.vision.oriented import probabilistic_iou, to_image
+from trt_ros.vision.nms import choose_boxes, probabilistic_iou, select_best, to_image
 from trt_ros.vision.scores import check_range, sigmoid
 from trt_ros.vision.thresholds import Thresholds
 

@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trt_ros.decode.values import mismatch
+from trt_ros.decode.scores import mismatch
 from trt_ros.families.family import Head, require_output
 from trt_ros.families.layout import PointLayout
 from trt_ros.families.match import Reading
 from trt_ros.results.boxes import Detections
 from trt_ros.results.poses import Poses
-from trt_ros.vision.float16 import as_float32
+from trt_ros.tensors import Arrays
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.scores import check_range, finite_or_zero
+from trt_ros.vision.scores import as_float32, check_range, finite_or_zero
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 VALUES = 3  # Per keypoint.
@@ -69,10 +69,7 @@ class PointHead(Head[Poses]):
             return int(part.out.fields['points']) // VALUES
         return part.spec.shape[1] if part.spec.shape[1] > 0 else None
 
-    @property
-    def takes_regions(self) -> bool:
-        """Whether the input shows one object: it does."""
-        return True
+    takes_regions = True
 
     @property
     def region_scale(self) -> float:
@@ -80,10 +77,7 @@ class PointHead(Head[Poses]):
         return self.layout.region_scale
 
     def __call__(
-        self,
-        outputs: Mapping[str, np.ndarray],
-        letterbox: Letterbox,
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Poses:
         """
         Decode the keypoints of one object.
@@ -104,9 +98,7 @@ class PointHead(Head[Poses]):
         found = Poses(Detections(box, score, side.astype(np.int32)), keypoints[None])
         return found.wanted(thresholds)
 
-    def _values(
-        self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]
-    ) -> dict[str, np.ndarray]:
+    def _values(self, outputs: Arrays, input_hw: tuple[int, int]) -> dict[str, np.ndarray]:
         """Return the outputs of one image by role, as float32 without their batch axis."""
         found, counts = {}, set()
         for part in self.reading.parts:

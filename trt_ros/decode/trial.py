@@ -10,7 +10,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import Family, Opinion
 from trt_ros.families.layout import BoxLayout
 from trt_ros.families.match import Reading
-from trt_ros.vision.float16 import as_float32
+from trt_ros.vision.scores import as_float32
 
 Outputs = Mapping[str, np.ndarray]
 MIN_VALUES = 8  # Fewer boxes, or values of a vector, may be anything by chance.

@@ -6,10 +6,8 @@ from functools import singledispatch
 
 import numpy as np
 
-from trt_ros.drawing.labels import Label, draw_label, drawn_name
-from trt_ros.drawing.masks import depth_view, draw_mask
-from trt_ros.drawing.objects import draw_detections, draw_keypoints
-from trt_ros.drawing.style import DEFAULT_STYLE, Style, color_of
+from trt_ros.drawing.labels import DEFAULT_STYLE, Label, Style, color_of, draw_label, drawn_name
+from trt_ros.drawing.objects import depth_view, draw_detections, draw_keypoints, draw_mask
 from trt_ros.results.boxes import Objects
 from trt_ros.results.classes import Classification
 from trt_ros.results.depth import Depth

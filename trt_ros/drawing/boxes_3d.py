@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
-from trt_ros.drawing.labels import Label, draw_labels
-from trt_ros.drawing.style import DEFAULT_STYLE, Style, ink
+from trt_ros.drawing.labels import DEFAULT_STYLE, Label, Style, draw_labels, ink
 from trt_ros.vision.depth_points import Intrinsics
 
 NEAR = 0.05  # Meters; what is nearer to the camera is not drawn.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from trt_ros.drawing.style import FONT
+from trt_ros.drawing.labels import FONT
 from trt_ros.errors import printable
 from trt_ros.vision.letterbox import Preprocess
 

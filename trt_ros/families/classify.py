@@ -13,6 +13,7 @@ from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import Reading
 from trt_ros.results.classes import Classification
 from trt_ros.results.labels import class_names
+from trt_ros.tensors import Arrays
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
@@ -29,21 +30,11 @@ class ClassifyHead(Head[Classification]):
     output_name: str
     class_count: int | None
 
-    @property
-    def counts_background(self) -> bool:
-        """Class 0 is the background where it is named first."""
-        return True
-
-    @property
-    def takes_regions(self) -> bool:
-        """Whether the input shows one object: it does."""
-        return True
+    counts_background = True
+    takes_regions = True
 
     def __call__(
-        self,
-        outputs: Mapping[str, np.ndarray],
-        letterbox: Letterbox,
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Classification:
         """
         Decode the scores of one image.

@@ -1,6 +1,5 @@
 """Monocular depth estimation."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -18,6 +17,7 @@ from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import Reading
 from trt_ros.families.semantic import dense
 from trt_ros.results.depth import Depth
+from trt_ros.tensors import Arrays
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
@@ -37,10 +37,7 @@ class DepthHead(Head[Depth]):
     class_count: None = None
 
     def __call__(
-        self,
-        outputs: Mapping[str, np.ndarray],
-        letterbox: Letterbox,
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Depth:
         """
         Decode the output into the depth of the image.

@@ -145,3 +145,22 @@ RFDETR: Family[Any] = Family(
     networks='RF-DETR; by name also Deformable, Conditional and LW-DETR',
     export='`RFDETRMedium(..).export()`',
 )
+
+
+#: A mask is not limited to its box. Source: `PostProcess` of the package rfdetr.
+RFDETR_SEG: Family[Any] = Family(
+    'rfdetr_seg',
+    'segment',
+    RFDETR.preprocess,
+    layouts=tuple(
+        replace(
+            layout,
+            outputs=(*layout.outputs, Out('B N h w', 'masks:1', ('masks',))),
+            extras='masks',
+            ignores_others=False,
+        )
+        for layout in RFDETR_LAYOUTS
+    ),
+    networks='RF-DETR for segmentation: objects and their masks',
+    export='`RFDETRSegNano(..).export()`',
+)

@@ -1,6 +1,5 @@
 """Embeddings (one vector per image), and undecoded outputs of any network."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -19,7 +18,7 @@ from trt_ros.families.family import (
 from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import Reading
 from trt_ros.results.tensors import Tensors
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import Arrays, TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
@@ -36,16 +35,10 @@ class EmbeddingHead(Head[Tensors]):
     takes_any: bool = False
     class_count: None = None
 
-    @property
-    def takes_regions(self) -> bool:
-        """Whether the input shows one object: it does."""
-        return True
+    takes_regions = True
 
     def __call__(
-        self,
-        outputs: Mapping[str, np.ndarray],
-        letterbox: Letterbox,
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Tensors:
         """
         Return the vector: (1, D) float32, not normalized.
@@ -63,22 +56,16 @@ class TensorHead(Head[Tensors]):
 
     class_count: None = None
 
-    @property
-    def takes_regions(self) -> bool:
-        """Whether the input shows one object: it does."""
-        return True
+    takes_regions = True
 
     def __call__(
-        self,
-        outputs: Mapping[str, np.ndarray],
-        letterbox: Letterbox,
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Tensors:
         """Return copies of all outputs."""
         return Tensors({name: output.copy() for name, output in outputs.items()})
 
 
-def vector(outputs: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+def vector(outputs: Arrays, name: str) -> np.ndarray:
     """
     Return a (D,) float32 copy of an output of (1, D) or (1, D, 1, 1).
 

@@ -1,13 +1,13 @@
 """Base class of the decoders of lanes, whose points are keypoints."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
 
 import numpy as np
 
 from trt_ros.families.family import Head
 from trt_ros.results.boxes import Detections
 from trt_ros.results.poses import Poses
+from trt_ros.tensors import Arrays
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.scores import check_range, passing
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
@@ -28,9 +28,7 @@ class LaneHead(Head[Poses]):
     """
 
     @abstractmethod
-    def lanes(
-        self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def lanes(self, outputs: Arrays, input_hw: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
         """
         Return the points of all lanes.
 
@@ -40,10 +38,7 @@ class LaneHead(Head[Poses]):
         """
 
     def __call__(
-        self,
-        outputs: Mapping[str, np.ndarray],
-        letterbox: Letterbox,
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Poses:
         """
         Decode the lanes, best score first; `thresholds.iou` has no effect.

@@ -10,8 +10,7 @@ from trt_ros.families.family import STRETCH_PREPROCESS, Family, image_output
 from trt_ros.families.lanes import LaneHead
 from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import Reading
-from trt_ros.vision.float16 import as_float32
-from trt_ros.vision.scores import softmax
+from trt_ros.vision.scores import as_float32, softmax
 
 POINTS = 50  # Per lane, at equal distances in y.
 SHARES = np.linspace(0, 1, POINTS, dtype=np.float32)  # Of the way from its upper end.
@@ -38,10 +37,7 @@ class LstrHead(LaneHead):
     outputs: tuple[str, str]
     class_count: int = 1
 
-    @property
-    def keypoint_count(self) -> int:
-        """Number of keypoints per lane."""
-        return POINTS
+    keypoint_count = POINTS
 
     @property
     def own_class_names(self) -> tuple[str, ...]:

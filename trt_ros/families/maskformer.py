@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,13 +19,12 @@ from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import Reading
 from trt_ros.results.boxes import Detections
 from trt_ros.results.masks import ClassMask, Instances, mask_dtype
-from trt_ros.vision.class_masks import best_class
-from trt_ros.vision.confidence import mask_confidence
-from trt_ros.vision.float16 import as_float32
+from trt_ros.tensors import Arrays
+from trt_ros.vision.class_masks import best_class, mask_confidence
 from trt_ros.vision.grid import Taps, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import Box, bounds, cells_of, threshold_masks, windows_of
-from trt_ros.vision.scores import check_range, passing, sigmoid, softmax
+from trt_ros.vision.scores import as_float32, check_range, passing, sigmoid, softmax
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 MIN_WON_SHARE = 0.8  # Pixels that a query wins, of those of its mask; as published.
@@ -51,7 +49,7 @@ class QueryOutputs:
     masks_name: str
     class_count: int | None
 
-    def read(self, outputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, outputs: Arrays) -> tuple[np.ndarray, np.ndarray]:
         """
         Return the probabilities (Q, C), float32, and the mask logits (Q, h, w) of one image.
 
@@ -91,20 +89,14 @@ class MaskFormerHead(Head[ClassMask]):
         """Number of classes; None: unknown."""
         return self.queries.class_count
 
-    @property
-    def counts_background(self) -> bool:
-        """Class 0 is the background where it is named first."""
-        return True
+    counts_background = True
 
     def with_confidence(self) -> MaskFormerHead:
         """Return the head that computes the confidence, too."""
         return replace(self, confidence=True)
 
     def __call__(
-        self,
-        outputs: Mapping[str, np.ndarray],
-        letterbox: Letterbox,
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> ClassMask:
         """
         Decode the queries into the class mask of the image.
@@ -205,21 +197,11 @@ class PanopticHead(Head[Instances]):
         """Number of classes; None: unknown."""
         return self.queries.class_count
 
-    @property
-    def counts_background(self) -> bool:
-        """Class 0 is the background where it is named first."""
-        return True
-
-    @property
-    def finds_instances(self) -> bool:
-        """The result is `Instances`."""
-        return True
+    counts_background = True
+    finds_instances = True
 
     def __call__(
-        self,
-        outputs: Mapping[str, np.ndarray],
-        letterbox: Letterbox,
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Instances:
         """
         Decode the queries into segments; `thresholds.iou` has no effect.

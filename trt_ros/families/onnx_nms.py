@@ -46,10 +46,7 @@ class OnnxNmsHead(Head[Detections]):
     class_count: int | None
     rows_first: bool = False
 
-    @property
-    def takes_batches(self) -> bool:
-        """Always False: the selected indices of all images are one list."""
-        return False
+    takes_batches = False
 
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds

@@ -23,13 +23,12 @@ from trt_ros.families.heatmap_pose import HEATMAP_POSE
 from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import COCO_CLASSES, Reading
 from trt_ros.results.masks import ClassMask, ClassMasks, as_confidence, mask_dtype, unlabeled
-from trt_ros.vision.class_masks import best_class
-from trt_ros.vision.confidence import is_probability, mask_confidence
-from trt_ros.vision.float16 import as_float32
+from trt_ros.tensors import Arrays
+from trt_ros.vision.class_masks import best_class, is_probability, mask_confidence
 from trt_ros.vision.grid import bilinear, covers, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import cells_of, threshold_masks
-from trt_ros.vision.scores import sigmoid
+from trt_ros.vision.scores import as_float32, sigmoid
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 
@@ -57,10 +56,7 @@ class SemanticHead(Head[ClassMask]):
     named_count: int | None = None
     confidence: bool = False
 
-    @property
-    def counts_background(self) -> bool:
-        """Class 0 is the background where it is named first."""
-        return True
+    counts_background = True
 
     @property
     def class_count(self) -> int | None:
@@ -78,10 +74,7 @@ class SemanticHead(Head[ClassMask]):
         return None if self.is_classes else replace(self, confidence=True)
 
     def __call__(
-        self,
-        outputs: Mapping[str, np.ndarray],
-        letterbox: Letterbox,
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> ClassMask:
         """
         Decode the output into the class mask of the image.
@@ -158,10 +151,7 @@ class MaskHeads(Head[ClassMasks]):
         return MaskHeads(scored) if len(scored) == len(heads) else None
 
     def __call__(
-        self,
-        outputs: Mapping[str, np.ndarray],
-        letterbox: Letterbox,
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> ClassMasks:
         """Decode each output, see `SemanticHead`."""
         return ClassMasks(
@@ -170,7 +160,7 @@ class MaskHeads(Head[ClassMasks]):
         )
 
 
-def dense(outputs: Mapping[str, np.ndarray], name: str, channels_first: bool = True) -> np.ndarray:
+def dense(outputs: Arrays, name: str, channels_first: bool = True) -> np.ndarray:
     """
     Return one image's (C, h, w) from an output of (1, C, h, w), (1, h, w, C) or (1, h, w).
 

@@ -1,10 +1,12 @@
-"""Grids and evidence that the YOLO families share."""
+"""YOLOv5 to YOLO26 and YOLOX, with the grids and evidence that the YOLO families share."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
-from trt_ros.families.family import NetworkDescription
-from trt_ros.families.layout import Rows
+from trt_ros.families.embedding import is_of_yolov7_nms
+from trt_ros.families.family import YOLO_PREPROCESS, Family, NetworkDescription
+from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Layout, Out, Rows
 
 #: One anchor per cell, without and with the strides of P2 and P6 models.
 YOLO = Rows(((8, 16, 32), (4, 8, 16, 32), (8, 16, 32, 64)))
@@ -57,3 +59,95 @@ def is_on_no_grid(network: NetworkDescription) -> Literal[False] | None:
 def of_yolov5(network: NetworkDescription) -> Literal[False] | None:
     """Guard what only YOLOv5's exporter writes."""
     return None if is_yolov5(network) else False
+
+
+#: Unused rows have score 0. Source: the postprocessing in Ultralytics' `Detect` head.
+YOLOV10: Family[Any] = Family(
+    'yolov10',
+    'detect',
+    YOLO_PREPROCESS,
+    layouts=(
+        BoxLayout(
+            (Out('B N V', 'box:4 scores:1 label:1'),),
+            coding=CORNERS,
+            uses_nms=False,
+            guards=(is_finished,),
+            evidence=(is_on_no_grid,),
+        ),
+    ),
+    **ULTRALYTICS,
+    networks='YOLOv10 and YOLO26 without NMS; exports with NMS inside',
+    export='`yolo export model=best.pt format=onnx end2end=True` (the default before 8.4)',
+)
+
+
+ROWS = BoxLayout((Out('B N V', 'box:4 objectness:1 scores:C'),), TRIPLES)
+
+
+def _of_yolov6(network: NetworkDescription) -> Literal[False] | None:
+    return None if network.only_output.name == 'outputs' else False
+
+
+def _of_yolov7_nms(network: NetworkDescription) -> Literal[False] | None:
+    return None if is_of_yolov7_nms(network) else False
+
+
+#: Source: `non_max_suppression` of YOLOv5 with multi_label=False, and of YOLOv7, which does not
+#: train the score of an only class; YOLOv5 and YOLOv6 (one anchor per cell) do.
+YOLOV5: Family[Any] = Family(
+    'yolov5',
+    'detect',
+    YOLO_PREPROCESS,
+    layouts=(
+        replace(ROWS, guards=(of_yolov5,)),
+        replace(ROWS, rows=replace(YOLO, is_required=True), evidence=(_of_yolov6,)),
+        replace(ROWS, objectness_only=True),
+    ),
+    exporter='YOLOv5',
+    output_names=('output', 'outputs'),
+    networks='YOLOv5, YOLOv6, YOLOv7',
+    export='`python export.py --weights best.pt --include onnx` in their repositories',
+    near_misses=(
+        (
+            Layout((Out('N 7', 'rows:1'),), guards=(_of_yolov7_nms,)),
+            'Rows of 7 values are those of YOLOv7 exported with --max-wh: export it with --grid, '
+            'without --end2end; or of YOLO-NAS with NMS inside: export it without.',
+        ),
+    ),
+)
+
+
+YOLOV8: Family[Any] = Family(
+    'yolov8',
+    'detect',
+    YOLO_PREPROCESS,
+    layouts=tuple(
+        BoxLayout((Out(axes, 'box:4 scores:C'),), YOLO, guards=(is_raw,))
+        for axes in ('B V N', 'B N V')
+    ),
+    **ULTRALYTICS,
+    networks='YOLOv8, 9, 11, 12; also v5, v10 and 26 of the ultralytics package',
+    export='`yolo export model=best.pt format=onnx`',
+)
+
+
+#: Scores are 0 to 1. Source: `decode_outputs` of YOLOX's head.
+YOLOX: Family[Any] = Family(
+    'yolox',
+    'detect',
+    {'resize': 'letterbox_topleft', 'pad_value': 114, 'channel_order': 'bgr', 'scale': 1.0},
+    layouts=(
+        BoxLayout(
+            (Out('B N V', 'box:4 objectness:1 scores:C'),),
+            Rows(((8, 16, 32),)),
+            Coding('offsets'),
+        ),
+    ),
+    exporter='none',
+    output_names=('output',),
+    remedy="Export with YOLOX's tools/export_onnx.py without --decode_in_inference; or set "
+    '`decoder` to yolov5, and for YOLOX also `resize` to letterbox_topleft, `channel_order` to '
+    'bgr and `scale` to 1.0.',
+    networks='YOLOX',
+    export='`python tools/export_onnx.py -n yolox-s -c best.pth --output-name yolox.onnx`',
+)

@@ -20,7 +20,7 @@ from trt_ros.model.run_inputs import RunInputs, has_memory
 from trt_ros.nodes.inputs import NodeInputs
 from trt_ros.ros.codecs import CODECS, FORMATS, open_format
 from trt_ros.ros.codecs.tensors import tensor_of
-from trt_ros.ros.diagnostics import CameraCounts, FrameCounts
+from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.held import HeldTopic
 from trt_ros.ros.inputs import SamplingParameters
 from trt_ros.ros.lifecycle import ManagedNode
@@ -90,11 +90,7 @@ class BoundInputs(NodeInputs):
             self._topic(
                 name,
                 each,
-                counts
-                if len(bound) == 1
-                else CameraCounts(counts)
-                if name == primary
-                else FrameCounts(),
+                counts if len(bound) == 1 else FrameCounts(counts if name == primary else None),
             )
             for name, each in bound.items()
         ]

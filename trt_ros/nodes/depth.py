@@ -19,9 +19,8 @@ from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
 from trt_ros.ros.points import PointSender
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.vision.depth_points import mask_invalid
+from trt_ros.vision.depth_points import OrganizedPoints, mask_invalid, organized_wh
 from trt_ros.vision.frame import Frame, to_color
-from trt_ros.vision.organized_points import OrganizedPoints, organized_wh
 
 
 @dataclass(frozen=True)

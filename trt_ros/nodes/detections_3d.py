@@ -25,7 +25,7 @@ from trt_ros.ros.codecs.detections import DetectionCodec
 from trt_ros.ros.codecs.images import RawImageCodec
 from trt_ros.ros.dds.cdr import ImageView
 from trt_ros.ros.dds.cdr_points import UINT32
-from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts
+from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.inputs import InputParameters, SynchronizationParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
@@ -123,7 +123,7 @@ class Detections3DNode(ManagedNode):
         parameters = self.parameters
         parameters.describe_synchronization()  # Raises for contradictory values.
         self._topics = [
-            Topic(self, DETECTIONS, DetectionCodec(self, DETECTIONS), CameraCounts(self._counts)),
+            Topic(self, DETECTIONS, DetectionCodec(self, DETECTIONS), FrameCounts(self._counts)),
             Topic(self, DEPTH, DepthImageCodec(self, DEPTH), FrameCounts()),
         ]
         if parameters.use_instances:

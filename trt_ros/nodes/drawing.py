@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from std_msgs.msg import Header
 
-from trt_ros.drawing.style import Style
+from trt_ros.drawing.labels import Style
 from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
 from trt_ros.vision.frame import Frame, to_color

@@ -23,7 +23,7 @@ from trt_ros.profiling import recording
 from trt_ros.progress import Progress, ProgressThrottle
 from trt_ros.ros.codecs.images import image_codec
 from trt_ros.ros.dds.rcl import MemoryHooks
-from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts
+from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.inputs import ImageTopicsParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
@@ -245,7 +245,7 @@ class InferenceNode(ManagedNode):
                 remedy='List one of them by another name, and remap that to the topic.',
             )
         return tuple(
-            Camera(self, topic, prefix, CameraCounts(self._counts))
+            Camera(self, topic, prefix, FrameCounts(self._counts))
             for topic, prefix in zip(topics, prefixes)
         )
 

@@ -19,7 +19,6 @@ from trt_ros.drawing.objects import Trails, draw_detections, object_labels
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.media import write_picture
 from trt_ros.nodes.drawing import DrawingParameters
-from trt_ros.ros.boxes_3d import read_boxes_in_space
 from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.codecs.codec import to_header
@@ -32,7 +31,7 @@ from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.following import subscribe_input, wait_for_input
 from trt_ros.ros.inputs import ImageInputParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
-from trt_ros.ros.messages import ImageSender, detection_reader
+from trt_ros.ros.messages import ImageSender, detection_reader, read_boxes_in_space
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import DRAWN_IMAGES, RESULTS, overridden
 from trt_ros.ros.stream import Topic

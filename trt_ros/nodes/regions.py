@@ -13,7 +13,7 @@ from trt_ros.nodes.inference import InferenceNode
 from trt_ros.nodes.inputs import NodeInputs
 from trt_ros.ros.codecs.detections import DetectionCodec
 from trt_ros.ros.codecs.images import image_codec
-from trt_ros.ros.diagnostics import CameraCounts, FrameCounts
+from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.regions import ChosenObjects, choose_objects
 from trt_ros.ros.stream import Topic, without_partner
 from trt_ros.runtime.options import RegionOptions
@@ -125,7 +125,7 @@ class RegionInputs(NodeInputs):
     def __init__(self, node: RegionNode, counts: FrameCounts) -> None:
         self._node = node
         self.topics = [
-            Topic(node, 'image', image_codec(node), CameraCounts(counts)),
+            Topic(node, 'image', image_codec(node), FrameCounts(counts)),
             Topic(node, DETECTIONS, DetectionCodec(node, DETECTIONS), FrameCounts()),
         ]
 

@@ -22,11 +22,11 @@ from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.codecs import open_format
 from trt_ros.ros.codecs.codec import to_header
 from trt_ros.ros.codecs.detections import DetectionCodec
-from trt_ros.ros.codecs.tensor_lists import TensorLists
+from trt_ros.ros.codecs.tensors import TensorLists
 from trt_ros.ros.dds.cdr import Fields, read_stamp
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import subscribe_serialized
-from trt_ros.ros.diagnostics import CameraCounts, Diagnostics, FrameCounts, LatencyMeter
+from trt_ros.ros.diagnostics import Diagnostics, FrameCounts, LatencyMeter
 from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.message_sets import MessageSets
@@ -119,7 +119,7 @@ class TrackerNode(ManagedNode):
             codec = tensors.codec(self, TENSORS)
             self._read_tensors = codec.reader()
             self._topics = (
-                Topic(self, DETECTIONS, detections, CameraCounts(self._counts)),
+                Topic(self, DETECTIONS, detections, FrameCounts(self._counts)),
                 Topic(self, TENSORS, codec, FrameCounts()),
             )
         qos = QoSProfile(depth=self.parameters.qos_depth)

@@ -1,9 +1,12 @@
-"""Comparison of the quantized network's engine with the original, on the GPU of this machine."""
+"""Results and latency of the quantized network's engine, on the GPU of this machine."""
 
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import BackendError, TrtRosError
 from trt_ros.progress import Reporter
 from trt_ros.quantization.frame_network import FrameNetwork
@@ -87,3 +90,107 @@ def _problem(engine: ResultAgreement, file: ResultAgreement) -> str:
     if engine.value >= file.value - ENGINE_DROP:
         return ''
     return f'{engine.metric} {engine.value:.4f}, and {file.value:.4f} with ONNX Runtime'
+
+
+ROUNDS = 100
+UNQUANTIZED = ('tf32', 'fp16', 'bf16')
+EQUAL = 1.05  # Ratio of times up to which two precisions count as equally fast.
+
+
+@dataclass(frozen=True)
+class PrecisionLatency:
+    """
+    Times of a precision.
+
+    :param graph_ms: median time on the GPU, of the graph of a frame: copies, network, decoding.
+    :param frame_ms: median time from image in hand to result.
+    :param error: why it was not measured; '' where it was.
+    """
+
+    precision: str
+    graph_ms: float = 0.0
+    frame_ms: float = 0.0
+    error: str = ''
+
+
+@dataclass(frozen=True)
+class LatencyTable:
+    """
+    Times by precision, the quantized one last; no rows where nothing could be measured.
+
+    :param verdict: one sentence.
+    """
+
+    rows: tuple[PrecisionLatency, ...]
+    verdict: str
+
+    def lines(self) -> list[str]:
+        """Return lines to print."""
+        if not self.rows:
+            return [self.verdict]
+        lines = [f'{"latency (ms)":14}{"graph":>9}{"frame":>9}']
+        for row in self.rows:
+            times = f'{row.graph_ms:9.3f}{row.frame_ms:9.3f}'
+            lines.append(f'{row.precision:14}{f"  {row.error}" if row.error else times}')
+        return [*lines, self.verdict]
+
+
+def measure_latency(
+    model: Path, quantized: Path, to: str, options: PipelineOptions, report: Reporter
+) -> LatencyTable:
+    """
+    Measure both networks on gray images of their own size; not without a GPU.
+
+    :param to: format of the quantized network; its other layers run in fp16.
+    :param options: preprocessing, decoder, GPU and engine cache.
+    """
+    backend, reason = choose_backend('auto')
+    if backend.name == 'onnxruntime':
+        return LatencyTable((), f'no GPU: latency not measured ({reason})')
+    variants = [(name, model, name) for name in UNQUANTIZED]
+    variants.append((f'{to} and fp16', quantized, 'fp16'))
+    rows = []
+    for name, path, precision in variants:
+        report(f'measuring {name}')
+        try:
+            rows.append(_measure(name, path, precision, options, report))
+        except TrtRosError as error:
+            rows.append(PrecisionLatency(name, error=error.problem))
+    return LatencyTable(tuple(rows), verdict(to, rows))
+
+
+def _measure(
+    name: str, path: Path, precision: str, options: PipelineOptions, report: Reporter
+) -> PrecisionLatency:
+    from trt_ros.runtime.gpu.measure import measure, open_frames
+
+    build = BuildOptions(precision=precision, input_size=options.input_size)
+    pipeline = open_frames(
+        options, build, report=report, model_path=str(path), backend='auto', precision='auto'
+    )
+    with closing(pipeline):
+        found = measure(pipeline, None, rounds=ROUNDS)
+    return PrecisionLatency(
+        name, found['graph_ms']['gpu']['p50'], found['host_ms']['frame']['p50']
+    )
+
+
+def verdict(to: str, rows: Sequence[PrecisionLatency]) -> str:
+    """
+    Return which precision to use, by the time on the GPU.
+
+    :param rows: the quantized one last.
+    """
+    *others, quantized = rows
+    measured = [row for row in others if not row.error]
+    if quantized.error:
+        return f'{to} cannot be used here: {quantized.error}'
+    if not measured:
+        return f'{to} alone could be measured'
+    best = min(measured, key=lambda row: row.graph_ms)
+    ratio = quantized.graph_ms / best.graph_ms
+    if ratio > EQUAL:
+        return f'{to} is {ratio:.2g} times slower than {best.precision} here: use {best.precision}'
+    if ratio > 1 / EQUAL:
+        return f'{to} is as fast as {best.precision} here: use {best.precision}'
+    return f'{to} is {1 / ratio:.2g} times faster than {best.precision} here'

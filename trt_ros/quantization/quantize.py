@@ -13,22 +13,20 @@ from typing import Any
 import numpy as np
 
 from trt_ros.engine.builder.onnx_check import refuse_beyond_protobuf
-from trt_ros.engine.builder.onnx_nodes import to_quantizing_opset
+from trt_ros.engine.builder.onnx_nodes import inlined, to_quantizing_opset
 from trt_ros.engine.key import OnnxFile
 from trt_ros.errors import ParameterError
 from trt_ros.model.run_inputs import is_one_image
 from trt_ros.progress import Reporter
 from trt_ros.quantization.by_modelopt import quantize_by_modelopt, quantized_layers
 from trt_ros.quantization.calibration import Calibration
-from trt_ros.quantization.engine_check import EngineCheck, check_engine
-from trt_ros.quantization.formats import FORMATS
+from trt_ros.quantization.engine_check import EngineCheck, LatencyTable, check_engine
 from trt_ros.quantization.frame_network import FrameNetwork
-from trt_ros.quantization.latency import LatencyTable
-from trt_ros.quantization.layers import QuantNetwork
+from trt_ros.quantization.layers import FORMATS, QuantNetwork
 from trt_ros.quantization.options import QuantOptions
 from trt_ros.quantization.result_agreement import Evaluation, ResultAgreement
 from trt_ros.quantization.search import LayerSearch
-from trt_ros.regular_file import check_output_file
+from trt_ros.regular_file import check_output_file, writing
 from trt_ros.runtime.cpu.checked_runner import CheckedRunner
 from trt_ros.runtime.fitting import ResolvedModel, resolve
 from trt_ros.runtime.options import PipelineOptions
@@ -293,11 +291,7 @@ def _load(path: Path, to: str) -> Any:
     import onnx
 
     refuse_beyond_protobuf(path, 'be quantized', 'Quantize it with the tools of its exporter.')
-    model = onnx.load(str(path))
-    if model.functions:
-        from onnx import inliner
-
-        model = inliner.inline_local_functions(model)
+    model = inlined(onnx.load(str(path)))
     return to_quantizing_opset(model, to)
 
 
@@ -316,14 +310,9 @@ def _write(model: Any, output: Path) -> None:
     onnx.checker.check_model(model)
     part = output.with_name(f'.{output.name}.part')
     try:
-        onnx.save(model, str(part))
-        os.replace(part, output)
-    except OSError as error:
-        raise ParameterError(
-            f'The file {output} cannot be written.',
-            cause=error.strerror or '',
-            remedy='Choose another folder.',
-        ) from error
+        with writing(output, 'Choose another folder.'):
+            onnx.save(model, str(part))
+            os.replace(part, output)
     finally:
         part.unlink(missing_ok=True)
 

@@ -45,14 +45,15 @@ class FrameCounts:
     """
     Counters of received, published and dropped frames, and timings of stages; thread-safe.
 
+    :param total: counters that count the same frames, too, as of a node; not the timings.
     :ivar lost: number of frames that were published and never arrived; None if unknown.
     :ivar noun: kind of frame in messages: 'image' or 'message'.
     """
 
     noun = 'image'
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, total: FrameCounts | None = None) -> None:
+        self._lock, self._total = threading.Lock(), total
         self.received = self.published = 0
         self.lost: int | None = None
         self.dropped: Counter[str] = Counter()
@@ -65,6 +66,8 @@ class FrameCounts:
     def receive(self) -> None:
         """Count a received frame."""
         now = time.monotonic()
+        if self._total is not None:
+            self._total.receive()
         with self._lock:
             self.received += 1
             self._last_received = now
@@ -72,6 +75,8 @@ class FrameCounts:
 
     def publish(self) -> None:
         """Count a published result."""
+        if self._total is not None:
+            self._total.publish()
         with self._lock:
             self.published += 1
             self._no_result_since = math.inf
@@ -83,8 +88,9 @@ class FrameCounts:
         :param cause: a few words without numbers: the key of a counter.
         :param why: the value of 'last error'; the cause by default.
         :returns: whether to log it: the cause is new, or was last logged SECONDS_BETWEEN_LOGS ago.
-
         """
+        if self._total is not None:
+            self._total.drop(cause, why)
         with self._lock:
             self.dropped[cause] += 1
             if cause not in WITHOUT_RESULT:
@@ -100,6 +106,8 @@ class FrameCounts:
 
     def miss(self, count: int) -> None:
         """Count frames that never arrived; call it with 0 where losses are detectable."""
+        if self._total is not None:
+            self._total.miss(count)
         with self._lock:
             self.lost = (self.lost or 0) + count
 
@@ -156,34 +164,6 @@ class FrameCounts:
     def seconds_without_result(self) -> float:
         """Return the time for which frames have arrived without a result or an error."""
         return time.monotonic() - self._no_result_since
-
-
-class CameraCounts(FrameCounts):
-    """Counters of one camera; all but the timings also count in the total of the node."""
-
-    def __init__(self, total: FrameCounts) -> None:
-        super().__init__()
-        self._total = total
-
-    def receive(self) -> None:
-        """Count a received frame."""
-        super().receive()
-        self._total.receive()
-
-    def publish(self) -> None:
-        """Count a published result."""
-        super().publish()
-        self._total.publish()
-
-    def miss(self, count: int) -> None:
-        """Count frames that never arrived."""
-        super().miss(count)
-        self._total.miss(count)
-
-    def drop(self, cause: str, why: str = '') -> bool:
-        """Count a dropped frame; return whether to log it."""
-        self._total.drop(cause, why)
-        return super().drop(cause, why)
 
 
 class Timed:

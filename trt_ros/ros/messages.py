@@ -1,7 +1,7 @@
 """Conversion of results and images to messages, and back."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from vision_msgs.msg import (
     Detection2D,
     Detection2DArray,
     Detection3D,
+    Detection3DArray,
     LabelInfo,
     ObjectHypothesis,
     ObjectHypothesisWithPose,
@@ -308,4 +309,47 @@ def to_label_info(header: Header, class_map: Mapping[int, str], threshold: float
         class_map=[
             VisionClass(class_id=index, class_name=name) for index, name in class_map.items()
         ],
+    )
+
+
+@dataclass(frozen=True)
+class BoxesInSpace:
+    """
+    N boxes in space, in the order of the message.
+
+    :param centers: (N, 3) meters in `frame_id`; `sizes`: (N, 3) meters.
+    :param quaternions: (N, 4) x, y, z, w.
+    :param scores: (N,) float64; `labels`: (N,) indices of the class ids.
+    :param ids: one per box; '' for none.
+    """
+
+    frame_id: str
+    centers: np.ndarray
+    sizes: np.ndarray
+    quaternions: np.ndarray
+    scores: np.ndarray
+    labels: np.ndarray
+    ids: list[str]
+
+
+def read_boxes_in_space(message: np.ndarray, class_ids: ClassIds) -> BoxesInSpace:
+    """
+    Read a serialized Detection3DArray, (N,) uint8; the result with the highest score counts.
+
+    :param class_ids: gives the labels; new class ids are added.
+    :raises BadFrameError: 'bad CDR'.
+    """
+    array = read_message(message, Detection3DArray)
+    best = [best_hypothesis(detection) for detection in array.detections]
+    boxes = [detection.bbox for detection in array.detections]
+    centers = [box.center.position for box in boxes]
+    turns = [box.center.orientation for box in boxes]
+    return BoxesInSpace(
+        array.header.frame_id,
+        np.array([(each.x, each.y, each.z) for each in centers]).reshape(-1, 3),
+        np.array([(box.size.x, box.size.y, box.size.z) for box in boxes]).reshape(-1, 3),
+        np.array([(each.x, each.y, each.z, each.w) for each in turns]).reshape(-1, 4),
+        np.array([each.score for each in best]),
+        class_ids.labels(each.class_id for each in best),
+        [detection.id for detection in array.detections],
     )

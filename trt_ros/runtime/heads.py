@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from trt_ros.decode.choice import Decoder, choose_decoder
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.family import Family, Head, NetworkDescription
-from trt_ros.families.mismatches import GUESS, UnrecognizedError
-from trt_ros.families.nearest import advice
+from trt_ros.families.mismatches import GUESS, UnrecognizedError, advice
 from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.families.semantic import MaskHeads
 from trt_ros.results.labels import begins_with_background, class_names

@@ -8,8 +8,8 @@ import math
 
 import numpy as np
 
-from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.scores import as_float32
 
 BLOCK_ROWS = 32  # A block stays in the cache.
 

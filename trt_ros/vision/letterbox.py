@@ -12,8 +12,7 @@ import numpy as np
 
 from trt_ros.errors import ParameterError
 from trt_ros.vision.frame import Frame, Order
-from trt_ros.vision.resample import resample
-from trt_ros.vision.single_channel import is_depth, resample_alpha, resample_gray
+from trt_ros.vision.resample import is_depth, resample, resample_alpha, resample_gray
 
 Resize = Literal['letterbox', 'letterbox_topleft', 'stretch', 'center_crop', 'bottom_crop']
 #: Integer dtypes of network inputs, which take pixels of 0 to 255.

@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.vision.float16 import as_float32
 from trt_ros.vision.grid import Taps, taps
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.scores import sigmoid
+from trt_ros.vision.scores import as_float32, sigmoid
 
 Box = tuple[int, int, int, int]  # x1, y1, x2, y2 in whole pixels.
 

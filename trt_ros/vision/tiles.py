@@ -12,8 +12,7 @@ from trt_ros.results.boxes import OrientedBoxes
 from trt_ros.results.poses import Poses
 from trt_ros.vision.frame import ENCODINGS, Frame, color_at, plain_channels
 from trt_ros.vision.letterbox import Letterbox, Preprocess
-from trt_ros.vision.nms import iou, select_best
-from trt_ros.vision.oriented import probabilistic_iou
+from trt_ros.vision.nms import iou, probabilistic_iou, select_best
 from trt_ros.vision.thresholds import Thresholds
 
 MAX_TILES = 64  # tiles.cu: struct Tiles

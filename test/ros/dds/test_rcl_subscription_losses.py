@@ -17,7 +17,7 @@ from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import read_stamp
 from trt_ros.ros.dds.rcl import Rcl
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks, RclSubscription
-from trt_ros.ros.diagnostics import CameraCounts, FrameCounts, RecentLoss
+from trt_ros.ros.diagnostics import FrameCounts, RecentLoss
 
 pytestmark = pytest.mark.ros
 
@@ -131,7 +131,7 @@ def test_detects_message_info_of_the_middleware(stamps, numbers, orders, counts)
 
 def test_fraction_of_lost_images_is_reported():
     whole = FrameCounts()
-    counts, loss = CameraCounts(whole), RecentLoss()
+    counts, loss = FrameCounts(whole), RecentLoss()
     assert loss.add(counts) == ''
     for _ in range(18):
         counts.receive()

@@ -13,7 +13,7 @@ from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray, LabelInfo
 
 from support.ros_messages import GREEN, LATCHED, RED, half_and_half, pixels_of
-from trt_ros.drawing.style import color_of
+from trt_ros.drawing.labels import color_of
 
 pytestmark = pytest.mark.ros
 

@@ -7,11 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from trt_ros.cli._doctor_gpu import cpu_list, read_state
-from trt_ros.cli._doctor_jetson import jetson_findings
-from trt_ros.cli._doctor_ros import ros_findings
+from trt_ros.cli._doctor_gpu import cpu_list, jetson_findings, read_state
 from trt_ros.cli._doctor_tensorrt import refused_capability
-from trt_ros.cli.doctor import findings
+from trt_ros.cli.doctor import findings, ros_findings
 from trt_ros.driver import Driver, GpuInfo
 from trt_ros.trt import Library, installed
 
@@ -139,7 +137,7 @@ def test_fast_dds_settings_for_large_images(monkeypatch, machine, given, state, 
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr('trt_ros.cli._doctor_ros._rclpy', lambda: '/rclpy/__init__.py')
+    monkeypatch.setattr('trt_ros.cli.doctor._rclpy', lambda: '/rclpy/__init__.py')
     found = machine().get('fast dds')
     assert (found and found.state) == state
     assert found is None or said in f'{found.detail} {found.remedy}'
@@ -239,7 +237,7 @@ def test_warnings_around_the_line_of_nvidia_smi_are_skipped(machine):
     ],
 )
 def test_tools_that_hang_or_print_something_else_are_reported(machine, monkeypatch, script, said):
-    monkeypatch.setattr('trt_ros.cli._finding.TOOL_SECONDS', 0.2)
+    monkeypatch.setattr('trt_ros.cli._doctor_gpu.TOOL_SECONDS', 0.2)
     found = machine(
         {'etc/nv_tegra_release': ''}, {'nvidia-smi': script, 'nvpmodel': script}, gpu=H200
     )

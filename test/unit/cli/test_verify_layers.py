@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.cli._first_layer import first_layer
-from trt_ros.cli._layers import compare_layers
+from trt_ros.cli._layers import compare_layers, first_layer
 from trt_ros.engine.builder.onnx_marks import LayerGraph
 from trt_ros.engine.builder.onnx_precision import lower
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner

@@ -6,8 +6,7 @@ import pytest
 pytest.importorskip('cv2')
 
 from trt_ros.drawing.boxes_3d import box_corners, draw_boxes_3d, project_edges
-from trt_ros.drawing.labels import Label
-from trt_ros.drawing.style import Style, color_of
+from trt_ros.drawing.labels import Label, Style, color_of
 from trt_ros.vision.depth_points import Intrinsics
 
 CAMERA = Intrinsics(100.0, 100.0, 100.0, 80.0, (200, 160))

@@ -7,9 +7,8 @@ import pytest
 
 pytest.importorskip('cv2')
 
-from trt_ros.drawing.labels import MAX_PLACED, covered, drawn_name, place_labels
+from trt_ros.drawing.labels import MAX_PLACED, color_of, covered, drawn_name, place_labels
 from trt_ros.drawing.objects import draw_detections
-from trt_ros.drawing.style import color_of
 from trt_ros.results.boxes import Detections
 
 SIZE = (60.0, 20.0)

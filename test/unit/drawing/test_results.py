@@ -6,10 +6,9 @@ import pytest
 pytest.importorskip('cv2')
 
 from trt_ros.drawing import draw
-from trt_ros.drawing.masks import depth_view, draw_mask
-from trt_ros.drawing.objects import draw_detections, draw_keypoints
+from trt_ros.drawing.labels import Style, color_of
+from trt_ros.drawing.objects import depth_view, draw_detections, draw_keypoints, draw_mask
 from trt_ros.drawing.panels import Panel, in_rows, input_view
-from trt_ros.drawing.style import Style, color_of
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.classes import Classification
 from trt_ros.results.depth import Depth

@@ -5,8 +5,8 @@ import pytest
 
 pytest.importorskip('cv2')
 
+from trt_ros.drawing.labels import Style
 from trt_ros.drawing.objects import Trails, color_of_id
-from trt_ros.drawing.style import Style
 from trt_ros.results.boxes import Detections
 
 SECOND = 1_000_000_000

@@ -13,8 +13,7 @@ import pytest
 from support.waiting import DEADLINE_SECONDS
 from trt_ros.cuda.memory import Account
 from trt_ros.engine import engine as engines
-from trt_ros.engine.engine import load_engine
-from trt_ros.engine.loaded_plan import engines_on
+from trt_ros.engine.engine import engines_on, load_engine
 from trt_ros.errors import BackendError, ClosedError, ModelError
 from trt_ros.trt import Library
 

@@ -4,7 +4,7 @@ import pytest
 from support.descriptions import network
 from trt_ros.decode.choice import open_head
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.detr_masks import RFDETR_SEG
+from trt_ros.families.detr import RFDETR_SEG
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds

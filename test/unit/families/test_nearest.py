@@ -3,7 +3,7 @@
 import pytest
 
 from trt_ros.families import registry as decoder
-from trt_ros.families.nearest import nearest
+from trt_ros.families.mismatches import nearest
 from trt_ros.families.pose import YOLOV8_POSE
 
 

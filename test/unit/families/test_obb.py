@@ -6,7 +6,7 @@ import pytest
 
 from support.descriptions import head as open_as
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.oriented import probabilistic_iou, to_image
+from trt_ros.vision.nms import probabilistic_iou, to_image
 from trt_ros.vision.thresholds import Thresholds
 
 WHOLE = Letterbox.fit((200, 200), (200, 200), 'stretch')

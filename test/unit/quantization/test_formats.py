@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trt_ros.quantization.formats import FORMATS, FP8, INT8
+from trt_ros.quantization.layers import FORMATS, FP8, INT8
 
 onnx = pytest.importorskip('onnx')
 

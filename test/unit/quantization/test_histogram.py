@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from trt_ros.quantization.formats import FORMATS, FP8, INT8
-from trt_ros.quantization.histogram import BINS, Histogram
+from trt_ros.quantization.calibration import BINS, Histogram
+from trt_ros.quantization.layers import FORMATS, FP8, INT8
 from trt_ros.quantization.options import METHODS
 
 

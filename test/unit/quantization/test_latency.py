@@ -2,7 +2,7 @@
 
 import pytest
 
-from trt_ros.quantization.latency import LatencyTable, PrecisionLatency, verdict
+from trt_ros.quantization.engine_check import LatencyTable, PrecisionLatency, verdict
 
 TF32, FP16 = PrecisionLatency('tf32', 2.0, 2.5), PrecisionLatency('fp16', 1.0, 1.5)
 BF16 = PrecisionLatency('bf16', error='bf16 is not supported')

@@ -5,9 +5,8 @@ import pytest
 
 from trt_ros.demo.scene import MODEL
 from trt_ros.errors import ModelError, ParameterError
-from trt_ros.quantization.formats import FP8, INT8
-from trt_ros.quantization.layers import QuantNetwork
-from trt_ros.quantization.qdq import with_qdq
+from trt_ros.quantization.layers import FP8, INT8, QuantNetwork
+from trt_ros.quantization.search import with_qdq
 
 onnx = pytest.importorskip('onnx')
 

@@ -8,9 +8,8 @@ import pytest
 from trt_ros.cli import main
 from trt_ros.engine.builder.onnx_nodes import to_quantizing_opset
 from trt_ros.engine.builder.onnx_precision import lower
-from trt_ros.quantization.formats import FORMATS, INT8
-from trt_ros.quantization.layers import QuantNetwork
-from trt_ros.quantization.qdq import with_qdq
+from trt_ros.quantization.layers import FORMATS, INT8, QuantNetwork
+from trt_ros.quantization.search import with_qdq
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.trt import installed
 

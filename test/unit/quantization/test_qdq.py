@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from trt_ros.engine.builder.onnx_nodes import to_quantizing_opset
-from trt_ros.quantization.formats import FORMATS, FP8, INT8
-from trt_ros.quantization.layers import QuantNetwork
-from trt_ros.quantization.qdq import with_qdq
+from trt_ros.quantization.layers import FORMATS, FP8, INT8, QuantNetwork
+from trt_ros.quantization.search import with_qdq
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 
 onnx = pytest.importorskip('onnx')

@@ -10,8 +10,7 @@ import pytest
 
 from trt_ros.cli import main
 from trt_ros.demo.scene import MODEL, TRAINING, draw_scene
-from trt_ros.quantization.formats import FORMATS
-from trt_ros.quantization.layers import QuantNetwork
+from trt_ros.quantization.layers import FORMATS, QuantNetwork
 
 cv2 = pytest.importorskip('cv2')
 onnx = pytest.importorskip('onnx')

@@ -85,7 +85,7 @@ def test_given_options_are_not_varied(rank, pictures):
 
 def test_truth_decides_instead_of_the_results(rank, pictures):
     """A network that is told wrong counts of objects prefers to see none."""
-    from trt_ros.runtime.truth import Truth
+    from trt_ros.runtime.ranking import Truth
 
     nothing = [Truth(0), Truth(0)]
     order = rank(pictures[:2], truths=nothing, published=BGR_255, resize='letterbox')

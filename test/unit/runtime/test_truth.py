@@ -10,7 +10,7 @@ from trt_ros.errors import ParameterError
 from trt_ros.results.boxes import Detections
 from trt_ros.results.classes import Classification
 from trt_ros.results.depth import Depth
-from trt_ros.runtime.truth import Truth, agreement_with, read_truths
+from trt_ros.runtime.ranking import Truth, agreement_with, read_truths
 
 ANNOTATIONS = {
     'images': [{'id': 1, 'file_name': 'x/a.png'}, {'id': 2, 'file_name': 'b.png'}],

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from trt_ros.vision.class_masks import best_class
-from trt_ros.vision.confidence import mask_confidence
+from trt_ros.vision.class_masks import best_class, mask_confidence
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from trt_ros.vision.float16 import as_float32, highest, sortable
+from trt_ros.vision.scores import as_float32, highest, sortable
 
 ALL = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 FINITE = ALL[np.isfinite(ALL)]

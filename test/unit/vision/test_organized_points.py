@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from support.rgbd_scenes import CAMERA, HD, Solid, render, yaw
-from trt_ros.vision.depth_points import Intrinsics
-from trt_ros.vision.organized_points import OrganizedPoints, organized_wh
+from trt_ros.vision.depth_points import Intrinsics, OrganizedPoints, organized_wh
 
 
 @pytest.fixture

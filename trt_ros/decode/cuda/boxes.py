@@ -344,15 +344,8 @@ class GpuPoses(GpuBoxes):
 class GpuOrientedBoxes(GpuBoxes):
     """Decoder of rotated boxes, of which the only extra value is the angle."""
 
-    @property
-    def extra_kind(self) -> int:
-        """Meaning of the extras in boxes.cu."""
-        return codes.ANGLE
-
-    @property
-    def extra_floats(self) -> int:
-        """Further values of each box in the result: the angle."""
-        return 1
+    extra_kind = codes.ANGLE
+    extra_floats = 1  # The angle.
 
     def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
         """Return a function that reads rotated boxes, see `GpuDecoder`."""

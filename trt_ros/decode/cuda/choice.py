@@ -14,15 +14,14 @@ from trt_ros.decode.cuda.masks import GpuInstances
 from trt_ros.decode.cuda.points import GpuPoints
 from trt_ros.decode.cuda.tiles import GpuTiles
 from trt_ros.decode.points import VALUES, PointHead
-from trt_ros.families import lstr, ufld, ufld_v2
+from trt_ros.families import lstr, ufld
 from trt_ros.families.classify import ClassifyHead
 from trt_ros.families.depth import DepthHead
 from trt_ros.families.lstr import LstrHead
 from trt_ros.families.maskformer import MaskFormerHead
 from trt_ros.families.places import locate
 from trt_ros.families.semantic import MaskHeads, SemanticHead
-from trt_ros.families.ufld import UfldHead
-from trt_ros.families.ufld_v2 import UfldV2Head
+from trt_ros.families.ufld import UfldHead, UfldV2Head
 from trt_ros.tensors import Shape, TensorSpec, item_nbytes
 from trt_ros.vision.tiles import Tiles
 
@@ -171,11 +170,11 @@ def _ufld_v2(head: UfldV2Head, outputs: Outputs) -> GpuPoints:
     size, top = head.anchors.uncropped(outputs.input_hw)
     rows, columns = head.anchors.places(size)
     cells = outputs.shapes[head.outputs[0]][1], outputs.shapes[head.outputs[1]][1]
-    least = [int(len(at) * share) + 1 for at, share in zip((rows, columns), ufld_v2.LEAST_SHARES)]
+    least = [int(len(at) * share) + 1 for at, share in zip((rows, columns), ufld.LEAST_SHARES)]
     return GpuPoints(
         'best cells',
         tuple(outputs[name] for name in head.outputs),
-        ufld_v2.LANES,
+        ufld.LANES,
         head.keypoint_count,
         (size[0] / (cells[0] - 1), size[1] / (cells[1] - 1)),
         cells,

@@ -245,10 +245,7 @@ class GpuQueries(GpuArgmax):
         is_read = len(dtypes) == 1 and dtypes <= set(FLOATS)
         return super().is_supported and is_read and self.classes > 1 and self.queries > 0
 
-    @property
-    def _summarizes(self) -> bool:
-        """Whether a kernel finds out whether the scores are probabilities: they are."""
-        return False
+    _summarizes = False  # They are probabilities.
 
     @property
     def scratch_nbytes(self) -> int:

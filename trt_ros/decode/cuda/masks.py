@@ -59,10 +59,7 @@ class GpuInstances(GpuBoxes):
         rows, columns = self.outputs.shapes[self.prototypes.name][-2:]
         return rows, columns
 
-    @property
-    def extra_kind(self) -> int:
-        """Meaning of the extras in boxes.cu."""
-        return COEFFICIENTS
+    extra_kind = COEFFICIENTS
 
     @property
     def extra_floats(self) -> int:

@@ -7,7 +7,7 @@ import cv2
 import mujoco
 import numpy as np
 
-from trt_ros.demo.robot.rendering import PinholeCamera
+from trt_ros.demo.robot.pictures import PinholeCamera
 from trt_ros.demo.robot.world import WorldLayout, to_mjcf
 from trt_ros.media import open_video_writer
 

@@ -14,8 +14,7 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, Image, Imu, JointState
 from std_msgs.msg import Float64MultiArray, Header
 
-from trt_ros.demo.robot.pictures import eye_of
-from trt_ros.demo.robot.rendering import View
+from trt_ros.demo.robot.pictures import View, eye_of
 from trt_ros.demo.robot.simulation import Sensed, Simulation
 from trt_ros.demo.robot.world import CONTROL_SECONDS, JOINTS, STANDING, draw_layout
 from trt_ros.ros.qos import RESULTS

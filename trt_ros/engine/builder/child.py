@@ -13,20 +13,12 @@ from trt_ros.child import Events
 from trt_ros.engine.builder import config as settings
 from trt_ros.engine.builder import layers
 from trt_ros.engine.builder.failures import error_from_log, parser_errors
-from trt_ros.engine.builder.onnx_broadcast import expand_broadcasts
-from trt_ros.engine.builder.onnx_check import (
-    OnnxInfo,
-    metadata_of,
-    nodes,
-    read_onnx,
-    refuse_unbuildable,
-)
+from trt_ros.engine.builder.onnx_check import OnnxInfo, metadata_of, read_onnx, refuse_unbuildable
 from trt_ros.engine.builder.onnx_cut_nms import UncuttableError, cut_nms, cut_reason
-from trt_ros.engine.builder.onnx_einsum import lower_equations
-from trt_ros.engine.builder.onnx_images import images_as_uint8
 from trt_ros.engine.builder.onnx_nms import BATCHED
-from trt_ros.engine.builder.onnx_nodes import fp8_convolutions
+from trt_ros.engine.builder.onnx_nodes import fp8_convolutions, nodes
 from trt_ros.engine.builder.onnx_precision import convert
+from trt_ros.engine.builder.onnx_rewrites import rewrite
 from trt_ros.engine.builder.profiles import largest_batch, resolve_profiles, sizes_without_effect
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import BackendError, ModelError, ParameterError, TrtRosError
@@ -220,28 +212,6 @@ def _build(
         'fp8_convolutions': in_fp8,
         **_layer_report(library, network, plan),
     }
-
-
-def rewrite(model: Any, options: BuildOptions, *, is_rtx: bool = False) -> bool:
-    """
-    Write a network in place as TensorRT and the frame path need it; results stay the same.
-
-    :returns: whether it has changed.
-    :raises ParameterError: when it has, and TensorRT would read the file again.
-    """
-    found = {
-        'upper-case letters in Einsum equations': lower_equations(model),
-        'int32 image inputs': images_as_uint8(model),
-        'broadcasts': expand_broadcasts(model) if is_rtx else 0,
-    }
-    rewritten = [what for what, changes in found.items() if changes]
-    if rewritten and options.strip_weights:
-        raise ParameterError(
-            f'strip_weights cannot be combined with {" and ".join(rewritten)}.',
-            cause='They are rewritten, but TensorRT reads the ONNX file again at load.',
-            remedy='Remove strip_weights, or change them in the model.',
-        )
-    return bool(rewritten)
 
 
 def cut_where_needed(

@@ -1,7 +1,7 @@
 """Reading and validation of ONNX files before TensorRT parses them; needs no TensorRT."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 import math
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trt_ros.engine.builder.model_file import check_model_file
+from trt_ros.engine.builder.onnx_nodes import live_tensors, nodes, tensors
 from trt_ros.engine.key import total_nbytes
 from trt_ros.errors import ModelError
 from trt_ros.tensors import TensorSpec
@@ -203,46 +204,6 @@ def refuse_unbuildable(path: Path, model: Any) -> None:
                 f'(node {node.name or node.output[0]} of {path}).',
                 remedy=NOT_IN_RTX[node.op_type],
             )
-
-
-def live_tensors(graph: Any) -> set[str]:
-    """Return the tensors that depend on the values of the inputs, not only on their shapes."""
-    live = {value.name for value in graph.input} - {one.name for one in graph.initializer}
-    for node in graph.node:
-        if node.op_type not in ('Shape', 'Size') and live.intersection(used(node)):
-            live.update(node.output)
-    return live
-
-
-def used(node: Any) -> Iterable[str]:
-    """Yield every tensor that a node reads, including from inside its subgraphs."""
-    yield from node.input
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            yield from (value.name for value in graph.output)
-            for inner in graph.node:
-                yield from used(inner)
-
-
-def nodes(graph: Any) -> Iterator[Any]:
-    """Yield every node, including subgraphs."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from nodes(inner)
-
-
-def tensors(graph: Any) -> Iterator[Any]:
-    """Yield every constant tensor: weights and attributes, including subgraphs."""
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField('t'):
-                yield attribute.t
-            yield from attribute.tensors
-            for inner in (attribute.g, *attribute.graphs):
-                yield from tensors(inner)
 
 
 def _check_text(path: Path, model: Any) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trt_ros.engine.builder.onnx_check import LARGEST_NBYTES, NOT_IN_RTX, metadata_of, nodes, used
+from trt_ros.engine.builder.onnx_check import LARGEST_NBYTES, NOT_IN_RTX, metadata_of
 from trt_ros.engine.builder.onnx_nms import BATCHED, READERS, CutRefusal, Nms, NmsGraph
+from trt_ros.engine.builder.onnx_nodes import nodes, used
 from trt_ros.errors import ModelError
 from trt_ros.tensors import CUT_NMS
 from trt_ros.trt import Library

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trt_ros.engine.builder.onnx_check import live_tensors, refuse_beyond_protobuf, used
-from trt_ros.engine.builder.onnx_nodes import QUANTIZING
+from trt_ros.engine.builder.onnx_check import refuse_beyond_protobuf
+from trt_ros.engine.builder.onnx_nodes import QUANTIZING, inlined, live_tensors, used
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,7 @@ class LayerGraph:
     def __init__(self, model: Any) -> None:
         import onnx
 
-        if model.functions:
-            from onnx import inliner
-
-            model = inliner.inline_local_functions(model)
-        self._model = model
+        self._model = model = inlined(model)
         graph = onnx.shape_inference.infer_shapes(model).graph
         self._values = {
             value.name: value

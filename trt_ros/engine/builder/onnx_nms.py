@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trt_ros.engine.builder.onnx_check import live_tensors
+from trt_ros.engine.builder.onnx_nodes import live_tensors
 
 #: Removed in TensorRT 11; the last one is a plugin of MMDeploy.
 BATCHED = {'BatchedNMS_TRT', 'BatchedNMSDynamic_TRT', 'TRTBatchedNMS'}

@@ -1,12 +1,11 @@
 """Nodes of ONNX models by kind and name, and the opset of quantized models."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 import mmap
 from pathlib import Path
 from typing import Any
 
-from trt_ros.engine.builder.onnx_check import nodes, tensors
 from trt_ros.errors import ModelError, ParameterError
 
 HEAVY = {'Conv', 'ConvTranspose', 'Gemm', 'MatMul', 'Einsum', 'Attention', 'LSTM', 'GRU', 'RNN'}
@@ -14,6 +13,53 @@ HEAVY = {'Conv', 'ConvTranspose', 'Gemm', 'MatMul', 'Einsum', 'Attention', 'LSTM
 VIEWS = {'Transpose', 'Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity'}
 QUANTIZING = {'QuantizeLinear', 'DequantizeLinear'}
 QUANTIZING_OPSET = 19  # First one with scales of float16 or bfloat16.
+
+
+def live_tensors(graph: Any) -> set[str]:
+    """Return the tensors that depend on the values of the inputs, not only on their shapes."""
+    live = {value.name for value in graph.input} - {one.name for one in graph.initializer}
+    for node in graph.node:
+        if node.op_type not in ('Shape', 'Size') and live.intersection(used(node)):
+            live.update(node.output)
+    return live
+
+
+def used(node: Any) -> Iterable[str]:
+    """Yield every tensor that a node reads, including from inside its subgraphs."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            yield from (value.name for value in graph.output)
+            for inner in graph.node:
+                yield from used(inner)
+
+
+def nodes(graph: Any) -> Iterator[Any]:
+    """Yield every node, including subgraphs."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from nodes(inner)
+
+
+def tensors(graph: Any) -> Iterator[Any]:
+    """Yield every constant tensor: weights and attributes, including subgraphs."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField('t'):
+                yield attribute.t
+            yield from attribute.tensors
+            for inner in (attribute.g, *attribute.graphs):
+                yield from tensors(inner)
+
+
+def inlined(model: Any) -> Any:
+    """Return a model without functions: with their nodes in the graph."""
+    from onnx import inliner
+
+    return inliner.inline_local_functions(model) if model.functions else model
 
 
 def is_quantized(graph: Any) -> bool:
@@ -113,3 +159,15 @@ def matching_nodes(graph: Any, patterns: Sequence[str], *, option: str) -> set[s
 def node_key(node: Any) -> str:
     """Return a unique key of a node: node names may be empty, tensor names are unique."""
     return ' '.join(node.output)
+
+
+def rename(node: Any, names: dict[str, str]) -> None:
+    """Rename tensors that a node reads or writes, including inside its subgraphs."""
+    for index, name in enumerate(node.input):
+        node.input[index] = names.get(name, name)
+    for index, name in enumerate(node.output):
+        node.output[index] = names.get(name, name)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                rename(inner, names)

@@ -19,15 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.engine.builder.onnx_check import refuse_beyond_protobuf, used
+from trt_ros.engine.builder.onnx_check import refuse_beyond_protobuf
 from trt_ros.engine.builder.onnx_nodes import (
     HEAVY,
     QUANTIZING,
     VIEWS,
+    inlined,
     is_quantized,
     matching_nodes,
     node_key,
+    rename,
     to_quantizing_opset,
+    used,
 )
 from trt_ros.errors import ModelError, ParameterError
 
@@ -103,10 +106,7 @@ def lower(
         operators or names of outputs.
     :raises ParameterError: if a pattern matches no node, or no layer is left to convert.
     """
-    if model.functions:
-        from onnx import inliner
-
-        model = inliner.inline_local_functions(model)
+    model = inlined(model)
     if is_quantized(model.graph):
         model = to_quantizing_opset(model, precision)
     lowering = _Lowering(model, precision, fp32)
@@ -174,12 +174,11 @@ class _Lowering:
         kept = []
         for node in self.graph.node:
             value = next((one.t for one in node.attribute if one.name == 'value'), None)
-            if node.op_type == 'Constant' and value is not None:
-                weight = self.graph.initializer.add()
-                weight.CopyFrom(value)
-                weight.name = node.output[0]
-            else:
+            if node.op_type != 'Constant' or value is None:
                 kept.append(node)
+                continue
+            value.name = node.output[0]
+            self.graph.initializer.append(value)
         del self.graph.node[:]
         self.graph.node.extend(kept)
 
@@ -322,21 +321,11 @@ class _Lowering:
         wants_low: set[str] = set()
         wants_full = {one.name for one in self.graph.output}
         for node in self.graph.node:
-            low = (
-                {node.input[index] for index in self._low_inputs(node)}
-                if node_key(node) in self.lowered
-                else set()
-            )
+            is_lowered, fixed = node_key(node) in self.lowered, FIXED_INPUTS.get(node.op_type, ())
+            low = {node.input[index] for index in self._low_inputs(node)} if is_lowered else set()
             wants_low |= low
-            wants_full |= (
-                set(used(node))
-                if not low
-                else {
-                    name
-                    for index, name in enumerate(node.input)
-                    if index in FIXED_INPUTS.get(node.op_type, set())
-                }
-            )
+            full = (name for index, name in enumerate(node.input) if index in fixed)
+            wants_full.update(full if low else used(node))
         return wants_low, wants_full
 
     def _rename_low(self, node: Any) -> None:
@@ -381,7 +370,7 @@ class _Lowering:
                 value.type.tensor_type.elem_type = self.low
                 for node in self.graph.node:
                     if node.output[0] != name + self.suffix:
-                        _rename(node, {name: full})
+                        rename(node, {name: full})
                 self.graph.node.insert(
                     0,
                     cast('Cast', [name], [full], f'{full}__cast', to=self.onnx.TensorProto.FLOAT),
@@ -391,7 +380,7 @@ class _Lowering:
             if self.is_float(name):
                 value.type.tensor_type.elem_type = self.low
                 for node in self.graph.node:
-                    _rename(node, {name: full})
+                    rename(node, {name: full})
                 self.graph.node.append(cast('Cast', [full], [name], f'{name}__cast', to=self.low))
 
 
@@ -402,14 +391,3 @@ def _low_bytes(values: np.ndarray, precision: str) -> bytes:
     bits = np.ascontiguousarray(values, '<f4').view('<u4')
     rounded = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
     return np.where(np.isnan(values), 0x7FC0, rounded).astype('<u2').tobytes()
-
-
-def _rename(node: Any, names: dict[str, str]) -> None:
-    for index, name in enumerate(node.input):
-        node.input[index] = names.get(name, name)
-    for index, name in enumerate(node.output):
-        node.output[index] = names.get(name, name)
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            for inner in graph.node:
-                _rename(inner, names)

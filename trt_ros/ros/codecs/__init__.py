@@ -10,11 +10,13 @@ from trt_ros.model.feeds.message import MESSAGES
 from trt_ros.ros.codecs.codec import Codec
 from trt_ros.ros.codecs.images import image_codec
 from trt_ros.ros.codecs.message import MessageCodec
-from trt_ros.ros.codecs.multi_arrays import MultiArrays
-from trt_ros.ros.codecs.tensor_lists import TensorLists
-from trt_ros.ros.codecs.tensors import TensorFormat
-from trt_ros.ros.dds.cdr_dlpack import read_dlpack_list, write_dlpack_list
-from trt_ros.ros.dds.cdr_tensors import read_tensor_list, write_tensor_list
+from trt_ros.ros.codecs.tensors import MultiArrays, TensorFormat, TensorLists
+from trt_ros.ros.dds.cdr_tensors import (
+    read_dlpack_list,
+    read_tensor_list,
+    write_dlpack_list,
+    write_tensor_list,
+)
 
 FORMATS = ('auto', 'isaac', 'isaac5', 'multiarray')
 _ISAAC = {'isaac': 'isaac_ros_tensor_list_interfaces', 'isaac5': 'isaac_ros_tensor_msgs'}

@@ -1,4 +1,4 @@
-"""Base class of the formats of tensors, each with codec and publishers."""
+"""Formats of tensors with codecs and publishers: tensor lists of Isaac ROS, multi-arrays."""
 
 from collections.abc import Callable, Mapping, Sequence
 import re
@@ -6,10 +6,19 @@ import re
 import numpy as np
 from rclpy.node import Node
 from rclpy.publisher import Publisher
+from std_msgs import msg as std_msgs
 from std_msgs.msg import Header
 
-from trt_ros.errors import BadFrameError
-from trt_ros.ros.codecs.codec import Codec
+from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.ros.codecs.codec import Codec, Content, Stamp
+from trt_ros.ros.dds.cdr_multiarray import (
+    MULTI_ARRAYS,
+    multi_array_name,
+    read_multi_array,
+    write_multi_array,
+)
+from trt_ros.ros.dds.cdr_tensors import TensorListView
+from trt_ros.ros.dds.transport import serialized_publish
 from trt_ros.tensors import TensorSpec
 
 #: Creates a publisher of a message type on a topic below the node's name.
@@ -77,3 +86,130 @@ def tensor_of(tensors: Mapping[str, np.ndarray], name: str, *, or_only: bool) ->
         cause=f'Its tensors are {", ".join(tensors) or "none"}.',
         remedy='Write INPUT=tensor:TOPIC#TENSOR in inputs.',
     )
+
+
+class MultiArrayCodec(Codec):
+    """
+    Multi-arrays of one topic, of any dtype.
+
+    :param spec: the network input that they feed.
+    """
+
+    has_names = False
+    has_stamp = False
+    message_types = tuple(getattr(std_msgs, f'{name}MultiArray') for name in MULTI_ARRAYS)
+
+    def __init__(self, node: Node, topic: str, spec: TensorSpec) -> None:
+        super().__init__(node, topic)
+        self._spec, self.message_type = spec, getattr(std_msgs, multi_array_name(spec.dtype))
+
+    def reader(self) -> Callable[[np.ndarray], Content]:
+        """Return the function that reads an array of the input's name; see Codec.reader."""
+        spec, dtype = (
+            self._spec,
+            MULTI_ARRAYS[self.message_type.__name__.removesuffix('MultiArray')],
+        )
+
+        def read(message: np.ndarray) -> Content:
+            tensor = read_multi_array(message, dtype, spec.name)
+            return Content({spec.name: tensor}, '', (0, 0))
+
+        return read
+
+
+class MultiArrays(TensorFormat):
+    """One topic per tensor, with a std_msgs multi-array without a header."""
+
+    name = 'multiarray'
+
+    def topic(self, base: str, name: str) -> str:
+        """Return the topic of a tensor below `base`."""
+        return f'{base}/{topic_name(name)}'
+
+    def codec(self, node: Node, topic: str, spec: TensorSpec) -> MultiArrayCodec:
+        """Return the codec of a topic."""
+        return MultiArrayCodec(node, topic, spec)
+
+    def advertise(
+        self, node: Node, make_publisher: MakePublisher, outputs: Sequence[TensorSpec]
+    ) -> Publish:
+        """Create a publisher of ~/tensors/OUTPUT per output."""
+        names = {spec.name: topic_name(spec.name) for spec in outputs}
+        if len(set(names.values())) < len(names):
+            raise ParameterError(
+                f'Several outputs have one topic: {", ".join(names)}.',
+                remedy='Choose one of them with the parameter outputs.',
+            )
+        publishers = {
+            spec.name: serialized_publish(
+                node,
+                make_publisher(
+                    getattr(std_msgs, multi_array_name(spec.dtype)), f'tensors/{names[spec.name]}'
+                ),
+            )
+            for spec in outputs
+        }
+
+        def publish_each(tensors: Mapping[str, np.ndarray], header: Header) -> None:
+            for name, tensor in tensors.items():
+                publishers[name](write_multi_array(tensor))
+
+        return publish_each
+
+
+Read = Callable[[np.ndarray], TensorListView]
+
+
+class TensorListCodec(Codec):
+    """
+    Tensor lists of one topic.
+
+    :param message_type: the class of TensorList.
+    :param read: reads a serialized message, (N,) uint8; see read_tensor_list().
+    """
+
+    def __init__(self, node: Node, topic: str, message_type: type, read: Read) -> None:
+        super().__init__(node, topic)
+        self.message_type, self._read = message_type, read
+
+    def reader(self) -> Callable[[np.ndarray], Content]:
+        """Return the function that reads a list; see Codec.reader."""
+
+        def read(message: np.ndarray) -> Content:
+            view = self._read(message)
+            return Content(view.tensors, view.frame_id, view.stamp)
+
+        return read
+
+
+class TensorLists(TensorFormat):
+    """One message with a header for all tensors; the parameters are those of TensorListCodec."""
+
+    def __init__(
+        self,
+        name: str,
+        message_type: type,
+        read: Read,
+        write: Callable[[Mapping[str, np.ndarray], Stamp, str], np.ndarray],
+    ) -> None:
+        self.name, self._type, self._read, self._write = name, message_type, read, write
+
+    def topic(self, base: str, name: str) -> str:
+        """Return `base`: all tensors are in one message."""
+        return base
+
+    def codec(self, node: Node, topic: str, spec: TensorSpec | None = None) -> TensorListCodec:
+        """Return the codec of a topic."""
+        return TensorListCodec(node, topic, self._type, self._read)
+
+    def advertise(
+        self, node: Node, make_publisher: MakePublisher, outputs: Sequence[TensorSpec]
+    ) -> Publish:
+        """Create the publisher of ~/tensors."""
+        publish = serialized_publish(node, make_publisher(self._type, 'tensors'))
+
+        def publish_all(tensors: Mapping[str, np.ndarray], header: Header) -> None:
+            stamp = header.stamp.sec, header.stamp.nanosec
+            publish(self._write(tensors, stamp, header.frame_id))
+
+        return publish_all

@@ -355,7 +355,7 @@ class _Buffer:
                 _ZERO_ALLOCATE(lambda count, nbytes, state: None),
             )
         )
-        self._allocate(nbytes)
+        self._memory = whole_pages(nbytes)
 
     def offer(self) -> None:
         """Offer the middleware all of the memory, not only the size of its last request."""
@@ -381,9 +381,6 @@ class _Buffer:
             self._is_registered = False
             self._hooks.unregister(self._memory)
 
-    def _allocate(self, nbytes: int) -> None:
-        self._memory = whole_pages(nbytes)
-
     def _reallocate(self, pointer: int | None, nbytes: int, state: int | None) -> int | None:
         """Grow; Cyclone DDS calls this for each message, others only if it is too large."""
         try:
@@ -393,7 +390,7 @@ class _Buffer:
             if nbytes <= old.size:
                 return pointer
             self._unregister()
-            self._allocate(nbytes)
+            self._memory = whole_pages(nbytes)
             kept = min(old.size, self._memory.size)
             self._memory[:kept] = old[:kept]
             return int(self._memory.ctypes.data)

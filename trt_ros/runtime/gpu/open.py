@@ -14,7 +14,7 @@ from trt_ros.cuda.device import open_gpu
 from trt_ros.cuda.monitor import read_load
 from trt_ros.cuda.share import has_shares
 from trt_ros.driver import nvidia_driver
-from trt_ros.engine.loaded_plan import engines_on
+from trt_ros.engine.engine import engines_on
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.model.bundle import NetworkFile

@@ -12,7 +12,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame, refuse_depth
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.regions import Crop
-from trt_ros.vision.single_channel import UNITS_16, refuse_opaque
+from trt_ros.vision.resample import UNITS_16, refuse_opaque
 from trt_ros.vision.tiles import Tiles
 
 # In the order of preprocess.cu's enum.

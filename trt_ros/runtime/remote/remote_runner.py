@@ -19,8 +19,12 @@ from trt_ros.errors import (
 )
 from trt_ros.progress import Reporter
 from trt_ros.runtime.remote.address import ModelAddress
-from trt_ros.runtime.remote.connection import Connection, NotOnServerError
-from trt_ros.runtime.remote.shared_memory import SharedInputs, region_nbytes
+from trt_ros.runtime.remote.connection import (
+    Connection,
+    NotOnServerError,
+    SharedInputs,
+    region_nbytes,
+)
 from trt_ros.runtime.runner import Runner, check_inputs
 from trt_ros.tensors import TensorSpec, refuse_large
 

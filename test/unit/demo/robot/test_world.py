@@ -7,8 +7,7 @@ import pytest
 
 pytest.importorskip('mujoco')
 
-from trt_ros.demo.robot.pictures import boxes_in, draw_picture, eye_of
-from trt_ros.demo.robot.rendering import PinholeCamera
+from trt_ros.demo.robot.pictures import PinholeCamera, boxes_in, draw_picture, eye_of
 from trt_ros.demo.robot.simulation import Simulation
 from trt_ros.demo.robot.world import (
     CLASSES,

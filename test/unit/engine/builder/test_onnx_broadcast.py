@@ -8,7 +8,7 @@ import pytest
 
 from support.broadcasts import BROADCASTS, save_broadcast
 from support.save_network import save_network
-from trt_ros.engine.builder.onnx_broadcast import expand_broadcasts
+from trt_ros.engine.builder.onnx_rewrites import expand_broadcasts
 from trt_ros.engine.builder.parent import build
 from trt_ros.engine.options import BuildOptions
 from trt_ros.trt import load_trt

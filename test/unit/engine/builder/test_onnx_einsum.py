@@ -4,7 +4,7 @@ import numpy as np
 from onnx import helper
 import pytest
 
-from trt_ros.engine.builder.onnx_einsum import lower_equation, lower_equations
+from trt_ros.engine.builder.onnx_rewrites import lower_equation, lower_equations
 from trt_ros.engine.builder.parent import build
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError

@@ -6,8 +6,7 @@ import onnx.parser
 import onnxruntime
 import pytest
 
-from trt_ros.engine.builder.child import rewrite
-from trt_ros.engine.builder.onnx_images import images_as_uint8
+from trt_ros.engine.builder.onnx_rewrites import images_as_uint8, rewrite
 from trt_ros.engine.builder.parent import build
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError

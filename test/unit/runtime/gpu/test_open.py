@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trt_ros.engine.loaded_plan import load_once
+from trt_ros.engine.engine import load_once
 from trt_ros.errors import ParameterError
 from trt_ros.runtime.gpu import open as device_choice
 from trt_ros.runtime.gpu.open import GpuLoad, least_busy, reserved_device
