@@ -51,6 +51,7 @@ class Container:
     backend: str = 'auto'
     together: bool = False
     frames_in_flight: int = 1
+    precision: str = 'auto'
 
 
 class Cameras:
@@ -118,6 +119,7 @@ def detectors(options: Container) -> tuple[list[Any], list[str]]:
         values = {
             'model_path': options.model,
             'backend': options.backend,
+            'precision': options.precision,
             'device': device,
             'image_topics': own,
             'frames_in_flight': options.frames_in_flight,
@@ -340,6 +342,7 @@ def main() -> int:
     parser.add_argument('--size', default='1280x720')
     parser.add_argument('--seconds', type=float, default=3.0, help='of each row')
     parser.add_argument('--frames-in-flight', type=int, default=1)
+    parser.add_argument('--precision', default='auto')
     parser.add_argument('--together', action='store_true', help='all cameras at the same time')
     parser.add_argument('--container', type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -362,6 +365,7 @@ def main() -> int:
                         args.backend,
                         args.together,
                         args.frames_in_flight,
+                        args.precision,
                     )
                 ]
             )

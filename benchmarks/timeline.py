@@ -48,12 +48,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
     parser.add_argument('model')
     parser.add_argument('--backend', default='auto')
+    parser.add_argument('--precision', default='auto')
     parser.add_argument('--rate', type=float, default=60.0, help='of the camera, in Hz')
     parser.add_argument('--size', default='1920x1080')
     parser.add_argument('--seconds', type=float, default=5.0)
     args = parser.parse_args()
     recorder: Any = Recorder()
-    container = Container(args.model, [1], [0], args.rate, args.size, args.seconds, args.backend)
+    container = Container(
+        args.model,
+        [1],
+        [0],
+        args.rate,
+        args.size,
+        args.seconds,
+        args.backend,
+        precision=args.precision,
+    )
 
     def start_recording() -> None:
         recorder.ranges.clear()

@@ -1,0 +1,191 @@
+"""
+A frame of this package beside what others write: from image bytes to boxes in NumPy.
+
+    python benchmarks/gpu_models.py models
+    python benchmarks/baselines.py models/yolov8s.onnx [--precision fp16] [--size 1920x1080]
+
+- *tutorial*: OpenCV, NumPy, TensorRT from pageable memory without a graph.
+- *blobFromImage*: OpenCV's blobFromImage into pinned memory; copies and TensorRT in a CUDA graph.
+- *torch*: copy, letterbox and normalization by PyTorch, TensorRT and the copy of its outputs, all
+  in one CUDA graph.
+- *torch.compile*: the same with the network in PyTorch (onnx2torch), compiled with
+  mode=max-autotune-no-cudagraphs; --compile.
+
+All but ours decode with this package's NumPy decoder. All take turns; times in microseconds. Needs
+PyTorch for CUDA; torch.compile also onnx2torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+import sys
+import time
+from typing import Any
+
+import cv2
+from gpu_frames import ASKED, naive, picture
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from trt_ros.engine.options import BuildOptions
+from trt_ros.runtime.gpu.measure import open_frames
+from trt_ros.runtime.gpu.open import open_tensor_runner
+from trt_ros.runtime.gpu.pipeline import GpuPipeline
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Letterbox
+
+#: Runs a network on device memory: from its input to its outputs by name.
+Network = Callable[[torch.Tensor], dict[str, torch.Tensor]]
+
+
+class Graph:
+    """A function of device memory, captured with the copies from and to pinned memory."""
+
+    def __init__(self, source: torch.Tensor, work: Network) -> None:
+        self.pinned = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
+        self.graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                outputs = work(source)
+            stream.synchronize()
+            hosts = {
+                name: torch.empty(each.shape, dtype=torch.float32, pin_memory=True)
+                for name, each in outputs.items()
+            }
+            with torch.cuda.graph(self.graph, stream=stream):
+                source.copy_(self.pinned, non_blocking=True)
+                for name, each in work(source).items():
+                    hosts[name].copy_(each.float(), non_blocking=True)
+        self.stream, self.outputs = stream, {name: each.numpy() for name, each in hosts.items()}
+
+    def run(self) -> dict[str, np.ndarray]:
+        with torch.cuda.stream(self.stream):
+            self.graph.replay()
+        self.stream.synchronize()
+        return self.outputs
+
+
+def tensorrt_network(runner: Any) -> Network:
+    """Return the network with TensorRT, which keeps the memory of its outputs."""
+    context = runner.engine.handle.create_execution_context()
+    types = {'float32': torch.float32, 'float16': torch.float16}
+    outputs = {
+        each.name: torch.empty(
+            tuple(context.get_tensor_shape(each.name)), dtype=types[str(each.dtype)], device='cuda'
+        )
+        for each in runner.outputs
+    }
+
+    def run(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+        context.set_tensor_address(runner.inputs[0].name, tensor.data_ptr())
+        for name, output in outputs.items():
+            context.set_tensor_address(name, output.data_ptr())
+        assert context.execute_async_v3(torch.cuda.current_stream().cuda_stream)
+        return outputs
+
+    return run
+
+
+def compiled_network(model: Path, precision: str, name: str) -> Network:
+    """Return the network in PyTorch, compiled."""
+    from onnx2torch import convert
+
+    dtype = torch.float16 if precision == 'fp16' else torch.float32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    net = convert(str(model)).eval().cuda().to(dtype)
+    net = torch.compile(net, mode='max-autotune-no-cudagraphs')
+
+    def run(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+        with torch.no_grad():
+            return {name: net(tensor.to(dtype))}
+
+    return run
+
+
+def with_blob(network: Network, pipeline: GpuPipeline) -> Callable[[Frame], object]:
+    height, width = pipeline.shared.preprocess.input_hw
+    graph = Graph(torch.zeros((1, 3, height, width), device='cuda'), network)
+    target = graph.pinned.numpy()
+
+    def infer(frame: Frame) -> object:
+        box = Letterbox.fit(frame.wh, (height, width), pipeline.shared.preprocess.resize)
+        image = frame.data[: frame.nbytes].reshape(frame.height, frame.width, 3)
+        canvas = np.full((height, width, 3), 114, np.uint8)
+        (left, top), (w, h) = map(int, box.pad_xy), box.inner_wh
+        cv2.resize(image, (w, h), canvas[top : top + h, left : left + w])
+        target[:] = cv2.dnn.blobFromImage(canvas, 1 / 255, swapRB=True)
+        return pipeline.decoder(graph.run(), box, ASKED)
+
+    return infer
+
+
+def with_torch(network: Network, pipeline: GpuPipeline, frame: Frame) -> Callable[[Frame], object]:
+    height, width = pipeline.shared.preprocess.input_hw
+    box = Letterbox.fit(frame.wh, (height, width), pipeline.shared.preprocess.resize)
+    (left, top), (w, h) = map(int, box.pad_xy), box.inner_wh
+    canvas = torch.full((1, 3, height, width), 114 / 255, device='cuda')
+
+    def work(image: torch.Tensor) -> dict[str, torch.Tensor]:
+        pixels = image.permute(2, 0, 1)[None].flip(1).float()
+        inner = F.interpolate(pixels, (h, w), mode='bilinear', align_corners=False)
+        canvas[:, :, top : top + h, left : left + w] = inner / 255
+        return network(canvas)
+
+    source = torch.zeros((frame.height, frame.width, 3), dtype=torch.uint8, device='cuda')
+    graph = Graph(source, work)
+    target = graph.pinned.numpy()
+
+    def infer(frame: Frame) -> object:
+        np.copyto(target, frame.data[: frame.nbytes].reshape(target.shape))
+        return pipeline.decoder(graph.run(), box, ASKED)
+
+    return infer
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
+    parser.add_argument('model', type=Path)
+    parser.add_argument('--precision', default='fp32')
+    parser.add_argument('--size', default='1920x1080')
+    parser.add_argument('--rounds', type=int, default=200)
+    parser.add_argument('--compile', action='store_true', help='torch.compile, too')
+    args = parser.parse_args()
+    frame = picture(*map(int, args.size.split('x')))
+    build = BuildOptions(precision=args.precision)
+    torch.zeros(1, device='cuda')
+    with ExitStack() as stack:
+        pipeline = open_frames(args.model, build)
+        stack.callback(pipeline.close)
+        pipeline.warm_up(frame)
+        runner = open_tensor_runner(args.model, build)
+        stack.callback(runner.close)
+        ways = {
+            'ours': lambda each: pipeline.infer(each, ASKED),
+            'tutorial': naive(runner, pipeline),
+            'blobFromImage': with_blob(tensorrt_network(runner), pipeline),
+            'torch': with_torch(tensorrt_network(runner), pipeline, frame),
+        }
+        if args.compile:
+            network = compiled_network(args.model, args.precision, runner.outputs[0].name)
+            ways['torch.compile'] = with_torch(network, pipeline, frame)
+        times: dict[str, list[float]] = {name: [] for name in ways}
+        for number in range(args.rounds + 10):
+            for name, way in ways.items():
+                began = time.perf_counter()
+                way(frame)
+                if number >= 10:
+                    times[name].append((time.perf_counter() - began) * 1e6)
+        print('| | p50 | p99 | ÷ ours |', '|---|---|---|---|', sep='\n')
+        ours = np.median(times['ours'])
+        for name, each in times.items():
+            p50, p99 = np.percentile(each, [50, 99])
+            print(f'| {name} | {p50:.0f} | {p99:.0f} | {p50 / ours:.2f} |')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
