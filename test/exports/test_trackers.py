@@ -15,13 +15,23 @@ import pytest
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
-from support.tracking_scenes import Step, image_times, observe, swaying, walking  # noqa: E402
+from support.tracking_scenes import (  # noqa: E402
+    Step,
+    image_times,
+    observe,
+    panning,
+    shaking,
+    swaying,
+    walking,
+)
 from trt_ros.tracking.bytetrack import ByteTracker, TrackOptions  # noqa: E402
 from trt_ros.tracking.ocsort import OcSortTracker  # noqa: E402
 from trt_ros.vision.nms import iou  # noqa: E402
 
 HIGH_SCORE, LOW_SCORE = 0.4, 0.1
 KINDS, RATES, SEEDS = ('walking', 'swaying'), ((10, 0.0), (30, 0.2), (60, 0.0)), (5, 6)
+#: Of moving cameras.
+CAMERAS = ('shaking', 'panning')
 Tracked = list[tuple[np.ndarray, np.ndarray]]  # Per image: ids and boxes.
 
 
@@ -32,6 +42,15 @@ def scene(kind: str, rate_hz: float, dropped: float, seed: int) -> list[Step]:
     centers = (walking if is_walk else swaying)(times, count, rng)
     widths, heights = ((40, 90), (90, 200)) if is_walk else ((60, 110), (120, 220))
     sizes = np.stack([rng.uniform(*widths, count), rng.uniform(*heights, count)], axis=1)
+    return observe(times, centers, sizes, rng)
+
+
+def moving_camera(kind: str, seed: int) -> list[Step]:
+    rng = np.random.default_rng(seed)
+    times = image_times(30, 12, rng, dropped=0.0, jitter=0.0)
+    centers = walking(times, 24, rng)
+    centers = centers + (shaking(times, rng) if kind == 'shaking' else panning(times))
+    sizes = np.stack([rng.uniform(30, 60, 24), rng.uniform(60, 120, 24)], axis=1)
     return observe(times, centers, sizes, rng)
 
 
@@ -94,11 +113,12 @@ def scores(steps: list[Step], tracked: Tracked) -> dict[str, float]:
 
 
 def mean_scores(run, kind: str) -> dict[str, float]:
-    all_scores = [
-        scores(steps, run(steps))
-        for rate, dropped in RATES
-        for steps in (scene(kind, rate, dropped, seed) for seed in SEEDS)
-    ]
+    scenes = (
+        [moving_camera(kind, seed) for seed in (1, 2, 3)]
+        if kind in CAMERAS
+        else [scene(kind, *rate, seed) for rate in RATES for seed in SEEDS]
+    )
+    all_scores = [scores(steps, run(steps)) for steps in scenes]
     return {name: float(np.mean([each[name] for each in all_scores])) for name in all_scores[0]}
 
 
@@ -129,9 +149,20 @@ def test_identities_are_kept_as_well_as_by_the_package_trackers(kind):
             assert own[metric] >= theirs[metric] - 0.5
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize('kind', CAMERAS)
+def test_identities_are_kept_better_than_by_the_package_trackers_when_the_camera_moves(kind):
+    pytest.importorskip('trackers', reason='it is the reference: pip install trackers')
+    pytest.importorskip('trackeval', reason='it has the metrics: pip install trackeval')
+    found = {name: mean_scores(run, kind)['HOTA'] for name, run in contestants().items()}
+    own = [hota for name, hota in found.items() if 'trt_ros' in name]
+    assert min(own) > max(hota for name, hota in found.items() if 'trt_ros' not in name)
+
+
 if __name__ == '__main__':
     for name, run in contestants().items():
-        for kind in KINDS:
+        for kind in (*KINDS, *CAMERAS):
             figures = mean_scores(run, kind)
             line = ', '.join(f'{metric} {value:.1f}' for metric, value in figures.items())
             print(f'{name} | {kind} | {line}', flush=True)

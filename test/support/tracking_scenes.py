@@ -54,6 +54,20 @@ def walking(times: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarr
     return straight(times, begin, np.stack([speed, rng.normal(0, 12, count)], axis=1))
 
 
+def shaking(times: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return displacements (T, 1, 2) of the image of a camera that shakes, in pixels."""
+    phase = rng.uniform(0, 2 * np.pi, (2, 2))
+    seconds = 2 * np.pi * times[:, None]
+    fast, slow = np.sin(2.1 * seconds + phase[0]), np.sin(1.7 * seconds + phase[1])
+    return (25 * fast + 18 * slow)[:, None]
+
+
+def panning(times: np.ndarray) -> np.ndarray:
+    """Return displacements (T, 1, 2) of the image of a camera that turns to and fro, in pixels."""
+    x = 300 * np.sin(0.5 * np.pi * times)
+    return np.stack([x, 0 * x], axis=-1)[:, None]
+
+
 def image_times(
     rate_hz: float, seconds: float, rng: np.random.Generator, *, dropped: float, jitter: float
 ) -> np.ndarray:
@@ -149,3 +163,13 @@ def identities(step: Step, xyxy: np.ndarray, ids: np.ndarray) -> dict[int, int]:
         for thing, row in zip(step.objects, overlaps)
         if row.max() >= 0.5
     }
+
+
+def seen_ids(tracker, steps):
+    """Track all images; return the ids that each object ever had."""
+    seen = {}
+    for step in steps:
+        tracks = tracker.update(step.found, step.stamp_ns)
+        for thing, number in identities(step, step.found.xyxy[tracks.indices], tracks.ids).items():
+            seen.setdefault(thing, set()).add(number)
+    return seen

@@ -11,6 +11,7 @@ from trt_ros.results.boxes import Detections
 from trt_ros.tracking import appearance, motion
 from trt_ros.tracking.appearance import Similarity
 from trt_ros.tracking.association import Pairs, best_pairs, overlapping, to_corners
+from trt_ros.tracking.camera_motion import camera_shift
 from trt_ros.tracking.track_table import Fields, TrackTable
 
 # Limits on time and memory, whatever arrives: the best detections, and the tracks last seen.
@@ -176,7 +177,11 @@ class ByteTracker:
             motion.predict(self._tracks, seconds)
 
     def _associate(self, image: _Image) -> None:
-        """Assign detections to tracks that they overlap."""
+        """Assign detections to tracks that they overlap, after the motion of the camera."""
+        is_recent = self._tracks['missed'] == 0
+        shift = camera_shift(self._tracks['mean'][0][:, is_recent], image.boxes[:, image.high])
+        if shift.any():
+            self._move(shift)
         predicted, detected = to_corners(self._tracks['mean'][0]), to_corners(image.boxes)
 
         def pair(
@@ -204,6 +209,10 @@ class ByteTracker:
         last_boxes = self._last_boxes()
         if last_boxes is not None:
             image.high = pair(image.high, to_corners(last_boxes))
+
+    def _move(self, shift: np.ndarray) -> None:
+        """Move all positions by (2,) pixels, in place."""
+        self._tracks['mean'][0][:2] += shift[:, None]
 
     def _choose(
         self,

@@ -35,6 +35,13 @@ class OcSortTracker(ByteTracker):
         'anchor_ns': (np.int64, ()),  # Time of the second.
     }
 
+    def _move(self, shift: np.ndarray) -> None:
+        super()._move(shift)
+        by = shift[:, None]
+        self._tracks['observed'][:2] += by
+        self._tracks['observed_mean'][0][:2] += by
+        self._tracks['anchor'][:] += by
+
     def _gains(self, pairs: Pairs, found: Detections, boxes: np.ndarray) -> np.ndarray:
         origin = self._tracks['anchor'][0][:, pairs.rows]
         moved = self._tracks['observed'][:2, pairs.rows] - origin

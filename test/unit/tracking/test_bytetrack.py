@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from support.tracking_scenes import identities, image_times, observe, straight
+from support.tracking_scenes import image_times, observe, seen_ids, straight
 from trt_ros.results.boxes import Detections
 from trt_ros.tracking.bytetrack import DEFAULT_OPTIONS, MAX_DETECTIONS, ByteTracker, TrackOptions
 from trt_ros.tracking.ocsort import OcSortTracker
@@ -28,16 +28,6 @@ def detections(*boxes, score=0.9, label=0):
 
 def ids_of(tracker, found, seconds, options=DEFAULT_OPTIONS):
     return tracker.update(found, round(seconds * SECOND), options).ids.tolist()
-
-
-def seen_ids(tracker, steps, options=DEFAULT_OPTIONS):
-    """Track all images; return the ids that each object ever had."""
-    seen = {}
-    for step in steps:
-        tracks = tracker.update(step.found, step.stamp_ns, options)
-        for thing, number in identities(step, step.found.xyxy[tracks.indices], tracks.ids).items():
-            seen.setdefault(thing, set()).add(number)
-    return seen
 
 
 def test_no_detections_have_no_tracks(make):
