@@ -123,6 +123,7 @@ DOORS = {  # foreign package: the layers that may import it
     'tritonclient': {'runtime'},
     'onnx': {'engine', 'quantization', 'exporting'},
     'torch': {'exporting'},
+    'lerobot': {'exporting'},
     'torchvision': {'exporting'},
     'transformers': {'exporting'},
     'rfdetr': {'exporting'},
@@ -146,6 +147,7 @@ DOORS = {  # foreign package: the layers that may import it
         'results',
         'model',
         'cli',
+        'exporting',
     },  # Class names, bundles.
     'tqdm': {'cli'},
     'mujoco': {'demo'},

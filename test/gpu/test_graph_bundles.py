@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.bundles import denoiser, sums, two_sums, write_bundle
+from support.bundles import denoiser, diffusion_policy, sums, two_sums, write_bundle
 from trt_ros.runtime.pipeline import Pipeline
 
 pytestmark = pytest.mark.gpu
@@ -46,6 +46,17 @@ def test_a_loop_with_noise(both, tmp_path, steps):
         found, wanted = ours(inputs), reference(inputs)
         for name, value in wanted.items():
             np.testing.assert_allclose(found[name], value, atol=1e-5)
+
+
+@pytest.mark.parametrize('scheduler', ['DDPM', 'DDIM'])
+def test_a_diffusion_policy(both, tmp_path, scheduler):
+    ours, reference = both(diffusion_policy(tmp_path, scheduler))
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        image = rng.integers(0, 256, (8, 10, 3), np.uint8)
+        inputs = {'camera': image, 'state': rng.normal(0, 1, (1, 3)).astype(np.float32)}
+        found, wanted = ours(inputs)['actions'], reference(inputs)['actions']
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 def test_a_network_of_a_prompt_runs_when_it_changes(both, tmp_path):

@@ -9,12 +9,17 @@ pytest.importorskip('onnxruntime')
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseStamped
 import numpy as np
-from sensor_msgs.msg import JointState
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray
 from std_srvs.srv import SetBool
 
 from support.backends import ON_CPU
+from support.bundles import diffusion_policy
 from support.go1 import JOINTS, PARAMETERS, PERIOD, POLICIES, Go1
+from support.ros_messages import stamped
+from trt_ros.exporting.lerobot import node_parameters
+from trt_ros.runtime.pipeline import Pipeline
 
 pytestmark = pytest.mark.ros
 DISTANCE = 8.018  # In 10 s, as measured in one process with ONNX Runtime.
@@ -206,3 +211,59 @@ def test_a_bundle_of_an_arm_gives_the_targets_of_its_network(start_node, peer, b
     inputs = {name: np.array([value], np.float32) for name, value in given.items()}
     (want,) = session.run(['joint_targets'], inputs)
     np.testing.assert_allclose(commands.messages[0].data, want[0], atol=1e-3)
+
+
+@ON_CPU
+def test_chunks_of_a_diffusion_policy_are_executed_as_lerobot_does(
+    start_node, peer, backend, tmp_path
+):
+    path = diffusion_policy(tmp_path)
+    parameters = node_parameters(path, ['camera'], 2, {'action_rate_hz': 10.0, 'chunk_actions': 2})
+    node = start_node(
+        'arm',
+        'trt_ros.nodes.policy',
+        **parameters['policy']['ros__parameters'],
+        autostart=True,
+        backend=backend,
+        output='multi_array',
+        blend_seconds=0.0,
+        max_age=60.0,
+        qos_reliability='reliable',
+        use_sim_time=True,
+    )
+    node.wait_for_log('Started: active.')
+    commands = peer.inbox(Float64MultiArray, '/arm/commands')
+    diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
+    clocks, cameras, states = publishers = [
+        peer.publisher(kind, topic)
+        for kind, topic in ((Clock, 'clock'), (Image, 'camera'), (JointState, 'joint_states'))
+    ]
+    for each in publishers:
+        peer.wait_until(each.get_subscription_count, each.topic_name)
+    rng, chunk = np.random.default_rng(0), np.empty(0)
+    with Pipeline.open(str(path), backend='onnxruntime') as pipeline:
+        for step in range(5):
+            time = 20 + 0.1 * step
+            pixels, joints = rng.integers(0, 256, (8, 10, 3), np.uint8), rng.random(3)
+            image = Image(width=10, height=8, step=30, encoding='bgr8', data=pixels.tobytes())
+            cameras.publish(stamped(image, time))
+            state = JointState(name=['ankle', 'hip', 'knee'], position=joints[[2, 0, 1]])
+            states.publish(stamped(state, time))
+
+            def has_run(count=step + 1):
+                values = diagnostics.messages[-1].status[0].values if diagnostics.messages else []
+                found = {each.key: each.value for each in values}
+                return int(found.get('frames published', 0)) == count
+
+            peer.wait_until(has_run, f'run {step}')
+            count = len(commands.messages)
+            clock = Clock(clock=state.header.stamp)
+            peer.wait_until(
+                lambda clock=clock, count=count: (
+                    clocks.publish(clock) or len(commands.messages) > count
+                ),
+                'a command',
+            )
+            found = pipeline({'camera': pixels, 'state': joints[np.newaxis].astype(np.float32)})
+            chunk = chunk[1:] if step % 2 else found['actions'][0]
+            np.testing.assert_allclose(commands.messages[-1].data, chunk[0], atol=1e-5)

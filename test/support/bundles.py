@@ -6,11 +6,13 @@ from shutil import copyfile
 from typing import Any
 
 import numpy as np
-from onnx import helper
+from onnx import TensorProto, helper
 import yaml
 
 from support.save_network import save_network
 from trt_ros.demo.scene import MODEL
+from trt_ros.exporting.lerobot import add_meanings
+from trt_ros.exporting.lerobot_networks import coefficients
 
 node = helper.make_node
 
@@ -138,4 +140,110 @@ def write_cascade(
     path = folder / 'cascade.yaml'
     document = {'models': models, 'pipeline': {'regions': {'detector': 'color'}}}
     path.write_text(yaml.safe_dump(document, sort_keys=False))
+    return path
+
+
+def diffusion_policy(folder: Path, scheduler: str = 'DDPM', steps: int = 6) -> Path:
+    """Write a small diffusion policy as the exporter for LeRobot writes it: 3 actions per run."""
+    rng = np.random.default_rng(0)
+    timesteps = list(range(0, 10 * steps, 10))[::-1]
+    alphas = np.linspace(0.99, 0.02, 10 * steps)
+    numbers = coefficients(alphas, timesteps, 10, scheduler, 'epsilon')
+    np.save(folder / 'numbers.npy', numbers)
+    np.save(folder / 'steps.npy', rng.normal(0, 1, (steps, 1, 4)).astype(np.float32))
+    is_random, draws = scheduler == 'DDPM', steps if scheduler == 'DDPM' else 1
+    noises = {'noises': (draws - 1, 4, 3)} if is_random else {}
+    encoder = {
+        'nodes': [
+            node('ReduceMean', ['camera'], ['light'], axes=[3, 4], keepdims=0),
+            node('Mul', ['light', 'scale'], ['scaled']),
+            node('Concat', ['scaled', 'state'], ['seen'], axis=2),
+            node('Reshape', ['seen', 'flat'], ['row']),
+            node('MatMul', ['row', 'w'], ['y']),
+            node('Tanh', ['y'], ['condition']),
+            node('Slice', ['noise', 'zero', 'one'], ['start']),
+            *([node('Slice', ['noise', 'one', 'end'], ['noises'])] if is_random else []),
+        ],
+        'inputs': {'camera': (1, 2, 3, 8, 10), 'state': (1, 2, 3), 'noise': (draws, 4, 3)},
+        'outputs': {'condition': (1, 8), 'start': (1, 4, 3), **noises},
+        'constants': {
+            'scale': np.float32(1 / 255),
+            'w': rng.normal(0, 1, (12, 8)).astype(np.float32),
+            **{name: np.array([i]) for name, i in (('zero', 0), ('one', 1), ('end', draws))},
+            'flat': np.array([1, 12]),
+        },
+        'ports': {'noise': {'initial_noise': True}},
+    }
+    denoiser = {
+        'nodes': [
+            node('Reshape', ['x', 'flat'], ['row']),
+            node('Concat', ['row', 'condition', 'step'], ['all'], axis=1),
+            node('MatMul', ['all', 'w'], ['product']),
+            node('Reshape', ['product', 'square'], ['y']),
+            node('Split', ['numbers'], list('abcdef'), axis=0),
+            *(node('Mul', pair, [''.join(pair)]) for pair in (('a', 'x'), ('b', 'y'))),
+            node('Add', ['ax', 'by'], ['clean']),
+            node('Clip', ['clean', 'low', 'high'], ['x0']),
+            *(
+                node('Mul', pair, [''.join(pair)])
+                for pair in (('c', 'x0'), ('d', 'x'), ('e', 'y'))
+            ),
+            node('Sum', ['cx0', 'dx', 'ey'], ['mean' if is_random else 'x_next']),
+            *(
+                [
+                    node('Gather', ['noises', 'index'], ['z']),
+                    node('Mul', ['f', 'z'], ['fz']),
+                    node('Add', ['mean', 'fz'], ['x_next']),
+                ]
+                if is_random
+                else []
+            ),
+        ],
+        'inputs': {
+            'x': (1, 4, 3),
+            'condition': (1, 8),
+            'step': (1, 4),
+            'numbers': (6,),
+            **noises,
+            **({'index': [TensorProto.INT64, (1,)]} if is_random else {}),
+        },
+        'outputs': {'x_next': (1, 4, 3)},
+        'constants': {
+            'w': rng.normal(0, 0.3, (24, 12)).astype(np.float32),
+            'low': np.float32(-1),
+            'high': np.float32(1),
+            'flat': np.array([1, 12]),
+            'square': np.array([1, 4, 3]),
+        },
+        'ports': {'index': {'dtype': 'int64', 'shape': [1]}},
+    }
+    head = {
+        'nodes': [node('Slice', ['x', 'one', 'end', 'one'], ['actions'])],
+        'inputs': {'x': (1, 4, 3)},
+        'outputs': {'actions': (1, 3, 3)},
+        'constants': {'one': np.array([1]), 'end': np.array([4])},
+    }
+    values = {'denoiser/step': 'steps.npy', 'denoiser/numbers': 'numbers.npy'}
+    flow = {'encoder/condition': ['denoiser/condition'], 'encoder/start': ['denoiser/x']}
+    if is_random:
+        flow['encoder/noises'] = ['denoiser/noises']
+        values['denoiser/index'] = [*range(steps - 1), 0]
+    path = write_bundle(
+        folder,
+        {'encoder': encoder, 'denoiser': denoiser, 'head': head},
+        inputs={'encoder': ['camera', 'state', 'noise']},
+        outputs={'head': ['actions']},
+        data_flow={**flow, 'denoiser/x_next': ['head/x']},
+        loops=[
+            {
+                'models': ['denoiser'],
+                'steps': steps,
+                'carry': {'denoiser/x_next': 'denoiser/x'},
+                'values': values,
+            }
+        ],
+    )
+    content = yaml.safe_load(path.read_text())
+    add_meanings(content['models'], ['camera'], *[['hip', 'knee', 'ankle']] * 2, 2)
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
     return path

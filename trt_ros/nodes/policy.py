@@ -126,7 +126,9 @@ class PolicyNode(InferenceNode):
         parameters: PolicyParameters = self.parameters
         with self._lock:
             self._safety = Safety(self._safety_options)
-            self._chunks = ActionChunks(parameters.chunk_mode, self._period)
+            self._chunks = ActionChunks(
+                parameters.chunk_mode, self._period, parameters.chunk_actions
+            )
             self._measured = None if 'position' in self._columns.fields else self._columns.zeros()
             self._dropped = self._errors()
         self.while_active.callback(self._hold_at_the_end)

@@ -181,6 +181,12 @@ class CommandParameters(HoldParameters):
         'to the newest.',
         choices=MODES,
     )
+    chunk_actions: int = param(
+        0,
+        'Number of actions of a chunk that are executed before a newer chunk is taken; 0 takes '
+        'each chunk.',
+        between=(0, 1000),
+    )
     trajectory_points: int = param(
         1,
         'Maximum number of points of a joint_trajectory or joint_command_trajectory: the present '

@@ -33,11 +33,12 @@ class ActionChunks:
         mean of all chunks that have an action for a time. `real_time_chunking` holds the actions
         of a new chunk to those committed until it came, and goes over to its own from there.
     :param period: seconds per action.
+    :param least: actions of a chunk that are executed before another one is taken.
     :ivar delay: actions that passed while the last chunk was computed.
     """
 
-    def __init__(self, mode: str, period: float) -> None:
-        self._mode, self._period = mode, period
+    def __init__(self, mode: str, period: float, least: int = 0) -> None:
+        self._mode, self._period, self._least = mode, period, least
         self._chunks: deque[Chunk] = deque()
         self.delay = 0
 
@@ -58,6 +59,9 @@ class ActionChunks:
         :param actions: (horizon, size) float64.
         """
         self.delay = max(ceil((now - start) / self._period - TOLERANCE), 0)
+        least = min(self._least, self.horizon)
+        if least and 0 <= self._index(self._chunks[-1], start) < least:
+            return
         if self._mode == 'real_time_chunking' and self._chunks:
             actions = self._held_to_committed(start, actions)
         if self._mode != 'temporal_ensembling':

@@ -91,3 +91,16 @@ def test_actions_that_follow_end_with_the_chunk():
     assert chunks.after(1.1, 2).tolist() == [[1], [2]]
     assert chunks.after(1.2, 10).tolist() == [[2], [3]]
     assert chunks.after(1.4, 10).tolist() == []
+
+
+def test_a_newer_chunk_waits_until_so_many_actions_were_executed():
+    chunks = ActionChunks('newest', 1.0, least=3)
+    for start in range(8):
+        chunks.add(start, np.full((4, 1), start), start)
+        assert chunks.at(start).item() == start // 3 * 3
+    chunks.add(20.0, np.full((4, 1), 20.0), 20.0)  # After a pause.
+    assert chunks.at(20.0).item() == 20
+    chunks.add(1.0, np.full((2, 1), 1.0), 1.0)  # The time jumped back.
+    assert chunks.at(1.0).item() == 1
+    chunks.add(3.0, np.full((4, 1), 3.0), 3.0)  # The chunk before has ended.
+    assert chunks.at(3.0).item() == 3
