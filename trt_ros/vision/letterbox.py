@@ -12,7 +12,7 @@ import numpy as np
 
 from trt_ros.errors import ParameterError
 from trt_ros.vision.frame import Frame, Order
-from trt_ros.vision.resample import is_depth, resample, resample_alpha, resample_gray
+from trt_ros.vision.resample import Scaled, is_depth, resample, resample_alpha, resample_gray
 
 Resize = Literal['letterbox', 'letterbox_topleft', 'stretch', 'center_crop', 'bottom_crop']
 #: Integer dtypes of network inputs, which take pixels of 0 to 255.
@@ -307,12 +307,9 @@ class Preprocess:
         if inner.shape != planes.shape:
             pad = np.float32(self.pad_value) * gain - bias
             planes[:] = self._rounded(pad)[:, None, None]
+        crop_xy, crop_wh = (max(-left, 0), max(-top, 0)), (inner.shape[2], inner.shape[1])
         for block, pixels in resized(
-            frame,
-            out_wh=(width, height),
-            antialias=self.antialias,
-            crop_xy=(max(-left, 0), max(-top, 0)),
-            crop_wh=(inner.shape[2], inner.shape[1]),
+            frame, Scaled((width, height), self.antialias, crop_xy, crop_wh)
         ):
             # One channel at a time: channels may be interleaved in memory.
             for channel in range(len(planes)):

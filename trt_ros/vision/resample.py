@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import lru_cache
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,14 +15,37 @@ Taps = tuple[tuple[np.ndarray, np.ndarray], ...]  # (n,) source indices, (n,) fl
 BLOCK_ROWS = 32  # A block of 1080p stays in the cache; fastest of 8 to 360.
 
 
+class Scaled(NamedTuple):
+    """
+    The size of a resized image, and the part of it that is computed.
+
+    :param antialias: along an axis that shrinks by more than 2, take the mean of the area that
+        each output pixel covers, as cv2.INTER_AREA: x from j * W / w to (j + 1) * W / w, where
+        source column i covers i to i + 1 and is weighted by its share inside.
+    :param crop_xy: first column and row of the part; `crop_wh`: its size; all by default.
+    """
+
+    wh: tuple[int, int]
+    antialias: bool = False
+    crop_xy: tuple[int, int] = (0, 0)
+    crop_wh: tuple[int, int] | None = None
+
+    @property
+    def part_wh(self) -> tuple[int, int]:
+        """Size of the part."""
+        return self.crop_wh or self.wh
+
+    def taps(self, image_wh: tuple[int, int]) -> tuple[Taps, Taps]:
+        """Return the source pixels and weights of columns and rows for an image of a size."""
+        columns, rows = (
+            _taps(size, of, self.antialias, start, count)
+            for size, of, start, count in zip(image_wh, self.wh, self.crop_xy, self.part_wh)
+        )
+        return columns, rows
+
+
 def resample(
-    frame: Frame,
-    order: Order,
-    out_wh: tuple[int, int],
-    *,
-    antialias: bool = False,
-    crop_xy: tuple[int, int] = (0, 0),
-    crop_wh: tuple[int, int] | None = None,
+    frame: Frame, out: Scaled, order: Order = 'rgb'
 ) -> Iterator[tuple[slice, np.ndarray]]:
     """
     Resize a frame along each axis separately, without rounding.
@@ -30,24 +54,16 @@ def resample(
     becomes w wide lies at x = (j + 0.5) * W / w - 0.5, clamped to 0..W - 1, between columns
     floor(x) and floor(x) + 1 with weights 1 - frac(x) and frac(x); rows alike.
 
-    :param antialias: along an axis that shrinks by more than 2, take the mean of the area that
-        each output pixel covers, as cv2.INTER_AREA: x from j * W / w to (j + 1) * W / w, where
-        source column i covers i to i + 1 and is weighted by its share inside.
-    :param crop_xy: first column and row of the returned part of the output; `crop_wh`: its size;
-        all by default.
-    :returns: rows of that part, and their (3, R, w) float32 pixels, 0 to 255, channels in `order`;
+    :returns: rows of the part, and their (3, R, w) float32 pixels, 0 to 255, channels in `order`;
         (1, R, w) when all three are equal. The caller may modify them.
     """
-    col_count, row_count = crop_wh or out_wh
+    (col_count, row_count), (left, top) = out.part_wh, out.crop_xy
     plain = plain_channels(frame, order)
-    if plain is not None and frame.width <= 2 * out_wh[0] and frame.height <= 2 * out_wh[1]:
-        pixels = _resize_with_opencv(frame, plain, out_wh)[crop_xy[1] :, crop_xy[0] :][
-            :row_count, :col_count
-        ]
+    if plain is not None and frame.width <= 2 * out.wh[0] and frame.height <= 2 * out.wh[1]:
+        pixels = _resize_with_opencv(frame, plain, out.wh)[top:, left:][:row_count, :col_count]
         yield slice(0, row_count), pixels.transpose(2, 0, 1)
         return
-    col_taps = _taps(frame.width, out_wh[0], antialias, crop_xy[0], col_count)
-    row_taps = _taps(frame.height, out_wh[1], antialias, crop_xy[1], row_count)
+    col_taps, row_taps = out.taps(frame.wh)
     channels: tuple[int, ...] = (0, 1, 2)
     if plain is None:
         # The conversion dominates, so only the pixels with weight are converted.
@@ -76,22 +92,14 @@ def resample(
         )
 
 
-def resample_values(
-    values: np.ndarray,
-    out_wh: tuple[int, int],
-    antialias: bool,
-    crop_xy: tuple[int, int],
-    crop_wh: tuple[int, int],
-) -> np.ndarray:
+def resample_values(values: np.ndarray, out: Scaled) -> np.ndarray:
     """
-    Resize one channel as `resample` does; the arguments are the same.
+    Resize one channel as `resample` does.
 
     :param values: (H, W) float32.
-    :returns: (h, w) float32 of the cropped part.
+    :returns: (h, w) float32 of the part.
     """
-    height, width = values.shape
-    col_taps = _taps(width, out_wh[0], antialias, crop_xy[0], crop_wh[0])
-    row_taps = _taps(height, out_wh[1], antialias, crop_xy[1], crop_wh[1])
+    col_taps, row_taps = out.taps((values.shape[1], values.shape[0]))
     tall = _weighted_sum((values[rows], weights[:, None]) for rows, weights in row_taps)
     return _weighted_sum((tall.take(cols, axis=1), weights) for cols, weights in col_taps)
 
@@ -192,14 +200,7 @@ def is_depth(frame: Frame) -> bool:
     return frame.encoding in DEPTH_ENCODINGS
 
 
-def resample_gray(
-    frame: Frame,
-    out_wh: tuple[int, int],
-    *,
-    antialias: bool = False,
-    crop_xy: tuple[int, int] = (0, 0),
-    crop_wh: tuple[int, int] | None = None,
-) -> Iterator[tuple[slice, np.ndarray]]:
+def resample_gray(frame: Frame, out: Scaled) -> Iterator[tuple[slice, np.ndarray]]:
     """
     Resize the gray levels of a picture, or the depths of a depth image, as `resample` does.
 
@@ -209,23 +210,14 @@ def resample_gray(
     :returns: rows, and their (1, R, w) float32 values.
     """
     if frame.encoding in UNITS_16 or is_depth(frame):
-        values = resample_values(_values(frame), out_wh, antialias, crop_xy, crop_wh or out_wh)
+        values = resample_values(_values(frame), out)
         yield slice(0, len(values)), values[None]
         return
-    for block, pixels in resample(
-        frame, 'rgb', out_wh, antialias=antialias, crop_xy=crop_xy, crop_wh=crop_wh
-    ):
+    for block, pixels in resample(frame, out):
         yield block, pixels if len(pixels) == 1 else _luma(pixels)
 
 
-def resample_alpha(
-    frame: Frame,
-    out_wh: tuple[int, int],
-    *,
-    antialias: bool = False,
-    crop_xy: tuple[int, int] = (0, 0),
-    crop_wh: tuple[int, int] | None = None,
-) -> Iterator[tuple[slice, np.ndarray]]:
+def resample_alpha(frame: Frame, out: Scaled) -> Iterator[tuple[slice, np.ndarray]]:
     """
     Resize the alpha channel of a picture, as `resample` does.
 
@@ -236,7 +228,7 @@ def resample_alpha(
     alpha: np.ndarray = np.ndarray(
         (frame.height, frame.width), np.uint8, frame.data, 3, (frame.step, 4)
     ).astype(np.float32)
-    values = resample_values(alpha, out_wh, antialias, crop_xy, crop_wh or out_wh)
+    values = resample_values(alpha, out)
     yield slice(0, len(values)), values[None]
 
 

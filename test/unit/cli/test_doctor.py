@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from trt_ros.cli._doctor_gpu import cpu_list, jetson_findings, read_state
-from trt_ros.cli._doctor_tensorrt import refused_capability
-from trt_ros.cli.doctor import findings, ros_findings
+from trt_ros.cli.doctor import findings, refused_capability, ros_findings
 from trt_ros.driver import Driver, GpuInfo
 from trt_ros.trt import Library, installed
 

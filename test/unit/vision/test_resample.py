@@ -4,7 +4,7 @@ import pytest
 
 from trt_ros.vision.frame import ENCODINGS, Frame, to_color
 from trt_ros.vision.letterbox import RESIZES, Letterbox, Preprocess
-from trt_ros.vision.resample import resample
+from trt_ros.vision.resample import Scaled, resample
 
 SIZES = [  # From width × height to width × height.
     ((2, 1), (5, 7)),
@@ -28,7 +28,7 @@ def random_pixels(width, height, channels=3) -> np.ndarray:
 def resized(frame, out_wh, *, crop_wh=None, **options) -> np.ndarray:
     """All blocks together, (H, W, 3)."""
     out = np.full((3, *(crop_wh or out_wh)[::-1]), np.nan, np.float32)
-    for block, pixels in resample(frame, 'rgb', out_wh, crop_wh=crop_wh, **options):
+    for block, pixels in resample(frame, Scaled(out_wh, crop_wh=crop_wh, **options)):
         assert pixels.dtype == np.float32
         out[:, block] = pixels
     return out.transpose(1, 2, 0)
