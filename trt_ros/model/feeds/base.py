@@ -127,12 +127,14 @@ class Feed:
     @classmethod
     def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """
-        Return the sources and the topics of a binding.
+        Return the sources and the topics of a binding: `source` as written, and no topics.
 
         :param text: the whole binding, for errors; `source`: its part after the colon.
         :raises ParameterError: when it is malformed.
         """
-        raise NotImplementedError
+        if not source:
+            raise empty_source(text)
+        return (source,), ()
 
     @classmethod
     def serves_others(cls, sources: Sequence[str]) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.model.array_files import parse_path
-from trt_ros.model.feeds.base import Binding, Feed, Given, empty_source
+from trt_ros.model.feeds.base import Binding, Feed, Given
 from trt_ros.model.feeds.values import read_value
 from trt_ros.tensors import Shape, TensorSpec
 from trt_ros.vision.letterbox import Letterbox
@@ -25,13 +25,6 @@ class ConstantFeed(Feed):
     is_per_image: bool = True
     kind = 'constant'
     form = 'constant:VALUE'
-
-    @classmethod
-    def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the value as written, and no topics; see Feed.parse."""
-        if not source:
-            raise empty_source(text)
-        return (source,), ()
 
     @classmethod
     def size_of(cls, binding: Binding, outputs: Sequence[TensorSpec]) -> int | None:

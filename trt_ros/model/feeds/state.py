@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.model.feeds.base import INITIAL, Binding, Feed, Given, empty_source
+from trt_ros.model.feeds.base import INITIAL, Binding, Feed, Given
 from trt_ros.model.feeds.values import read_value
 from trt_ros.tensors import Shape, TensorSpec
 from trt_ros.vision.letterbox import Letterbox
@@ -31,13 +31,6 @@ class StateFeed(Feed):
     settings = (INITIAL,)
     is_name = True
     has_memory = True
-
-    @classmethod
-    def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the name of the output, which may contain any character; see Feed.parse."""
-        if not source:
-            raise empty_source(text)
-        return (source,), ()
 
     @classmethod
     def output_of(cls, sources: Sequence[str]) -> str:
