@@ -15,8 +15,6 @@ All but ours decode with this package's NumPy decoder. All take turns; times in 
 PyTorch for CUDA; torch.compile also onnx2torch.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from contextlib import ExitStack

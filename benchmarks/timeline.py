@@ -8,8 +8,6 @@ The ranges are those of the parameter `profiling`. Times are medians and 99th pe
 microseconds since the stamp of the image. Needs ROS 2.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections import defaultdict
 import sys

@@ -1,7 +1,5 @@
 """`trt-ros export` with the real libraries, without weights of others."""
 
-from __future__ import annotations
-
 import pytest
 
 from trt_ros.cli import main

@@ -1,7 +1,5 @@
 """Policies of LeRobot as bundles, beside LeRobot's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A detector and a classifier of its objects in one launch, compared with two pipelines."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

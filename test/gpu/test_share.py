@@ -1,7 +1,5 @@
 """Shares of a GPU: results, threads and the end of a process that uses them."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 import subprocess
 import sys

@@ -5,8 +5,6 @@ SOURCE is a checkpoint of Ultralytics (yolo11n.pt), torchvision:NAME, rfdetr:CLA
 transformers:MODEL, or the folder of a checkpoint of transformers or of a policy of LeRobot.
 """
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, Namespace
 from importlib.util import find_spec
 import json

@@ -1,7 +1,5 @@
 """Public networks to start with, each with the command that downloads and runs it."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, Namespace
 import json
 from pathlib import Path

@@ -7,8 +7,6 @@ Export of ACT and diffusion policies of LeRobot as bundles.
 It needs LeRobot and torch, which are imported here alone; robots need neither of them.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path

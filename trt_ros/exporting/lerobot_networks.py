@@ -1,7 +1,5 @@
 """The networks of ACT and diffusion policies of LeRobot, written as ONNX."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 import hashlib

@@ -4,8 +4,6 @@ Exports by the libraries of networks, with the options that this package needs.
 `trt-ros export` runs it with the library, the source, the output, and maybe height and width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 import shutil

@@ -1,7 +1,5 @@
 """Verb `export`: which library exports a source. test/exports/test_export_verb.py exports."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 

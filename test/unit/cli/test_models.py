@@ -1,7 +1,5 @@
 """Verb `models`: its table is complete, and its commands are understood."""
 
-from __future__ import annotations
-
 from pathlib import Path
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The kernel that places regions equals NumPy; it runs on the CPU."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 

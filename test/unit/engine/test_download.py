@@ -1,7 +1,5 @@
 """Models by name, from a server that speaks as the Hugging Face Hub and its storage do."""
 
-from __future__ import annotations
-
 from functools import partial
 import hashlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

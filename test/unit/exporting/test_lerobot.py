@@ -1,7 +1,5 @@
 """Normalizations, schedules and files of policies of LeRobot, without LeRobot."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A detector and a classifier of its objects as one model, on the CPU."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

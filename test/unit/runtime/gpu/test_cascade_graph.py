@@ -1,7 +1,5 @@
 """A detector and a classifier in one captured graph, on a CUDA of our own; kernels by g++."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 

@@ -1,7 +1,5 @@
 """Shares of a GPU: SMs of their own, and what is created in which context."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
