@@ -166,51 +166,98 @@ def test_a_simulation_that_stops_gets_no_commands_and_one_that_jumps_is_followed
     assert robot.distance - before > 0.8 and robot.upright > 0.95, node.log
 
 
-def test_a_bundle_of_an_arm_gives_the_targets_of_its_network(start_node, peer, backend):
+FRANKA = [f'fr3_joint{number}' for number in range(1, 8)]
+
+
+class Franka:
+    """A policy node of an arm, and the targets that it answers with."""
+
+    def __init__(self, start_node, peer, backend):
+        self.node = start_node(
+            'franka',
+            'trt_ros.nodes.policy',
+            autostart=True,
+            model_path=str(POLICIES / 'franka' / 'franka_reach.yaml'),
+            backend=backend,
+            output='multi_array',
+            blend_seconds=0.0,
+            max_age=60.0,
+            qos_reliability='reliable',
+        )
+        self.node.wait_for_log('Started: active.')
+        self._peer = peer
+        self._commands = peer.inbox(Float64MultiArray, '/franka/commands')
+        self._states, self._targets = (
+            peer.publisher(kind, topic)
+            for kind, topic in ((JointState, 'joint_states'), (PoseStamped, 'target_pose'))
+        )
+
+    def command(self, q, target):
+        """Return the joint targets for positions at rest, and for a pose (x, y, z, qw, .., qz)."""
+        state = JointState(name=FRANKA[::-1], position=q[::-1], velocity=[0.0] * 7)
+        pose, count = PoseStamped(), len(self._commands.messages)
+        position, rotation = pose.pose.position, pose.pose.orientation
+        position.x, position.y, position.z = target[:3]
+        rotation.w, rotation.x, rotation.y, rotation.z = target[3:]
+
+        def has_command():
+            state.header.stamp = pose.header.stamp = self._peer.node.get_clock().now().to_msg()
+            self._targets.publish(pose)
+            self._states.publish(state)
+            return len(self._commands.messages) > count
+
+        self._peer.wait_until(has_command, 'a command')
+        return np.array(self._commands.messages[-1].data)
+
+
+@pytest.fixture
+def franka(start_node, peer, backend):
     if not POLICIES.is_dir():
         pytest.skip(f'no policies in {POLICIES}')
+    arm = Franka(start_node, peer, backend)
+    yield arm
+    arm.node.stop()
+
+
+def test_a_bundle_of_an_arm_gives_the_targets_of_its_network(franka):
     import onnxruntime
 
-    folder = POLICIES / 'franka'
-    node = start_node(
-        'franka',
-        'trt_ros.nodes.policy',
-        autostart=True,
-        model_path=str(folder / 'franka_reach.yaml'),
-        backend=backend,
-        output='multi_array',
-        blend_seconds=0.0,
-        max_age=60.0,
-        qos_reliability='reliable',
-    )
-    node.wait_for_log('Started: active.')
-    commands = peer.inbox(Float64MultiArray, '/franka/commands')
-    states, targets = (
-        peer.publisher(kind, topic)
-        for kind, topic in ((JointState, 'joint_states'), (PoseStamped, 'target_pose'))
-    )
-    names = [f'fr3_joint{number}' for number in range(1, 8)]
-    state = JointState(name=names[::-1], position=np.linspace(0.7, 0.1, 7), velocity=[0.0] * 7)
-    target = PoseStamped()
-    target.pose.position.x, target.pose.position.z, target.pose.orientation.w = 0.5, 0.4, 1.0
-
-    def has_command():
-        state.header.stamp = target.header.stamp = peer.node.get_clock().now().to_msg()
-        targets.publish(target)
-        states.publish(state)
-        return commands.messages
-
-    peer.wait_until(has_command, 'a command')
-    given = {
-        'joint_pos': np.linspace(0.1, 0.7, 7),
-        'joint_vel': np.zeros(7),
-        'target_pos': [0.5, 0.0, 0.4],
-        'target_rot': [1.0, 0.0, 0.0, 0.0],
-    }
-    session = onnxruntime.InferenceSession(str(folder / 'policy.onnx'))
+    q, target = np.linspace(0.1, 0.7, 7), [0.5, 0.0, 0.4, 1.0, 0.0, 0.0, 0.0]
+    session = onnxruntime.InferenceSession(str(POLICIES / 'franka' / 'policy.onnx'))
+    given = dict(joint_pos=q, joint_vel=0 * q, target_pos=target[:3], target_rot=target[3:])
     inputs = {name: np.array([value], np.float32) for name, value in given.items()}
     (want,) = session.run(['joint_targets'], inputs)
-    np.testing.assert_allclose(commands.messages[0].data, want[0], atol=1e-3)
+    np.testing.assert_allclose(franka.command(q, target), want[0], atol=1e-3)
+
+
+def hand_of_franka(q):
+    """Return the pose of the hand, (4, 4): the modified Denavit-Hartenberg parameters."""
+    pose = np.eye(4)
+    turns = np.deg2rad([0, -90, 90, 90, -90, 90, 90, 0])
+    lengths = [0, 0, 0, 0.0825, -0.0825, 0, 0.088, 0]
+    offsets = [0.333, 0, 0.316, 0, 0.384, 0, 0, 0.107]
+    for a, d, alpha, angle in zip(lengths, offsets, turns, [*q, -np.pi / 4]):
+        c, s, ca, sa = np.cos(angle), np.sin(angle), np.cos(alpha), np.sin(alpha)
+        pose = pose @ [
+            [c, -s, 0, a],
+            [s * ca, c * ca, -sa, -d * sa],
+            [s * sa, c * sa, ca, d * ca],
+            [0, 0, 0, 1],
+        ]
+    return pose
+
+
+def test_an_arm_that_follows_its_targets_reaches_the_pose(franka):
+    q = np.array([0.0, -0.569, 0.0, -2.81, 0.0, 3.037, 0.741])
+    for goal in ([0.5, 0.0, 0.4], [0.45, 0.2, 0.3], [0.6, -0.2, 0.25]):
+        began = np.linalg.norm(hand_of_franka(q)[:3, 3] - goal)
+        for _ in range(100):  # An arm lags: it goes a part of the way per period.
+            q += 0.4 * (franka.command(q, [*goal, 0.0, 1.0, 0.0, 0.0]) - q)
+        hand = hand_of_franka(q)
+        distance = np.linalg.norm(hand[:3, 3] - goal)
+        turn = np.arccos(np.clip((np.trace(hand[:3, :3] @ np.diag([1, -1, -1])) - 1) / 2, -1, 1))
+        print(f'{began:.3f} -> {distance:.4f} m, {np.rad2deg(turn):.1f} degrees')
+        assert distance < 0.02 < 0.1 < began and turn < np.deg2rad(10)
 
 
 @ON_CPU

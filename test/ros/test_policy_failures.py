@@ -1,5 +1,7 @@
 """Commands of a policy node of two joints: failures, chunks, bundles, first commands."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ pytest.importorskip('vision_msgs')
 pytest.importorskip('onnx')
 pytest.importorskip('onnxruntime')
 
+from diagnostic_msgs.msg import DiagnosticStatus
 from onnx import helper
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import JointState
@@ -20,6 +23,7 @@ from support.save_network import save_network
 
 pytestmark = pytest.mark.ros
 HORIZON = 5
+NODES = Path(__file__).parents[1] / 'support/nodes'
 
 
 @pytest.fixture(scope='module')
@@ -141,7 +145,7 @@ class Arm:
 def start(start_node, peer, models):
     started = []
 
-    def start(name, model='mirror', **parameters):
+    def start(name, model='mirror', program='trt_ros.nodes.policy', **parameters):
         parameters = {
             'inputs': ['q=joints:joint_states#position[a,b]'],
             'joints': ['a', 'b'],
@@ -150,15 +154,15 @@ def start(start_node, peer, models):
             'deadline': 0.1,
             'use_sim_time': True,
             'max_age': 0.1,
+            'backend': 'onnxruntime',
             **parameters,
         }
         node = start_node(
             name,
-            'trt_ros.nodes.policy',
+            program,
             *('-r', f'joint_states:=/{name}/joint_states', '-r', f'estop:=/{name}/estop'),
             autostart=True,
             output='multi_array',
-            backend='onnxruntime',
             model_path=models[model],
             qos_reliability='reliable',
             qos_depth=50,
@@ -209,6 +213,30 @@ def test_each_failure_is_held_in_the_next_tick_and_left_with_a_good_run(start, p
     assert holds == {f'holds: {reason}': '1' for reason in reasons}
     arm.expect(lambda: node.change('deactivate'), 0.5, 1.25)
     node.wait_for_log('Holding: deactivated.')
+
+
+def test_a_lost_gpu_is_held_and_the_node_that_follows_waits_for_enable(start, peer, backend):
+    program, given = NODES / 'failing_policy.py', {'require_enable': True, 'backend': backend}
+    lost = start('lost', program=program, **given)
+    assert lost.enable(True)
+    lost.recover(0.5, 0.25)
+    wait_for = diagnostics(peer, 'lost')
+    lost.expect(lambda: lost.observe(1000.0, 0.0), 0.25, 0.5)
+    lost.node.wait_for_log('Holding: lost GPU.')
+    peer.wait_until(lambda: lost.node.state == 'unconfigured', 'everything to be released')
+    status = wait_for(**{'holds: lost GPU': '1'})
+    assert status.level == DiagnosticStatus.ERROR and 'GPU' in status.message
+    count = len(lost.commands.messages)
+    lost.observe(0.5, 0.25)
+    lost.node.stop()
+    assert len(lost.commands.messages) == count
+    # As a launch file that respawns it.
+    again = start('lost', program=program, **given)
+    again.observe(0.75, 0.5)
+    again.tick()
+    assert again.enable(False) and not again.commands.messages
+    assert again.enable(True)
+    again.recover(0.5, 0.25)
 
 
 def test_a_run_beyond_its_deadline_is_dropped(start):

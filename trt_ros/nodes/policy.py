@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 import math
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.duration import Duration
 from rclpy.publisher import Publisher
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool, Header
@@ -24,7 +26,15 @@ from trt_ros.nodes.inference import Camera, InferenceNode, InferenceParameters
 from trt_ros.nodes.inputs import NodeInputs
 from trt_ros.nodes.policy_parameters import CommandParameters
 from trt_ros.policy.chunks import ActionChunks
-from trt_ros.policy.safety import DEACTIVATED, IDLE, JUMPED_BACK, LATE, NOT_FINITE, Safety
+from trt_ros.policy.safety import (
+    DEACTIVATED,
+    IDLE,
+    JUMPED_BACK,
+    LATE,
+    LOST_GPU,
+    NOT_FINITE,
+    Safety,
+)
 from trt_ros.results.tensors import Tensors
 from trt_ros.ros.commands import Command
 from trt_ros.ros.diagnostics import HARMLESS, WITHOUT_RESULT
@@ -72,6 +82,7 @@ class PolicyNode(InferenceNode):
         self._lock = threading.Lock()  # For what the timer, the services and the runs share.
         self._began: dict[int, float] = {}  # Of the runs in progress, by thread.
         self._safety: Safety | None = None
+        self._holds: Counter[str] = Counter()  # By reason, since the start of the node.
         self._dropped: dict[tuple[str, str], int] = {}
         self._measured: np.ndarray | None = None
         self._joint_states: Any = None
@@ -104,15 +115,16 @@ class PolicyNode(InferenceNode):
         """Open the pipeline; return log lines."""
         lines = list(super().open())
         outputs, given = self.parameters.of_bundle(self.pipeline.outputs, self.pipeline.commands)
-        self.parameters = replace(self.parameters, **given)
-        parameters: PolicyParameters = self.parameters
+        parameters: PolicyParameters = replace(self.parameters, **given)
+        given, told = parameters.of_metadata(self.pipeline.metadata)
+        self.parameters = parameters = replace(parameters, **given)
         fields = parameters.fields_of(outputs)
         self._columns = parameters.columns(outputs, fields)
         self._period = 1 / parameters.command_rate()
         self._command: Command = parameters.command(self._columns, self._period)
         self._safety_options = parameters.safety_options(self._columns)
         rate = f'{1 / self._period:g} Hz'
-        return [*lines, f'commands: {", ".join(fields)} on {self._command.topic}, {rate}']
+        return [*lines, *told, f'commands: {", ".join(fields)} on {self._command.topic}, {rate}']
 
     def advertise(self, camera: Camera) -> Publisher:
         """Create the publisher of the commands."""
@@ -125,7 +137,7 @@ class PolicyNode(InferenceNode):
         """Subscribe to the inputs and start the timer of the commands."""
         parameters: PolicyParameters = self.parameters
         with self._lock:
-            self._safety = Safety(self._safety_options)
+            self._safety = Safety(self._safety_options, holds=self._holds)
             self._chunks = ActionChunks(
                 parameters.chunk_mode, self._period, parameters.chunk_actions
             )
@@ -312,11 +324,14 @@ class PolicyNode(InferenceNode):
             safety, self._safety = self._safety, None
             if safety is None or safety.last is None or not self.context.ok():
                 return
-            safety.fail(self._fault.problem if self._fault else DEACTIVATED)
+            safety.fail(LOST_GPU if self._fault else DEACTIVATED)
             command = safety.command(self._now(), None)
             assert command is not None
-            self._publish(self.cameras[0].outputs, command[np.newaxis], True)
+            publisher = self.cameras[0].outputs
+            self._publish(publisher, command[np.newaxis], True)
             self._log(safety.reason, '')
+        # A publisher that is destroyed does not send what it still has.
+        publisher.wait_for_all_acked(Duration(seconds=0.2))
 
     # Services and topics beside the inputs.
 
@@ -352,9 +367,9 @@ class PolicyNode(InferenceNode):
                 'holding': safety.reason or 'no',
                 'clipped values': str(safety.clipped),
                 'delay (actions)': str(self._chunks.delay),
-                **{f'holds: {reason}': str(n) for reason, n in safety.holds.copy().items()},
             }
-        return diagnostics
+        holds = self._holds.copy().items()
+        return {**diagnostics, **{f'holds: {reason}': str(count) for reason, count in holds}}
 
     def _warning(self) -> str:
         safety = self._safety

@@ -10,6 +10,7 @@ from trt_ros.errors import ParameterError, TensorMismatchError, meant
 from trt_ros.model.bundle import Port
 from trt_ros.model.kinds import field_of
 from trt_ros.policy.chunks import MODES
+from trt_ros.policy.metadata import commands_of
 from trt_ros.policy.safety import HOLDS, SafetyOptions
 from trt_ros.ros.commands import FIELDS, OUTPUTS, Command
 from trt_ros.ros.parameters import param
@@ -158,6 +159,13 @@ class CommandParameters(HoldParameters):
         'Sum added to the scaled actions, such as the default pose: one number, or one per joint.',
         between=(-LARGEST, LARGEST),
     )
+    kp: tuple[float, ...] = param(
+        (),
+        'Position gains of joint_command and joint_command_trajectory: one number, or one per '
+        "joint; empty uses those of the network's outputs or metadata.",
+        between=(0.0, LARGEST),
+    )
+    kd: tuple[float, ...] = param((), 'Damping gains, as kp.', between=(0.0, LARGEST))
     lower_limits: tuple[float, ...] = param(
         (),
         'Minimum of the commands, one number or one per joint; values beyond it are clipped and '
@@ -227,6 +235,28 @@ class CommandParameters(HoldParameters):
         if not self.joints:
             given['joints'] = known[next(iter(found)).name].element_names
         return tuple(found), given
+
+    def of_metadata(self, metadata: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+        """
+        Return the parameters that are empty and that a network's metadata has; and log lines.
+
+        :raises ParameterError: when a value cannot be read.
+        """
+        found: dict[str, Any] = {}
+        lines = []
+        for name, (key, values) in commands_of(metadata).items():
+            if self.output == 'twist' or getattr(self, name) or name in self.output_fields:
+                continue
+            if name in ('kp', 'kd') and not self._has_gains:
+                lines.append(f'{key} of the metadata: not published, {self.output} has no gains')
+                continue
+            found[name] = values
+            lines.append(f'{name}: {key} of the metadata, {len(values)} values')
+        return found, lines
+
+    @property
+    def _has_gains(self) -> bool:
+        return self.output.startswith('joint_command')
 
     def command_rate(self) -> float:
         """Return the rate of actions and checks in Hz."""
@@ -307,7 +337,20 @@ class CommandParameters(HoldParameters):
                     remedy=f'{meant(unknown[0], joints)}Use names of joints.',
                 )
             order = [joints.index(name) for name in self.command_joints]
-        given = {'damping': self.hold_damping} if self.output.startswith('joint_command') else {}
+        gains = [name for name in ('kp', 'kd') if getattr(self, name)]
+        if gains and (not self._has_gains or gains[0] in columns.fields):
+            raise ParameterError(
+                f'{gains[0]} is set, but output is {self.output}.',
+                cause='The network gives gains.'
+                if self._has_gains
+                else 'Its messages have no gains: the controller has them.',
+                remedy=f'Leave {gains[0]} empty'
+                + ('.' if self._has_gains else ', or set output to joint_command.'),
+            )
+        given: dict[str, Any] = {}
+        if self._has_gains:
+            given['damping'] = self.hold_damping
+            given['gains'] = {name: self._of_joints(name, columns.count, 0.0) for name in gains}
         made = OUTPUTS[self.output](columns.fields, joints, order, period, **given)
         if self.hold == 'damping':
             made.refuse_damping()

@@ -8,7 +8,7 @@ import numpy as np
 HOLDS = ('last', 'damping', 'pose')
 #: Reasons for the hold.
 STOPPED, NOT_ENABLED, NO_ACTION = 'emergency stop', 'not enabled', 'no action yet'
-NO_POSE, DEACTIVATED = 'no measured pose yet', 'deactivated'
+NO_POSE, DEACTIVATED, LOST_GPU = 'no measured pose yet', 'deactivated', 'lost GPU'
 STALE, LATE, ENDED = 'stale observations', 'late run', 'no actions left'
 AHEAD = 'observations ahead of the clock'
 JUMP, NOT_FINITE, JUMPED_BACK = 'jump of the action', 'non-finite values', 'time jumped back'

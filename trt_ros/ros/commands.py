@@ -161,17 +161,27 @@ class BodyVelocity(Command):
 
 
 class JointCommand(Command):
-    """isaac_ros_deploy_interfaces/JointCommand."""
+    """
+    isaac_ros_deploy_interfaces/JointCommand.
+
+    :param gains: kp, kd or both, one value per joint in the order of the network.
+    """
 
     topic = '~/joint_command'
     name: ClassVar[str] = 'JointCommand'
 
-    def __init__(self, *args: Any, damping: float = 0.0) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        damping: float = 0.0,
+        gains: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
         remedy = 'Install isaac_ros_deploy_interfaces of Isaac ROS and source its workspace, or '
         remedy += 'set output to joint_trajectory or multi_array.'
         self.type = message_type('isaac_ros_deploy_interfaces', self.name, remedy)
         super().__init__(*args)
         self._damping = damping
+        self._gains = {name: each[self._order] for name, each in (gains or {}).items()}
 
     def refuse_damping(self) -> None:
         """Return: the messages have gains."""
@@ -185,6 +195,8 @@ class JointCommand(Command):
         if hasattr(message, 'header'):
             message.header.stamp = stamp
         parts = self._parts(rows)
+        for field, gains in self._gains.items():
+            parts[field] = np.tile(gains, (len(rows), 1))
         if is_damping:
             zeros = np.zeros((len(rows), len(self._order)))
             parts |= {'velocity': zeros, 'effort': zeros, 'kp': zeros, 'kd': zeros + self._damping}
@@ -202,7 +214,7 @@ class JointCommandTrajectory(JointCommand):
     def message(self, rows: np.ndarray, stamp: Any, *, is_damping: bool = False) -> Any:
         """Return all rows."""
         message = self._filled(rows, stamp, is_damping)
-        message.step_dt, message.horizon = self._period, len(rows)
+        message.step_dt, message.horizon = _duration(self._period), len(rows)
         return message
 
 

@@ -82,7 +82,7 @@ class Pipeline(ABC, Generic[ResultT]):
     def __init__(self, network: Network, fitted: ResolvedModel[ResultT]) -> None:
         self._fitted, self.feeds, self.decoder = fitted, fitted.feeds, fitted.decoder
         self.bindings, self.class_names = fitted.bindings, fitted.class_names
-        self.backend = network.backend
+        self.backend, self.metadata = network.backend, network.metadata
         self.frequency, self.commands = network.frequency, network.commands
         self.outputs = fitted.output_specs
         self.is_one_image, self.device = is_one_image(fitted.feeds), Device()

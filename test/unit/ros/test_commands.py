@@ -1,7 +1,6 @@
 """Messages of commands, and the parameters that decide on them."""
 
 import sys
-from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import pytest
 pytest.importorskip('rclpy')
 
 from builtin_interfaces.msg import Time
+from rclpy.serialization import serialize_message
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.bundle import Port
@@ -22,16 +22,6 @@ ROWS = np.array([[1.0, 2.0, 5.0, 6.0], [3.0, 4.0, 7.0, 8.0]])
 
 def specs(**shapes):
     return [TensorSpec(name, shape, 'float32', 'output') for name, shape in shapes.items()]
-
-
-@pytest.fixture
-def isaac(monkeypatch):
-    """Stand in for a message package that is not on PyPI; the fields are those of Isaac ROS."""
-    package, module = ModuleType('isaac_ros_deploy_interfaces'), ModuleType('msg')
-    for name in ('JointCommand', 'JointCommandTrajectory'):
-        setattr(module, name, lambda **fields: SimpleNamespace(**fields))
-    monkeypatch.setitem(sys.modules, 'isaac_ros_deploy_interfaces', package)
-    monkeypatch.setitem(sys.modules, 'isaac_ros_deploy_interfaces.msg', module)
 
 
 def test_a_trajectory_ends_with_its_last_point():
@@ -67,15 +57,51 @@ def test_twists_have_two_three_or_six_numbers(row, linear, angular):
     assert [found.angular.x, found.angular.y, found.angular.z] == angular
 
 
-def test_joint_commands_have_gains_and_dampen(isaac):
+def test_joint_commands_have_gains_and_dampen():
+    pytest.importorskip('isaac_ros_deploy_interfaces')
     given = (('position', 'kp'), ('a', 'b'), (0, 1), 0.1)
     made = OUTPUTS['joint_command'](*given, damping=2.0)
     found = made.message(ROWS, STAMP)
     assert (found.names, [*found.position], [*found.kp]) == (['a', 'b'], [1, 2], [5, 6])
     found = made.message(ROWS, STAMP, is_damping=True)
     assert ([*found.kp], [*found.kd], [*found.effort]) == ([0, 0], [2, 2], [0, 0])
-    found = OUTPUTS['joint_command_trajectory'](*given).message(ROWS, STAMP)
-    assert (found.horizon, found.step_dt, [*found.position]) == (2, 0.1, [1, 2, 3, 4])
+    made = OUTPUTS['joint_command_trajectory'](*given, gains={'kd': np.array([0.5, 1.5])})
+    found = made.message(ROWS, STAMP)
+    assert (found.horizon, found.step_dt.nanosec, [*found.position]) == (2, 1e8, [1, 2, 3, 4])
+    assert ([*found.kp], [*found.kd]) == ([5, 6, 7, 8], [0.5, 1.5, 0.5, 1.5])
+    assert serialize_message(found)
+
+
+METADATA = {'joint_names': 'a, b', 'default_joint_pos': '0.5,-1', 'kp': '[20, 10]', 'kd': '0.5'}
+
+
+def test_metadata_gives_joints_pose_and_gains():
+    given, lines = CommandParameters(output='joint_command').of_metadata(METADATA)
+    assert given == {
+        'joints': ('a', 'b'),
+        'action_offset': (0.5, -1.0),
+        'kp': (20.0, 10.0),
+        'kd': (0.5,),
+    }
+    assert lines[0] == 'joints: joint_names of the metadata, 2 values'
+    own = CommandParameters(output='joint_command', joints=('x',), output_fields=('kp',))
+    assert set(own.of_metadata(METADATA)[0]) == {'action_offset', 'kd'}
+    given, lines = CommandParameters(output='multi_array').of_metadata(METADATA)
+    assert 'kp' not in given
+    assert 'kp of the metadata: not published, multi_array has no gains' in lines
+    assert CommandParameters(output='twist').of_metadata(METADATA) == ({}, [])
+    with pytest.raises(ParameterError, match='metadata kd of the network cannot be read'):
+        CommandParameters().of_metadata({'kd': '[1, "stiff"]'})
+
+
+def test_gains_of_parameters_are_published():
+    pytest.importorskip('isaac_ros_deploy_interfaces')
+    parameters = CommandParameters(
+        output='joint_command', joints=('a', 'b'), command_joints=('b', 'a'), kp=(1.0, 2.0)
+    )
+    columns = parameters.columns(specs(action=(1, 2)), ('position',))
+    found = parameters.command(columns, 0.1).message(ROWS[:, :2], STAMP)
+    assert (found.names, [*found.kp], [*found.kd]) == (['b', 'a'], [2, 1], [])
 
 
 def test_actions_are_scaled_moved_and_measured():
@@ -119,7 +145,7 @@ def test_a_bundle_gives_fields_and_joints_that_the_messages_have():
         ({'joints': (), 'blend_seconds': 1.0}, 'blend_seconds is 1'),
         ({'output_fields': ('positon',)}, "Did you mean 'position'"),
         ({'output_fields': ('kp',)}, 'output_fields has kp'),
-        ({'output': 'joint_command'}, 'isaac_ros_deploy_interfaces is not installed'),
+        ({'kp': (1.0,)}, 'kp is set, but output is multi_array'),
     ],
 )
 def test_contradictions_are_refused(given, problem):
@@ -134,3 +160,9 @@ def test_contradictions_are_refused(given, problem):
         columns = parameters.columns(outputs, fields)
         parameters.command(columns, 0.1)
         parameters.safety_options(columns)
+
+
+def test_a_missing_message_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'isaac_ros_deploy_interfaces.msg', None)
+    with pytest.raises(ParameterError, match='isaac_ros_deploy_interfaces is not installed'):
+        OUTPUTS['joint_command'](('position',), ('a',), (0,), 0.1)
