@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trt_ros.labelling.batch import RunReport
     from trt_ros.labelling.job import LabelReport
     from trt_ros.labelling.task import LabelTask
-    from trt_ros.labelling.workers import Worker
+    from trt_ros.labelling.workers import LocalWorker
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -115,7 +115,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         '--workers',
         type=positive,
         metavar='N',
-        help='label N recordings at a time, each in a process of its own',
+        help='label N recordings at a time, each in a process of its own; with --ray up to N, as '
+        'the cluster grows',
     )
     parser.add_argument(
         '--ray',
@@ -275,9 +276,9 @@ def _label_with_workers(
     tasks: Sequence[LabelTask], options: LabeledOptions, args: Namespace, summary: _Summary
 ) -> None:
     """Label recordings in other processes."""
+    from trt_ros.labelling.ray_workers import label_with_ray
     from trt_ros.labelling.workers import LabelPool
 
-    make_worker, workers = _worker_maker(options, args, len(tasks))
     with _bar(len(tasks), 'labelling', ' recordings') as bar:
         frames = 0
 
@@ -292,30 +293,39 @@ def _label_with_workers(
                 summary(task, outcome)
             bar.update()
 
+        checked = (task for task, _ in _counted(tasks, done))
+        if args.ray is not None:
+            label_with_ray(
+                args.ray,
+                options,
+                checked,
+                done,
+                count=args.workers and min(args.workers, len(tasks)),
+                gpus=args.gpus_per_worker,
+                on_log=_print_log,
+            )
+            return
+        make_worker, workers = _worker_maker(options, args, len(tasks))
         pool = LabelPool(make_worker, workers, on_frames=progress, on_log=_print_log)
-        pool.label((task for task, _ in _counted(tasks, done)), done)
+        pool.label(checked, done)
 
 
 def _worker_maker(
     options: LabeledOptions, args: Namespace, task_count: int
-) -> tuple[Callable[[], Worker], int]:
-    """Return a function that starts a worker, and the number of workers."""
+) -> tuple[Callable[[], LocalWorker], int]:
+    """Return a function that starts a worker on this machine, and the number of workers."""
     from trt_ros.labelling.workers import LocalWorker
     from trt_ros.runtime.backends import choose_backend
 
-    count = min(args.workers or task_count, task_count)
-    if args.ray is None:
-        is_local = not options.is_remote
-        if is_local and choose_backend(options.backend)[0].name == 'onnxruntime':
-            threads = max(1, len(os.sched_getaffinity(0)) // count)
-            options = replace(options, cpu_threads=options.cpu_threads or threads)
-        if options.device == LEAST_BUSY:  # Each worker would choose the same GPU now.
-            devices = cycle(range(len(nvidia_driver().gpus) or 1))
-            return lambda: LocalWorker(replace(options, device=next(devices))), count
-        return partial(LocalWorker, options), count
-    from trt_ros.labelling.ray_workers import open_ray
-
-    return open_ray(args.ray, options, count, args.gpus_per_worker)
+    count = min(args.workers, task_count)
+    is_local = not options.is_remote
+    if is_local and choose_backend(options.backend)[0].name == 'onnxruntime':
+        threads = max(1, len(os.sched_getaffinity(0)) // count)
+        options = replace(options, cpu_threads=options.cpu_threads or threads)
+    if options.device == LEAST_BUSY:  # Each worker would choose the same GPU now.
+        devices = cycle(range(len(nvidia_driver().gpus) or 1))
+        return lambda: LocalWorker(replace(options, device=next(devices))), count
+    return partial(LocalWorker, options), count
 
 
 def _print_log(lines: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from itertools import islice
 import multiprocessing
 from multiprocessing.connection import Connection
+from pathlib import Path
 from queue import SimpleQueue
 import signal
 import threading
@@ -30,39 +31,22 @@ class WorkerDiedError(Exception):
     """The process of a worker has ended."""
 
 
-class Worker:
+def worker_died(path: Path) -> BackendError:
+    """Return the error of a recording whose worker died in every attempt."""
+    return BackendError(
+        f'The worker of {path} died {MAX_ATTEMPTS} times.',
+        cause='Its process crashed or was killed, as by lack of memory.',
+        remedy='Label this recording alone, without --workers and --ray, and read the log; or use '
+        'fewer workers.',
+    )
+
+
+class LocalWorker:
     """
     A process with a pipeline, after open(). Owned by whoever made it.
 
     :raises WorkerDiedError: when the process cannot be started.
     """
-
-    def open(self, on_wait: Callable[[str], object]) -> Sequence[str]:
-        """
-        Open the pipeline; return its log lines.
-
-        :param on_wait: called with the reason if the worker must wait for something.
-        :raises TrtRosError: when that is not possible.
-        :raises WorkerDiedError: when the process ends meanwhile.
-        """
-        raise NotImplementedError
-
-    def label(self, task: LabelTask, on_frames: Callable[[int], object]) -> LabelReport:
-        """
-        Label a recording; see label_recording().
-
-        :raises TrtRosError: when that is not possible.
-        :raises WorkerDiedError: when the process ends meanwhile.
-        """
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """End the process at once; may be called twice and from another thread."""
-        raise NotImplementedError
-
-
-class LocalWorker(Worker):
-    """A worker on this machine."""
 
     def __init__(self, options: LabeledOptions) -> None:
         context = multiprocessing.get_context('spawn')
@@ -73,13 +57,23 @@ class LocalWorker(Worker):
         finally:
             theirs.close()
 
-    def open(self, on_wait: Callable[[str], object]) -> Sequence[str]:
-        """Open the pipeline; see Worker.open."""
+    def open(self) -> Sequence[str]:
+        """
+        Open the pipeline; return its log lines.
+
+        :raises TrtRosError: when that is not possible.
+        :raises WorkerDiedError: when the process ends meanwhile.
+        """
         lines: tuple[str, ...] = self._receive()
         return lines
 
     def label(self, task: LabelTask, on_frames: Callable[[int], object]) -> LabelReport:
-        """Label a recording; see Worker.label."""
+        """
+        Label a recording; see label_recording().
+
+        :raises TrtRosError: when that is not possible.
+        :raises WorkerDiedError: when the process ends meanwhile.
+        """
         try:
             self._connection.send(task)
         except OSError as error:
@@ -100,7 +94,7 @@ class LocalWorker(Worker):
         return found
 
     def close(self) -> None:
-        """End the process; see Worker.close."""
+        """End the process at once; may be called twice and from another thread."""
         self._process.kill()
         self._process.join()
 
@@ -149,12 +143,12 @@ class LabelPool:
     :param make_worker: starts a worker; called from several threads.
     :param on_frames: called with the number of images done since the last call; negative where
         those of a worker that died are done again.
-    :param on_log: called with the log lines of the first worker, and with what a worker waits for.
+    :param on_log: called with the log lines of the first worker.
     """
 
     def __init__(
         self,
-        make_worker: Callable[[], Worker],
+        make_worker: Callable[[], LocalWorker],
         count: int,
         *,
         on_frames: Callable[[int], object] = lambda count: None,
@@ -164,7 +158,7 @@ class LabelPool:
         self._on_frames, self._on_log = on_frames, on_log
         self._lock = threading.Lock()
         self._tasks: SimpleQueue[LabelTask | None] = SimpleQueue()
-        self._workers: set[Worker] = set()
+        self._workers: set[LocalWorker] = set()
         self._events: SimpleQueue[_Event] = SimpleQueue()
         self._is_stopped = self._is_logged = False
 
@@ -209,7 +203,7 @@ class LabelPool:
 
     def _work(self) -> None:
         """Label recordings with a worker until there are none left."""
-        worker: Worker | None = None
+        worker: LocalWorker | None = None
         try:
             while True:
                 task = self._tasks.get()
@@ -222,7 +216,7 @@ class LabelPool:
             if worker is not None:
                 self._close(worker)
 
-    def _label(self, worker: Worker | None, task: LabelTask) -> Worker | None:
+    def _label(self, worker: LocalWorker | None, task: LabelTask) -> LocalWorker | None:
         """Label a recording, again where a worker died; return the worker that is left."""
         attempt = task
         for _ in range(MAX_ATTEMPTS):
@@ -243,23 +237,17 @@ class LabelPool:
                 except Exception as error:
                     self._events.put((task, as_trt_ros_error(error, task.path)))
                     return None
-        problem = BackendError(
-            f'The worker of {task.path} died {MAX_ATTEMPTS} times.',
-            cause='Its process crashed or was killed, as by lack of memory.',
-            remedy='Label this recording alone, without --workers and --ray, and read the log; or '
-            'use fewer workers.',
-        )
-        self._events.put((task, problem))
+        self._events.put((task, worker_died(task.path)))
         return None
 
-    def _open(self) -> Worker:
+    def _open(self) -> LocalWorker:
         worker = self._make_worker()
         with self._lock:  # Before it opens, which may take minutes: _stop() closes it.
             self._workers.add(worker)
         try:
             if self._is_stopped:
                 raise WorkerDiedError
-            log_lines = worker.open(lambda reason: self._events.put([reason]))
+            log_lines = worker.open()
         except BaseException:
             self._close(worker)
             raise
@@ -269,7 +257,7 @@ class LabelPool:
             self._events.put(list(log_lines))
         return worker
 
-    def _close(self, worker: Worker) -> None:
+    def _close(self, worker: LocalWorker) -> None:
         with self._lock:
             self._workers.discard(worker)
         worker.close()
@@ -285,7 +273,7 @@ class LabelPool:
 
 
 def _outcome(
-    worker: Worker, task: LabelTask, on_frames: Callable[[int], object]
+    worker: LocalWorker, task: LabelTask, on_frames: Callable[[int], object]
 ) -> LabelReport | TrtRosError:
     try:
         return worker.label(task, on_frames)

@@ -12,11 +12,13 @@ pytest.importorskip('ray')
 
 import ray
 
+from support.broken_task import FatalTask
 from support.waiting import wait_until
 from trt_ros.errors import BackendError, ParameterError
-from trt_ros.labelling.ray_workers import open_ray
-from trt_ros.labelling.workers import LabelPool
+from trt_ros.labelling.ray_workers import label_with_ray
+from trt_ros.labelling.task import LabelTask
 from trt_ros.runtime.options import LabeledOptions
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
 # Ray warns of its own future, and leaves its processes to the garbage collector.
 pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings('ignore')]
@@ -30,7 +32,7 @@ def environment():
     return {**before, 'TRT_ROS_TEST_RUN': uuid.uuid4().hex, 'RAY_USAGE_STATS_ENABLED': '0'}
 
 
-def actors_of(environment, name='ray::Labeler.label'):
+def actors_of(environment, name='ray::LabelActor.label'):
     """Return the test's processes whose names begin so; by default, actors that label."""
     found, mark = [], f'TRT_ROS_TEST_RUN={environment["TRT_ROS_TEST_RUN"]}'.encode()
     for path in Path('/proc').glob('[0-9]*'):
@@ -55,7 +57,7 @@ def test_actor_that_dies_is_replaced_and_the_results_equal_those_of_one_process(
         env=environment,
     ) as process:
         # Ray takes its time on a busy machine: each step has a deadline of its own.
-        for name in ('ray::', 'ray::Labeler', 'ray::Labeler.label'):
+        for name in ('ray::', 'ray::LabelActor', 'ray::LabelActor.label'):
             found = wait_until(
                 lambda name=name: actors_of(environment, name) or process.poll() is not None, name
             )
@@ -68,14 +70,14 @@ def test_actor_that_dies_is_replaced_and_the_results_equal_those_of_one_process(
 
 def test_cluster_that_does_not_exist_is_named():
     with pytest.raises(BackendError, match=r'Ray at auto cannot be reached\.\nCause: '):
-        open_ray('auto', LabeledOptions(), 1, None)
+        label_with_ray('auto', LabeledOptions(), [], print)
 
 
 def test_worker_that_fits_nowhere_is_refused(monkeypatch):
     monkeypatch.delenv('RAY_ADDRESS', raising=False)
     try:
         with pytest.raises(ParameterError, match='64 GPUs per worker'):
-            open_ray('local', LabeledOptions(), 1, 64.0)
+            label_with_ray('local', LabeledOptions(), [], print, gpus=64.0)
     finally:
         ray.shutdown()
 
@@ -109,12 +111,54 @@ def test_busy_cluster_is_reported_and_an_unforeseen_error_leaves_the_others(
             ray.kill(busy_cluster)
         lines.extend(more)
 
-    make_worker, count = open_ray('local', options, 1, None)
-    LabelPool(make_worker, count, on_log=log).label(
-        tasks, lambda task, outcome: outcomes.update({task.path: outcome})
-    )
+    def done(task, outcome):
+        outcomes[task.path] = outcome
+
+    label_with_ray('local', options, tasks, done, count=1, on_log=log)
     assert lines[0].endswith('it needs 1 CPU, of which 0 of 1 are free')
     assert_two_of_three_are_labeled(outcomes)
+
+
+def test_a_recording_whose_worker_always_dies_leaves_the_others(busy_cluster, options, tasks):
+    ray.kill(busy_cluster)
+    fatal = FatalTask(**vars(tasks[1]))
+    outcomes = []
+    label_with_ray(
+        'local', options, [fatal, tasks[2]], lambda *found: outcomes.append(found), count=1
+    )
+    (first, error), (second, report) = outcomes
+    assert (first, second) == (fatal, tasks[2]) and report.frames == 20
+    assert 'died 3 times' in str(error)
+
+
+def test_machines_that_join_later_are_used(monkeypatch, options, drives, tmp_path):
+    """Two nodes of Ray on this machine; the second one joins while the first works."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.delenv('RAY_ADDRESS', raising=False)
+    monkeypatch.setenv('PYTHONPATH', os.pathsep.join(map(str, (TESTS.parent, TESTS))))
+    cluster = Cluster(initialize_head=True, head_node_args={'num_cpus': 1})
+    tasks = [
+        LabelTask(drives / 'drive_1', tmp_path / f'{number}.mcap', (), DEFAULT_THRESHOLDS)
+        for number in range(6)
+    ]
+    outcomes = []
+
+    def is_used():
+        return ray.cluster_resources()['CPU'] == 2 and not ray.available_resources().get('CPU')
+
+    def done(task, outcome):
+        if not outcomes:
+            cluster.add_node(num_cpus=1)
+            wait_until(is_used, 'an actor on the second machine')
+        outcomes.append(outcome)
+
+    try:
+        label_with_ray(cluster.address, options, tasks, done, count=2)
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert [each.frames for each in outcomes] == len(tasks) * [10]
 
 
 def test_ray_that_cannot_start_is_reported(label, tmp_path, environment):

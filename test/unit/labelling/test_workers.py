@@ -20,7 +20,7 @@ from trt_ros.cli.label import _worker_maker
 from trt_ros.errors import BadFrameError
 from trt_ros.labelling.job import LabelReport
 from trt_ros.labelling.labeler import Labeler
-from trt_ros.labelling.workers import LabelPool, LocalWorker, Worker, WorkerDiedError
+from trt_ros.labelling.workers import LabelPool, LocalWorker, WorkerDiedError
 from trt_ros.runtime.options import LabeledOptions
 
 pytestmark = pytest.mark.slow
@@ -99,14 +99,22 @@ def test_unforeseen_error_of_one_recording_leaves_the_others(
 
 
 def test_worker_that_still_opens_is_closed_by_an_interrupt(tasks):
-    """As Ctrl-C while the engine is built, or while Ray has no free CPU."""
+    """As Ctrl-C while the engine is built."""
 
-    class Opening(Worker):
+    class Opening:
+        count = 0
+
         def __init__(self):
             self.is_closed = threading.Event()
 
-        def open(self, on_wait):
-            on_wait('a reason')
+        def open(self):
+            Opening.count += 1
+            if Opening.count == 1:
+                return ['a reason']
+            assert self.is_closed.wait(DEADLINE_SECONDS)
+            raise WorkerDiedError
+
+        def label(self, task, on_frames):
             assert self.is_closed.wait(DEADLINE_SECONDS)
             raise WorkerDiedError
 
@@ -119,7 +127,7 @@ def test_worker_that_still_opens_is_closed_by_an_interrupt(tasks):
         reasons.extend(lines)
         raise KeyboardInterrupt
 
-    pool = LabelPool(Opening, 1, on_log=interrupt)
+    pool = LabelPool(Opening, 2, on_log=interrupt)
     with pytest.raises(KeyboardInterrupt):
         pool.label(tasks, lambda *_: None)
     assert reasons == ['a reason']
@@ -128,8 +136,8 @@ def test_worker_that_still_opens_is_closed_by_an_interrupt(tasks):
 def test_recording_that_cannot_be_started_over_leaves_the_others(tasks, tmp_path):
     """Its worker died, and its first results cannot be deleted."""
 
-    class Dying(Worker):
-        def open(self, on_wait):
+    class Dying:
+        def open(self):
             return ()
 
         def label(self, task, on_frames):
