@@ -3,7 +3,9 @@ Time tiles of a 4K image on a GPU: beside a plain batch of as many images, and b
 
 The demo's detector with a dynamic batch size, or --model. SAHI slices the same image with the same
 sizes, runs the same pipeline on slice after slice, and merges with NMS; without the wheel
-(pip install --no-deps sahi shapely pillow), its row is missing.
+(pip install --no-deps sahi shapely pillow), its row is missing. Where ultralytics is installed
+(with torch), its model class of SAHI runs the same ONNX file, too: by ONNX Runtime, on the GPU if
+that is onnxruntime-gpu.
 
     python benchmarks/tiles.py [--model FILE] [--tiles 4x2] [--rounds N]
 """
@@ -22,11 +24,32 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'test'))
 
-from support.sahi_model import sliced
+from support.sahi_model import sliced, sliced_by
 from support.tiled import mosaic, with_batch
 from trt_ros import Pipeline, Thresholds
+from trt_ros.demo.scene import MODEL
 
 ASKED = Thresholds(0.3, 0.5, max_detections=300)
+
+
+def own_model(path: Path) -> Any:
+    """Return SAHI's model of ultralytics for an ONNX file."""
+    from sahi import AutoDetectionModel
+    import torch
+
+    return AutoDetectionModel.from_pretrained(
+        'ultralytics',
+        model_path=str(path),
+        confidence_threshold=ASKED.score,
+        device='cuda:0' if torch.cuda.is_available() else 'cpu',
+    )
+
+
+def provider(model: Any) -> str:
+    """Return what runs the network of SAHI's model."""
+    model.perform_inference(np.zeros((320, 320, 3), np.uint8))
+    name: str = model.model.predictor.model.session.get_providers()[0]
+    return name
 
 
 def main() -> None:
@@ -57,10 +80,15 @@ def main() -> None:
             ways['SAHI with the same network'] = lambda: sliced(
                 one, image, (width, height), 0.2, ASKED
             )
+        if find_spec('sahi') and find_spec('ultralytics'):
+            model, rgb = own_model(args.model or MODEL), np.ascontiguousarray(image[..., ::-1])
+            ways[f"SAHI's model of ultralytics, {provider(model)}"] = lambda: sliced_by(
+                model, rgb, (width, height), 0.2, ASKED
+            )
         times: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(args.rounds + 10):
             for name, run in ways.items():
-                if 'SAHI' in name and number > 40:
+                if 'SAHI' in name and number > 40:  # Slow.
                     continue
                 begin = time.perf_counter()
                 run()

@@ -12,7 +12,6 @@ def sliced(
 ) -> np.ndarray:
     """Return the boxes, scores and labels that sahi merges, (N, 6)."""
     from sahi.models.base import DetectionModel
-    from sahi.predict import get_sliced_prediction
     from sahi.prediction import ObjectPrediction
 
     class Model(DetectionModel):
@@ -46,9 +45,19 @@ def sliced(
                 ]
             ]
 
+    model = Model(model=pipeline, confidence_threshold=asked.score)
+    return sliced_by(model, image, wh, overlap, asked)
+
+
+def sliced_by(
+    model: Any, image: np.ndarray, wh: tuple[int, int], overlap: float, asked: Thresholds
+) -> np.ndarray:
+    """Return what sahi merges of one of its own detection models, see `sliced`."""
+    from sahi.predict import get_sliced_prediction
+
     found = get_sliced_prediction(
         image,
-        Model(model=pipeline, confidence_threshold=asked.score),
+        model,
         slice_width=wh[0],
         slice_height=wh[1],
         overlap_width_ratio=overlap,
