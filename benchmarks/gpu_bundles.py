@@ -1,16 +1,22 @@
 """
 Time bundles on a GPU: one captured graph of all networks beside other ways to run the same.
 
-An encoder of four convolutions on 96 x 96 pixels and ten steps of a denoiser of three layers of
-1024: the bundle as one graph; its networks as pipelines that are waited for, 11 per run; the same
-without graphs; a graph of torch; and ONNX Runtime on the CPU. All in turn, in one process.
+First, an encoder of four convolutions on 96 x 96 pixels and ten steps of a denoiser of three
+layers of 1024: the bundle as one graph; its networks as pipelines that are waited for, 11 per run;
+the same without graphs; a graph of torch, where torch is installed; and ONNX Runtime on the CPU.
+All in turn, in one process.
 
-    python benchmarks/gpu_bundles.py [--rounds N]
+Then each bundle by itself: this one, the two networks of Isaac ROS's test, a chain of the sizes of
+EdgeTAM with a memory of seven frames, and the files given, such as policies of LEAPP.
+
+    python benchmarks/gpu_bundles.py [BUNDLE.yaml ..] [--rounds N]
 """
 
 from argparse import ArgumentParser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 import statistics
 import sys
@@ -18,93 +24,122 @@ from tempfile import TemporaryDirectory
 import time
 
 import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'test'))
 
-from onnx import helper
-
-from support.bundles import write_bundle
+from support.bundles import denoiser, two_sums, weights, write_bundle
 from trt_ros import Pipeline
+from trt_ros.model.run_inputs import measured_inputs, split_inputs
+from trt_ros.runtime.gpu.measure import Work, graph_times, stage_times
 from trt_ros.runtime.gpu.open import open_tensor_runner
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
-STEPS, WIDTH, ACTIONS = 10, 1024, 64
+STEPS, ACTIONS = 10, 64
+GPU = {'backend': 'tensorrt_rtx', 'gpu_wait': 'spin'}
+#: Of EdgeTAM: tokens of a frame of 1024 x 1024, their width; tokens and width of its memory.
+TOKENS, WIDTH, REMEMBERED, FRAMES = 64 * 64, 256, 512, 7
 node = helper.make_node
-rng = np.random.default_rng(0)
 
 
-def weights(*shape: int) -> np.ndarray:
-    """Return random weights that keep the size of values."""
-    return (rng.normal(0, 1, shape) / np.sqrt(np.prod(shape[1:] or shape))).astype(np.float32)
-
-
-def write(folder: Path) -> tuple[Path, dict[str, dict[str, np.ndarray]]]:
-    """Write the bundle; return its path and the weights of its networks."""
-    convolutions = {f'c{i}': weights(32, 32 if i else 3, 3, 3) for i in range(4)}
-    nodes, last = [], 'seen'
-    for i in range(4):
-        nodes += [
-            node('Conv', [last, f'c{i}'], [f'y{i}'], strides=[2, 2], pads=[1, 1, 1, 1]),
-            node('Relu', [f'y{i}'], [f'z{i}']),
-        ]
-        last = f'z{i}'
-    nodes += [node('GlobalAveragePool', [last], ['pooled']), node('Flatten', ['pooled'], ['flat'])]
-    nodes += [node('MatMul', ['flat', 'out'], ['context'])]
+def edge_tam(folder: Path) -> Path:
+    """Write a chain of the sizes of EdgeTAM: an encoder, memory attention, masks, and a memory."""
+    rng = np.random.default_rng(0)
+    widths = (3, 48, 96, 192, WIDTH)
+    nodes, last = [], 'image'
+    constants: dict[str, np.ndarray] = {}
+    for i, (before, after) in enumerate(pairwise(widths)):
+        constants |= {f'c{i}': weights(rng, after, before, 3, 3)}
+        constants |= {f'd{i}': weights(rng, after, after, 3, 3)}
+        for kind, stride in (('c', 2), ('d', 1)):
+            given, name = [last, f'{kind}{i}'], f'{kind}y{i}'
+            last = f'{kind}z{i}'
+            nodes.append(node('Conv', given, [name], strides=[stride] * 2, pads=[1] * 4))
+            nodes.append(node('Relu', [name], [last]))
+    rows = {'rows': np.array([1, WIDTH, TOKENS])}
+    nodes += [
+        node('Reshape', [last, 'rows'], ['planes']),
+        node('Transpose', ['planes'], ['tokens'], perm=[0, 2, 1]),
+    ]
     encoder = {
         'nodes': nodes,
-        'inputs': {'seen': (1, 3, 96, 96)},
-        'outputs': {'context': (1, 256)},
-        'constants': {**convolutions, 'out': weights(256, 32).T.copy()},
+        'inputs': {'image': (1, 3, 1024, 1024)},
+        'outputs': {'tokens': (1, TOKENS, WIDTH)},
+        'constants': {**constants, **rows},
     }
-    layers = {
-        'w0': weights(WIDTH, ACTIONS + 256 + 1).T.copy(),
-        'w1': weights(WIDTH, WIDTH).T.copy(),
-        'w2': weights(ACTIONS, WIDTH).T.copy(),
-        'scale': np.array(0.1, np.float32),
+    square = {name: weights(rng, WIDTH, WIDTH) for name in ('q', 'k', 'v', 'up', 'down')}
+    attend = [
+        node('Reshape', ['ring', 'flat'], ['remembered']),
+        node('MatMul', ['tokens', 'q'], ['queries']),
+        node('MatMul', ['remembered', 'k'], ['keys']),
+        node('MatMul', ['remembered', 'v'], ['values']),
+        node('Transpose', ['keys'], ['turned'], perm=[0, 2, 1]),
+        node('MatMul', ['queries', 'turned'], ['scores']),
+        node('Softmax', ['scores'], ['odds'], axis=2),
+        node('MatMul', ['odds', 'values'], ['seen']),
+        node('Add', ['tokens', 'seen'], ['sum']),
+        node('MatMul', ['sum', 'up'], ['hidden']),
+        node('Relu', ['hidden'], ['active']),
+        node('MatMul', ['active', 'down'], ['change']),
+        node('Add', ['sum', 'change'], ['features']),
+    ]
+    ring = (1, FRAMES, REMEMBERED, WIDTH)
+    memory = {
+        'nodes': attend,
+        'inputs': {'tokens': (1, TOKENS, WIDTH), 'ring': ring},
+        'outputs': {'features': (1, TOKENS, WIDTH)},
+        'constants': {**square, 'flat': np.array([1, FRAMES * REMEMBERED, WIDTH])},
     }
-    step = {
+    mask = {
+        'nodes': [node('MatMul', ['features', 'm'], ['logits'])],
+        'inputs': {'features': (1, TOKENS, WIDTH)},
+        'outputs': {'logits': (1, TOKENS, 16)},  # 256 x 256 in blocks.
+        'constants': {'m': weights(rng, 16, WIDTH).T.copy()},
+    }
+    remember = {
         'nodes': [
-            node('Concat', ['x', 'context', 't'], ['all'], axis=1),
-            node('MatMul', ['all', 'w0'], ['a']),
-            node('Relu', ['a'], ['b']),
-            node('MatMul', ['b', 'w1'], ['c']),
-            node('Relu', ['c'], ['d']),
-            node('MatMul', ['d', 'w2'], ['slope']),
-            node('Mul', ['slope', 'scale'], ['change']),
-            node('Add', ['x', 'change'], ['x_next']),
+            node('Transpose', ['features'], ['planes'], perm=[0, 2, 1]),
+            node('MatMul', ['planes', 'r'], ['latents']),
+            node('Transpose', ['latents'], ['rows'], perm=[0, 2, 1]),
+            node('Unsqueeze', ['rows', 'one'], ['newest']),
+            node('Slice', ['ring', 'one', 'end', 'one'], ['older']),
+            node('Concat', ['older', 'newest'], ['ring_next'], axis=1),
         ],
-        'inputs': {'x': (1, ACTIONS), 'context': (1, 256), 't': (1, 1)},
-        'outputs': {'x_next': (1, ACTIONS)},
-        'constants': layers,
+        'inputs': {'features': (1, TOKENS, WIDTH), 'ring': ring},
+        'outputs': {'ring_next': ring},
+        'constants': {
+            'r': weights(rng, REMEMBERED, TOKENS).T.copy(),
+            'one': np.array([1]),
+            'end': np.array([FRAMES]),
+        },
     }
-    path = write_bundle(
+    return write_bundle(
         folder,
-        {'encoder': encoder, 'step': step},
-        inputs={'encoder': ['seen'], 'step': ['x']},
-        outputs={'step': ['x_next']},
-        data_flow={'encoder/context': ['step/context']},
-        loops=[
-            {
-                'models': ['step'],
-                'steps': STEPS,
-                'carry': {'step/x_next': 'step/x'},
-                'values': {'step/t': 'counter'},
-            }
-        ],
+        {'encoder': encoder, 'memory': memory, 'mask': mask, 'remember': remember},
+        inputs={'encoder': ['image']},
+        outputs={'mask': ['logits']},
+        data_flow={
+            'encoder/tokens': ['memory/tokens'],
+            'memory/features': ['mask/features', 'remember/features'],
+        },
+        feedback_flow={'remember/ring_next': ['memory/ring', 'remember/ring']},
     )
-    return path, {'encoder': encoder['constants'], 'step': layers}
 
 
-def torch_graph(arrays: dict[str, dict[str, np.ndarray]]) -> Callable[..., np.ndarray]:
-    """Return the same computation as a CUDA graph of torch, from arrays to an array."""
+def torch_graph(folder: Path) -> Callable[..., np.ndarray]:
+    """Return the denoiser as a CUDA graph of torch, from arrays to an array."""
     import torch
     from torch.nn import functional
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    on_gpu = {
-        name: {key: torch.from_numpy(value).cuda() for key, value in each.items()}
-        for name, each in arrays.items()
-    }
-    encoder, step = on_gpu['encoder'], on_gpu['step']
+    encoder, step = (
+        {
+            each.name: torch.from_numpy(numpy_helper.to_array(each).copy()).cuda()
+            for each in onnx.load(folder / f'{name}.onnx').graph.initializer
+        }
+        for name in ('encoder', 'step')
+    )
     seen, x = torch.zeros(1, 3, 96, 96).cuda(), torch.zeros(1, ACTIONS).cuda()
     host = [torch.zeros(each.shape).pin_memory() for each in (seen, x, x)]
     times = [torch.full((1, 1), float(i)).cuda() for i in range(STEPS)]
@@ -117,9 +152,9 @@ def torch_graph(arrays: dict[str, dict[str, np.ndarray]]) -> Callable[..., np.nd
             y = functional.relu(functional.conv2d(y, encoder[f'c{i}'], stride=2, padding=1))
         context = y.mean((2, 3)) @ encoder['out']
         now = x
-        for t in times:
+        for i, t in enumerate(times):
             hidden = functional.relu(torch.cat([now, context, t], 1) @ step['w0'])
-            now = now + 0.1 * (functional.relu(hidden @ step['w1']) @ step['w2'])
+            now = now + 0.5 / (1 + i) * (functional.relu(hidden @ step['w1']) @ step['w2'])
         host[2].copy_(now, non_blocking=True)
 
     stream = torch.cuda.Stream()
@@ -142,72 +177,109 @@ def torch_graph(arrays: dict[str, dict[str, np.ndarray]]) -> Callable[..., np.nd
     return call
 
 
-def main() -> None:
-    """Measure and print a table in Markdown."""
-    parser = ArgumentParser(description=__doc__)
-    parser.add_argument('--rounds', type=int, default=1000)
-    rounds = parser.parse_args().rounds
+def in_turn(
+    ways: dict[str, Callable[[dict[str, np.ndarray]], np.ndarray]],
+    inputs: dict[str, np.ndarray],
+    rounds: int,
+) -> dict[str, list[float]]:
+    """Return the times in us of each way, which compute the same."""
+    wanted = ways['bundle in ONNX Runtime'](inputs)
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for name, run in ways.items():
+        error = float(np.abs(run(inputs) - wanted).max())
+        print(f'{name}: largest difference to ONNX Runtime {error:.2g}')
+    for number in range(rounds + 50):
+        for name, run in ways.items():
+            begin = time.perf_counter()
+            run(inputs)
+            if number >= 50:
+                times[name].append(1e6 * (time.perf_counter() - begin))
+    return times
+
+
+def compare(path: Path, rounds: int) -> None:
+    """Print a table of the denoiser in several ways."""
+    rng = np.random.default_rng(0)
     inputs = {
         'seen': rng.normal(0, 1, (1, 3, 96, 96)).astype(np.float32),
         'x': rng.normal(0, 1, (1, ACTIONS)).astype(np.float32),
     }
-    with TemporaryDirectory() as folder, ExitStack() as stack:
-        path, arrays = write(Path(folder))
-        options = {'backend': 'tensorrt_rtx', 'gpu_wait': 'spin'}
-        bundle = stack.enter_context(Pipeline.open(str(path), **options))
+    with ExitStack() as stack:
+        given = {'inputs': ['x=tensor:x']}
+        bundle = stack.enter_context(Pipeline.open(str(path), **given, **GPU))
+        files = {name: str(path.parent / f'{name}.onnx') for name in ('encoder', 'step')}
+        alone = {'inputs': ['*=tensor:tensors'], 'decoder': 'tensor'}
         parts = {
-            name: stack.enter_context(
-                Pipeline.open(
-                    str(path.parent / f'{name}.onnx'),
-                    inputs=['*=tensor:tensors'],
-                    decoder='tensor',
-                    **options,
-                )
-            )
-            for name in ('encoder', 'step')
+            name: stack.enter_context(Pipeline.open(file, **alone, **GPU))
+            for name, file in files.items()
         }
-        raw = {}
-        for name in parts:
-            raw[name] = open_tensor_runner(str(path.parent / f'{name}.onnx'), gpu_wait='spin')
-            stack.callback(raw[name].close)
-        cpu = stack.enter_context(Pipeline.open(str(path), backend='onnxruntime'))
+        raw = {name: open_tensor_runner(file, gpu_wait='spin') for name, file in files.items()}
+        for each in raw.values():
+            stack.callback(each.close)
+        cpu = stack.enter_context(Pipeline.open(str(path), backend='onnxruntime', **given))
 
         def waited(inputs: dict[str, np.ndarray], run: Callable = lambda n, i: parts[n](i)):
             context = np.array(run('encoder', {'seen': inputs['seen']})['context'])
             x = inputs['x']
             for i in range(STEPS):
-                t = np.full((1, 1), i, np.float32)
-                x = np.array(run('step', {'x': x, 'context': context, 't': t})['x_next'])
+                now = {'t': np.full((1, 1), i, 'f4'), 'dt': np.full((1, 1), 0.5 / (1 + i), 'f4')}
+                x = np.array(run('step', {'x': x, 'context': context, **now})['x_next'])
             return x
 
         ways: dict[str, Callable[[dict[str, np.ndarray]], np.ndarray]] = {
             'bundle, one graph': lambda inputs: bundle(inputs)['x_next'],
             '11 pipelines, each waited for': waited,
             '11 runs without graphs': lambda inputs: waited(inputs, lambda n, i: raw[n].infer(i)),
-            "torch's graph": torch_graph(arrays),
             'bundle in ONNX Runtime': lambda inputs: cpu(inputs)['x_next'],
         }
-        wanted = ways['bundle in ONNX Runtime'](inputs)
-        times: dict[str, list[float]] = {name: [] for name in ways}
-        for name, run in ways.items():
-            error = float(np.abs(run(inputs) - wanted).max())
-            print(f'{name}: largest difference to ONNX Runtime {error:.2g}')
-        for number in range(rounds + 50):
-            for name, run in ways.items():
-                begin = time.perf_counter()
-                run(inputs)
-                if number >= 50:
-                    times[name].append(1e6 * (time.perf_counter() - begin))
+        if find_spec('torch'):
+            ways["torch's graph"] = torch_graph(path.parent)
+        times = in_turn(ways, inputs, rounds)
         print('\n'.join(bundle.log_lines))
-        from trt_ros.runtime.gpu.measure import Work, stage_times
-
-        stages = stage_times(bundle, Work.of(bundle, None), 200)
-        for name, each in stages.items():
+        for name, each in stage_times(bundle, Work.of(bundle, None), 200).items():
             print(f'{name}: {1e3 * statistics.median(each):.1f} us on the GPU')
     print('| run | p50 us | p99 us |\n|---|---|---|')
     for name, each in times.items():
-        each.sort()
-        print(f'| {name} | {each[len(each) // 2]:.0f} | {each[len(each) * 99 // 100]:.0f} |')
+        print(f'| {name} | {np.percentile(each, 50):.0f} | {np.percentile(each, 99):.0f} |')
+
+
+def times_of(path: Path, rounds: int) -> Iterator[float]:
+    """Yield the median us of a bundle: on the GPU, wall over that, a call, and one on the CPU."""
+    calls = []
+    for options in (GPU, {'backend': 'onnxruntime'}):
+        with Pipeline.open(str(path), **options) as pipeline:
+            if options is GPU:
+                found = graph_times(pipeline, Work.of(pipeline, None), rounds)
+                yield 1e3 * statistics.median(found['gpu'])
+                yield 1e3 * statistics.median(np.subtract(found['wall'], found['gpu']))
+            frames, tensors = split_inputs(pipeline.feeds, measured_inputs(pipeline.feeds, None))
+            times = []
+            for _ in range(20 if path.parent.name == 'EdgeTAM' else rounds):
+                begin = time.perf_counter()
+                pipeline.start(frames, DEFAULT_THRESHOLDS, tensors).result()
+                times.append(1e6 * (time.perf_counter() - begin))
+            calls.append(statistics.median(times))
+    yield from calls
+
+
+def main() -> None:
+    """Measure and print tables in Markdown."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument('bundles', nargs='*', type=Path, metavar='BUNDLE.yaml')
+    parser.add_argument('--rounds', type=int, default=1000)
+    args = parser.parse_args()
+    with TemporaryDirectory() as name:
+        folders = {each: Path(name) / each for each in ('denoiser', 'Isaac', 'EdgeTAM')}
+        for folder in folders.values():
+            folder.mkdir()
+        path = denoiser(folders['denoiser'], STEPS, side=96, width=1024, actions=ACTIONS)
+        compare(path, args.rounds)
+        print('\n| bundle | GPU us | wall - GPU us | call us | ONNX Runtime us |')
+        print('|---|---|---|---|---|')
+        paths = [path, two_sums(folders['Isaac']), edge_tam(folders['EdgeTAM']), *args.bundles]
+        for each in paths:
+            cells = ' | '.join(f'{value:.0f}' for value in times_of(each, args.rounds))
+            print(f'| {each.parent.name} | {cells} |', flush=True)
 
 
 if __name__ == '__main__':

@@ -42,7 +42,7 @@ def test_a_loop_with_noise(both, tmp_path, steps):
     ours, reference = both(denoiser(tmp_path, steps), outputs=['x_next', 'context'])
     rng = np.random.default_rng(steps)
     for _ in range(10):
-        inputs = {'seen': rng.normal(0, 1, (1, 8)).astype(np.float32)}
+        inputs = {'seen': rng.normal(0, 1, (1, 3, 16, 16)).astype(np.float32)}
         found, wanted = ours(inputs), reference(inputs)
         for name, value in wanted.items():
             np.testing.assert_allclose(found[name], value, atol=1e-5)

@@ -74,7 +74,7 @@ def test_a_bundle_runs_in_a_share(gpu, tmp_path):
     ):
         rng = np.random.default_rng(0)
         for _ in range(20):
-            inputs = {'seen': rng.normal(size=(1, 8)).astype(np.float32)}
+            inputs = {'seen': rng.normal(size=(1, 3, 16, 16)).astype(np.float32)}
             for name, value in whole(inputs).items():
                 np.testing.assert_allclose(share(inputs)[name], value, atol=1e-5)
 

@@ -66,26 +66,58 @@ def two_sums(folder: Path) -> Path:
     )
 
 
-def denoiser(folder: Path, steps: int = 5) -> Path:
-    """Write an encoder and a network that runs `steps` times on its own output."""
-    rng = np.random.default_rng(0)
+def weights(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Return random weights that keep the size of values; sums go over all but the first axis."""
+    return (rng.normal(0, 1, shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+
+def denoiser(
+    folder: Path, steps: int = 5, *, side: int = 16, width: int = 32, actions: int = 4
+) -> Path:
+    """
+    Write an encoder of pixels and a network that runs `steps` times on its own output.
+
+    :param side: of the image in pixels; `width`: of the layers of the repeated network.
+    """
+    rng, nodes, last = np.random.default_rng(0), [], 'seen'
+    for i in range(4):
+        nodes += [
+            node('Conv', [last, f'c{i}'], [f'y{i}'], strides=[2, 2], pads=[1, 1, 1, 1]),
+            node('Relu', [f'y{i}'], [f'z{i}']),
+        ]
+        last = f'z{i}'
+    nodes += [
+        node('GlobalAveragePool', [last], ['pooled']),
+        node('Flatten', ['pooled'], ['flat']),
+        node('MatMul', ['flat', 'out'], ['context']),
+    ]
     encoder = {
-        'nodes': [node('MatMul', ['seen', 'w'], ['context'])],
-        'inputs': {'seen': (1, 8)},
-        'outputs': {'context': (1, 4)},
-        'constants': {'w': rng.normal(0, 0.5, (8, 4)).astype(np.float32)},
+        'nodes': nodes,
+        'inputs': {'seen': (1, 3, side, side)},
+        'outputs': {'context': (1, 256)},
+        'constants': {
+            **{f'c{i}': weights(rng, 32, 32 if i else 3, 3, 3) for i in range(4)},
+            'out': weights(rng, 256, 32).T.copy(),
+        },
     }
     step = {
         'nodes': [
             node('Concat', ['x', 'context', 't'], ['all'], axis=1),
-            node('MatMul', ['all', 'w'], ['y']),
-            node('Tanh', ['y'], ['slope']),
+            node('MatMul', ['all', 'w0'], ['a']),
+            node('Relu', ['a'], ['b']),
+            node('MatMul', ['b', 'w1'], ['c']),
+            node('Relu', ['c'], ['d']),
+            node('MatMul', ['d', 'w2'], ['slope']),
             node('Mul', ['slope', 'dt'], ['change']),
             node('Add', ['x', 'change'], ['x_next']),
         ],
-        'inputs': {'x': (1, 4), 'context': (1, 4), 't': (1, 1), 'dt': (1, 1)},
-        'outputs': {'x_next': (1, 4)},
-        'constants': {'w': rng.normal(0, 0.5, (9, 4)).astype(np.float32)},
+        'inputs': {'x': (1, actions), 'context': (1, 256), 't': (1, 1), 'dt': (1, 1)},
+        'outputs': {'x_next': (1, actions)},
+        'constants': {
+            'w0': weights(rng, width, actions + 256 + 1).T.copy(),
+            'w1': weights(rng, width, width).T.copy(),
+            'w2': weights(rng, actions, width).T.copy(),
+        },
         'ports': {'x': {'initial_noise': True}},
     }
     return write_bundle(

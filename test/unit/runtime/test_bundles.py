@@ -59,7 +59,7 @@ def test_a_loop_equals_its_steps(tmp_path, open_cpu, steps):
     path = denoiser(tmp_path, steps)
     pipeline = open_cpu(path, inputs=['x=tensor:x'])
     rng = np.random.default_rng(1)
-    seen, x = (rng.normal(0, 1, (1, n)).astype(np.float32) for n in (8, 4))
+    seen, x = (rng.normal(0, 1, n).astype(np.float32) for n in ((1, 3, 16, 16), (1, 4)))
     found = pipeline({'seen': seen, 'x': x})
     encoder, step = (
         onnxruntime.InferenceSession(str(tmp_path / f'{name}.onnx'))

@@ -123,8 +123,8 @@ def test_a_loop_equals_that_on_the_cpu(tmp_path, open_gpu, steps):
     with Pipeline.open(str(path), backend='onnxruntime', **options) as reference:
         for _ in range(3):
             inputs = {
-                name: rng.normal(0, 1, (1, size)).astype(np.float32)
-                for name, size in (('seen', 8), ('x', 4))
+                name: rng.normal(0, 1, shape).astype(np.float32)
+                for name, shape in (('seen', (1, 3, 16, 16)), ('x', (1, 4)))
             }
             found, wanted = ours(inputs), reference(inputs)
             for name in options['outputs']:
