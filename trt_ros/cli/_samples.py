@@ -86,7 +86,7 @@ def run_sample(pipeline: Pipeline[Any], inputs: RunInputs, score: float) -> Any:
 
     thresholds = Thresholds(score=score, max_detections=300)
     if not pipeline.is_one_image:
-        return pipeline.infer_inputs(inputs, thresholds)
+        return pipeline.infer(inputs, thresholds)
     images: Any = inputs[next(name for name in inputs)]
     (frame,) = images  # Networks of a fixed batch run as a whole, too.
     return pipeline.infer(frame, thresholds)

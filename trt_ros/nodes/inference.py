@@ -138,7 +138,7 @@ class InferenceNode(ManagedNode):
 
     def infer_inputs(self, inputs: RunInputs) -> Any:
         """Run the pipeline on the images and tensors of `inputs`; calls overlap as of `infer`."""
-        return self.pipeline.infer_inputs(inputs)
+        return self.pipeline.infer(inputs)
 
     def publish(self, outputs: Any, result: Any, header: Header, frame: Frame) -> None:
         """

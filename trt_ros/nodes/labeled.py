@@ -94,7 +94,7 @@ class ObjectNode(LabeledNode):
     def infer_inputs(self, inputs: RunInputs) -> Any:
         """Run the pipeline on a set of inputs, as `infer` on images."""
         thresholds = self.thresholds()
-        result = self.pipeline.infer_inputs(inputs, thresholds)
+        result = self.pipeline.infer(inputs, thresholds)
         self._count([result], thresholds)
         return result
 

@@ -296,7 +296,7 @@ class Pipeline(ABC, Generic[ResultT]):
         >>> pipeline('street.jpg', score=0.5)
 
         :param image: see `infer`; a list of images, see `infer_all`; or a mapping from network
-            inputs to images and arrays, see `infer_inputs`.
+            inputs to images and arrays, see `infer`.
         :param limits: fields of `Thresholds` by name.
         """
         if limits:
@@ -309,10 +309,14 @@ class Pipeline(ABC, Generic[ResultT]):
         self, image: Image | RunInputs, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> ResultT:
         """
-        Run one image; the thresholds are for boxes.
+        Run one image, or the network once on an image or array for each input but states.
 
-        :returns: the task's result, in the image's pixels.
+        :param image: by network input or topic: an image, several where they are stacked or the
+            second is the fourth channel, or an array of the input's shape.
+        :param thresholds: of objects.
+        :returns: the task's result, in pixels of the (first) image.
         :raises ParameterError: when the thresholds name an unknown class.
+        :raises TensorMismatchError: when an input is missing, unknown, or does not fit.
         :raises BadFrameError: when the image cannot be read, or not as its encoding declares.
         :raises ClosedError: after close().
         """
@@ -380,22 +384,6 @@ class Pipeline(ABC, Generic[ResultT]):
             found = self.start(frames, thresholds, {REGIONS: some.reshape(-1, 6)}).result()
             results += [self.named(each.to_source(affine)) for each, affine in zip(found, some)]
         return results
-
-    def infer_inputs(
-        self, inputs: RunInputs, thresholds: Thresholds = DEFAULT_THRESHOLDS
-    ) -> ResultT:
-        """
-        Run the network once, on an image or array for each of its inputs but states and constants.
-
-        :param inputs: by network input: a frame or pixels where an image is fed, several where
-            they are stacked or the second is the fourth channel, else an array of the input's
-            shape.
-        :returns: the task's result; boxes are in pixels of the first image.
-        :raises TensorMismatchError: when an input is missing, unknown, or does not fit.
-        :raises BadFrameError: when an image cannot be read as its encoding declares.
-        :raises ClosedError: after close().
-        """
-        return self.infer(inputs, thresholds)
 
     def submit(
         self,

@@ -118,20 +118,20 @@ def test_a_state_goes_from_run_to_run_and_is_reset(counter, open_inputs, slots, 
     pipeline.warm_up()
     assert 'decoding on the CPU' in ' '.join(pipeline.log_lines)
     for count in (1, 2, 3, 4):
-        found = pipeline.infer_inputs({'step': STEP}, ASKED)
+        found = pipeline.infer({'step': STEP}, ASKED)
         assert {name: value.tolist() for name, value in found.items()} == {
             'total': [[count, 10 * count]]
         }
     pipeline.reset_state()
-    assert pipeline.infer_inputs({'step': STEP}, ASKED)['total'].tolist() == [[1, 10]]
+    assert pipeline.infer({'step': STEP}, ASKED)['total'].tolist() == [[1, 10]]
 
 
 def test_an_initial_value_returns_with_a_reset(counter, open_inputs):
     pipeline = open_inputs(counter(), ('step=tensor:step', 'h=state:hn?initial=5,6'))
     pipeline.warm_up()
     for _ in range(2):
-        assert pipeline.infer_inputs({'step': STEP}, ASKED)['hn'].tolist() == [[6, 16]]
-        assert pipeline.infer_inputs({'step': STEP}, ASKED)['hn'].tolist() == [[7, 26]]
+        assert pipeline.infer({'step': STEP}, ASKED)['hn'].tolist() == [[6, 16]]
+        assert pipeline.infer({'step': STEP}, ASKED)['hn'].tolist() == [[7, 26]]
         pipeline.reset_state()
 
 
@@ -147,7 +147,7 @@ def test_a_held_array_is_sent_when_it_changes(counter, open_inputs, cuda, slots,
 
     def run(array):
         copies = cuda.calls['cudaMemcpyAsync']
-        found = pipeline.infer_inputs({'step': STEP, 'h': array}, ASKED)['hn']
+        found = pipeline.infer({'step': STEP, 'h': array}, ASKED)['hn']
         assert found.tolist() == (STEP + factor * array).tolist()
         return cuda.calls['cudaMemcpyAsync'] - copies
 
@@ -170,9 +170,7 @@ def test_a_held_array_is_sent_again_with_other_shapes(counter, open_inputs):
     held.flags.writeable = False
     for size in (1, 3, 1, 2):
         step = np.zeros((1, size), np.float32)
-        assert pipeline.infer_inputs({'step': step, 'h': held}, ASKED)['hn'].tolist() == [
-            [7] * size
-        ]
+        assert pipeline.infer({'step': step, 'h': held}, ASKED)['hn'].tolist() == [[7] * size]
 
 
 @pytest.mark.parametrize('slots', [1, 2])
@@ -188,7 +186,7 @@ def test_a_history_equals_that_of_the_cpu(counter, open_inputs, cuda, slots, set
             copies = cuda.calls['cudaMemcpyAsync']
             # A converted value now and then, whose graph is another.
             value = np.array([[number, -number]], float if number == 5 else np.float32)
-            found = pipeline.infer_inputs({'step': step, 'h': value}, ASKED)['hn']
+            found = pipeline.infer({'step': step, 'h': value}, ASKED)['hn']
             memory, _ = feed.stage(Given(array=value, memory=memory))
             assert found.tolist() == memory.tolist()
             if number in (2, 3, 4):
@@ -199,7 +197,7 @@ def test_a_history_equals_that_of_the_cpu(counter, open_inputs, cuda, slots, set
 def test_a_constant_is_in_each_run(counter, open_inputs):
     pipeline = open_inputs(counter(), ('step=tensor:step', 'h=constant:5,6'))
     for count in (1, 2):
-        found = pipeline.infer_inputs({'step': count * STEP}, ASKED)
+        found = pipeline.infer({'step': count * STEP}, ASKED)
         assert found['hn'].tolist() == [[5 + count, 6 + 10 * count]]
 
 
@@ -253,7 +251,7 @@ def test_a_counter_and_noise_equal_those_of_the_cpu(
         for number in range(5):
             copies = cuda.calls['cudaMemcpyAsync']
             step = STEP.astype(np.float64) if number > 2 else STEP
-            found = pipeline.infer_inputs({'step': 0 * step}, ASKED)['hn']
+            found = pipeline.infer({'step': 0 * step}, ASKED)['hn']
             assert found.tobytes() == (0 + feed.stage(Given(memory=memory))[0]).tobytes()
             memory = feed.keep({}, memory, found)
             if use_graph and number in (1, 2):
@@ -265,7 +263,7 @@ def test_warming_up_the_network_for_another_shape_does_not_count(counter, open_i
     pipeline = open_inputs(engine, ('step=tensor:step', 'h=counter:5'), frames_in_flight=2)
     for number, size in enumerate((1, 2, 1, 3, 3, 2)):
         step = np.zeros((1, size), np.float32)
-        found = pipeline.infer_inputs({'step': step}, ASKED)['hn']
+        found = pipeline.infer({'step': step}, ASKED)['hn']
         assert found.tolist() == [[5 + number] * size]
 
 
@@ -278,7 +276,7 @@ def test_nonfinite_outputs_are_counted_after_the_warm_up(counter, open_inputs, c
     key = 'frames with non-finite values'
     caplog.clear()
     for step, count in ((STEP, '0'), (0 * STEP, '1'), (STEP, '2')):
-        pipeline.infer_inputs({'step': step}, ASKED)
+        pipeline.infer({'step': step}, ASKED)
         assert pipeline.diagnostics()[key] == count
     (message,) = [each.getMessage() for each in caplog.records]
     assert message.endswith('States keep them: reset the states.')
@@ -286,11 +284,11 @@ def test_nonfinite_outputs_are_counted_after_the_warm_up(counter, open_inputs, c
 
 def test_capturing_another_graph_does_not_advance_the_state(counter, open_inputs):
     pipeline = open_inputs(counter((-1, 2)), ('step=tensor:step', 'h=tensor:h'))
-    assert pipeline.infer_inputs({'step': STEP, 'h': STEP}, ASKED)['hn'].tolist() == [[2, 20]]
+    assert pipeline.infer({'step': STEP, 'h': STEP}, ASKED)['hn'].tolist() == [[2, 20]]
     pipeline = open_inputs(counter(), STATEFUL)
-    pipeline.infer_inputs({'step': STEP}, ASKED)
+    pipeline.infer({'step': STEP}, ASKED)
     # A converted tensor has a graph of its own.
-    found = pipeline.infer_inputs({'step': STEP.astype(np.float64)}, ASKED)
+    found = pipeline.infer({'step': STEP.astype(np.float64)}, ASKED)
     assert found['hn'].tolist() == [[2, 20]]
 
 
@@ -310,7 +308,7 @@ def test_a_run_of_tensors_is_one_graph_launch_without_pageable_copies(
     )
     before = Counter(cuda.calls)
     for _ in range(3):
-        pipeline.infer_inputs({'step': STEP, 'h': STEP}, ASKED)
+        pipeline.infer({'step': STEP, 'h': STEP}, ASKED)
     calls = cuda.calls - before
     assert calls['cudaGraphLaunch'] == 3
     # The graph has the copies; outside of it there are none, of pageable memory or other.
@@ -330,7 +328,7 @@ def test_a_run_of_tensors_is_one_graph_launch_without_pageable_copies(
 )
 def test_tensors_are_converted_into_pinned_memory(counter, open_inputs, step):
     pipeline = open_inputs(counter(), STATEFUL)
-    assert pipeline.infer_inputs({'step': step}, ASKED)['hn'].tolist() == [[1, 10]]
+    assert pipeline.infer({'step': step}, ASKED)['hn'].tolist() == [[1, 10]]
 
 
 def test_a_run_after_a_refused_one_waits_for_the_run_before_it(counter, open_inputs, cuda):
@@ -352,7 +350,7 @@ def test_shapes_of_tensors_may_change_and_old_ones_are_dropped(counter, open_inp
     pipeline.warm_up()
     for size in (1, 5, 2, 9, 3, 7, 1, 5):
         value = np.full((2, size), size, np.float32)
-        found = pipeline.infer_inputs({'step': value, 'h': value}, ASKED)['hn']
+        found = pipeline.infer({'step': value, 'h': value}, ASKED)['hn']
         assert found.tolist() == [[2 * size] * size] * 2
     for slot in pipeline.slots.all:
         assert len(slot.buffers.numbers) == 4 and len(slot._captured) <= 5
@@ -363,7 +361,7 @@ def test_the_log_says_once_what_a_new_shape_costs(counter, open_inputs, caplog):
     pipeline = open_inputs(counter((1, -1)), ('*=tensor:tensors',), frames_in_flight=2)
     for size, reports in ((1, 0), (1, 0), (5, 1), (1, 1), (2, 1)):
         value = np.zeros((1, size), np.float32)
-        pipeline.infer_inputs({'step': value, 'h': value}, ASKED)
+        pipeline.infer({'step': value, 'h': value}, ASKED)
         assert caplog.text.count('tensors of another shape') == reports
     assert '?capacity= in inputs' in caplog.text
 
@@ -383,13 +381,13 @@ def test_a_padded_input_and_its_mask_have_one_graph_per_slot(
     captured = cuda.calls['cudaStreamBeginCapture']
     for size, dtype in ((3, 'f4'), (0, 'f4'), (4, 'f8'), (1, 'i2'), (2, '>f4')):
         step = np.arange(2, 2 + size, dtype=dtype).reshape(1, size)
-        found = pipeline.infer_inputs({'step': step}, ASKED)['hn']
+        found = pipeline.infer({'step': step}, ASKED)['hn']
         assert found.tolist() == [[3, 4, 5, 6][:size] + [9] * (4 - size)]
     assert cuda.calls['cudaStreamBeginCapture'] == captured
     assert [len(slot._captured) for slot in pipeline.slots.all] == [1] * slots
     assert 'another shape' not in caplog.text
     with pytest.raises(CapacityError, match=r'step came as \(1, 5\)'):
-        pipeline.infer_inputs({'step': np.zeros((1, 5))}, ASKED)
+        pipeline.infer({'step': np.zeros((1, 5))}, ASKED)
 
 
 def test_two_images_and_a_tensor_are_preprocessed_and_copied(make_engine, open_inputs, cuda):
@@ -410,7 +408,7 @@ def test_two_images_and_a_tensor_are_preprocessed_and_copied(make_engine, open_i
     inputs = {'left': picture, 'right': picture, 'joints': np.zeros((1, 7))}
     for _ in range(2):
         cuda.launched.clear()
-        assert pipeline.infer_inputs(inputs, ASKED)['action'].shape == (1, 14)
+        assert pipeline.infer(inputs, ASKED)['action'].shape == (1, 14)
     assert cuda.launched == ['preprocess'] * 2
     slot = pipeline.slots.all[0]
     buffers = slot.buffers_for(2, {'joints': inputs['joints']})
@@ -471,7 +469,7 @@ def test_a_stack_of_images_equals_that_of_the_cpu(
             for size in (sizes if number % 2 else sizes[::-1])
         ]
         cuda.launched.clear()
-        found = pipeline.infer_inputs({'x': frames}, ASKED)['y']
+        found = pipeline.infer({'x': frames}, ASKED)['y']
         want = np.concatenate([preprocess(frame)[0] for frame in frames]).reshape(run)
         assert found.shape == run
         np.testing.assert_allclose(found, want, atol=1e-5)
@@ -479,7 +477,7 @@ def test_a_stack_of_images_equals_that_of_the_cpu(
             assert cuda.launched == ['preprocess'] * 3
     depth = Frame.from_pixels(np.zeros((4, 4), np.uint16), '16UC1')
     with pytest.raises(BadFrameError, match='depth image'):
-        pipeline.infer_inputs({'x': [*frames[:2], depth]}, ASKED)
+        pipeline.infer({'x': [*frames[:2], depth]}, ASKED)
 
 
 def test_a_stack_behind_another_image_takes_its_own_images(
@@ -494,7 +492,7 @@ def test_a_stack_behind_another_image_takes_its_own_images(
         'first': np.full((8, 12, 3), 255, np.uint8),
         'x': [np.full((8, 12, 3), value, np.uint8) for value in (51, 102)],
     }
-    found = pipeline.infer_inputs(inputs, ASKED)['y']
+    found = pipeline.infer(inputs, ASKED)['y']
     np.testing.assert_allclose(found[:, 0, 0, 0], [0.2, 0.4], rtol=1e-6)
 
 
@@ -505,7 +503,7 @@ def test_a_large_tensor_does_not_disturb_the_run_before(counter, open_inputs, cu
     pipeline = open_inputs(counter(shape), ('*=tensor:tensors',), frames_in_flight=2)
     values = [np.full(shape, value, np.float32) for value in (1, 2, 3)]
     for value in values:
-        pipeline.infer_inputs({'step': value, 'h': value}, ASKED)
+        pipeline.infer({'step': value, 'h': value}, ASKED)
     slot = pipeline.slots.all[0]
     buffers = slot.buffers_for(1, {'step': values[0], 'h': values[0]})
     before = bytes(cuda._memory[buffers.tensors['step'].ptr])
@@ -529,7 +527,7 @@ def test_large_registered_tensors_are_read_where_they_are(
     pipeline.device.register(lent.view(np.uint8).reshape(-1))
     for value in (3, 4):
         lent[:] = value
-        found = pipeline.infer_inputs({'step': lent, 'h': lent}, ASKED)['hn']
+        found = pipeline.infer({'step': lent, 'h': lent}, ASKED)['hn']
         assert np.unique(found).tolist() == [2 * value]
     assert pipeline.diagnostics()['zero-copy frames'] == '2 of 2'
 
@@ -614,5 +612,5 @@ def test_a_fault_of_a_run_of_tensors_reports_the_gpu(counter, open_inputs, cuda)
     pipeline.warm_up()
     cuda.fail['cudaGraphLaunch'] = 700
     with pytest.raises(GpuFailedError):
-        pipeline.infer_inputs({'step': STEP, 'h': STEP}, ASKED)
+        pipeline.infer({'step': STEP, 'h': STEP}, ASKED)
     assert len(faults) == 1
