@@ -5,9 +5,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 from rosbags.rosbag2 import CompressionFormat, StoragePlugin, Writer
-from rosbags.typesys import Stores, get_typestore
+from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
 STORE = get_typestore(Stores.ROS2_JAZZY)
+for name in ('foxglove_msgs/msg/CompressedVideo', 'ffmpeg_image_transport_msgs/msg/FFMPEGPacket'):
+    path = Path(__file__).parents[2] / 'standalone/interfaces' / f'{name}.msg'
+    STORE.register(get_types_from_msg(path.read_text(), name))
 START_NS = 1_700_000_000_000_000_000
 STEP_NS = 100_000_000
 
@@ -39,6 +42,24 @@ def compressed_image(index: int, pixels: np.ndarray, encoding='bgr8'):
         header=header(index),
         format=f'{encoding}; png compressed {encoding}',
         data=cv2.imencode('.png', pixels)[1],
+    )
+
+
+def video_packet(index: int, data: np.ndarray, codec: str, pts: int | None = None):
+    """Return a CompressedVideo, or with `pts` an FFMPEGPacket; `index` is that of its picture."""
+    if pts is None:
+        return STORE.types['foxglove_msgs/msg/CompressedVideo'](
+            timestamp=header(index).stamp, frame_id='camera', data=data, format=codec
+        )
+    return STORE.types['ffmpeg_image_transport_msgs/msg/FFMPEGPacket'](
+        header=header(index),
+        width=0,
+        height=0,
+        encoding=f'{codec};yuv420p;bgr8;bgr8',
+        pts=pts,
+        flags=0,
+        is_bigendian=False,
+        data=data,
     )
 
 

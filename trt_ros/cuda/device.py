@@ -212,6 +212,14 @@ class Event:
         self._free()
 
 
+def wait_for_default_stream(stream: int) -> None:
+    """Make later work of a stream wait for the work of libraries in the default stream."""
+    event = Event()
+    event.record(0)
+    check(runtime().cudaStreamWaitEvent(stream, event.handle, 0), 'order two streams')
+    event.close()
+
+
 def _destroy_event(context: Context, handle: int) -> None:
     context.release(driver().cuEventDestroy, handle)
     count_live('event', -1)

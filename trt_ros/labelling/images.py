@@ -6,9 +6,8 @@ from pathlib import Path
 
 from trt_ros.errors import BadFrameError
 from trt_ros.labelling.task import chosen_topics
-from trt_ros.recording import IMAGE_TYPES, Recording
-from trt_ros.ros.dds.cdr import read_compressed_image, read_image
-from trt_ros.ros.frames import to_frame
+from trt_ros.recording import Recording
+from trt_ros.ros.frames import FrameReader
 from trt_ros.vision.frame import Frame
 
 
@@ -28,20 +27,25 @@ def recorded_frames(
     """
     Yield every image of a recording with its name, such as 'drive.mcap, /image_raw, 12.300 s'.
 
-    :param max_pixels: as for to_frame().
+    :param max_pixels: as for FrameReader.
     :param on_bad: called for an image that cannot be decoded, which is then left out.
     :raises ParameterError: when it cannot be opened or has none.
     :raises BadFrameError: when the recording is damaged.
     """
     with closing(Recording(path)) as recording:
-        topics = chosen_topics(recording, [])
-        for topic, time_ns, data, *_ in recording.messages(topics):
-            is_raw = recording.topics[topic].message_type == IMAGE_TYPES[0]
+        readers = {
+            topic: FrameReader(recording.topics[topic].message_type, max_pixels)
+            for topic in chosen_topics(recording, [])
+        }
+        for topic, time_ns, data, *_ in recording.messages([*readers]):
             try:
-                image = read_image(data) if is_raw else read_compressed_image(data)
-                frame = to_frame(image, max_pixels=max_pixels)
+                found = readers[topic].read(data)
             except BadFrameError as error:
                 on_bad(error)
                 continue
             seconds = (time_ns - recording.start_ns) / 1e9
-            yield f'{path}, {topic}, {seconds:.3f} s', frame
+            for _, frame in found:
+                yield f'{path}, {topic}, {seconds:.3f} s', frame
+        for topic, reader in readers.items():
+            for _, frame in reader.flush():
+                yield f'{path}, {topic}, end', frame

@@ -9,16 +9,13 @@ from itertools import islice
 import os
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.labelling.definitions import definition_of
 from trt_ros.labelling.results import ImageHeader, ResultMessages
 from trt_ros.labelling.task import LabelTask
-from trt_ros.recording import IMAGE_TYPES, Recording
+from trt_ros.recording import IMAGE_TYPES, VIDEO_TYPES, Recording
 from trt_ros.recording.messages import RecordedMessage, RecordedTopic
-from trt_ros.ros.dds.cdr import read_compressed_image, read_image
-from trt_ros.ros.frames import to_frame
+from trt_ros.ros.frames import FrameReader
 from trt_ros.runtime.future import Future as PendingResult
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
@@ -28,9 +25,6 @@ if TYPE_CHECKING:
 
 DECODERS = max(3, min(8, os.cpu_count() or 1))
 FRAMES_AHEAD = DECODERS + 2  # Decoded, and results not yet written: bounds the memory.
-
-#: Position from 1, message, and whether it is an image to label.
-Messages = Iterator[tuple[int, RecordedMessage, bool]]
 
 
 @dataclass
@@ -51,7 +45,14 @@ class LabelReport:
 
 @dataclass
 class _Message:
-    """A message, and the frame of an image or the error why there is none."""
+    """
+    A message, and the frame of an image or the error why there is none.
+
+    With the B-frames of a video, the frame is that of an earlier message, which is complete now.
+
+    :param position: from 1.
+    :param is_labeled: whether it is an image to label.
+    """
 
     position: int
     recorded: RecordedMessage
@@ -143,6 +144,9 @@ class _Job:
         self._recording, self._pipeline = recording, pipeline
         self._messages_of = ResultMessages(pipeline)
         self._types = {topic: recording.topics[topic].message_type for topic in topics}
+        self._readers = {
+            topic: FrameReader(kind, task.max_pixels) for topic, kind in self._types.items()
+        }
         compressed = {topic for topic, kind in self._types.items() if kind != IMAGE_TYPES[0]}
         self._prefixes = result_prefixes(self._messages_of.node, topics, compressed)
         results = [
@@ -161,18 +165,30 @@ class _Job:
         self.output_topics = [*results, *copied]
         self.report = LabelReport()
 
-    def _messages(self) -> Messages:
-        """Yield the messages to label or to copy."""
+    def _messages(self) -> Iterator[_Message]:
+        """Yield the messages to label or to copy; of videos, all are decoded."""
         seen, every = Counter[str](), self._task.every
         first_ns, last_ns = self._task.times_ns(self._recording)
         wanted = sorted({*self._types, *self._copied_names})
-        position = 0
+        position, message = 0, None
         for message in self._recording.messages(wanted, first_ns, last_ns):
-            is_labeled = message.topic in self._types and seen[message.topic] % every == 0
-            seen[message.topic] += 1
-            if is_labeled or message.topic in self._copied_names:
+            topic = message.topic
+            is_labeled = topic in self._types and seen[topic] % every == 0
+            seen[topic] += 1
+            found = _Message(position + 1, message, is_labeled)
+            if self._types.get(topic) in VIDEO_TYPES:
+                _decode(found, self._readers[topic])
+            if is_labeled or topic in self._copied_names:
                 position += 1
-                yield position, message, is_labeled
+                yield found
+        for topic, reader in self._readers.items():
+            for view, frame in reader.flush():
+                seen[topic] += 1
+                if message is not None and (seen[topic] - 1) % every == 0:
+                    position += 1
+                    end = message._replace(topic=topic, data=message.data[:0])
+                    header = ImageHeader(view.stamp, view.frame_id, frame.wh)
+                    yield _Message(position, end, False, frame, header)
 
     def run(self, writer: 'McapWriter', limit: int, on_frames: Callable[[int], object]) -> None:
         """Process all messages after the writer's position."""
@@ -215,12 +231,15 @@ class _Job:
                     with suppress(Exception):
                         _result(message, pending)
 
-    def _skip(self, messages: Messages, count: int) -> int:
+    def _skip(self, messages: Iterator[_Message], count: int) -> int:
         """Skip messages; return the number of images among them."""
-        return sum(is_labeled for *_, is_labeled in islice(messages, count))
+        return sum(message.is_labeled for message in islice(messages, count))
 
     def _ahead(
-        self, messages: Messages, reading: ThreadPoolExecutor, decoding: ThreadPoolExecutor
+        self,
+        messages: Iterator[_Message],
+        reading: ThreadPoolExecutor,
+        decoding: ThreadPoolExecutor,
     ) -> Iterator[_Message]:
         """Yield the messages in order while the next ones are read and decoded."""
         waiting = deque(
@@ -234,18 +253,16 @@ class _Job:
             yield found.result() if isinstance(found, Future) else found
 
     def _read(
-        self, messages: Messages, decoding: ThreadPoolExecutor
+        self, messages: Iterator[_Message], decoding: ThreadPoolExecutor
     ) -> _Message | Future[_Message] | None:
         """Return the next message, as a future where its image is compressed; None at the end."""
-        found = next(messages, None)
-        if found is None:
-            return None
-        message = _Message(*found)
-        if not message.is_labeled:
+        message = next(messages, None)
+        if message is None or not message.is_labeled:
             return message
-        if self._types[message.recorded.topic] == IMAGE_TYPES[0]:
-            return _decoded(message, read_image, self._task.max_pixels)
-        return decoding.submit(_decoded, message, read_compressed_image, self._task.max_pixels)
+        kind, reader = self._types[message.recorded.topic], self._readers[message.recorded.topic]
+        if kind == IMAGE_TYPES[0]:
+            return _decode(message, reader)
+        return decoding.submit(_converted if kind in VIDEO_TYPES else _decode, message, reader)
 
     def _submit(self, message: _Message) -> PendingResult[Any] | None:
         if message.frame is None:
@@ -268,7 +285,7 @@ class _Job:
         if drawn is not None:
             drawn.result()
         topic, time_ns, data, publish_ns, sequence = message.recorded
-        if topic in self._copied_names:
+        if topic in self._copied_names and data.size:
             writer.write(topic, time_ns, data.data, publish_ns, sequence)
         if message.error is not None:
             self.report.dropped[message.error.kind] += 1
@@ -279,14 +296,23 @@ class _Job:
         writer.checkpoint(message.position)
 
 
-def _decoded(message: _Message, read: Callable[[np.ndarray], Any], max_pixels: int) -> _Message:
-    """Return a message with the frame and header of its image."""
+def _decode(message: _Message, reader: FrameReader) -> _Message:
+    """Decode a message; return it, with frame and header if it is to be labeled."""
     try:
-        view = read(message.recorded.data)
-        message.frame = to_frame(view, max_pixels=max_pixels)
-        message.header = ImageHeader(view.stamp, view.frame_id, message.frame.wh)
+        complete = reader.read(message.recorded.data)
     except BadFrameError as error:
-        message.error = error
+        message.error = error if message.is_labeled else None
+        return message
+    if complete and message.is_labeled:
+        view, message.frame = complete[-1]
+        message.header = ImageHeader(view.stamp, view.frame_id, message.frame.wh)
+    return message
+
+
+def _converted(message: _Message, reader: FrameReader) -> _Message:
+    """Convert the pixels of a picture of a video ahead of its run."""
+    if message.frame is not None:
+        _ = message.frame.data
     return message
 
 

@@ -14,7 +14,7 @@ from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.ros.camera_info import camera_info_for, camera_info_topic, load_calibration
-from trt_ros.ros.codecs.images import compressed_topic
+from trt_ros.ros.codecs.images import transport_topic
 from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.dropping import Dropping
@@ -107,7 +107,7 @@ class ImageSourceNode(ManagedNode):
         self._images = ImageSender(self, self.publisher(Image, 'image', qos))
         self._camera_infos = self.publisher(CameraInfo, camera_info_topic(self), qos)
         self._compressed = (
-            self.publisher(CompressedImage, compressed_topic(self, 'image'), qos)
+            self.publisher(CompressedImage, transport_topic(self, 'image', 'compressed'), qos)
             if parameters.compressed
             else None
         )

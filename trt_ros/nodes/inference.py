@@ -31,6 +31,7 @@ from trt_ros.ros.qos import PRESETS, preset_profile
 from trt_ros.ros.stream import Topic, TopicStream
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.video import Cuda, why_not_on_gpu
 from trt_ros.vision.frame import Frame
 
 
@@ -266,6 +267,7 @@ class InferenceNode(ManagedNode):
         )
         pipeline.device.on_fault(self.fail)
         self.jpegs_on_gpu = self._open_jpeg_decoder()
+        self.video_gpu = self._open_video_decoder()
         inputs = self._inputs = self.make_inputs()
         lines = [*pipeline.log_lines, *inputs.log_lines]
         parameters = self.parameters  # make_inputs() may complete them.
@@ -288,6 +290,24 @@ class InferenceNode(ManagedNode):
         where = f'the CPU ({reason})' if reason else 'the GPU'
         self.get_logger().info(f'JPEG images are decoded on {where}.')
         return not reason
+
+    def _open_video_decoder(self) -> Cuda | None:
+        """Return the GPU that decodes video packets; log why there is none."""
+        parameters = self.parameters
+        if parameters.image_transport != 'video' or parameters.video_decoder == 'cpu':
+            return None
+        gpu = self.pipeline.device.cuda
+        reason = 'the network does not run on a GPU' if gpu is None else why_not_on_gpu(gpu)
+        if reason and parameters.video_decoder == 'gpu':
+            raise ParameterError(
+                'video_decoder is gpu, but the GPU cannot decode video packets.',
+                cause=reason,
+                remedy='Install a driver with libnvcuvid (in containers, '
+                'NVIDIA_DRIVER_CAPABILITIES=video,compute,utility), or set auto.',
+            )
+        where = f'the CPU ({reason})' if reason else 'the GPU'
+        self.get_logger().info(f'Video packets are decoded on {where}.')
+        return None if reason else gpu
 
     def activate(self) -> None:
         """Subscribe to the inputs."""

@@ -1,6 +1,7 @@
 """Node that draws detections on their images."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -23,12 +24,12 @@ from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.codecs.codec import to_header
 from trt_ros.ros.codecs.images import ImageCodec, image_codec
-from trt_ros.ros.dds.cdr import CompressedImageView, ImageView, read_stamp
+from trt_ros.ros.dds.cdr import read_stamp
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import subscribe_serialized
 from trt_ros.ros.diagnostics import QUEUE_AGE, Diagnostics, FrameCounts, LatencyMeter
 from trt_ros.ros.dropping import Dropping
-from trt_ros.ros.following import subscribe_input, wait_for_input
+from trt_ros.ros.following import subscribe_following, subscribe_input, wait_for_input
 from trt_ros.ros.inputs import ImageInputParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import ImageSender, detection_reader, read_boxes_in_space
@@ -111,7 +112,7 @@ class OverlayNode(ManagedNode):
         self._topics: tuple[Topic, ...] = ()
         self._class_ids = ClassIds()
         self._matching = threading.Lock()  # Images arrive on a thread of their own.
-        self._images = StampBuffer[ImageView | CompressedImageView](0)
+        self._images = StampBuffer[Any](0)
         self._detections = StampBuffer[np.ndarray](0)
         Diagnostics(
             self,
@@ -157,17 +158,9 @@ class OverlayNode(ManagedNode):
             )
         )
         wait_for_input(self, [self._codec.topic])
+        self.while_active.callback(self._codec.close)
         self.while_active.enter_context(
-            closing(
-                subscribe_input(
-                    self,
-                    self._codec.message_type,
-                    self._codec.topic,
-                    MessageCallbacks(
-                        self._on_image, on_lost=self._lose_image, on_missed=self._counts.miss
-                    ),
-                )
-            )
+            closing(subscribe_following(self, self._codec, self._subscribe))
         )
         topic, kind = 'detections', Detection2DArray
         if self.parameters.boxes_3d:
@@ -185,10 +178,28 @@ class OverlayNode(ManagedNode):
             )
         )
 
-    def _on_image(self, message: np.ndarray) -> None:
+    def _subscribe(self) -> Any:
+        codec = self._codec
+        codec.close()
+        topic, message_type = codec.follow()
+        return subscribe_input(
+            self,
+            message_type,
+            topic,
+            MessageCallbacks(
+                partial(self._on_image, codec.view),
+                on_lost=self._lose_image,
+                on_missed=self._miss,
+            ),
+            depth=max(self.parameters.qos_depth, codec.min_depth),
+        )
+
+    def _on_image(self, view: Callable[[np.ndarray], Any], message: np.ndarray) -> None:
         self._counts.receive()
         with Dropping(self, self._counts):
-            image = self._codec.view(message)
+            image = view(message)
+            if image is None:
+                return
             with self._matching:
                 detections = self._detections.take(image.stamp)
                 is_lost = detections is None and self._images.put(image.stamp, image)
@@ -200,6 +211,11 @@ class OverlayNode(ManagedNode):
     def _lose_image(self) -> None:
         self._counts.receive()
         self._counts.drop(REPLACED)
+        self._codec.lose(1)
+
+    def _miss(self, count: int) -> None:
+        self._counts.miss(count)
+        self._codec.lose(count)
 
     def _on_detections(self, detections: np.ndarray) -> None:
         try:
@@ -216,7 +232,7 @@ class OverlayNode(ManagedNode):
         if image is not None:
             self._worker.put((image, detections))
 
-    def _draw(self, pair: tuple[ImageView | CompressedImageView, np.ndarray]) -> None:
+    def _draw(self, pair: tuple[Any, np.ndarray]) -> None:
         image, detections = pair
         with Dropping(self, self._counts):
             frame = self._codec.frame(image).value

@@ -21,7 +21,8 @@ from trt_ros.recording.mcap_file import McapFile
 from trt_ros.recording.messages import Attachment, RecordedMessage, RecordedTopic
 
 RECORDING_SUFFIXES = ('.mcap', '.db3')
-IMAGE_TYPES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
+VIDEO_TYPES = ('foxglove_msgs/msg/CompressedVideo', 'ffmpeg_image_transport_msgs/msg/FFMPEGPacket')
+IMAGE_TYPES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage', *VIDEO_TYPES)
 ALL_TIMES = -(1 << 63), (1 << 63) - 1
 
 LOADING_THREADS = 3
@@ -99,7 +100,7 @@ class Recording:
             self.topics[each.name] = replace(known, count=known.count + each.count)
 
     def images(self) -> list[str]:
-        """Return the names of the topics of raw and compressed images."""
+        """Return the names of the topics of raw and compressed images, and of videos."""
         return [
             each.name
             for each in self.topics.values()

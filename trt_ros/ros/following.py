@@ -136,10 +136,10 @@ class FollowingSubscription(PublisherFollower):
 
 class RetypedSubscription(PublisherFollower):
     """
-    A subscription that is created again when its topic is published with another type.
+    A subscription that is created again when the messages come with another type or topic.
 
-    :param type_now: returns the message type to subscribe to.
-    :param subscribe: subscribes with that type; returns an object with close().
+    :param follow: returns the topic and the message type to subscribe to.
+    :param subscribe: subscribes to them; returns an object with close().
     """
 
     noun = 'type'
@@ -147,24 +147,31 @@ class RetypedSubscription(PublisherFollower):
     def __init__(
         self,
         node: ManagedNode,
-        topic: str,
-        type_now: Callable[[], type],
+        follow: Callable[[], tuple[str, type]],
         subscribe: Callable[[], Any],
     ) -> None:
-        self._type_now, self._subscribe = type_now, subscribe
-        self._type = type_now()
-        super().__init__(node, topic, subscribe())
+        self._follow_codec, self._subscribe = follow, subscribe
+        self._present = follow()
+        super().__init__(node, self._present[0], subscribe())
 
     def _change(self) -> None:
-        wanted = self._type_now()
-        if wanted is self._type:
+        wanted = self._follow_codec()
+        if wanted == self._present:
             return
         self._subscription.close()
-        self._subscription, self._type = self._subscribe(), wanted
+        self._subscription, self._present = self._subscribe(), wanted
+        self._topic, message_type = wanted
         self._node.get_logger().info(
-            f'{self._node.resolve_topic_name(self._topic)}: subscribed to {wanted.__name__}, '
-            'which is published.'
+            f'{self._node.resolve_topic_name(self._topic)}: subscribed to '
+            f'{message_type.__name__}, which is published.'
         )
+
+
+def subscribe_following(node: ManagedNode, codec: Any, subscribe: Callable[[], Any]) -> Any:
+    """Return what `subscribe` returns, again when a codec follows its publishers elsewhere."""
+    if not codec.message_types:
+        return subscribe()
+    return RetypedSubscription(node, codec.follow, subscribe)
 
 
 def subscribe_input(

@@ -1,19 +1,25 @@
 """Conversion of image messages to frames; imports without ROS."""
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import cv2
 import numpy as np
 
 from trt_ros.errors import BadFrameError
-from trt_ros.recording import IMAGE_TYPES, Recording
+from trt_ros.recording import IMAGE_TYPES, VIDEO_TYPES, Recording
 from trt_ros.ros.dds.cdr import (
     CompressedImageView,
     ImageView,
+    VideoView,
     read_compressed_image,
+    read_compressed_video,
+    read_ffmpeg_packet,
     read_image,
 )
+from trt_ros.video import VideoDecoder
 from trt_ros.vision.frame import (
     DEPTH_ENCODINGS,
     ENCODING_ADVICE,
@@ -26,6 +32,46 @@ from trt_ros.vision.picture_header import read_picture_header
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
 
 _USUAL_CODECS = ('jpeg', 'png')  # Also where `format` names the other one, or is empty.
+
+#: Functions that read a serialized packet of a video, by its message type.
+VIDEO_READERS: Mapping[str, Callable[[np.ndarray], VideoView]] = dict(
+    zip(VIDEO_TYPES, (read_compressed_video, read_ffmpeg_packet))
+)
+
+
+class FrameReader:
+    """
+    The frames of one topic of a recording, whose messages are read in order.
+
+    :param message_type: one of IMAGE_TYPES.
+    :param max_pixels: as for to_frame().
+    :raises ParameterError: when the topic is a video, and PyAV is not installed.
+    """
+
+    def __init__(self, message_type: str, max_pixels: int = MAX_IMAGE_PIXELS) -> None:
+        self._max_pixels = max_pixels
+        self._read_image = read_image if message_type == IMAGE_TYPES[0] else read_compressed_image
+        self._read_video = VIDEO_READERS.get(message_type)
+        if self._read_video is not None:
+            self._decoder = VideoDecoder[VideoView](max_pixels)
+
+    def read(self, message: np.ndarray) -> list[tuple[Any, Frame]]:
+        """
+        Return the views and frames that are complete with a message, (N,) uint8.
+
+        One; or with B-frames, sometimes none or that of an earlier message.
+
+        :raises BadFrameError: when there is none for this message.
+        """
+        if self._read_video is None:
+            view = self._read_image(message)
+            return [(view, to_frame(view, max_pixels=self._max_pixels))]
+        packet = self._read_video(message)
+        return [*self._decoder.decode(packet.codec, packet.data, packet.number, packet)]
+
+    def flush(self) -> list[tuple[Any, Frame]]:
+        """Return those that are complete without further messages."""
+        return [] if self._read_video is None else [*self._decoder.flush()]
 
 
 def to_frame(
@@ -55,6 +101,8 @@ def color_topics(recording: Recording) -> list[str]:
 
 def _is_depth(recording: Recording, topic: str) -> bool:
     """Return whether the first image of a topic has depths."""
+    if recording.topics[topic].message_type in VIDEO_TYPES:
+        return False
     with suppress(BadFrameError):
         for message in recording.messages([topic]):
             if recording.topics[topic].message_type == IMAGE_TYPES[0]:

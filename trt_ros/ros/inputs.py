@@ -49,8 +49,10 @@ class TransportParameters(PixelLimit):
 
     image_transport: str = param(
         'raw',
-        'Image transport: raw subscribes to `image`, compressed to `image/compressed`.',
-        choices=('raw', 'compressed'),
+        'Image transport: raw subscribes to `image`, compressed to `image/compressed`, video to '
+        'packets of H.264, H.265 or AV1 on `image/video`, `image/ffmpeg`, `image/foxglove` or '
+        '`image`, the first that is published; needs the Python package av.',
+        choices=('raw', 'compressed', 'video'),
     )
 
 
@@ -80,6 +82,12 @@ class ImageTopicsParameters(ImageInputParameters):
         'auto',
         'Where JPEG images of image_transport compressed are decoded: gpu needs nvImageCodec; '
         'auto uses the CPU without it.',
+        choices=('auto', 'cpu', 'gpu'),
+    )
+    video_decoder: str = param(
+        'auto',
+        'Where packets of image_transport video are decoded: gpu needs an NVIDIA decoder; auto '
+        'uses the CPU without it.',
         choices=('auto', 'cpu', 'gpu'),
     )
     max_batch_size: int = param(

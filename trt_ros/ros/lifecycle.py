@@ -30,6 +30,7 @@ from trt_ros.progress import CancelledError
 from trt_ros.ros.bond import Bond, bond_message
 from trt_ros.ros.parameters import declare, is_same, param, read
 from trt_ros.ros.qos import overridden, unused_overrides
+from trt_ros.video import Cuda
 
 CLEANUP, SHUTDOWN = 'cleanup', 'shutdown'
 _SHUTDOWN_FROM = {
@@ -83,6 +84,7 @@ class ManagedNode(LifecycleNode):
     :ivar on_failed_start: called after an autostart that failed; None in a container.
     :ivar largest_nbytes: size of the largest message received by topic, with its full name.
     :ivar jpegs_on_gpu: whether JPEG images become frames that are decoded on the GPU.
+    :ivar video_gpu: the GPU that decodes video packets, as for VideoDecoder.
     """
 
     Parameters: type = NodeParameters
@@ -103,6 +105,7 @@ class ManagedNode(LifecycleNode):
         self.on_failed_start: Callable[[], None] | None = None
         self.largest_nbytes: dict[str, int] = {}
         self.jpegs_on_gpu = False
+        self.video_gpu: Cuda | None = None
         self._warned: set[str] = set()
         self.parameters: Any = None
         self._fault: TrtRosError | None = None

@@ -1,5 +1,6 @@
 """Picture sources: image files, videos, recordings and V4L2 cameras."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 import glob
@@ -12,8 +13,7 @@ import numpy as np
 from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.media import open_video, read_picture
 from trt_ros.recording import IMAGE_TYPES, Recording, is_recording
-from trt_ros.ros.dds.cdr import read_compressed_image, read_image
-from trt_ros.ros.frames import color_topics, to_frame
+from trt_ros.ros.frames import FrameReader, color_topics
 from trt_ros.vision.frame import Frame, to_color
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS, TOO_MANY_PIXELS
 
@@ -142,17 +142,6 @@ def _video(path: Path, max_pixels: int) -> PictureSource:
     )
 
 
-def frame_of(message_type: str, message: np.ndarray, max_pixels: int) -> Frame:
-    """
-    Convert a serialized message of one of IMAGE_TYPES, (N,) uint8, to a frame.
-
-    :param max_pixels: as for to_frame().
-    :raises BadFrameError: when the message or the image is invalid, or its encoding unsupported.
-    """
-    read = read_image if message_type == IMAGE_TYPES[0] else read_compressed_image
-    return to_frame(read(message), max_pixels=max_pixels)
-
-
 def _recording(path: Path, topic: str, max_pixels: int) -> PictureSource:
     recording = Recording(path)
     try:
@@ -165,16 +154,20 @@ def _recording(path: Path, topic: str, max_pixels: int) -> PictureSource:
                 cause=f'Its image topics are {", ".join(recording.images()) or "none"}.',
                 remedy='Correct the topic behind # in source.',
             )
+        reader = FrameReader(recorded.message_type, max_pixels)
     except ParameterError:
         recording.close()
         raise
-    message_type, messages = recorded.message_type, recording.messages([topic])
+    messages, waiting = recording.messages([topic]), deque[Frame]()
 
     def read() -> np.ndarray | None:
         for message in messages:
-            frame = frame_of(message_type, message.data, max_pixels)
-            return np.asarray(to_color(frame, 'bgr'))
-        return None
+            waiting.extend(frame for _, frame in reader.read(message.data))
+            if waiting:
+                break
+        else:
+            waiting.extend(frame for _, frame in reader.flush())
+        return np.asarray(to_color(waiting.popleft(), 'bgr')) if waiting else None
 
     def rewind() -> None:
         nonlocal messages

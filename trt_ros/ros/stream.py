@@ -17,7 +17,7 @@ from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.diagnostics import QUEUE_AGE, CountedTopic, FrameCounts, LatencyMeter
 from trt_ros.ros.dropping import Dropping
-from trt_ros.ros.following import RetypedSubscription, subscribe_input, wait_for_input
+from trt_ros.ros.following import subscribe_following, subscribe_input, wait_for_input
 from trt_ros.ros.held import HeldTopic
 from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
 from trt_ros.ros.message_sets import MessageSets
@@ -184,7 +184,9 @@ class TopicStream:
                 undo.enter_context(closing(sets))
             wait_for_input(node, [topic.codec.topic for topic in topics])
             for number, topic in enumerate(topics):
-                undo.enter_context(closing(self._subscribe_following(number, topic.codec)))
+                undo.callback(topic.codec.close)
+                subscribe = partial(self._subscribe, number, topic.codec)
+                undo.enter_context(closing(subscribe_following(node, topic.codec, subscribe)))
             if rate_hz > 0 and self._sets is not None:
                 # In simulated time: a simulation that stands still takes no samples.
                 clock: Any = node.get_clock()  # A ROSClock, though rclpy annotates a Clock.
@@ -208,36 +210,34 @@ class TopicStream:
 
     # Subscriptions.
 
-    def _subscribe_following(self, number: int, codec: Codec) -> Any:
-        def subscribe() -> Any:
-            return self._subscribe(number, codec)
-
-        if not codec.message_types:
-            return subscribe()
-        return RetypedSubscription(self._node, codec.topic, codec.follow_type, subscribe)
-
     def _subscribe(self, number: int, codec: Codec) -> Any:
         parameters, counts = self._node.parameters, self._topics[number].counts
 
         def replaced() -> None:
             counts.receive()
             counts.drop(REPLACED)
+            codec.lose(1)
 
+        def missed(count: int) -> None:
+            counts.miss(count)
+            codec.lose(count)
+
+        codec.close()
+        topic, message_type = codec.follow()
+        depth = 0 if self._is_newest_only else parameters.queue_size
         return subscribe_input(
             self._node,
-            codec.follow_type(),
-            codec.topic,
+            message_type,
+            topic,
             MessageCallbacks(
                 partial(self._receive, number, counts, codec.reader()),
-                on_replaced=replaced if self._is_newest_only else None,
+                on_replaced=replaced if self._is_newest_only and not codec.needs_all else None,
                 on_lost=replaced,
-                on_missed=counts.miss,
+                on_missed=missed,
             ),
             codec.hooks(self._hooks),
             is_held=self._topics[number].held is not None,
-            depth=parameters.qos_depth
-            if self._is_newest_only
-            else max(parameters.qos_depth, parameters.queue_size),
+            depth=max(parameters.qos_depth, codec.min_depth, depth),
         )
 
     def _receive(
@@ -249,14 +249,26 @@ class TopicStream:
     ) -> None:
         counts.receive()
         topic = self._topics[number]
+        if topic.held is None and not self._is_wanted(number):
+            counts.drop(UNWANTED)
+            topic.codec.close()
+        elif topic.codec.needs_all:
+            with self._guards[number]:
+                content = read(message)
+                if content is not None:
+                    self._put(number, topic, lambda content: content, content)
+        else:
+            self._put(number, topic, read, message)
+
+    def _put(
+        self, number: int, topic: Topic, read: Callable[[Any], Content], message: Any
+    ) -> None:
         if topic.held is not None:
             with self._guards[number]:
                 topic.held.put(topic.codec.stamp_of(message), read(message).value)
-        elif not self._is_wanted(number):
-            counts.drop(UNWANTED)
         elif self._sets is None:
             # What arrives through DDS is copied while the worker's thread runs the one before.
-            here = self._runs_here and (
+            here = (self._runs_here and not topic.codec.needs_all) and (
                 isinstance(message, ImageView) or pool_memory_of(message) is not None
             )
             self._worker.put((0, number, ((None, partial(read, message)),)), number, here)

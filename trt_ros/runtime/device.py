@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from trt_ros.errors import GpuFailedError
+from trt_ros.video import Cuda
 
 
 class Device:
@@ -14,6 +15,11 @@ class Device:
     def expected_image_nbytes(self) -> int:
         """Bytes of the largest image to expect in registered memory; 0 if unknown."""
         return 0
+
+    @property
+    def cuda(self) -> Cuda | None:
+        """The GPU on which decoders leave pictures in its memory; None without one."""
+        return None
 
     def register(self, memory: np.ndarray) -> None:
         """

@@ -44,12 +44,17 @@ class Codec(ABC):
     :param topic: topic that is subscribed to, as for create_subscription().
     :cvar noun: kind of message in diagnostics: 'image' or 'message'.
     :cvar has_names: whether a message holds several arrays by name.
+    :cvar needs_all: whether each message is read on arrival, in order; None is read where the
+        content comes with a later one.
+    :cvar min_depth: minimum queue depth.
     :ivar message_type: the present type of the messages.
     :ivar message_types: those that it follows the publishers among; () for `message_type` alone.
     """
 
     noun: ClassVar[str] = 'message'
     has_names: ClassVar[bool] = True
+    needs_all: ClassVar[bool] = False
+    min_depth: ClassVar[int] = 1
     message_type: type
     message_types: Sequence[type] = ()
 
@@ -61,9 +66,9 @@ class Codec(ABC):
         """Whether the messages have a header; else their stamp is the time of arrival."""
         return True
 
-    def follow_type(self) -> type:
+    def follow(self) -> tuple[str, type]:
         """
-        Return the message type to subscribe to now, which becomes `message_type`.
+        Return the topic and type to subscribe to now, which become `topic` and `message_type`.
 
         The present type stays as long as it is published.
         """
@@ -73,7 +78,15 @@ class Codec(ABC):
             published = [each for each in self.message_types if type_name(each) in names]
             if published and self.message_type not in published:
                 self.message_type = published[0]
-        return self.message_type
+        return self.topic, self.message_type
+
+    def lose(self, count: int) -> None:
+        """Take note of messages that were lost before the next one."""
+        return
+
+    def close(self) -> None:
+        """Forget the messages read so far, since the next ones are not read."""
+        return
 
     def hooks(self, hooks: MemoryHooks) -> MemoryHooks:
         """Return the hooks for the memory of the messages, of those for raw images."""

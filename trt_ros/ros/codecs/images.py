@@ -1,16 +1,31 @@
-"""Codecs of images, raw or compressed."""
+"""Codecs of images: raw, compressed or as packets of a video."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 from rclpy.node import Node
 from sensor_msgs.msg import CompressedImage, Image
 
-from trt_ros.ros.codecs.codec import Codec, Content
-from trt_ros.ros.dds.cdr import CompressedImageView, ImageView, read_compressed_image, read_image
+from trt_ros.errors import ParameterError
+from trt_ros.ros.codecs.codec import Codec, Content, Stamp
+from trt_ros.ros.dds.cdr import (
+    CompressedImageView,
+    ImageView,
+    VideoView,
+    read_compressed_image,
+    read_image,
+)
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
-from trt_ros.ros.frames import to_frame
+from trt_ros.ros.frames import VIDEO_READERS, to_frame
 from trt_ros.ros.lifecycle import ManagedNode
+from trt_ros.ros.qos import type_name
+from trt_ros.video import VideoDecoder
+
+#: Suffixes of topics of videos: our own, ffmpeg_image_transport's, Foxglove's transport's.
+VIDEO_TRANSPORTS = ('video', 'ffmpeg', 'foxglove')
 
 
 class ImageCodec(Codec):
@@ -55,7 +70,7 @@ class CompressedImageCodec(ImageCodec):
     message_type = CompressedImage
 
     def __init__(self, node: ManagedNode, topic: str) -> None:
-        super().__init__(node, compressed_topic(node, topic))
+        super().__init__(node, transport_topic(node, topic, 'compressed'))
         self._max_pixels = node.parameters.max_image_pixels
         self._jpegs_on_gpu = node.jpegs_on_gpu
 
@@ -71,17 +86,118 @@ class CompressedImageCodec(ImageCodec):
         return Content(frame, image.frame_id, image.stamp)
 
 
+class VideoCodec(ImageCodec):
+    """
+    Packets of a video, each decoded on arrival; on `topic` or its topic of a transport.
+
+    :param node: of TransportParameters; its `video_gpu` is as for VideoDecoder.
+    :raises ParameterError: when PyAV or the messages are not installed.
+    """
+
+    needs_all = True
+    min_depth = 100
+
+    def __init__(self, node: ManagedNode, topic: str) -> None:
+        self._topics = [transport_topic(node, topic, each) for each in VIDEO_TRANSPORTS]
+        super().__init__(node, self._topics[0])
+        self._topics.append(topic)
+        self._decoder = VideoDecoder[VideoView](node.parameters.max_image_pixels, node.video_gpu)
+        self.message_types = installed_video_types()
+        self.message_type = self.message_types[0]
+
+    def follow(self) -> tuple[str, type]:
+        """Return the topic and type to subscribe to now; the present ones while published."""
+        published = [
+            (topic, each)
+            for topic in self._topics
+            for info in self.node.get_publishers_info_by_topic(topic)
+            for each in self.message_types
+            if info.topic_type == type_name(each)
+        ]
+        if published and (self.topic, self.message_type) not in published:
+            self.topic, self.message_type = published[0]
+        return self.topic, self.message_type
+
+    def lose(self, count: int) -> None:
+        """Continue at the next key frame."""
+        if count:
+            self._decoder.lose(count)
+
+    def close(self) -> None:
+        """Release the decoder; it begins anew with the next message."""
+        self._decoder.close()
+
+    def hooks(self, hooks: MemoryHooks) -> MemoryHooks:
+        """Return no hooks: the messages are decoded."""
+        return NO_HOOKS
+
+    def stamp_of(self, message: Any) -> Stamp:
+        """Return the stamp of a picture."""
+        stamp: Stamp = message.stamp
+        return stamp
+
+    def frame(self, image: Content) -> Content:
+        """Return the content that `view` returned."""
+        return image
+
+    def reader(self) -> Callable[[Any], Any]:
+        """Return the function that decodes a message of the present type."""
+        return self.view
+
+    @property
+    def view(self) -> Callable[[Any], Content | None]:  # type: ignore[override]
+        """The function that decodes a message; it returns None where its picture comes later."""
+        return partial(self._decode, VIDEO_READERS[type_name(self.message_type)])
+
+    def _decode(self, read: Callable[[Any], VideoView], message: Any) -> Content | None:
+        packet = read(message)
+        found = self._decoder.decode(packet.codec, packet.data, packet.number, packet)
+        if self._decoder.delay:
+            self.node.get_logger().warning(
+                f'{self.node.resolve_topic_name(self.topic)}: the video has B-frames, so that '
+                f'each result is {self._decoder.delay} frames late. Remedy: Set the maximum '
+                'number of B-frames of the encoder to 0, as CompressedVideo requires.',
+                once=True,
+            )
+        if not found:
+            return None
+        view, frame = found[-1]
+        return Content(frame, view.frame_id, view.stamp)
+
+
+def installed_video_types() -> tuple[type, ...]:
+    """
+    Return the installed message types of video packets.
+
+    :raises ParameterError: when there are none.
+    """
+    found = []
+    for name in VIDEO_READERS:
+        package, _, kind = name.split('/')
+        with suppress(ImportError):
+            found.append(getattr(import_module(f'{package}.msg'), kind))
+    if not found:
+        raise ParameterError(
+            'image_transport is video, but its messages are not installed.',
+            cause=f'There is none of {", ".join(VIDEO_READERS)}.',
+            remedy='Install ros-$ROS_DISTRO-foxglove-msgs or '
+            'ros-$ROS_DISTRO-ffmpeg-image-transport-msgs.',
+        )
+    return tuple(found)
+
+
 def image_codec(node: ManagedNode, topic: str = 'image') -> ImageCodec:
     """Return the codec of an image topic by the parameters of the node, a TransportParameters."""
-    if node.parameters.image_transport == 'compressed':
-        return CompressedImageCodec(node, topic)
+    transport = node.parameters.image_transport
+    if transport != 'raw':
+        return (VideoCodec if transport == 'video' else CompressedImageCodec)(node, topic)
     return RawImageCodec(node, topic)
 
 
-def compressed_topic(node: Node, topic: str) -> str:
-    """Return the topic of compressed images for `topic`; both may be remapped."""
-    name = f'{topic}/compressed'
+def transport_topic(node: Node, topic: str, transport: str) -> str:
+    """Return the topic of a transport of the images of `topic`; both may be remapped."""
+    name = f'{topic}/{transport}'
     remapped = node.resolve_topic_name(name)
     if remapped != node.resolve_topic_name(name, only_expand=True):
         return remapped
-    return f'{node.resolve_topic_name(topic)}/compressed'
+    return f'{node.resolve_topic_name(topic)}/{transport}'

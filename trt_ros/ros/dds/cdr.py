@@ -52,6 +52,22 @@ class CompressedImageView:
     data: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
+class VideoView:
+    """
+    The fields of a packet of a video, as in ImageView.
+
+    :param codec: name of the codec as published, such as 'h265' or 'hevc;yuv420p;bgr8;bgr8'.
+    :param number: counts the packets of most publishers; None without.
+    """
+
+    stamp: tuple[int, int]
+    frame_id: str
+    codec: str
+    data: np.ndarray
+    number: int | None = None
+
+
 def read_image(message: np.ndarray | ImageView) -> ImageView:
     """
     Read a serialized sensor_msgs/Image; return an ImageView as it is.
@@ -80,6 +96,24 @@ def read_compressed_image(message: np.ndarray) -> CompressedImageView:
     return CompressedImageView(
         fields.stamp(), fields.text('frame_id'), fields.text('format'), fields.bytes('data')
     )
+
+
+def read_compressed_video(message: np.ndarray) -> VideoView:
+    """Read a serialized foxglove_msgs/CompressedVideo, like read_image()."""
+    fields = Fields(message)
+    stamp, frame_id, data = fields.stamp(), fields.text('frame_id'), fields.bytes('data')
+    return VideoView(stamp, frame_id, fields.text('format'), data)
+
+
+def read_ffmpeg_packet(message: np.ndarray) -> VideoView:
+    """Read a serialized ffmpeg_image_transport_msgs/FFMPEGPacket, like read_image()."""
+    fields = Fields(message)
+    stamp, frame_id = fields.stamp(), fields.text('frame_id')
+    fields.numbers('size', 'i', 2)
+    codec, [number] = fields.text('encoding'), fields.numbers('pts', 'Q', 1)
+    fields.byte('flags')
+    fields.byte('is_bigendian')
+    return VideoView(stamp, frame_id, codec, fields.bytes('data'), number)
 
 
 def read_stamp(message: np.ndarray | ImageView) -> tuple[int, int]:

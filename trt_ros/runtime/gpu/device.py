@@ -13,6 +13,7 @@ from trt_ros.runtime.device import Device
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.waiting import Faults
 from trt_ros.runtime.gpu.warm_up import RecentImages
+from trt_ros.video import Cuda
 from trt_ros.vision.jpeg import example_jpeg
 
 log = logging.getLogger('trt_ros.runtime')
@@ -38,6 +39,11 @@ class GpuDevice(Device):
     def expected_image_nbytes(self) -> int:
         """Bytes of the largest image that the last runs read in registered memory; 0 for none."""
         return self.recent.zero_copy_nbytes() if self.recent is not None else 0
+
+    @property
+    def cuda(self) -> Cuda:
+        """The GPU of the pipeline; see Device."""
+        return Cuda(self._gpu.index, self._gpu.context)
 
     def register(self, memory: np.ndarray) -> None:
         """Page-lock a receive buffer, whose owner keeps it in place; see Device.register."""

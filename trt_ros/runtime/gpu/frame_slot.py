@@ -31,19 +31,18 @@ from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.staging import (
     DeviceAddress,
-    JpegSource,
     Part,
     Source,
     TensorSource,
     copy_pieces,
     header_nbytes,
+    image_source,
     plan_transfers,
     write_request,
     zero_copy_addresses,
 )
 from trt_ros.runtime.gpu.waiting import Run
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.jpeg import JpegFrame
 from trt_ros.vision.thresholds import Thresholds
 
 #: Larger images are copied in pieces of this size: the transfer of one overlaps the next copy.
@@ -195,12 +194,7 @@ class FrameSlot:
         """Copy images and tensors to the GPU, except for the transfers that the graph does."""
         begin = time.perf_counter()
         jpegs = self.shared.jpegs
-        sources: list[Source] = [
-            JpegSource(frame, jpegs)
-            if isinstance(frame, JpegFrame) and jpegs.is_open
-            else Source(frame)
-            for frame in frames
-        ]
+        sources = [image_source(frame, jpegs) for frame in frames]
         buffers: BatchBuffers | None = None
         if tensors:
             buffers, tensors = self._padded(len(frames), tensors, after)
