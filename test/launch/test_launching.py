@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 import random
 import re
@@ -85,6 +86,52 @@ def test_bindings_of_inputs_reach_the_node(start, tmp_path):
         'outputs action (as configured)',
         'synchronization: newest messages, sampled at 20 Hz',
     )
+    assert launch.stop() == 0
+
+
+@pytest.mark.parametrize('container', ['none', 'new'])
+def test_a_policy_commands_joints_by_the_topics_of_the_arguments(start, tmp_path, container):
+    helper = pytest.importorskip('onnx').helper
+    from sensor_msgs.msg import JointState
+    from std_msgs.msg import Float64MultiArray
+
+    from support.ros_peer import Peer
+    from support.save_network import save_network
+
+    path = save_network(
+        tmp_path / 'mirror.onnx',
+        [helper.make_node('Neg', ['q'], ['action'])],
+        {'q': (1, 2)},
+        {'action': (1, 2)},
+        metadata={'dof_names': '["hip", "knee"]'},
+    )
+    domain = random.randint(101, 200)
+    launch = start(
+        'policy.launch.py',
+        f'model_path:={path}',
+        f'container:={container}',
+        'namespace:=robot',
+        'joint_states:=/sensors/joints',
+        'inputs:=["q=joints:joint_states#position[hip,knee]"]',
+        'output:=multi_array',
+        'blend_seconds:=0.0',
+        'max_age:=60.0',
+        'backend:=onnxruntime',
+        ROS_DOMAIN_ID=str(domain),
+    )
+    launch.says('[robot.policy]: activate: inactive -> active')
+    with closing(Peer(domain)) as peer:
+        commands = peer.inbox(Float64MultiArray, '/robot/policy/commands')
+        states = peer.publisher(JointState, '/sensors/joints')
+        state = JointState(name=['knee', 'hip'], position=[0.5, 0.25])
+
+        def has_command():
+            state.header.stamp = peer.node.get_clock().now().to_msg()
+            states.publish(state)
+            return commands.messages
+
+        peer.wait_until(has_command, launch.output)
+        assert list(commands.messages[0].data) == [-0.25, -0.5]
     assert launch.stop() == 0
 
 
