@@ -48,14 +48,14 @@ def open_pipeline(options, **given):
     if pipeline.backend == 'onnxruntime':
         pipeline.device = LostDevice()
         lose = pipeline.device.lose
-    run = pipeline.infer_inputs
+    run = pipeline.infer
 
-    def infer_inputs(inputs, *args):
+    def infer(inputs, *args):
         if any(np.max(each) > LARGE for each in inputs.values()):
             lose()
         return run(inputs, *args)
 
-    pipeline.infer_inputs = infer_inputs
+    pipeline.infer = infer
     return pipeline
 
 
