@@ -112,6 +112,17 @@ def add_arguments(parser: ArgumentParser) -> None:
         help='also write a data set in COCO format, as JSON beside the output',
     )
     parser.add_argument(
+        '--images', action='store_true', help='with --coco: also write the image files'
+    )
+    parser.add_argument(
+        '--select',
+        metavar='RULE',
+        help='also write the images worth annotating, by uncertain, rare:CLASS or disagree:MODEL',
+    )
+    parser.add_argument(
+        '--budget', type=positive, default=500, metavar='N', help='selected images per recording'
+    )
+    parser.add_argument(
         '--workers',
         type=positive,
         metavar='N',
@@ -165,8 +176,10 @@ def _shard(text: str) -> tuple[int, int]:
 def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[LabelTask]:
     """Return the recordings to label; `earlier` are the entries of the report."""
     from trt_ros.labelling.batch import find_recordings, output_names
-    from trt_ros.labelling.task import LabelTask
+    from trt_ros.labelling.task import LabelTask, SelectionOptions
 
+    if args.images and not args.coco:
+        raise ParameterError('--images is set without --coco.', remedy='Add --coco.')
     if args.retry is not None:
         pairs = [
             (Path(path), Path(entry['output']))
@@ -213,6 +226,8 @@ def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[La
             start=args.start,
             end=args.end,
             every=args.every,
+            images=args.images,
+            select=SelectionOptions(args.select, args.budget) if args.select else None,
         )
         for path, output in pairs[index::count]
     ]

@@ -7,14 +7,17 @@ from pathlib import Path
 import tempfile
 from typing import IO, Any
 
+import numpy as np
+
 from trt_ros.decode.choice import Decoder
 from trt_ros.errors import ParameterError
 from trt_ros.labelling.results import ImageHeader
+from trt_ros.media import write_picture
 from trt_ros.results.base import Result
 from trt_ros.results.coco import category_ids
 from trt_ros.results.labels import name_of
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.frame import Frame
+from trt_ros.vision.frame import Frame, to_color
 
 _COPY_NBYTES = 1 << 20
 
@@ -46,13 +49,21 @@ class CocoLabels:
     Images are named by topic and stamp: front/image_raw/1700000000.099000000.png.
 
     :param origin: what the results depend on, for `info`.
+    :param pictures: folder of the image files; None to write none.
     :raises ParameterError: when COCO has no format for the results.
     """
 
-    def __init__(self, path: Path, pipeline: Pipeline[Any], origin: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        pipeline: Pipeline[Any],
+        origin: Mapping[str, Any],
+        pictures: Path | None = None,
+    ) -> None:
         decoder = pipeline.decoder
         check_has_format(decoder)
         self._path, self._names, self._origin = path, pipeline.class_names, origin
+        self._pictures = pictures
         self._category_ids = category_ids(self._names, decoder.class_count or 0)
         # A recording may have more objects than fit into memory.
         self._images = _JsonArray(path.parent)
@@ -60,25 +71,38 @@ class CocoLabels:
 
     def write(self, topic: str, header: ImageHeader, frame: Frame, result: Result) -> None:
         """
-        Append an image and its objects.
+        Append an image and its objects, and write its picture if pictures are wanted.
 
-        :raises ParameterError: when the file cannot be written.
+        :raises ParameterError: when a file cannot be written.
+        """
+        if self._pictures is not None:
+            self.write_picture(topic, header, frame)
+        self.append(topic, header, result)
+
+    def write_picture(self, topic: str, header: ImageHeader, frame: Frame) -> None:
+        """Write the file of an image; see write()."""
+        assert self._pictures is not None
+        path = self._pictures / picture_name(topic, header)
+        with self._writing():
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_picture(path, np.asarray(to_color(frame, 'bgr')))
+
+    def append(self, topic: str, header: ImageHeader, result: Result, **more: Any) -> None:
+        """
+        Append an image without its picture.
+
+        :param more: of its entry in the file.
         """
         with self._writing():
-            self._append(topic, header, frame, result)
-
-    def _append(self, topic: str, header: ImageHeader, frame: Frame, result: Result) -> None:
-        image_id, (seconds, nanoseconds) = self._images.count + 1, header.stamp
-        self._images.append(
-            {
-                'id': image_id,
-                'file_name': f'{topic.strip("/")}/{seconds}.{nanoseconds:09d}.png',
-                'width': frame.width,
-                'height': frame.height,
-            }
-        )
-        for entry in result.as_coco(image_id, self._category_ids, with_area=True):
-            self._annotations.append({'id': self._annotations.count + 1, **entry, 'iscrowd': 0})
+            image_id, (width, height) = self._images.count + 1, header.wh
+            name = picture_name(topic, header)
+            self._images.append(
+                {'id': image_id, 'file_name': name, 'width': width, 'height': height, **more}
+            )
+            for entry in result.as_coco(image_id, self._category_ids, with_area=True):
+                self._annotations.append(
+                    {'id': self._annotations.count + 1, **entry, 'iscrowd': 0}
+                )
 
     def close(self) -> None:
         """
@@ -112,6 +136,12 @@ class CocoLabels:
                 remedy='Free space, or whatever else prevents it, delete the files of this run, '
                 'and start again.',
             ) from error
+
+
+def picture_name(topic: str, header: ImageHeader) -> str:
+    """Return the name of an image file by topic and stamp."""
+    seconds, nanoseconds = header.stamp
+    return f'{topic.strip("/")}/{seconds}.{nanoseconds:09d}.png'
 
 
 class _JsonArray:

@@ -9,6 +9,7 @@ from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.labelling.coco import CocoLabels
 from trt_ros.labelling.job import LabelReport, label_recording
 from trt_ros.labelling.provenance import model_hashes, provenance
+from trt_ros.labelling.selection import Selection
 from trt_ros.labelling.task import LabelTask, as_trt_ros_error, chosen_topics
 from trt_ros.labelling.video import AnnotatedVideos
 from trt_ros.recording import Recording
@@ -62,8 +63,19 @@ class Labeler:
                 sinks.append(AnnotatedVideos(task.output, topics, recording))
                 stack.enter_context(closing(sinks[-1]))
             if task.coco:
-                sinks.append(CocoLabels(task.coco_path, self._pipeline, origin))
+                pictures = task.images_path if task.images else None
+                sinks.append(CocoLabels(task.coco_path, self._pipeline, origin, pictures))
                 stack.enter_context(closing(sinks[-1]))
+            if task.select is not None:
+                selection = Selection(
+                    task.selection_path,
+                    self._pipeline,
+                    origin,
+                    task.select,
+                    self._options,
+                    task.thresholds,
+                )
+                sinks.append(stack.enter_context(closing(selection)))
             return label_recording(
                 recording,
                 self._pipeline,

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 import math
 from pathlib import Path
+import shutil
 import traceback
 
 from trt_ros.errors import BackendError, ParameterError, TrtRosError
@@ -16,6 +17,8 @@ from trt_ros.regular_file import check_output_folder
 from trt_ros.ros.frames import color_topics
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
 from trt_ros.vision.thresholds import Thresholds
+
+RULES = ('uncertain', 'rare:CLASS', 'disagree:MODEL')
 
 
 def chosen_topics(recording: Recording, wanted: list[str]) -> list[str]:
@@ -36,6 +39,29 @@ def chosen_topics(recording: Recording, wanted: list[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
+class SelectionOptions:
+    """
+    Images to select of each recording.
+
+    :param rule: one of RULES.
+    :param budget: maximum number of images.
+    """
+
+    rule: str
+    budget: int
+
+    def __post_init__(self) -> None:
+        name, _, argument = self.rule.partition(':')
+        if name not in ('uncertain', 'rare', 'disagree') or bool(argument) == (
+            name == 'uncertain'
+        ):
+            raise ParameterError(
+                f'Rule of selection {self.rule!r} is unknown.',
+                remedy=f'Choose one of {", ".join(RULES)}.',
+            )
+
+
+@dataclass(frozen=True)
 class LabelTask:
     """
     A recording to label.
@@ -45,6 +71,8 @@ class LabelTask:
     :param resume: whether to continue `output` if it exists.
     :param video: whether to write videos, too.
     :param coco: whether to write a data set in COCO format, too.
+    :param images: whether to write its image files.
+    :param select: images to select, too.
     :param max_pixels: larger compressed images are dropped before they are decoded.
     :param start: seconds after the start of the recording.
     :param end: seconds after the start of the recording; None for its end.
@@ -63,6 +91,8 @@ class LabelTask:
     start: float = 0.0
     end: float | None = None
     every: int = 1
+    images: bool = False
+    select: SelectionOptions | None = None
 
     def times_ns(self, recording: Recording) -> tuple[int, int]:
         """Return the times from and to which messages are read."""
@@ -106,7 +136,8 @@ class LabelTask:
             what = 'video' if self.video else 'data set'
             raise ParameterError(
                 f'The {what} of {self.output} cannot be continued.',
-                remedy='Leave --video and --coco or --resume out, or choose another output.',
+                remedy='Leave --video, --coco and --select or --resume out, or choose another '
+                'output.',
             )
         if exists and not self.resume:
             raise ParameterError(
@@ -125,10 +156,25 @@ class LabelTask:
         """File of the data set in COCO format."""
         return self.output.with_suffix('.json')
 
+    @property
+    def images_path(self) -> Path:
+        """Folder of the image files of that data set."""
+        return self.output.with_suffix('')
+
+    @property
+    def selection_path(self) -> Path:
+        """Folder of the selected images."""
+        return self.output.with_name(f'{self.output.stem}_selected')
+
     def _files_beside(self, topics: Sequence[str]) -> list[Path]:
         """Return the files of the videos and of the data set, if they are wanted."""
         videos = video_paths(self.output, topics).values() if self.video else ()
-        return [*videos, *([self.coco_path] if self.coco else ())]
+        return [
+            *videos,
+            *([self.coco_path] if self.coco else ()),
+            *([self.images_path] if self.coco and self.images else ()),
+            *([self.selection_path] if self.select else ()),
+        ]
 
     def again(self) -> LabelTask:
         """
@@ -136,11 +182,13 @@ class LabelTask:
 
         The task was checked before, so the files of the results are its own.
         """
-        if not (self.video or self.coco):
+        if not (self.video or self.coco or self.select):
             return replace(self, resume=True)
         with closing(Recording(self.path)) as recording:
             topics = chosen_topics(recording, list(self.topics))
         for path in (self.output, *self._files_beside(topics)):
+            if path.is_dir():
+                shutil.rmtree(path)
             path.unlink(missing_ok=True)
         return self
 

@@ -352,6 +352,24 @@ def test_a_run_of_another_model_is_not_resumed(label, color_detector, tmp_path):
     assert 'options was' not in text
 
 
+def test_a_data_set_with_its_images_is_loaded_by_supervision(label, tmp_path):
+    supervision = pytest.importorskip('supervision')
+    path = write_recording(tmp_path / 'drive', camera(3, make=compressed_image))
+    output, _ = label(path, '--coco', '--images')
+    loaded = supervision.DetectionDataset.from_coco(
+        str(output.with_suffix('')), str(output.with_suffix('.json'))
+    )
+    assert sorted(loaded.classes) == sorted(LABELS) and len(loaded) == 3
+    for index, (_, pixels, found) in enumerate(loaded):
+        assert (pixels == picture(index)).all()
+        assert found.xyxy.tolist() == [[32, 32, 96, 96]]
+
+
+def test_images_without_a_data_set_are_refused(label, tmp_path):
+    _, text = label(write_recording(tmp_path / 'drive', camera(1)), '--images', code=1)
+    assert 'Add --coco' in text
+
+
 def test_existing_coco_file_is_kept(label, tmp_path):
     path = write_recording(tmp_path / 'drive', camera(1))
     (tmp_path / 'labeled.json').write_text('mine')
@@ -364,7 +382,7 @@ def test_video_is_not_resumed(label, tmp_path):
     path = write_recording(tmp_path / 'drive', camera(1))
     label(path)
     _, text = label(path, '--resume', '--video', code=1)
-    assert 'The video of' in text and 'Leave --video and --coco or --resume out' in text
+    assert 'The video of' in text and 'Leave --video, --coco and --select or --resume out' in text
 
 
 @pytest.mark.slow

@@ -1,0 +1,90 @@
+"""Images worth annotating, by rule."""
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+
+pytest.importorskip('rosbags')
+pytest.importorskip('onnxruntime')
+
+from support.recordings import raw_image, write_recording
+from trt_ros.cli import main
+from trt_ros.errors import ParameterError
+from trt_ros.labelling.selection import unmatched_score
+from trt_ros.labelling.task import SelectionOptions
+from trt_ros.results.boxes import Detections
+
+# The network's scores are the means of red, green and blue; ten images per second.
+BLUES = {3: 255, 4: 140, 12: 120, 14: 110, 25: 200, 38: 90}
+
+
+def boxes(*found):
+    xyxy, scores, labels = zip(*found) if found else ([], [], [])
+    return Detections(np.reshape(np.float32(xyxy), (-1, 4)), np.float32(scores), np.int32(labels))
+
+
+@pytest.fixture
+def select(color_detector, tmp_path, capsys):
+    pixels = np.zeros((40, 64, 64, 3), np.uint8)
+    for index, blue in BLUES.items():
+        pixels[index, ..., 0] = blue
+    images = [('/camera', index, raw_image(index, each)) for index, each in enumerate(pixels)]
+    path = write_recording(tmp_path / 'drive', images)
+    model = str(color_detector())
+
+    def run(rule, *more, code=0):
+        output = str(tmp_path / 'out.mcap')
+        flags = ['--output', output, '--model', model, '--select', rule, *more]
+        assert main(['label', str(path), *flags]) == code
+        return tmp_path / 'out_selected', capsys.readouterr().err
+
+    run.model = model
+    return run
+
+
+@pytest.mark.parametrize(
+    ('rule', 'budget', 'steps'),
+    [
+        ('uncertain', '2', [12, 4]),
+        ('uncertain', '9', [12, 4, 38, 25]),
+        ('rare:blue', '2', [3, 25]),
+    ],
+)
+def test_images_of_highest_interest_are_written_with_pictures(select, rule, budget, steps):
+    folder, _ = select(rule, '--budget', budget)
+    found = json.loads((folder / 'annotations.json').read_text())
+    pictures = {str(each.relative_to(folder)) for each in folder.rglob('*.png')}
+    assert pictures == {each['file_name'] for each in found['images']}
+    assert len(steps) == len(found['images']) == len(found['annotations'])
+    for image, step in zip(found['images'], steps):
+        pixels = cv2.imread(str(folder / image['file_name']))
+        assert pixels[5, 5, 0] == BLUES[step]
+    interests = [image['interest'] for image in found['images']]
+    assert interests == sorted(interests, reverse=True)
+
+
+def test_another_network_that_agrees_selects_nothing(select):
+    folder, _ = select(f'disagree:{select.model}')
+    assert not list(folder.iterdir())
+
+
+def test_disagreement_is_the_highest_score_without_a_partner():
+    box, other = (0, 0, 10, 10), (0, 0, 10, 9)
+    assert unmatched_score(boxes(), boxes()) == 0
+    assert unmatched_score(boxes((box, 0.9, 1)), boxes((other, 0.3, 1))) == 0
+    assert unmatched_score(boxes((box, 0.75, 1)), boxes((other, 0.25, 2))) == 0.75
+    two = boxes((other, 0.75, 1), ((20, 20, 30, 30), 0.5, 1))
+    assert unmatched_score(boxes((box, 0.25, 1)), two) == 0.5
+
+
+@pytest.mark.parametrize('rule', ['random', 'rare', 'rare:', 'uncertain:x', 'disagree'])
+def test_unknown_rules_are_refused(rule):
+    with pytest.raises(ParameterError, match='is unknown'):
+        SelectionOptions(rule, 1)
+
+
+def test_unknown_classes_are_refused(select):
+    _, text = select('rare:purple', code=1)
+    assert 'The classes are red, green, blue.' in text

@@ -1,0 +1,129 @@
+"""Images worth annotating: those of highest interest by a rule, as a data set with pictures."""
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+import heapq
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trt_ros.errors import ParameterError
+from trt_ros.labelling.coco import CocoLabels, picture_name
+from trt_ros.labelling.results import ImageHeader
+from trt_ros.labelling.task import SelectionOptions
+from trt_ros.results.base import Result
+from trt_ros.results.boxes import Objects
+from trt_ros.runtime.options import LabeledOptions
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.nms import iou
+from trt_ros.vision.thresholds import Thresholds
+
+MIN_IOU = 0.5  # Of objects that two networks agree on.
+
+
+class Selection:
+    """
+    A receiver of results that keeps the images of highest interest, with their pictures.
+
+    Of each topic, it keeps one image per second at most: the next ones show the same.
+
+    :param folder: gets the pictures and annotations.json, written at close().
+    :raises ParameterError: when the results have no boxes, or the class is unknown; also errors of
+        Pipeline.open() with the other network.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        pipeline: Pipeline[Any],
+        origin: Mapping[str, Any],
+        options: SelectionOptions,
+        network: LabeledOptions,
+        thresholds: Thresholds,
+    ) -> None:
+        rule, _, argument = options.rule.partition(':')
+        names = list(pipeline.class_names)
+        decoder = pipeline.decoder
+        has_objects = decoder.task in ('detect', 'pose') or decoder.head.finds_instances
+        if not has_objects or (rule == 'rare' and argument not in names):
+            raise ParameterError(
+                f'Images cannot be selected by {options.rule!r}.',
+                cause=f'The classes are {", ".join(names[:20])}.'
+                if has_objects
+                else 'The network finds no objects.',
+                remedy='Correct --select, or choose another network.',
+            )
+        self._label = names.index(argument) if rule == 'rare' else -1
+        self._other: Pipeline[Any] | None = None
+        if rule == 'disagree':
+            other = replace(
+                network, model_path=argument, decoder='auto', labels=(), labels_path=''
+            )
+            self._other = Pipeline.open(other)
+        self._folder, self._budget, self._thresholds = folder, options.budget, thresholds
+        folder.mkdir()
+        self._labels = CocoLabels(folder / 'annotations.json', pipeline, origin, folder)
+        self._best: dict[str, tuple[Any, ...]] = {}  # Of the present second, by topic.
+        self._kept: list[tuple[Any, ...]] = []
+        self._numbers = count()
+
+    def write(self, topic: str, header: ImageHeader, frame: Frame, result: Result) -> None:
+        """Take an image if its interest is high enough."""
+        interest = self._interest(frame, result)
+        last = self._best.get(topic)
+        if last is not None and last[3].stamp[0] != header.stamp[0]:
+            self._keep(self._best.pop(topic))
+            last = None
+        if interest > 0 and (last is None or interest > last[0]):
+            # Its number decides between equal ones: results have no order.
+            self._best[topic] = interest, -next(self._numbers), topic, header, frame, result
+
+    def _interest(self, frame: Frame, result: Any) -> float:
+        """Return how much an image is worth, 0 to 1."""
+        if not isinstance(result, Objects):
+            return 0.0
+        if self._other is not None:
+            return unmatched_score(result, self._other.infer(frame, self._thresholds))
+        if self._label >= 0:
+            return float(max(result.scores[result.labels == self._label], default=0.0))
+        return float(max(1 - 2 * np.abs(result.scores - 0.5), default=0.0))
+
+    def _keep(self, candidate: tuple[Any, ...]) -> None:
+        """Keep an image, with its picture on the disk, if it is among the best."""
+        interest, number, topic, header, frame, result = candidate
+        if len(self._kept) >= self._budget:
+            if candidate[:2] < self._kept[0][:2]:
+                return
+            *_, old_topic, old_header, _ = heapq.heappop(self._kept)
+            (self._folder / picture_name(old_topic, old_header)).unlink()
+        self._labels.write_picture(topic, header, frame)
+        heapq.heappush(self._kept, (interest, number, topic, header, result))
+
+    def close(self) -> None:
+        """
+        Write the images, the best first; may be called twice.
+
+        :raises ParameterError: when a file cannot be written.
+        """
+        with closing(self._labels):
+            for candidate in self._best.values():
+                self._keep(candidate)
+            kept, self._best, self._kept = sorted(self._kept, reverse=True), {}, []
+            for interest, _, topic, header, result in kept:
+                self._labels.append(topic, header, result, interest=round(interest, 5))
+        if self._other is not None:
+            self._other.close()
+
+
+def unmatched_score(found: Objects, others: Objects) -> float:
+    """Return the highest score of an object of either result without a partner in the other."""
+    worst = 0.0
+    for one, other in ((found, others), (others, found)):
+        alike = iou(one.xyxy[:, None], other.xyxy) >= MIN_IOU
+        alike &= one.labels[:, None] == other.labels
+        worst = max(worst, float(max(one.scores[~alike.any(axis=1)], default=0.0)))
+    return worst
