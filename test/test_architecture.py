@@ -59,7 +59,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
         'vision',
     },
     'drawing': {'results', 'vision'},
-    'media': {'vision'},
+    'media': {'video', 'vision'},
     'video': {'vision'},
     'recording': set(),
     'tracking': {'results'},

@@ -11,6 +11,8 @@ import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.regular_file import check_output_file, open_regular, read_regular
+from trt_ros.video import is_address, read_stream
+from trt_ros.vision.frame import to_color
 from trt_ros.vision.picture_header import picture_codec, read_picture_header
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS, TOO_MANY_PIXELS, check_pixels
 
@@ -187,12 +189,18 @@ def read_images(
     source: str | os.PathLike[str], max_image_pixels: int = MAX_IMAGE_PIXELS
 ) -> Iterator[np.ndarray]:
     """
-    Yield the frames of a video, a picture, or the pictures of a folder in order of name.
+    Yield the frames of a video or a stream, a picture, or those of a folder in order of name.
+
+    A stream is given by its address, as in rtsp://camera/main, and needs the package av.
 
     :param max_image_pixels: larger pictures and videos are refused before they are decoded.
     :returns: (H, W, 3) uint8 BGR each.
     :raises BadFrameError: when a file is neither.
     """
+    if is_address(str(source)):
+        for frame in read_stream(str(source), max_image_pixels):
+            yield np.array(to_color(frame, 'bgr'))
+        return
     path = Path(source)
     if path.is_dir():
         for each in filter(_is_picture, sorted(path.iterdir())):

@@ -1,8 +1,10 @@
-"""Decoding of video packets by PyAV, which only this module imports."""
+"""Decoding of packets and streams of video by PyAV, which only this module imports."""
 
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
+import re
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -24,6 +26,7 @@ _SURFACES = 8  # GPU pictures that wait or are in flight, beside those of the de
 _COUNTED = 3  # Packets in a row with consecutive numbers, after which a gap is a loss.
 _NO_GPU_DECODER = (38, 95)  # ENOSYS, ENOTSUP
 _TOO_LARGE = (12, 34)  # ENOMEM, ERANGE
+_STALL_SECONDS = 10.0
 _MAX_DELAY = 16  # Pictures that H.264 and H.265 may reorder.
 _START_CODE = b'\0\0\1'
 #: Types of the NAL units of pictures, and of key frames.
@@ -229,6 +232,52 @@ class VideoDecoder(Generic[T]):
             remedy='Shorten the interval between the key frames of the encoder. Pictures of more '
             f'than max_image_pixels = {self._max_pixels} are not decoded.',
         )
+
+
+def is_address(source: str) -> bool:
+    """Return whether a source is the address of a stream, as in rtsp://camera/main."""
+    return '://' in source
+
+
+def read_stream(
+    address: str, max_pixels: int = MAX_IMAGE_PIXELS, options: Mapping[str, str] | None = None
+) -> Iterator[VideoFrame]:
+    """
+    Yield the pictures of a stream by its address, from a key frame on, and behind damage again.
+
+    :param address: of RTSP (over TCP), or another that FFmpeg opens.
+    :param options: those of FFmpeg, beside ours.
+    :raises BadFrameError: 'no image', when the stream cannot be opened, stalls or breaks off.
+    """
+    av = import_av()
+    chosen = {'rtsp_transport': 'tcp', 'max_pixels': str(max_pixels), **(options or {})}
+    try:
+        with av.open(address, options=chosen, timeout=_STALL_SECONDS) as container:
+            context = container.streams.video[0].codec_context
+            context.thread_count, is_synced = 1, False
+            context.flags |= av.codec.context.Flags.low_delay
+            for packet in container.demux(container.streams.video[0]):
+                try:
+                    pictures = packet.decode()
+                except av.error.InvalidDataError:
+                    context.flush_buffers()
+                    pictures, is_synced = [], False
+                for picture in pictures:
+                    is_synced = not picture.is_corrupt and (is_synced or picture.key_frame)
+                    if is_synced:
+                        yield VideoFrame(picture)
+    except (av.error.FFmpegError, IndexError) as error:
+        raise BadFrameError(
+            'no image',
+            f'Stream {without_password(address)} cannot be read.',
+            cause=getattr(error, 'strerror', '') or 'It has no video.',
+            remedy='Check its address, user and password, as with `ffplay ADDRESS`.',
+        ) from error
+
+
+def without_password(address: str) -> str:
+    """Return an address without user and password."""
+    return re.sub('//[^/]*@', '//', address)
 
 
 def has_key_frame(decoder: str, packet: bytes) -> bool:

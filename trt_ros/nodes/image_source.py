@@ -35,8 +35,8 @@ class ImageSourceParameters(NodeParameters, PixelLimit):
     source: str = param(
         '',
         'Image source: a picture, a folder or glob pattern of pictures (photos/*.jpg), a video '
-        'file, a recording of rosbag2 (drive.mcap, or drive.mcap#TOPIC; needs mcap), or a V4L2 '
-        'camera (/dev/video0, or its number).',
+        'file, a recording of rosbag2 (drive.mcap, or drive.mcap#TOPIC; needs mcap), a stream '
+        '(rtsp://CAMERA/PATH; needs av), or a V4L2 camera (/dev/video0, or its number).',
     )
     rate_hz: float = param(
         10.0,

@@ -1,4 +1,4 @@
-"""Picture sources: image files, videos, recordings and V4L2 cameras."""
+"""Picture sources: image files, videos, recordings, streams and V4L2 cameras."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import glob
 from pathlib import Path
 import re
+import threading
 
 import cv2
 import numpy as np
@@ -14,9 +15,12 @@ from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.media import open_video, read_picture
 from trt_ros.recording import IMAGE_TYPES, Recording, is_recording
 from trt_ros.ros.frames import FrameReader, color_topics
+from trt_ros.video import import_av, is_address, read_stream, without_password
 from trt_ros.vision.frame import Frame, to_color
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS, TOO_MANY_PIXELS
+from trt_ros.vision.video_frame import VideoFrame
 
+SECONDS_TO_REOPEN = 1.0
 PICTURE_SUFFIXES = frozenset(
     {'.bmp', '.jpeg', '.jpg', '.pgm', '.png', '.pnm', '.ppm', '.tif', '.tiff', '.webp'}
 )
@@ -46,7 +50,7 @@ def open_source(
     source: str, camera_wh: Sequence[int] = (), max_pixels: int = MAX_IMAGE_PIXELS
 ) -> PictureSource:
     """
-    Open a folder, a file, a glob pattern, a video, a recording or a V4L2 camera.
+    Open a folder, a file, a glob pattern, a video, a recording, a stream or a V4L2 camera.
 
     :param source: of a recording with several image topics: PATH#TOPIC.
     :param camera_wh: requested width and height of a camera; empty for its default.
@@ -61,6 +65,8 @@ def open_source(
         )
     if source.isdigit() or source.startswith('/dev/video'):
         return _camera(source, camera_wh)
+    if is_address(source):
+        return _stream(source, max_pixels)
     path = Path(source).expanduser()
     recording, _, topic = source.partition('#')
     if not path.exists() and topic:
@@ -180,6 +186,45 @@ def _recording(path: Path, topic: str, max_pixels: int) -> PictureSource:
         rewind,
         recording.close,
     )
+
+
+def _stream(address: str, max_pixels: int) -> PictureSource:
+    """Open a stream; what is decoded while a picture is published is not kept."""
+    import_av()
+    newest, closing = deque[VideoFrame | BadFrameError](maxlen=1), threading.Event()
+    has_come = threading.Event()
+
+    def run() -> None:
+        while not closing.is_set():
+            try:
+                for frame in read_stream(address, max_pixels):
+                    newest.append(frame)
+                    has_come.set()
+                    if closing.is_set():
+                        return
+            except BadFrameError as error:
+                newest.append(error)
+                has_come.set()
+            closing.wait(SECONDS_TO_REOPEN)
+
+    thread = threading.Thread(target=run, name='stream')
+    thread.start()
+
+    def read() -> np.ndarray:
+        if not has_come.wait(SECONDS_TO_REOPEN):
+            raise BadFrameError('no image', f'Stream {without_password(address)} has no picture.')
+        has_come.clear()
+        found = newest.pop()
+        if isinstance(found, BadFrameError):
+            raise found
+        return np.asarray(to_color(found, 'bgr'))
+
+    def close() -> None:
+        closing.set()
+        thread.join()
+
+    description = f'stream {without_password(address)}'
+    return PictureSource(description, 0.0, read, lambda: None, close)
 
 
 def _only_image_topic(recording: Recording) -> str:
