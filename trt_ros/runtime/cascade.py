@@ -85,7 +85,7 @@ class CascadePipeline(Pipeline[Any]):
                 remedy='Use a detector as the first model of regions.',
             )
         network = Network()
-        network.backend = detector.backend
+        network.backend, network.metadata = detector.backend, detector.metadata
         super().__init__(network, detector._fitted)
         self.detector, self.regions, self.max_regions = detector, regions, max_regions
         self.max_batch, self.max_detections = detector.max_batch, detector.max_detections
