@@ -5,7 +5,7 @@ from collections.abc import Callable
 import time
 from typing import Any
 
-from geometry_msgs.msg import Point, Quaternion, Vector3
+from geometry_msgs.msg import Point, Quaternion, Transform, TransformStamped, Vector3
 from nav_msgs.msg import Odometry
 import numpy as np
 from rclpy.node import Node
@@ -17,7 +17,9 @@ from std_msgs.msg import Float64MultiArray, Header
 from trt_ros.demo.robot.pictures import View, eye_of
 from trt_ros.demo.robot.simulation import Sensed, Simulation
 from trt_ros.demo.robot.world import CONTROL_SECONDS, JOINTS, STANDING, draw_layout
-from trt_ros.ros.qos import RESULTS
+from trt_ros.errors import ParameterError
+from trt_ros.ros.commands import message_type
+from trt_ros.ros.qos import LATCHED, RESULTS
 
 CAMERA_FRAME = 'camera_optical_frame'
 CAMERA_TICKS = 10  # Control steps per image: 5 Hz.
@@ -30,7 +32,7 @@ class SimNode(Node):
 
     Each control step publishes the clock and the sensors, and waits for the joint targets of that
     step: a slow machine slows the simulation down, and the robot walks the same. A fast one
-    simulates in real time.
+    simulates in real time. The targets are arrays or trajectories, whose last point stays.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -44,7 +46,6 @@ class SimNode(Node):
         self.image_times: dict[int, float] = {}  # Monotonic, by stamp in nanoseconds.
         self._camera = eye_of(self.simulation.model)
         self.view = self.look()  # The newest.
-        self._targets: np.ndarray | None = None
         self._is_new, self._began = False, 0.0
         self._ticks = 0
         self._clock_out = self.create_publisher(Clock, '/clock', 10)
@@ -55,12 +56,42 @@ class SimNode(Node):
         self._depth_out = self.create_publisher(Image, 'depth_image', RESULTS)
         self._info_out = self.create_publisher(CameraInfo, 'camera_info', RESULTS)
         self.create_subscription(Float64MultiArray, 'policy/commands', self._on_targets, RESULTS)
+        self._trajectory: tuple[np.ndarray, np.ndarray] | None = None  # Times and targets.
+        self._tf_out: Any = None
+        try:
+            kind = message_type('trajectory_msgs', 'JointTrajectory', '')
+            topic = 'policy/joint_trajectory'
+            self.create_subscription(kind, topic, self._on_trajectory, RESULTS)
+            tf = message_type('tf2_msgs', 'TFMessage', '')
+            self._tf_out = self.create_publisher(tf, '/tf', 10)
+            static = self._static_out = self.create_publisher(tf, '/tf_static', LATCHED)
+            static.publish(tf(transforms=[self._camera_transform()]))
+        except ParameterError as error:
+            self.get_logger().info(f'{error.problem} Its topics are left out.')
 
     def _on_targets(self, message: Float64MultiArray) -> None:
-        targets = np.array(message.data)
-        if targets.shape == STANDING.shape and np.isfinite(targets).all():
+        self._take(np.zeros(1), np.array([message.data]))
+
+    def _on_trajectory(self, message: Any) -> None:
+        names = message.joint_names
+        if set(JOINTS) <= set(names) and message.points:
+            order = [names.index(name) for name in JOINTS]
+            begin = _seconds(message.header.stamp)
+            times = [begin + _seconds(point.time_from_start) for point in message.points]
+            targets = [np.array(point.positions)[order] for point in message.points]
+            self._take(np.array(times), np.array(targets))
+
+    def _take(self, times: np.ndarray, targets: np.ndarray) -> None:
+        if targets.shape[1:] == STANDING.shape and np.isfinite(targets).all():
             self.command_seconds.append(time.monotonic() - self._began)
-            self._targets, self._is_new = targets, True
+            self._trajectory, self._is_new = (times, targets), True
+
+    def _targets(self, seconds: float) -> np.ndarray:
+        """Return the joint targets for the end of a step."""
+        if self._trajectory is None:
+            return STANDING
+        times, targets = self._trajectory
+        return np.array([np.interp(seconds, times, each) for each in targets.T])
 
     def _duration(self) -> float:
         """Return the real time of this step: that of the simulation, or to wait for targets."""
@@ -70,7 +101,7 @@ class SimNode(Node):
     @property
     def has_started(self) -> bool:
         """Whether joint targets have come."""
-        return self._targets is not None
+        return self._trajectory is not None
 
     def tick(self, spin_once: Callable[[float], None]) -> Sensed:
         """
@@ -89,7 +120,7 @@ class SimNode(Node):
         while (left := self._began + self._duration() - time.monotonic()) > 0:
             spin_once(left)
         self.late_commands += self.has_started and not self._is_new
-        self.simulation.step(STANDING if self._targets is None else self._targets)
+        self.simulation.step(self._targets(sensed.seconds + CONTROL_SECONDS))
         return sensed
 
     def _publish_sensors(self, stamp: Any, sensed: Sensed) -> None:
@@ -123,6 +154,25 @@ class SimNode(Node):
         odometry.twist.twist.linear = _vector(sensed.velocity)
         odometry.twist.twist.angular = spin
         self._odom_out.publish(odometry)
+        if self._tf_out is not None:
+            moved = TransformStamped(
+                header=odometry.header,
+                child_frame_id='base_link',
+                transform=Transform(translation=Vector3(x=x, y=y, z=z), rotation=rotation),
+            )
+            self._tf_out.publish(self._tf_out.msg_type(transforms=[moved]))
+
+    def _camera_transform(self) -> TransformStamped:
+        """Return where the camera is on the body; its frame is optical: z forward, y down."""
+        eye = self.simulation.model.camera('eye')
+        w, x, y, z = eye.quat.tolist()  # Of a frame whose z axis points backward, y up.
+        return TransformStamped(
+            header=Header(frame_id='base_link'),
+            child_frame_id=CAMERA_FRAME,
+            transform=Transform(
+                translation=_vector(eye.pos), rotation=Quaternion(w=-x, x=w, y=z, z=-y)
+            ),
+        )
 
     def _publish_view(self, stamp: Any) -> None:
         view = self.view = self.look()
@@ -139,6 +189,10 @@ class SimNode(Node):
         return self._camera.render(
             simulation.model, simulation.data, camera.xpos, camera.xmat.reshape(3, 3)
         )
+
+
+def _seconds(time: Any) -> float:
+    return float(time.sec + 1e-9 * time.nanosec)
 
 
 def _vector(values: np.ndarray) -> Vector3:
