@@ -160,9 +160,25 @@ def correct_include_folders(environment: Environment) -> None:
             write(path, after)
 
 
+def is_built(environment: Environment, source: Path) -> bool:
+    """Return whether a message package is installed as it is here."""
+    share = environment.folder / 'share' / source.name
+    built = [share / path.relative_to(source) for path in source.glob('*/*.???')]
+    return all(
+        there.is_file() and there.read_bytes() == (source / there.relative_to(share)).read_bytes()
+        for there in [*built, share / 'package.xml']
+    )
+
+
 def build_interfaces(environment: Environment) -> None:
     """Build the message packages that PyPI lacks."""
-    packages = sorted(path.parent for path in INTERFACES.glob('*/package.xml'))
+    packages = sorted(
+        path.parent
+        for path in INTERFACES.glob('*/package.xml')
+        if not is_built(environment, path.parent)
+    )
+    if not packages:
+        return
     report(f'building {", ".join(path.name for path in packages)}')
     build = environment.notes / 'build'
     shutil.rmtree(build, ignore_errors=True)

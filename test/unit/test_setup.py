@@ -255,6 +255,15 @@ def test_sourced_ros_skips_building_interfaces(setup, environment):
     assert 'build' not in sourced.groups
 
 
+def test_an_interface_is_built_again_when_a_definition_changes(setup, environment):
+    source = setup.environment.INTERFACES / 'bond'
+    assert not setup.installation.is_built(environment, source)
+    installed = shutil.copytree(source, environment.folder / 'share/bond')
+    assert setup.installation.is_built(environment, source)
+    (installed / 'msg/Status.msg').write_text('bool active')
+    assert not setup.installation.is_built(environment, source)
+
+
 def test_worker_processes_can_import_the_command(setup, environment):
     (environment.folder / 'lib/python3.12/site-packages').mkdir(parents=True)
     setup.registration.link_package(environment)
