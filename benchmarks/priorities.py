@@ -112,7 +112,8 @@ def row(args: argparse.Namespace, policy: str, name: str, flood=None, **options:
     """Print the figures of a row."""
     with ExitStack() as stack:
         flood = flood and stack.enter_context(flood())
-        opened = stack.enter_context(Pipeline.open(policy, backend='tensorrt_rtx', **options))
+        given = {'backend': 'tensorrt_rtx', 'inputs': ('obs=tensor:obs',), **options}
+        opened = stack.enter_context(Pipeline.open(policy, **given))
         if flood:
             flood.rate()
         begin = time.perf_counter()
