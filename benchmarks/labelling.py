@@ -37,7 +37,7 @@ from trt_ros.driver import nvidia_driver
 from trt_ros.errors import TrtRosError
 from trt_ros.labelling.job import LabelReport, label_recording
 from trt_ros.labelling.task import LabelTask
-from trt_ros.labelling.workers import LabelPool, LocalWorker, Worker
+from trt_ros.labelling.workers import LabelPool, LocalWorker
 from trt_ros.recording import Recording
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
@@ -147,35 +147,30 @@ def with_workers(args: Namespace, folder: Path, count: int) -> float:
     path = folder / 'drive'
     numbers = cycle(range(max(len(nvidia_driver().gpus), 1)))
 
-    def open_one() -> Worker:
+    def open_one() -> LocalWorker:
         return LocalWorker(replace(options, device=next(numbers)))
 
-    if args.ray:
-        from trt_ros.labelling.ray_workers import open_ray
-
-        open_one, possible = open_ray('local', options, count, None)
-        if possible < count:
-            raise SystemExit(f'Ray can run {possible} workers here, not {count}.')
-    workers = [open_one() for _ in range(count)]
     tasks = [
         LabelTask(path, folder / f'{number}.mcap', (TOPIC,), DEFAULT_THRESHOLDS)
-        for number in range(4 * count)
+        for number in range(5 * count)
     ]
-    for worker in workers:  # The first run reads the file into memory and captures graphs.
-        worker.label(LabelTask(path, folder / 'first.mcap', (TOPIC,), DEFAULT_THRESHOLDS), int)
-        (folder / 'first.mcap').unlink()
-    frames = []
+    frames, times = [], []
 
     def done(task: LabelTask, report: LabelReport | TrtRosError) -> None:
         if isinstance(report, TrtRosError):
             raise report
         frames.append(report.frames)
+        times.append(time.perf_counter())
         task.output.unlink()
 
-    pool = LabelPool(workers.pop, count)
-    began = time.perf_counter()
-    pool.label(tasks, done)
-    return sum(frames) / (time.perf_counter() - began)
+    if args.ray:
+        from trt_ros.labelling.ray_workers import label_with_ray
+
+        label_with_ray('local', options, tasks, done, count=count)
+    else:
+        LabelPool(open_one, count).label(tasks, done)
+    # The first runs read the file into memory and capture graphs.
+    return sum(frames[count:]) / (times[-1] - times[count - 1])
 
 
 def compare_workers(args: Namespace, folder: Path) -> None:

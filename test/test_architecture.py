@@ -135,6 +135,7 @@ DOORS = {  # foreign package: the layers that may import it
     'cv2': {'vision', 'families', 'drawing', 'media', 'ros', 'labelling', 'cli', 'nodes', 'demo'},
     'cv_bridge': {'ros'},
     'mcap': {'recording', 'labelling'},
+    'upath': {'labelling'},
     'zstandard': {'recording', 'labelling'},
     'lz4': {'recording', 'labelling'},
     'av': {'video'},

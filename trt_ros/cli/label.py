@@ -39,13 +39,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         'recordings',
         nargs='*',
-        type=Path,
         metavar='RECORDING',
-        help='.mcap or .db3 file, folder of a recording, or folder of recordings',
+        help='.mcap or .db3 file, folder of a recording, or folder of recordings; or the URL of '
+        'one, as in s3://bucket/drives',
     )
     parser.add_argument(
         '--output',
-        type=Path,
         metavar='FILE',
         help='MCAP file of the results; of several recordings or a folder of them, the folder of '
         'these files',
@@ -176,28 +175,30 @@ def _shard(text: str) -> tuple[int, int]:
 def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[LabelTask]:
     """Return the recordings to label; `earlier` are the entries of the report."""
     from trt_ros.labelling.batch import find_recordings, output_names
+    from trt_ros.labelling.remote import path_of
     from trt_ros.labelling.task import LabelTask, SelectionOptions
 
     if args.images and not args.coco:
         raise ParameterError('--images is set without --coco.', remedy='Add --coco.')
     if args.retry is not None:
         pairs = [
-            (Path(path), Path(entry['output']))
+            (path_of(path), path_of(entry['output']))
             for path, entry in earlier.items()
             if entry['status'] == 'failed'
         ]
     elif args.recordings and args.output:
+        recordings, output = [path_of(each) for each in args.recordings], path_of(args.output)
         found = find_recordings(
-            args.recordings,
+            recordings,
             recursive=args.recursive,
             include=args.include,
             exclude=args.exclude,
         )
         paths = [path for path, _ in found]
-        if paths == args.recordings and len(paths) == 1:
-            outputs = [args.output]
+        if paths == recordings and len(paths) == 1:
+            outputs = [output]
         else:
-            outputs = [args.output / name for name in output_names(found)]
+            outputs = [output / str(name) for name in output_names(found)]
             for folder in {each.parent for each in outputs}:
                 make_output_folder(folder)
         pairs = list(zip(paths, outputs))
@@ -282,7 +283,7 @@ def _label_here(
             raise log_lines
         _print_log(log_lines)
         for task, count in _counted(tasks, summary):
-            with _bar(count, task.path.name) as bar:
+            with _bar(count or None, task.path.name) as bar:
                 outcome = labeler.label(task, bar.update)
             summary(task, outcome)
 
@@ -348,7 +349,7 @@ def _print_log(lines: Sequence[str]) -> None:
         print(line, file=sys.stderr)
 
 
-def _bar(total: int, title: str, unit: str = ' frames') -> Any:
+def _bar(total: int | None, title: str, unit: str = ' frames') -> Any:
     from tqdm import tqdm
 
     interval = 0.1 if sys.stderr.isatty() else 10.0

@@ -76,8 +76,12 @@ def output_names(found: Sequence[tuple[Path, Path]]) -> list[Path]:
     """Return a file name per recording, below the folder of the outputs, all different."""
     names = [below.parent / _stem(path) for path, below in found]
     if len(set(names)) < len(names):
-        root = os.path.commonpath([path.absolute().parent for path, _ in found])
-        names = [path.absolute().relative_to(root).parent / _stem(path) for path, _ in found]
+        # A URL has the path within its storage.
+        full = [Path(getattr(path, 'path', path)).absolute() for path, _ in found]
+        root = os.path.commonpath([each.parent for each in full])
+        names = [
+            each.relative_to(root).parent / _stem(path) for each, (path, _) in zip(full, found)
+        ]
     counts = Counter(names)
     return [
         each.with_name(f'{path.name if counts[each] > 1 else each.name}.mcap')

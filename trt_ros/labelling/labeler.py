@@ -9,6 +9,7 @@ from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.labelling.coco import CocoLabels
 from trt_ros.labelling.job import LabelReport, label_recording
 from trt_ros.labelling.provenance import model_hashes, provenance
+from trt_ros.labelling.remote import local_copy
 from trt_ros.labelling.selection import Selection
 from trt_ros.labelling.task import LabelTask, as_trt_ros_error, chosen_topics
 from trt_ros.labelling.video import AnnotatedVideos
@@ -47,7 +48,8 @@ class Labeler:
         :param on_frames: called with the number of images done since the last call.
         """
         try:
-            return self._label(task, on_frames)
+            with local_copy(task) as local:
+                return self._label(local, on_frames)
         except Exception as error:  # The other recordings may be good.
             return as_trt_ros_error(error, task.path)
 

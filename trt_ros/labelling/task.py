@@ -104,11 +104,13 @@ class LabelTask:
 
     def check(self) -> int:
         """
-        Return the number of images to label, an estimate for a part of the recording.
+        Return the number of images to label, an estimate for a part of the recording; 0 if remote.
 
         :raises ParameterError: when there are none, the recording cannot be opened, or
             check_outputs() raises.
         """
+        if self._is_remote:  # It is checked when it has been copied.
+            return 0
         with closing(Recording(self.path)) as recording:
             topics = chosen_topics(recording, list(self.topics))
             self.check_outputs(topics)
@@ -152,6 +154,11 @@ class LabelTask:
         check_output_folder(self.output)
 
     @property
+    def _is_remote(self) -> bool:
+        """Whether a path is a URL: such objects are no instances of Path."""
+        return not (isinstance(self.path, Path) and isinstance(self.output, Path))
+
+    @property
     def coco_path(self) -> Path:
         """File of the data set in COCO format."""
         return self.output.with_suffix('.json')
@@ -182,7 +189,7 @@ class LabelTask:
 
         The task was checked before, so the files of the results are its own.
         """
-        if not (self.video or self.coco or self.select):
+        if self._is_remote or not (self.video or self.coco or self.select):
             return replace(self, resume=True)
         with closing(Recording(self.path)) as recording:
             topics = chosen_topics(recording, list(self.topics))

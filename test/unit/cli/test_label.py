@@ -457,6 +457,45 @@ def test_shards_label_each_recording_once(label, tmp_path):
         assert len([*output.glob('*.mcap')]) == count
 
 
+@pytest.fixture
+def bucket(tmp_path):
+    """Return the root of an empty storage of fsspec, which this process has in memory."""
+    upath = pytest.importorskip('upath')
+    root = upath.UPath('memory://bucket')
+    yield root
+    root.fs.rm('/', recursive=True)
+
+
+def upload(folder, root):
+    root.fs.put(f'{folder}/', f'{root.path}/', recursive=True)
+
+
+def test_recordings_by_url_are_labeled_to_urls(label, tmp_path, bucket):
+    for name in ('day_1/drive', 'day_2/drive'):
+        write_recording(tmp_path / 'drives' / name, camera(2))
+    upload(tmp_path / 'drives', bucket)
+    report = tmp_path / 'report.jsonl'
+    flags = ['--recursive', '--coco', '--images', '--report', report]
+    _, text = label('memory://bucket', '--output', 'memory://results', *flags)
+    assert 'memory://bucket/day_2/drive: 2 frames; see memory://results/day_2/drive.mcap' in text
+    results = type(bucket)('memory://results/day_1')
+    found = json.loads((results / 'drive.json').read_text())
+    for image in found['images']:
+        assert (results / 'drive' / image['file_name']).exists()
+    local = tmp_path / 'copy.mcap'
+    local.write_bytes((results / 'drive.mcap').read_bytes())
+    assert len(read(local)) == 2
+    _, text = label('memory://bucket', '--output', 'memory://results', '--recursive', code=1)
+    assert text.count('exists already') == 2
+    _, text = label('memory://bucket/day_1/drive', '--output', 'memory://results/a.mcap')
+    assert 'drive: 2 frames' in text
+
+
+def test_a_url_without_its_package_names_it(label):
+    _, text = label('s3://bucket/drive.mcap', code=1)
+    assert 'pip install' in text and 's3fs' in text
+
+
 @pytest.mark.parametrize('shard', ['2/2', '-1/2', 'x', '0/0'])
 def test_shards_that_do_not_exist_are_refused(shard, tmp_path):
     with pytest.raises(SystemExit):
