@@ -8,8 +8,7 @@ A frame of this package beside what others write: from image bytes to boxes in N
 - *blobFromImage*: OpenCV's blobFromImage into pinned memory; copies and TensorRT in a CUDA graph.
 - *torch*: copy, letterbox and normalization by PyTorch, TensorRT and the copy of its outputs, all
   in one CUDA graph.
-- *torch.compile*: the same with the network in PyTorch (onnx2torch), compiled with
-  mode=max-autotune-no-cudagraphs; --compile.
+- *torch.compile*: the same with the network in PyTorch (onnx2torch), compiled; --compile.
 
 All but ours decode with this package's NumPy decoder. All take turns; times in microseconds. Needs
 PyTorch for CUDA; torch.compile also onnx2torch.
@@ -95,7 +94,7 @@ def compiled_network(model: Path, precision: str, name: str) -> Network:
     dtype = torch.float16 if precision == 'fp16' else torch.float32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     net = convert(str(model)).eval().cuda().to(dtype)
-    net = torch.compile(net, mode='max-autotune-no-cudagraphs')
+    net = torch.compile(net)
 
     def run(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
         with torch.no_grad():

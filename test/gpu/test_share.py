@@ -50,7 +50,7 @@ def test_pipelines_of_shares_give_the_same_results_at_the_same_time(gpu, small_d
         rest = opened(gpu_share=0.5, stream_priority=-5, gpu_wait='block')
         assert 'SMs' in half.diagnostics()['GPU']
         with pytest.raises(ParameterError, match='is left'):
-            opened(gpu_share=0.1)
+            opened(gpu_share=0.25)
         threads = [
             threading.Thread(target=serve, args=(each,)) for each in (whole, half, half, rest)
         ]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trt_ros.blob import Blob
 from trt_ros.errors import GpuFailedError
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
@@ -197,7 +198,8 @@ def test_a_sticky_error_ends_the_sharing_and_all_pipelines_close(gpu, small_dete
         import numpy as np
         from trt_ros.cuda.calls import live
         from trt_ros.engine import engine
-        from trt_ros.errors import GpuFailedError
+        from trt_ros.blob import Blob
+from trt_ros.errors import GpuFailedError
         from trt_ros.runtime.gpu import preprocess as steps
         from trt_ros.runtime.options import LabeledOptions
         from trt_ros.runtime.pipeline import Pipeline
@@ -233,3 +235,35 @@ def test_a_sticky_error_ends_the_sharing_and_all_pipelines_close(gpu, small_dete
     found = output.splitlines()
     assert len([line for line in found if line.startswith('FAILED')]) == 2, (output, errors)
     assert found[-2:] == ['SHARED 0', 'LEFT {}'], (output, errors)
+
+
+@pytest.mark.usefixtures('nothing_left')
+def test_many_nodes_that_start_for_the_first_time_compile_the_kernels_once(open_one, tmp_path):
+    saved, opened, errors = [], [], []
+
+    def watched(blob: Any, data: bytes) -> bool:
+        written = save(blob, data)
+        saved.append(written)
+        return written
+
+    def start() -> None:
+        try:
+            opened.append(open_one(str(tmp_path)))
+        except Exception as error:
+            errors.append(error)
+
+    with pytest.MonkeyPatch.context() as patch:
+        save = Blob.save
+        patch.setattr(Blob, 'save', watched)
+        threads = [threading.Thread(target=start) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(300)
+    assert not errors, errors
+    want, *others = [each.infer(picture(160)) for each in opened]
+    assert len(others) == 7
+    for each in others:
+        assert_same(each, want)
+    # Of kernel times, of the trial run and of the warm-up; the others found the same kernels.
+    assert sum(saved) <= 4

@@ -28,7 +28,7 @@ def locked(folder: Path, report: Reporter) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                report('waiting for another node or process that builds or downloads this model')
+                report('waiting for another node or process that builds or downloads a model')
                 time.sleep(0.1)
         yield  # Closing the file unlocks.
 

@@ -104,6 +104,7 @@ class FairWorker(Generic[T, ResultT]):
         self._condition = threading.Condition()
         self._is_closed = False
         self._taken = self._delivered = 0  # Numbers of batches.
+        self._began = self._ended = 0.0  # Of the last batch.
         self._turn = threading.Condition()
         self._threads = [
             threading.Thread(target=self._run, name='frames') for _ in range(in_flight)
@@ -115,15 +116,17 @@ class FairWorker(Generic[T, ResultT]):
         """
         Add an item; never waits for the processing of another one.
 
-        :param here: whether this thread may process the item at once, if none is in progress:
-            that saves waking another one.
+        :param here: whether this thread may process the item at once, which saves waking another
+            one. It does where the last batch ended longer ago than it took; else the items come
+            so fast that one had better be received while another is in progress.
         """
         batch = None
         with self._condition:
             is_closed = self._is_closed
             is_replaced = not is_closed and self._lanes[lane].put(item)
+            now = time.monotonic()
+            here = here and now - self._ended > self._ended - self._began
             if here and not is_closed and self._taken == self._delivered:
-                now = time.monotonic()
                 batch = self._take(self._ready_lanes(now)[0], now)
             if batch is None:
                 self._condition.notify()
@@ -164,6 +167,7 @@ class FairWorker(Generic[T, ResultT]):
         return batch is not None
 
     def _process(self, batch: _Batch[T]) -> None:
+        self._began = time.monotonic()
         try:
             for seconds in batch.waited:
                 self._on_taken(seconds)
@@ -173,6 +177,7 @@ class FairWorker(Generic[T, ResultT]):
         finally:
             self._await_turn(batch.number)
             with self._turn:
+                self._ended = time.monotonic()
                 self._delivered += 1
                 self._turn.notify_all()
 

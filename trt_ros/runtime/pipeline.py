@@ -122,7 +122,7 @@ class Pipeline(ABC, Generic[ResultT]):
             CancelledError; nothing stays open.
         """
         report = Reporter(on_progress, cancelled)
-        with ExitStack() as undo:
+        with ExitStack() as undo, ExitStack() as compiling:
             if runner is not None:
                 undo.callback(runner.close)
             chosen_options = options_of(model, options)
@@ -133,7 +133,7 @@ class Pipeline(ABC, Generic[ResultT]):
                     chosen_options.model_path, report, chosen_options.engine_cache_dir
                 )
                 chosen_options = replace(chosen_options, model_path=path)
-            opened = partial(cls._opened, report=report)
+            opened = partial(cls._opened, report=report, compiling=compiling)
             pipeline: Pipeline[ResultT]
             if chosen_options.is_cascade and runner is None:
                 open_cascade = resolve_name(
@@ -146,6 +146,7 @@ class Pipeline(ABC, Generic[ResultT]):
             if runner is None:
                 report('warming up')
                 pipeline.warm_up()
+                compiling.close()
                 pipeline, lines = faster_of(
                     pipeline,
                     chosen_options,
@@ -165,6 +166,7 @@ class Pipeline(ABC, Generic[ResultT]):
         batch: int,
         *,
         report: Reporter,
+        compiling: ExitStack,
         runner: Runner | None = None,
     ) -> Pipeline[ResultT]:
         """Return a pipeline that is not warmed up; see `open`."""
@@ -175,6 +177,7 @@ class Pipeline(ABC, Generic[ResultT]):
                 else (runner, cpu_backend(), f'backend {runner.backend}')
             )
             undo.callback(network.close)
+            compiling.enter_context(network.compiling(report))
             report('choosing the decoder')
             fitted = fit(
                 network,

@@ -1,12 +1,14 @@
 """Base classes of open networks."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.model.bundle import Port
+from trt_ros.progress import Reporter
 from trt_ros.tensors import TensorSpec
 
 
@@ -36,6 +38,10 @@ class Network:
     keeps_inputs: bool = False
     frequency: float = 0.0
     commands: Mapping[str, Port] = MappingProxyType({})
+
+    def compiling(self, report: Reporter) -> AbstractContextManager[None]:
+        """Return a context for the first runs, where the next start finds what they compile."""
+        return nullcontext()
 
     def close(self) -> None:
         """Release all resources; may be called twice."""

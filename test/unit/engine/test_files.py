@@ -143,7 +143,7 @@ def test_lock_is_held_until_block_ends_and_waiting_is_cancellable(tmp_path):
         assert (tmp_path / LOCK).stat().st_mode & 0o777 == 0o600
         with pytest.raises(CancelledError), locked(tmp_path, Reporter(told, cancelled)):
             pass
-    assert seen == ['waiting for another node or process that builds or downloads this model']
+    assert seen == ['waiting for another node or process that builds or downloads a model']
     with locked(tmp_path, Reporter()):
         pass
 

@@ -44,6 +44,10 @@ class TensorRTBundle(TensorRTRunner):
         describe_bundle(self, bundle, members)
         self._bundle, self._members = bundle, members
 
+    def has_kernels(self) -> bool:
+        """Return whether the kernels of all networks need not be compiled first."""
+        return all(member.has_kernels() for member in self._members.values())
+
     def open_contexts(self, activations: DeviceBuffer | None = None) -> Contexts:
         """Return the factory of execution contexts, which the caller closes."""
         return BundleContexts(self._bundle, self.engine, self._members)

@@ -1,21 +1,43 @@
 """An engine on a GPU, its options, and its runs from arrays to arrays without a CUDA graph."""
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+import os
+from pathlib import Path
+import threading
 
 import numpy as np
 
 from trt_ros.blob import Blob
 from trt_ros.cuda.device import Event, Gpu, Stream
 from trt_ros.cuda.memory import DeviceBuffer, copy_async
+from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.engine import Engine
+from trt_ros.engine.files import locked
 from trt_ros.errors import ClosedError
+from trt_ros.progress import Reporter
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.tensorrt_context import Contexts, Execution, close_engine
 from trt_ros.runtime.gpu.waiting import Faults, GpuWait, RunTimes
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.runner import Runner, check_inputs
 from trt_ros.tensors import Shape, widen
+
+_compiling = threading.local()
+
+
+@contextmanager
+def one_compiler(root: Path, report: Reporter) -> Iterator[None]:
+    """Lock an engine cache, unless this thread has done so already for another network."""
+    if getattr(_compiling, 'is_this_thread', False):
+        yield
+        return
+    with locked(root, report):
+        _compiling.is_this_thread = True
+        try:
+            yield
+        finally:
+            _compiling.is_this_thread = False
 
 
 class TensorRTRunner(Runner):
@@ -56,6 +78,22 @@ class TensorRTRunner(Runner):
         self._executions: LruCache[Execution] = LruCache(capacity=4)
         self._buffers: dict[str, DeviceBuffer] = {}
         self._hosts: dict[str, np.ndarray] = {}
+
+    def has_kernels(self) -> bool:
+        """Return whether the kernels need not be compiled first."""
+        return self.cache is None or self.cache.path.exists()
+
+    def compiling(self, report: Reporter) -> AbstractContextManager[None]:
+        """
+        Return a context that lets one node of this machine compile kernels at a time.
+
+        Those that need the same ones find them in the cache. Eight compilers at once take eight
+        times the memory, and longer than `gpu_timeout`.
+        """
+        root = EngineCache(self.options.engine_cache_dir).root
+        if self.has_kernels() or not os.access(root, os.W_OK):
+            return nullcontext()
+        return one_compiler(root, report)
 
     def open_contexts(self, activations: DeviceBuffer | None = None) -> Contexts:
         """Return the factory of execution contexts, which the caller closes; see Contexts."""
