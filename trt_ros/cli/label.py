@@ -122,6 +122,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         '--budget', type=positive, default=500, metavar='N', help='selected images per recording'
     )
     parser.add_argument(
+        '--split',
+        type=finite,
+        metavar='S',
+        help='label parts of S seconds of each recording, to files of one folder',
+    )
+    parser.add_argument(
         '--workers',
         type=positive,
         metavar='N',
@@ -180,11 +186,24 @@ def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[La
 
     if args.images and not args.coco:
         raise ParameterError('--images is set without --coco.', remedy='Add --coco.')
+    make = partial(
+        LabelTask,
+        topics=tuple(args.topic),
+        thresholds=thresholds_of(args),
+        with_input=args.with_input,
+        resume=args.resume or args.retry is not None,
+        video=args.video,
+        coco=args.coco,
+        max_pixels=args.max_image_pixels,
+        every=args.every,
+        images=args.images,
+        select=SelectionOptions(args.select, args.budget) if args.select else None,
+    )
     if args.retry is not None:
-        pairs = [
-            (path_of(path), path_of(entry['output']))
-            for path, entry in earlier.items()
-            if entry['status'] == 'failed'
+        tasks = [
+            make(path_of(each['recording']), path_of(output), start=each['start'], end=each['end'])
+            for output, each in earlier.items()
+            if each['status'] == 'failed'
         ]
     elif args.recordings and args.output:
         recordings, output = [path_of(each) for each in args.recordings], path_of(args.output)
@@ -195,43 +214,23 @@ def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[La
             exclude=args.exclude,
         )
         paths = [path for path, _ in found]
-        if paths == recordings and len(paths) == 1:
-            outputs = [output]
-        else:
+        outputs = [output]
+        if paths != recordings or len(paths) > 1:
             outputs = [output / str(name) for name in output_names(found)]
-            for folder in {each.parent for each in outputs}:
-                make_output_folder(folder)
-        pairs = list(zip(paths, outputs))
+        tasks = [make(*pair, start=args.start, end=args.end) for pair in zip(paths, outputs)]
+        if args.split:
+            tasks = [part for task in tasks for part in task.parts(args.split)]
+        for folder in {task.output.parent for task in tasks} if tasks[0].output != output else ():
+            make_output_folder(folder)
         if args.resume:
-            pairs = [
-                (path, output)
-                for path, output in pairs
-                if earlier.get(str(path), {}).get('status') not in ('done', 'damaged')
-            ]
+            done = {each for each, entry in earlier.items() if entry['status'] != 'failed'}
+            tasks = [task for task in tasks if str(task.output) not in done]
     else:
         raise ParameterError(
             'Recordings or --output are missing.', remedy='Name them, or use --retry REPORT.'
         )
     index, count = args.shard
-    return [
-        LabelTask(
-            path,
-            output,
-            tuple(args.topic),
-            thresholds_of(args),
-            with_input=args.with_input,
-            resume=args.resume or args.retry is not None,
-            video=args.video,
-            coco=args.coco,
-            max_pixels=args.max_image_pixels,
-            start=args.start,
-            end=args.end,
-            every=args.every,
-            images=args.images,
-            select=SelectionOptions(args.select, args.budget) if args.select else None,
-        )
-        for path, output in pairs[index::count]
-    ]
+    return tasks[index::count]
 
 
 class _Summary:

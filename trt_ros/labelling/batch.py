@@ -105,14 +105,14 @@ class RunReport:
         self._path = path
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        """Return the last entry of each recording, by its path."""
+        """Return the last entry of each output, by its path."""
         if self._path is None or not self._path.exists():
             return {}
         try:
             # A kill may have cut the last line.
             lines = self._path.read_text().splitlines(keepends=True)
             found = [json.loads(line) for line in lines if line.endswith('\n')]
-            return {each['recording']: each for each in found}
+            return {each['output']: each for each in found}
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise ParameterError(
                 f'Report {self._path} cannot be read.',
@@ -125,6 +125,7 @@ class RunReport:
         if self._path is None:
             return
         entry: dict[str, Any] = {'recording': str(task.path), 'output': str(task.output)}
+        entry |= {'start': task.start, 'end': task.end}
         if isinstance(outcome, TrtRosError):
             entry |= {'status': 'failed', 'error': str(outcome)}
         else:

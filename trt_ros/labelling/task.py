@@ -94,6 +94,31 @@ class LabelTask:
     images: bool = False
     select: SelectionOptions | None = None
 
+    def parts(self, seconds: float) -> list[LabelTask]:
+        """
+        Return tasks of parts of this recording, whose outputs are files of one folder.
+
+        :raises ParameterError: when it cannot be opened, or the parts are no positive time.
+        """
+        if seconds <= 0 or self._is_remote:
+            raise ParameterError(
+                f'Parts of {seconds:g} s of {self.path} cannot be labeled.',
+                remedy='Set --split to more than 0; leave it out for a URL.',
+            )
+        with closing(Recording(self.path)) as recording:
+            last = (recording.end_ns - recording.start_ns) / 1e9
+        count = math.floor((min(last, self.end or last) - self.start) / seconds) + 1
+        folder = self.output.with_suffix('')
+        return [
+            replace(
+                self,
+                output=folder / f'{folder.name}_{number:04d}.mcap',
+                start=self.start + number * seconds,
+                end=self.start + (number + 1) * seconds if number < count - 1 else self.end,
+            )
+            for number in range(count)
+        ]
+
     def times_ns(self, recording: Recording) -> tuple[int, int]:
         """Return the times from and to which messages are read."""
         first, last = recording.start_ns, ALL_TIMES[1]

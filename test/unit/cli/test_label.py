@@ -496,6 +496,19 @@ def test_a_url_without_its_package_names_it(label):
     assert 'pip install' in text and 's3fs' in text
 
 
+@pytest.mark.parametrize('more', [(), ('--workers', '2')])
+def test_parts_of_a_recording_have_the_results_of_the_whole(label, tmp_path, more):
+    path = write_recording(tmp_path / 'drive', camera(40))
+    output, _ = label(path, '--split', 1.5, '--start', 0.5, *more)
+    folder = output.with_suffix('')
+    assert sorted(each.name for each in folder.iterdir()) == [
+        f'labeled_{number:04d}.mcap' for number in range(3)
+    ]
+    with closing(Recording(folder)) as recording:
+        times = [each.time_ns for each in recording.messages(['/detector/detections'])]
+    assert times == [START_NS + step * STEP_NS for step in range(5, 40)]
+
+
 @pytest.mark.parametrize('shard', ['2/2', '-1/2', 'x', '0/0'])
 def test_shards_that_do_not_exist_are_refused(shard, tmp_path):
     with pytest.raises(SystemExit):

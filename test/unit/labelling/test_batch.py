@@ -87,12 +87,12 @@ def test_the_report_has_the_last_outcome_of_each_recording(tmp_path):
         file.write('{"recording": "b", "sta')  # As after a kill.
     found = report.entries()
     assert {name: each['status'] for name, each in found.items()} == {
-        'a': 'done',
-        'b': 'done',
-        'c': 'damaged',
+        'a.mcap': 'done',
+        'b.mcap': 'done',
+        'c.mcap': 'damaged',
     }
-    assert found['b']['frames'] == 5 and found['b']['dropped'] == {'too many pixels': 1}
-    assert found['c']['error'] == 'It is cut.' and found['b']['output'] == 'b.mcap'
+    assert found['b.mcap']['frames'] == 5 and found['b.mcap']['dropped'] == {'too many pixels': 1}
+    assert found['c.mcap']['error'] == 'It is cut.' and found['b.mcap']['recording'] == 'b'
     (tmp_path / 'report.jsonl').write_text('no JSON\n')
     with pytest.raises(ParameterError, match='cannot be read'):
         report.entries()
