@@ -11,7 +11,7 @@ import numpy as np
 
 from trt_ros.errors import BadFrameError, requires
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS, TOO_MANY_PIXELS
-from trt_ros.vision.video_frame import VideoFrame
+from trt_ros.vision.video_frame import VideoFrame, is_nv12_on_gpu
 
 #: Part of the name of a codec or encoder, and its decoder on the CPU and on the GPU.
 _DECODERS = {
@@ -70,7 +70,7 @@ class VideoDecoder(Generic[T]):
         self.delay, self._count = 0, 0
         self._items: dict[int, T] = {}  # Without a picture yet, by count of the packets.
         self._is_synced, self._is_starting = False, False
-        self._loss = _BEGIN
+        self._loss, self._is_nv12 = _BEGIN, True
         self._number, self._run = -1, 0
 
     def decode(
@@ -188,6 +188,8 @@ class VideoDecoder(Generic[T]):
         found = []
         for picture in pictures:
             count = picture.pts
+            if picture.key_frame:
+                self._is_nv12 = is_nv12_on_gpu(picture)
             if picture.key_frame and not self._is_synced:
                 self._is_synced, self.delay = True, self._count - count
             if count not in self._items:
@@ -196,7 +198,7 @@ class VideoDecoder(Generic[T]):
             if picture.is_corrupt:
                 self._damage('The decoder reports a damaged picture.')
             elif self._is_synced:
-                found.append((item, VideoFrame(picture)))
+                found.append((item, VideoFrame(picture, self._is_nv12)))
         return found
 
     def _check(self, number: int | None) -> None:

@@ -10,7 +10,7 @@ pytest.importorskip('av')
 from support.videos import Encoded, encode, moving_disc
 from trt_ros.cuda.device import Stream
 from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async
-from trt_ros.runtime.gpu.staging import VideoSource
+from trt_ros.runtime.gpu.image_sources import VideoSource
 from trt_ros.video import DAMAGED, LOST, Cuda, VideoDecoder, why_not_on_gpu
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
@@ -88,11 +88,20 @@ def test_a_loss_damage_and_another_size_are_as_on_the_cpu(cuda, streams, codec):
     assert {DAMAGED, LOST, WH, (320, 180)} <= {*found}
 
 
-def test_a_video_that_nv12_cannot_hold_is_converted_on_the_cpu(cuda):
-    packets = encode('h264', moving_disc(2, WH), **{'x264-params': 'colormatrix=bt709'})
-    [frame, _] = frames_of(VideoDecoder(cuda=cuda), 'h264', packets)
+@pytest.mark.parametrize(
+    ('codec', 'pix_fmt', 'options'),
+    [
+        ('h264', 'yuv420p', {'x264-params': 'colormatrix=bt709'}),
+        ('h265', 'yuv420p10le', {}),
+        ('h265', 'yuv444p', {}),
+    ],
+    ids=['BT.709', '10 bits', '4:4:4'],
+)
+def test_a_video_that_nv12_cannot_hold_is_converted_on_the_cpu(cuda, codec, pix_fmt, options):
+    packets = encode(codec, moving_disc(2, WH), pix_fmt=pix_fmt, **options)
+    [frame, _] = frames_of(VideoDecoder(cuda=cuda), codec, packets)
     assert (frame.is_on_gpu, frame.encoding) == (False, 'bgr8')
-    [other, _] = frames_of(VideoDecoder(), 'h264', packets)
+    [other, _] = frames_of(VideoDecoder(), codec, packets)
     assert np.abs(frame.data.astype(int) - other.data).max() <= 1
 
 

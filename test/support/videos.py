@@ -42,7 +42,11 @@ def moving_disc(count: int, wh: tuple[int, int] = (128, 96)) -> list[np.ndarray]
 
 
 def encode(
-    codec: str, pictures: Iterable[np.ndarray], b_frames: int = 0, **options: str
+    codec: str,
+    pictures: Iterable[np.ndarray],
+    b_frames: int = 0,
+    pix_fmt: str = 'yuv420p',
+    **options: str,
 ) -> list[Encoded]:
     """Encode pictures, with a key frame every KEY_INTERVAL; packets are in decoding order."""
     context: Any = None
@@ -51,7 +55,7 @@ def encode(
         if context is None:
             context = av.CodecContext.create(ENCODERS[codec], 'w')
             context.height, context.width = pixels.shape[:2]
-            context.pix_fmt, context.time_base = 'yuv420p', Fraction(1, 30)
+            context.pix_fmt, context.time_base = pix_fmt, Fraction(1, 30)
             context.framerate, context.gop_size = 30, KEY_INTERVAL
             context.max_b_frames = b_frames
             latency = {} if b_frames or codec == 'av1' else {'tune': 'zerolatency'}

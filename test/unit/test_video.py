@@ -179,8 +179,9 @@ def test_too_large_pictures_are_refused(codec, streams):
         ('h264', (128, 96), {'x264-params': 'colormatrix=bt709'}),
         ('h264', (128, 96), {'x264-params': 'fullrange=on'}),
         ('av1', (127, 95), {}),
+        ('h265', (128, 96), {'pix_fmt': 'yuv420p10le'}),
     ],
-    ids=['BT.709', 'full range', 'odd size'],
+    ids=['BT.709', 'full range', 'odd size', '10 bits'],
 )
 def test_pictures_that_nv12_cannot_hold_are_converted(codec, wh, options):
     (packet,) = encode(codec, moving_disc(1, wh), **options)

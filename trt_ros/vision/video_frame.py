@@ -15,17 +15,29 @@ _BT601 = (2, 5, 6)
 _FULL_RANGE = 2  # FFmpeg's AVColorRange.
 
 
+def is_nv12_on_gpu(picture: Any) -> bool:
+    """Return whether a picture in GPU memory is nv12; True for one in host memory."""
+    if picture.format.name != _IN_GPU_MEMORY:
+        return True
+    try:  # Other pictures have more planes or bits, or no array.
+        return len(picture.planes) == 2 and picture.to_ndarray().dtype == np.uint8
+    except ValueError:
+        return False
+
+
 class VideoFrame(Frame):
     """
     A decoded picture as a frame: nv12, or bgr8 where nv12 cannot hold its size, depth or colors.
 
-    :param picture: an av.VideoFrame; in GPU memory, of 4:2:0 in 8 bits.
+    :param picture: an av.VideoFrame.
+    :param is_nv12: whether one in GPU memory is nv12; as is_nv12_on_gpu() returns it.
     """
 
-    def __init__(self, picture: Any) -> None:
+    def __init__(self, picture: Any, is_nv12: bool = True) -> None:
         width, height = picture.width, picture.height
         is_nv12 = (
-            picture.format.name in _LIKE_NV12
+            is_nv12
+            and picture.format.name in _LIKE_NV12
             and not (width % 2 or height % 2)
             and picture.colorspace in _BT601
             and picture.color_range != _FULL_RANGE

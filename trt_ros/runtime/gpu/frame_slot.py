@@ -26,6 +26,7 @@ from trt_ros.runtime.gpu.captured_graph import (
     Stage,
     StageSequence,
 )
+from trt_ros.runtime.gpu.image_sources import image_source
 from trt_ros.runtime.gpu.preprocess import Geometry
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import LruCache
@@ -36,7 +37,6 @@ from trt_ros.runtime.gpu.staging import (
     TensorSource,
     copy_pieces,
     header_nbytes,
-    image_source,
     plan_transfers,
     write_request,
     zero_copy_addresses,

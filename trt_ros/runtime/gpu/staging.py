@@ -12,15 +12,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from trt_ros.cuda.device import wait_for_default_stream
-from trt_ros.cuda.jpeg import JpegDecoder
-from trt_ros.cuda.memory import PinnedBuffer, copy_async, copy_rows_async
+from trt_ros.cuda.memory import PinnedBuffer, copy_async
 from trt_ros.model.feeds.padding import Padding
 from trt_ros.tensors import TensorSpec, host_dtype, write_tensor
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.jpeg import JpegFrame
 from trt_ros.vision.thresholds import Thresholds
-from trt_ros.vision.video_frame import VideoFrame
 
 Item = TypeVar('Item')
 
@@ -122,58 +118,6 @@ class Source:
     def send(self, target: int, stream: int) -> None:
         """Enqueue the transfer of all bytes to a GPU address, without pinned memory."""
         copy_async(target, self.address, self.nbytes, stream)
-
-
-class JpegSource(Source):
-    """The pixels of a JPEG, decoded on the GPU, or on the CPU where the library refuses it."""
-
-    __slots__ = ('_decoder', '_frame')
-    is_decoded_on_gpu = True
-
-    def __init__(self, frame: JpegFrame, decoder: JpegDecoder) -> None:
-        self.key = (frame.width, frame.height, frame.step, frame.encoding, 'jpeg')
-        self.nbytes, self.data, self._address = frame.nbytes, None, None
-        self._frame, self._decoder = frame, decoder
-
-    def send(self, target: int, stream: int) -> None:
-        """
-        Decode into a GPU address.
-
-        :raises BadFrameError: when the CPU cannot decode it, either.
-        """
-        frame = self._frame
-        shape = frame.height, frame.width, frame.channels
-        if not self._decoder.decode(frame.bitstream, shape, target, stream):
-            copy_async(target, int(frame.data.ctypes.data), self.nbytes, stream)
-
-
-class VideoSource(Source):
-    """A decoded picture of a video in GPU memory, in the memory of the frame from `send` on."""
-
-    __slots__ = ('_frame',)
-    is_decoded_on_gpu = True
-
-    def __init__(self, frame: VideoFrame) -> None:
-        self.key = (frame.width, frame.height, frame.step, frame.encoding, 'video')
-        self.nbytes, self.data, self._address = frame.nbytes, None, None
-        self._frame = frame
-
-    def send(self, target: int, stream: int) -> None:
-        """Enqueue the copy to a GPU address, after the work of the decoder."""
-        frame, rows = self._frame, self._frame.height
-        wait_for_default_stream(stream)
-        for address, step in frame.planes:
-            copy_rows_async(target, frame.step, address, step, (frame.step, rows), stream)
-            target, rows = target + frame.step * rows, rows // 2
-
-
-def image_source(frame: Frame, jpegs: JpegDecoder) -> Source:
-    """Return the source of an image."""
-    if isinstance(frame, JpegFrame) and jpegs.is_open:
-        return JpegSource(frame, jpegs)
-    if isinstance(frame, VideoFrame) and frame.is_on_gpu:
-        return VideoSource(frame)
-    return Source(frame)
 
 
 class TensorSource(Source):
