@@ -11,7 +11,7 @@ import numpy as np
 
 from trt_ros.results.boxes import Detections
 from trt_ros.tracking.bytetrack import ByteTracker
-from trt_ros.tracking.ocsort import OcSortTracker
+from trt_ros.tracking.tracker import OcSortTracker
 
 IMAGES, RATE_HZ = 600, 30.0
 

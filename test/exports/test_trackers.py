@@ -25,7 +25,7 @@ from support.tracking_scenes import (  # noqa: E402
     walking,
 )
 from trt_ros.tracking.bytetrack import ByteTracker, TrackOptions  # noqa: E402
-from trt_ros.tracking.ocsort import OcSortTracker  # noqa: E402
+from trt_ros.tracking.tracker import OcSortTracker  # noqa: E402
 from trt_ros.vision.nms import iou  # noqa: E402
 
 HIGH_SCORE, LOW_SCORE = 0.4, 0.1

@@ -12,7 +12,7 @@ from trt_ros.tracking import appearance, motion
 from trt_ros.tracking.appearance import Similarity
 from trt_ros.tracking.association import Pairs, best_pairs, overlapping, to_corners
 from trt_ros.tracking.camera_motion import camera_shift
-from trt_ros.tracking.track_table import Fields, TrackTable
+from trt_ros.tracking.motion import Fields, TrackTable
 
 # Limits on time and memory, whatever arrives: the best detections, and the tracks last seen.
 MAX_DETECTIONS, MAX_TRACKS = 1000, 2000

@@ -1,5 +1,5 @@
 """
-Motion model of boxes: a Kalman filter with constant velocity per coordinate, for all at once.
+Table of tracks, and motion model: a Kalman filter with constant velocity per coordinate.
 
 State and measurement are those of BoT-SORT (Aharon, Orfaig and Bobrovsky 2022,
 arXiv:2206.14651), section 3.1, equations 1, 2 and 4: center x, y, width, height and their
@@ -10,11 +10,67 @@ section 6.2.2), so that two steps of half the length add up to the same. All mat
 in the coordinates: each coordinate is a filter of two states of its own.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 import numpy as np
 
-from trt_ros.tracking.track_table import TrackTable
+Fields = Mapping[str, tuple[type, tuple[int, ...]]]
+
+
+class TrackTable:
+    """
+    Columns of numbers, each an array with the tracks along its last axis, where NumPy is fast.
+
+    >>> table = TrackTable({'id': (np.int64, ()), 'box': (np.float64, (4,))}, 10)
+    >>> table['box'].shape
+    (4, 10)
+    """
+
+    def __init__(self, fields: Fields, count: int = 0) -> None:
+        self._columns: dict[str, np.ndarray] = {
+            name: np.zeros((*shape, count), dtype) for name, (dtype, shape) in fields.items()
+        }
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return a column, which may be changed in place."""
+        return self._columns[name]
+
+    def clear(self, name: str, dtype: type, shape: tuple[int, ...]) -> None:
+        """Add a column of zeros, or replace the column of that name by one."""
+        self._columns[name] = np.zeros((*shape, self._count), dtype)
+
+    def take(self, rows: np.ndarray) -> TrackTable:
+        """
+        Return a copy of some tracks.
+
+        :param rows: indices, or a bool per track.
+        """
+        taken = TrackTable({})
+        taken._columns = {name: column[..., rows] for name, column in self._columns.items()}
+        taken._count = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
+        return taken
+
+    def put(self, rows: np.ndarray, others: TrackTable) -> None:
+        """Replace the tracks at the indices `rows`."""
+        for name, column in self._columns.items():
+            column[..., rows] = others[name]
+
+    def extended(self, others: TrackTable) -> TrackTable:
+        """Return a table with these tracks and then `others`."""
+        both = TrackTable({})
+        both._columns = {
+            name: np.concatenate([column, others[name]], axis=-1)
+            for name, column in self._columns.items()
+        }
+        both._count = self._count + len(others)
+        return both
+
 
 FRAMES_PER_SECOND = 30.0  # Rate at which the noise equals that of the paper.
 # Standard deviations in proportion to the size. The paper has 0.00625 per frame for the velocity:

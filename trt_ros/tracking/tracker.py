@@ -1,14 +1,108 @@
-"""Tracking of the objects in the images of one camera."""
+"""Tracking of the objects in the images of one camera: OC-SORT, and the choice of a method."""
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from trt_ros.errors import ParameterError
 from trt_ros.results.boxes import Detections, Objects
+from trt_ros.tracking import motion
+from trt_ros.tracking.association import Pairs
 from trt_ros.tracking.bytetrack import ByteTracker, TrackOptions
-from trt_ros.tracking.ocsort import OcSortTracker
+from trt_ros.tracking.motion import Fields, TrackTable
+
+
+class OcSortTracker(ByteTracker):
+    """
+    A tracker for objects that turn, stop or hide: `Tracker` with the three steps of OC-SORT.
+
+    They are those of section 4 of Observation-Centric SORT (Cao et al. 2023, CVPR,
+    arXiv:2203.14360): re-update, momentum and recovery, with the parameters of the paper in
+    seconds at 30 Hz.
+    """
+
+    MOMENTUM_WEIGHT = 0.2
+    MOMENTUM_SECONDS = 0.1  # Minimum age of the observation that a direction is measured from.
+    MAX_VIRTUAL_OBSERVATIONS = 10
+
+    FIELDS: ClassVar[Fields] = {
+        **ByteTracker.FIELDS,
+        'observed': (np.float64, (4,)),  # Last observation: cx, cy, w, h.
+        # The filter after the last observation, as `mean` and `covariance`.
+        'observed_mean': motion.FIELDS['mean'],
+        'observed_covariance': motion.FIELDS['covariance'],
+        # Center of an observation that is old enough, and of the one to replace it.
+        'anchor': (np.float64, (2, 2)),
+        'anchor_ns': (np.int64, ()),  # Time of the second.
+    }
+
+    def _move(self, shift: np.ndarray) -> None:
+        super()._move(shift)
+        by = shift[:, None]
+        self._tracks['observed'][:2] += by
+        self._tracks['observed_mean'][0][:2] += by
+        self._tracks['anchor'][:] += by
+
+    def _gains(self, pairs: Pairs, found: Detections, boxes: np.ndarray) -> np.ndarray:
+        origin = self._tracks['anchor'][0][:, pairs.rows]
+        moved = self._tracks['observed'][:2, pairs.rows] - origin
+        intended = boxes[:2, pairs.columns] - origin
+        lengths = np.hypot(*moved) * np.hypot(*intended)
+        products = (moved * intended).sum(axis=0)
+        cosines = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
+        consistency = 0.5 - np.arccos(np.clip(cosines, -1, 1)) / np.pi  # From -0.5 to 0.5.
+        consistency *= self.MOMENTUM_WEIGHT * found.scores[pairs.columns]
+        # A pair that overlaps remains possible, whatever its direction.
+        return np.asarray(np.maximum(pairs.gains + consistency, 1e-6))
+
+    def _last_boxes(self) -> np.ndarray:
+        return self._tracks['observed']
+
+    def _start(self, started: TrackTable, boxes: np.ndarray, stamp_ns: int) -> None:
+        super()._start(started, boxes, stamp_ns)
+        started['anchor'][:], started['anchor_ns'][:] = boxes[None, :2], stamp_ns
+        started['observed'][:] = boxes
+        started['observed_mean'][:] = started['mean']
+        started['observed_covariance'][:] = started['covariance']
+
+    def _observe(self, boxes: np.ndarray, is_seen: np.ndarray, stamp_ns: int) -> None:
+        tracks = self._tracks
+        hidden = np.flatnonzero(is_seen & (tracks['missed'] > 0))
+        if len(hidden):
+            again = tracks.take(hidden)
+            self._follow(again, boxes[:, hidden], stamp_ns)
+            tracks.put(hidden, again)
+        super()._observe(boxes, is_seen, stamp_ns)
+        for kept, present in (
+            ('observed', boxes),
+            ('observed_mean', tracks['mean']),
+            ('observed_covariance', tracks['covariance']),
+        ):
+            np.copyto(tracks[kept], present, where=is_seen)
+        is_due = is_seen & (stamp_ns - tracks['anchor_ns'] >= self.MOMENTUM_SECONDS * 1e9)
+        anchor = tracks['anchor']
+        np.copyto(anchor[0], anchor[1], where=is_due)
+        np.copyto(anchor[1], boxes[:2], where=is_due)
+        tracks['anchor_ns'][is_due] = stamp_ns
+
+    def _follow(self, again: TrackTable, boxes: np.ndarray, stamp_ns: int) -> None:
+        """
+        Repeat filters from their last observations, along a straight virtual trajectory.
+
+        They end as predicted for `stamp_ns`, not yet corrected with the present observation. One
+        number of steps serves all: the largest number of images missed, up to a limit.
+        """
+        steps = min(int(again['missed'].max()) + 1, self.MAX_VIRTUAL_OBSERVATIONS)
+        seconds = (stamp_ns - again['seen_ns']) * (1e-9 / steps)
+        again['mean'][:] = again['observed_mean']
+        again['covariance'][:] = again['observed_covariance']
+        last = again['observed']
+        for step in range(1, steps + 1):
+            motion.predict(again, seconds)
+            if step < steps:
+                motion.correct(again, last + (boxes - last) * (step / steps))
+
 
 ObjectsT = TypeVar('ObjectsT', bound=Objects)
 

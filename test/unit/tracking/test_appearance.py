@@ -8,7 +8,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.results.boxes import Detections
 from trt_ros.tracking.appearance import score_trust, unit_vectors
 from trt_ros.tracking.bytetrack import DEFAULT_OPTIONS, ByteTracker, TrackOptions
-from trt_ros.tracking.ocsort import OcSortTracker
+from trt_ros.tracking.tracker import OcSortTracker
 
 SECOND = 1_000_000_000
 RED, BLUE = [[2.0, 0, 0]], [[0, 0.5, 0]]

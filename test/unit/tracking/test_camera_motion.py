@@ -6,7 +6,7 @@ import pytest
 from support.tracking_scenes import image_times, observe, seen_ids, shaking, walking
 from trt_ros.tracking.bytetrack import ByteTracker
 from trt_ros.tracking.camera_motion import MIN_TRACKS, camera_shift
-from trt_ros.tracking.ocsort import OcSortTracker
+from trt_ros.tracking.tracker import OcSortTracker
 
 
 def boxes(count, seed=0):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trt_ros.tracking import motion
-from trt_ros.tracking.track_table import TrackTable
+from trt_ros.tracking.motion import TrackTable
 
 BOX = np.array([[100.0], [50.0], [20.0], [40.0]])
 
