@@ -307,47 +307,43 @@ class Diagnostics:
     def _judge(self, state: str) -> tuple[bytes, str]:
         if self._node.failure:
             return DiagnosticStatus.ERROR, self._node.failure
-        if self._active_since is not None:
-            topics = self._topics() or [CountedTopic('', self._counts)]
-            losses = [
-                (topic, self._losses.setdefault(topic.name, RecentLoss()).add(topic.counts))
-                for topic in topics
-            ]
-            # Read first: a topic that never had a message is then silent for at least as long.
-            without_result = min(
-                self._counts.seconds_without_result(), time.monotonic() - self._active_since
-            )
-            patience = SECONDS_WITHOUT_A_FRAME + self._seconds_between_frames()
-            silent = [
-                f'no {topic.counts.noun} for {waited:.0f} s {topic.why_silent()}'
-                for topic in topics
-                if not topic.may_be_silent
-                and (waited := topic.counts.seconds_since_received(self._active_since)) > patience
-            ]
-            if silent:
-                return DiagnosticStatus.STALE, silent[0].rstrip()
-            for counts in (self._counts, *(topic.counts for topic in topics)):
-                if counts.has_recent_errors:
-                    return DiagnosticStatus.WARN, f'frames dropped: {counts.last_error}'
-            if without_result > patience:
-                return (
-                    DiagnosticStatus.STALE,
-                    f'{self._counts.noun}s arrive, but no result for {without_result:.0f} s '
-                    f'{self._why_no_result()}'.rstrip(),
-                )
-            for topic, loss in losses:
-                if loss:
-                    why = topic.why_lost()
-                    return DiagnosticStatus.WARN, f'{loss} lost before arrival {why}'.rstrip()
-            warning = self._warning()
-            if warning:
-                return DiagnosticStatus.WARN, warning
-        return DiagnosticStatus.OK, state
-
-    def _seconds_between_frames(self) -> float:
-        """Return the longest frame period that the parameters request; 0.0 for none."""
+        if self._active_since is None:
+            return DiagnosticStatus.OK, state
+        topics = self._topics() or [CountedTopic('', self._counts)]
+        losses = [
+            (topic, self._losses.setdefault(topic.name, RecentLoss()).add(topic.counts))
+            for topic in topics
+        ]
+        # Read first: a topic that never had a message is then silent for at least as long.
+        without_result = min(
+            self._counts.seconds_without_result(), time.monotonic() - self._active_since
+        )
         rates = (getattr(self._node.parameters, name, 0.0) for name in ('rate_hz', 'max_rate_hz'))
-        return max((1 / rate for rate in rates if rate > 0), default=0.0)
+        longest_period = max((1 / rate for rate in rates if rate > 0), default=0.0)
+        patience = SECONDS_WITHOUT_A_FRAME + longest_period
+        silent = [
+            f'no {topic.counts.noun} for {waited:.0f} s {topic.why_silent()}'
+            for topic in topics
+            if not topic.may_be_silent
+            and (waited := topic.counts.seconds_since_received(self._active_since)) > patience
+        ]
+        if silent:
+            return DiagnosticStatus.STALE, silent[0].rstrip()
+        for counts in (self._counts, *(topic.counts for topic in topics)):
+            if counts.has_recent_errors:
+                return DiagnosticStatus.WARN, f'frames dropped: {counts.last_error}'
+        if without_result > patience:
+            return (
+                DiagnosticStatus.STALE,
+                f'{self._counts.noun}s arrive, but no result for {without_result:.0f} s '
+                f'{self._why_no_result()}'.rstrip(),
+            )
+        for topic, loss in losses:
+            if loss:
+                why = topic.why_lost()
+                return DiagnosticStatus.WARN, f'{loss} lost before arrival {why}'.rstrip()
+        warning = self._warning()
+        return (DiagnosticStatus.WARN, warning) if warning else (DiagnosticStatus.OK, state)
 
 
 class RecentLoss:
