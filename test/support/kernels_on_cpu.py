@@ -22,7 +22,7 @@ from trt_ros.vision.tiles import Tiles
 HEADER = Path(__file__).with_name('cuda_on_cpu.hpp')
 _FILES = (
     *('common', 'boxes', 'select', 'overlap', 'tiles', 'top', 'emit', 'rank', 'nms', 'dense'),
-    *('masks', 'points', 'queries'),
+    *('masks', 'points', 'queries', 'classes'),
 )
 # C++ beside what the headers define: the body of each kernel reads its argument from a global.
 LAUNCHERS = """
@@ -37,7 +37,7 @@ static const void* launched;
 
 class KernelsOnCpu:
     """
-    The kernels of decode.cu for float32, but for classifiers, compiled into a folder.
+    The kernels of decode.cu for float32, compiled into a folder.
 
     :raises subprocess.CalledProcessError: when g++ rejects the source.
     """
@@ -46,7 +46,8 @@ class KernelsOnCpu:
         parts = [source_of(name) for name in _FILES]
         macro, *kernels = re.findall(
             r'^#define KERNEL(?:.*\\\n)*.*\n'
-            r'|^KERNEL\((?!\w+float16)\w+, \d+, (?:Head|Dense|Tiles|Masks|Points|Queries),.*\n',
+            r'|^KERNEL\((?!\w+float16)\w+, \d+, '
+            r'(?:Head|Dense|Tiles|Masks|Points|Queries|Classes),.*\n',
             source_of('decode'),
             re.M,
         )

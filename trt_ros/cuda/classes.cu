@@ -1,10 +1,10 @@
 // Scores of a classifier.
 
 struct Classes {
-  const void* scores;
+  const void* scores;  // `count` of each row; one block per row.
   Result* result;   // Host memory that the GPU can write; `count` stays 0.
   float* target;    // Likewise.
-  int count;
+  int count, stride;  // Bytes from the result and target of a row to those of the next.
 };
 
 // Reductions over a block of 1024 threads; all threads get the result.
@@ -27,14 +27,16 @@ __device__ __forceinline__ float highest_of(float value, float* warps) {
   return value;
 }
 
-// One block of 1024 threads: softmax, unless the scores are probabilities; see
+// A block of 1024 threads per row: softmax, unless the scores are probabilities; see
 // families/classify.py.
 template <class T> __device__ __forceinline__ void classify(const Classes& c) {
   __shared__ float warps[32];
+  const size_t first = (size_t)blockIdx.x * c.count, skip = (size_t)blockIdx.x * c.stride;
+  float* const target = (float*)((char*)c.target + skip);
   float highest = -INFINITE, lowest = INFINITE, total = 0.f;
   int bad = 0;
   for (int i = threadIdx.x; i < c.count; i += blockDim.x) {
-    const float score = T::at(c.scores, i);
+    const float score = T::at(c.scores, first + i);
     if (!is_finite(score)) {
       ++bad;
       continue;
@@ -49,19 +51,19 @@ template <class T> __device__ __forceinline__ void classify(const Classes& c) {
   lowest = -highest_of(-lowest, warps);
   if (!all_bad && lowest >= 0.f && fabsf(total - 1.f) < 0.01f) {
     for (int i = threadIdx.x; i < c.count; i += blockDim.x) {
-      c.target[i] = fminf(T::at(c.scores, i), 1.f);  // Rounding.
+      target[i] = fminf(T::at(c.scores, first + i), 1.f);  // Rounding.
     }
   } else {
     float powers = 0.f;
     for (int i = threadIdx.x; i < c.count; i += blockDim.x) {
-      const float score = T::at(c.scores, i);
+      const float score = T::at(c.scores, first + i);
       if (is_finite(score)) powers += expf(score - highest);
     }
     powers = sum_of(powers, warps);
     for (int i = threadIdx.x; i < c.count; i += blockDim.x) {
-      const float score = T::at(c.scores, i);
-      c.target[i] = is_finite(score) ? expf(score - highest) / powers : 0.f;
+      const float score = T::at(c.scores, first + i);
+      target[i] = is_finite(score) ? expf(score - highest) / powers : 0.f;
     }
   }
-  if (threadIdx.x == 0) *c.result = {0, 0, all_bad, 0};
+  if (threadIdx.x == 0) *(Result*)((char*)c.result + skip) = {0, 0, all_bad, 0};
 }

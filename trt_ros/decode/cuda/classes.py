@@ -14,6 +14,7 @@ from trt_ros.decode.cuda.decoder import (
     Launch,
     Output,
     Reader,
+    aligned,
     has_nonfinite,
 )
 from trt_ros.results.classes import Classification
@@ -28,6 +29,7 @@ class ClassesArgs(ctypes.Structure):
         ('result', c_void_p),
         ('target', c_void_p),
         ('count', c_int),
+        ('stride', c_int),
     ]
 
 
@@ -53,8 +55,18 @@ class GpuClasses:
         self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
     ) -> tuple[Launch, ...]:
         """Return the kernel to launch for an image, see `GpuDecoder`."""
-        args = ClassesArgs(self.scores.at(address), result, result + DATA_OFFSET, self.count)
-        return (Launch(f'classify_{self.scores.dtype}', (1, 1, 1), (1024, 1, 1), args),)
+        return (self.launch(address, result, 1),)
+
+    @property
+    def row_nbytes(self) -> int:
+        """Bytes of the result of one row of several."""
+        return aligned(DATA_OFFSET + 4 * self.count)
+
+    def launch(self, address: Address, result: int, rows: int) -> Launch:
+        """Return the launch that decodes the scores of several images; see `row_nbytes`."""
+        scores, target = self.scores.at(address), result + DATA_OFFSET
+        args = ClassesArgs(scores, result, target, self.count, self.row_nbytes)
+        return Launch(f'classify_{self.scores.dtype}', (rows, 1, 1), (1024, 1, 1), args)
 
     def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
         """Return a function that reads the scores, see `GpuDecoder`."""

@@ -8,6 +8,8 @@ import numpy as np
 
 from trt_ros.cuda.memory import DeviceBuffer
 from trt_ros.decode.cuda.boxes import GpuBoxes, GpuOrientedBoxes
+from trt_ros.decode.cuda.choice import gpu_decoder
+from trt_ros.decode.cuda.classes import GpuClasses
 from trt_ros.decode.cuda.decoder import Reader, aligned
 from trt_ros.results.base import Result
 from trt_ros.runtime.gpu.captured_graph import RunAddresses
@@ -51,9 +53,19 @@ class GpuRegions:
         """Bytes of the map and the index of each region in the result."""
         return aligned(self._rows * (MAP_NBYTES + 4))
 
+    @cached_property
+    def _classes(self) -> GpuClasses | None:
+        """Decoder of the class scores of all regions; None where the CPU decodes."""
+        shapes = {name: self.buffers.shapes[name] for name in self.shared.outputs}
+        outputs, input_hw = self.shared.contexts.engine.outputs, self.shared.preprocess.input_hw
+        found = gpu_decoder(self._pipeline.decoder, outputs, shapes, input_hw)
+        return found if isinstance(found, GpuClasses) else None
+
     @property
     def _run_nbytes(self) -> int:
-        """Bytes of the outputs of one run."""
+        """Bytes of the scores or outputs of one run."""
+        if self._classes is not None:
+            return self._batch * self._classes.row_nbytes
         (nbytes,) = self.buffers.result_sizes(())
         return int(nbytes)
 
@@ -78,14 +90,13 @@ class GpuRegions:
             place = self.shared.preprocess_kernels.launch
             parts.append(partial(place, 'place_regions', *ONE_WARP, args))
             for run in range(self._runs):
-                inner = RunAddresses(
-                    (image,),
-                    0,
-                    (),
-                    (target + self._placed_nbytes + run * self._run_nbytes,),
-                    self._maps.ptr + run * self._batch * MAP_NBYTES,
-                )
-                parts += [stage for _, stage in self.buffers.stages([geometry], inner)]
+                at = target + self._placed_nbytes + run * self._run_nbytes
+                maps = self._maps.ptr + run * self._batch * MAP_NBYTES
+                inner = RunAddresses((image,), 0, (), (at,), maps)
+                stages = dict(self.buffers.stages([geometry], inner))
+                if self._classes is not None:
+                    stages['copy out'] = self._classify(self._classes, at)
+                parts += stages.values()
 
         def launch(stream: int) -> None:
             for part in parts:
@@ -103,6 +114,11 @@ class GpuRegions:
         args.is_rotated = isinstance(boxes, GpuOrientedBoxes)
         return args
 
+    def _classify(self, classes: GpuClasses, result: int) -> Callable[[int], None]:
+        """Return the launch that writes the scores of the regions of a run."""
+        launch = classes.launch(lambda name: self.buffers.tensors[name].ptr, result, self._batch)
+        return partial(self.shared.decode_kernels.load([launch]).launch, *launch)
+
     def reader(self, read: Reader, memory: np.ndarray) -> Reader:
         """
         Return a function that reads the objects of an image with the result of each region.
@@ -113,26 +129,38 @@ class GpuRegions:
         maps_nbytes, pipeline = self._rows * MAP_NBYTES, self._pipeline
         maps = memory[:maps_nbytes].view(np.float32).reshape(self._rows, 2, 3)
         chosen = memory[maps_nbytes : maps_nbytes + 4 * self._rows].view(np.int32)
-        outputs = [
-            self.buffers.outputs(memory[self._placed_nbytes + run * self._run_nbytes :])
-            for run in range(self._runs)
-        ]
+        results_of = self._results(memory[self._placed_nbytes :])
 
         def read_all() -> tuple[Any, bool]:
             found, has_nonfinite = read()
             by_object: list[Result | None] = [None] * len(found)
             indices = chosen[chosen >= 0].tolist()
-            for run, given in enumerate(outputs):
-                rows = slice(run * self._batch, (run + 1) * self._batch)
-                some = indices[rows]
-                letterboxes = [self.shared.crop.letterbox] * len(some)
-                results = pipeline.decode_on_cpu(given, self._batch, letterboxes)
-                for index, result, affine in zip(some, results, maps[rows]):
-                    by_object[index] = pipeline.named(result.to_source(affine))
+            for index, result, affine in zip(indices, results_of(len(indices)), maps):
+                by_object[index] = pipeline.named(result.to_source(affine))
             found.region_results = by_object
             return found, has_nonfinite
 
         return read_all
+
+    def _results(self, memory: np.ndarray) -> Callable[[int], list[Any]]:
+        """Return a function that reads the results of the first regions."""
+        classes, batch = self._classes, self._batch
+        if classes is not None:
+            rows = memory.reshape(self._rows, classes.row_nbytes)
+            readers = [classes.reader(row, (0, 0)) for row in rows]
+            return lambda count: [read()[0] for read in readers[:count]]
+        outputs = [
+            self.buffers.outputs(memory[run * self._run_nbytes :]) for run in range(self._runs)
+        ]
+
+        def decode(count: int) -> list[Any]:
+            found: list[Any] = []
+            for run, given in enumerate(outputs[: -(-count // batch)]):
+                letterboxes = [self.shared.crop.letterbox] * min(count - run * batch, batch)
+                found += self._pipeline.decode_on_cpu(given, batch, letterboxes)
+            return found
+
+        return decode
 
     def close(self) -> None:
         """Release the memory; may be called twice."""
