@@ -44,7 +44,10 @@ def raise_bad(error: BadFrameError) -> None:
 
 
 def frames(
-    files: Sequence[Path], max_pixels: int, on_bad: Callable[[BadFrameError], None] = raise_bad
+    files: Sequence[Path],
+    max_pixels: int,
+    on_bad: Callable[[BadFrameError], None] = raise_bad,
+    topics: Sequence[str] = (),
 ) -> Iterator[tuple[str, Frame]]:
     """
     Yield every picture, video frame and image of a recording with its name, such as 'a.jpg'.
@@ -52,6 +55,7 @@ def frames(
     :param max_pixels: larger compressed images, pictures and videos are bad.
     :param on_bad: called for what is neither an image nor a video, and for a damaged recording,
         of which the rest is left out.
+    :param topics: of recordings; () for all.
     :raises ParameterError: when a folder has no images, or a recording cannot be opened.
     """
     from trt_ros.media import read_picture, read_video
@@ -63,7 +67,7 @@ def frames(
             from trt_ros.labelling.images import recorded_frames
 
             try:
-                yield from recorded_frames(source, max_pixels, on_bad)
+                yield from recorded_frames(source, max_pixels, on_bad, topics)
             except BadFrameError as error:
                 on_bad(error)
             continue
@@ -78,7 +82,7 @@ def frames(
                 on_bad(error)
 
 
-def count_frames(files: Sequence[Path], max_pixels: int) -> int:
+def count_frames(files: Sequence[Path], max_pixels: int, topics: Sequence[str] = ()) -> int:
     """Count what `frames` yields or leaves out; for videos, what their container declares."""
     import cv2
 
@@ -90,7 +94,7 @@ def count_frames(files: Sequence[Path], max_pixels: int) -> int:
         if is_recording(source):
             from trt_ros.labelling.images import count_images
 
-            count += count_images(source)
+            count += count_images(source, topics)
             continue
         for path in expand([source]):
             if path.suffix.lower() not in VIDEO_SUFFIXES:

@@ -59,6 +59,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar='N',
         help='maximum number of images, evenly spread (default: 256)',
     )
+    add(
+        '--topic',
+        nargs='+',
+        action='extend',
+        default=[],
+        metavar='TOPIC',
+        help='image topics of recordings to use (default: all)',
+    )
     add_option_flags(parser, cls=PixelLimit)
     add('--json', type=Path, metavar='FILE', help='write the report')
     add_option_flags(parser.add_argument_group('preprocessing, decoding and GPU'), OPTIONS)
@@ -106,16 +114,16 @@ def _source(args: Namespace, on_bad: Callable[[BadFrameError], None]) -> FrameSo
         raise ParameterError(
             f'{", ".join(missing)} does not exist.', remedy='Correct the path of the images.'
         )
-    count = count_frames(args.images, args.max_image_pixels)
+    count = count_frames(args.images, args.max_image_pixels, args.topic)
 
     def opened() -> Any:
-        every = (frame for _, frame in frames(args.images, args.max_image_pixels, on_bad))
-        return limited(every, count, args.max_images)
+        found = frames(args.images, args.max_image_pixels, on_bad, args.topic)
+        return limited((frame for _, frame in found), count, args.max_images)
 
     return FrameSource(
         opened,
         min(count, args.max_images),
-        json.dumps([fingerprint(args.images), args.max_images, args.max_image_pixels]),
+        json.dumps([fingerprint(args.images), args.max_images, args.max_image_pixels, args.topic]),
     )
 
 

@@ -1,6 +1,6 @@
 """Images of recordings."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -11,18 +11,23 @@ from trt_ros.ros.frames import FrameReader
 from trt_ros.vision.frame import Frame
 
 
-def count_images(path: Path) -> int:
+def count_images(path: Path, topics: Sequence[str] = ()) -> int:
     """
-    Count the images of a recording, of all topics.
+    Count the images of a recording, of all or some topics.
 
     :raises ParameterError: when it cannot be opened or has none.
     """
     with closing(Recording(path)) as recording:
-        return sum(recording.topics[topic].count for topic in chosen_topics(recording, []))
+        return sum(
+            recording.topics[topic].count for topic in chosen_topics(recording, list(topics))
+        )
 
 
 def recorded_frames(
-    path: Path, max_pixels: int, on_bad: Callable[[BadFrameError], None]
+    path: Path,
+    max_pixels: int,
+    on_bad: Callable[[BadFrameError], None],
+    topics: Sequence[str] = (),
 ) -> Iterator[tuple[str, Frame]]:
     """
     Yield every image of a recording with its name, such as 'drive.mcap, /image_raw, 12.300 s'.
@@ -35,7 +40,7 @@ def recorded_frames(
     with closing(Recording(path)) as recording:
         readers = {
             topic: FrameReader(recording.topics[topic].message_type, max_pixels)
-            for topic in chosen_topics(recording, [])
+            for topic in chosen_topics(recording, list(topics))
         }
         for topic, time_ns, data, *_ in recording.messages([*readers]):
             try:

@@ -219,9 +219,10 @@ class LabelTask:
         with closing(Recording(self.path)) as recording:
             topics = chosen_topics(recording, list(self.topics))
         for path in (self.output, *self._files_beside(topics)):
-            if path.is_dir():
-                shutil.rmtree(path)
-            path.unlink(missing_ok=True)
+            if path in (self.images_path, self.selection_path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
         return self
 
 

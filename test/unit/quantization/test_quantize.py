@@ -268,6 +268,21 @@ def test_images_that_cannot_be_read_are_left_out(pictures, residual_model, tmp_p
     assert f'left out: 1 (damaged recording). Recording {cut} is damaged' in printed.err
 
 
+def test_images_of_one_topic_are_used(quantize, tmp_path):
+    recordings = pytest.importorskip('support.recordings')
+    image = recordings.raw_image(0, np.zeros((16, 16, 3), np.uint8))
+    path = recordings.write_recording(
+        tmp_path / 'drive', [('/front', 0, image), ('/rear', 1, image), ('/rear', 2, image)]
+    )
+    report = tmp_path / 'report.json'
+    for index, (flags, count) in enumerate([((), 3), (('--topic', '/rear'), 2)]):
+        code, printed = quantize('--json', report, *flags, images=path)
+        assert code == 0, printed.err
+        assert json.loads(report.read_text())['frames'] == count, index
+    code, printed = quantize('--topic', '/none', images=path)
+    assert code == 1 and 'has no images on topic /none' in printed.err
+
+
 def test_images_of_which_none_can_be_read_are_refused(quantize, tmp_path):
     (tmp_path / 'bad.png').write_bytes(b'not a picture')
     code, printed = quantize(images=tmp_path / 'bad.png')
