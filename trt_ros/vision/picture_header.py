@@ -11,7 +11,6 @@ from trt_ros.errors import BadFrameError
 from trt_ros.vision.jpeg import JpegHeader, read_jpeg_header
 from trt_ros.vision.pixel_limit import check_pixels
 
-_PNG_END = b'IEND'
 _PNM = re.compile(rb'P[1-6]\s(?:\s|#[^\r\n]*[\r\n])*(\d{1,9})\s(?:\s|#[^\r\n]*[\r\n])*(\d{1,9})\s')
 _MAX_PNM_HEADER = 1 << 16  # Its comments have any length.
 _TIFF_WIDTHS, _TIFF_HEIGHTS = (256, 322), (257, 323)  # Tags of the image, and of a tile.
@@ -68,13 +67,20 @@ def _read_header(data: np.ndarray, is_whole: bool) -> PictureHeader:
         raise _bad(codec, data, 'has an invalid header') from error
     if not width * height:
         raise _bad(codec, data, f'has {width} × {height} pixels')
-    if codec == 'png' and is_whole and not _has_png_end(data):
+    if codec == 'png' and is_whole and not _has_png_end(data.data):
         raise _bad(codec, data, 'is truncated')
     return PictureHeader(codec, width, height)
 
 
-def _has_png_end(data: np.ndarray) -> bool:
-    return _PNG_END in data[-12:].tobytes() or _PNG_END in data.tobytes()
+def _has_png_end(data: memoryview) -> bool:
+    """Walk over the chunks: OpenCV allocates the length that one states, up to 4 GB."""
+    at = 8
+    while at + 12 <= len(data):
+        length, name = struct.unpack_from('>I4s', data, at)
+        at += 12 + length
+        if name == b'IEND':
+            return bool(at <= len(data))
+    return False
 
 
 def _png_size(data: memoryview) -> tuple[int, int]:

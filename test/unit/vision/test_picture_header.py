@@ -165,6 +165,12 @@ def test_a_pnm_cannot_hide_its_size_in_a_comment():
         read_picture_header(data, MAX_IMAGE_PIXELS)
 
 
+def test_a_png_whose_chunk_is_longer_than_the_file_is_refused_before_decoding():
+    data = patched(PICTURES['png'], 33, b'\x99')  # Its second chunk; OpenCV allocates 2.6 GB.
+    with pytest.raises(BadFrameError, match='is truncated'):
+        read_picture_header(data, MAX_IMAGE_PIXELS)
+
+
 @pytest.mark.parametrize('name', PICTURES)
 def test_no_damaged_picture_has_more_pixels_than_its_header_says(name):
     data, numbers = PICTURES[name], np.random.default_rng(3)
