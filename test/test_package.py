@@ -95,7 +95,7 @@ def test_only_the_table_of_nodes_and_setup_cfg_list_the_nodes():
 @pytest.fixture
 def source(tmp_path) -> Path:
     """Return a copy of the checkout, in which the build may write."""
-    not_source = shutil.ignore_patterns('.*', '__pycache__')
+    not_source = shutil.ignore_patterns('.*', '__pycache__', 'generated')
 
     def left_out(folder, names):
         products = {'build', 'install', 'log'} if Path(folder) == CHECKOUT else set()
