@@ -1,6 +1,7 @@
 """What tests of several parts share."""
 
 from collections.abc import Callable
+import gc
 import os
 from pathlib import Path
 import signal
@@ -21,6 +22,17 @@ def pytest_collection_modifyitems(items):
                 'all processes.\n'
                 'Remedy: Give it a name with `ids`.'
             )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Collect the tests without the garbage collector, which does not visit them later either."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture(scope='session', autouse=True)

@@ -10,6 +10,7 @@ from trt_ros.vision.letterbox import Letterbox
 
 BOX = Letterbox.fit((1920, 1080), (640, 640), 'letterbox')
 BOX_X = Letterbox.fit((1280, 720), (416, 416), 'letterbox_topleft')
+BOX_SMALL = Letterbox.fit((960, 540), (320, 320), 'letterbox')
 #: An input that is no multiple of the largest stride.
 BOX_WIDE = Letterbox.fit((1280, 720), (208, 336), 'letterbox')
 BOX_RAW = Letterbox.fit((1280, 720), (192, 320), 'letterbox')
@@ -184,12 +185,11 @@ def paddle(seed: int) -> np.ndarray:
 def with_objectness(seed: int, family: str) -> Case:
     """Boxes of three anchors per cell: with landmarks before the class, or keypoints behind it."""
     raw, rng = yolov5_head(seed=seed)[:, :6], np.random.default_rng(seed)
-    raw = np.tile(raw, (4, 1))[:25200]
     extras, values = (10, 2) if family == 'yolov5_face' else (51, 3)
     points = rng.uniform(0, 640, (len(raw), extras))
     points[:, values - 1 :: values] = rng.uniform(0, 1, points[:, values - 1 :: values].shape)
     parts = [raw[:, :5], points, raw[:, 5:]] if values == 2 else [raw, points]
-    return case(family, {'head': np.hstack(parts)[None].astype(np.float32)})
+    return case(family, {'head': np.hstack(parts)[None].astype(np.float32)}, BOX_SMALL)
 
 
 def raw_yolo(seed: int, classes: int, family: str) -> Case:

@@ -91,11 +91,14 @@ inline void wait(Meeting& meeting) {
   if (!_setjmp(current->at)) _longjmp(scheduler, 1);
 }
 
+// Runs one thread of each block.
 inline void run_fiber() {
-  body();
-  current->is_done = true;
-  --live;
-  _longjmp(scheduler, 1);
+  for (;;) {
+    body();
+    current->is_done = true;
+    --live;
+    if (!_setjmp(current->at)) _longjmp(scheduler, 1);
+  }
 }
 
 // All threads of the block that have not ended; returns the sum of their values.
@@ -129,13 +132,15 @@ inline bool is_ready(const Fiber& fiber) {
 inline void run_block(int threads) {
   live = threads;
   for (Fiber& fiber : fibers) {
-    fiber.is_begun = fiber.is_done = false;
+    fiber.is_done = false;
     fiber.waits_for = nullptr;
   }
   block_meeting = {};
   for (Meeting& meeting : warp_meetings) meeting = {};
   for (int turns = 0; live;) {
-    for (int i = threads - 1; i > 0; --i) std::swap(order[i], order[random_number() % (i + 1)]);
+    if (turns % 8 == 0) {  // Not each time: it takes longer than the turn.
+      for (int i = threads - 1; i > 0; --i) std::swap(order[i], order[random_number() % (i + 1)]);
+    }
     const unsigned resting = (unsigned)random_number();  // Warps that fall behind.
     bool has_run = false;
     for (int i : order) {
@@ -171,6 +176,7 @@ inline void run(void (*kernel)(), dim3 grid, dim3 block) {
     Fiber& fiber = fibers[i];
     order[i] = fiber.number = i;
     fiber.index = {i % block.x, i / block.x % block.y, i / block.x / block.y};
+    fiber.is_begun = false;
     fiber.stack.resize(STACK_NBYTES);
     getcontext(&fiber.begin);
     fiber.begin.uc_stack.ss_sp = fiber.stack.data();

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 import ctypes
+import os
 from pathlib import Path
 import re
 import subprocess
@@ -13,6 +14,8 @@ import numpy as np
 from trt_ros.cuda.kernels import source_of
 from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.decode.cuda.decoder import Launch
+from trt_ros.engine.files import locked
+from trt_ros.progress import Reporter
 from trt_ros.runtime.gpu.staging import header_nbytes, write_request
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
@@ -37,12 +40,12 @@ static const void* launched;
 
 class KernelsOnCpu:
     """
-    The kernels of decode.cu for float32, compiled into a folder.
+    The kernels of decode.cu for float32, compiled once per run of the tests.
 
     :raises subprocess.CalledProcessError: when g++ rejects the source.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
         parts = [source_of(name) for name in _FILES]
         macro, *kernels = re.findall(
             r'^#define KERNEL(?:.*\\\n)*.*\n'
@@ -58,16 +61,20 @@ class KernelsOnCpu:
         launchers = ''.join(
             re.sub(r'KERNEL\((\w+), \d+, (\w+),.*', r'LAUNCHER(\1, \2)', line) for line in kernels
         )
-        path = folder / 'decode.cpp'
-        path.write_text(f'#include "{HEADER}"\n{source}\n{LAUNCHERS}{launchers}')
-        library = folder / 'decode.so'
-        subprocess.run(
-            [
-                *('g++', '-std=c++17', '-O1', '-w', '-fPIC', '-shared', '-U_FORTIFY_SOURCE'),
-                *('-ffp-contract=off', str(path), '-o', str(library)),
-            ],
-            check=True,
-        )
+        folder = Path(os.environ['XDG_CACHE_HOME'], 'kernels_on_cpu')  # See conftest.own_cache.
+        folder.mkdir(parents=True, exist_ok=True)
+        path, library = folder / 'decode.cpp', folder / 'decode.so'
+        with locked(folder, Reporter()):
+            if not library.exists():
+                path.write_text(f'#include "{HEADER}"\n{source}\n{LAUNCHERS}{launchers}')
+                subprocess.run(
+                    [
+                        *('g++', '-std=c++17', '-O1', '-w', '-fPIC', '-shared'),
+                        *('-U_FORTIFY_SOURCE', '-ffp-contract=off'),
+                        *(str(path), '-o', str(library)),
+                    ],
+                    check=True,
+                )
         self._library = ctypes.CDLL(str(library))
 
     def launch(self, launch: Launch) -> None:

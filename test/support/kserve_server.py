@@ -84,12 +84,31 @@ REPLIES = {
 }
 
 
-class ServerProcess:
+class _AtPort:
+    port = 0
+
+    def address(self, name: str, scheme: str = 'grpc') -> str:
+        return f'{scheme}://localhost:{self.port}/{name}'
+
+    def __enter__(self) -> _AtPort:
+        return self
+
+
+class ServerThread(_AtPort):
+    """The server in threads of this process, which starts at once."""
+
+    def __init__(self, repository: Path, *arguments: str) -> None:
+        self._server, self.port = started([str(repository), *arguments])
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop(None).wait()
+
+
+class ServerProcess(_AtPort):
     """The server in a process of its own, which can be killed and started again."""
 
     def __init__(self, repository: Path, *arguments: str) -> None:
         self._command = [sys.executable, __file__, str(repository), *arguments]
-        self.port = 0
         self.start()
 
     def start(self) -> None:
@@ -99,17 +118,11 @@ class ServerProcess:
         )
         self.port = int(self.process.stdout.readline())
 
-    def address(self, name: str, scheme: str = 'grpc') -> str:
-        return f'{scheme}://localhost:{self.port}/{name}'
-
     def kill(self) -> None:
         """End it as a crash would."""
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
-
-    def __enter__(self) -> ServerProcess:
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
@@ -249,7 +262,21 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
         return np.frombuffer(data, ARRAYS[described.datatype]).reshape(described.shape)
 
 
-def serve(arguments) -> None:
+def started(words: list[str]) -> tuple[grpc.Server, int]:
+    """Start a server as its command line says; return it and its port."""
+    parser = ArgumentParser()
+    parser.add_argument('repository', type=Path)
+    parser.add_argument('--port', type=int, default=0)
+    parser.add_argument('--plain', action='store_true', help='without extensions of Triton')
+    parser.add_argument('--typed', action='store_true', help='float32 outputs as numbers')
+    parser.add_argument('--token', default='')
+    parser.add_argument('--flat', action='store_true', help='outputs of one dimension')
+    parser.add_argument('--forgetful', action='store_true', help='without regions of memory')
+    parser.add_argument('--reply', choices=REPLIES)
+    parser.add_argument('--shapes', type=json.loads, default={})
+    parser.add_argument('--certificate', type=Path)
+    parser.add_argument('--key', type=Path)
+    arguments = parser.parse_args(words)
     models = map(Model, arguments.repository.glob('*/config.pbtxt'))
     service = Service(
         {model.config.name: model for model in models},
@@ -271,21 +298,10 @@ def serve(arguments) -> None:
     else:
         port = server.add_insecure_port(address)
     server.start()
-    print(port, flush=True)
-    server.wait_for_termination()
+    return server, port
 
 
 if __name__ == '__main__':
-    parser = ArgumentParser()
-    parser.add_argument('repository', type=Path)
-    parser.add_argument('--port', type=int, default=0)
-    parser.add_argument('--plain', action='store_true', help='without extensions of Triton')
-    parser.add_argument('--typed', action='store_true', help='float32 outputs as numbers')
-    parser.add_argument('--token', default='')
-    parser.add_argument('--flat', action='store_true', help='outputs of one dimension')
-    parser.add_argument('--forgetful', action='store_true', help='without regions of memory')
-    parser.add_argument('--reply', choices=REPLIES)
-    parser.add_argument('--shapes', type=json.loads, default={})
-    parser.add_argument('--certificate', type=Path)
-    parser.add_argument('--key', type=Path)
-    serve(parser.parse_args())
+    server, port = started(sys.argv[1:])
+    print(port, flush=True)
+    server.wait_for_termination()

@@ -205,7 +205,7 @@ def test_pip_output_becomes_error_with_remedy(setup, tmp_path, line, problem):
     assert '\nRemedy: ' in str(error)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_reports_missing_network(start):
     done = start(
         'check',

@@ -21,6 +21,8 @@ from trt_ros.engine.open import build_command
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.trt import installed
 
+pytestmark = pytest.mark.slow
+
 onnx = pytest.importorskip('onnx')
 pytest.importorskip('onnx.parser')
 needs_rtx = pytest.mark.skipif(not installed('tensorrt_rtx'), reason='tensorrt_rtx is missing')
@@ -321,7 +323,6 @@ def test_damaged_files_beside_the_engines_are_named_and_pruned(place, call, cach
 
 
 @needs_rtx
-@pytest.mark.slow
 def test_the_cache_is_listed_verified_and_pruned(call, cache, color_detector):
     good = Path(call('build', color_detector('good.onnx'))[1].strip())
     bad = Path(call('build', color_detector('bad.onnx'))[1].strip())
@@ -351,7 +352,6 @@ def test_ros2_trt_has_the_same_verbs(call, color_detector, capsys):
 
 
 @needs_rtx
-@pytest.mark.slow
 def test_an_interrupt_ends_a_build_with_130_and_no_child(color_detector, tmp_path):
     script = (
         'import sys, os, signal\n'

@@ -5,6 +5,8 @@ import json
 import pytest
 import yaml
 
+pytestmark = pytest.mark.slow
+
 cv2 = pytest.importorskip('cv2')
 pytest.importorskip('onnxruntime')
 pytest.importorskip('onnx')

@@ -35,8 +35,8 @@ FEW = ('yolov10', 'rtdetr', 'boxes with labels', 'nanodet of 11 bins', 'yolov7_p
 
 
 @pytest.fixture(scope='module')
-def kernels(tmp_path_factory) -> KernelsOnCpu:
-    return KernelsOnCpu(tmp_path_factory.mktemp('kernels'))
+def kernels() -> KernelsOnCpu:
+    return KernelsOnCpu()
 
 
 @pytest.mark.parametrize('name', CASES)

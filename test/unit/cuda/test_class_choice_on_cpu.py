@@ -29,8 +29,8 @@ CHOICES = {
 
 
 @pytest.fixture(scope='module')
-def kernels(tmp_path_factory) -> KernelsOnCpu:
-    return KernelsOnCpu(tmp_path_factory.mktemp('kernels'))
+def kernels() -> KernelsOnCpu:
+    return KernelsOnCpu()
 
 
 def boxes() -> np.ndarray:

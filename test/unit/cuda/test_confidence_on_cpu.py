@@ -17,8 +17,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope='module')
-def kernels(tmp_path_factory) -> KernelsOnCpu:
-    return KernelsOnCpu(tmp_path_factory.mktemp('kernels'))
+def kernels() -> KernelsOnCpu:
+    return KernelsOnCpu()
 
 
 def assert_equal(kernels, heads, outputs, letterbox):

@@ -21,8 +21,8 @@ ASKED = Thresholds(0.25, 0.45, 300)
 
 
 @pytest.fixture(scope='module')
-def kernels(tmp_path_factory) -> KernelsOnCpu:
-    return KernelsOnCpu(tmp_path_factory.mktemp('kernels'))
+def kernels() -> KernelsOnCpu:
+    return KernelsOnCpu()
 
 
 def columns(centers, sizes, scores) -> dict[str, np.ndarray]:

@@ -8,6 +8,8 @@ from onnx import TensorProto, helper, numpy_helper
 import pytest
 
 from trt_ros.driver import nvidia_driver
+from trt_ros.engine.cache import EngineCache
+from trt_ros.engine.options import BuildOptions
 from trt_ros.trt import installed, load_trt
 
 FLOAT = TensorProto.FLOAT
@@ -107,6 +109,14 @@ def rtx():
     if not installed('tensorrt_rtx'):
         pytest.skip('tensorrt_rtx is not installed')
     return load_trt('tensorrt_rtx')
+
+
+@pytest.fixture(scope='session')
+def built_cache(tmp_path_factory, rtx) -> Path:
+    """Return the folder of an engine cache with the engine of `Models.conv()`, for copies."""
+    folder = tmp_path_factory.mktemp('built')
+    EngineCache(folder / 'cache').get_or_build(Models(folder).conv(), BuildOptions(), rtx)
+    return folder / 'cache'
 
 
 @pytest.fixture

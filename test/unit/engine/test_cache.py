@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+import shutil
 import subprocess
 import sys
 import threading
@@ -26,6 +27,13 @@ def cache(tmp_path):
     return EngineCache(tmp_path / 'cache')
 
 
+@pytest.fixture
+def filled(cache, built_cache):
+    """Return a cache with the engine of `models.conv()`."""
+    shutil.copytree(built_cache, cache.root)
+    return cache
+
+
 def files(cache):
     return sorted(path.name for path in cache.root.rglob('*') if path.is_file())
 
@@ -47,8 +55,8 @@ def test_an_engine_is_built_once_and_then_found(cache, models, rtx):
     assert list(cache.entries()) == [first.path]
 
 
-def test_sidecar_contains_everything_for_support(cache, models, rtx):
-    sidecar = read_sidecar(cache.get_or_build(models.conv(), OPTIONS, rtx).path)
+def test_sidecar_contains_everything_for_support(filled, models, rtx):
+    sidecar = read_sidecar(filled.get_or_build(models.conv(), OPTIONS, rtx).path)
     assert {
         'key',
         'plan_sha256',
@@ -143,16 +151,16 @@ def let_others_write(path):
         (let_others_write, 'Other users can write to'),
     ],
 )
-def test_damaged_entry_is_rebuilt_once_and_logged(cache, models, rtx, caplog, damage, said):
+def test_damaged_entry_is_rebuilt_once_and_logged(filled, models, rtx, caplog, damage, said):
     path = models.conv()
-    entry = cache.get_or_build(path, OPTIONS, rtx)
+    entry = filled.get_or_build(path, OPTIONS, rtx)
     damage(entry.path)
-    assert said in cache.problem(entry.path)
-    again = cache.get_or_build(path, OPTIONS, rtx)
+    assert said in filled.problem(entry.path)
+    again = filled.get_or_build(path, OPTIONS, rtx)
     assert said in again.build_reason
     assert any(f'Rebuilding {entry.path.name}' in line for line in caplog.messages)
-    assert cache.problem(again.path) == ''
-    assert cache.get_or_build(path, OPTIONS, rtx).build_reason == ''
+    assert filled.problem(again.path) == ''
+    assert filled.get_or_build(path, OPTIONS, rtx).build_reason == ''
 
 
 def test_another_model_of_the_same_name_gets_its_own_engine(cache, models, rtx):
@@ -163,37 +171,37 @@ def test_another_model_of_the_same_name_gets_its_own_engine(cache, models, rtx):
     assert cache.get_or_build(models.conv(seed=1), OPTIONS, rtx).path == first.path
 
 
-def test_log_names_changed_options_as_reason_for_rebuild(cache, models, rtx):
-    cache.get_or_build(models.conv(), OPTIONS, rtx)
-    other = cache.get_or_build(models.conv(), BuildOptions(weight_streaming_budget_mib=1), rtx)
+def test_log_names_changed_options_as_reason_for_rebuild(filled, models, rtx):
+    filled.get_or_build(models.conv(), OPTIONS, rtx)
+    other = filled.get_or_build(models.conv(), BuildOptions(weight_streaming_budget_mib=1), rtx)
     assert other.build_reason == 'changed options: weight_streaming_budget_mib'
 
 
-def test_force_rebuilds(cache, models, rtx):
-    cache.get_or_build(models.conv(), OPTIONS, rtx)
-    assert cache.get_or_build(models.conv(), OPTIONS, rtx, force=True).build_reason == 'forced'
-    assert len(list(cache.entries())) == 1
+def test_force_rebuilds(filled, models, rtx):
+    filled.get_or_build(models.conv(), OPTIONS, rtx)
+    assert filled.get_or_build(models.conv(), OPTIONS, rtx, force=True).build_reason == 'forced'
+    assert len(list(filled.entries())) == 1
 
 
-def test_leftovers_of_killed_writer_are_removed(cache, models, rtx):
-    entry = cache.get_or_build(models.conv(), OPTIONS, rtx)
+def test_leftovers_of_killed_writer_are_removed(filled, models, rtx):
+    entry = filled.get_or_build(models.conv(), OPTIONS, rtx)
     (entry.path.parent / f'.{entry.path.name}.99999.part').write_bytes(b'half')
     orphan = entry.path.parent / 'gone.engine.json'
     orphan.write_text('{}')
-    cache.get_or_build(models.conv(), OPTIONS, rtx)
-    assert files(cache) == sorted(['.lock', entry.path.name, f'{entry.path.name}.json'])
+    filled.get_or_build(models.conv(), OPTIONS, rtx)
+    assert files(filled) == sorted(['.lock', entry.path.name, f'{entry.path.name}.json'])
 
 
-def test_clock_and_locale_do_not_matter(cache, models, rtx, monkeypatch):
-    entry = cache.get_or_build(models.conv(), OPTIONS, rtx)
+def test_clock_and_locale_do_not_matter(filled, models, rtx, monkeypatch):
+    entry = filled.get_or_build(models.conv(), OPTIONS, rtx)
     for each in (entry.path, sidecar_path(entry.path), models.conv()):
         os.utime(each, (2**33, 2**33))  # The year 2242
     monkeypatch.setenv('LC_ALL', 'de_DE.UTF-8')
     monkeypatch.setenv('TZ', 'Pacific/Kiritimati')
-    assert cache.get_or_build(models.conv(), OPTIONS, rtx).build_reason == ''
+    assert filled.get_or_build(models.conv(), OPTIONS, rtx).build_reason == ''
     monkeypatch.setenv('LC_ALL', 'C')
     monkeypatch.setenv('PYTHONUTF8', '0')
-    assert cache.get_or_build(models.conv(seed=9), OPTIONS, rtx).path.exists()
+    assert filled.get_or_build(models.conv(seed=9), OPTIONS, rtx).path.exists()
 
 
 def test_a_model_that_changes_during_the_build_is_not_kept(cache, models, rtx):
@@ -292,18 +300,18 @@ def test_reports_unwritable_cache(tmp_path, models, rtx):
     assert isinstance(caught.value.__cause__, OSError)
 
 
-def test_engine_in_read_only_cache_is_used(cache, models, rtx):
-    entry = cache.get_or_build(models.conv(), OPTIONS, rtx)
+def test_engine_in_read_only_cache_is_used(filled, models, rtx):
+    entry = filled.get_or_build(models.conv(), OPTIONS, rtx)
     lock = entry.path.parents[1] / LOCK
     lock.unlink()
     lock.mkdir()  # As on a read-only disk, but for root too: the lock cannot be opened.
-    again = cache.get_or_build(models.conv(), OPTIONS, rtx)
+    again = filled.get_or_build(models.conv(), OPTIONS, rtx)
     assert (again.path, again.build_reason) == (entry.path, '')
     flip(entry.path)
     with pytest.raises(ParameterError, match=r'cannot be written(?s:.*)engine_in_memory'):
-        cache.get_or_build(models.conv(), OPTIONS, rtx)
+        filled.get_or_build(models.conv(), OPTIONS, rtx)
     with pytest.raises(ParameterError, match='cannot be written'):
-        cache.get_or_build(models.conv(seed=1), OPTIONS, rtx)
+        filled.get_or_build(models.conv(seed=1), OPTIONS, rtx)
 
 
 def test_the_default_place_follows_xdg(monkeypatch, tmp_path):
@@ -331,24 +339,24 @@ def test_kernels_lie_in_the_engine_cache_and_only_where_nobody_else_can_write(tm
     assert kernel_folder(tmp_path / 'file') is None
 
 
-def test_sidecar_with_other_key_of_same_prefix_is_ignored(cache, models, rtx):
+def test_sidecar_with_other_key_of_same_prefix_is_ignored(filled, models, rtx):
     """The name of the file holds 16 digits of the key, the sidecar all of them."""
-    entry = cache.get_or_build(models.conv(), OPTIONS, rtx)
+    entry = filled.get_or_build(models.conv(), OPTIONS, rtx)
     key = entry.sidecar['key']
-    assert cache.problem(entry.path, key=key) == ''
+    assert filled.problem(entry.path, key=key) == ''
     other = key[:-1] + ('0' if key[-1] != '0' else '1')
     sidecar_path(entry.path).write_text(json.dumps({**entry.sidecar, 'key': other}))
-    assert cache.problem(entry.path, key=key) == 'its cache key differs'
-    again = cache.get_or_build(models.conv(), OPTIONS, rtx)
+    assert filled.problem(entry.path, key=key) == 'its cache key differs'
+    again = filled.get_or_build(models.conv(), OPTIONS, rtx)
     assert again.build_reason == 'its cache key differs'
     assert read_sidecar(entry.path)['key'] == key
 
 
-def test_folder_in_place_of_an_engine_is_named_and_left(cache, models, rtx):
+def test_folder_in_place_of_an_engine_is_named_and_left(filled, models, rtx):
     path = models.conv()
-    entry = cache.get_or_build(path, OPTIONS, rtx)
+    entry = filled.get_or_build(path, OPTIONS, rtx)
     entry.path.unlink()
     entry.path.mkdir()
     with pytest.raises(ParameterError, match='is a folder, not a file') as caught:
-        cache.get_or_build(path, OPTIONS, rtx)
+        filled.get_or_build(path, OPTIONS, rtx)
     assert str(entry.path) in caught.value.remedy and entry.path.is_dir()

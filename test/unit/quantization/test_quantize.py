@@ -12,6 +12,8 @@ from trt_ros.cli import main
 from trt_ros.demo.scene import MODEL, TRAINING, draw_scene
 from trt_ros.quantization.layers import FORMATS, QuantNetwork
 
+pytestmark = pytest.mark.slow
+
 cv2 = pytest.importorskip('cv2')
 onnx = pytest.importorskip('onnx')
 pytest.importorskip('onnxruntime')
@@ -57,7 +59,6 @@ def test_the_report_does_not_replace_a_model(quantize, tmp_path):
     assert (tmp_path / 'small.onnx').read_bytes() == content
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('to', ['int8', 'fp8'])
 def test_results_of_a_detector_agree_with_those_of_the_original(quantize, to, tmp_path):
     names = [layer.name for layer in QuantNetwork(onnx.load(MODEL), (), FORMATS[to]).layers]
@@ -77,7 +78,6 @@ def test_results_of_a_detector_agree_with_those_of_the_original(quantize, to, tm
     assert {each.key for each in model.metadata_props} >= {'names', 'task', 'stride'}
 
 
-@pytest.mark.slow
 def test_calibration_continues_where_an_earlier_run_ended(quantize, monkeypatch, tmp_path):
     from trt_ros.quantization import calibration
 
@@ -106,7 +106,6 @@ def test_calibration_continues_where_an_earlier_run_ended(quantize, monkeypatch,
         np.testing.assert_array_equal(values, resumed[name])
 
 
-@pytest.mark.slow
 def test_layers_return_to_float_until_the_results_agree(quantize, monkeypatch, tmp_path):
     """The range of one activation is spoilt: its layer returns, the other stays quantized."""
     from trt_ros.quantization.calibration import Calibration

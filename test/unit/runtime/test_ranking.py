@@ -14,6 +14,8 @@ from trt_ros.runtime.consistency import VIEWS, WHOLE, Seen, chance, condensed, s
 from trt_ros.runtime.options import ModelOptions
 from trt_ros.runtime.ranking import search
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip('onnxruntime')
 pytest.importorskip('onnx')
 MIRRORED, CROPPED = VIEWS

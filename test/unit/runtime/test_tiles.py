@@ -12,6 +12,8 @@ from trt_ros.vision import tiles
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip('onnxruntime')
 
 ASKED = Thresholds(0.3, 0.5, max_detections=200)

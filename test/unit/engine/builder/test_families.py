@@ -9,6 +9,7 @@ import onnx
 import onnx.parser
 import pytest
 
+from support.builds import build_here
 from support.networks.detr import (
     detr,
     detr_panoptic,
@@ -60,7 +61,6 @@ from trt_ros.cuda.device import gpu_count
 from trt_ros.decode.choice import choose_decoder, open_head
 from trt_ros.engine.builder.parent import build
 from trt_ros.engine.options import BuildOptions
-from trt_ros.engine.plan import parse_plan_header
 from trt_ros.errors import ModelError
 from trt_ros.families import registry as decoder
 from trt_ros.families.evidence import claim_of
@@ -385,18 +385,13 @@ def write(folder, inputs, outputs, network, metadata):
 
 
 def built_network(path, library, class_count=None):
-    """Build, and say what is known of the engine as a runner would."""
-    built = build(path, BuildOptions(), library)
-    try:
-        plan = built.plan.read()
-    finally:
-        built.close()
-    assert parse_plan_header(plan[:64]).nbytes == len(plan)
+    """Build, and return what is known of the engine as a runner would."""
+    report, _ = build_here(path, library)
     inputs, outputs = (
-        tuple(TensorSpec(**{**each, 'shape': tuple(each['shape'])}) for each in built.report[mode])
+        tuple(TensorSpec(**{**each, 'shape': tuple(each['shape'])}) for each in report[mode])
         for mode in ('inputs', 'outputs')
     )
-    return NetworkDescription(inputs, outputs, built.report['metadata'], (32, 32), class_count)
+    return NetworkDescription(inputs, outputs, report['metadata'], (32, 32), class_count)
 
 
 @each_build

@@ -1,4 +1,4 @@
-"""200 broken ONNX files: each ends as an error, or as an engine where the damage does no harm."""
+"""Broken ONNX files: each ends as an error, or as an engine where the damage does no harm."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -27,8 +27,9 @@ def broken(whole, turn):
     return rng.bytes(int(rng.integers(1, 400)))
 
 
+@pytest.mark.parametrize('count', [12, pytest.param(200, marks=pytest.mark.nightly)])
 @pytest.mark.slow
-def test_two_hundred_malformed_files_end_as_errors(models, rtx):
+def test_malformed_files_end_as_errors(models, rtx, count):
     whole = models.conv().read_bytes()
 
     def outcome(turn):
@@ -42,8 +43,8 @@ def test_two_hundred_malformed_files_end_as_errors(models, rtx):
         return 'built'
 
     with ThreadPoolExecutor(2) as pool:
-        outcomes = list(pool.map(outcome, range(200)))
+        outcomes = list(pool.map(outcome, range(count)))
     counts = {kind: outcomes.count(kind) for kind in sorted(set(outcomes))}
     print(counts)
     assert all(outcome != 'built' for outcome in outcomes[0::3] + outcomes[2::3])
-    assert counts['refused'] > 150
+    assert counts['refused'] > 0.75 * count

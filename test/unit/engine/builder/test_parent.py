@@ -8,10 +8,10 @@ import onnx
 from onnx import TensorProto, helper
 import pytest
 
+from support.builds import build_here
 import trt_ros
 from trt_ros.engine.builder.parent import BuildLog, build
 from trt_ros.engine.options import BuildOptions, ShapeRange
-from trt_ros.engine.plan import parse_plan_header
 from trt_ros.errors import ModelError
 from trt_ros.progress import Reporter
 
@@ -21,19 +21,10 @@ FP8 = TensorProto.FLOAT8E4M3FN
 
 
 def report_of(path, library, **options):
-    """Build and give the report; the plan must be one."""
-    built = build(path, BuildOptions(**options), library)
-    try:
-        plan = built.plan.read()
-        header = parse_plan_header(plan[:64])
-        assert (header.library, header.version, header.nbytes) == (
-            'tensorrt_rtx',
-            library.version,
-            len(plan),
-        )
-        return {**built.report, 'header': header}
-    finally:
-        built.close()
+    """Build and return the report; the plan must be one."""
+    report, header = build_here(path, library, **options)
+    assert (header.library, header.version) == ('tensorrt_rtx', library.version)
+    return {**report, 'header': header}
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from trt_ros.runtime.cpu.checked_runner import CheckedRunner
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def write(tmp_path):
@@ -70,7 +72,6 @@ def test_a_model_is_checked_once_on_a_machine(write, cache, starts):
     assert np.array_equal(*answers)
 
 
-@pytest.mark.slow
 def test_another_content_or_other_shapes_are_checked_again(write, cache, starts):
     def run(model, shape):
         runner = CheckedRunner.open(write(model), engine_cache_dir=cache)
@@ -86,7 +87,6 @@ def test_another_content_or_other_shapes_are_checked_again(write, cache, starts)
     assert len(starts) == 3
 
 
-@pytest.mark.slow
 def test_checks_at_each_start_without_writable_cache(write, tmp_path, starts):
     (tmp_path / 'file').touch()
     for _ in range(2):
@@ -108,7 +108,6 @@ def test_model_that_crashes_fails_each_time(write, cache, starts):
     assert len(starts) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('name', ['constant_of_shape_33', 'range_33', 'expand_33', 'tile_36'])
 def test_a_memory_bomb_is_an_error(write, cache, name):
     path = write(dict(attributes.memory())[name])
@@ -124,7 +123,6 @@ def endless(write) -> Path:
     return write(dict(control_flow.control())['loop_2'])
 
 
-@pytest.mark.slow
 def test_a_model_that_hangs_is_stopped(endless, cache, monkeypatch):
     monkeypatch.setattr(onnx_check, 'BASE_SECONDS', 4.0)
     runner = CheckedRunner.open(endless, engine_cache_dir=cache)

@@ -69,7 +69,7 @@ class OnnxContext:
 @pytest.fixture(scope='module')
 def kernels(tmp_path_factory):
     folder = tmp_path_factory.mktemp('kernels')
-    return {'preprocess': NumbersOnCpu(folder), 'decode': KernelsOnCpu(folder)}
+    return {'preprocess': NumbersOnCpu(folder), 'decode': KernelsOnCpu()}
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 import subprocess
 
@@ -12,19 +13,20 @@ from trt_ros.cli import main
 
 @pytest.fixture
 def serve(tmp_path) -> Callable:
-    """Start a server of ONNX files, each by the stem of its name."""
+    """Start a server of ONNX files, each by the stem of its name; on request as a process."""
     pytest.importorskip('tritonclient.grpc')
     pytest.importorskip('onnxruntime')
-    from support.kserve_server import ServerProcess
+    from support.kserve_server import ServerProcess, ServerThread
 
     with ExitStack() as stack:
 
-        def start(*models: Path, arguments=()) -> ServerProcess:
+        def start(*models: Path, arguments=(), kind=ServerThread):
             repository = tmp_path / 'repository'
             for path in models:
                 assert main(['triton', str(path), '--output', str(repository)]) == 0
-            return stack.enter_context(ServerProcess(repository, *map(str, arguments)))
+            return stack.enter_context(kind(repository, *map(str, arguments)))
 
+        start.process = partial(start, kind=ServerProcess)
         yield start
 
 

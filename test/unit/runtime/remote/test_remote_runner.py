@@ -84,7 +84,7 @@ def arrays_of(result):
 
 
 def test_network_on_a_server_is_recognized_and_decoded_like_its_file(serve, color_detector):
-    with Pipeline.open(serve(color_detector()).address('colors')) as pipeline:
+    with Pipeline.open(serve.process(color_detector()).address('colors')) as pipeline:
         assert found(pipeline(RED)) == EXPECTED
         assert pipeline.backend == 'triton'
         assert pipeline.class_names == ('red', 'green', 'blue')
@@ -225,7 +225,7 @@ def test_runs_of_several_threads_overlap_with_a_region_each(serve, color_detecto
 
 
 def test_submitted_frames_run_at_the_same_time(serve, color_detector):
-    server = serve(color_detector())
+    server = serve.process(color_detector())
     with Pipeline.open(server.address('colors'), frames_in_flight=2) as pipeline:
         stop(server.process)
         try:
@@ -240,7 +240,7 @@ def test_submitted_frames_run_at_the_same_time(serve, color_detector):
 
 
 def test_killed_server_drops_frames_until_it_is_back(serve, color_detector):
-    server = serve(color_detector())
+    server = serve.process(color_detector())
     with Pipeline.open(server.address('colors')) as pipeline:
         assert found(pipeline(RED)) == EXPECTED
         server.kill()
@@ -264,7 +264,7 @@ def test_killed_server_drops_frames_until_it_is_back(serve, color_detector):
 
 
 def test_server_that_hangs_costs_the_timeout_per_frame(serve, color_detector):
-    server = serve(color_detector())
+    server = serve.process(color_detector())
     with Pipeline.open(server.address('colors'), remote_timeout=0.2) as pipeline:
         stop(server.process)
         with pytest.raises(RemoteUnavailableError, match=r'did not answer within 0\.2 s'):
@@ -282,7 +282,7 @@ def test_server_that_hangs_costs_the_timeout_per_frame(serve, color_detector):
 
 def test_no_shared_memory_is_left_behind(serve, color_detector):
     before = open_regions()
-    pipeline = Pipeline.open(serve(color_detector()).address('colors'))
+    pipeline = Pipeline.open(serve.process(color_detector()).address('colors'))
     pipeline(RED)
     assert open_regions() == before  # Also while it is used: a killed process leaves none.
     pipeline.close()
@@ -311,7 +311,7 @@ def test_error_of_a_server_is_escaped_and_short(serve, color_detector):
 def test_opening_is_cancelled_while_a_server_does_not_answer(serve, color_detector):
     import threading
 
-    server = serve(color_detector())
+    server = serve.process(color_detector())
     stop(server.process)
     cancelled = threading.Event()
 
@@ -333,11 +333,11 @@ def test_closed_pipeline_sends_nothing(serve, color_detector):
 
 
 def test_replaced_model_of_another_shape_is_reported(serve, color_detector, tmp_path):
-    server = serve(color_detector())
+    server = serve.process(color_detector())
     with Pipeline.open(server.address('colors')) as pipeline:
         server.kill()
         color_detector(shape=(96, 96))
-        serve(tmp_path / 'colors.onnx').kill()  # Writes the repository anew.
+        serve.process(tmp_path / 'colors.onnx').kill()  # Writes the repository anew.
         server.start()
 
         def infer():
