@@ -9,7 +9,8 @@ from trt_ros.model.bundle import Bundle
 from trt_ros.model.leapp import read_bundle
 from trt_ros.tensors import TensorSpec
 
-WIDTH, GAP, ROW = 260, 220, 18  # Of a network in a picture, in pixels.
+WIDTH, GAP, ROW = 260, 300, 18  # Of a network in a picture, in pixels.
+SHOWN = 45  # Characters of a source in a picture: as many as the gap is wide.
 NEXT_RUN = ' of the previous run'
 
 
@@ -153,7 +154,9 @@ def draw_bundle(found: Mapping[str, Any], path: Path) -> None:
             parts.append(_text(left + 8, _y(row), each['tensor']))
             start = outputs.get(each['from'].removesuffix(NEXT_RUN))
             if start is None:
-                parts.append(_text(left - 8, _y(row), each['from'], 'end'))
+                source, settings = each['from'].partition('?')[::2]
+                text = source[:SHOWN] + ('..' if settings or len(source) > SHOWN else '')
+                parts.append(_text(left - 8, _y(row), text, 'end'))
             elif each['from'].endswith(NEXT_RUN):
                 back.append((start, (left, _y(row))))
             else:
