@@ -8,7 +8,6 @@ from typing import Any
 
 from trt_ros.errors import printable
 
-STEPS = ('preprocess', 'network', 'decode')
 LAYERS = 20  # The slowest ones are printed.
 
 
@@ -17,8 +16,9 @@ def print_cpu(found: Mapping[str, Any]) -> None:
     in_flight = found['frames_in_flight']
     _heading(found, f' with {in_flight} in flight' if in_flight > 1 else '')
     _row('image in hand to result', found['host_ms']['frame'])
-    for name in STEPS:
-        _row(f'  {name}', found['host_ms'][name])
+    for name, summary in found['host_ms'].items():
+        if name != 'frame':
+            _row(f'  {name}', summary)
     _print_layers(found)
 
 

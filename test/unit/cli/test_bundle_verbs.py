@@ -77,7 +77,8 @@ def test_bench_runs_a_bundle_but_not_its_layers(tmp_path, capsys):
     path = str(two_sums(tmp_path))
     common = ['bench', path, '--backend', 'onnxruntime', '--frames', '3', '--warm-up', '1']
     assert main(common) == 0
-    assert 'bundle' in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert all(text in printed for text in ('bundle', '  network A ', '  network B '))
     assert main([*common, '--layers']) == 1
     assert '--layers is for one network' in capsys.readouterr().err
 

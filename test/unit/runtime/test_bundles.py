@@ -149,7 +149,7 @@ HELD = ('prompt=tensor:prompt?held=true', 'k=constant:100')
 def test_networks_of_held_inputs_run_when_these_change(tmp_path, open_cpu):
     pipeline = open_cpu(prompted(tmp_path), inputs=HELD, outputs=('y', 'token'))
     runs = []
-    for runner in pipeline.runner._runners.values():
+    for runner in pipeline.runner.members.values():
         infer = runner.infer
         runner.infer = lambda inputs, infer=infer: (runs.append(set(inputs)), infer(inputs))[1]
     one, two = ONE.copy(), 2 * ONE

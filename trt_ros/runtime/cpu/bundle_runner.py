@@ -16,11 +16,12 @@ class BundleRunner(Runner):
     The networks of a bundle, which it owns.
 
     :param runners: open networks by name; the arrays that they return stay valid.
+    :ivar members: these networks.
     :raises ModelError: when a network is another one than the bundle declares.
     """
 
     def __init__(self, bundle: Bundle, runners: Mapping[str, Runner]) -> None:
-        self._bundle, self._runners = bundle, runners
+        self._bundle, self.members = bundle, runners
         self._given: dict[str, dict[str, np.ndarray]] = {}
         self._values: dict[str, np.ndarray] = {}  # Inputs and outputs of the last run.
         describe_bundle(self, bundle, runners)
@@ -65,7 +66,7 @@ class BundleRunner(Runner):
                 given[port] = values[group.carry[name]]
             else:
                 given[port] = values[self._bundle.flow.get(name, name)]
-        for port, array in self._runners[network].infer(given).items():
+        for port, array in self.members[network].infer(given).items():
             values[f'{network}/{port}'] = array
 
     def tune_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
@@ -73,12 +74,12 @@ class BundleRunner(Runner):
         self.infer(tensors)
         return tuple(
             f'{name}: {line}'
-            for name, runner in self._runners.items()
+            for name, runner in self.members.items()
             for line in runner.tune_threads(self._given[name])
         )
 
     def close(self) -> None:
         """Close all networks; may be called twice."""
         with ExitStack() as closing:
-            for runner in self._runners.values():
+            for runner in self.members.values():
                 closing.callback(runner.close)

@@ -100,20 +100,23 @@ def measure_steps(
     :param frame: None for a network without images.
     :param warm_up: number of runs before those that are timed.
     :returns: milliseconds per run. 'frame' is the time from image in hand to result; it includes
-        'preprocess', 'network' and 'decode'.
+        'preprocess', 'network' and 'decode'; of a bundle, also 'network NAME'.
     """
-    whole = _Clocked(_run(steps, frame))
+    whole, members = _Clocked(_run(steps, frame)), dict[str, _Clocked]()
     with (
+        ExitStack() as stack,
         _clocked(steps, 'stage') as preprocess,
         _clocked(steps.runner, 'infer') as network,
         _clocked(steps, 'decoder') as decode,
     ):
+        for name, runner in getattr(steps.runner, 'members', {}).items():
+            members[f'network {name}'] = stack.enter_context(_clocked(runner, 'infer'))
         for phase, runs in (('warm-up', warm_up), ('frames', rounds)):
             with mark(phase):
                 for _ in range(runs):
                     with mark('frame'):
                         whole()
-    parts = {'preprocess': preprocess, 'network': network, 'decode': decode}
+    parts = {'preprocess': preprocess, 'network': network, **members, 'decode': decode}
     return {
         name: np.reshape(clock.times_ms, (warm_up + rounds, -1)).sum(axis=1).tolist()[warm_up:]
         for name, clock in (('frame', whole), *parts.items())
