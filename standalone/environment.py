@@ -19,6 +19,8 @@ import sys
 CHECKOUT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = CHECKOUT / 'standalone/requirements'
 INTERFACES = CHECKOUT / 'standalone/interfaces'
+WHEELS = '-wheels'  # End of the folder of another release of ROS 2 from PyPI than Jazzy.
+RELEASES = ('jazzy', 'kilted')
 HOOK_DONE = {'_ROS_WHEELS_BOOTSTRAP_COMPLETE': '1'}  # Otherwise the wheels start Python twice.
 
 
@@ -97,14 +99,16 @@ class Environment:
         return fetched or Base.of(str(self.python)).include
 
     @property
+    def ros_groups(self) -> tuple[str, ...]:
+        """The requirement files of ROS 2 from PyPI; () if one is sourced."""
+        release = self.folder.name.removeprefix('.venv').removesuffix(WHEELS).replace('-', '_')
+        return () if self.distro else (f'ros{release}', 'build')
+
+    @property
     def groups(self) -> tuple[str, ...]:
         """The requirement files that apply."""
         gpu = ('gpu',) if platform.machine() == 'x86_64' else ()  # No wheels for other machines.
-        return (
-            ('runtime', *gpu, 'test', 'docs')
-            if self.distro
-            else ('ros', 'build', 'runtime', *gpu, 'test', 'docs')
-        )
+        return (*self.ros_groups, 'runtime', *gpu, 'test', 'docs')
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables for programs in this environment."""
@@ -141,8 +145,21 @@ class Environment:
 
 
 def choose_environment() -> Environment:
-    """Return the sourced ROS's environment where its Python works, else the one from PyPI."""
+    """
+    Return the sourced ROS's environment where its Python works, else the one from PyPI.
+
+    :raises SetupError: if TRT_ROS_WHEELS is a release of which PyPI has no wheels.
+    """
     base = os.path.realpath(getattr(sys, '_base_executable', sys.executable))
+    release = os.environ.get('TRT_ROS_WHEELS', '')
+    if release and release not in RELEASES:
+        raise SetupError(
+            f'There are no wheels of ROS 2 {release!r}.',
+            remedy=f'Choose one of {", ".join(RELEASES)}.',
+        )
+    if release:
+        name = '.venv' if release == 'jazzy' else f'.venv-{release}{WHEELS}'
+        return Environment(CHECKOUT / name, base, '')
     distro = os.environ.get('ROS_DISTRO', '')
     if distro and 'AMENT_PREFIX_PATH' in os.environ:
         folder = CHECKOUT / f'.venv-{distro}'

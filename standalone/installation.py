@@ -72,7 +72,8 @@ def clear(folder: Path) -> None:
 
 def install_packages(environment: Environment) -> None:
     """Install the requirement files with pip, except packages of the sourced ROS."""
-    names = [name for name in environment.groups if name != 'ros']
+    ros = environment.ros_groups[:1]
+    names = [name for name in environment.groups if name not in ros]
     lines = [
         line for name in names for line in (REQUIREMENTS / f'{name}.txt').read_text().splitlines()
     ]
@@ -96,8 +97,8 @@ def install_packages(environment: Environment) -> None:
     write(environment.notes / 'constraints.txt', constraints)
     if not environment.distro:
         report('installing ROS 2 from PyPI')
-        # Separately, without dependencies: ros.txt is complete, and would pull in lark-parser.
-        pip_install(environment, '--no-deps', '--requirement', str(REQUIREMENTS / 'ros.txt'))
+        # Separately, without dependencies: it is complete, and would pull in lark-parser.
+        pip_install(environment, '--no-deps', '--requirement', str(REQUIREMENTS / f'{ros[0]}.txt'))
         correct_include_folders(environment)
     report('installing the other packages of trt_ros and its tests')
     pip_install(environment, '--requirement', str(requirements))

@@ -62,7 +62,7 @@ def fingerprint(environment: Environment, step: str) -> str:
     if step == 'packages':
         parts += [path.read_text() for path in requirement_files(environment)]
     elif step == 'interfaces':
-        parts += [(REQUIREMENTS / f'{group}.txt').read_text() for group in ('ros', 'build')]
+        parts += [(REQUIREMENTS / f'{group}.txt').read_text() for group in environment.ros_groups]
         parts += [
             (path.name, path.read_text())
             for path in sorted(INTERFACES.glob('**/*'))

@@ -53,6 +53,20 @@ def test_the_version_is_the_same_everywhere(setup_cfg):
     assert newest[0] == version
 
 
+def test_every_dependency_is_a_key_of_rosdep():
+    """With TRT_ROS_ROSDISTRO, a checkout of ros/rosdistro, the stored keys are checked, too."""
+    used = set(re.findall(r'<(?:\w+_)?depend>([\w-]+)<', (CHECKOUT / 'package.xml').read_text()))
+    stored = (CHECKOUT / 'test/support/rosdep_keys.txt').read_text().splitlines()[1:]
+    assert used <= set(stored)
+    if not (folder := os.environ.get('TRT_ROS_ROSDISTRO')):
+        return
+    system = ''.join(path.read_text() for path in Path(folder, 'rosdep').glob('*.yaml'))
+    for distro in ('humble', 'jazzy', 'kilted', 'lyrical'):
+        text = system + Path(folder, distro, 'distribution.yaml').read_text()
+        found = set(re.findall(r'^(?: {6}- | {2}|)([\w-]+):?$', text, re.MULTILINE))
+        assert set(stored) - found == set(), distro
+
+
 def test_every_ros_package_imported_is_a_dependency():
     package_xml = pytest.importorskip('catkin_pkg.package')
     package = package_xml.parse_package(str(CHECKOUT / 'package.xml'))

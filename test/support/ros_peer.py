@@ -73,8 +73,14 @@ class Peer:
         assert done.wait(DEADLINE_SECONDS)
         return result[0]
 
-    #: For tests that have a peer at hand.
-    wait_until = staticmethod(wait_until)
+    def wait_until(self, condition: Callable[[], Any], what: str = 'a condition') -> Any:
+        """Wait as wait_until() does; fail at once when the thread of this peer has ended."""
+
+        def checked() -> Any:
+            assert self._thread.is_alive(), f'the peer failed before {what}'
+            return condition()
+
+        return wait_until(checked, what)
 
     def close(self) -> None:
         import rclpy

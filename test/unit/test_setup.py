@@ -264,6 +264,18 @@ def test_an_interface_is_built_again_when_a_definition_changes(setup, environmen
     assert not setup.installation.is_built(environment, source)
 
 
+def test_another_release_from_pypi_has_a_folder_and_requirements_of_its_own(setup, monkeypatch):
+    monkeypatch.setenv('TRT_ROS_WHEELS', 'kilted')
+    kilted = setup.environment.choose_environment()
+    assert kilted.folder.name == '.venv-kilted-wheels'
+    assert kilted.ros_groups == ('ros_kilted', 'build')
+    names = {path.name for path in setup.installation.requirement_files(kilted)}
+    assert 'ros_kilted.txt' in names and 'ros.txt' not in names
+    monkeypatch.setenv('TRT_ROS_WHEELS', 'foxy')
+    with pytest.raises(setup.environment.SetupError, match="no wheels of ROS 2 'foxy'"):
+        setup.environment.choose_environment()
+
+
 def test_worker_processes_can_import_the_command(setup, environment):
     (environment.folder / 'lib/python3.12/site-packages').mkdir(parents=True)
     setup.registration.link_package(environment)
@@ -334,7 +346,8 @@ def test_every_requirement_is_pinned_and_has_a_reason():
                 continue
             requirement, _, why = line.partition('#')
             assert requirement.count('==') == 1, f'{path.name}: {line} is not pinned'
-            assert why or path.name in ('ros.txt', 'constraints.txt'), f'{line} does not say why'
+            is_list = path.name.startswith(('ros', 'constraints'))
+            assert why or is_list, f'{line} does not say why'
 
 
 @pytest.mark.parametrize('mark, constant', [('gpu', 'GPU_TESTS'), ('alone', 'GPU_TESTS_ALONE')])

@@ -116,6 +116,11 @@ def build_summary(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
     if budget_mib is not None:
         lines.append(f'weight streaming: at most {budget_mib} MiB of weights stay on the GPU')
     lines += [f'option without effect: {line}' for line in sidecar.get('ignored_options', ())]
+    if names := _wrong_on_hopper(sidecar):
+        lines.append(
+            f'{len(names)} fp8 convolutions, which tensorrt_rtx computes wrongly on compute '
+            'capability 9.0 (H100, H200)'
+        )
     fallback = sidecar.get('dla_fallback')
     if fallback:
         lines.append(
@@ -176,8 +181,8 @@ def check_fp8(sidecar: Mapping[str, Any], device: int) -> None:
 
     :raises BackendError: if it computes them wrongly.
     """
-    names = sidecar.get('fp8_convolutions')
-    if not names or sidecar['library'] != 'tensorrt_rtx':
+    names = _wrong_on_hopper(sidecar)
+    if not names:
         return
     gpu = nvidia_driver().gpu(device)
     if gpu.compute_capability == (9, 0):
@@ -188,6 +193,11 @@ def check_fp8(sidecar: Mapping[str, Any], device: int) -> None:
             remedy='Use the original with precision fp16, or quantize only matrix products: '
             'trt-ros quantize --to fp8 --keep Conv --keep ConvTranspose',
         )
+
+
+def _wrong_on_hopper(sidecar: Mapping[str, Any]) -> list[str]:
+    is_rtx = sidecar.get('library') == 'tensorrt_rtx'
+    return (sidecar.get('fp8_convolutions') or []) if is_rtx else []
 
 
 def _refit(engine: Engine, onnx: Path) -> None:

@@ -211,12 +211,15 @@ def test_other_failures_to_load_name_the_rebuild(rtx):
     assert isinstance(error, ModelError) and 'Rebuild' in error.remedy
 
 
-@pytest.mark.parametrize(('target', 'code'), [([], 1), (['--compute-capability', '8.9'], 0)])
-def test_build_refuses_what_this_gpu_would_not_load(
-    models, rtx, tmp_path, monkeypatch, capsys, target, code
+@pytest.mark.parametrize(
+    ('target', 'has_gpu', 'code'),
+    [([], True, 1), ([], False, 0), (['--compute-capability', '8.9'], True, 0)],
+)
+def test_build_refuses_what_this_gpu_would_not_load_and_tells_others(
+    models, rtx, tmp_path, monkeypatch, capsys, target, has_gpu, code
 ):
     gpu = GpuInfo(0, 'NVIDIA H100', (9, 0), 132, 80 << 30, False, 'GPU-1', '0000:01:00.0')
-    driver = Driver('580', (13, 0), (gpu,), '')
+    driver = Driver('580', (13, 0), (gpu,) if has_gpu else (), '')
     cache = EngineCache(tmp_path / 'cache')
     options = BuildOptions(compute_capabilities=tuple(target[1:]))
     entry = cache.get_or_build(models.conv(), options, rtx)
@@ -226,4 +229,5 @@ def test_build_refuses_what_this_gpu_would_not_load(
     monkeypatch.setattr('trt_ros.engine.open.nvidia_driver', lambda: driver)
     found = main(['build', str(models.conv()), '--engine-cache-dir', str(cache.root), *target])
     assert found == code
-    assert ('wrongly on NVIDIA H100' in capsys.readouterr().err) == bool(code)
+    shown = 'wrongly on NVIDIA H100' if code else '1 fp8 convolutions, which tensorrt_rtx'
+    assert shown in capsys.readouterr().err

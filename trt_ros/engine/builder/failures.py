@@ -50,8 +50,8 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     (
         r'cudnn_impl\.cpp.*FP8',
         'int8 convolutions are not supported.',
-        'Use fp16 or fp8, or tensorrt_rtx 1.7 or newer, which does not support compute capability '
-        '9.0.',
+        'Use fp16. tensorrt_rtx 1.7 and newer builds them, but does not run on compute capability '
+        '9.0 (H100, H200).',
     ),
     (
         r'(\S+): input has type Int32 but must have type FP8',
