@@ -24,7 +24,7 @@ import time
 import cv2
 import numpy as np
 
-LINKS, SIZE, STEPS, SPEED, NEAR = (0.5, 0.4), 64, 30, 0.15, 0.05
+LINKS, SIZE, STEPS, SPEED, RADIUS = (0.5, 0.4), 64, 30, 0.15, 0.125
 SAMPLES, CHUNK, EXECUTED, FPS = 3000, 10, 5, 10.0
 CAMERA, PAUSE = 'observation.images.camera', 0.1
 JOINTS = ['shoulder', 'elbow']
@@ -53,7 +53,9 @@ class Arm:
             x, y = (xy * (1, -1) + 1) * SIZE * 8
             return round(x), round(y)
 
-        cv2.circle(pixels, place(self.target), 4 * 16, (230, 40, 40), -1, cv2.LINE_AA, 4)
+        cv2.circle(
+            pixels, place(self.target), round(RADIUS * SIZE * 8), (230, 40, 40), -1, cv2.LINE_AA, 4
+        )
         points = [place(each) for each in (np.zeros(2), *tip(self.q))]
         for a, b in itertools.pairwise(points):
             cv2.line(pixels, a, b, (220, 220, 220), 2, cv2.LINE_AA, 4)
@@ -69,8 +71,8 @@ class Arm:
 
     @property
     def has_touched(self) -> bool:
-        """Whether the tip is at the disc."""
-        return bool(np.linalg.norm(tip(self.q)[1] - self.target) < NEAR)
+        """Whether the tip is on the disc."""
+        return bool(np.linalg.norm(tip(self.q)[1] - self.target) < RADIUS)
 
 
 def train(folder: Path, minutes: float) -> None:
