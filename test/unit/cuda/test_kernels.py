@@ -13,7 +13,7 @@ pytest.importorskip('cuda.bindings.nvrtc')
 
 from trt_ros.cuda import kernels
 
-ARCHITECTURES = ('sm_75', 'sm_87', 'sm_89', 'sm_90', 'sm_110', 'sm_120')
+ARCHITECTURES = ('sm_75', 'sm_87', 'sm_89', 'sm_90', 'sm_110', 'sm_120', 'sm_121')
 LISTED = re.findall(r'^KERNEL\((\w+),', kernels.source_of('decode'), re.M)
 YOLOV8 = frozenset({'select_columns_float32', 'rank_float32', 'mask_upright', 'reduce_float32'})
 
