@@ -26,6 +26,8 @@ from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.recording import Recording
 from trt_ros.ros.frames import color_topics
 
+pytestmark = pytest.mark.slow
+
 COUNT = 60
 NOISE = np.random.default_rng(0).integers(0, 256, (COUNT, 60, 80, 3), np.uint8)
 DIALECTS = {

@@ -18,7 +18,7 @@ def busy_threads():
 
 
 def test_an_account_is_read_while_owners_are_added(busy_threads):
-    account, count = Account(), 1000
+    account, count = Account(), 200
 
     def change() -> None:
         for number in range(count):

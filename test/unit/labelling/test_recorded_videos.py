@@ -17,6 +17,8 @@ from trt_ros.errors import BadFrameError
 from trt_ros.ros.sources import open_source
 from trt_ros.vision.frame import Frame, to_color
 
+pytestmark = pytest.mark.slow
+
 COUNT = 23
 KINDS = pytest.mark.parametrize('has_pts', [False, True], ids=['CompressedVideo', 'FFMPEGPacket'])
 

@@ -9,6 +9,8 @@ from support.bundles import denoiser, sums, two_sums, write_bundle
 from trt_ros.errors import ModelError, ParameterError, TensorMismatchError
 from trt_ros.runtime.pipeline import Pipeline
 
+pytestmark = pytest.mark.slow
+
 ONE = np.ones(1, np.float32)
 
 

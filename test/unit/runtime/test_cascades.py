@@ -10,6 +10,8 @@ from trt_ros.errors import ModelError, ParameterError, TensorMismatchError
 from trt_ros.families.registry import CLASSIFIERS
 from trt_ros.runtime.pipeline import Pipeline
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip('onnxruntime')
 
 PLAIN = {'labels': ('red', 'green', 'blue'), 'mean': (0.0,) * 3, 'std': (1.0,) * 3}

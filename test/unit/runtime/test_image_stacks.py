@@ -15,6 +15,8 @@ from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 
+pytestmark = pytest.mark.slow
+
 INPUTS = 'x=images:front,left,right?resize=letterbox&mean=0.4,0.5,0.6&std=0.2'
 
 

@@ -16,6 +16,8 @@ from trt_ros.errors import BadFrameError, ClosedError, ParameterError
 from trt_ros.media import open_video_writer
 from trt_ros.runtime.options import LabeledOptions
 
+pytestmark = pytest.mark.slow
+
 cv2 = pytest.importorskip('cv2')
 pytest.importorskip('onnxruntime')
 

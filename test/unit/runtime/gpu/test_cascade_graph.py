@@ -23,7 +23,10 @@ from trt_ros.runtime.options import ModelOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.thresholds import Thresholds
 
-pytestmark = pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++')
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++'),
+]
 ASKED = Thresholds(0.3, 0.5, max_detections=300)
 
 
