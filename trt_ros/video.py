@@ -13,18 +13,17 @@ from trt_ros.errors import BadFrameError, requires
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS, TOO_MANY_PIXELS
 from trt_ros.vision.video_frame import VideoFrame, is_nv12_on_gpu
 
-#: Part of the name of a codec or encoder, and its decoder on the CPU and on the GPU.
+#: Part of the name of a codec or encoder, and its decoder.
 _DECODERS = {
-    '264': ('h264', 'h264'),  # Also of libx264 and h264_nvenc.
-    '265': ('hevc', 'hevc'),
-    'hevc': ('hevc', 'hevc'),
-    'av1': ('libdav1d', 'av1'),
+    '264': 'h264',  # Also of libx264 and h264_nvenc.
+    '265': 'hevc',
+    'hevc': 'hevc',
+    'av1': 'libdav1d',
 }
 WAITING, LOST, DAMAGED = 'waiting for a key frame', 'lost video packets', 'damaged video packet'
 _BEGIN = WAITING, 'The stream did not begin with a key frame.'
 _SURFACES = 8  # GPU pictures that wait or are in flight, beside those of the decoder.
 _COUNTED = 3  # Packets in a row with consecutive numbers, after which a gap is a loss.
-_NO_GPU_DECODER = (38, 95)  # ENOSYS, ENOTSUP
 _TOO_LARGE = (12, 34)  # ENOMEM, ERANGE
 _STALL_SECONDS = 10.0
 _MAX_DELAY = 16  # Pictures that H.264 and H.265 may reorder.
@@ -56,7 +55,7 @@ class VideoDecoder(Generic[T]):
     Starts at a key frame; after a lost or damaged packet, continues at the next one.
 
     :param max_pixels: larger pictures are not decoded.
-    :param cuda: the GPU that decodes what it can; None for the CPU.
+    :param cuda: the GPU that decodes H.264 and H.265; None for the CPU.
     :raises ParameterError: when PyAV is not installed.
     :ivar delay: packets between that of a picture and the one that completes it: 0 without
         B-frames.
@@ -66,7 +65,7 @@ class VideoDecoder(Generic[T]):
         self._av = import_av()
         self._max_pixels, self._cuda = max_pixels, cuda
         self._context: Any = None
-        self._names = ('', '')
+        self._decoder = ''
         self.delay, self._count = 0, 0
         self._items: dict[int, T] = {}  # Without a picture yet, by count of the packets.
         self._is_synced, self._is_starting = False, False
@@ -91,7 +90,7 @@ class VideoDecoder(Generic[T]):
         self._count += 1
         self._items[self._count] = item
         try:
-            found = self._decode(data, codec)
+            found = self._decode(data)
         except self._av.error.FFmpegError as error:
             if error.errno in _TOO_LARGE:
                 self._items.clear()
@@ -114,7 +113,7 @@ class VideoDecoder(Generic[T]):
 
     def close(self) -> None:
         """Release the decoder; it begins anew with the next packet. May be called twice."""
-        self._context, self._names, self._number, self._run = None, ('', ''), -1, 0
+        self._context, self._decoder, self._number, self._run = None, '', -1, 0
         self._restart(*_BEGIN)
 
     def flush(self) -> list[tuple[T, VideoFrame]]:
@@ -131,18 +130,18 @@ class VideoDecoder(Generic[T]):
     def open(self, codec: str) -> None:
         """Open the decoder of a codec, unless it is open; see decode()."""
         name = codec.split(';')[0].lower()
-        names = next((names for part, names in _DECODERS.items() if part in name), None)
-        if names is None:
+        decoder = next((found for part, found in _DECODERS.items() if part in name), None)
+        if decoder is None:
             raise BadFrameError(
                 'unknown codec',
                 f'Unsupported video codec {codec!r}.',
                 remedy='Publish H.264, H.265 or AV1.',
             )
-        if names == self._names:
+        if decoder == self._decoder:
             return
-        self._names, create = names, self._av.CodecContext.create
-        if self._cuda is None:
-            self._context = create(names[0], 'r')
+        self._decoder, create = decoder, self._av.CodecContext.create
+        if self._cuda is None or decoder == 'libdav1d':
+            self._context = create(decoder, 'r')
         else:
             hardware = self._av.codec.hwaccel.HWAccel(
                 'cuda',
@@ -152,9 +151,9 @@ class VideoDecoder(Generic[T]):
                 is_hw_owned=True,
             )
             with self._cuda.context:
-                self._context = create(names[1], 'r', hwaccel=hardware)
+                self._context = create(decoder, 'r', hwaccel=hardware)
         # Threads by frame would delay pictures, and threads by slice hide damage of H.264.
-        self._context.thread_count = 0 if names[0] == 'libdav1d' else 1
+        self._context.thread_count = 0 if decoder == 'libdav1d' else 1
         self._context.flags |= self._av.codec.context.Flags.low_delay
         self._context.options = {
             'max_pixels': str(self._max_pixels),
@@ -163,25 +162,16 @@ class VideoDecoder(Generic[T]):
         self._items.clear()
         self._is_synced, self._is_starting, self.delay = False, False, 0
 
-    def _decode(self, data: np.ndarray, codec: str) -> list[tuple[T, VideoFrame]]:
+    def _decode(self, data: np.ndarray) -> list[tuple[T, VideoFrame]]:
         if not data.size:  # It would end the stream.
             self._damage('It is empty.')
             return []
         packet = self._av.Packet(data.tobytes())
         packet.pts = self._count
-        if not self._is_synced and has_key_frame(self._names[0], bytes(packet)):
+        if not self._is_synced and has_key_frame(self._decoder, bytes(packet)):
             self._is_starting = True
             self._items = {self._count: self._items[self._count]}
-        try:
-            return self._taken(self._context.decode(packet))
-        except self._av.error.FFmpegError as error:
-            if self._cuda is None or error.errno not in _NO_GPU_DECODER:
-                raise
-            item = self._items[self._count]
-            self._cuda, self._names = None, ('', '')
-            self.open(codec)
-            self._items[self._count] = item
-            return self._taken(self._context.decode(packet))
+        return self._taken(self._context.decode(packet))
 
     def _taken(self, pictures: list[Any]) -> list[tuple[T, VideoFrame]]:
         """Return the pictures since the last key frame, with their items."""

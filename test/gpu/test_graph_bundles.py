@@ -44,8 +44,8 @@ def test_a_loop_with_noise(both, tmp_path, steps):
     for _ in range(10):
         inputs = {'seen': rng.normal(0, 1, (1, 3, 16, 16)).astype(np.float32)}
         found, wanted = ours(inputs), reference(inputs)
-        for name, value in wanted.items():
-            np.testing.assert_allclose(found[name], value, atol=1e-5)
+        for name, value in wanted.items():  # Products in TF32.
+            np.testing.assert_allclose(found[name], value, atol=1e-3)
 
 
 @pytest.mark.parametrize('scheduler', ['DDPM', 'DDIM'])
@@ -56,7 +56,7 @@ def test_a_diffusion_policy(both, tmp_path, scheduler):
         image = rng.integers(0, 256, (8, 10, 3), np.uint8)
         inputs = {'camera': image, 'state': rng.normal(0, 1, (1, 3)).astype(np.float32)}
         found, wanted = ours(inputs)['actions'], reference(inputs)['actions']
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
+        np.testing.assert_allclose(found, wanted, atol=5e-3)  # Products in TF32.
 
 
 def test_a_network_of_a_prompt_runs_when_it_changes(both, tmp_path):

@@ -160,6 +160,7 @@ def test_a_simulation_that_stops_gets_no_commands_and_one_that_jumps_is_followed
 
     jump(5, 'older than max_age', 'stale observations')
     jump(-8, 'time jumped back')
+    robot.stand()  # It did not move meanwhile, though the policy ran.
     before = robot.distance
     robot.walk(2)
     print(f'after the jumps: {robot.distance - before:.3f} m in 2 s')

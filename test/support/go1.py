@@ -53,9 +53,7 @@ class Go1:
         self.model = mujoco.MjModel.from_xml_path(str(scene))
         self.model.opt.timestep = PERIOD / PHYSICS_STEPS
         self.data = mujoco.MjData(self.model)
-        mujoco.mj_resetDataKeyframe(self.model, self.data, 0)
-        self.data.ctrl[:] = HOME
-        mujoco.mj_forward(self.model, self.data)
+        self.stand()
         self._publishers = {
             kind: peer.publisher(kind, topic)
             for kind, topic in (
@@ -73,6 +71,12 @@ class Go1:
         for publisher in self._publishers.values():
             self._peer.wait_until(publisher.get_subscription_count, publisher.topic_name)
         follow_clock(self._peer, self.publish_clock, self.time)
+
+    def stand(self) -> None:
+        """Put the robot where it began, at rest."""
+        self._mujoco.mj_resetDataKeyframe(self.model, self.data, 0)
+        self.data.ctrl[:] = HOME
+        self._mujoco.mj_forward(self.model, self.data)
 
     @property
     def time(self) -> float:

@@ -332,7 +332,7 @@ class TopicStream:
     def _deliver(self, results: list[tuple[_Input, Any]]) -> None:
         for (primary, stamp, frame_id, values), result in results:
             with self._dropping(primary):
-                with self._counts.timed('publish'), mark('publish'):
+                with self._counts.timed('publish'):
                     self._publish(primary, result, to_header(frame_id, stamp), values)
                 if self._sets is None:
                     self._topics[primary].counts.publish()

@@ -103,7 +103,12 @@ def convolutions(models):
     [
         (topk, {}, 'TopK is limited to 3840 values', (9,)),
         (attention, {}, 'No kernel supports the Attention(?s:.*)Set precision to fp16', (9,)),
-        (int8_convolution, {}, 'int8 convolutions(?s:.*)1.7 or newer', (1, 7)),
+        (
+            int8_convolution,
+            {},
+            'int8 convolutions(?s:.*)Use fp16',
+            (1, 7),
+        ),
         (scatter, {}, 'cannot parse(?s:.*)Cause: Node ScatterND scatter: .*reduction', (9,)),
         (plugin, {}, 'the_EfficientNMS_TRT. cannot be cut off(?s:.*)lacks boxes', (9,)),
         (own_operator, {}, 'operator MyOwnOp|needs a plugin', (9,)),
