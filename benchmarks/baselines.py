@@ -57,6 +57,7 @@ class Graph:
                 source.copy_(self.pinned, non_blocking=True)
                 for name, each in work(source).items():
                     hosts[name].copy_(each.float(), non_blocking=True)
+        self.work = work  # Owns what the graph uses.
         self.stream, self.outputs = stream, {name: each.numpy() for name, each in hosts.items()}
 
     def run(self) -> dict[str, np.ndarray]:

@@ -194,10 +194,15 @@ def test_b_frames_are_told_and_results_keep_the_stamp_of_their_picture(detector,
 
 def test_a_lazy_node_decodes_nothing_and_starts_at_a_key_frame(fake_detector, camera, peer):
     node = fake_detector(
-        'lazy', '-r', 'image:=/lazy/image', image_transport='video', lazy=True, autostart=True
+        'lazy_video',
+        '-r',
+        'image:=/lazy_video/image',
+        image_transport='video',
+        lazy=True,
+        autostart=True,
     )
     node.wait_for_log('Started: active.')
-    video = camera('/lazy/image', foxglove.CompressedVideo).wait()
+    video = camera('/lazy_video/image', foxglove.CompressedVideo).wait()
     diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
 
     def has_dropped():  # The first packets may be lost.
@@ -211,7 +216,7 @@ def test_a_lazy_node_decodes_nothing_and_starts_at_a_key_frame(fake_detector, ca
         return any(each.key == 'dropped: no subscribers' for each in values)
 
     wait_until(has_dropped, 'packets without a subscriber')
-    node.found = peer.inbox(Detection2DArray, '/lazy/detections', SENT)
+    node.found = peer.inbox(Detection2DArray, '/lazy_video/detections', SENT)
     # The node counts its subscribers itself.
     wait_until(lambda: video.send(3) or 'waiting for a key frame' in node.log, 'a subscriber')
     video.send(5)
