@@ -12,6 +12,8 @@ from typing import IO
 from trt_ros.errors import ParameterError
 
 MAX_TEXT_NBYTES = 1 << 20  # Hand-written files: labels, a calibration.
+#: Beginnings of the address of a file to download, or of a local one.
+FILE_SCHEMES = ('hf://', 'https://', 'http://', 'file://')
 
 
 def open_regular(path: Path) -> IO[bytes]:

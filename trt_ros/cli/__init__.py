@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any
 
 from trt_ros.errors import TrtRosError
-from trt_ros.runtime.options import FILE_SCHEMES
+from trt_ros.regular_file import FILE_SCHEMES
 
 #: Flags under the names of the last release; each new one is named as the parameter of the nodes.
 RENAMED = {

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from trt_ros.cli._option_flags import given_options
 from trt_ros.errors import ParameterError
-from trt_ros.runtime.options import BUNDLE_SUFFIXES, FILE_SCHEMES, REMOTE_SCHEMES
+from trt_ros.regular_file import FILE_SCHEMES
+from trt_ros.runtime.options import BUNDLE_SUFFIXES, REMOTE_SCHEMES
 from trt_ros.vision.thresholds import ThresholdOptions, Thresholds
 
 

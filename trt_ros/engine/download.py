@@ -24,7 +24,7 @@ from trt_ros.engine.key import external_locations
 from trt_ros.engine.plan import is_plan
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.progress import Reporter
-from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular, sha256_of_file
+from trt_ros.regular_file import FILE_SCHEMES, MAX_TEXT_NBYTES, read_regular, sha256_of_file
 
 #: Suffix of the record of a complete model: its files, as sha256sum lists them.
 RECORD = '.sha256'
@@ -63,7 +63,7 @@ def local_model(address: str, report: Reporter, cache_dir: Path | str = '') -> s
     :raises ModelError: when the model cannot be downloaded, or its SHA-256 is not the expected.
     """
     name, _, fragment = address.partition('#')
-    if not name.startswith(('hf://', 'https://', 'http://', 'file://')):
+    if not name.startswith(FILE_SCHEMES):
         return address
     expected = fragment.removeprefix('sha256=').lower()
     if fragment and not re.fullmatch('[0-9a-f]{64}', expected):

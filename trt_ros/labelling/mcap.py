@@ -24,7 +24,7 @@ import numpy as np
 from trt_ros.errors import ClosedError, ParameterError
 from trt_ros.labelling.mcap_head import McapHead, record_bytes
 from trt_ros.recording.compression import compressed, decompressed
-from trt_ros.recording.mcap_file import MAGIC, records_in
+from trt_ros.recording.mcap_file import CHUNK, MAGIC, MESSAGE, MESSAGE_INDEX, records_in
 from trt_ros.recording.messages import Attachment, RecordedTopic, int64
 
 CHUNK_NBYTES = 4 << 20
@@ -32,7 +32,7 @@ CHUNK_POSITIONS = 100  # Inputs per chunk at most.
 MAX_UNWRITTEN_NBYTES = 16 << 20
 SECONDS_PER_WRITE = 1.0
 
-_MESSAGE, _CHUNK, _MESSAGE_INDEX, _POSITION = 0x05, 0x06, 0x07, 0x80
+_POSITION = 0x80
 _CHUNK_HEAD = struct.Struct('<BQQQQI')  # Up to the name and size of the compressed records.
 _Entry = tuple[bytes, tuple[int, ...]]  # Index of a chunk, and its first and last time.
 _HEAD_NBYTES = _CHUNK_HEAD.size + 12
@@ -96,7 +96,7 @@ class McapWriter:
         times = time_ns % (1 << 64), publish_ns % (1 << 64)
         self._messages[channel].append((times[0], len(self._records)))
         size = 22 + len(message)
-        self._records += struct.pack('<BQHIQQ', _MESSAGE, size, channel, sequence, *times)
+        self._records += struct.pack('<BQHIQQ', MESSAGE, size, channel, sequence, *times)
         self._records += message
 
     def checkpoint(self, position: int) -> None:
@@ -259,11 +259,11 @@ class McapWriter:
             self._file.seek(at)
             start = self._file.read(_HEAD_NBYTES)
             opcode, nbytes = struct.unpack_from('<BQ', start.ljust(9, b'\0'))
-            if opcode not in (_CHUNK, _MESSAGE_INDEX) or (at := at + 9 + nbytes) > size:
+            if opcode not in (CHUNK, MESSAGE_INDEX) or (at := at + 9 + nbytes) > size:
                 break
-            if opcode == _CHUNK and nbytes < 40 + len(self._compression):
+            if opcode == CHUNK and nbytes < 40 + len(self._compression):
                 break
-            if opcode == _CHUNK:
+            if opcode == CHUNK:
                 if found is not None:
                     yield found
                 _, _, start_ns, end_ns, content_nbytes, _ = _CHUNK_HEAD.unpack_from(start)
@@ -307,7 +307,7 @@ class McapWriter:
                 self._chunk_positions, offset = self._chunk_positions + 1, end
         self._records = bytearray(content[:offset])
         for opcode, begin, _ in records_in(np.frombuffer(content[:offset], np.uint8)):
-            if opcode == _MESSAGE:
+            if opcode == MESSAGE:
                 channel, time = struct.unpack_from('<H4xQ', content, begin)
                 self._messages[channel].append((time, begin - 9))
 

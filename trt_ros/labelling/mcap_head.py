@@ -10,11 +10,10 @@ from typing import Any
 from mcap import records
 from mcap.data_stream import ReadDataStream, RecordBuilder
 
-from trt_ros.recording.mcap_file import MAGIC
+from trt_ros.recording.mcap_file import ATTACHMENT, MAGIC
 from trt_ros.recording.messages import Attachment, RecordedTopic
 
 PROVENANCE = 'trt_ros'  # Name of the metadata record.
-_ATTACHMENT = 0x09
 
 
 class McapHead:
@@ -96,7 +95,7 @@ def _definitions(topics: Sequence[RecordedTopic]) -> bytes:
 
 def _index(each: Attachment, offset: int, nbytes: int) -> Any:
     stream = ReadDataStream(BytesIO(each.content))
-    if each.opcode != _ATTACHMENT:
+    if each.opcode != ATTACHMENT:
         return records.MetadataIndex(offset, nbytes, records.Metadata.read(stream).name)
     found = records.Attachment.read(stream)
     times, names = (found.log_time, found.create_time), (found.name, found.media_type)

@@ -11,7 +11,7 @@ from trt_ros.engine.key import external_names
 from trt_ros.labelling.task import LabelTask
 from trt_ros.progress import Reporter
 from trt_ros.regular_file import sha256_of_file
-from trt_ros.runtime.options import FILE_SCHEMES, LabeledOptions, RunOptions
+from trt_ros.runtime.options import LabeledOptions, RunOptions
 from trt_ros.runtime.pipeline import Pipeline
 
 PACKAGES = (
@@ -58,9 +58,7 @@ def model_hashes(options: LabeledOptions) -> dict[str, str]:
     """Return the SHA-256 of the files of a local model by name."""
     if options.is_remote:
         return {}
-    model = options.model_path
-    if model.startswith(FILE_SCHEMES):
-        model = local_model(model, Reporter(), options.engine_cache_dir)
+    model = local_model(options.model_path, Reporter(), options.engine_cache_dir)
     path = Path(model).expanduser()
     if options.is_bundle:
         names = [each.name for each in path.parent.iterdir() if each.suffix in ('.onnx', '.yaml')]

@@ -10,7 +10,8 @@ from trt_ros.labelling.job import LabelReport
 from trt_ros.labelling.labeler import Labeler
 from trt_ros.labelling.task import LabelTask, as_trt_ros_error
 from trt_ros.labelling.workers import MAX_ATTEMPTS, worker_died
-from trt_ros.runtime.options import FILE_SCHEMES, LabeledOptions
+from trt_ros.regular_file import FILE_SCHEMES
+from trt_ros.runtime.options import LabeledOptions
 
 WAIT_SECONDS = 10.0  # Until it is reported that no actor starts.
 

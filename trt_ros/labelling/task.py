@@ -51,10 +51,9 @@ class SelectionOptions:
     budget: int
 
     def __post_init__(self) -> None:
+        arguments = dict(rule.partition(':')[::2] for rule in RULES)
         name, _, argument = self.rule.partition(':')
-        if name not in ('uncertain', 'rare', 'disagree') or bool(argument) == (
-            name == 'uncertain'
-        ):
+        if name not in arguments or bool(argument) != bool(arguments[name]):
             raise ParameterError(
                 f'Rule of selection {self.rule!r} is unknown.',
                 remedy=f'Choose one of {", ".join(RULES)}.',

@@ -30,20 +30,37 @@ def read_bundle(path: str | Path) -> Bundle:
     :raises ModelError: when the file, or one that it names, cannot be read, or contradicts itself;
         the error names the line.
     """
+    return _Reader(_document(path)).bundle()
+
+
+def has_regions(path: str | Path) -> bool:
+    """
+    Return whether a bundle is a detector and a network for its objects; reads the YAML alone.
+
+    :raises ModelError: when the file cannot be read.
+    """
+    return _has_regions(_document(path))
+
+
+def _has_regions(document: Document) -> bool:
+    return bool(document.get(('pipeline', 'regions'), dict, {}))
+
+
+def _document(path: str | Path) -> Document:
     path = Path(path).expanduser()
     try:
         text = read_regular(path, MAX_TEXT_NBYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f'The bundle {path} cannot be read.', cause=str(error)) from error
-    return _Reader(path, text).bundle()
+    return Document(path, text)
 
 
 class _Reader:
     """A reader of one bundle."""
 
-    def __init__(self, path: Path, text: str) -> None:
-        self.path, self.folder = path, path.parent
-        document = self._document = Document(path, text)
+    def __init__(self, document: Document) -> None:
+        self.path, self.folder = document.path, document.path.parent
+        self._document = document
         self.refuse, self.get = document.refuse, document.get
         names = self.get(('models',), dict)
         if not names:
@@ -176,7 +193,7 @@ class _Reader:
 
     def bundle(self) -> Bundle:
         """Return the bundle, whose connections fit together."""
-        if self.get(('pipeline', 'regions'), dict, {}):
+        if _has_regions(self._document):
             return self._of_regions()
         groups = tuple(self._groups())
         flow = self._connections(('pipeline', 'data_flow'))

@@ -8,12 +8,11 @@ import struct
 
 import numpy as np
 
-from trt_ros.recording.mcap_file import McapFile, McapPiece, records_in
+from trt_ros.recording.mcap_file import MESSAGE, McapFile, McapPiece, records_in
 from trt_ros.recording.messages import RecordedMessage, int64
 
 MAX_AHEAD_NBYTES = 16 << 20  # Of pieces that are loaded, beyond the first two.
 
-_MESSAGE = 0x05
 # Time, offset of the piece, offset in the piece: the order of messages.
 _Message = tuple[int, int, int, RecordedMessage]
 
@@ -67,7 +66,7 @@ def _messages_in(
 ) -> Iterator[_Message]:
     """Yield the messages of a piece on the topics."""
     for opcode, at, end in records_in(records, piece.is_cut):
-        if opcode == _MESSAGE:
+        if opcode == MESSAGE:
             channel, sequence, time, publish = struct.unpack_from('<HIQQ', records.data, at)
             if channel in topic_of:
                 time_ns, data = int64(time), records[at + 22 : end]

@@ -25,8 +25,8 @@ from trt_ros.recording.messages import Attachment, RecordedTopic, damaged, int64
 MAGIC = b'\x89MCAP0\r\n'
 PIECE_NBYTES = 4 << 20  # Of messages outside of chunks that are read together.
 
-_FOOTER, _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _MESSAGE_INDEX = 0x02, 0x03, 0x04, 0x05, 0x06, 0x07
-_CHUNK_INDEX, _ATTACHMENT, _ATTACHMENT_INDEX, _STATISTICS, _METADATA = 0x08, 0x09, 0x0A, 0x0B, 0x0C
+_FOOTER, _SCHEMA, _CHANNEL, MESSAGE, CHUNK, MESSAGE_INDEX = 0x02, 0x03, 0x04, 0x05, 0x06, 0x07
+_CHUNK_INDEX, ATTACHMENT, _ATTACHMENT_INDEX, _STATISTICS, _METADATA = 0x08, 0x09, 0x0A, 0x0B, 0x0C
 _METADATA_INDEX, _DATA_END = 0x0D, 0x0F
 _CHUNK_HEAD_NBYTES = 9 + 40  # Without the name of a compression.
 _FOOTER_NBYTES = 9 + 20 + len(MAGIC)
@@ -168,7 +168,7 @@ class McapFile:
             opcode, nbytes = struct.unpack_from('<BQ', head.ljust(9, b'\0'))
             end = at + 9 + nbytes
             is_whole = bool(opcode) and end <= self._size
-            if chunk is not None and not (opcode == _MESSAGE_INDEX and is_whole):
+            if chunk is not None and not (opcode == MESSAGE_INDEX and is_whole):
                 self._finish_chunk(chunk, is_whole)
                 chunk = None
             if opcode in (_DATA_END, _FOOTER):
@@ -190,16 +190,16 @@ class McapFile:
     def _read_record(self, opcode: int, at: int, end: int, head: bytes) -> McapPiece | None:
         """Read a record; return the piece of a chunk."""
         is_whole = end - at == 9 + struct.unpack_from('<Q', head, 1)[0]
-        if opcode == _CHUNK:
+        if opcode == CHUNK:
             return self._add_chunk(at, end, head)
         if not is_whole:
             return None
-        if opcode == _MESSAGE_INDEX:
+        if opcode == MESSAGE_INDEX:
             channel, size = struct.unpack_from('<HI', head, 9)
             self._indexed[channel] += size // 16
-        elif opcode == _MESSAGE:
+        elif opcode == MESSAGE:
             self._add_message(at, end, head)
-        elif opcode in (_ATTACHMENT, _METADATA):
+        elif opcode in (ATTACHMENT, _METADATA):
             self._attachments.append((at, end - at))
         elif opcode in (_SCHEMA, _CHANNEL):
             self._define(opcode, bytes(self.read(at + 9, end - at - 9)))
@@ -241,7 +241,7 @@ class McapFile:
         try:
             content = self.load(chunk)
             for opcode, begin, end in records_in(content, chunk.is_cut):
-                if opcode == _MESSAGE:
+                if opcode == MESSAGE:
                     channel, time = struct.unpack_from('<H4xQ', content.data, begin)
                     channels.add(channel)
                     times.append(int64(time))
@@ -333,7 +333,7 @@ def records_in(content: np.ndarray, is_cut: bool = False) -> Iterator[tuple[int,
     while at < size:
         opcode, nbytes = struct.unpack_from('<BQ', view, at) if at + 9 <= size else (0, 0)
         end = at + 9 + nbytes
-        if not opcode or end > size or (opcode == _MESSAGE and nbytes < 22):
+        if not opcode or end > size or (opcode == MESSAGE and nbytes < 22):
             if is_cut:
                 return
             raise damaged('A record of a chunk is not whole.')

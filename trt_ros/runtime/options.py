@@ -10,13 +10,12 @@ from typing import Any
 
 from trt_ros.errors import ParameterError, meant
 from trt_ros.parameter_field import check_options, param
+from trt_ros.regular_file import FILE_SCHEMES
 
 # Repeated here because their own modules import NumPy; a test keeps them equal.
 BACKENDS = ('auto', 'tensorrt', 'tensorrt_rtx', 'onnxruntime', 'triton')
 #: Beginnings of a model_path that names a model of an inference server: plain, and with TLS.
 REMOTE_SCHEMES = ('grpc://', 'grpcs://')
-#: Beginnings of a model_path that names a file to download, or a local one by its address.
-FILE_SCHEMES = ('hf://', 'https://', 'http://', 'file://')
 #: Ends of the path of a bundle.
 BUNDLE_SUFFIXES = ('.yaml', '.yml')
 PRECISIONS = ('auto', 'fp32', 'tf32', 'fp16', 'bf16')
@@ -256,11 +255,11 @@ class PipelineOptions(Preprocessing, RunOptions, EngineOptions):
     @property
     def is_cascade(self) -> bool:
         """Whether the model is a bundle of a detector and a network for its objects."""
-        from trt_ros.model.leapp import read_bundle
+        from trt_ros.model.leapp import has_regions
 
         if not self.is_bundle or self.model_path.startswith(FILE_SCHEMES):
             return False
-        return read_bundle(self.model_path).region_options is not None
+        return has_regions(self.model_path)
 
     @property
     def has_bindings(self) -> bool:

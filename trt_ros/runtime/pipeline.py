@@ -32,6 +32,7 @@ from trt_ros.model.run_inputs import (
     zeros_of,
 )
 from trt_ros.progress import Progress, Reporter
+from trt_ros.regular_file import FILE_SCHEMES
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
 from trt_ros.results.watch import ResultWatch
@@ -40,7 +41,7 @@ from trt_ros.runtime.device import Device
 from trt_ros.runtime.faster import faster_of
 from trt_ros.runtime.fitting import ResolvedModel, default_families, fit
 from trt_ros.runtime.future import Future
-from trt_ros.runtime.options import FILE_SCHEMES, PipelineOptions, TiledOptions, options_of
+from trt_ros.runtime.options import PipelineOptions, TiledOptions, options_of
 from trt_ros.runtime.runner import Network, Runner
 from trt_ros.vision.class_choice import ClassLookup
 from trt_ros.vision.frame import Frame

@@ -10,6 +10,7 @@ import yaml
 from support.bundles import denoiser, sums, two_sums, write_bundle, write_cascade
 from trt_ros.errors import ModelError
 from trt_ros.model.leapp import read_bundle
+from trt_ros.runtime.options import PipelineOptions
 
 
 def replaced(path: Path, *pairs: tuple[str, str]) -> Path:
@@ -196,3 +197,14 @@ def test_a_cascade_that_contradicts_itself_is_refused(tmp_path, before, after, c
     with pytest.raises(ModelError, match=r'invalid in line \d+') as caught:
         read_bundle(path)
     assert re.search(cause, caught.value.cause)
+
+
+@pytest.mark.parametrize('regions', ({'first': 'second'}, {}))
+def test_kind_of_a_bundle_is_known_without_its_networks(tmp_path, regions):
+    models = {name: {'parameters': {'model_path': f'{name}.onnx'}} for name in ('first', 'second')}
+    path = tmp_path / 'bundle.yaml'
+    path.write_text(yaml.safe_dump({'models': models, 'pipeline': {'regions': regions}}))
+    options = PipelineOptions(model_path=str(path))
+    assert (options.is_cascade, options.has_bindings) == (bool(regions), not regions)
+    with pytest.raises(ModelError, match=r'first\.onnx'):
+        read_bundle(path)
