@@ -95,6 +95,10 @@ def compiled_network(model: Path, precision: str, name: str) -> Network:
     dtype = torch.float16 if precision == 'fp16' else torch.float32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     net = convert(str(model)).eval().cuda().to(dtype)
+    for module in net.modules():  # Shapes stay on the CPU: reading them would end the capture.
+        for key, value in module.named_buffers(recurse=False):
+            if value.dtype == torch.int64:
+                setattr(module, key, value.cpu())
     net = torch.compile(net)
 
     def run(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
