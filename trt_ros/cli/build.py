@@ -133,7 +133,7 @@ def _build(args: Namespace, onnx: Path, options: BuildOptions) -> dict[str, Any]
     """Build an engine, print its properties, and return them."""
     from trt_ros.driver import nvidia_driver
     from trt_ros.engine.cache import EngineCache
-    from trt_ros.engine.open import build_summary, check_fp8
+    from trt_ros.engine.open import build_summary, check_precision
     from trt_ros.trt import load_trt
 
     device = args.device
@@ -154,7 +154,7 @@ def _build(args: Namespace, onnx: Path, options: BuildOptions) -> dict[str, Any]
             build_log=build_log,
         )
     if nvidia_driver().gpus and not {*options.compute_capabilities} - {'current'}:
-        check_fp8(entry.sidecar, device)  # For this machine, where loading it would fail.
+        check_precision(entry.sidecar, device)  # For this machine, where loading it would fail.
     if build_log and not entry.build_reason:
         print('nothing was built, so TensorRT logged nothing: add --force', file=sys.stderr)
     found = {

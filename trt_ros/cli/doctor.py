@@ -234,22 +234,29 @@ def _fast_dds() -> Iterator[Finding]:
     )
 
 
-Capability = tuple[int, int]
-
-
 def tensorrt_findings(root: Path) -> Iterator[Finding]:
     """
     Check both TensorRT libraries.
 
     :param root: root folder of the system.
     """
+    from trt_ros.driver import nvidia_driver
+    from trt_ros.engine.precision import table_row
+    from trt_ros.trt import load_trt
+
     for name in ('tensorrt', 'tensorrt_rtx'):
-        yield _library(name, root)
+        found = _library(name, root)
+        yield found
+        if 'runs engines' in found.detail:
+            for gpu in nvidia_driver().gpus:
+                row = table_row(load_trt(name), gpu.compute_capability)
+                yield Finding(f'{name} on gpu {gpu.index}', 'ok', row)
 
 
 def _library(name: str, root: Path) -> Finding:
     from trt_ros.driver import nvidia_driver
     from trt_ros.engine.key import cuda_package
+    from trt_ros.engine.precision import refused_gpu
     from trt_ros.errors import BackendError
     from trt_ros.trt import INSTALL, installed, load_trt
 
@@ -272,13 +279,13 @@ def _library(name: str, root: Path) -> Finding:
             'install a newer NVIDIA driver',
         )
     for gpu in gpus:
-        refusal = refused_capability(library, gpu.compute_capability)
+        refusal = refused_gpu(library, gpu.compute_capability)
         if refusal:
             return Finding(
                 name,
                 'problem',
-                f'{library.version_text} does not support GPU {gpu.index}: {refusal[0]}',
-                refusal[1],
+                f'{library.version_text} does not support GPU {gpu.index}: {refusal}',
+                'use backend onnxruntime, or another release: docs/installing.md',
             )
     can = []
     if library.builds_without_gpu or gpus:
@@ -289,30 +296,6 @@ def _library(name: str, root: Path) -> Finding:
         'ok',
         f'{library.version_text} {_origin(library)}: {", ".join(can)}{_dla(library, root)}',
     )
-
-
-def refused_capability(library: Library, capability: Capability) -> tuple[str, str] | None:
-    """
-    Return why a TensorRT cannot use a GPU, and a remedy; None if it can.
-
-    Sources: release notes of TensorRT 10.5, the support matrices of NVIDIA, and for tensorrt_rtx
-    1.7 its message on a GPU of compute capability 9.0. Earlier releases ran there.
-    """
-    text = f'compute capability {capability[0]}.{capability[1]}'
-    if not library.is_rtx:
-        lowest = (7, 0) if library.version < (10, 5) else (7, 5)
-        if capability < lowest:
-            return f'{text} is below {lowest[0]}.{lowest[1]}', 'use backend onnxruntime'
-        return None
-    if capability < (7, 5):
-        return f'{text} is below 7.5', 'use backend onnxruntime'
-    listed = ((7, 5), (8, 0), (8, 6), (8, 9))
-    if library.version >= (1, 7) and capability not in listed and capability < (12, 0):
-        return (
-            f'{text} is not one of 7.5, 8.0, 8.6, 8.9, 12.0 or newer',
-            'install tensorrt_rtx 1.5 (standalone/requirements/gpu.txt), or tensorrt',
-        )
-    return None
 
 
 def _origin(library: Library) -> str:

@@ -23,7 +23,7 @@ from trt_ros.errors import ModelError, ParameterError
 from trt_ros.regular_file import open_regular, sha256_of_file
 from trt_ros.trt import Library
 
-SCHEMA = 4  # Increase it when the same key would denote a different engine.
+SCHEMA = 5  # Increase it when the same key would denote a different engine.
 # Protobuf encoding of the key 'location', which precedes the name of a data file.
 _LOCATION = re.compile(rb'\x0a\x08location\x12')
 _PACKAGES = ('trt_ros', 'numpy', 'onnx', 'ml_dtypes')

@@ -13,6 +13,7 @@ from trt_ros.blob import Blob
 from trt_ros.cuda.usage import measured
 from trt_ros.driver import nvidia_driver
 from trt_ros.engine import cache as caches
+from trt_ros.engine import precision
 from trt_ros.engine.builder.config import load_plugins
 from trt_ros.engine.builder.parent import build
 from trt_ros.engine.engine import Engine, load_engine
@@ -20,7 +21,7 @@ from trt_ros.engine.files import check_trusted
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import is_plan, read_plan_header
 from trt_ros.engine.sidecar import read_sidecar, sidecar_path
-from trt_ros.errors import BackendError, ModelError, ParameterError
+from trt_ros.errors import ModelError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.regular_file import sha256_of_file
 from trt_ros.trt import Library, load_trt
@@ -116,11 +117,8 @@ def build_summary(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
     if budget_mib is not None:
         lines.append(f'weight streaming: at most {budget_mib} MiB of weights stay on the GPU')
     lines += [f'option without effect: {line}' for line in sidecar.get('ignored_options', ())]
-    if names := _wrong_on_hopper(sidecar):
-        lines.append(
-            f'{len(names)} fp8 convolutions, which tensorrt_rtx computes wrongly on compute '
-            'capability 9.0 (H100, H200)'
-        )
+    for key, names in (sidecar.get('quantized') or {}).items():
+        lines.append(f'{len(names)} {key}{precision.limit(key, sidecar["library"])}')
     fallback = sidecar.get('dla_fallback')
     if fallback:
         lines.append(
@@ -151,7 +149,7 @@ def _sharing(engine: Engine) -> str:
 def _load(path: Path | bytes, sidecar: Mapping[str, Any], device: int) -> Engine:
     options = sidecar.get('options', {})
     budget_mib = options.get('weight_streaming_budget_mib')
-    check_fp8(sidecar, device)
+    check_precision(sidecar, device)
     for plugin in options.get('plugins', ()):
         check_trusted(Path(plugin))
     if options.get('plugins'):
@@ -171,33 +169,19 @@ def _load(path: Path | bytes, sidecar: Mapping[str, Any], device: int) -> Engine
     return engine
 
 
-def check_fp8(sidecar: Mapping[str, Any], device: int) -> None:
+def check_precision(sidecar: Mapping[str, Any], device: int) -> None:
     """
-    Check that a GPU computes the engine's fp8 convolutions.
+    Check that a GPU runs the quantized layers of an engine; tensorrt logs what should not run.
 
-    tensorrt_rtx 1.5 leaves their scales out on compute capability 9.0, where it runs although it
-    does not list it: all 41 convolutions that were tried on an H100 were wrong, matrix products
-    right.
-
-    :raises BackendError: if it computes them wrongly.
+    :raises BackendError: if tensorrt_rtx cannot run one, or computes it wrongly.
     """
-    names = _wrong_on_hopper(sidecar)
-    if not names:
-        return
-    gpu = nvidia_driver().gpu(device)
-    if gpu.compute_capability == (9, 0):
-        raise BackendError(
-            f'tensorrt_rtx computes fp8 convolutions wrongly on {gpu.name}.',
-            cause=f'It leaves out their scales. The model has {len(names)}: '
-            f'{", ".join(names[:3])}{", ..." if len(names) > 3 else ""}',
-            remedy='Use the original with precision fp16, or quantize only matrix products: '
-            'trt-ros quantize --to fp8 --keep Conv --keep ConvTranspose',
-        )
-
-
-def _wrong_on_hopper(sidecar: Mapping[str, Any]) -> list[str]:
-    is_rtx = sidecar.get('library') == 'tensorrt_rtx'
-    return (sidecar.get('fp8_convolutions') or []) if is_rtx else []
+    quantized = sidecar.get('quantized') or {}
+    if quantized:
+        capability = nvidia_driver().gpu(device).compute_capability
+        for line in precision.check_precisions(
+            load_trt(sidecar['library']), capability, quantized
+        ):
+            log.warning('%s', line)
 
 
 def _refit(engine: Engine, onnx: Path) -> None:

@@ -52,7 +52,7 @@ _SIDECAR = {
     'layers?': [(_LAYER, [str])],
     'layers_from?': str,
     'layer_precisions?': ({str: int}, type(None)),
-    'fp8_convolutions?': [str],
+    'quantized?': {str: [str]},
     **dict.fromkeys(('lowered?', 'cut_nms?'), str),
     'parser_errors?': [str],
     'parser_warnings?': [str],

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from trt_ros.cli._doctor_gpu import cpu_list, jetson_findings, read_state
-from trt_ros.cli.doctor import findings, refused_capability, ros_findings
+from trt_ros.cli.doctor import findings, ros_findings
 from trt_ros.driver import Driver, GpuInfo
 from trt_ros.trt import Library, installed
 
@@ -296,25 +296,12 @@ def test_threshold_of_copies_past_caches(monkeypatch, machine, given, state, sai
     ],
 )
 def test_driver_older_than_tensorrt(machine, cuda, state, said):
-    rtx = machine(gpu=H200, cuda=cuda)['tensorrt_rtx']
+    found = machine(gpu=H200, cuda=cuda)
+    rtx = found['tensorrt_rtx']
     assert rtx.state == state and said in rtx.detail
-
-
-@pytest.mark.parametrize(
-    ('name', 'version', 'capability', 'said'),
-    [
-        ('tensorrt', (10, 3, 0, 26), (7, 0), None),
-        ('tensorrt', (10, 13, 3, 9), (7, 0), 'compute capability 7.0 is below 7.5'),
-        ('tensorrt', (11, 4, 0, 106), (9, 0), None),
-        ('tensorrt_rtx', (1, 5, 0, 114), (9, 0), None),
-        ('tensorrt_rtx', (1, 7, 1, 116), (9, 0), 'compute capability 9.0 is not one of 7.5, 8.0'),
-        ('tensorrt_rtx', (1, 7, 1, 116), (12, 1), None),
-        ('tensorrt_rtx', (1, 5, 0, 114), (6, 1), 'compute capability 6.1 is below 7.5'),
-    ],
-)
-def test_compute_capability_is_compared_with_library(name, version, capability, said):
-    refused = refused_capability(Library(name, SimpleNamespace(), version, '', None), capability)
-    assert refused is None if said is None else said in refused[0] and refused[1]
+    row = found.get('tensorrt_rtx on gpu 0')
+    assert (row is None) == (state != 'ok')
+    assert row is None or 'int8 (no convolutions), fp8 (no convolutions)' in row.detail
 
 
 @needs_rtx
@@ -322,7 +309,7 @@ def test_gpu_that_library_does_not_support_is_a_problem(machine):
     pascal = GpuInfo(0, 'GTX 1080', (6, 1), 20, 8 << 30, False, 'GPU-3', '0000:01:00.0')
     rtx = machine(gpu=pascal)['tensorrt_rtx']
     assert rtx.state == 'problem'
-    assert 'does not support GPU 0: compute capability 6.1 is below 7.5' in rtx.detail
+    assert 'does not support GPU 0: compute capability 6.1, but it needs 7.5' in rtx.detail
 
 
 @pytest.mark.skipif(installed('tensorrt'), reason='tensorrt is installed')

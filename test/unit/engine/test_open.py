@@ -12,7 +12,6 @@ from trt_ros.engine import open as opening
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.open import (
     build_summary,
-    check_fp8,
     diagnostics_of,
     ineffective_options,
     open_engine,
@@ -29,31 +28,6 @@ def test_no_engine_is_built_without_gpu(models, no_gpu, tmp_path):
     with pytest.raises(BackendError, match='No usable NVIDIA GPU found'):
         open_engine(models.conv(), engine_cache_dir=tmp_path / 'cache')
     assert not (tmp_path / 'cache').exists()
-
-
-@pytest.mark.parametrize(
-    ('library', 'capability', 'names', 'is_wrong'),
-    [
-        ('tensorrt_rtx', (9, 0), ['stem', 'a', 'b', 'c'], True),
-        ('tensorrt_rtx', (9, 0), [], False),
-        ('tensorrt_rtx', (8, 9), ['stem'], False),
-        ('tensorrt', (9, 0), ['stem'], False),
-    ],
-)
-def test_fp8_convolutions_are_refused_where_they_are_wrong(
-    library, capability, names, is_wrong, monkeypatch
-):
-    gpu = GpuInfo(0, 'NVIDIA H100', capability, 132, 80 << 30, False, 'GPU-1', '0000:01:00.0')
-    driver = Driver('580', (13, 0), (gpu,), '')
-    monkeypatch.setattr('trt_ros.engine.open.nvidia_driver', lambda: driver)
-    sidecar = {'library': library, 'fp8_convolutions': names}
-    if not is_wrong:
-        check_fp8(sidecar, 0)
-        return
-    with pytest.raises(BackendError, match='wrongly on NVIDIA H100') as caught:
-        check_fp8(sidecar, 0)
-    assert '4: stem, a, b, ...' in caught.value.cause
-    assert '--keep Conv' in caught.value.remedy
 
 
 def test_unknown_facts_are_omitted():
@@ -223,11 +197,14 @@ def test_build_refuses_what_this_gpu_would_not_load_and_tells_others(
     cache = EngineCache(tmp_path / 'cache')
     options = BuildOptions(compute_capabilities=tuple(target[1:]))
     entry = cache.get_or_build(models.conv(), options, rtx)
-    sidecar = {**entry.sidecar, 'fp8_convolutions': ['stem']}
+    sidecar = {**entry.sidecar, 'quantized': {'fp8 convolutions': ['stem']}}
     sidecar_path(entry.path).write_text(json.dumps(sidecar))
     monkeypatch.setattr('trt_ros.driver.nvidia_driver', lambda: driver)
     monkeypatch.setattr('trt_ros.engine.open.nvidia_driver', lambda: driver)
     found = main(['build', str(models.conv()), '--engine-cache-dir', str(cache.root), *target])
     assert found == code
-    shown = 'wrongly on NVIDIA H100' if code else '1 fp8 convolutions, which tensorrt_rtx'
-    assert shown in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    if code:
+        assert 'on compute capability 9.0: it computes them wrongly' in shown
+    else:
+        assert '1 fp8 convolutions; on compute capability 9.0, it computes them wrongly' in shown

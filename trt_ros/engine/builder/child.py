@@ -10,13 +10,15 @@ import time
 from typing import Any
 
 from trt_ros.child import Events
+from trt_ros.driver import nvidia_driver
+from trt_ros.engine import precision
 from trt_ros.engine.builder import config as settings
 from trt_ros.engine.builder import layers
 from trt_ros.engine.builder.failures import error_from_log, parser_errors
 from trt_ros.engine.builder.onnx_check import OnnxInfo, metadata_of, read_onnx, refuse_unbuildable
 from trt_ros.engine.builder.onnx_cut_nms import UncuttableError, cut_nms, cut_reason
 from trt_ros.engine.builder.onnx_nms import BATCHED
-from trt_ros.engine.builder.onnx_nodes import fp8_convolutions, nodes
+from trt_ros.engine.builder.onnx_nodes import layers_by_precision, nodes
 from trt_ros.engine.builder.onnx_precision import convert
 from trt_ros.engine.builder.onnx_rewrites import rewrite
 from trt_ros.engine.builder.profiles import largest_batch, resolve_profiles, sizes_without_effect
@@ -148,6 +150,9 @@ def _build(
     if library.is_rtx:
         refuse_unbuildable(path, model)
     _refuse_other_floats(path, info, options)
+    quantized = layers_by_precision(model.graph)
+    for capability in _capabilities(options):
+        precision.check_precisions(library, capability, quantized, options.precision)
     profiles = resolve_profiles(
         info.inputs,
         options.profiles,
@@ -167,7 +172,6 @@ def _build(
     if rewrite(changed or model, options, is_rtx=library.is_rtx):
         changed = changed or model
     converted = None if changed is None else changed.SerializeToString()
-    in_fp8 = fp8_convolutions((changed or model).graph)
     del model, changed
     events.phase('parsing the model')
     began = time.monotonic()
@@ -209,9 +213,20 @@ def _build(
         'dla_fallback': fallback,
         'cut_nms': cut_line,
         'lowered': lowered,
-        'fp8_convolutions': in_fp8,
+        'quantized': quantized,
         **_layer_report(library, network, plan),
     }
+
+
+def _capabilities(options: BuildOptions) -> Iterator[precision.Capability | None]:
+    """Yield the compute capabilities to build for; None for those of no particular GPU."""
+    yield None
+    if {*options.compute_capabilities} - {'current'}:
+        for name in {*options.compute_capabilities} - {'current'}:
+            major, _, minor = name.partition('.')
+            yield int(major), int(minor)
+    else:
+        yield from (gpu.compute_capability for gpu in nvidia_driver().gpus[:1])
 
 
 def cut_where_needed(

@@ -48,12 +48,6 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
         'Set precision to fp16 or bf16, or export attention as MatMul and Softmax.',
     ),
     (
-        r'cudnn_impl\.cpp.*FP8',
-        'int8 convolutions are not supported.',
-        'Use fp16. tensorrt_rtx 1.7 and newer builds them, but does not run on compute capability '
-        '9.0 (H100, H200).',
-    ),
-    (
         r'(\S+): input has type Int32 but must have type FP8',
         'The quantized bias {0} is not supported.',
         'Quantize weights and activations only, symmetrically (QuantizeBias=False).',

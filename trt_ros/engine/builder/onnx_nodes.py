@@ -12,6 +12,19 @@ HEAVY = {'Conv', 'ConvTranspose', 'Gemm', 'MatMul', 'Einsum', 'Attention', 'LSTM
 # Between the DequantizeLinear of weights and their matrix product.
 VIEWS = {'Transpose', 'Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity'}
 QUANTIZING = {'QuantizeLinear', 'DequantizeLinear'}
+_QUANTIZED = {
+    **dict.fromkeys(('INT8', 'UINT8'), 'int8'),
+    **dict.fromkeys(('INT4', 'UINT4'), 'int4'),
+    **{f'FLOAT8{name}': 'fp8' for name in ('E4M3FN', 'E4M3FNUZ', 'E5M2', 'E5M2FNUZ')},
+    'FLOAT4E2M1': 'nvfp4',
+}
+#: Operators of nvidia-modelopt with scales per block of values.
+_BLOCK_FORMATS = {
+    'TRT_FP4DynamicQuantize': 'nvfp4',
+    'TRT_FP4QDQ': 'nvfp4',
+    'TRT_INT4QDQ': 'int4',
+    'TRT_MXFP8DequantizeLinear': 'mxfp8',
+}
 QUANTIZING_OPSET = 19  # First one with scales of float16 or bfloat16.
 
 
@@ -94,19 +107,33 @@ def _fp8_tensors(graph: Any) -> set[str]:
     }
 
 
-def fp8_convolutions(graph: Any) -> list[str]:
-    """Return the keys of the convolutions that read fp8 tensors, in topological order."""
-    fp8 = _fp8_tensors(graph)
-    read = {
-        node.output[0]
-        for node in nodes(graph)
-        if node.op_type == 'DequantizeLinear' and fp8.intersection(node.input)
-    }
-    return [
-        node_key(node)
-        for node in nodes(graph)
-        if node.op_type in ('Conv', 'ConvTranspose') and read.intersection(node.input)
-    ]
+def layers_by_precision(graph: Any) -> dict[str, list[str]]:
+    """
+    Return the layers that read dequantized tensors, in topological order.
+
+    :returns: keys of nodes by precision and kind, such as 'int8 convolutions'.
+    """
+    from onnx import TensorProto
+
+    kinds = {each.name: each.data_type for each in tensors(graph)}
+    read, found = dict[str, str](), dict[str, list[str]]()
+    for node in nodes(graph):
+        if node.op_type in _BLOCK_FORMATS:
+            read |= dict.fromkeys(node.output[:1], _BLOCK_FORMATS[node.op_type])
+        elif node.op_type == 'QuantizeLinear':
+            given = next((each.i for each in node.attribute if each.name == 'output_dtype'), 0)
+            zero = kinds.get(node.input[2]) if len(node.input) > 2 else None
+            kinds[node.output[0]] = zero or given or TensorProto.UINT8
+        elif node.op_type == 'DequantizeLinear':
+            known = _QUANTIZED.get(TensorProto.DataType.Name(kinds.get(node.input[0], 0)), '')
+            read[node.output[0]] = read.get(node.input[0]) or known
+        elif node.op_type in {*VIEWS, 'Cast'} and node.input[0] in read:
+            read[node.output[0]] = read[node.input[0]]
+        elif node.op_type in HEAVY:
+            layers = 'convolutions' if 'Conv' in node.op_type else 'matrix products'
+            for kind in sorted({read[name] for name in node.input if read.get(name)}):
+                found.setdefault(f'{kind} {layers}', []).append(node_key(node))
+    return found
 
 
 def to_quantizing_opset(model: Any, precision: str) -> Any:

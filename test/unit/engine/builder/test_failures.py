@@ -20,11 +20,6 @@ SAID = [
     ),
     ('Attention operation was not supported by a dedicated kernel.', 'supports the Attention'),
     (
-        'MyelinCheckException: cudnn_impl.cpp:89: '
-        'CHECK(dtype == myelinTypeFloat || FP8E4M3) failed.',
-        'int8 convolutions',
-    ),
-    (
         'b0_DequantizeLinear: input has type Int32 but must have type FP8, FP4, Int4, or Int8',
         'bias b0_DequantizeLinear',
     ),

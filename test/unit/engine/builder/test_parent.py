@@ -105,7 +105,7 @@ def test_fp8_of_the_model_is_kept(models, rtx):
     onnx.save(model, path)
     report = report_of(path, rtx, compute_capabilities=('8.9',))
     assert report['layer_precisions']['float8_e4m3fn'] == 2
-    assert report['fp8_convolutions'] == []
+    assert report['quantized'] == {'fp8 matrix products': ['y']}
 
 
 def test_reports_options_without_effect_on_rtx(models, rtx):

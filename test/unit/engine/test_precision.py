@@ -1,0 +1,195 @@
+"""Table of precisions, compared with what the installed TensorRT builds."""
+
+from math import prod
+from types import SimpleNamespace
+
+import onnx
+from onnx import TensorProto, helper
+import pytest
+
+from support.builds import build_here
+from trt_ros.engine.builder.onnx_nodes import layers_by_precision
+from trt_ros.engine.precision import check_precisions, limit, refused_gpu, rule_against, table_row
+from trt_ros.errors import BackendError
+from trt_ros.trt import Library
+
+WEIGHTS = {  # Type of the weights, of their scales, block size, opset.
+    'int8': (TensorProto.INT8, TensorProto.FLOAT, 0, 19),
+    'fp8': (TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT, 0, 19),
+    'int4': (TensorProto.INT4, TensorProto.FLOAT16, 32, 21),
+    'nvfp4': (TensorProto.FLOAT4E2M1, TensorProto.FLOAT, 16, 23),
+}
+ONES = {  # Their bytes.
+    TensorProto.FLOAT: b'\0\0\x80\x3f',
+    TensorProto.FLOAT16: b'\0\x3c',
+    TensorProto.BFLOAT16: b'\x80\x3f',
+    TensorProto.FLOAT8E4M3FN: b'\x38',
+}
+
+
+def constant(name, kind, shape, value=b'\0'):
+    tensor = onnx.TensorProto(name=name, data_type=kind, dims=shape)
+    is_half = kind in (TensorProto.INT4, TensorProto.FLOAT4E2M1)
+    tensor.raw_data = value * (prod(shape) // (2 if is_half else 1))
+    return tensor
+
+
+def ones(name, kind, shape):
+    return constant(name, kind, shape, ONES[kind])
+
+
+def network(kind, op):
+    """Return a convolution or matrix product whose weights, and inputs, have a type."""
+    shape, size = ([64, 64, 3, 3], [1, 64, 8, 8]) if op == 'Conv' else ([64, 64], [32, 64])
+    floats = {'fp16': TensorProto.FLOAT16, 'bf16': TensorProto.BFLOAT16}
+    opset, of_input, nodes, read = 19, floats.get(kind, TensorProto.FLOAT), [], ['x', 'w']
+    weights = [ones('w', of_input, shape)]
+    if kind in WEIGHTS:
+        stored, of_input, block, opset = WEIGHTS[kind]
+        blocks = {'axis': 0, 'block_size': block} if block else {}
+        rows = [shape[0] // block, *shape[1:]] if block else []
+        weights = [constant('w', stored, shape), ones('s', of_input, rows)]
+        scale = 's'
+        if kind == 'nvfp4':  # Scales of blocks are fp8, and have a scale of their own.
+            scale = 'ds'
+            weights[1:] = [
+                ones('s', TensorProto.FLOAT8E4M3FN, rows),
+                ones('one', of_input, []),
+            ]
+            nodes.append(helper.make_node('DequantizeLinear', ['s', 'one'], ['ds']))
+        if not block:
+            weights.append(constant('z', stored, []))
+            nodes += [
+                helper.make_node('QuantizeLinear', ['x', 's', 'z'], ['q']),
+                helper.make_node('DequantizeLinear', ['q', 's', 'z'], ['dx']),
+            ]
+            read[0] = 'dx'
+        nodes.append(helper.make_node('DequantizeLinear', ['w', scale], ['dw'], **blocks))
+        read[1] = 'dw'
+    more = {'pads': [1] * 4} if op == 'Conv' else {}
+    graph = helper.make_graph(
+        [*nodes, helper.make_node(op, read, ['y'], **more)],
+        'g',
+        [helper.make_tensor_value_info('x', of_input, size)],
+        [helper.make_tensor_value_info('y', of_input, size)],
+        weights,
+    )
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid('', opset)], ir_version=11 if opset > 21 else 9
+    )
+
+
+CASES = [('fp16', 'MatMul'), ('bf16', 'MatMul'), ('int8', 'Conv'), ('fp8', 'Conv')]
+CASES += [(kind, 'MatMul') for kind in WEIGHTS]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('kind', 'op'), CASES)
+def test_the_table_says_what_tensorrt_rtx_builds(kind, op, rtx):
+    model = network(kind, op)
+    layers = 'convolutions' if op == 'Conv' else 'matrix products'
+    if kind in WEIGHTS:
+        assert layers_by_precision(model.graph) == {f'{kind} {layers}': ['y']}
+    for capability in ((7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1)):
+        builder = rtx.new_builder()
+        typed = rtx.trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED
+        net = builder.create_network(1 << int(typed))
+        with rtx.log.collect() as captured:
+            assert rtx.trt.OnnxParser(net, rtx.log).parse(model.SerializeToString())
+            config = builder.create_builder_config()
+            config.num_compute_capabilities = 1
+            target = rtx.member('ComputeCapability', f'SM{capability[0]}{capability[1]}')
+            assert config.set_compute_capability(target, 0)
+            plan = builder.build_serialized_network(net, config)
+        rule = rule_against(kind, rtx, capability, layers)
+        assert (plan is None) == (rule is not None), (capability, captured.errors[:1])
+
+
+def library(name, *version):
+    return Library(name, SimpleNamespace(), version, '', None)
+
+
+RTX, RTX17, FULL = (
+    library(*each)
+    for each in (('tensorrt_rtx', 1, 5, 0), ('tensorrt_rtx', 1, 7, 1), ('tensorrt', 11, 4, 0))
+)
+
+
+@pytest.mark.parametrize(
+    ('which', 'capability', 'row'),
+    [
+        (RTX, (9, 0), 'int8 (no convolutions), fp8 (no convolutions), mxfp8, int4; not nvfp4'),
+        (RTX, (8, 6), 'int8 (no convolutions), int4; not fp8, mxfp8, nvfp4'),
+        (RTX, (12, 0), 'int8 (no convolutions), fp8, mxfp8, int4, nvfp4'),
+        (RTX17, (8, 9), 'int8, fp8, mxfp8, int4; not nvfp4'),
+        (FULL, (9, 0), 'int8, fp8, int4; not mxfp8, nvfp4'),
+        (FULL, (10, 0), 'int8, fp8, mxfp8, int4, nvfp4'),
+    ],
+)
+def test_a_row_names_what_runs_and_what_does_not(which, capability, row):
+    assert table_row(which, capability) == f'fp32, tf32, fp16, bf16, {row}'
+
+
+@pytest.mark.parametrize(
+    ('which', 'capability', 'reason'),
+    [
+        (library('tensorrt', 10, 3), (7, 0), ''),
+        (library('tensorrt', 10, 13), (7, 0), 'compute capability 7.0, but it needs 7.5'),
+        (FULL, (9, 0), ''),
+        (RTX, (9, 0), ''),
+        (RTX17, (9, 0), 'compute capability 9.0, but it runs on 7.5, 8.0, 8.6, 8.9, 12.0 and'),
+        (RTX17, (12, 1), ''),
+        (RTX17, (8, 7), 'compute capability 8.7, but'),
+        (RTX, (6, 1), 'compute capability 6.1, but it needs 7.5'),
+    ],
+)
+def test_a_gpu_that_a_library_refuses_is_told(which, capability, reason):
+    found = refused_gpu(which, capability)
+    assert found.startswith(reason) if reason else not found
+
+
+def test_layers_are_refused_with_their_names_and_a_remedy():
+    names = {'fp8 convolutions': ['stem', 'a', 'b', 'c']}
+    assert check_precisions(RTX, (8, 9), names) == []
+    assert check_precisions(FULL, (9, 0), names) == []
+    with pytest.raises(BackendError, match=r'fp8 convolutions on .* 9\.0: it computes') as caught:
+        check_precisions(RTX, (9, 0), names)
+    assert caught.value.cause == 'The model has 4: stem, a, b, ...'
+    assert '--keep Conv' in caught.value.remedy
+    assert limit('fp8 convolutions', 'tensorrt_rtx').startswith('; on compute capability 9.0')
+    assert limit('fp8 convolutions', 'tensorrt') == limit('int8 convolutions', RTX.name) == ''
+
+
+def test_int8_on_an_h100_is_not_sent_to_a_release_that_refuses_the_gpu():
+    with pytest.raises(BackendError, match=r'1\.7, which refuses compute capability 9\.0'):
+        check_precisions(RTX, (9, 0), {'int8 convolutions': ['stem']})
+    with pytest.raises(BackendError, match='does not run bf16 on compute capability 7'):
+        check_precisions(RTX, (7, 5), {}, 'bf16')
+    with pytest.raises(BackendError, match=r'9\.0: it runs on 7\.5'):
+        check_precisions(RTX17, (9, 0), {}, 'fp16')
+
+
+def test_the_matrix_of_tensorrt_is_a_warning():
+    (line,) = check_precisions(FULL, (8, 6), {'fp8 matrix products': ['a']})
+    assert line.startswith("by NVIDIA's support matrix, tensorrt 11.4.0 does not run fp8 matrix")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('kind', 'targets', 'said'),
+    [
+        ('int4', ('7.5',), 'int4 matrix products on compute capability 7.5: it needs 8.0'),
+        ('nvfp4', ('12.0', '8.9'), 'nvfp4 matrix products on compute capability 8.9: it needs 10'),
+        ('int4', ('8.9',), ''),
+        ('nvfp4', ('12.0',), ''),
+    ],
+)
+def test_files_of_four_bits_are_built_or_refused_at_intake(kind, targets, said, rtx, tmp_path):
+    path = tmp_path / 'model.onnx'
+    onnx.save(network(kind, 'MatMul'), path)
+    if said:
+        with pytest.raises(BackendError, match=said):
+            build_here(path, rtx, compute_capabilities=targets)
+        return
+    report, _ = build_here(path, rtx, compute_capabilities=targets)
+    assert report['quantized'] == {f'{kind} matrix products': ['y']}
