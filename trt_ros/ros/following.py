@@ -10,19 +10,17 @@ import traceback
 from typing import Any, ClassVar
 
 import numpy as np
-from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.qos import QoSProfile
 
 from trt_ros.ros.dds.cdr import ImageView
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import SerializedSubscription, subscribe_serialized
-from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
+from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.qos import fitting_durability, fitting_reliability, image_qos, incompatible_offer
 
 #: Node age after which all earlier publishers are assumed to be discovered.
 DISCOVERY_SECONDS = 1.0
-_CHECK_PERIOD_SECONDS = 0.25
 
 
 def wait_for_publishers(node: ManagedNode, topics: Sequence[str]) -> None:
@@ -55,12 +53,7 @@ class PublisherFollower(ABC):
         # For multi-threaded executors: no change during close().
         self._lock = threading.Lock()
         self._is_closed = False
-        self._timer = node.create_timer(
-            _CHECK_PERIOD_SECONDS,
-            self._follow,
-            callback_group=ReentrantCallbackGroup(),
-            clock=STEADY_CLOCK,
-        )
+        node.followers.append(self._follow)
 
     def close(self) -> None:
         """Close the subscription; may be called twice."""
@@ -68,7 +61,7 @@ class PublisherFollower(ABC):
             if self._is_closed:
                 return
             self._is_closed = True
-        self._node.run_on_executor(lambda: self._node.destroy_timer(self._timer))
+        self._node.followers.remove(self._follow)
         self._subscription.close()
 
     def _follow(self) -> None:

@@ -82,6 +82,7 @@ class ManagedNode(LifecycleNode):
     :ivar created_at: creation time in time.monotonic().
     :ivar failure: description of the last failure; '' after a successful transition.
     :ivar on_failed_start: called after an autostart that failed; None in a container.
+    :ivar followers: called every half second, all by one timer: rclpy's executor wakes up rarely.
     :ivar largest_nbytes: size of the largest message received by topic, with its full name.
     :ivar jpegs_on_gpu: whether JPEG images become frames that are decoded on the GPU.
     :ivar video_gpu: the GPU that decodes video packets, as for VideoDecoder.
@@ -104,6 +105,7 @@ class ManagedNode(LifecycleNode):
         self.failure = ''
         self.on_failed_start: Callable[[], None] | None = None
         self.largest_nbytes: dict[str, int] = {}
+        self.followers: list[Callable[[], None]] = []
         self.jpegs_on_gpu = False
         self.video_gpu: Cuda | None = None
         self._warned: set[str] = set()
@@ -115,6 +117,9 @@ class ManagedNode(LifecycleNode):
         self._transition_done: Future | None = None
         declare(self, self.Parameters)
         self.add_on_set_parameters_callback(self._check_parameters)
+        self.create_timer(
+            0.5, self._follow, callback_group=ReentrantCallbackGroup(), clock=STEADY_CLOCK
+        )
         if self.get_parameter('autostart').value:
             # A timer: it fires once the node is spun.
             self._start_timer = self.create_timer(
@@ -127,6 +132,10 @@ class ManagedNode(LifecycleNode):
                 callback_group=ReentrantCallbackGroup(),
                 clock=STEADY_CLOCK,
             )
+
+    def _follow(self) -> None:
+        for follower in tuple(self.followers):
+            follower()
 
     # Hooks for subclasses.
 
