@@ -1,0 +1,72 @@
+"""An engine that tensorrt_rtx wrote outside the package, adopted and run."""
+
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+import pytest
+
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+from trt_ros.runtime.gpu.open import open_tensor_runner
+
+pytestmark = pytest.mark.gpu
+
+BUILD = """
+import sys
+import tensorrt_rtx as trt
+log = trt.Logger(trt.Logger.ERROR)
+builder = trt.Builder(log)
+network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+parser = trt.OnnxParser(network, log)
+assert parser.parse_from_file(sys.argv[1])
+config = builder.create_builder_config()
+profile = builder.create_optimization_profile()
+profile.set_shape('x', (1, 8), (2, 8), (4, 8))
+config.add_optimization_profile(profile)
+open(sys.argv[2], 'wb').write(builder.build_serialized_network(network, config))
+"""
+
+
+def write(path, seed, output='y'):
+    weight = np.random.default_rng(seed).normal(size=(8, 16)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node('MatMul', ['x', 'w'], [output])],
+        'g',
+        [helper.make_tensor_value_info('x', 1, ['n', 8])],
+        [helper.make_tensor_value_info(output, 1, ['n', 16])],
+        [numpy_helper.from_array(weight, 'w')],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
+    helper.set_model_props(model, {'names': 'of the sidecar'})
+    onnx.save(model, path)
+    return path
+
+
+def test_a_foreign_engine_is_compared_and_gets_a_sidecar(gpu, tmp_path):
+    model, engine = write(tmp_path / 'net.onnx', 0), tmp_path / 'foreign.engine'
+    subprocess.run([sys.executable, '-c', BUILD, model, engine], check=True)
+    engine.chmod(0o600)
+
+    def adopt(onnx_file):
+        command = [sys.executable, '-m', 'trt_ros', 'adopt', engine, '--onnx', onnx_file]
+        return subprocess.run(
+            [*map(str, command), '--device', str(gpu.index)], capture_output=True, text=True
+        )
+
+    other = adopt(write(tmp_path / 'other.onnx', 1))
+    assert other.returncode == 1 and 'does not compute what' in other.stderr, other.stderr
+    renamed = adopt(write(tmp_path / 'renamed.onnx', 0, output='z'))
+    assert renamed.returncode == 1 and 'has other inputs or outputs' in renamed.stderr
+    done = adopt(model)
+    assert done.returncode == 0 and 'y: cosine 1.0' in done.stdout, done.stderr
+    runner = open_tensor_runner(engine, device=gpu.index)
+    reference = OnnxRuntimeRunner.open(model)
+    assert runner.metadata == {'names': 'of the sidecar'}
+    x = np.random.default_rng(2).normal(size=(3, 8)).astype(np.float32)
+    np.testing.assert_allclose(
+        runner.infer({'x': x})['y'], reference.infer({'x': x})['y'], atol=2e-2
+    )
+    runner.close()
+    reference.close()

@@ -1,0 +1,67 @@
+"""Sidecars for engines of other tools."""
+
+import json
+from pathlib import Path
+import shutil
+
+import pytest
+
+from trt_ros.cli import main
+from trt_ros.cli.adopt import refuse_other_tensors
+from trt_ros.driver import nvidia_driver
+from trt_ros.engine.cache import EngineCache
+from trt_ros.engine.options import BuildOptions
+from trt_ros.engine.sidecar import read_sidecar, sidecar_path
+from trt_ros.errors import TensorMismatchError
+from trt_ros.tensors import TensorSpec
+from trt_ros.trt import installed, load_trt
+
+INPUT = TensorSpec('x', (-1, 3, 8, 8), 'float32', 'input')
+OUTPUT = TensorSpec('y', (-1, 5), 'float32', 'output')
+
+
+@pytest.mark.parametrize(
+    ('found', 'fits'),
+    [
+        ([INPUT, OUTPUT], True),
+        ([TensorSpec('x', (1, 3, 8, 8), 'float16', 'input'), OUTPUT], True),
+        ([INPUT], False),
+        ([INPUT, TensorSpec('y', (-1, 6), 'float32', 'output')], False),
+        ([INPUT, TensorSpec('y', (5,), 'float32', 'output')], False),
+        ([INPUT, TensorSpec('y', (-1, 5), 'int32', 'output')], False),
+        ([INPUT, TensorSpec('output0', (-1, 5), 'float32', 'output')], False),
+    ],
+)
+def test_tensors_of_an_engine_are_compared_with_the_model(found, fits):
+    paths = Path('a.engine'), Path('a.onnx')
+    if fits:
+        refuse_other_tensors(paths[0], found, paths[1], [INPUT, OUTPUT])
+        return
+    with pytest.raises(TensorMismatchError, match=r'a\.engine has other inputs or outputs'):
+        refuse_other_tensors(paths[0], found, paths[1], [INPUT, OUTPUT])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not installed('tensorrt_rtx'), reason='no tensorrt_rtx')
+@pytest.mark.skipif(bool(nvidia_driver().gpus), reason='test/gpu has the comparison')
+def test_an_engine_without_sidecar_gets_one(color_detector, tmp_path, capsys):
+    rtx, onnx = load_trt('tensorrt_rtx'), Path(color_detector())
+    entry = EngineCache(tmp_path / 'cache').get_or_build(onnx, BuildOptions(), rtx)
+    engine = tmp_path / 'foreign.engine'
+    shutil.copyfile(entry.path, engine)
+    adopt = ['adopt', str(engine), '--onnx', str(onnx)]
+    assert main(adopt) == 0
+    printed = capsys.readouterr()
+    assert printed.out.strip() == str(sidecar_path(engine))
+    assert 'not compared with' in printed.err
+    found = read_sidecar(engine)
+    assert {name: entry.sidecar[name] for name in found if name in ('metadata', 'outputs')} == {
+        'metadata': found['metadata'],
+        'outputs': found['outputs'],
+    }
+    assert main(['inspect', str(engine), '--json']) == 0
+    assert json.loads(capsys.readouterr().out)['matches_sidecar'] is True
+    assert main(adopt) == 1
+    assert 'Add --force to replace it' in capsys.readouterr().err
+    assert main([*adopt, '--force']) == 0
+    assert main(['adopt', str(onnx), '--onnx', str(onnx)]) == 1

@@ -1,0 +1,164 @@
+"""
+Sidecar for an engine of another tool, such as trtexec or Torch-TensorRT.
+
+Where the engine can run, its tensors and results are compared with those of an ONNX file.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from datetime import datetime, timezone
+import io
+import json
+from pathlib import Path
+import sys
+from typing import TYPE_CHECKING, Any
+
+from trt_ros.cli._arguments import finite, model_argument
+from trt_ros.errors import ModelError, ParameterError, TensorMismatchError, printable
+
+if TYPE_CHECKING:
+    from trt_ros.tensors import TensorSpec
+
+RUNS = 3
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add = parser.add_argument
+    add('model', type=model_argument, metavar='engine', help='engine to write the sidecar of')
+    add('--onnx', type=Path, required=True, help='ONNX file of the same network')
+    add('--device', type=int, default=0, help='CUDA device index')
+    add(
+        '--min-cosine',
+        type=finite,
+        default=0.99,
+        metavar='X',
+        help='fail below this cosine similarity of any output (default: 0.99)',
+    )
+    add('--force', action='store_true', help='replace a sidecar')
+
+
+def run(args: Namespace) -> int:
+    """Compare, write the sidecar and print its path."""
+    from trt_ros.blob import write_atomically
+    from trt_ros.driver import nvidia_driver
+    from trt_ros.engine.builder.onnx_check import read_network
+    from trt_ros.engine.files import check_trusted
+    from trt_ros.engine.key import OnnxFile
+    from trt_ros.engine.options import BuildOptions
+    from trt_ros.engine.plan import read_plan_header
+    from trt_ros.engine.sidecar import sidecar_path
+    from trt_ros.regular_file import sha256_of_file, writing
+
+    engine, onnx, path = args.model, args.onnx, sidecar_path(args.model)
+    header = read_plan_header(engine)
+    if path.exists() and not args.force:
+        raise ParameterError(f'{path} exists already.', remedy='Add --force to replace it.')
+    check_trusted(engine)
+    inputs, outputs, metadata = read_network(onnx)
+    profiles: list[list[dict[str, Any]]] = []
+    if nvidia_driver().problem:
+        print(f'not compared with {onnx}: {nvidia_driver().problem}', file=sys.stderr)
+    else:
+        inputs, outputs, profiles = _compare(args, (*inputs, *outputs))
+    model = OnnxFile.read(onnx)
+    sidecar = {
+        'library': header.library,
+        'tensorrt': header.version_text,
+        'plan_sha256': sha256_of_file(engine),
+        'plan_nbytes': engine.stat().st_size,
+        'built_at': datetime.now(timezone.utc).isoformat(timespec='seconds'),
+        'onnx': {
+            'name': onnx.name,
+            'path': str(onnx.absolute()),
+            'sha256': model.sha256,
+            'nbytes': model.nbytes,
+        },
+        'options': asdict(BuildOptions()),
+        'inputs': [vars(spec) for spec in inputs],
+        'outputs': [vars(spec) for spec in outputs],
+        'profiles': profiles,
+        'metadata': metadata,
+    }
+    with writing(path, 'Move the engine to a writable folder.'):
+        text = json.dumps(sidecar, indent=1, sort_keys=True)
+        write_atomically(path, io.BytesIO(text.encode()))
+    print(path)
+    return 0
+
+
+def _compare(
+    args: Namespace, wanted: Sequence[TensorSpec]
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...], list[list[dict[str, Any]]]]:
+    """Return inputs, outputs and profiles of the engine, which agree with the ONNX file."""
+    import numpy as np
+
+    from trt_ros.runtime.agreement import agreements
+    from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+    from trt_ros.runtime.gpu.open import open_tensor_runner
+
+    rng = np.random.default_rng(0)
+    with (
+        closing(open_tensor_runner(args.model, device=args.device)) as ours,
+        closing(OnnxRuntimeRunner.open(args.onnx)) as reference,
+    ):
+        refuse_other_tensors(args.model, (*ours.inputs, *ours.outputs), args.onnx, wanted)
+        best = {name: shapes[1] for each in ours.engine.profiles for name, shapes in each.items()}
+        for _ in range(RUNS):
+            tensors = {
+                spec.name: rng.random(best.get(spec.name, spec.shape)) for spec in ours.inputs
+            }
+            want, got = (
+                network.infer(
+                    {spec.name: tensors[spec.name].astype(spec.dtype) for spec in network.inputs}
+                )
+                for network in (reference, ours)
+            )
+            for name, each in agreements(got, want).items():
+                problem = each.problem(args.min_cosine)
+                print(printable(f'{name}: {problem or f"cosine {each.cosine:.6f}"}'))
+                if problem:
+                    raise ModelError(
+                        f'{args.model} does not compute what {args.onnx} does.',
+                        cause=f'{name}: {problem}',
+                        remedy='Give the ONNX file that the engine was built from.',
+                    )
+        ranges = [
+            [
+                {'name': name, 'low': low, 'best': middle, 'high': high}
+                for name, (low, middle, high) in profile.items()
+            ]
+            for profile in ours.engine.profiles
+        ]
+        return ours.inputs, ours.outputs, ranges
+
+
+def refuse_other_tensors(
+    engine: Path, found: Sequence[TensorSpec], onnx: Path, wanted: Sequence[TensorSpec]
+) -> None:
+    """
+    Check that an engine has the tensors of an ONNX file; floating-point types may differ.
+
+    :raises TensorMismatchError: if it has not.
+    """
+
+    def key(spec: TensorSpec) -> tuple[str, str, str]:
+        return spec.name, spec.mode, 'float' if 'float' in spec.dtype else spec.dtype
+
+    shapes: Mapping[str, TensorSpec] = {spec.name: spec for spec in wanted}
+    if sorted(map(key, found)) == sorted(map(key, wanted)) and all(
+        len(spec.shape) == len(shapes[spec.name].shape)
+        and all(a == b or -1 in (a, b) for a, b in zip(spec.shape, shapes[spec.name].shape))
+        for spec in found
+    ):
+        return
+    raise TensorMismatchError(
+        f'{engine} has other inputs or outputs than {onnx}.',
+        cause=f'{"; ".join(map(str, found))}, instead of {"; ".join(map(str, wanted))}.',
+        remedy='Give the ONNX file of this engine, exported with the same names '
+        '(input_names, output_names).',
+    )
