@@ -29,6 +29,7 @@ FOR_GPUS = frozenset(
         'gpu_timeout',
         'stream_priority',
         'gpu_share',
+        'memory_budget_mb',
         'unified_memory',
     }
 )
@@ -122,15 +123,13 @@ def _tensorrt_missing(name: str) -> str:
 def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch: int) -> Runner:
     from trt_ros.runtime.gpu.open import open_tensor_runner
     from trt_ros.runtime.gpu.profile import build_options_of
+    from trt_ros.runtime.gpu.split_runner import open_split
 
     if options.cpu_threads:
         log.warning('Ignored by TensorRT: cpu_threads.')
-    return open_tensor_runner(
-        options,
-        build_options_of(options, batch),
-        report=report,
-        remember_images=True,
-        backend=name,
+    build = build_options_of(options, batch)
+    return open_split(options, build, report, name) or open_tensor_runner(
+        options, build, report=report, remember_images=True, backend=name
     )
 
 
@@ -238,4 +237,5 @@ def open_network(
     if not options.model_path:
         raise ParameterError('model_path is empty.', remedy='Set model_path to an ONNX file.')
     backend, chosen = choose_backend('triton' if options.is_remote else options.backend)
-    return backend.open(options, report, batch), backend, chosen
+    network = backend.open(options, report, batch)
+    return network, cpu_backend() if network.arrays_only else backend, chosen

@@ -53,9 +53,10 @@ class Runner(Network):
     An open network that runs from arrays to arrays.
 
     :cvar overlaps: whether runs of several threads gain from overlapping.
+    :cvar arrays_only: whether preprocessing and decoding run on the CPU, whatever the backend.
     """
 
-    overlaps = False
+    overlaps = arrays_only = False
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """

@@ -1,0 +1,100 @@
+"""Networks of outputs whose shape depends on the data, in two parts."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import parser
+import pytest
+
+from support.builds import build_here
+from support.selections import HEADER, NETWORKS, write
+from trt_ros import Pipeline
+from trt_ros.child import Events
+from trt_ros.engine.builder.onnx_split import mentions_data_dependent, split_model
+from trt_ros.engine.options import BuildOptions
+from trt_ros.errors import ModelError
+from trt_ros.progress import Reporter
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+from trt_ros.runtime.gpu.split_runner import SplitRunner, open_split
+from trt_ros.runtime.options import ModelOptions
+from trt_ros.trt import installed, load_trt
+
+X = {'x': np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)}
+
+
+class NoEvents(Events):
+    def __init__(self):
+        pass
+
+
+def split(path: Path) -> dict:
+    return split_model({'path': str(path), 'folder': str(path.parent)}, NoEvents())
+
+
+@pytest.mark.parametrize('name', NETWORKS)
+def test_both_parts_compute_what_the_network_does(name, tmp_path):
+    path = write(tmp_path / 'net.onnx', name)
+    assert mentions_data_dependent(path)
+    found = split(path)
+    whole, head, tail = (
+        OnnxRuntimeRunner.open(tmp_path / f'{each}.onnx') for each in ('net', 'head', 'tail')
+    )
+    ops = {node.op_type for node in onnx.load(tmp_path / 'head.onnx').graph.node}
+    assert 'Conv' in ops and not ops & {'NonZero', 'Compress', 'NonMaxSuppression'}
+    assert 'operators run on the CPU, behind the engine' in found['line']
+    runner = SplitRunner(head, tail, whole.inputs, whole.outputs, (found['line'],))
+    assert runner.metadata == {'names': 'of classes'}
+    for x in (X['x'], -X['x'], X['x'] - 9.0):  # Of the last, nothing is selected.
+        want = whole.infer({'x': x})
+        got = runner.infer({'x': x})
+        assert list(got) == list(want)
+        for key, value in want.items():
+            np.testing.assert_array_equal(got[key], value)
+    runner.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not installed('tensorrt_rtx'), reason='no tensorrt_rtx')
+@pytest.mark.parametrize('name', NETWORKS)
+def test_tensorrt_builds_the_head(name, tmp_path):
+    split(write(tmp_path / 'net.onnx', name))
+    rtx = load_trt('tensorrt_rtx')
+    report, _ = build_here(tmp_path / 'head.onnx', rtx)
+    types = {each['dtype'] for each in report['outputs']}
+    assert types <= {'float32', 'bool'}  # No shapes, which TensorRT has in host memory.
+
+
+def test_networks_of_fixed_shapes_stay_whole(tmp_path):
+    text = f'{HEADER} g (float[2] x) => (float[2] y) {{y = Relu(x)}}'
+    path = tmp_path / 'net.onnx'
+    onnx.save(parser.parse_model(text), path)
+    assert not mentions_data_dependent(path) and split(path) == {}
+
+
+def test_a_network_that_begins_with_a_selection_is_refused(tmp_path):
+    text = f'{HEADER} g (float[2] x) => (int64[1,n] y) {{y = NonZero(x)}}'
+    path = tmp_path / 'net.onnx'
+    onnx.save(parser.parse_model(text), path)
+    with pytest.raises(ModelError, match=r'cannot be split before NonZero'):
+        split(path)
+
+
+@pytest.mark.parametrize('name', NETWORKS)
+def test_a_pipeline_runs_the_parts(name, tmp_path, monkeypatch):
+    """Its head runs on the CPU here, too."""
+
+    def open_head(options, build, *, model_path, **more):
+        return OnnxRuntimeRunner.open(model_path)
+
+    monkeypatch.setattr('trt_ros.runtime.gpu.split_runner.open_tensor_runner', open_head)
+    path = write(tmp_path / 'net.onnx', name)
+    options = ModelOptions(str(path), decoder='tensor', inputs=('x=tensor:x',))
+    runner = open_split(options, BuildOptions(), Reporter(), 'tensorrt_rtx')
+    with (
+        Pipeline.open(options, backend='onnxruntime') as whole,
+        Pipeline.open(options, runner=runner) as parts,
+    ):
+        want, got = whole.infer(X), parts.infer(X)
+        assert list(got) == list(want)
+        assert all(np.array_equal(got[key], want[key]) for key in want)

@@ -1,0 +1,133 @@
+"""Separation of the end of a network whose shapes depend on the data, which runs on the CPU."""
+
+from collections.abc import Iterable, Mapping, Sequence
+import mmap
+from pathlib import Path
+from typing import Any
+
+from trt_ros.engine.builder.onnx_check import read_onnx
+from trt_ros.engine.builder.onnx_cut_nms import UncuttableError, cut_nms
+from trt_ros.engine.builder.onnx_nodes import inlined, live_tensors, used
+from trt_ros.errors import ModelError
+
+DATA_DEPENDENT = ('NonZero', 'Compress', 'Unique', 'NonMaxSuppression')
+
+
+def mentions_data_dependent(path: Path) -> bool:
+    """Return whether a file contains the name of an operator of DATA_DEPENDENT."""
+    with path.open('rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return any(data.find(op.encode()) >= 0 for op in DATA_DEPENDENT)
+
+
+def split_model(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
+    """
+    Write `head.onnx`, and `tail.onnx` with what depends on the data; runs in a child process.
+
+    :param request: `path` of the model, and `folder` to write to.
+    :returns: a line for the log and `operators` of the tail; {} if the network needs no split.
+    """
+    import onnx
+
+    path, folder = Path(request['path']), Path(request['folder'])
+    model, _ = read_onnx(path)
+    graph = model.graph
+    live = live_tensors(graph)
+    seeds = [
+        node
+        for node in graph.node
+        if node.op_type in DATA_DEPENDENT and live.intersection(node.input)
+    ]
+    if not seeds:
+        return {}
+    if all(node.op_type == 'NonMaxSuppression' for node in seeds):
+        try:
+            cut_nms(path, model)
+            return {}  # The decoder runs it.
+        except UncuttableError:
+            pass
+    model = inlined(onnx.load(str(path)))  # With external data, since it is written elsewhere.
+    head, tail = _parts(model.graph, live)
+    inside = {name for node in tail for name in node.output}
+    values = _values(model)
+    weights = {each.name for each in model.graph.initializer}
+    needed = dict.fromkeys(
+        name for node in tail for name in used(node) if name not in inside | weights | {''}
+    )
+    inputs = [value.name for value in model.graph.input if value.name not in weights]
+    outputs = [value.name for value in model.graph.output]
+    between = [name for name in needed if name not in inputs]
+    kept = [name for name in outputs if name not in inside and name not in between]
+    unknown = [name for name in between if name not in values]
+    if unknown or not between:
+        raise ModelError(
+            f'{path} cannot be split before {seeds[0].op_type} ({seeds[0].name}).',
+            cause=f'The type of {", ".join(unknown)} is unknown.' if unknown else 'It is first.',
+            remedy='Use backend onnxruntime.',
+        )
+    _save(folder / 'head.onnx', model, head, inputs, [*between, *kept], values)
+    last = [name for name in outputs if name in inside]
+    _save(folder / 'tail.onnx', model, tail, list(needed), last, values)
+    ops = dict.fromkeys(node.op_type for node in seeds)
+    return {
+        'operators': len(tail),
+        'line': f'the shape of outputs depends on the data ({", ".join(ops)}): {len(tail)} of '
+        f'{len(graph.node)} operators run on the CPU, behind the engine and without a CUDA graph; '
+        f'{len(between)} tensors are copied in between',
+    }
+
+
+def _parts(graph: Any, live: set[str]) -> tuple[list[Any], list[Any]]:
+    """
+    Return the nodes of head and tail.
+
+    Those that compute shapes may be in both, since an engine has no shapes as outputs.
+    """
+    dependent, wanted = set[str](), set[str]()
+    for node in graph.node:
+        is_seed = node.op_type in DATA_DEPENDENT and live.intersection(node.input)
+        if is_seed or dependent.intersection(used(node)):
+            dependent.update(node.output)
+    for node in reversed(graph.node):
+        is_shape = wanted.intersection(node.output) and not live.intersection(node.output)
+        if is_shape or dependent.intersection(node.output):
+            wanted.update((*node.output, *used(node)))
+    inside = dependent | wanted - live
+    return (
+        [node for node in graph.node if not dependent.intersection(node.output)],
+        [node for node in graph.node if inside.intersection(node.output)],
+    )
+
+
+def _values(model: Any) -> dict[str, Any]:
+    """Return the known ValueInfoProtos by name."""
+    import onnx
+
+    try:
+        graph = onnx.shape_inference.infer_shapes(model).graph
+    except (ValueError, onnx.shape_inference.InferenceError):
+        graph = model.graph
+    values = (*graph.value_info, *graph.input, *graph.output)
+    return {each.name: each for each in values if each.type.tensor_type.elem_type}
+
+
+def _save(
+    path: Path,
+    model: Any,
+    nodes: Iterable[Any],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    values: Mapping[str, Any],
+) -> None:
+    """Write the part of a model between these tensors."""
+    import onnx
+
+    part = onnx.ModelProto()
+    part.CopyFrom(model)
+    for field in ('node', 'input', 'output', 'initializer', 'value_info'):
+        part.graph.ClearField(field)
+    part.graph.node.extend(nodes)
+    part.graph.input.extend(values[name] for name in inputs)
+    part.graph.output.extend(values[name] for name in outputs)
+    read = {name for node in part.graph.node for name in used(node)}
+    part.graph.initializer.extend(each for each in model.graph.initializer if each.name in read)
+    onnx.save(part, str(path))
