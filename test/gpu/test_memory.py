@@ -1,5 +1,6 @@
 """GPU memory per owner equals what NVML sees the process take."""
 
+from contextlib import closing
 import json
 from pathlib import Path
 import subprocess
@@ -10,6 +11,8 @@ import pytest
 
 from trt_ros.demo.scene import MODEL
 from trt_ros.engine.open import open_engine
+from trt_ros.errors import BackendError
+from trt_ros.runtime.gpu.measure import open_frames
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures('used_nbytes')]
 
@@ -175,3 +178,12 @@ def test_engine_beyond_the_free_memory_is_kept(gpu, tmp_path):
 
 def written(cache: Path) -> dict[Path, int]:
     return {each: each.stat().st_mtime_ns for each in cache.rglob('*.engine')}
+
+
+def test_a_budget_that_the_network_exceeds_is_refused_and_frees_everything(gpu):
+    with pytest.raises(BackendError, match='more than memory_budget_mb = 5') as caught:
+        open_frames(MODEL, device=gpu.index, memory_budget_mb=5.0).warm_up()
+    assert 'engine' in caught.value.cause and 'activations' in caught.value.cause
+    with closing(open_frames(MODEL, device=gpu.index, memory_budget_mb=4000.0)) as pipeline:
+        pipeline.warm_up()
+        assert 0 < pipeline.account.device_nbytes < 4e9

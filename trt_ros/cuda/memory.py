@@ -11,7 +11,7 @@ import numpy as np
 
 from trt_ros.cuda.calls import CudaError, check, count_live, runtime
 from trt_ros.cuda.context import Context, current_context
-from trt_ros.errors import ClosedError
+from trt_ros.errors import BackendError, ClosedError
 
 
 class Account:
@@ -63,16 +63,33 @@ class Account:
 
     def diagnostics(self) -> dict[str, str]:
         """Return values for /diagnostics by key, in MB by owner."""
-
-        def text(owners: Mapping[str, int]) -> str:
-            return ', '.join(f'{owner} {nbytes / 1e6:.1f}' for owner, nbytes in owners.items())
-
         held = self.report()
         return {
-            'GPU memory (MB)': text({**held['device'], 'total': self.device_nbytes}),
-            'GPU memory peak (MB)': text(self.peak()),
-            'pinned memory (MB)': text(held['pinned']),
+            'GPU memory (MB)': _owners({**held['device'], 'total': self.device_nbytes}),
+            'GPU memory peak (MB)': _owners(self.peak()),
+            'pinned memory (MB)': _owners(held['pinned']),
         }
+
+    def check_budget(self, limit_mb: float) -> None:
+        """
+        Check that no more memory than a limit is allocated; 0.0 is none.
+
+        :raises BackendError: with the owners.
+        """
+        used = self.device_nbytes
+        if limit_mb and used > limit_mb * 1e6:
+            owners = dict(sorted(self.report()['device'].items(), key=lambda each: -each[1]))
+            raise BackendError(
+                f'The network takes {used / 1e6:.1f} MB of GPU memory, more than '
+                f'memory_budget_mb = {limit_mb:g}.',
+                cause=f'Memory by owner (MB): {_owners(owners)}.',
+                remedy='Increase memory_budget_mb, or take less: precision fp16, a smaller '
+                'input_size or max_batch_size, frames_in_flight 1.',
+            )
+
+
+def _owners(owners: Mapping[str, int]) -> str:
+    return ', '.join(f'{owner} {nbytes / 1e6:.1f}' for owner, nbytes in owners.items())
 
 
 class DeviceBuffer:

@@ -110,6 +110,13 @@ class RunOptions:
         between=(0.01, 1.0),
         or_zero=True,
     )
+    memory_budget_mb: float = param(
+        0.0,
+        'Maximum GPU memory of the network, its engine and its runs in MB, beyond which configure '
+        'fails and names the owners; 0.0 sets no limit.',
+        between=(1.0, 1e6),
+        or_zero=True,
+    )
     frames_in_flight: int = param(
         1,
         'Number of frames or batches in flight: 1 has the lowest latency and needs the least '

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from trt_ros.cuda.memory import Account
+from trt_ros.errors import BackendError
 
 
 @pytest.fixture
@@ -32,3 +33,14 @@ def test_an_account_is_read_while_owners_are_added(busy_threads):
         account.diagnostics()
     assert account.device_nbytes == account.peak()['total'] == 2 * count
     assert account.report()['pinned'] == {f'owner {number}': 2 for number in range(count)}
+
+
+def test_memory_beyond_a_budget_is_refused_with_its_owners():
+    account = Account()
+    account.add('slots', 12_000_000)
+    account.add('engine', 36_000_000)
+    account.check_budget(0.0)
+    account.check_budget(48.0)
+    with pytest.raises(BackendError, match=r'takes 48\.0 MB .*memory_budget_mb = 47\.') as caught:
+        account.check_budget(47.0)
+    assert caught.value.cause == 'Memory by owner (MB): engine 36.0, slots 12.0.'

@@ -123,6 +123,7 @@ class GpuPipeline(Pipeline[Any]):
             self.device = GpuDevice(self.shared, self.faults, self._submit)
             undo.callback(self.device.close)
             undo.callback(self.faults.close)
+            self.account.check_budget(self.options.memory_budget_mb)
             self._owned = undo.pop_all()
 
     def _own_log_lines(self) -> tuple[str, ...]:
@@ -160,6 +161,7 @@ class GpuPipeline(Pipeline[Any]):
                     pending.wait()
             recent = self._warm_up_recent(thresholds)
         self.faults.check()
+        self.account.check_budget(self.options.memory_budget_mb)
         with self.gpu.launch_context:
             for each in (self.shared, *(each.shared for each in self.shared.joined)):
                 each.contexts.save_cache()
