@@ -6,6 +6,8 @@ from pathlib import Path
 import sys
 from typing import Any
 
+from trt_ros.engine.builder.advice import advise_on_layers
+from trt_ros.engine.builder.layers import EngineLayer
 from trt_ros.errors import printable
 
 LAYERS = 20  # The slowest ones are printed.
@@ -42,6 +44,9 @@ def print_gpu(found: Mapping[str, Any]) -> None:
     if found['watts'] is not None:
         print(f'power (W): {found["watts"]:.0f}')
     _print_layers(found)
+    times = found.get('layers_ms', {})
+    for line in advise_on_layers([EngineLayer(name) for name in times], times=times):
+        print(printable(f'advice: {line}'))
 
 
 def _heading(found: Mapping[str, Any], condition: str) -> None:

@@ -144,6 +144,7 @@ def _onnx(path: Path) -> dict[str, Any]:
 def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
     """Return the properties of the ONNX file `path`; runs in a child process."""
     path = Path(request['path'])
+    from trt_ros.engine.builder.advice import advise_on_model
     from trt_ros.engine.builder.onnx_check import read_onnx, refuse_unbuildable
     from trt_ros.engine.builder.onnx_cut_nms import cut_nms, releases_that_cut
     from trt_ros.engine.builder.onnx_work import flop_of
@@ -172,6 +173,7 @@ def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
         'flop': flop,
         'tensorrt_rtx_cuts': cut,
         'tensorrt_rtx_refuses': refusal,
+        'advice': advise_on_model(model),
     }
 
 
@@ -284,6 +286,7 @@ def _onnx_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
         yield f'{found["flop"] / 1e9:.3g} GFLOP per run in convolutions and matrix products'
     yield from (f'metadata {key}: {_short(value)}' for key, value in found['metadata'].items())
     yield from found['reading']
+    yield from (f'advice: {line}' for line in found['advice'])
     yield from (f'warning: {line}' for line in found['warnings'])
     if found['tensorrt_rtx_cuts']:
         yield found['tensorrt_rtx_cuts']
@@ -292,6 +295,8 @@ def _onnx_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
 
 
 def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
+    from trt_ros.engine.builder.advice import advise_on_layers
+    from trt_ros.engine.builder.layers import EngineLayer
     from trt_ros.engine.open import build_summary
 
     yield (
@@ -321,6 +326,9 @@ def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
     yield from found['reading']
     if layers:
         yield from _layer_lines(found)
+    known = [EngineLayer.read(entry) for entry in found['layers']]
+    precision = found.get('options', {}).get('precision', 'auto')
+    yield from (f'advice: {line}' for line in advise_on_layers(known, precision))
     for kind in ('parser_errors', 'parser_warnings', 'build_warnings'):
         yield from (f'{kind[:-1].replace("_", " ")}: {line}' for line in found[kind])
 

@@ -119,10 +119,12 @@ def build_summary(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
     lines += [f'option without effect: {line}' for line in sidecar.get('ignored_options', ())]
     for key, names in (sidecar.get('quantized') or {}).items():
         lines.append(f'{len(names)} {key}{precision.limit(key, sidecar["library"])}')
+    lines += sidecar.get('advice') or ()
     fallback = sidecar.get('dla_fallback')
     if fallback:
         lines.append(
-            f'{len(fallback)} layers run on the GPU, not the DLA: {", ".join(fallback[:10])}'
+            f'{len(fallback)} layers run on the GPU, not the DLA: {", ".join(fallback[:10])}. '
+            'Export other operators, or leave out dla_core'
         )
     return tuple(lines)
 

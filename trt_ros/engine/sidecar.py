@@ -54,6 +54,7 @@ _SIDECAR = {
     'layer_precisions?': ({str: int}, type(None)),
     'quantized?': {str: [str]},
     **dict.fromkeys(('lowered?', 'cut_nms?'), str),
+    'advice?': [str],
     'parser_errors?': [str],
     'parser_warnings?': [str],
     'build_warnings?': [str],

@@ -14,6 +14,7 @@ from trt_ros.driver import nvidia_driver
 from trt_ros.engine import precision
 from trt_ros.engine.builder import config as settings
 from trt_ros.engine.builder import layers
+from trt_ros.engine.builder.advice import advise_on_quantization
 from trt_ros.engine.builder.failures import error_from_log, parser_errors
 from trt_ros.engine.builder.onnx_check import OnnxInfo, metadata_of, read_onnx, refuse_unbuildable
 from trt_ros.engine.builder.onnx_cut_nms import UncuttableError, cut_nms, cut_reason
@@ -150,7 +151,7 @@ def _build(
     if library.is_rtx:
         refuse_unbuildable(path, model)
     _refuse_other_floats(path, info, options)
-    quantized = layers_by_precision(model.graph)
+    quantized, placement = layers_by_precision(model.graph), advise_on_quantization(model)
     for capability in _capabilities(options):
         precision.check_precisions(library, capability, quantized, options.precision)
     profiles = resolve_profiles(
@@ -214,6 +215,7 @@ def _build(
         'cut_nms': cut_line,
         'lowered': lowered,
         'quantized': quantized,
+        'advice': placement,
         **_layer_report(library, network, plan),
     }
 

@@ -28,23 +28,10 @@ def flop_of(model: Any) -> int | None:
     :returns: None where it has none, or where a part of it is not known: other operators with
         products, subgraphs, functions, tensors of unknown shape.
     """
-    import onnx
-
     if model.functions or NOT_COUNTED.intersection(node.op_type for node in model.graph.node):
         return None
-    try:
-        graph = onnx.shape_inference.infer_shapes(_with_batch(model), data_prop=True).graph
-    except (ValueError, onnx.shape_inference.InferenceError):  # Larger than 2 GB; contradictions.
-        return None
-    shapes: dict[str, Shape] = {one.name: tuple(one.dims) for one in graph.initializer}
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        shape = value.type.tensor_type.shape
-        if value.type.tensor_type.HasField('shape') and all(
-            dim.HasField('dim_value') for dim in shape.dim
-        ):
-            shapes[value.name] = tuple(dim.dim_value for dim in shape.dim)
-    flop = 0
-    for node in graph.node:
+    shapes, flop = shapes_of(model), 0
+    for node in model.graph.node:
         if node.op_type not in COUNTED:
             continue
         operands = [shapes.get(name) for name in (*node.input[:2], node.output[0])]
@@ -53,6 +40,24 @@ def flop_of(model: Any) -> int | None:
             return None
         flop += 2 * _products(node, first, second, output)
     return flop or None
+
+
+def shapes_of(model: Any) -> dict[str, Shape]:
+    """Return the shapes of the tensors of a ModelProto, with a dynamic batch of one."""
+    import onnx
+
+    try:
+        graph = onnx.shape_inference.infer_shapes(_with_batch(model), data_prop=True).graph
+    except (ValueError, onnx.shape_inference.InferenceError):  # Larger than 2 GB; contradictions.
+        return {}
+    shapes: dict[str, Shape] = {one.name: tuple(one.dims) for one in graph.initializer}
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        shape = value.type.tensor_type.shape
+        if value.type.tensor_type.HasField('shape') and all(
+            dim.HasField('dim_value') for dim in shape.dim
+        ):
+            shapes[value.name] = tuple(dim.dim_value for dim in shape.dim)
+    return shapes
 
 
 def _with_batch(model: Any) -> Any:

@@ -1,0 +1,302 @@
+"""Advice on an export: what keeps TensorRT from fusions and fast kernels, and what to change."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+import re
+from typing import Any
+
+from trt_ros.engine.builder.layers import EngineLayer
+from trt_ros.engine.builder.onnx_nodes import HEAVY, VIEWS
+from trt_ros.engine.builder.onnx_work import shapes_of
+
+_SEEN_THROUGH = {*VIEWS, 'Cast', 'Dropout'}
+#: TensorRT moves Q/DQ across them.
+_COMMUTE = {*_SEEN_THROUGH, 'MaxPool', 'Slice', 'Split', 'Concat', 'Gather'}
+_SCORES = _SEEN_THROUGH | {'Add', 'Mul', 'Div', 'Sub', 'Where', 'Clip', 'Tanh'}
+_FUSED = {'BatchNormalization', 'Relu', 'Clip', 'LeakyRelu', 'Sigmoid', 'Mul', 'HardSwish'}
+_DQ, _Q = 'DequantizeLinear', 'QuantizeLinear'
+LARGEST_HEAD = 256
+
+
+class _Graph:
+    """A graph with the producers and consumers of its tensors."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.graph = model, model.graph
+        self.outputs = {value.name for value in model.graph.output}
+        self.inputs = {value.name for value in model.graph.input}
+        self.producers = {name: node for node in model.graph.node for name in node.output}
+        self.consumers: dict[str, list[Any]] = {}
+        for node in model.graph.node:
+            for name in node.input:
+                self.consumers.setdefault(name, []).append(node)
+        self.constants = {tensor.name: tensor for tensor in model.graph.initializer}
+
+    @cached_property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return shapes_of(self.model)
+
+    def source(self, name: str, through: set[str] = _SEEN_THROUGH) -> Any | None:
+        """Return the node that a tensor comes from, without those seen through."""
+        node = self.producers.get(name)
+        while node is not None and node.op_type in through:
+            node = next(filter(None, map(self.producers.get, node.input)), None)
+        return node
+
+    def is_quantized(self, name: str) -> bool:
+        node = self.source(name, _COMMUTE)
+        return node is not None and node.op_type == _DQ
+
+    def weight(self, node: Any) -> str:
+        """Return the constant that holds the weights of a layer, '' if they are computed."""
+        name = node.input[1] if len(node.input) > 1 else ''
+        while name and name not in self.constants:
+            before = self.producers.get(name)
+            is_view = before is not None and before.op_type in {*_SEEN_THROUGH, _DQ, _Q}
+            name = before.input[0] if before is not None and is_view else ''
+        return name
+
+    @cached_property
+    def layers(self) -> list[Any]:
+        """Convolutions and matrix products with constant weights."""
+        return [node for node in self.graph.node if node.op_type in HEAVY and self.weight(node)]
+
+    @cached_property
+    def last(self) -> set[str]:
+        """Outputs of the layers from which an output is reached without another layer."""
+        wanted, found = set(self.outputs), set[str]()
+        for node in reversed(self.graph.node):
+            if wanted.intersection(node.output):
+                is_layer = node.op_type in HEAVY
+                (found if is_layer else wanted).update(node.output if is_layer else node.input)
+        return found
+
+
+def advise_on_model(model: Any) -> list[str]:
+    """Return lines on a ModelProto, each with the change to its export."""
+    graph = _Graph(model)
+    return [*_sizes(graph), *_attention(graph), *advise_on_quantization(model)]
+
+
+def _sizes(graph: _Graph) -> Iterator[str]:
+    """Yield lines on channels and batches that do not fill the tiles of tensor cores."""
+    odd, step = list[str](), 8
+    for node in graph.layers:
+        group = next((each.i for each in node.attribute if each.name == 'group'), 1)
+        channels = [size for size in graph.constants[graph.weight(node)].dims[:2] if size > 4]
+        if group != 1 or node.output[0] in graph.last:
+            continue
+        wanted = 32 if graph.is_quantized(node.input[0]) else 8
+        if any(size % wanted for size in channels):
+            odd.append(f'{_name(node)} {"x".join(map(str, channels))}')
+            step = max(step, wanted)
+    if odd:
+        yield (
+            f'channels that are no multiple of {step}: {_some(odd, len(graph.layers))}. Export a '
+            f'network with channels of multiples of {step}, to which tensor cores are padded'
+        )
+    products = [node for node in graph.layers if node.op_type in ('Gemm', 'MatMul')]
+    for value in graph.graph.input if products else ():
+        batch = next((dim.dim_value for dim in value.type.tensor_type.shape.dim), 0)
+        if batch > 1 and batch % 8 and value.name not in graph.constants:
+            yield (
+                f'a batch of {batch} ({value.name}): its matrix products take as long as a batch '
+                f'of {-(-batch // 8) * 8}. Export that, or a dynamic batch'
+            )
+
+
+def _attention(graph: _Graph) -> Iterator[str]:
+    """Yield lines on attention that TensorRT does not fuse into one kernel."""
+    blocks = 0
+    reasons: dict[str, list[str]] = {}
+    for node in graph.graph.node:
+        product = graph.source(node.input[0], _SCORES) if node.op_type == 'Softmax' else None
+        readers = graph.consumers.get(node.output[0], [])
+        values = [each for each in readers if each.op_type in ('MatMul', *_SEEN_THROUGH)]
+        if product is None or product.op_type not in ('MatMul', 'Einsum') or not values:
+            continue
+        blocks += 1
+        size = graph.shapes.get(product.input[0], (0,))[-1]
+        axis = next((each.i for each in node.attribute if each.name == 'axis'), -1)
+        rank = len(graph.shapes.get(node.output[0], ()))
+        for reason, is_true in (
+            (
+                'its weights are used elsewhere, too. Export without them (need_weights=False, '
+                'output_attentions=False)',
+                len(readers) > 1 or node.output[0] in graph.outputs,
+            ),
+            (
+                f'heads have {size} channels. Export heads of a multiple of 8 channels, at most '
+                f'{LARGEST_HEAD}',
+                bool(size % 8 or size > LARGEST_HEAD),
+            ),
+            (
+                f'Softmax is along axis {axis}. Export it along the last axis',
+                bool(rank) and axis % rank != rank - 1,
+            ),
+        ):
+            if is_true:
+                reasons.setdefault(reason, []).append(_name(node))
+    for reason, names in reasons.items():
+        yield f'attention that does not fuse: {_some(names, blocks)}: {reason}'
+
+
+def advise_on_quantization(model: Any) -> list[str]:
+    """Return lines on the Q/DQ nodes of a ModelProto, by NVIDIA's rules of their placement."""
+    graph = _Graph(model)
+    if not any(node.op_type in (_Q, _DQ) for node in model.graph.node):
+        return []
+    both, weights, inputs, neither, between = [list[Any]() for _ in range(5)]
+    for layer in graph.layers:
+        reads, has = (graph.is_quantized(name) for name in layer.input[:2])
+        if has and (reads or _weight_only(graph, layer)):
+            both.append(layer)
+        else:
+            (inputs if has else weights if reads else neither).append(layer)
+        if any(_behind(graph, each) for each in graph.consumers.get(layer.output[0], ())):
+            between.append(layer)
+    floats = f'; in float: {_some(list(map(_name, neither)))}' if neither else ''
+    found = [
+        f'Q/DQ: {len(both)} of {len(graph.layers)} convolutions and matrix products read '
+        f'quantized inputs and weights{floats}'
+    ]
+    for title, nodes, change in (
+        (
+            'weights without Q/DQ',
+            weights,
+            'Export with a quantizer for each weight; these layers compute in float',
+        ),
+        (
+            'inputs without Q/DQ',
+            inputs,
+            'Quantize the input of each layer with quantized weights',
+        ),
+        (
+            'Q/DQ between a layer and its normalization or activation',
+            between,
+            'Quantize behind the activation, so that it is fused into the layer',
+        ),
+        (
+            'residual branches without Q/DQ',
+            [each for each in model.graph.node if _breaks_fusion(graph, each)],
+            'Quantize the other input of Add, too, so that it is fused into the layer',
+        ),
+    ):
+        if nodes:
+            found.append(f'{title}: {_some(list(map(_name, nodes)))}. {change}')
+    return found
+
+
+def _behind(graph: _Graph, quantize: Any) -> bool:
+    """Return whether a Q, and its DQ, stand before something that is fused into a layer."""
+    pairs = graph.consumers.get(quantize.output[0], ()) if quantize.op_type == _Q else ()
+    return any(
+        reader.op_type in _FUSED
+        for pair in pairs
+        for reader in graph.consumers.get(pair.output[0], ())
+    )
+
+
+def _weight_only(graph: _Graph, node: Any) -> bool:
+    """Return whether weights have scales per block, as of int4 and nvfp4."""
+    dequantize = graph.source(node.input[1])
+    return any(each.name == 'block_size' for each in getattr(dequantize, 'attribute', ()))
+
+
+def _breaks_fusion(graph: _Graph, node: Any) -> bool:
+    """Return whether an Add of a quantized layer, that is quantized again, has a float input."""
+    readers = graph.consumers.get(node.output[0], []) if node.op_type == 'Add' else []
+    readers += [deep for each in readers for deep in graph.consumers.get(each.output[0], ())]
+    if not any(each.op_type == _Q for each in readers):
+        return False
+    sources = [graph.source(name, {*_SEEN_THROUGH, 'BatchNormalization'}) for name in node.input]
+    of_layer = [
+        each is not None and each.op_type in HEAVY and graph.is_quantized(each.input[0])
+        for each in sources
+    ]
+    others = [name for name, is_layer in zip(node.input, of_layer) if not is_layer]
+    return any(of_layer) and any(
+        name not in graph.constants and not graph.is_quantized(name) for name in others
+    )
+
+
+_PRODUCT = re.compile(r'conv|gemm|mat(rix)?_?mul|mha|einsum', re.IGNORECASE)
+_SOFTMAX = re.compile(r'softmax|Max\w*Sub\w*Exp\w*Sum\w*Div', re.IGNORECASE)
+_ATTENTION = re.compile(r'mha|flash|attention', re.IGNORECASE)
+_QUANTIZING = re.compile(r'^[^+]*quantize(linear)?[^+]*$', re.IGNORECASE)
+
+
+def advise_on_layers(
+    layers: Sequence[EngineLayer],
+    precision: str = 'auto',
+    times: Mapping[str, float] | None = None,
+) -> list[str]:
+    """
+    Return lines on the layers of an engine, each with the change to export or build.
+
+    :param precision: precision of the build.
+    :param times: milliseconds by layer, where they were measured.
+    """
+    texts = [f'{each.kind} {each.name} {each.tactic}' for each in layers]
+    products = [bool(_PRODUCT.search(text)) for text in texts]
+    split = [
+        each
+        for i, each in enumerate(layers)
+        if _SOFTMAX.search(texts[i])
+        and not _ATTENTION.search(texts[i])
+        and any(products[max(i - 3, 0) : i])
+        and any(products[i + 1 : i + 4])
+    ]
+    floats = [each for each, is_product in zip(layers, products) if is_product]
+    floats = [each for each in floats if each.dtype == 'float32']
+    is_lowered = any(each.dtype in ('float16', 'bfloat16') for each in layers)
+    mixed, tf32 = (floats, []) if is_lowered else ([], floats if precision != 'fp32' else [])
+    found = []
+    for title, which, change in (
+        (
+            'reformat layers',
+            [each for each in layers if re.search(r'reformat', f'{each.kind} {each.name}', re.I)],
+            'Use one type throughout (--io-dtypes lower), and no transposes at the inputs',
+        ),
+        (
+            'Q/DQ layers that were not fused',
+            [each for each in layers if _QUANTIZING.search(each.name) or each.kind == 'QUANTIZE'],
+            'Move Q/DQ to the inputs of convolutions and matrix products: inspect MODEL.onnx',
+        ),
+        (
+            'attention that is not fused',
+            split,
+            'Build it with --precision fp16 or bf16, without Q/DQ inside: inspect MODEL.onnx',
+        ),
+        (
+            'convolutions and matrix products in float32 beside lower ones',
+            mixed,
+            'Leave out --fp32 for them, or export their weights in the lower type',
+        ),
+        (
+            'convolutions and matrix products in TF32',
+            tf32,
+            'Build them with --precision fp16 or bf16, which is faster',
+        ),
+    ):
+        if which:
+            names = [each.name for each in which]
+            share = _share(names, times or {})
+            found.append(f'{title}: {_some(names, len(layers))}{share}. {change}')
+    return found
+
+
+def _share(names: Sequence[str], times: Mapping[str, float]) -> str:
+    total = sum(times.values())
+    of_these = sum(times.get(name, 0.0) for name in names)
+    return f', {100 * of_these / total:.0f} % of the time' if total else ''
+
+
+def _name(node: Any) -> str:
+    return str(node.name or node.output[0])
+
+
+def _some(names: Sequence[str], total: int = 0) -> str:
+    """Return a count with the first names: '5 of 60 (a, b, c, ..)'."""
+    of_all = f' of {total}' if total else ''
+    return f'{len(names)}{of_all} ({", ".join(names[:3])}{", .." if len(names) > 3 else ""})'
