@@ -61,7 +61,7 @@ def nodes(context):
 
 def draw_scene(container):
     """Draw pictures of a moving scene with the shapes of the demo model; return their folder."""
-    from trt_ros.demo.show import draw_pictures
+    from trt_ros.demo.scene import draw_pictures
 
     folder = mkdtemp(prefix='trt_ros_demo_')
     if container in ('none', 'new'):  # Nodes in another container outlive the launch.

@@ -36,7 +36,10 @@ def demo(environment: Environment, arguments: list[str]) -> int:
     """Run the demo."""
     if arguments[:1] == ['robot']:
         install_more(environment, 'robot')
-    return become(environment, 'python', '-m', 'trt_ros.demo', *arguments, **on_this_machine())
+    path = f'{CHECKOUT / "tools"}:{environment.variables()["PYTHONPATH"]}'
+    return become(
+        environment, 'python', '-m', 'demo', *arguments, PYTHONPATH=path, **on_this_machine()
+    )
 
 
 def run_cli(environment: Environment, arguments: list[str]) -> int:

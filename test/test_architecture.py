@@ -108,14 +108,14 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
         'tracking',
         'video',
     },
-    'demo': {'nodes', 'results', 'ros', 'runtime', 'vision', 'drawing', 'media'},
+    'demo': {'media'},
     'launching': {'nodes', 'ros'},
     'executables': {'nodes', 'ros', 'container'},
     '__main__': {'cli'},
     '__init__': {'drawing', 'media', 'results', 'runtime', 'tracking', 'vision'},
 } | {layer: set() for layer in FOR_ALL}
 
-ROS = {'ros', 'container', 'nodes', 'demo', 'launching'}
+ROS = {'ros', 'container', 'nodes', 'launching'}
 DOORS = {  # foreign package: the layers that may import it
     'cuda': {'cuda'},
     'nvidia': {'cuda'},
@@ -147,7 +147,6 @@ DOORS = {  # foreign package: the layers that may import it
     'yaml': {
         'ros',
         'nodes',
-        'demo',
         'launching',
         'results',
         'model',
@@ -155,7 +154,6 @@ DOORS = {  # foreign package: the layers that may import it
         'exporting',
     },  # Class names, bundles.
     'tqdm': {'cli'},
-    'mujoco': {'demo'},
     'numpy': LAYERS.keys()
     - {
         'blob',

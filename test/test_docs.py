@@ -6,7 +6,7 @@ import re
 
 CHECKOUT = Path(__file__).parent.parent
 PAGES = [
-    *(CHECKOUT / name for name in ('README.md', 'CONTRIBUTING.md', 'trt_ros/demo/README.md')),
+    *(CHECKOUT / name for name in ('README.md', 'CONTRIBUTING.md', 'tools/demo/README.md')),
     *sorted((CHECKOUT / 'docs').glob('*.md')),
 ]
 MAX_COLUMNS = 140

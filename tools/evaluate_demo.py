@@ -48,7 +48,7 @@ def main() -> None:
     classes: tuple[str, ...] = scene.CLASSES
     drawn, model = scene.held_out, scene.MODEL
     if args.scene == 'robot':
-        from trt_ros.demo.robot import pictures, world  # Needs MuJoCo.
+        from demo.robot import pictures, world  # Needs MuJoCo.
 
         classes, drawn, model = world.CLASSES, pictures.held_out_pictures, pictures.MODEL
     pipeline: Pipeline[Detections] = Pipeline.open(

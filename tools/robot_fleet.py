@@ -3,11 +3,8 @@
 from collections.abc import Iterable
 import math
 
-import mujoco
-import numpy as np
-
-from trt_ros.demo.robot.simulation import FALLEN_HEIGHT, FALLEN_TILT, SUBSTEPS
-from trt_ros.demo.robot.world import (
+from demo.robot.simulation import FALLEN_HEIGHT, FALLEN_TILT, SUBSTEPS
+from demo.robot.world import (
     CONTROL_SECONDS,
     HIP_OFFSET,
     HIP_XY,
@@ -16,6 +13,8 @@ from trt_ros.demo.robot.world import (
     WorldLayout,
     to_mjcf,
 )
+import mujoco
+import numpy as np
 
 ACTION_SCALE = 0.25  # Radians per unit of an action.
 PERIOD = 0.4  # Of the gait in seconds.

@@ -21,13 +21,13 @@ from pathlib import Path
 import time
 
 import cv2
+from demo.robot import world
 import numpy as np
 import onnx
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trt_ros.demo.robot import world
 from trt_ros.demo.scene import CLASSES, TRAINING, draw_scene
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -64,7 +64,7 @@ def draw_shapes(index: int) -> Picture:
 
 def draw_robot(index: int) -> Picture:
     """Draw a picture of the robot demo."""
-    from trt_ros.demo.robot.pictures import draw_picture  # Needs MuJoCo.
+    from demo.robot.pictures import draw_picture  # Needs MuJoCo.
 
     return draw_picture(np.random.default_rng([TRAINING, index]))
 

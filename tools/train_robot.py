@@ -16,13 +16,12 @@ from pathlib import Path
 import time
 from typing import Any
 
+from demo.robot.world import CONTROL_SECONDS, JOINTS, STANDING
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from robot_fleet import ACTION_SCALE, COMMAND_HIGH, COMMAND_LOW, PERIOD, Fleet
 import yaml
-
-from trt_ros.demo.robot.world import CONTROL_SECONDS, JOINTS, STANDING
 
 ACTION_LIMIT = 5.0
 HIDDEN = (128, 128)

@@ -1,10 +1,10 @@
 """The networks of the robot demo on the GPU and on the CPU."""
 
+from demo.robot.world import CLASSES, STANDING, WALK
 import numpy as np
 import pytest
 
 from trt_ros import Pipeline
-from trt_ros.demo.robot.world import CLASSES, STANDING, WALK
 from trt_ros.vision.nms import iou
 
 pytestmark = pytest.mark.gpu
@@ -32,7 +32,7 @@ def test_the_policy_and_its_states_are_those_of_the_cpu():
 
 def test_the_detector_finds_the_objects_that_it_finds_on_the_cpu():
     pytest.importorskip('mujoco')
-    from trt_ros.demo.robot.pictures import MODEL, held_out_pictures
+    from demo.robot.pictures import MODEL, held_out_pictures
 
     with (
         Pipeline.open(str(MODEL), precision='fp32') as gpu,

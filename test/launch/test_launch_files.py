@@ -11,6 +11,7 @@ import yaml
 pytest.importorskip('launch_ros')
 pytest.importorskip('rclpy')
 
+from generated_files import PARAMETERS
 from launch import LaunchContext
 from launch.actions import SetEnvironmentVariable
 from launch.launch_description_sources import PythonLaunchDescriptionSource
@@ -18,7 +19,6 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 from trt_ros.errors import ParameterError
 from trt_ros.launching.arguments import checked_parameters, given_parameters
 from trt_ros.launching.graph import memory_copies, this_platform, transport
-from trt_ros.nodes.__main__ import PARAMETERS
 from trt_ros.nodes.classifier import ClassifierNode
 from trt_ros.nodes.depth import DepthNode
 from trt_ros.nodes.detector import DetectorNode

@@ -1,5 +1,6 @@
 """The whole demo: pictures, three nodes, detections, annotated pictures."""
 
+from pathlib import Path
 import re
 import subprocess
 import sys
@@ -10,16 +11,20 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from trt_ros.demo.show import listen
-from trt_ros.demo.tally import Sighting, Tally
+from demo.show import listen
+from demo.tally import Sighting, Tally
+
 from trt_ros.results.boxes import Detections
 
 pytestmark = [pytest.mark.ros, pytest.mark.slow]
 
+TOOLS = Path(__file__).parents[2] / 'tools'
+
 
 def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, '-m', 'trt_ros.demo', *arguments],
+        [sys.executable, '-m', 'demo', *arguments],
+        cwd=TOOLS,
         capture_output=True,
         text=True,
         timeout=300,

@@ -13,13 +13,13 @@ pytest.importorskip('onnx')
 pytest.importorskip('onnxruntime')
 
 import cv2
+from generated_files import PARAMETERS
 from sensor_msgs.msg import Image
 from std_msgs.msg import Float64
 from vision_msgs.msg import Detection2DArray
 
 from support.extent import IS_EXHAUSTIVE
 from support.save_network import save_mean
-from trt_ros.nodes.__main__ import PARAMETERS
 from trt_ros.parameter_field import specifications
 from trt_ros.ros.parameters import to_parameter
 

@@ -10,14 +10,15 @@ import yaml
 pytest.importorskip('rclpy')
 pytest.importorskip('vision_msgs')
 
+from generated_files import PARAMETERS, markdown_rows, parameter_files, parameters_page, setup_cfg
+
 from trt_ros.errors import ParameterError
-from trt_ros.nodes.__main__ import PARAMETERS, parameter_files, parameters_page, setup_cfg
 from trt_ros.nodes.inference import InferenceParameters
 from trt_ros.parameter_field import specifications
-from trt_ros.ros.parameters import markdown_rows, param, yaml_text
+from trt_ros.ros.parameters import param, yaml_text
 
 CHECKOUT = Path(__file__).parents[2]
-REMEDY = 'Run `python -m trt_ros.nodes` in `./dev shell`.'
+REMEDY = 'Run `python tools/generated_files.py` in `./dev shell`.'
 
 
 @pytest.mark.parametrize('name', [*PARAMETERS, 'inference'])

@@ -1,5 +1,6 @@
 """The robot demo: a simulation, four nodes, and a robot that arrives."""
 
+from pathlib import Path
 import re
 import subprocess
 import sys
@@ -12,10 +13,13 @@ import cv2
 
 pytestmark = [pytest.mark.ros, pytest.mark.slow]
 
+TOOLS = Path(__file__).parents[2] / 'tools'
+
 
 def test_the_robot_walks_to_the_ball_over_topics_and_leaves_a_film(tmp_path):
     ended = subprocess.run(
-        [sys.executable, '-m', 'trt_ros.demo', 'robot', '--seed', '3', '--output', str(tmp_path)],
+        [sys.executable, '-m', 'demo', 'robot', '--seed', '3', '--output', str(tmp_path)],
+        cwd=TOOLS,
         capture_output=True,
         text=True,
         timeout=500,

@@ -8,12 +8,12 @@ pytest.importorskip('mujoco')
 pytest.importorskip('trajectory_msgs')
 
 from builtin_interfaces.msg import Duration
+from demo.robot.sim_node import SimNode
+from demo.robot.world import CONTROL_SECONDS, EYE_POSITION, EYE_TILT, JOINTS, STANDING
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
-from trt_ros.demo.robot.sim_node import SimNode
-from trt_ros.demo.robot.world import CONTROL_SECONDS, EYE_POSITION, EYE_TILT, JOINTS, STANDING
 from trt_ros.ros.qos import LATCHED, RESULTS
 
 pytestmark = pytest.mark.ros

@@ -131,7 +131,8 @@ def run(request: dict[str, Any]) -> None:
 
 if __name__ == '__main__':
     sys.path.pop(0)  # The folder of this file.
-    import_module('trt_ros.nodes.__main__')  # Imports all nodes.
+    for name in import_module('trt_ros.nodes').NODES:
+        import_module(f'trt_ros.nodes.{name}')
     wanted = serve(Path(sys.argv[1]))
     if wanted:
         run(wanted)

@@ -8,9 +8,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from trt_ros.media import write_picture
+
 MODEL = Path(__file__).with_name('shapes.onnx')
 CLASSES = ('circle', 'square', 'triangle', 'star', 'cross', 'hexagon')
 MIN_VISIBLE = 0.7  # Visible fraction below which a shape is not drawn, or, moving, not annotated.
+RATE_HZ = 15.0  # Of the pictures of the moving scene.
 TRAINING, HELD_OUT = 1, 2  # First half of the seed, so that the two sets share no picture.
 
 
@@ -39,6 +42,23 @@ def held_out(count: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield the first `count` 640x480 pictures that are not used in training."""
     for index in range(count):
         yield draw_scene(np.random.default_rng([HELD_OUT, index]), (640, 480))
+
+
+def draw_pictures(folder: Path, seconds: float) -> list[tuple[Path, np.ndarray, np.ndarray]]:
+    """
+    Write the pictures of a moving scene as JPEG files, RATE_HZ of them per second.
+
+    :returns: path, true boxes (N, 4) and labels (N,) per picture.
+    """
+    scene = MovingScene(9)
+    drawn = []
+    # Some spare pictures for the time until the nodes have discovered each other.
+    for index in range(math.ceil((seconds + 4) * RATE_HZ)):
+        image, xyxy, labels = scene.frame(index)
+        path = folder / f'{index:05}.jpg'
+        write_picture(path, image)
+        drawn.append((path, xyxy, labels))
+    return drawn
 
 
 class MovingScene:

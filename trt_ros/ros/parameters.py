@@ -116,11 +116,7 @@ def _plain(value: Any) -> Any:
 
 
 def read(node: Node, cls: type) -> Any:
-    """
-    Read the declared parameters into an instance of `cls`.
-
-    :raises ParameterError: when a value is not allowed, or the values contradict each other.
-    """
+    """Read the declared parameters into a `cls`; raise ParameterError for bad values."""
     return cls(
         **{
             each.name: each.check(node.get_parameter(each.name).value)
@@ -134,7 +130,7 @@ def yaml_text(cls: type, node_name: str, without: Collection[str] = ()) -> str:
     rest = ' inference.yaml has the rest.' if without else ''
     lines = [
         f'# Parameters of the {node_name} node with their defaults.{rest}',
-        '# Written by `python -m trt_ros.nodes`.',
+        '# Written by `python tools/generated_files.py`.',
         '/**:',
         '  ros__parameters:',
     ]
@@ -151,26 +147,11 @@ def yaml_text(cls: type, node_name: str, without: Collection[str] = ()) -> str:
         lines.append(f'    # {each.description}{allowed}')
         # launch_ros refuses files with empty lists when it loads components.
         comment = '# ' if each.default == () else ''
-        lines.append(f'    {comment}{each.name}: {_yaml_value(each.default)}')
+        lines.append(f'    {comment}{each.name}: {yaml_value(each.default)}')
     return '\n'.join(lines) + '\n'
 
 
-def markdown_rows(cls: type) -> dict[str, str]:
-    """Return rows of a Markdown table by parameter; ● marks what may change while active."""
-    return {
-        each.name: ' | '.join(
-            (
-                f'| `{each.name}`',
-                f'`{_yaml_value(each.default)}`',
-                each.allowed,
-                '●' if each.mutable else '',
-                f'{each.description} |',
-            )
-        )
-        for each in specifications(cls).values()
-    }
-
-
-def _yaml_value(value: Any) -> str:
+def yaml_value(value: Any) -> str:
+    """Return a value as in a parameter file, on one line."""
     plain = list(value) if isinstance(value, tuple) else value
     return yaml.safe_dump(plain, default_flow_style=True).splitlines()[0]

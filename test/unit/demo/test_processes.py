@@ -4,9 +4,9 @@ from pathlib import Path
 import subprocess
 import sys
 
+from demo.processes import NodeProcess, running
 import pytest
 
-from trt_ros.demo.processes import NodeProcess, running
 from trt_ros.errors import TrtRosError
 
 ENDS_WELL = """

@@ -1,9 +1,9 @@
 """What the demo counts, and when it says that it failed."""
 
+from demo.tally import Sighting, Tally
 import numpy as np
 import pytest
 
-from trt_ros.demo.tally import Sighting, Tally
 from trt_ros.errors import TrtRosError
 from trt_ros.results.boxes import Detections
 

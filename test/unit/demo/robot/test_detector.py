@@ -6,9 +6,10 @@ import pytest
 
 pytest.importorskip('mujoco')
 
+from demo.robot.pictures import MODEL, held_out_pictures
+from demo.robot.world import CLASSES, IMAGE_WH
+
 from trt_ros import Pipeline
-from trt_ros.demo.robot.pictures import MODEL, held_out_pictures
-from trt_ros.demo.robot.world import CLASSES, IMAGE_WH
 
 
 @pytest.mark.slow

@@ -6,9 +6,10 @@ import pytest
 
 pytest.importorskip('mujoco')
 
-from trt_ros.demo.robot.film import INSET_WH, SIZE_WH, Film, Scene, write_film
-from trt_ros.demo.robot.simulation import Simulation
-from trt_ros.demo.robot.world import draw_layout
+from demo.robot.film import INSET_WH, SIZE_WH, Film, Scene, write_film
+from demo.robot.simulation import Simulation
+from demo.robot.world import draw_layout
+
 from trt_ros.media import read_images
 
 

@@ -2,11 +2,10 @@
 
 import math
 
+from demo.robot.seeker import STOP_DISTANCE, Seeker
+from demo.robot.world import EYE_POSITION, EYE_TILT, RADIUS
 import numpy as np
 import pytest
-
-from trt_ros.demo.robot.seeker import STOP_DISTANCE, Seeker
-from trt_ros.demo.robot.world import EYE_POSITION, EYE_TILT, RADIUS
 
 AHEAD = np.array([1.0, 0.0, 0.0, 0.0])
 

@@ -5,11 +5,12 @@ import pytest
 
 pytest.importorskip('mujoco')
 
+from demo.robot.pictures import MODEL, eye_of
+from demo.robot.seeker import STOP_DISTANCE, Seeker
+from demo.robot.simulation import Simulation, yaw_of
+from demo.robot.world import IMAGE_WH, RADIUS, TARGETS, WALK, draw_layout
+
 from trt_ros import Pipeline
-from trt_ros.demo.robot.pictures import MODEL, eye_of
-from trt_ros.demo.robot.seeker import STOP_DISTANCE, Seeker
-from trt_ros.demo.robot.simulation import Simulation, yaw_of
-from trt_ros.demo.robot.world import IMAGE_WH, RADIUS, TARGETS, WALK, draw_layout
 from trt_ros.vision.boxes_3d import DepthScene
 from trt_ros.vision.depth_points import DepthImage, Intrinsics
 from trt_ros.vision.frame import Frame

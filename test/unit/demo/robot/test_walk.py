@@ -6,13 +6,13 @@ import pytest
 
 pytest.importorskip('mujoco')
 
+from demo.robot.simulation import Simulation
+from demo.robot.world import CONTROL_SECONDS, STANDING, WALK, WorldLayout
 from robot_fleet import Fleet
 import train_robot
 import yaml
 
 from trt_ros import Pipeline
-from trt_ros.demo.robot.simulation import Simulation
-from trt_ros.demo.robot.world import CONTROL_SECONDS, STANDING, WALK, WorldLayout
 
 
 def steps(simulation: Simulation, policy: Pipeline, command, count: int) -> np.ndarray:

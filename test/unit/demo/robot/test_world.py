@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip('mujoco')
 
-from trt_ros.demo.robot.pictures import PinholeCamera, boxes_in, draw_picture, eye_of
-from trt_ros.demo.robot.simulation import Simulation
-from trt_ros.demo.robot.world import (
+from demo.robot.pictures import PinholeCamera, boxes_in, draw_picture, eye_of
+from demo.robot.simulation import Simulation
+from demo.robot.world import (
     CLASSES,
     IMAGE_WH,
     OBSTACLE,
@@ -19,6 +19,7 @@ from trt_ros.demo.robot.world import (
     WorldLayout,
     draw_layout,
 )
+
 from trt_ros.demo.scene import HELD_OUT, TRAINING
 
 BALL = WorldLayout((Thing('ball', (2.0, 0.5)),))

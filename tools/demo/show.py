@@ -4,24 +4,19 @@ The demo: image source, detector and overlay in processes of their own, on drawn
 This process subscribes to their topics and compares the detections with the drawn shapes.
 """
 
-import math
 import os
 from pathlib import Path
 import re
 from tempfile import TemporaryDirectory
 import time
 
-import numpy as np
-
-from trt_ros.demo.processes import NodeProcess, running
-from trt_ros.demo.scene import CLASSES, MODEL, MovingScene
-from trt_ros.demo.tally import Tally
-from trt_ros.demo.watch import Watch, checksum
+from demo.processes import NodeProcess, running
+from demo.tally import Tally
+from demo.watch import Watch, checksum
+from trt_ros.demo.scene import CLASSES, MODEL, RATE_HZ, draw_pictures
 from trt_ros.errors import TrtRosError
-from trt_ros.media import read_picture, write_picture
+from trt_ros.media import read_picture
 
-SEED = 9
-RATE_HZ = 15.0
 LOOP_SECONDS = 30.0  # Then the image source restarts.
 START_SECONDS = 90.0  # Imports and opening the model take long on a slow machine.
 ANNOTATED_FILE = re.compile(r'\d+\.\d{9}\.png')  # As the overlay names them.
@@ -65,7 +60,11 @@ def show(seconds: float, output: Path) -> str:
                 remap={'detections': 'detector/detections'},
             )
         )
-        truth = draw_pictures(Path(pictures), min(seconds, LOOP_SECONDS))
+        # JPEG changes the pixels; the image source reads the same changed pixels.
+        truth = {
+            checksum(read_picture(path)): (xyxy, labels)
+            for path, xyxy, labels in draw_pictures(Path(pictures), min(seconds, LOOP_SECONDS))
+        }
         print(f'Drew {len(truth)} pictures of a moving scene, 640x480.', flush=True)
         watch = Watch()
         try:
@@ -110,24 +109,6 @@ def prepare(output: Path) -> None:
             cause=str(error),
             remedy='Choose another folder with --output.',
         ) from error
-
-
-def draw_pictures(folder: Path, seconds: float) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """
-    Write the pictures of the moving scene.
-
-    :returns: true boxes and labels per picture, by its checksum.
-    """
-    scene = MovingScene(SEED)
-    truth = {}
-    # Some spare pictures for the time until the nodes have discovered each other.
-    for index in range(math.ceil((seconds + 4) * RATE_HZ)):
-        image, xyxy, labels = scene.frame(index)
-        path = folder / f'{index:05}.jpg'
-        write_picture(path, image)
-        # JPEG changes the pixels; the image source reads the same changed pixels.
-        truth[checksum(read_picture(path))] = xyxy, labels
-    return truth
 
 
 def wait_for(detector: NodeProcess, watch: Watch) -> None:

@@ -11,8 +11,8 @@ from rclpy.node import Node
 from std_msgs.msg import Bool
 from vision_msgs.msg import Detection3DArray
 
-from trt_ros.demo.robot.seeker import Seeker
-from trt_ros.demo.robot.simulation import yaw_of
+from demo.robot.seeker import Seeker
+from demo.robot.simulation import yaw_of
 from trt_ros.ros.qos import LATCHED, RESULTS
 
 Pose = tuple[np.ndarray, np.ndarray]

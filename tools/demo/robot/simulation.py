@@ -6,7 +6,7 @@ import math
 import mujoco
 import numpy as np
 
-from trt_ros.demo.robot.world import (
+from demo.robot.world import (
     CONTROL_SECONDS,
     JOINTS,
     PHYSICS_SECONDS,

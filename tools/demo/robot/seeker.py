@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from trt_ros.demo.robot.world import EYE_POSITION, EYE_TILT, RADIUS
+from demo.robot.world import EYE_POSITION, EYE_TILT, RADIUS
 
 ROBOT_RADIUS = 0.42  # Of the circle that the robot keeps free around it, in meters.
 STOP_DISTANCE = 0.5  # From the trunk's center to the surface of the object.

@@ -7,7 +7,7 @@ import random
 import signal
 import sys
 
-from trt_ros.demo.robot.world import TARGETS
+from demo.robot.world import TARGETS
 from trt_ros.errors import TrtRosError
 
 
@@ -55,16 +55,14 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             # Imported late, so that --help works without ROS.
             if is_robot:
-                from trt_ros.demo.robot.show import show_robot
+                from demo.robot.show import show_robot
             else:
-                from trt_ros.demo.show import show
+                from demo.show import show
         except ImportError as error:
             raise TrtRosError(
                 f'The demo needs {"MuJoCo" if error.name == "mujoco" else "ROS 2"}.',
                 cause=str(error),
-                remedy='Run ./dev demo robot, or pip install mujoco.'
-                if error.name == 'mujoco'
-                else 'Run ./dev demo, or source ROS 2 first.',
+                remedy='Run ./dev demo robot.' if error.name == 'mujoco' else 'Run ./dev demo.',
             ) from error
         if is_robot:
             print(show_robot(args.seed, args.find, args.output))

@@ -7,8 +7,8 @@ import cv2
 import mujoco
 import numpy as np
 
-from trt_ros.demo.robot.pictures import PinholeCamera
-from trt_ros.demo.robot.world import WorldLayout, to_mjcf
+from demo.robot.pictures import PinholeCamera
+from demo.robot.world import WorldLayout, to_mjcf
 from trt_ros.media import open_video_writer
 
 SIZE_WH, INSET_WH = (480, 288), (160, 120)

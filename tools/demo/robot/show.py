@@ -17,13 +17,13 @@ from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image
 
-from trt_ros.demo.processes import NodeProcess, running
-from trt_ros.demo.robot.film import FRAMES_PER_SECOND, Film, Scene, write_film
-from trt_ros.demo.robot.pictures import MODEL
-from trt_ros.demo.robot.seek_node import SeekNode
-from trt_ros.demo.robot.sim_node import SimNode
-from trt_ros.demo.robot.world import CLASSES, CONTROL_SECONDS, RADIUS, WALK
-from trt_ros.demo.show import START_SECONDS, prepare
+from demo.processes import NodeProcess, running
+from demo.robot.film import FRAMES_PER_SECOND, Film, Scene, write_film
+from demo.robot.pictures import MODEL
+from demo.robot.seek_node import SeekNode
+from demo.robot.sim_node import SimNode
+from demo.robot.world import CLASSES, CONTROL_SECONDS, RADIUS, WALK
+from demo.show import START_SECONDS, prepare
 from trt_ros.errors import TrtRosError
 from trt_ros.ros.qos import RESULTS
 

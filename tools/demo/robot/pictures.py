@@ -8,7 +8,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
-from trt_ros.demo.robot.world import CLASSES, COLORS, IMAGE_WH, Thing, WorldLayout, to_mjcf
+from demo.robot.world import CLASSES, COLORS, IMAGE_WH, Thing, WorldLayout, to_mjcf
 from trt_ros.demo.scene import HELD_OUT
 
 SUN = np.array([-3.0, -5.0, 9.0])  # Position relative to the ground below the camera, in meters.

@@ -14,9 +14,9 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, Image, Imu, JointState
 from std_msgs.msg import Float64MultiArray, Header
 
-from trt_ros.demo.robot.pictures import View, eye_of
-from trt_ros.demo.robot.simulation import Sensed, Simulation
-from trt_ros.demo.robot.world import CONTROL_SECONDS, JOINTS, STANDING, draw_layout
+from demo.robot.pictures import View, eye_of
+from demo.robot.simulation import Sensed, Simulation
+from demo.robot.world import CONTROL_SECONDS, JOINTS, STANDING, draw_layout
 from trt_ros.errors import ParameterError
 from trt_ros.ros.commands import message_type
 from trt_ros.ros.qos import LATCHED, RESULTS
