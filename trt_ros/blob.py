@@ -36,11 +36,7 @@ def write_atomically(path: Path, source: IO[bytes]) -> None:
 
 
 class Blob:
-    """
-    A file of library data for the next process, such as kernel times or compiled kernels.
-
-    The file begins with the SHA-256 of the data; a damaged file is ignored.
-    """
+    """A file of library data for the next process, such as kernels; begins with its SHA-256."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -50,11 +50,7 @@ class Driver:
     problem: str
 
     def gpu(self, index: int) -> GpuInfo:
-        """
-        Return the GPU of an index.
-
-        :raises BackendError: if no such GPU exists.
-        """
+        """Return the GPU of an index, or raise BackendError."""
         if self.problem:
             raise BackendError(
                 'No usable NVIDIA GPU found.',

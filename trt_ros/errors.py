@@ -116,11 +116,7 @@ class CapacityError(TensorMismatchError):
 
 
 class ScoreRangeError(TensorMismatchError):
-    """
-    Decoded scores outside 0 to 1.
-
-    :param score: the score farthest outside this range.
-    """
+    """Decoded scores outside 0 to 1; `score` is the farthest."""
 
     kind = 'scores outside 0 to 1'
 
@@ -170,11 +166,7 @@ class ClosedError(TrtRosError):
 
 
 class BadFrameError(TrtRosError):
-    """
-    An invalid image; the node drops it, counts it by `kind` and continues.
-
-    :param kind: short cause without numbers, the key under which dropped frames are counted.
-    """
+    """An invalid image, dropped and counted by `kind`, a short cause without numbers."""
 
     def __init__(self, kind: str, problem: str, *, cause: str = '', remedy: str = '') -> None:
         super().__init__(problem, cause=cause, remedy=remedy)

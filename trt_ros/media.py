@@ -58,11 +58,7 @@ def _of_file(error: BadFrameError, problem: str) -> BadFrameError:
 
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """
-    Write arrays by any name, as numpy.load reads them.
-
-    :raises ParameterError: when the file cannot be written.
-    """
+    """Write arrays by any name, as numpy.load reads them, or raise ParameterError."""
     try:
         with ZipFile(path, 'w') as archive:
             for name, array in arrays.items():
@@ -108,11 +104,7 @@ def write_picture(path: Path, pixels_bgr: np.ndarray, *, jpeg_quality: int = 95)
 
 
 def check_picture_path(path: Path) -> None:
-    """
-    Check that a picture can be written, before a long run that writes it at the end.
-
-    :raises ParameterError: when it cannot, or the format is not supported.
-    """
+    """Raise ParameterError if a picture cannot be written, before a long run."""
     try:
         has_writer = bool(path.suffix) and cv2.haveImageWriter(_utf8('x' + path.suffix))
     except UnicodeEncodeError:
@@ -244,10 +236,6 @@ def open_video_writer(path: Path, rate_hz: float, image_wh: tuple[int, int]) -> 
 
 
 def _utf8(text: str) -> str:
-    """
-    Check that a string is UTF-8; otherwise OpenCV ends the process with SIGSEGV.
-
-    :raises UnicodeEncodeError: when it is not.
-    """
+    """Return UTF-8 text, or raise UnicodeEncodeError: OpenCV ends the process with SIGSEGV."""
     text.encode()
     return text

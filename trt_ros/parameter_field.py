@@ -129,11 +129,7 @@ class Specification:
         return tuple(_as_type(entry, self.entry_type, wrong_type) for entry in value)
 
     def check(self, value: Any) -> Any:
-        """
-        Convert a value, and check that it is allowed.
-
-        :raises ParameterError: when it is not allowed or has another type.
-        """
+        """Return a value in the field's type; raise ParameterError if it is not allowed."""
         if value is None and self.default is None:
             return None
         checked = self.convert(value)
@@ -180,10 +176,6 @@ def specifications(cls: type) -> Mapping[str, Specification]:
 
 
 def check_options(options: Any) -> None:
-    """
-    Convert the values of a frozen options class to their types, and check that they are allowed.
-
-    :raises ParameterError: when a value is not allowed or has another type.
-    """
+    """Convert the values of a frozen options class; raise ParameterError if one is not allowed."""
     for each in specifications(options.__class__).values():
         object.__setattr__(options, each.name, each.check(getattr(options, each.name)))

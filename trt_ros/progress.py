@@ -69,11 +69,7 @@ class Reporter:
         self._start = time.monotonic()
 
     def __call__(self, phase: str, percent: float | None = None) -> None:
-        """
-        Report that `phase` has begun, or that `percent` of it are done.
-
-        :raises CancelledError: if the caller has cancelled the step.
-        """
+        """Report a phase, or `percent` of it; raise CancelledError if the step was cancelled."""
         if self._cancelled is not None and self._cancelled.is_set():
             raise CancelledError(f'Cancelled before {phase}.')
         if self._on_progress is not None:

@@ -35,11 +35,7 @@ def open_regular(path: Path) -> IO[bytes]:
 
 
 def read_regular(path: Path, max_nbytes: int) -> bytes:
-    """
-    Read a whole regular file.
-
-    :raises OSError: see `open_regular`; also when it has more than `max_nbytes` bytes.
-    """
+    """Read a regular file; raise OSError as `open_regular`, or above `max_nbytes` bytes."""
     with open_regular(path) as file:
         data = file.read(max_nbytes + 1)  # Files in /proc are longer than their reported size.
     if len(data) > max_nbytes:
@@ -62,11 +58,7 @@ def sha256_of_file(path: Path) -> str:
 
 
 def check_output_folder(path: Path) -> None:
-    """
-    Check that the folder of a file to write exists.
-
-    :raises ParameterError: when it does not.
-    """
+    """Raise ParameterError if the folder of a file to write does not exist."""
     if not os.path.isdir(path.parent):  # Path.is_dir raises for some invalid names.
         raise ParameterError(
             f'The file {path} cannot be written.',
@@ -76,11 +68,7 @@ def check_output_folder(path: Path) -> None:
 
 
 def check_output_file(path: Path) -> None:
-    """
-    Check that a file can be written, before a long run that writes it at the end.
-
-    :raises ParameterError: when it cannot.
-    """
+    """Raise ParameterError if a file cannot be written, before a long run."""
     check_output_folder(path)
     problem = f'The file {path} cannot be written.'
     if os.path.isdir(path):
@@ -100,11 +88,7 @@ def check_output_file(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path, remedy: str = 'Choose another folder with --output.') -> Iterator[None]:
-    """
-    Report an OSError of writing a file.
-
-    :raises ParameterError: with the path, the cause and the remedy.
-    """
+    """Turn an OSError of writing a file into a ParameterError with the path and the remedy."""
     try:
         yield
     except OSError as error:

@@ -66,11 +66,7 @@ def _dtype(name: str) -> np.dtype[np.generic]:
 
 
 def refuse_large(specs: Iterable[TensorSpec]) -> None:
-    """
-    Check that inputs are small enough to be allocated; dynamic dimensions count as 1.
-
-    :raises ModelError: if an input is too large.
-    """
+    """Raise ModelError if inputs, dynamic dimensions as 1, are too large to allocate."""
     for spec in specs:
         if math.prod(size for size in spec.shape if size >= 0) > MAX_ELEMENTS:
             raise ModelError(
@@ -81,11 +77,7 @@ def refuse_large(specs: Iterable[TensorSpec]) -> None:
 
 
 def as_shaped(tensor: np.ndarray, spec: TensorSpec) -> np.ndarray:
-    """
-    Return a vector in the shape of a network input, if it has as many elements.
-
-    A dynamic dimension is inferred; several are 1 but the last, as the first one is a batch.
-    """
+    """Return a vector in the input's shape if it fits; of dynamic sizes all but the last are 1."""
     if tensor.ndim != 1 or len(spec.shape) == 1:
         return tensor
     shape = [1 if size < 0 else size for size in spec.shape]
@@ -117,11 +109,7 @@ def widen(bits: np.ndarray) -> np.ndarray:
 
 
 def checked_tensor(spec: TensorSpec, value: Any) -> np.ndarray:
-    """
-    Return an array that can become a tensor; a vector in its shape, see `as_shaped`.
-
-    :raises TensorMismatchError: when it has another shape, or values that would change.
-    """
+    """Return an array that can become a tensor, maybe reshaped, or raise TensorMismatchError."""
     if not isinstance(value, np.ndarray):
         raise TensorMismatchError(
             f'The network input {spec} takes an array, but got {type(value).__name__}.'
@@ -160,11 +148,7 @@ def _is_convertible(dtype: str, value: np.ndarray) -> bool:
 
 
 def as_tensor(spec: TensorSpec, value: np.ndarray) -> np.ndarray:
-    """
-    Return an array converted to `host_dtype(spec)`, C-contiguous; itself if it is so already.
-
-    :param value, raises: as for `write_tensor`.
-    """
+    """Return an array converted to `host_dtype(spec)`, as write_tensor(); maybe itself."""
     dtype = host_dtype(spec)
     if value.dtype == dtype and value.flags.c_contiguous and spec.dtype != 'bfloat16':
         return value

@@ -73,21 +73,13 @@ class Library:
         return getattr(getattr(self.trt, enum, None), name, None)
 
     def new_builder(self) -> Any:
-        """
-        Create an `IBuilder`.
-
-        :raises BackendError: if this library cannot build on this machine (it would crash).
-        """
+        """Create an `IBuilder`, or raise BackendError where this library would crash."""
         if not self.builds_without_gpu:
             nvidia_driver().gpu(0)
         return self._create('builder', self.trt.Builder)
 
     def new_runtime(self) -> Any:
-        """
-        Create an `IRuntime`.
-
-        :raises BackendError: without a GPU (the library would crash or hide the reason).
-        """
+        """Create an `IRuntime`, or raise BackendError without a GPU, where it would crash."""
         nvidia_driver().gpu(0)
         return self._create('runtime', self.trt.Runtime)
 

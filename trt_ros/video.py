@@ -305,11 +305,7 @@ def example_packet() -> np.ndarray:
 
 
 def import_av() -> Any:
-    """
-    Return PyAV.
-
-    :raises ParameterError: when it is not installed.
-    """
+    """Return PyAV; raise ParameterError when it is not installed."""
     with requires('the Python package av', 'Decoding of videos', "pip install 'av>=17'"):
         import av
         import av.codec.hwaccel

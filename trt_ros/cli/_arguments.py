@@ -41,11 +41,7 @@ def model_argument(text: str) -> Path | str:
 
 
 def refuse_layers(args: Namespace) -> None:
-    """
-    Check that --layers is not given for a bundle.
-
-    :raises ParameterError: when it is.
-    """
+    """Raise ParameterError if --layers is given for a bundle."""
     if args.layers and str(args.model).endswith(BUNDLE_SUFFIXES):
         raise ParameterError(
             f'--layers is for one network, but {args.model} is a bundle.',
@@ -54,11 +50,7 @@ def refuse_layers(args: Namespace) -> None:
 
 
 def make_output_folder(folder: Path) -> None:
-    """
-    Create the folder of --output.
-
-    :raises ParameterError: when it cannot be created.
-    """
+    """Create the folder of --output, or raise ParameterError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -70,9 +62,5 @@ def make_output_folder(folder: Path) -> None:
 
 
 def thresholds_of(args: Namespace) -> Thresholds:
-    """
-    Return the thresholds of a command line with the flags of ThresholdOptions.
-
-    :raises ParameterError: when a score of a class is invalid.
-    """
+    """Return the thresholds of a command line; raise ParameterError if a score is invalid."""
     return given_options(args, ThresholdOptions).thresholds()

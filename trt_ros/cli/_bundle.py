@@ -15,12 +15,7 @@ NEXT_RUN = ' of the previous run'
 
 
 def describe_bundle_file(path: Path, describe: Callable[[Path], Any]) -> dict[str, Any]:
-    """
-    Return the networks of a bundle with the source of each input and the targets of each output.
-
-    :param describe: returns inputs and outputs of a network in a file.
-    :raises ModelError: when the bundle is invalid.
-    """
+    """Return a bundle's networks, their sources and targets; raises ModelError."""
     bundle = read_bundle(path)
     if bundle.region_options is not None:
         return _describe_cascade(bundle, describe)
@@ -130,11 +125,7 @@ def bundle_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def draw_bundle(found: Mapping[str, Any], path: Path) -> None:
-    """
-    Write a picture in SVG: a box per network, with its inputs, outputs and connections.
-
-    Dashed lines lead to the next run.
-    """
+    """Write an SVG picture: a box per network; dashed lines lead to the next run."""
     parts: list[str] = []
     outputs: dict[str, tuple[int, int]] = {}
     back: list[tuple[tuple[int, int], tuple[int, int]]] = []

@@ -21,12 +21,7 @@ MAX_DIFFERENCE = 0.02  # Of the score of a class; TF32, and boxes that differ by
 
 
 def compare_cascade(args: Namespace) -> int:
-    """
-    Compare each network, then the objects and their classes; return 1 when anything differs.
-
-    :param args: arguments of `trt-ros verify`.
-    :raises ParameterError: with --json.
-    """
+    """Compare networks, objects and classes for verify; return 1 when anything differs."""
     if args.json:
         raise ParameterError(
             '--json is for one network, but this is a bundle of two.', remedy='Leave it out.'

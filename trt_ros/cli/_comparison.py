@@ -39,11 +39,7 @@ WORST = 3  # Inputs that are named.
 
 
 def compare(args: Namespace) -> int:
-    """
-    Compare and print; return 1 when anything differs.
-
-    :param args: arguments of `trt-ros verify`.
-    """
+    """Compare for `trt-ros verify` and print; return 1 when anything differs."""
     from trt_ros.runtime.gpu.open import open_tensor_runner
 
     options = build_options(args)
@@ -97,11 +93,7 @@ def _on_the_cpu(model: Path) -> Runner:
 
 
 class _Comparison:
-    """
-    Agreement over all inputs, and on each.
-
-    :ivar worst_tensors: inputs of the network for the input with the largest difference.
-    """
+    """Agreement over all inputs, and on each; `worst_tensors` differ most."""
 
     def __init__(self, min_cosine: float, min_matched: float) -> None:
         self._min_cosine, self._min_matched = min_cosine, min_matched
@@ -279,11 +271,7 @@ def _inputs(args: Namespace, network: Any) -> Iterator[tuple[str, dict[str, np.n
 
 
 def _boxes(args: Namespace, ours: Any, reference: Any) -> Iterator[BoxAgreement]:
-    """
-    Compare the detections of both networks; yield nothing where no decoder fits.
-
-    :param ours: closed afterwards; its engine runs as a pipeline.
-    """
+    """Compare the detections of both; yield nothing without a decoder. Closes `ours`."""
     from trt_ros.errors import TensorMismatchError
     from trt_ros.runtime.gpu.measure import frames_of
 

@@ -154,11 +154,7 @@ _THROTTLED = {
 
 
 def gpu_findings(root: Path) -> Iterator[Finding]:
-    """
-    Check the driver and each GPU.
-
-    :param root: root folder of the system.
-    """
+    """Check the driver and each GPU; `root`: root folder of the system."""
     from trt_ros.driver import nvidia_driver
 
     found = nvidia_driver()

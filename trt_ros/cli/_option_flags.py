@@ -133,11 +133,7 @@ def comma_separated(kind: type) -> Callable[[str], tuple[Any, ...]]:
 
 
 def image_size(text: str) -> tuple[int, ...]:
-    """
-    Parse height and width: 480x640 or 480,640; one number is both, and nothing leaves it open.
-
-    :raises ValueError: for another text.
-    """
+    """Parse 480x640, 480,640, one number for both, or nothing; raise ValueError for others."""
     size = tuple(int(part) for part in _parts('[x,]', text) if part)
     if len(size) > 2:
         raise ValueError(text)

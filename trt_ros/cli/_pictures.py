@@ -16,11 +16,7 @@ VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.mov', '.webm', '.m4v', '.mpg', '.mpe
 
 
 def expand(files: Sequence[Path]) -> Iterator[Path]:
-    """
-    Yield the files, with each folder replaced by its images and videos in order of name.
-
-    :raises ParameterError: when a folder has neither.
-    """
+    """Yield files; of a folder its images and videos by name, or raise ParameterError."""
     for path in files:
         if not path.is_dir():
             yield path

@@ -366,11 +366,7 @@ def _options(args: Namespace) -> TiledOptions:
 
 
 def _in_flight(args: Namespace, default: int) -> int:
-    """
-    Return the frames in flight, as a node would have them.
-
-    :raises ParameterError: when several are requested of a network with states.
-    """
+    """Return the frames in flight; raise ParameterError for several with states."""
     from trt_ros.errors import ParameterError
     from trt_ros.model.bindings import parse_bindings
     from trt_ros.model.feeds import FEEDS

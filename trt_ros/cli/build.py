@@ -48,11 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def add_build_arguments(parser: ArgumentParser, *other_backends: str) -> None:
-    """
-    Declare the build options, for every verb that opens an engine.
-
-    :param other_backends: names of backends that the verb can use instead of TensorRT.
-    """
+    """Declare the build options, and `other_backends` that a verb can use besides TensorRT."""
     add = parser.add_argument
     add(
         '--backend',
@@ -83,11 +79,7 @@ def add_build_arguments(parser: ArgumentParser, *other_backends: str) -> None:
 
 
 def build_options(args: Namespace) -> BuildOptions:
-    """
-    Return the build options of the command line.
-
-    :raises ParameterError: when an option is invalid.
-    """
+    """Return the build options of the command line; raise ParameterError if one is invalid."""
     return given_options(args, BuildOptions)
 
 
@@ -183,11 +175,7 @@ def _build(args: Namespace, onnx: Path, options: BuildOptions) -> dict[str, Any]
 
 @contextmanager
 def _build_log(args: Namespace) -> Iterator[BuildLog | None]:
-    """
-    Open the destination of TensorRT's own log, if one is wanted.
-
-    :raises ParameterError: when the file cannot be written.
-    """
+    """Open the file of TensorRT's own log, if one is wanted, or raise ParameterError."""
     from trt_ros.engine.builder.parent import BuildLog
 
     if not args.log:

@@ -148,11 +148,7 @@ OLDER = ('foxy', 'galactic', 'iron')
 
 
 def ros_findings(root: Path) -> Iterator[Finding]:
-    """
-    Check ROS 2, its Python, and its memory for images.
-
-    :param root: root folder of the system.
-    """
+    """Check ROS 2, its Python, and its memory for images; `root`: root folder of the system."""
     rclpy = _rclpy()
     yield _ros(root, rclpy)
     if rclpy:
@@ -235,11 +231,7 @@ def _fast_dds() -> Iterator[Finding]:
 
 
 def tensorrt_findings(root: Path) -> Iterator[Finding]:
-    """
-    Check both TensorRT libraries.
-
-    :param root: root folder of the system.
-    """
+    """Check both TensorRT libraries; `root`: root folder of the system."""
     from trt_ros.driver import nvidia_driver
     from trt_ros.engine.precision import table_row
     from trt_ros.trt import load_trt

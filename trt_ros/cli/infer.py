@@ -73,11 +73,7 @@ def add_coco_flags(parser: ArgumentParser) -> None:
 def open_coco_file(
     args: Namespace, pipeline: Pipeline[Any], files: Sequence[Path]
 ) -> CocoFile | None:
-    """
-    Return the file of --coco; None without the flag.
-
-    :raises ParameterError: see CocoFile; also for --annotations alone.
-    """
+    """Return the file of --coco, or None; raise ParameterError for --annotations alone."""
     if args.coco:
         return CocoFile(args.coco, args.annotations, pipeline, files)
     if args.annotations:
@@ -123,11 +119,7 @@ class CocoFile:
         return image_id
 
     def write(self) -> None:
-        """
-        Write the file.
-
-        :raises ParameterError: when that is not possible.
-        """
+        """Write the file, or raise ParameterError."""
         with writing(self._path, 'Choose another file with --coco.'):
             self._path.write_text(json.dumps(self._entries))
 

@@ -225,11 +225,7 @@ def _engine(path: Path) -> dict[str, Any]:
 
 
 def _layers(path: Path, found: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Return the layers of an engine if it can be loaded, otherwise those of its sidecar.
-
-    :raises ModelError: if neither is there.
-    """
+    """Return the layers of an engine, else of its sidecar; raises ModelError without both."""
     from trt_ros.engine.builder.layers import EngineLayer, read_engine
     from trt_ros.engine.files import check_trusted
     from trt_ros.errors import ModelError, TrtRosError

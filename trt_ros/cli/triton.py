@@ -86,11 +86,7 @@ def _check_engine(path: Path, found: Mapping[str, Any]) -> None:
 
 
 def _max_batch(found: Mapping[str, Any], wanted: int | None) -> int:
-    """
-    Return the maximum batch size; 0 where not every input and output has a dynamic one.
-
-    :raises ParameterError: when the model cannot run `wanted`.
-    """
+    """Return the largest batch, 0 for fixed ones; raise ParameterError if below `wanted`."""
     tensors = [*found['inputs'], *found['outputs']]
     limit = DEFAULT_BATCH if wanted is None else wanted
     is_dynamic = all(each['shape'][:1] == [-1] for each in tensors)

@@ -117,11 +117,7 @@ def load(
 
 
 def shut_down() -> None:
-    """
-    Shut down rclpy, before the process exits without finalizing Python.
-
-    Fast DDS would wait for ever for a node that is left.
-    """
+    """Shut down rclpy before exit without finalizing Python: Fast DDS would wait for nodes."""
     freeze_garbage_collector()
     get_default_context().try_shutdown()
 

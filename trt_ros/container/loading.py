@@ -89,11 +89,7 @@ def ament_components(package: str) -> dict[str, str]:
 
 
 def import_class(place: str) -> type[Node]:
-    """
-    Return the node class at `module:Class`.
-
-    :raises LoadError: when its import fails, or it is no rclpy Node.
-    """
+    """Return the node class at `module:Class`, or raise LoadError."""
     if not PLACE.fullmatch(place):
         raise LoadError(
             f'Failed to load library: {place} is not a Python component; '
@@ -147,12 +143,7 @@ def node_options(request: LoadNode.Request) -> dict[str, Any]:
 
 
 def construct(cls: type[Node], options: dict[str, Any]) -> Node:
-    """
-    Construct a component, and destroy it again when its constructor fails.
-
-    :param options: from node_options().
-    :raises LoadError: when its constructor raises.
-    """
+    """Construct a component; raises LoadError after destroying it when its constructor raises."""
     attributes = {name: options.pop(name) for name in NODE_ATTRIBUTES if name in options}
     try:
         inspect.signature(cls).bind(**options)

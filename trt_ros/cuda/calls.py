@@ -51,11 +51,7 @@ STICKY_REMEDY = (
 
 
 class CudaError(TrtRosError):
-    """
-    A CUDA call that failed.
-
-    :param status: CUDA's name of the error, such as 'cudaErrorMemoryAllocation'.
-    """
+    """A CUDA call that failed; `status` such as 'cudaErrorMemoryAllocation'."""
 
     def __init__(self, problem: str, *, status: str, cause: str = '', remedy: str = '') -> None:
         super().__init__(problem, cause=cause, remedy=remedy)

@@ -70,11 +70,7 @@ def primary_context(index: int) -> Context:
 
 
 def current_context() -> Context:
-    """
-    Return the current context, in which resources created now must later be freed.
-
-    :raises RuntimeError: outside a `with gpu.context:` block.
-    """
+    """Return the context of the enclosing `with gpu.context:`, or raise RuntimeError."""
     handle = check(driver().cuCtxGetCurrent(), 'find the current GPU')
     if not handle or not int(handle):
         raise RuntimeError('No GPU is current here: call this inside `with gpu.context:`.')

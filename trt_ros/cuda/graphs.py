@@ -12,11 +12,7 @@ from trt_ros.errors import ClosedError
 
 
 class Graph:
-    """
-    An executable CUDA graph, owned by its creator.
-
-    Borrows every memory address and kernel of the captured work: they must outlive the graph.
-    """
+    """An executable CUDA graph that owns nothing: memory and kernels must outlive it."""
 
     def __init__(self, executable: Any, node_count: int) -> None:
         self._executable: Any = executable

@@ -47,11 +47,7 @@ def compile_source(source: str, arch: str) -> bytes:
 
 @cache
 def source_of(name: str, functions: Functions = None) -> str:
-    """
-    Return the CUDA C++ source of `name`.cu, with the files that it includes in place.
-
-    :param functions: names of the kernels whose lines `KERNEL(...)` stay; None for all.
-    """
+    """Return the source of `name`.cu, includes in place, with the kernels `functions`, or all."""
     text = (Path(__file__).parent / f'{name}.cu').read_text(encoding='utf-8')
     text = re.sub(r'^#include "(\w+)\.cu"$', lambda found: source_of(found[1]), text, flags=re.M)
     text = re.sub(r'^KERNELS\((\w+)(,.*\n)', _of_each_type, text, flags=re.M)
@@ -124,11 +120,7 @@ class Kernels:
     def launch(
         self, function: str, grid: Size, block: Size, argument: ctypes.Structure, stream: int
     ) -> None:
-        """
-        Launch one kernel, whose only parameter is a struct passed by value.
-
-        :param argument: copied before this returns.
-        """
+        """Launch one kernel, whose only parameter is a struct, which is copied."""
         if self._module is None:
             raise ClosedError(f'Kernel module {self.name}')
         if function not in self._functions:

@@ -15,11 +15,7 @@ from trt_ros.errors import BackendError, ClosedError
 
 
 class Account:
-    """
-    Bytes allocated on the GPU and pinned on the host, by owner ('slots', 'activations', ..).
-
-    May be read and changed from any thread.
-    """
+    """Bytes allocated on the GPU and pinned on the host, by owner; for any thread."""
 
     def __init__(self) -> None:
         self.device: Counter[str] = Counter()
@@ -93,11 +89,7 @@ def _owners(owners: Mapping[str, int]) -> str:
 
 
 class DeviceBuffer:
-    """
-    A block of GPU memory, owned by its creator.
-
-    :raises CudaError: out of memory; the cause lists requested, free and allocated bytes.
-    """
+    """GPU memory, owned by its creator; raises CudaError with requested and free bytes."""
 
     def __init__(self, nbytes: int, owner: str, account: Account) -> None:
         self.nbytes, context = nbytes, current_context()

@@ -95,12 +95,7 @@ def _process_name(pid: int) -> str:
 
 
 def process_nbytes(device: Any, process: int | None = None) -> int:
-    """
-    Return the GPU memory of a process in bytes; 0 where NVML does not list it.
-
-    :param device: a cuda.core.system.Device.
-    :param process: its id; None for this process.
-    """
+    """Return the GPU memory of a process (None: this one) in bytes; 0 if NVML does not list it."""
     process = os.getpid() if process is None else process
     for _ in range(_ATTEMPTS):
         with suppress(Exception):  # Not every GPU and container supports the query.

@@ -188,11 +188,7 @@ class BoxHead(Head[Any]):
         return Candidates(*map(np.concatenate, zip(*found))) if len(found) > 1 else found[0]
 
     def _require_logarithms(self, values: Values, places: Places) -> None:
-        """
-        Check that boxes are not decoded already.
-
-        :raises TensorMismatchError: if they are.
-        """
+        """Check that boxes are not decoded already; raise TensorMismatchError if they are."""
         sizes = [values.view(level.slices['box'], level.rows)[:, 2:4] for level in places.levels]
         large = [each.astype(np.float32, copy=False) > MAX_LOG_SIZE for each in sizes]
         if sum(np.count_nonzero(each) for each in large) > MAX_SHARE * 2 * places.rows:

@@ -22,11 +22,7 @@ from trt_ros.vision.scores import (
 
 
 class Values:
-    """
-    The outputs of one image as a reading sees them.
-
-    :param outputs: arrays by name, batch size 1.
-    """
+    """The outputs of one image as a reading sees them; `outputs`: arrays by name, batch size 1."""
 
     def __init__(self, outputs: Mapping[str, np.ndarray], reading: Reading) -> None:
         self._reading = reading
@@ -207,11 +203,7 @@ def _each(layout: BoxLayout, values: np.ndarray, level: LevelSlices, threshold: 
 
 
 def _are_peaks(planes: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """
-    Return whether cells are as high as their neighbors.
-
-    :param planes: (h, w, C).
-    """
+    """Return whether cells are as high as their neighbors; `planes`: (h, w, C)."""
     height, width, _ = planes.shape
     y, x = np.divmod(rows, width)
     values = planes[y, x, labels]

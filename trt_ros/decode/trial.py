@@ -159,11 +159,7 @@ def _sum_problem(reading: Reading[BoxLayout], found: Sequence[Outputs]) -> str:
 
 
 def _of_vector(task: str, vectors: np.ndarray, reading: Reading) -> Opinion:
-    """
-    Judge a vector that is class scores or an embedding.
-
-    :param vectors: (P, N).
-    """
+    """Judge a vector that is class scores or an embedding; `vectors`: (P, N)."""
     count = vectors.shape[1]
     text = f'{count} values, {vectors.min():.2g} to {vectors.max():.2g}'
     if count > 1 and _sums_to_one(vectors, 1):

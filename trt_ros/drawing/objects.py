@@ -168,11 +168,7 @@ def _palette(count: int) -> np.ndarray:
 
 
 def depth_view(found: Depth) -> np.ndarray:
-    """
-    Map depth to colors from the minimum (blue) to the maximum (red); non-finite pixels are black.
-
-    :returns: (H, W, 3) uint8 BGR.
-    """
+    """Map depth from blue to red, (H, W, 3) uint8 BGR; non-finite pixels are black."""
     finite = np.isfinite(found.values)
     values = found.values[finite]
     low, high = (values.min(), values.max()) if values.size else (0.0, 0.0)

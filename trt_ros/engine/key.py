@@ -31,11 +31,7 @@ _PACKAGES = ('trt_ros', 'numpy', 'onnx', 'ml_dtypes')
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """
-    An ONNX file with its hashes.
-
-    :param external: (name, sha256) of its external data files.
-    """
+    """An ONNX file with its hashes; `external`: (name, sha256) of its external data files."""
 
     path: Path
     sha256: str

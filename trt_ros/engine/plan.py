@@ -68,11 +68,7 @@ def read_plan_header(path: Path) -> PlanHeader:
 
 
 def parse_plan_header(raw: bytes) -> PlanHeader:
-    """
-    Decode the first bytes of a plan.
-
-    :raises ValueError: if they do not belong to a plan.
-    """
+    """Decode the first bytes of a plan; raise ValueError if they do not belong to a plan."""
     if len(raw) < HEADER_NBYTES:
         raise ValueError(f'It has only {len(raw)} bytes.')
     library = _MAGIC.get(struct.unpack_from('<I', raw, 0)[0])

@@ -69,11 +69,7 @@ def sidecar_path(engine: Path) -> Path:
 
 
 def read_sidecar(engine: Path) -> dict[str, Any]:
-    """
-    Read the sidecar of an engine.
-
-    :raises ModelError: if it is missing or damaged.
-    """
+    """Read the sidecar of an engine; raise ModelError if it is missing or damaged."""
     path = sidecar_path(engine)
     try:
         sidecar = json.loads(read_regular(path, MAX_RESULT_NBYTES))

@@ -291,11 +291,7 @@ def image_output(
 
 
 def require_output(outputs: Mapping[str, np.ndarray], name: str) -> None:
-    """
-    Check that an output exists.
-
-    :raises TensorMismatchError: when it is missing.
-    """
+    """Check that an output exists; raise TensorMismatchError when it is missing."""
     if name not in outputs:
         raise TensorMismatchError(
             f'Output {name!r} does not exist.',

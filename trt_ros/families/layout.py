@@ -89,11 +89,7 @@ class Out:
         return self.describe({})
 
     def describe(self, sizes: Mapping[str, str]) -> str:
-        """
-        Return name, shape and type in words.
-
-        :param sizes: of axes, in words.
-        """
+        """Return name, shape and type in words; `sizes`: of axes, in words."""
         factors, constant = linear(self.size)
         words = [
             f'{times} * ' * (times > 1) + SYMBOLS.get(name, name)

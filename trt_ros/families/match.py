@@ -32,11 +32,7 @@ LayoutT_co = TypeVar('LayoutT_co', bound=Layout, covariant=True)
 
 @dataclass(frozen=True)
 class BoundOut:
-    """
-    An output that a layout reads.
-
-    :param level: index of its stride; None: of all.
-    """
+    """An output that a layout reads; `level`: index of its stride; None: of all."""
 
     out: Out
     spec: TensorSpec

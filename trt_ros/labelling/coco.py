@@ -23,11 +23,7 @@ _COPY_NBYTES = 1 << 20
 
 
 def check_has_format(decoder: Decoder[Any]) -> None:
-    """
-    Check that the format has the results of a decoder.
-
-    :raises ParameterError: when it has not.
-    """
+    """Check that the format has the results of a decoder; raise ParameterError when it has not."""
     if len(decoder.head.classes_by_output) > 1:
         raise ParameterError(
             'COCO has no format for several masks per image.',
@@ -88,11 +84,7 @@ class CocoLabels:
         write_picture(path, np.asarray(to_color(frame, 'bgr')))
 
     def append(self, topic: str, header: ImageHeader, result: Result, **more: Any) -> None:
-        """
-        Append an image without its picture.
-
-        :param more: of its entry in the file.
-        """
+        """Append an image without its picture; `more`: of its entry in the file."""
         with self._writing():
             image_id, (width, height) = self._images.count + 1, header.wh
             name = picture_name(topic, header)

@@ -37,11 +37,7 @@ _TOPICS = {
 
 @dataclass(frozen=True)
 class ImageHeader:
-    """
-    Header and size of an image.
-
-    :param stamp: seconds, nanoseconds.
-    """
+    """Header and size of an image; `stamp`: seconds, nanoseconds."""
 
     stamp: tuple[int, int]
     frame_id: str

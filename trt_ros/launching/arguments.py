@@ -32,11 +32,7 @@ BUILT_IN_ARGUMENTS = {
 def launch_description(
     arguments: list[DeclareLaunchArgument], nodes: Callable[[LaunchContext], list[Action]]
 ) -> LaunchDescription:
-    """
-    Return a launch description that rejects unknown arguments.
-
-    :param nodes: called at launch; returns the actions.
-    """
+    """Return a launch description of `nodes` that rejects unknown arguments."""
     names = {each.name for each in arguments}
 
     def start(context: LaunchContext) -> list[Action]:
@@ -172,11 +168,7 @@ def _shown(default: Any) -> str:
 def given_parameters(
     context: LaunchContext, cls: type[ManagedNode], prefix: str = ''
 ) -> dict[str, Any]:
-    """
-    Return the parameters that are set as launch arguments, converted to their types.
-
-    :raises ParameterError: when one has the wrong type or is not allowed.
-    """
+    """Return the parameters set as launch arguments, converted; raise ParameterError if bad."""
     given = {}
     for each in specifications(cls.Parameters).values():
         text = context.launch_configurations.get(prefix + each.name, '')

@@ -90,11 +90,7 @@ def resolve_bindings(
 
 
 def _parts(bindings: Sequence[Binding], inputs: Sequence[str]) -> set[str]:
-    """
-    Return the names of all parts of inputs.
-
-    :raises ParameterError: when a part has no binding of a fitting kind, or is an input itself.
-    """
+    """Return the names of all parts of inputs; raise ParameterError for a wrong binding."""
     kinds = {binding.input: FEEDS[binding.kind] for binding in bindings}
     parts: list[str] = []
     for binding in bindings:

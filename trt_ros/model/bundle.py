@@ -54,11 +54,7 @@ class NetworkFile:
     outputs: Mapping[str, Port]
 
     def check(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-        """
-        Check that the inputs and outputs of the file are the declared ones.
-
-        :raises ModelError: when they are not.
-        """
+        """Raise ModelError if inputs and outputs of the file are not the declared ones."""
         for mode, declared, specs in (
             ('input', self.inputs, inputs),
             ('output', self.outputs, outputs),

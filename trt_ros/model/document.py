@@ -13,11 +13,7 @@ Place = tuple[str | int, ...]
 
 
 class Document:
-    """
-    The values of a YAML file and the line of each.
-
-    :ivar root: mappings, lists and scalars.
-    """
+    """The values of a YAML file (`root`: mappings, lists and scalars) and the line of each."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path

@@ -67,11 +67,7 @@ def binding_of(name: str, kind: str, element_names: Sequence[str] = ()) -> str:
 
 
 def field_of(name: str, kind: str) -> str:
-    """
-    Return what a bundle's outside output commands: a value of FIELDS.
-
-    :raises ParameterError: when the kind is unknown.
-    """
+    """Return what a bundle's outside output commands, one of FIELDS, or raise ParameterError."""
     if kind not in FIELDS:
         raise ParameterError(
             printable(f'The output {name!r} of kind {kind!r} is no command.'),

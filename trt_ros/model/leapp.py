@@ -34,11 +34,7 @@ def read_bundle(path: str | Path) -> Bundle:
 
 
 def has_regions(path: str | Path) -> bool:
-    """
-    Return whether a bundle is a detector and a network for its objects; reads the YAML alone.
-
-    :raises ModelError: when the file cannot be read.
-    """
+    """Return whether a bundle has a network for objects; reads the YAML, or raises ModelError."""
     return _has_regions(_document(path))
 
 

@@ -50,11 +50,7 @@ def is_one_image(feeds: Feeds) -> bool:
 
 
 def inputs_of_image(feeds: Feeds, frame: Frame) -> RunInputs:
-    """
-    Return the inputs of a run that gets one image.
-
-    :raises TensorMismatchError: when runs get more.
-    """
+    """Return the inputs of a run of one image; raise TensorMismatchError if runs get more."""
     name = only_image(feeds)
     if name is None:
         raise TensorMismatchError(

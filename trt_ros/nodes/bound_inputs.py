@@ -319,11 +319,7 @@ class BoundInputs(NodeInputs):
 
 
 def refuse_shared(topic: str, bound: Sequence[Binding]) -> None:
-    """
-    Check the bindings of a topic of multi-arrays.
-
-    :raises ParameterError: when they expect several tensors, or one by its name.
-    """
+    """Raise ParameterError if multi-arrays of a topic are to hold several or named tensors."""
     names = [binding.input for binding in bound]
     other = [binding.tensor for binding in bound if binding.tensor not in ('', binding.input)]
     if len(names) > 1 or other:

@@ -86,11 +86,7 @@ class Detections3DParameters(NodeParameters, SynchronizationParameters, InputPar
 
 @dataclass(frozen=True)
 class _Located:
-    """
-    The objects of one set of messages.
-
-    :param frame_id: frame of the depth image.
-    """
+    """The objects of one set of messages; `frame_id`: frame of the depth image."""
 
     objects: ChosenObjects
     boxes: Boxes3D

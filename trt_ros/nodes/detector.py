@@ -40,11 +40,7 @@ class DetectorParameters(
 
 
 class DetectorOutputs:
-    """
-    The publishers of one camera.
-
-    :param tracks: publishes tracks; None: no tracking.
-    """
+    """The publishers of one camera; `tracks` is None without tracking."""
 
     def __init__(
         self,

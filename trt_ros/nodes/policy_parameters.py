@@ -264,11 +264,7 @@ class CommandParameters(HoldParameters):
         return self.action_rate_hz or rate_hz or DEFAULT_RATE_HZ
 
     def fields_of(self, outputs: Sequence[TensorSpec]) -> tuple[str, ...]:
-        """
-        Return the meaning of each output.
-
-        :raises ParameterError: when it is unknown.
-        """
+        """Return the meaning of each output; raise ParameterError when it is unknown."""
         fields = self.output_fields
         if not fields and len(outputs) == 1:
             return ('twist' if self.output == 'twist' else 'position',)

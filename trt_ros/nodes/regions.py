@@ -23,11 +23,7 @@ DETECTIONS = 'detections'
 
 
 class ObjectResults(NamedTuple):
-    """
-    The results of one image.
-
-    :param results: one per object that is run, in their order.
-    """
+    """The results of one image, one per object that is run."""
 
     objects: ChosenObjects
     results: Sequence[Any]

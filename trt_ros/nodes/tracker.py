@@ -216,11 +216,7 @@ class TrackerNode(ManagedNode):
 
 
 def _vectors(named: Mapping[str, np.ndarray], count: int) -> np.ndarray | None:
-    """
-    Return the only tensor of a message as one vector per detection; None without detections.
-
-    :raises BadFrameError: 'bad appearance'.
-    """
+    """Return a message's tensor, a vector per detection, or None; raises BadFrameError."""
     tensors = list(named.values())
     if not (tensors or count):
         return None

@@ -93,11 +93,7 @@ def open_tracker(method: str, ids: Iterator[int]) -> Tracker:
 
 
 def tracking_stamp(header: Header) -> int:
-    """
-    Return the stamp of a header in nanoseconds.
-
-    :raises BadFrameError: when it has no time.
-    """
+    """Return the stamp of a header in nanoseconds; raise BadFrameError if it has no time."""
     stamp_ns = int(header.stamp.sec * 1_000_000_000 + header.stamp.nanosec)
     if not stamp_ns:
         raise BadFrameError(

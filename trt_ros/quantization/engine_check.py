@@ -33,11 +33,7 @@ class EngineCheck:
     problem: str = ''
 
     def raise_problem(self, output: Path) -> None:
-        """
-        Check that the engine computes what the file says.
-
-        :raises BackendError: if it does not.
-        """
+        """Check that the engine computes what the file says; raise BackendError if it does not."""
         if self.problem:
             raise BackendError(
                 f'The engine of {output} is wrong: {self.problem}.',
@@ -176,11 +172,7 @@ def _measure(
 
 
 def verdict(to: str, rows: Sequence[PrecisionLatency]) -> str:
-    """
-    Return which precision to use, by the time on the GPU.
-
-    :param rows: the quantized one last.
-    """
+    """Return which precision to use, by the time on the GPU; `rows`: the quantized one last."""
     *others, quantized = rows
     measured = [row for row in others if not row.error]
     if quantized.error:

@@ -13,28 +13,16 @@ ResultT = TypeVar('ResultT', bound='Result')
 
 
 class Result:
-    """
-    The result of a network for one image.
-
-    :ivar class_names: by class index; () where nothing names the classes.
-    """
+    """The result of a network for one image; `class_names` by index, () without names."""
 
     class_names: Sequence[str] = ()
 
     def to_source(self: ResultT, affine: np.ndarray) -> ResultT:
-        """
-        Return the result of a region in source pixels; results without positions unchanged.
-
-        :param affine: (2, 3), from input pixels to source pixels.
-        """
+        """Return a region's result in source pixels by `affine`, (2, 3) from input pixels."""
         return self
 
     def as_json(self, write_array: WriteArray | None = None) -> dict[str, Any]:
-        """
-        Return the result as data for JSON; see the help of `trt-ros infer`.
-
-        :param write_array: called for masks, depth and tensors; None: they are not written.
-        """
+        """Return data for JSON, see `trt-ros infer --help`; arrays by `write_array`, or not."""
         raise NotImplementedError
 
     def as_coco(

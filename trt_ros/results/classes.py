@@ -14,11 +14,7 @@ MAX_CLASSES = 5
 
 @dataclass(eq=False)
 class Classification(Result):
-    """
-    The score of each class.
-
-    :param scores: (C,) float32, 0 to 1.
-    """
+    """The score of each class, (C,) float32 from 0 to 1."""
 
     scores: np.ndarray
     class_names: Sequence[str] = field(default=(), kw_only=True)
@@ -40,11 +36,7 @@ class Classification(Result):
     def best(
         self, count: int = MAX_CLASSES, *, class_id_format: str = 'name'
     ) -> list[tuple[str, float]]:
-        """
-        Return the name and score of the best `count` classes.
-
-        :param class_id_format: 'name' (the number where there is no name) or 'index'.
-        """
+        """Return name, or number for class_id_format 'index', and score of the best classes."""
         names, best = self.class_names if class_id_format == 'name' else (), self.top(count)
         scores = self.scores[best].tolist()
         return [(name_of(names, label), each) for label, each in zip(best.tolist(), scores)]

@@ -29,11 +29,7 @@ class CocoIds:
 
     @classmethod
     def read(cls, path: Path) -> CocoIds:
-        """
-        Read the ids of an annotation file such as instances_val2017.json.
-
-        :raises ParameterError: when the file cannot be read or has another format.
-        """
+        """Read the ids of a file such as instances_val2017.json, or raise ParameterError."""
         try:
             found = json.loads(read_regular(path, MAX_ANNOTATIONS_NBYTES))
             return cls(

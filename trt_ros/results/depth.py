@@ -10,11 +10,7 @@ from trt_ros.results.base import Result, WriteArray
 
 @dataclass(eq=False)
 class Depth(Result):
-    """
-    The depth of each pixel of the source image, in the unit of the network.
-
-    :param values: (H, W) float32: meters, relative depth or its inverse.
-    """
+    """Depth per pixel in the network's unit, (H, W) float32: meters, relative or inverse."""
 
     values: np.ndarray
 

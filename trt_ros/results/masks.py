@@ -79,11 +79,7 @@ class Instances(BoxedObjects):
     def class_masks(
         self, dtype: type[np.generic] = np.uint16, *, with_confidence: bool = False
     ) -> list[ClassMask]:
-        """
-        Return the class of each pixel as one mask: class index + 1, and 0 outside all masks.
-
-        :param with_confidence: whether to compute the confidence, too.
-        """
+        """Return the class of each pixel as one mask: class index + 1, 0 outside all masks."""
         scores = as_confidence(self.scores.copy()) if with_confidence else None
         return [
             ClassMask(
@@ -111,11 +107,7 @@ class Instances(BoxedObjects):
 
 
 class LazyMasks(Sequence[np.ndarray]):
-    """
-    Masks that are computed at first access, all of them.
-
-    :param compute: returns `count` masks.
-    """
+    """Masks that are computed at first access, all `count` of them."""
 
     def __init__(self, count: int, compute: Callable[[], Sequence[np.ndarray]]) -> None:
         self._count = count
@@ -230,11 +222,7 @@ class ClassMask(Result):
 
 
 class ClassMasks(Result, dict[str, ClassMask]):
-    """
-    Masks of a network with several of them, by output.
-
-    :param class_counts: number of classes of each mask, which its names have.
-    """
+    """Masks of a network with several of them, by output, with their numbers of classes."""
 
     def __init__(self, masks: Mapping[str, ClassMask], class_counts: Sequence[int | None]) -> None:
         super().__init__(masks)

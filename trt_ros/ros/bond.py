@@ -17,11 +17,7 @@ ACKNOWLEDGE_TIMEOUT_SECONDS = 2.0
 
 
 def bond_message() -> Any:
-    """
-    Import the message class bond/msg/Status.
-
-    :raises ParameterError: when it is not installed.
-    """
+    """Return the message class bond/msg/Status; raise ParameterError if it is not installed."""
     remedy = 'Install it (sudo apt install ros-$ROS_DISTRO-bond), or set bond_period to 0.0.'
     with requires('the message package bond', 'bond_period', remedy):
         return import_module('bond.msg').Status

@@ -33,11 +33,7 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def load_calibration(path: str) -> CameraInfo:
-    """
-    Load a calibration file in the format of camera_calibration.
-
-    :raises ParameterError: when it cannot be read or is invalid.
-    """
+    """Load a calibration of camera_calibration; raise ParameterError if it is invalid."""
     try:
         values = yaml.load(
             read_regular(Path(path).expanduser(), MAX_TEXT_NBYTES).decode(), _PlainLoader

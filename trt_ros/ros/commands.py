@@ -161,11 +161,7 @@ class BodyVelocity(Command):
 
 
 class JointCommand(Command):
-    """
-    isaac_ros_deploy_interfaces/JointCommand.
-
-    :param gains: kp, kd or both, one value per joint in the order of the network.
-    """
+    """isaac_ros_deploy_interfaces/JointCommand; `gains`: kp, kd, a value per network joint."""
 
     topic = '~/joint_command'
     name: ClassVar[str] = 'JointCommand'

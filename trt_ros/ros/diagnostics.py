@@ -185,11 +185,7 @@ class Timed:
 
 
 class CountedTopic:
-    """
-    The counters of a topic, and why it is silent; a subclass knows the topic.
-
-    :ivar may_be_silent: whether results need no further messages of it.
-    """
+    """The counters of a topic, and why it is silent; `may_be_silent` if it need not come."""
 
     may_be_silent = False
 
@@ -373,11 +369,7 @@ def _counters(counts: FrameCounts) -> dict[str, int]:
 
 
 class LatencyMeter:
-    """
-    A meter of the time from image stamp to published result, with an optional publisher.
-
-    Create it on activation of a node whose parameters have `publish_latency`.
-    """
+    """A meter from image stamp to result; created on activation, with publish_latency."""
 
     def __init__(self, node: ManagedNode, counts: FrameCounts) -> None:
         self._counts = counts

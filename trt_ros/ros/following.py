@@ -128,12 +128,7 @@ class FollowingSubscription(PublisherFollower):
 
 
 class RetypedSubscription(PublisherFollower):
-    """
-    A subscription that is created again when the messages come with another type or topic.
-
-    :param follow: returns the topic and the message type to subscribe to.
-    :param subscribe: subscribes to them; returns an object with close().
-    """
+    """A subscription, closed and made anew when `follow` returns another topic or type."""
 
     noun = 'type'
 
@@ -228,10 +223,6 @@ def subscribe_input(
 
 
 def wait_for_input(node: ManagedNode, topics: Sequence[str]) -> None:
-    """
-    Wait briefly for the publishers of topics, if their QoS decides that of the subscriptions.
-
-    :param topics: as for subscribe_input().
-    """
+    """Wait briefly for publishers of topics, if their QoS decides the subscriptions'."""
     if node.parameters.qos_preset == node.parameters.qos_reliability == 'auto':
         wait_for_publishers(node, topics)

@@ -28,11 +28,7 @@ class HeldTopic:
         self._newest = stamp, value
 
     def value(self) -> Any:
-        """
-        Return the value for a run that begins now.
-
-        :raises BadFrameError: 'no held message', or 'older than max_age'.
-        """
+        """Return the value for a run that begins now, or raise BadFrameError."""
         newest = self._newest
         if newest is not None:
             (seconds, nanoseconds), value = newest

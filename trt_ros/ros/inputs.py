@@ -136,11 +136,7 @@ class SynchronizationParameters:
         return round(1e9 * self.approximate_sync_tolerance_seconds)
 
     def describe_synchronization(self) -> str:
-        """
-        Return the kind of synchronization in words.
-
-        :raises ParameterError: when the parameters contradict each other.
-        """
+        """Return the synchronization in words; raises ParameterError for contradictions."""
         if self.rate_hz and self.approximate_sync:
             raise ParameterError(
                 f'approximate_sync is true, but rate_hz is {self.rate_hz}.',

@@ -84,11 +84,7 @@ class MessageSets(Generic[T]):
             self._clear(cause)
 
     def add(self, number: int, stamp: Stamp, message: T) -> None:
-        """
-        Add a message; call `on_set` if it completes a set.
-
-        :param number: index of the topic.
-        """
+        """Add a message of topic `number`; call `on_set` if it completes a set."""
         stamp_ns = 1_000_000_000 * stamp[0] + stamp[1]
         with self._lock:
             waiting = self._matcher if self._sampler is None else self._sampler
@@ -126,11 +122,7 @@ class MessageSets(Generic[T]):
 
     @contextmanager
     def dropping_set(self, number: int | None = None) -> Iterator[None]:
-        """
-        Turn an exception into a dropped set, as Dropping.
-
-        :param number: index of the topic whose message is the reason; None if it is unknown.
-        """
+        """Turn an exception, maybe due to topic `number`, into a dropped set, as Dropping."""
         names = self._names if number is None else [self._names[number]]
         primary = self._counts[self._primary]
         with Dropping(self._node, primary, ' and'.join(f' of {name}' for name in names)):

@@ -181,11 +181,7 @@ def best_hypothesis(detection: Detection2D | Detection3D) -> ObjectHypothesis:
 
 
 def read_message(message: np.ndarray, kind: type[MessageT]) -> MessageT:
-    """
-    Read a serialized message, (N,) uint8.
-
-    :raises BadFrameError: 'bad CDR', if it is no such message.
-    """
+    """Read a serialized message, (N,) uint8, or raise BadFrameError 'bad CDR'."""
     try:
         read: MessageT = deserialize_message(message.tobytes(), kind)
     # The middleware reports the length, rclpy the text: two classes without a common one.

@@ -10,11 +10,7 @@ from trt_ros.ros.dds.transport import serialized_publish, should_publish
 
 
 class PointSender:
-    """
-    A publisher of point clouds that are computed directly into the message; one thread at a time.
-
-    :param extra: name and PointField data type of the field after x, y and z; 4 bytes.
-    """
+    """A publisher of points written into the message; `extra` field of 4 bytes after z."""
 
     def __init__(self, node: Node, publisher: Publisher, extra: tuple[str, int]) -> None:
         self.publisher = publisher

@@ -84,11 +84,7 @@ def image_qos(
 
 
 def preset_profile(name: str) -> QoSProfile:
-    """
-    Return a copy of the ROS preset profile `name`.
-
-    :raises ParameterError: when this ROS distribution does not have it.
-    """
+    """Return a copy of the ROS preset profile `name`; raises ParameterError if it is missing."""
     try:
         profile: QoSProfile = QoSPresetProfiles.get_from_short_key(name)
     except KeyError:
@@ -178,11 +174,7 @@ def fitting_reliability(
 def fitting_durability(
     node: Node, topic: str, current: DurabilityPolicy = DurabilityPolicy.VOLATILE
 ) -> DurabilityPolicy:
-    """
-    Return the durability that gets the messages which all presently known publishers keep.
-
-    The parameters are those of fitting_reliability().
-    """
+    """Return the durability for what all known publishers keep; see fitting_reliability()."""
     offered = [info.qos_profile.durability for info in node.get_publishers_info_by_topic(topic)]
     if not offered:
         return current
@@ -233,11 +225,7 @@ def incompatible_offer(node: Node, topic: str, policy: str) -> str:
 
 
 def why_lost(node: Node, topic: str) -> str:
-    """
-    Return the likely cause of messages of a topic that are lost before arrival.
-
-    :param topic: as given to create_subscription().
-    """
+    """Return the likely cause of messages of a topic that are lost before arrival."""
     requested = _requested_qos(node, topic)
     offered = {info.qos_profile.reliability for info in node.get_publishers_info_by_topic(topic)}
     if requested is not None and requested.reliability == BEST_EFFORT and offered == {RELIABLE}:

@@ -36,11 +36,7 @@ class ChosenObjects:
 def choose_objects(
     message: Detection2DArray, image_wh: tuple[int, int], max_regions: int
 ) -> ChosenObjects:
-    """
-    Choose the detections to run: the best `max_regions` by score, the first among equals.
-
-    Boxes without an area in the image are invalid; see `are_in_image`.
-    """
+    """Choose the best `max_regions` valid detections by score, the first among equals."""
     boxes = np.array([_box(each) for each in message.detections], np.float64).reshape(-1, 5)
     valid = np.flatnonzero(are_in_image(boxes, image_wh))
     scores = np.array(

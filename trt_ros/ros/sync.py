@@ -71,11 +71,7 @@ class Matcher(Generic[T]):
         self._queue_size, self._tolerance_ns = queue_size, tolerance_ns
 
     def add(self, topic: int, stamp: int, message: T) -> tuple[T, ...] | None:
-        """
-        Add a message; return the set that it completes, in the order of the topics.
-
-        :param stamp: nanoseconds.
-        """
+        """Add a message, stamp in nanoseconds; return the set it completes, in order of topics."""
         if len(self._queues) == 1:
             self._queues[0].newest = stamp
             return (message,)
@@ -180,11 +176,7 @@ class Sampler(Generic[T]):
         return present is not None and stamp < present[0] - MAX_REORDERING_NS
 
     def sample(self, now: int) -> tuple[T, ...] | None:
-        """
-        Return the newest message of each topic; None while one is missing or too old.
-
-        :param now: time in nanoseconds.
-        """
+        """Return the newest messages, or None while one is missing or too old; `now` in ns."""
         for topic, (present, max_age) in enumerate(zip(self._newest, self._max_ages_ns)):
             if present is not None and max_age is not None and abs(now - present[0]) > max_age:
                 self._forget(topic, TOO_OLD if present[0] < now else AHEAD)

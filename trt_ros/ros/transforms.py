@@ -17,12 +17,7 @@ WAIT_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Transform:
-    """
-    A rotation and a translation: the point p becomes R p + t.
-
-    :param quaternion: (4,) float64: x, y, z, w, normalized.
-    :param translation: (3,) float64 in meters.
-    """
+    """A rotation (x, y, z, w, normalized) and translation (meters): p becomes R p + t."""
 
     quaternion: np.ndarray
     translation: np.ndarray
@@ -46,12 +41,7 @@ class Transform:
 
 
 def import_tf2(user: str) -> Any:
-    """
-    Return the module of tf2_ros.
-
-    :param user: parameter that needs it.
-    :raises ParameterError: when it is not installed.
-    """
+    """Return tf2_ros; raises ParameterError, naming the parameter `user`, without it."""
     remedy = f'Install it (apt install ros-$ROS_DISTRO-tf2-ros-py), or leave {user} out.'
     with requires('tf2_ros', user, remedy):
         import tf2_ros
@@ -59,11 +49,7 @@ def import_tf2(user: str) -> Any:
 
 
 class Transforms:
-    """
-    The transforms that tf2 publishes, from construction until close().
-
-    :raises ParameterError: when tf2_ros is not installed.
-    """
+    """The transforms of tf2 until close(); raises ParameterError without tf2_ros."""
 
     def __init__(self, node: ManagedNode) -> None:
         tf2_ros = import_tf2('target_frame')
@@ -76,11 +62,7 @@ class Transforms:
         self._node.run_on_executor(self._listener.unregister)
 
     def lookup(self, target_frame: str, header: Header) -> Transform:
-        """
-        Return the transform from the frame of `header` at its time to `target_frame`.
-
-        :raises BadFrameError: 'no transform'.
-        """
+        """Return the transform from `header`; raises BadFrameError 'no transform'."""
         try:
             found = self._buffer.lookup_transform(
                 target_frame,

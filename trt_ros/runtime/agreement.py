@@ -156,12 +156,7 @@ class BoxAgreement:
 
 @dataclass
 class InputAgreement:
-    """
-    Agreement on one input.
-
-    :param name: file of the picture, video frame, or number of the random input.
-    :param boxes: None where the network has no boxes.
-    """
+    """Agreement on one named input; `boxes` is None where the network has none."""
 
     name: str
     outputs: dict[str, Agreement] = field(default_factory=dict)

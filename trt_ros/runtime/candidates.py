@@ -38,12 +38,7 @@ SIDES_OF_CLASSIFIERS = (224, 256, 384)
 
 @dataclass(frozen=True)
 class Candidate:
-    """
-    A reading of a network.
-
-    :param options: with explicit values of all that `trt-ros fit` varies.
-    :param trained: preprocessing that the family is trained with.
-    """
+    """A reading with explicit options, and the preprocessing its family is trained with."""
 
     options: ModelOptions
     fitted: ResolvedModel[Any]

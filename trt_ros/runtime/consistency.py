@@ -98,11 +98,7 @@ class Support(NamedTuple):
 
 
 def support(first: Seen, second: Seen, view: PictureView) -> Support:
-    """
-    Compare the result of a picture with that of a view of it; or, `WHOLE`, of another picture.
-
-    :raises TypeError: for results of a class that has no comparison.
-    """
+    """Compare a result with that of a view of its picture; raises TypeError without comparison."""
     return _support(first.result, first, second, view)
 
 
@@ -199,11 +195,7 @@ def _areas(xyxy: np.ndarray) -> np.ndarray:
 def _keypoint_similarity(
     mine: Poses, first: Seen, theirs: Any, second: Seen, view: PictureView
 ) -> np.ndarray:
-    """
-    Return the mean closeness of each keypoint to the nearest one, (N, M), 0 to 1.
-
-    Not to that of its name: in a mirrored picture, the left eye is the right one.
-    """
+    """Return the closeness of each keypoint to the nearest of any name, (N, M), 0 to 1."""
     points = view.points(mine.keypoints[..., :2] / np.array(first.wh))
     others = theirs.keypoints[..., :2] / np.array(second.wh)
     found = np.zeros((len(mine), len(theirs)))

@@ -33,11 +33,7 @@ class Device:
         """Stop using registered memory, in which no submitted frame lies any more."""
 
     def open_jpeg_decoder(self) -> str:
-        """
-        Decode frames that are JpegFrame on the GPU from now on, where that is possible.
-
-        :returns: why it is not; '' when it is.
-        """
+        """Decode JpegFrames on the GPU from now on; return why not, or '' when it does."""
         return 'the network does not run on a GPU'
 
     def on_fault(self, callback: Callable[[GpuFailedError], None]) -> None:

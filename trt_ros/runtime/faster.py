@@ -86,11 +86,7 @@ def faster_of(
 
 
 def disagreement(pipeline: Any, reference: Any) -> str:
-    """
-    Compare two pipelines on random arrays, which leaves no trace in them.
-
-    :returns: why they do not compute the same; '' where they do.
-    """
+    """Compare pipelines on random arrays, without a trace; return the difference, or ''."""
     rng = np.random.default_rng(0)
     worst: dict[str, Agreement] = {}
     with pipeline.rehearsal(), reference.rehearsal():

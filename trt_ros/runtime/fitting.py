@@ -81,11 +81,7 @@ class ResolvedModel(Generic[ResultT]):
 
     @property
     def preprocess(self) -> Preprocess:
-        """
-        The preprocessing of the (first) image.
-
-        :raises TensorMismatchError: when the network takes no image.
-        """
+        """The preprocessing of the (first) image; raises TensorMismatchError without images."""
         for feed in image_feeds(self.feeds).values():
             return feed.preprocess
         raise TensorMismatchError('The network takes no image.')
@@ -235,11 +231,7 @@ def _is_raw(network: Network, options: PipelineOptions) -> bool:
 
 
 def bindings_of(network: Network, options: PipelineOptions) -> dict[str, Binding]:
-    """
-    Return the bindings by network input, in their order; {} without any.
-
-    :raises ParameterError: when one names an unknown input or output.
-    """
+    """Return the bindings by input, in order; raise ParameterError for unknown names."""
     bindings = _given(network, options)
     if not bindings:
         return {}

@@ -88,11 +88,7 @@ def several_masks(
 
 
 def with_confidence(decoder: Decoder[Any]) -> Decoder[Any]:
-    """
-    Return a decoder of masks that computes their confidence, too.
-
-    :raises ParameterError: when the network has no scores of pixels or objects.
-    """
+    """Return a decoder of masks and confidence; raises ParameterError without scores."""
     if decoder.head.finds_instances:  # The scores of its objects.
         return decoder
     head = decoder.head.with_confidence()

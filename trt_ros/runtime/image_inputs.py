@@ -124,11 +124,7 @@ def image_input(
 
 
 def _stack(spec: TensorSpec, count: int) -> Shape:
-    """
-    Return the sizes of the axes before those of an image, for a stack of `count` images.
-
-    :raises TensorMismatchError: when the input is none of as many.
-    """
+    """Return the axes before an image's for a stack of `count`, or raise TensorMismatchError."""
     *batch, stacked = spec.shape[:-3] or (0,)
     if len(spec.shape) not in (4, 5) or any(size not in (-1, 1) for size in batch):
         raise TensorMismatchError(
@@ -146,11 +142,7 @@ def _stack(spec: TensorSpec, count: int) -> Shape:
 def _input_hw(
     network: Network, options: PipelineOptions, height: int, width: int
 ) -> tuple[tuple[int, int], str]:
-    """
-    Return height and width of the network's images, and the reason for them.
-
-    :param height, width: as declared by the network; -1 where they are dynamic.
-    """
+    """Return height and width, -1 where dynamic, as images have them, and the reason."""
     if options.input_size:
         wanted, reason = (options.input_size[0], options.input_size[1]), 'as requested'
         if any(size not in (-1, want) for size, want in zip((height, width), wanted)):
@@ -188,11 +180,7 @@ def image_preprocess(
     trained_with: Mapping[str, object],
     image: ImageInput,
 ) -> Preprocess:
-    """
-    Return the family's preprocessing with the options that override it.
-
-    Its mean and std of three channels do not apply to one or four.
-    """
+    """Return the family's preprocessing, with mean and std for three channels, and options."""
     spec = image.spec
     values: dict[str, Any] = dict(trained_with)
     if image.channels != 3:
@@ -280,12 +268,7 @@ def describe_preprocess(
     crop: Crop | None = None,
     tiles: Tiles | None = None,
 ) -> str:
-    """
-    Return a line for the log.
-
-    :param crop: preprocessing of regions, where runs get regions of an image; `tiles`: tiles,
-        where they get those.
-    """
+    """Return a line for the log, with regions or tiles where runs get those."""
     height, width = preprocess.input_hw
     padding = f' padded with {preprocess.pad_value}' if 'letterbox' in preprocess.resize else ''
     if preprocess.resize == 'center_crop':
@@ -314,11 +297,7 @@ def describe_preprocess(
 
 
 def with_settings(options: PipelineOptions, settings: Mapping[str, str]) -> PipelineOptions:
-    """
-    Return options with the settings of a binding; those of other names are left out.
-
-    :raises ParameterError: when a value is invalid.
-    """
+    """Return options with a binding's settings; raises ParameterError if one is invalid."""
     values: dict[str, Any] = {
         each.name: _parsed(each.name, each.default, settings[each.name])
         for each in fields(options)

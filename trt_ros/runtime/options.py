@@ -387,11 +387,7 @@ class TiledOptions(LabeledOptions):
 
     @property
     def tile_grid(self) -> tuple[int, int]:
-        """
-        Columns and rows of tiles; 0, 0 without.
-
-        :raises ParameterError: when `tiles` is no grid.
-        """
+        """Columns and rows of tiles; 0, 0 without; raises ParameterError if `tiles` is no grid."""
         if not self.tiles:
             return 0, 0
         match = re.fullmatch('([1-9][0-9]?)x([1-9][0-9]?)', self.tiles)
@@ -420,11 +416,7 @@ class ModelOptions(RegionOptions, MaskOptions, TiledOptions):
 def options_of(
     model: PipelineOptions | str | os.PathLike[str], changes: Mapping[str, Any]
 ) -> PipelineOptions:
-    """
-    Return a model's options with changes by name; lists count as tuples.
-
-    :raises ParameterError: when an option does not exist.
-    """
+    """Return a model's options with changes by name; raises ParameterError for an unknown one."""
     kind = type(model) if isinstance(model, PipelineOptions) else ModelOptions
     known = [each.name for each in fields(kind) if each.init]
     for name in changes:

@@ -482,11 +482,7 @@ class Pipeline(ABC, Generic[ResultT]):
 
     @property
     def preprocess(self) -> Preprocess:
-        """
-        The preprocessing of the (first) image.
-
-        :raises TensorMismatchError: when the network takes no image.
-        """
+        """The preprocessing of the (first) image; raises TensorMismatchError without images."""
         return self._fitted.preprocess
 
     def diagnostics(self) -> Mapping[str, str]:

@@ -74,20 +74,12 @@ class Runner(Network):
         return {}
 
     def tune_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-        """
-        Choose the number of CPU threads for inputs like `tensors`, after a first infer().
-
-        :returns: lines for the log; none where there is no choice.
-        """
+        """Choose CPU threads for inputs after a first infer(); return lines for the log."""
         return ()
 
 
 def check_inputs(specs: Sequence[TensorSpec], tensors: Mapping[str, np.ndarray]) -> None:
-    """
-    Check that `tensors` are the network's inputs.
-
-    :raises TensorMismatchError: when an input is missing, unknown, or of another shape or dtype.
-    """
+    """Raise TensorMismatchError if `tensors` are not the network's inputs."""
     for spec in specs:
         tensor = tensors.get(spec.name)
         if tensor is None:

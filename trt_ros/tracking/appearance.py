@@ -42,11 +42,7 @@ class Similarity:
 
 
 def check_rows(vectors: np.ndarray, count: int) -> None:
-    """
-    Check that there is one vector per detection.
-
-    :raises TensorMismatchError: if `vectors` is not of shape (count, D).
-    """
+    """Raise TensorMismatchError if `vectors` is not of shape (count, D)."""
     if vectors.ndim != 2 or len(vectors) != count:
         raise TensorMismatchError(
             f'Appearance vectors of shape {vectors.shape} do not belong to {count} detections.',

@@ -54,11 +54,7 @@ def overlapping(xyxy: np.ndarray, others: np.ndarray, min_iou: float) -> Pairs:
 
 
 def best_pairs(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Choose the pairs with the largest total gain; each row and each column is in one pair at most.
-
-    :returns: row and column indices of the pairs, (K,) each, in any order.
-    """
+    """Return rows and columns, (K,), of the pairs with the largest total gain, each once."""
     rows, columns, gains = pairs
     # A pair without competitors needs no optimization, and in most images most pairs are such.
     has_rival = (np.bincount(rows)[rows] > 1) | (np.bincount(columns)[columns] > 1)

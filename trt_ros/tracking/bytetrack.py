@@ -235,11 +235,7 @@ class ByteTracker:
         return np.asarray(columns[is_left[columns]])
 
     def _find_again(self, image: _Image, similarity: Similarity) -> None:
-        """
-        Assign detections to the tracks without one by their similarity alone.
-
-        The motion of these tracks starts anew: the way to where they are now is not known.
-        """
+        """Assign detections to lost tracks by similarity alone; their motion starts anew."""
         rows = np.flatnonzero(image.match < 0)
         pairs = similarity.pairs(rows, image.high, image.options.min_similarity)
         image.high = self._choose(image, image.high, pairs)
@@ -270,11 +266,7 @@ class ByteTracker:
         tracks['hits'][is_seen] += 1
 
     def _observe(self, boxes: np.ndarray, is_seen: np.ndarray, stamp_ns: int) -> None:
-        """
-        Correct the filters.
-
-        :param boxes: (4, N), finite also for tracks that are not seen.
-        """
+        """Correct the filters with boxes (4, N), finite also for tracks that are not seen."""
         motion.correct(self._tracks, boxes, is_seen)
 
     def _start(self, started: TrackTable, boxes: np.ndarray, stamp_ns: int) -> None:

@@ -46,11 +46,7 @@ class TrackTable:
         self._columns[name] = np.zeros((*shape, self._count), dtype)
 
     def take(self, rows: np.ndarray) -> TrackTable:
-        """
-        Return a copy of some tracks.
-
-        :param rows: indices, or a bool per track.
-        """
+        """Return a copy of some tracks, by indices or a bool per track."""
         taken = TrackTable({})
         taken._columns = {name: column[..., rows] for name, column in self._columns.items()}
         taken._count = int(np.count_nonzero(rows)) if rows.dtype == bool else len(rows)
@@ -102,11 +98,7 @@ def start(tracks: TrackTable, boxes: np.ndarray) -> None:
 
 
 def predict(tracks: TrackTable, seconds: float | np.ndarray) -> None:
-    """
-    Advance filters in time.
-
-    :param seconds: for all filters, or (N,); 0 or more.
-    """
+    """Advance filters in time by seconds, 0 or more: for all, or (N,)."""
     position, velocity = tracks['mean']
     variance, cross, velocity_variance = tracks['covariance']
     noise = (VELOCITY_NOISE * _scale(position)) ** 2 * (FRAMES_PER_SECOND**3 * seconds)

@@ -73,12 +73,7 @@ class ClassLookup:
         self._last: tuple[Thresholds | None, Thresholds] = None, Thresholds()
 
     def __call__(self, thresholds: Thresholds, class_names: Sequence[str]) -> Thresholds:
-        """
-        Return thresholds with their classes looked up, also of those that are already.
-
-        :param class_names: as for `ClassThresholds.of`.
-        :raises ParameterError: for an unknown class.
-        """
+        """Return thresholds with classes looked up, as `ClassThresholds.of`, also repeatedly."""
         if isinstance(thresholds, ClassThresholds):
             return thresholds
         last, found = self._last

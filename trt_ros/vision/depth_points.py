@@ -200,11 +200,7 @@ class _Rays:
 
 
 class _Band:
-    """
-    Working memory of one thread for a band of rows.
-
-    :param columns: width of the image.
-    """
+    """Working memory of one thread for a band of rows; `columns`: width of the image."""
 
     def __init__(self, rays: _Rays, columns: int) -> None:
         shape = rays.rows, len(rays.across)

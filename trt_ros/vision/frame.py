@@ -60,11 +60,7 @@ _ARRAY_DTYPES = {'mono16': 'u2', '16UC1': 'u2', '32FC1': 'f4'}  # Of any byte or
 
 
 def refuse_depth(encoding: str) -> None:
-    """
-    Check that an encoding is not one of depth images.
-
-    :raises BadFrameError: 'depth image', when it is.
-    """
+    """Raise BadFrameError 'depth image' for an encoding of depth images."""
     if encoding in DEPTH_ENCODINGS:
         raise BadFrameError(
             'depth image',

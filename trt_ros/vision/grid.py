@@ -45,11 +45,7 @@ class Taps:
 
     @cached_property
     def runs(self) -> np.ndarray:
-        """
-        Runs of pixels between the same two cells: (n, k) intp, padded with the last pixel.
-
-        k is the usual length; the longer runs at the edges are split.
-        """
+        """Runs of pixels between the same cells: (n, k) intp, padded; longer ones are split."""
         count = len(self.first)
         begins = np.flatnonzero(np.diff(self.first, prepend=-1))
         longest = -(-count // int(self.first[-1] - self.first[0] + 1))

@@ -90,11 +90,7 @@ class JpegFrame(Frame):
 
     @cached_property
     def data(self) -> np.ndarray:
-        """
-        The pixels, 1-D uint8, decoded on the CPU.
-
-        :raises BadFrameError: 'undecodable image'.
-        """
+        """The pixels, 1-D uint8, decoded on the CPU, or BadFrameError 'undecodable image'."""
         pixels = self._decode().reshape(-1)
         if pixels.size != self.nbytes:
             raise BadFrameError(

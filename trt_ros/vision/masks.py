@@ -137,11 +137,7 @@ def _codes(
 
 
 def _stacked(planes: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Stack planes vertically, with the last row and column of each repeated.
-
-    :returns: (sum of h + 1, maximum of w + 1), and the first row of each plane.
-    """
+    """Stack planes, last row and column repeated; return them and each plane's first row."""
     tops = np.cumsum([0] + [len(plane) + 1 for plane in planes])
     values = np.zeros((tops[-1], max(plane.shape[1] for plane in planes) + 1), np.float32)
     for plane, top in zip(planes, tops.tolist()):
@@ -193,11 +189,7 @@ def cells_of(rows: Taps, cols: Taps, box: Box) -> tuple[slice, slice]:
 
 
 def windows_of(cells: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
-    """
-    Return the pixels that the cells of boxes contribute to: (K, 4) int32, zeros without any.
-
-    :param cells: (K, 4) left, top, right and bottom, as `bounds` returns them.
-    """
+    """Return pixels, (K, 4) int32, of cells (K, 4) as `bounds`; zeros without any."""
     left, top, right, bottom = np.reshape(cells, (-1, 4)).T
     x1, x2 = np.searchsorted(cols.second, left), np.searchsorted(cols.first, right)
     y1, y2 = np.searchsorted(rows.second, top), np.searchsorted(rows.first, bottom)
@@ -216,11 +208,7 @@ def bounds(mask: np.ndarray) -> Box:
 def instance_masks(
     prototypes: np.ndarray, coefficients: np.ndarray, letterbox: Letterbox, windows: np.ndarray
 ) -> list[np.ndarray]:
-    """
-    Compute the masks in windows of the image, from only the cells that their pixels need.
-
-    :param windows: (N, 4) x1, y1, x2, y2 in whole pixels.
-    """
+    """Compute the masks in windows of the image, (N, 4) x1, y1, x2, y2 in whole pixels."""
     rows, cols = taps(letterbox, (prototypes.shape[1], prototypes.shape[2]))
     visible = np.flatnonzero((windows[:, :2] < windows[:, 2:]).all(axis=1))
     boxes: list[Box] = list(map(tuple, windows[visible].tolist()))
@@ -241,12 +229,7 @@ def instance_masks(
 def whole_masks(
     planes: np.ndarray, letterbox: Letterbox, windows: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """
-    Return the masks of planes where they are above 0.
-
-    :param planes: (K, h, w) logits; those that are not finite are in no mask.
-    :param windows: (K, 4) pixels of the masks, see `windows_of`.
-    """
+    """Return masks of logits (K, h, w) above 0, not of non-finite ones, in windows."""
     rows, cols = taps(letterbox, (planes.shape[1], planes.shape[2]))
     found = {index: box for index, box in enumerate(map(tuple, windows.tolist())) if any(box)}
     boxes: list[Box] = list(found.values())

@@ -19,11 +19,7 @@ _TIFF_TYPES = {1: 'B', 3: 'H', 4: 'I'}
 
 @dataclass(frozen=True)
 class PictureHeader:
-    """
-    The header of an encoded image; the width and height of a TIFF are at least those of a tile.
-
-    :param codec: as in the `format` of a CompressedImage.
-    """
+    """An image's header; `codec` as in CompressedImage; a TIFF is at least a tile."""
 
     codec: str
     width: int

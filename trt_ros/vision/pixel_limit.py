@@ -23,11 +23,7 @@ class PixelLimit:
 
 
 def check_pixels(width: int, height: int, max_pixels: int) -> None:
-    """
-    Check the size of an encoded image or video.
-
-    :raises BadFrameError: 'too many pixels'.
-    """
+    """Raise BadFrameError 'too many pixels' for a larger encoded image or video."""
     if width * height > max_pixels:
         raise BadFrameError(
             TOO_MANY_PIXELS,

@@ -103,12 +103,7 @@ class Crop:
         return maps.astype(np.float32)
 
     def __call__(self, frame: Frame, maps: np.ndarray) -> np.ndarray:
-        """
-        Compute the network's input for regions of a frame.
-
-        :param maps: (N, 2, 3), as `maps` returns them.
-        :returns: (N, 3, H, W) or (N, H, W, 3), C-contiguous.
-        """
+        """Return the input for (N, 2, 3) `maps` of a frame: (N, 3, H, W) or (N, H, W, 3)."""
         preprocess = self.preprocess
         gain, bias = preprocess.gain, preprocess.bias
         rows, cols = preprocess.input_hw
@@ -134,11 +129,7 @@ def whole_image(crop: Crop, image_wh: tuple[int, int], count: int) -> np.ndarray
 
 
 def are_in_image(boxes: np.ndarray, image_wh: tuple[int, int]) -> np.ndarray:
-    """
-    Return which regions, (N, 5), have an area in common with the image: (N,) bool.
-
-    Those that are not finite, beyond MAX_PIXELS or without an area have none.
-    """
+    """Return which regions, (N, 5), are valid and overlap the image: (N,) bool."""
     with np.errstate(invalid='ignore', over='ignore'):
         is_valid: np.ndarray = (np.abs(boxes) <= MAX_PIXELS).all(axis=1)
         is_valid &= (boxes[:, 2:4] > 0).all(axis=1)
@@ -147,11 +138,7 @@ def are_in_image(boxes: np.ndarray, image_wh: tuple[int, int]) -> np.ndarray:
 
 
 def _overlaps(boxes: np.ndarray, image_wh: np.ndarray) -> np.ndarray:
-    """
-    Return whether (N, 5) boxes have an area in common with the image, (N,) bool.
-
-    Two rectangles have none if a side of one of them separates them.
-    """
+    """Return whether (N, 5) boxes overlap the image, (N,) bool, by separating sides."""
     cos, sin = np.cos(boxes[:, 4]), np.sin(boxes[:, 4])
     turn = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], 1)
     half_box, half_image = boxes[:, 2:4, None] / 2, image_wh[:, None] / 2

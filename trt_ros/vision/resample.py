@@ -93,12 +93,7 @@ def resample(
 
 
 def resample_values(values: np.ndarray, out: Scaled) -> np.ndarray:
-    """
-    Resize one channel as `resample` does.
-
-    :param values: (H, W) float32.
-    :returns: (h, w) float32 of the part.
-    """
+    """Resize one channel, (H, W) float32, as `resample`: (h, w) float32 of the part."""
     col_taps, row_taps = out.taps((values.shape[1], values.shape[0]))
     tall = _weighted_sum((values[rows], weights[:, None]) for rows, weights in row_taps)
     return _weighted_sum((tall.take(cols, axis=1), weights) for cols, weights in col_taps)
@@ -181,11 +176,7 @@ _ALPHA_ENCODINGS = ('rgba8', 'bgra8')
 
 
 def refuse_opaque(encoding: str) -> None:
-    """
-    Check that an encoding has an alpha channel, for a network of four channels and one image.
-
-    :raises BadFrameError: 'no fourth channel', when it has none.
-    """
+    """Raise BadFrameError 'no fourth channel' for an encoding without alpha."""
     if encoding not in _ALPHA_ENCODINGS:
         raise BadFrameError(
             'no fourth channel',

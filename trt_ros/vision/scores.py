@@ -93,11 +93,7 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 
 
 def softmax(logits: np.ndarray, axis: int = -1) -> np.ndarray:
-    """
-    Compute the softmax along an axis; NaN where it has NaN, +Inf, or nothing but -Inf.
-
-    That is the rule of all decoders: such logits find nothing. A single -Inf is a score of 0.
-    """
+    """Compute the softmax along an axis; NaN, which finds nothing, where it has NaN or +Inf."""
     with np.errstate(invalid='ignore', over='ignore'):
         powers = np.exp(logits - logits.max(axis=axis, keepdims=True))
         return np.asarray(powers / powers.sum(axis=axis, keepdims=True))

@@ -61,22 +61,13 @@ class Thresholds:
         return bool(self.classes or self.class_scores or self.class_agnostic)
 
     def class_table(self) -> tuple[np.ndarray, float]:
-        """
-        Return minimum scores by class index, (N,) float32, and that of the classes from N on.
-
-        Infinity refuses a class.
-        """
+        """Return minimum scores by index, (N,), and that of others; infinity refuses a class."""
         import numpy as np
 
         return np.zeros(0, np.float32), self.score
 
     def min_scores(self, labels: np.ndarray) -> np.ndarray:
-        """
-        Return the minimum score of each label.
-
-        :param labels: (N,) class indices of 0 and above, of any dtype.
-        :returns: (N,) float32.
-        """
+        """Return the minimum score of each label, (N,) float32 for (N,) indices."""
         import numpy as np
 
         table, others = self.class_table()
@@ -154,11 +145,7 @@ class ThresholdOptions:
     )
 
     def thresholds(self) -> Thresholds:
-        """
-        Return the current thresholds.
-
-        :raises ParameterError: when a score of class_score_thresholds is invalid.
-        """
+        """Return the current thresholds; raises ParameterError if a score by class is invalid."""
         return Thresholds(
             self.score_threshold,
             self.iou_threshold,

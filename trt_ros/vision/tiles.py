@@ -84,12 +84,7 @@ class Tiles:
         return np.concatenate([self.preprocess(tile)[0] for tile in tiles])
 
     def merge(self, found: Sequence[Any], origins: np.ndarray, thresholds: Thresholds) -> Any:
-        """
-        Merge the results of all tiles by NMS.
-
-        :param found: `Boxes` or `Poses` of each tile, in its pixels.
-        :returns: those in pixels of the image, best score first.
-        """
+        """Merge the `Boxes` or `Poses` of all tiles by NMS, in image pixels, best first."""
         shifts = np.split(origins.astype(np.float32), len(origins))
         moved = [_moved(each, shift[0]) for each, shift in zip(found, shifts)]
         joined: Any

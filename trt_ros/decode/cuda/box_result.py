@@ -50,11 +50,7 @@ def boxes_nbytes(capacity: int, extra_floats: int) -> int:
 
 
 def box_views(memory: np.ndarray, capacity: int, extra_floats: int) -> BoxViews:
-    """
-    Return views of a result of boxes.
-
-    :param memory: uint8, at least as long as `boxes_nbytes`.
-    """
+    """Return views of a result of boxes; `memory`: uint8, at least as long as `boxes_nbytes`."""
     floats = memory[: boxes_nbytes(capacity, extra_floats)].view(np.float32)
     header, xyxy, scores, labels, extras = np.split(
         floats, HEADER_NBYTES // 4 + capacity * np.array([0, 4, 5, 6])

@@ -134,11 +134,7 @@ def apply(
 
 
 def load_plugins(library: Library, plugins: Sequence[str]) -> None:
-    """
-    Load plugin libraries.
-
-    :raises BackendError: if one cannot be loaded.
-    """
+    """Load plugin libraries; raise BackendError if one cannot be loaded."""
     for path in plugins:
         with library.log.collect() as captured:
             handle = library.trt.get_plugin_registry().load_library(path)

@@ -69,11 +69,7 @@ class LayerGraph:
 
     @classmethod
     def read(cls, path: Path) -> LayerGraph:
-        """
-        Load a model with its weights.
-
-        :raises ModelError: if it is too large.
-        """
+        """Load a model with its weights; raise ModelError if it is too large."""
         import onnx
 
         refuse_beyond_protobuf(path, 'be compared layer by layer', 'Remove --layers.')

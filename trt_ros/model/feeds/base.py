@@ -50,11 +50,7 @@ class Binding:
 
     @property
     def is_held(self) -> bool:
-        """
-        Whether runs take the newest message, and other topics start them.
-
-        :raises ParameterError: when it is neither true nor false.
-        """
+        """Whether other topics start runs; raises ParameterError for neither true nor false."""
         text = self.settings.get(HELD, 'false')
         if text not in ('true', 'false'):
             raise ParameterError(
@@ -148,11 +144,7 @@ class Feed:
 
     @classmethod
     def size_of(cls, binding: Binding, outputs: Sequence[TensorSpec]) -> int | None:
-        """
-        Return the number of elements that a binding tells; None if the network input does.
-
-        :param outputs: of the network.
-        """
+        """Return the number of elements that a binding tells; None if the network input does."""
         return None
 
     @classmethod
@@ -233,11 +225,7 @@ class Feed:
 
 
 def parse_topic(text: str, topic: str) -> str:
-    """
-    Return a topic of a binding.
-
-    :raises ParameterError: when it is empty or invalid.
-    """
+    """Return a topic of a binding; raise ParameterError if it is empty or invalid."""
     if not topic:
         raise empty_source(text)
     if not _TOPIC.fullmatch(topic):

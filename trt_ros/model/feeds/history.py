@@ -39,11 +39,7 @@ class History:
 
     @classmethod
     def parse(cls, settings: Mapping[str, str], spec: TensorSpec) -> History | None:
-        """
-        Return the history of an input's binding; None without any.
-
-        :raises ParameterError: when a setting has another value, or lacks `history`.
-        """
+        """Return the history of an input's binding, or None; raise ParameterError if invalid."""
         text = settings.get(HISTORY)
         for name, choices in CHOICES.items():
             found = settings.get(name, choices[0])
@@ -106,12 +102,7 @@ class History:
         )
 
     def pushed(self, past: np.ndarray | None, value: np.ndarray) -> np.ndarray:
-        """
-        Return the history after one more value.
-
-        :param past: the history before it; None before the first value.
-        :param value: as `value` describes it, converted.
-        """
+        """Return the history after one more converted value; `past` is None before the first."""
         row = value.reshape(1, -1)
         if past is None:
             one = row if self.is_filled else np.zeros_like(row)

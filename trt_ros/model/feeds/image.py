@@ -146,11 +146,7 @@ class ImagesFeed(ImageFeed):
 
 
 def as_frame(image: Any) -> Frame:
-    """
-    Return a frame as it is, and pixels or a picture file as a frame.
-
-    :raises BadFrameError: when it is none of them, or cannot be read.
-    """
+    """Return a frame, pixels or a picture file as a frame; raise BadFrameError for others."""
     if isinstance(image, Frame):
         return image
     if isinstance(image, (str, os.PathLike)):

@@ -21,11 +21,7 @@ _MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class NoiseFeed(NumberedFeed):
-    """
-    Random numbers, drawn anew in each run; a reset repeats them.
-
-    :param distribution: standard 'normal', or 'uniform' from 0 to below 1.
-    """
+    """'normal' or 'uniform' (0 to below 1) random numbers per run; a reset repeats them."""
 
     distribution: str
     seed: int
@@ -76,11 +72,7 @@ class NoiseFeed(NumberedFeed):
 
 
 def philox(counter: Sequence[Any], key: Sequence[int]) -> tuple[Any, ...]:
-    """
-    Return 4 random words of 32 bits per counter: Philox4x32-10 (Salmon et al., SC 2011).
-
-    :param counter: 4 words, each an int or a uint64 array; `key`: 2 words.
-    """
+    """Return 4 random words of 32 bits per counter: Philox4x32-10 (Salmon et al., SC 2011)."""
     a, b, c, d = counter
     low, high = key
     for _ in range(10):

@@ -14,12 +14,7 @@ from trt_ros.vision.letterbox import Letterbox
 
 @dataclass(frozen=True)
 class NumberedFeed(Feed):
-    """
-    A function of the number of the run.
-
-    :param spec: the network input; each dynamic dimension is 1.
-    :param first: number of the first run after a reset.
-    """
+    """A function of the number of the run, from `first` after a reset; dynamic sizes are 1."""
 
     spec: TensorSpec
     first: int
@@ -53,11 +48,7 @@ class NumberedFeed(Feed):
 
 @dataclass(frozen=True)
 class CounterFeed(NumberedFeed):
-    """
-    The number of the run, in all elements.
-
-    :param largest: of the dtype; all later runs have it, too.
-    """
+    """The number of the run, in all elements; `largest` of the dtype stays."""
 
     largest: int
     kind = 'counter'

@@ -69,11 +69,7 @@ class Padding:
 
     @classmethod
     def of(cls, spec: TensorSpec, settings: Mapping[str, str]) -> Padding:
-        """
-        Return the padding to the shape of `spec`; see `parse`.
-
-        :raises ParameterError: when that is dynamic.
-        """
+        """Return the padding to the shape of `spec`; raise ParameterError if that is dynamic."""
         if spec.is_dynamic:
             raise ParameterError(
                 f'{PAD} is set for the network input {spec.name!r}, but not {CAPACITY}.',
@@ -98,12 +94,7 @@ class Padding:
         return replace(spec, shape=tuple(shape))
 
     def check(self, array: np.ndarray) -> None:
-        """
-        Check that an array has a place in the fixed shape.
-
-        :param array: of as many dimensions.
-        :raises CapacityError: when it is larger.
-        """
+        """Raise CapacityError if an array is larger than the fixed shape."""
         if any(map(gt, array.shape, self.spec.shape)):
             raise CapacityError(
                 f'{self.spec.name} came as ({", ".join(map(str, array.shape))}), which is more '

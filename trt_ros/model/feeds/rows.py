@@ -69,11 +69,7 @@ class RowsFeed(TensorFeed):
         return replace(self, spec=spec, padding=padding, rows=feed.spec, axis=axes[0])
 
     def of_capacity(self, capacity: int) -> TensorSpec:
-        """
-        Return the network input in its fixed shape.
-
-        :raises TensorMismatchError: when it cannot have one.
-        """
+        """Return the network input in its fixed shape, or raise TensorMismatchError."""
         raise NotImplementedError
 
     def values(self, count: int) -> np.ndarray:

@@ -16,12 +16,7 @@ from trt_ros.vision.letterbox import Letterbox
 
 @dataclass(frozen=True)
 class StateFeed(Feed):
-    """
-    An output of the previous run; an initial value in the first run and after a reset.
-
-    :param spec: the network input, of fixed shape.
-    :param first: the initial value, of the shape of `spec` and the dtype `host_dtype(spec)`.
-    """
+    """An output of the previous run, of fixed shape; `first` in the first run after a reset."""
 
     spec: TensorSpec
     output: str
@@ -73,11 +68,7 @@ class StateFeed(Feed):
         )
 
     def refuse_other_shape(self, shape: Shape) -> None:
-        """
-        Check that an output of a run has the shape of the state.
-
-        :raises TensorMismatchError: when it has not.
-        """
+        """Raise TensorMismatchError if an output of a run has another shape than the state."""
         if shape != self.spec.shape:
             raise TensorMismatchError(
                 f'The output {self.output} became {shape}, but is the state {self.spec}.',

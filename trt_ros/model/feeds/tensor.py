@@ -167,11 +167,7 @@ class HeldFeed(TensorFeed):
 
 @dataclass(frozen=True)
 class HistoryFeed(TensorFeed):
-    """
-    The arrays of the last runs; `spec` is one of them.
-
-    :param history: their place in the network input.
-    """
+    """The arrays of the last runs; `spec` is one of them, `history` their place."""
 
     history: History = field(kw_only=True)
     has_memory = True

@@ -107,11 +107,7 @@ class TransformFeed(TensorFeed):
 
 
 def _indices(fields: str) -> tuple[int, ...]:
-    """
-    Return the indices of the numbers that fields name; without any, those of the matrix.
-
-    :raises ParameterError: when there is no such field or element.
-    """
+    """Return the indices of the named numbers, by default the matrix, or raise ParameterError."""
     found: list[int] = []
     for field, elements in parse_fields(fields or 'matrix'):
         names = FIELDS.get(field)

@@ -43,11 +43,7 @@ CODECS: Mapping[str, OpenCodec] = {
 
 
 def open_format(name: str) -> TensorFormat:
-    """
-    Return a format by its name; auto is the first of isaac, isaac5 and multiarray installed.
-
-    :raises ParameterError: when its messages are not installed.
-    """
+    """Return a format, for auto the first installed; raises ParameterError without it."""
     if name == 'multiarray':
         return MultiArrays()
     for each in _ISAAC if name == 'auto' else (name,):

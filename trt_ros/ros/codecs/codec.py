@@ -19,11 +19,7 @@ Serialized = np.ndarray | ImageView
 
 
 class Content(NamedTuple):
-    """
-    The content of one message.
-
-    :param value: a frame, arrays by name, or a ROS message; may be a view into the message.
-    """
+    """The content of a message: a frame, arrays by name or a message, maybe as a view."""
 
     value: Any
     frame_id: str
@@ -67,11 +63,7 @@ class Codec(ABC):
         return True
 
     def follow(self) -> tuple[str, type]:
-        """
-        Return the topic and type to subscribe to now, which become `topic` and `message_type`.
-
-        The present type stays as long as it is published.
-        """
+        """Return the topic and type to subscribe to from now on; a published type stays."""
         if self.message_types:
             publishers = self.node.get_publishers_info_by_topic(self.topic)
             names = {info.topic_type for info in publishers}

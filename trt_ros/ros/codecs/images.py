@@ -60,12 +60,7 @@ class RawImageCodec(ImageCodec):
 
 
 class CompressedImageCodec(ImageCodec):
-    """
-    Compressed images of `topic`/compressed.
-
-    :param node: of TransportParameters; its `jpegs_on_gpu` is as for to_frame().
-    :param topic: topic of the raw images.
-    """
+    """Compressed images of `topic`/compressed, for a node with TransportParameters."""
 
     message_type = CompressedImage
 
@@ -87,12 +82,7 @@ class CompressedImageCodec(ImageCodec):
 
 
 class VideoCodec(ImageCodec):
-    """
-    Packets of a video, each decoded on arrival; on `topic` or its topic of a transport.
-
-    :param node: of TransportParameters; its `video_gpu` is as for VideoDecoder.
-    :raises ParameterError: when PyAV or the messages are not installed.
-    """
+    """Packets of a video, each decoded on arrival; raises ParameterError without PyAV."""
 
     needs_all = True
     min_depth = 100
@@ -166,11 +156,7 @@ class VideoCodec(ImageCodec):
 
 
 def installed_video_types() -> tuple[type, ...]:
-    """
-    Return the installed message types of video packets.
-
-    :raises ParameterError: when there are none.
-    """
+    """Return the installed message types of video packets; raise ParameterError without any."""
     found = []
     for name in VIDEO_READERS:
         package, _, kind = name.split('/')

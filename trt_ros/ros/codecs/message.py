@@ -164,11 +164,7 @@ class MessageCodec(Codec):
 
 
 def _of_size(binding: Binding, spec: TensorSpec, takes: Sequence[Take], count: int | None) -> Take:
-    """
-    Return the function that joins the numbers of a binding.
-
-    :param count: of the numbers; None if it differs between messages.
-    """
+    """Return the function that joins `count` numbers of a binding; None: the number differs."""
     if count not in (None, math.prod(spec.shape)) and not spec.is_dynamic:
         raise TensorMismatchError(
             f'The network takes {spec}, but its binding has {count} numbers.',

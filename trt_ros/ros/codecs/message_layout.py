@@ -26,11 +26,7 @@ NAMES = 'name'
 
 
 def message_class(name: str) -> type:
-    """
-    Return the class of a message type, 'sensor_msgs/msg/Imu'.
-
-    :raises ParameterError: when it is not installed.
-    """
+    """Return the class of 'sensor_msgs/msg/Imu'; raise ParameterError if it is not installed."""
     if not _TYPE_NAME.fullmatch(name):
         raise ParameterError(
             f'{name!r} is no message type.', remedy='Write it like sensor_msgs/msg/Imu.'
@@ -115,11 +111,7 @@ class FieldPart(NamedTuple):
 
 
 class MessageLayout:
-    """
-    The fields of a message type.
-
-    :ivar has_header: whether the messages begin with a std_msgs/Header.
-    """
+    """The fields of a message type; `has_header` if it begins with a std_msgs/Header."""
 
     def __init__(self, kind: Any) -> None:
         first = next(iter(kind.get_fields_and_field_types().values()), '')
@@ -243,11 +235,7 @@ class MessageLayout:
             )
 
     def reader(self, wanted: Sequence[int]) -> Callable[[Fields], list[Any]]:
-        """
-        Return a function that reads blocks after the header.
-
-        It returns the content of each block: numbers as a view into the message, or strings.
-        """
+        """Return a function that reads blocks after the header: number views, or strings."""
         steps = [
             (block.paths[0], block.dtype, None if block.is_sequence else len(block.paths))
             for block in self._blocks[: max(wanted, default=-1) + 1]

@@ -27,11 +27,7 @@ Publish = Callable[[Mapping[str, np.ndarray], Header], None]
 
 
 class TensorFormat:
-    """
-    The messages in which tensors are received and published.
-
-    :ivar name: as the parameter tensor_format.
-    """
+    """The messages of tensors, by the parameter tensor_format."""
 
     name: str
 
@@ -40,21 +36,13 @@ class TensorFormat:
         raise NotImplementedError
 
     def codec(self, node: Node, topic: str, spec: TensorSpec) -> Codec:
-        """
-        Return the codec of a topic, whose values are arrays by name, as views into the messages.
-
-        :param spec: the network input that the topic feeds.
-        """
+        """Return the codec of a topic that feeds an input: arrays by name, views into messages."""
         raise NotImplementedError
 
     def advertise(
         self, node: Node, make_publisher: MakePublisher, outputs: Sequence[TensorSpec]
     ) -> Publish:
-        """
-        Create the publishers of a network's outputs; return the function that publishes them.
-
-        :raises ParameterError: when an output cannot be published.
-        """
+        """Return a function that publishes outputs; raises ParameterError if it cannot."""
         raise NotImplementedError
 
 
@@ -89,11 +77,7 @@ def tensor_of(tensors: Mapping[str, np.ndarray], name: str, *, or_only: bool) ->
 
 
 class MultiArrayCodec(Codec):
-    """
-    Multi-arrays of one topic, of any dtype.
-
-    :param spec: the network input that they feed.
-    """
+    """Multi-arrays of one topic, of any dtype, which feed one network input."""
 
     has_names = False
     has_stamp = False
@@ -161,12 +145,7 @@ Read = Callable[[np.ndarray], TensorListView]
 
 
 class TensorListCodec(Codec):
-    """
-    Tensor lists of one topic.
-
-    :param message_type: the class of TensorList.
-    :param read: reads a serialized message, (N,) uint8; see read_tensor_list().
-    """
+    """Tensor lists of one topic, read by a function such as read_tensor_list()."""
 
     def __init__(self, node: Node, topic: str, message_type: type, read: Read) -> None:
         super().__init__(node, topic)

@@ -117,22 +117,14 @@ def read_ffmpeg_packet(message: np.ndarray) -> VideoView:
 
 
 def read_stamp(message: np.ndarray | ImageView) -> tuple[int, int]:
-    """
-    Read seconds and nanoseconds of a serialized message that begins with a std_msgs/Header.
-
-    :param message: as for read_image(), which also lists the errors.
-    """
+    """Read seconds and nanoseconds of a message that begins with a Header; see read_image()."""
     if isinstance(message, ImageView):
         return message.stamp
     return Fields(message).stamp()
 
 
 class Fields:
-    """
-    A sequential reader of the fields of a serialized message.
-
-    :ivar order: byte order of numbers, '<' or '>'.
-    """
+    """A sequential reader of the fields of a serialized message, whose `order` is '<' or '>'."""
 
     def __init__(self, message: np.ndarray) -> None:
         self._message, self._view = message, message.data

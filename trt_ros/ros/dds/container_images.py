@@ -20,11 +20,7 @@ CONTAINER_IMAGES = 'container_images'
 
 
 class TakenImage(NamedTuple):
-    """
-    A sensor_msgs/Image in memory of the container, which it keeps allocated.
-
-    :param data: a read-only buffer of bytes.
-    """
+    """A sensor_msgs/Image in the container's memory; `data`, read-only, keeps it allocated."""
 
     seconds: int
     nanoseconds: int
@@ -194,11 +190,7 @@ class ContainerSubscription:
 
 
 class ContainerPublisher:
-    """
-    The part of a publisher of images that serves subscriptions by pointer.
-
-    :param gid: the publisher's id in DDS.
-    """
+    """The part of a publisher of images, with its id in DDS, that serves by pointer."""
 
     def __init__(self, images: ContainerImages, publisher: Publisher, gid: bytes) -> None:
         self._images = images

@@ -201,11 +201,7 @@ class RegisteredPools:
 
 
 class IntraProcessPublisher:
-    """
-    The intra-process side of a publisher.
-
-    :param gid: the publisher's id in DDS.
-    """
+    """The intra-process side of a publisher, with its id in DDS."""
 
     def __init__(self, node: Node, publisher: Publisher, gid: bytes) -> None:
         self._key = node.context, publisher.topic_name, publisher.msg_type

@@ -19,11 +19,7 @@ def whole_pages(nbytes: int) -> np.ndarray:
 
 
 class Pool:
-    """
-    A pool of memory for outgoing messages; grows to the memory in use at the same time.
-
-    One thread takes memory; any thread may drop it.
-    """
+    """A growing pool of memory for outgoing messages; one thread takes, any thread drops it."""
 
     def __init__(self) -> None:
         self._free: deque[_Memory] = deque()

@@ -164,11 +164,7 @@ _known: tuple[Rcl | None] | None = None  # The result of the check, once per pro
 
 
 def usable_rcl(node: Node) -> Rcl | None:
-    """
-    Return rcl if messages can bypass rclpy; checked once per process.
-
-    :returns: None if they cannot; the reason is logged.
-    """
+    """Return rcl if messages can bypass rclpy, else None with a warning; checked once."""
     global _known
     with _lock:
         if _known is None:
@@ -188,11 +184,7 @@ def usable_rcl(node: Node) -> Rcl | None:
 
 
 def check_transport(rcl: Rcl, context: Context) -> None:
-    """
-    Check that images sent and received through rcl within this process equal rclpy's own.
-
-    :raises Exception: of any type, when the check fails.
-    """
+    """Raise any exception unless images through rcl in this process equal rclpy's own."""
     node = rclpy.create_node(
         '_transport_check',
         context=context,

@@ -28,11 +28,7 @@ class BundleRunner(Runner):
         self._inputs = {bundle.names[name]: name for name in bundle.input_ports}
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """
-        Run the networks, those of a loop once per step; see Runner.infer.
-
-        Networks whose inputs all stay the same read-only arrays keep their last outputs.
-        """
+        """Run the networks as Runner.infer; those with the same read-only inputs keep outputs."""
         check_inputs(self.inputs, tensors)
         values = {self._inputs[name]: tensor for name, tensor in tensors.items()}
         fixed = {name for name, tensor in values.items() if not tensor.flags.writeable}

@@ -213,11 +213,7 @@ class _CheckingChild(Child):
 
 
 class PassedChecks:
-    """
-    A record of the input shapes with which a model passed the check on this machine.
-
-    :ivar passed: empty also where the record cannot be kept.
-    """
+    """A record of input shapes that passed the check here; empty where it cannot be kept."""
 
     def __init__(self, path: Path, engine_cache_dir: str) -> None:
         self.passed: set[str] = set()

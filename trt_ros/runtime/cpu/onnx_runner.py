@@ -244,11 +244,7 @@ def _run_seconds(session: Any, tensors: Mapping[str, np.ndarray]) -> float:
 
 
 def load_onnxruntime() -> Any:
-    """
-    Import ONNX Runtime.
-
-    :raises BackendError: when it is not installed.
-    """
+    """Import ONNX Runtime; raise BackendError if it is not installed."""
     try:
         import onnxruntime
     except ModuleNotFoundError as error:

@@ -157,11 +157,7 @@ class CpuPipeline(Pipeline[ResultT]):
     def stage(
         self, frames: Sequence[Frame], tensors: Mapping[str, np.ndarray] = NO_TENSORS
     ) -> tuple[dict[str, np.ndarray], Sequence[Letterbox]]:
-        """
-        Return the network's inputs without memory, and the placement of each image with a result.
-
-        :param frames, tensors: as for `start`.
-        """
+        """Return the inputs without memory, and each image's placement; arguments as `start`."""
         with mark('preprocess'):
             regions = tensors.get(REGIONS)
             rows = 1
@@ -256,11 +252,7 @@ class CpuPipeline(Pipeline[ResultT]):
 
 
 def _of_one(outputs: Mapping[str, np.ndarray], index: int, count: int) -> Mapping[str, np.ndarray]:
-    """
-    Return the outputs of one of `count` images.
-
-    :raises TensorMismatchError: when an output has another batch size.
-    """
+    """Return the outputs of one image; raises TensorMismatchError for another batch size."""
     for name, output in outputs.items():
         if count > 1 and output.shape[:1] != (count,):
             raise TensorMismatchError(

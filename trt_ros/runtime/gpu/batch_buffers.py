@@ -142,11 +142,7 @@ class BatchBuffers:
     def readers(
         self, geometries: Sequence[Geometry], results: np.ndarray, parts: Sequence[slice]
     ) -> tuple[Reader, ...]:
-        """
-        Return the reader of each image's result; none if the CPU decodes.
-
-        :param results: the result buffer, and `parts`: the part of each image.
-        """
+        """Return the reader of each image's part of `results`; none if the CPU decodes."""
         if self.decoder is None:
             return ()
         readers = list[Reader]()
@@ -330,11 +326,7 @@ class BuffersByShape:
         return buffers
 
     def report_new_shape(self, seconds: float) -> None:
-        """
-        Log the cost of a new shape of tensors, once, with the second one.
-
-        :param seconds: time on the host of the last run.
-        """
+        """Log the host time of a run with a new shape of tensors, once, with the second one."""
         if self._has_reported or self._shared.is_one_image or self._buffers.made < 2:
             return
         self._has_reported = True

@@ -24,11 +24,7 @@ ALIGNMENT = 256  # Of the addresses of tensors, in bytes.
 
 
 class TensorRTBundle(TensorRTRunner):
-    """
-    The networks of a bundle on one GPU, as one network.
-
-    :param members: open networks by name, which it owns.
-    """
+    """The networks of a bundle on one GPU as one network, which owns them."""
 
     engine: BundleEngine
 
@@ -130,11 +126,7 @@ class BundleContexts(Contexts):
 
 
 class BundleExecution(Execution):
-    """
-    Contexts of the networks of a bundle, which it owns, with the memory that connects them.
-
-    An output and the inputs that it flows to are one tensor in GPU memory.
-    """
+    """Contexts of a bundle's networks; an output and the inputs it flows to are one tensor."""
 
     def __init__(
         self, bundle: Bundle, engine: Engine, executions: Mapping[str, Execution]

@@ -38,11 +38,7 @@ class RunAddresses:
 
 
 class SlotMemory(NamedTuple):
-    """
-    Memory of a slot for images and results; the slot owns it.
-
-    :param image: None where kernels read images in place.
-    """
+    """Memory that a slot owns; `image` is None where kernels read images in place."""
 
     pinned: PinnedBuffer
     image: DeviceBuffer | None

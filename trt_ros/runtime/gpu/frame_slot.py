@@ -52,11 +52,7 @@ MAX_GRAPHS = 16  # Per slot and batch size: image geometries that may alternate.
 
 @dataclass(frozen=True)
 class Launched:
-    """
-    A run that `FrameSlot.start` has launched; valid until the slot's next start.
-
-    :param zero_copy: whether the GPU reads all images and tensors directly from registered memory.
-    """
+    """A run valid until the slot's next start; `zero_copy` if nothing is copied on the host."""
 
     buffers: BatchBuffers
     captured: CapturedGraph
@@ -69,12 +65,7 @@ class Launched:
 
 
 class _LastRun(NamedTuple):
-    """
-    The last run; most runs repeat the one before.
-
-    :param thresholds: those that the slot's memory holds.
-    :param key: keys of the images and tensors, and where kernels or transfers read them.
-    """
+    """The last run, with the slot's thresholds and its key; most runs repeat it."""
 
     thresholds: Thresholds
     key: tuple[object, ...]
@@ -172,11 +163,7 @@ class FrameSlot:
         return launched
 
     def wait(self) -> None:
-        """
-        Wait for the end of the launched frames; releases the GIL meanwhile.
-
-        :raises ClosedError: when the slot was closed meanwhile, and its results with it.
-        """
+        """Wait for the launched frames without the GIL; raises ClosedError once closed."""
         with mark('wait'):
             self.shared.waiting.end(self._run, self.done)
         self.in_flight = False

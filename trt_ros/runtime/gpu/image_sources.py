@@ -21,11 +21,7 @@ class JpegSource(Source):
         self._frame, self._decoder = frame, decoder
 
     def send(self, target: int, stream: int) -> None:
-        """
-        Decode into a GPU address.
-
-        :raises BadFrameError: when the CPU cannot decode it, either.
-        """
+        """Decode into a GPU address; raises BadFrameError when the CPU cannot, either."""
         frame = self._frame
         shape = frame.height, frame.width, frame.channels
         if not self._decoder.decode(frame.bitstream, shape, target, stream):

@@ -80,11 +80,7 @@ class GpuInput:
         self.name, self.feed, self.first_image = name, feed, first_image
 
     def shape(self, rows: int, arrays: Mapping[str, Shape]) -> Shape:
-        """
-        Return the shape of the network input in a run.
-
-        :param arrays: shapes of the arrays of the run, by network input.
-        """
+        """Return the shape of the input in a run, from those of the arrays by network input."""
         shape: Shape | None = self.feed.full_shape
         return arrays[self.name] if shape is None else shape
 
@@ -460,11 +456,7 @@ class Inputs:
         self._is_reset_due = True
 
     def prepare(self, stream: int, arrays: Mapping[str, np.ndarray]) -> bool:
-        """
-        Enqueue what precedes the graph of a run, after the previous run.
-
-        :returns: whether a held array has changed.
-        """
+        """Enqueue what precedes the graph; return whether a held array has changed."""
         has_changed = False
         for each in self._sent:
             has_changed |= each.send(stream, arrays[each.name])

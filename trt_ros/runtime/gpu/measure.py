@@ -65,12 +65,7 @@ def frames_of(
     *,
     batch: int = 1,
 ) -> GpuPipeline:
-    """
-    Return a pipeline of frames for an open network, which it owns; see open_frames.
-
-    :param network: closed when this raises.
-    :param families: those that `options.decoder` chooses from; None: `default_families`.
-    """
+    """Return a pipeline that owns an open network, also when this raises; see open_frames."""
     with ExitStack() as undo:
         undo.callback(network.close)
         pipeline = GpuPipeline(network, resolve(network, options, families), batch)
@@ -218,11 +213,7 @@ def host_times(pipeline: GpuPipeline, work: Work, rounds: int) -> dict[str, list
 
 
 def frames_per_second(pipeline: GpuPipeline, work: Work, runs: int) -> float:
-    """
-    Measure the images per second while every slot is always busy.
-
-    :param runs: number of measured runs; each takes `pipeline.max_batch` images.
-    """
+    """Measure the images per second in `runs` runs while every slot is always busy."""
     pending: list[Pending] = []
     start = 0.0
     for number in range(runs + 10):
@@ -237,11 +228,7 @@ def frames_per_second(pipeline: GpuPipeline, work: Work, runs: int) -> float:
 
 
 def layer_times(pipeline: GpuPipeline, work: Work, rounds: int) -> dict[str, float]:
-    """
-    Measure each layer of the network, in ms, with TensorRT's profiler; without a graph.
-
-    The profiler waits between layers, so that their sum exceeds the network's time.
-    """
+    """Measure each layer in ms with TensorRT's profiler, which waits between them."""
     trt = pipeline.shared.contexts.engine.library.trt
     totals: dict[str, float] = {}
 
@@ -290,11 +277,7 @@ def measure(
     *,
     rounds: int = 200,
 ) -> dict[str, Any]:
-    """
-    Measure stages, graph, runs and throughput for frames like `frame`; None without images.
-
-    :returns: a dictionary that JSON can represent; times in ms.
-    """
+    """Measure stages, graph, runs and throughput (ms, for JSON); `frame`: None without images."""
     work = Work.of(pipeline, frame)
     with mark('warm-up'):
         pipeline.warm_up(frame)

@@ -62,11 +62,7 @@ class Pending(Future[list[Any]]):
         self._wait, self.host_copy_seconds = collect, host_copy_seconds
 
     def wait(self) -> None:
-        """
-        Wait and discard the results.
-
-        :raises GpuFailedError: when the GPU has failed.
-        """
+        """Wait and discard the results; raises GpuFailedError when the GPU has failed."""
         self._wait(lambda: None)
 
 

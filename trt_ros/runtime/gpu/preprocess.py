@@ -44,11 +44,7 @@ _DTYPES = {'float32': 0, 'float16': 1, 'bfloat16': 2, 'uint8': 3}
 
 
 def refuse_other_dtypes(preprocess: Preprocess) -> None:
-    """
-    Check that the kernel can write the dtype of a network input.
-
-    :raises TensorMismatchError: when it cannot; engines built from ONNX take uint8 for int32.
-    """
+    """Raise TensorMismatchError if the kernel cannot write the dtype of an input."""
     if preprocess.dtype not in _DTYPES:
         raise TensorMismatchError(
             f'The GPU cannot preprocess images for an input of {preprocess.dtype}.',

@@ -78,11 +78,7 @@ class GpuRegions:
     def work(
         self, decoder: Any, geometries: Sequence[Geometry], addresses: RunAddresses
     ) -> Callable[[int], None]:
-        """
-        Return the work on the objects of all images of a run, as a function of the stream.
-
-        :param decoder: of the images.
-        """
+        """Return the work on the objects of all images of a run, as a function of the stream."""
         parts: list[Callable[[int], None]] = []
         for geometry, image, result in zip(geometries, addresses.images, addresses.results):
             target = result + aligned(decoder.result_nbytes((geometry.width, geometry.height)))
@@ -120,12 +116,7 @@ class GpuRegions:
         return partial(self.shared.decode_kernels.load([launch]).launch, *launch)
 
     def reader(self, read: Reader, memory: np.ndarray) -> Reader:
-        """
-        Return a function that reads the objects of an image with the result of each region.
-
-        :param read: reads the objects.
-        :param memory: (nbytes,) uint8.
-        """
+        """Return a function that reads an image's objects with their results from `memory`."""
         maps_nbytes, pipeline = self._rows * MAP_NBYTES, self._pipeline
         maps = memory[:maps_nbytes].view(np.float32).reshape(self._rows, 2, 3)
         chosen = memory[maps_nbytes : maps_nbytes + 4 * self._rows].view(np.int32)

@@ -38,11 +38,7 @@ COPY_THREADS = 2  # Beside the calling thread; they share the copy of a large im
 
 
 class DecodeKernels:
-    """
-    The decoding kernels, compiled when they are first launched: all of them would take long.
-
-    :param cache_dir: of compiled kernels; None without a cache.
-    """
+    """The decoding kernels, compiled at first launch; `cache_dir` None: without a cache."""
 
     def __init__(self, arch: str, cache_dir: Path | None, account: Account) -> None:
         self._arch, self._cache_dir, self._account = arch, cache_dir, account
@@ -143,12 +139,7 @@ class SharedResources:
 def open_shared_resources(
     network: TensorRTRunner, fitted: ResolvedModel[Any], *, batch: int, undo: ExitStack
 ) -> SharedResources:
-    """
-    Allocate the shared resources and compile the preprocessing kernels; the GPU is current.
-
-    :param batch: number of frames that may arrive together.
-    :param undo: receives what releases the resources, also when this raises.
-    """
+    """Allocate what slots share, released by `undo`, and compile; the GPU is current."""
     gpu, engine, options = network.gpu, network.engine, network.options
     account = engine.account
     inputs = Inputs(fitted.feeds, account, undo)
@@ -226,11 +217,7 @@ def batches_for(shared: SharedResources, batch: int, decoder: Decoder[Any]) -> t
 
 
 def _require_batch(shared: SharedResources, spec: TensorSpec) -> None:
-    """
-    Check that the network takes all tiles of an image as a batch.
-
-    :raises TensorMismatchError: when it does not.
-    """
+    """Raise TensorMismatchError if the network does not take an image's tiles as a batch."""
     largest = spec.shape[0]
     if largest == -1:
         profiles = shared.contexts.engine.profiles

@@ -67,11 +67,7 @@ class LruCache(Generic[Kept]):
 
 
 class Slots(Generic[Slot]):
-    """
-    A pool of slots, each taken by one frame at a time, in turn. Owns and closes them.
-
-    In turn, so that the slot taken is the one that has been free for longest.
-    """
+    """A pool of slots, which it owns; the one that has been free for longest is taken."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self.all = tuple(slots)
@@ -82,12 +78,7 @@ class Slots(Generic[Slot]):
         self._is_closed = False
 
     def take(self, timeout_seconds: float) -> Slot:
-        """
-        Wait for a free slot and take it.
-
-        :raises ClosedError: when the slots are closed, also while waiting.
-        :raises GpuFailedError: when no slot becomes free in time.
-        """
+        """Take a free slot; raises ClosedError once closed, GpuFailedError after the timeout."""
         with self._lock:
             if not self._free and not self._is_closed:
                 self._wait_for(lambda: bool(self._free or self._is_closed), timeout_seconds)

@@ -29,11 +29,7 @@ REQUEST_NBYTES = 32
 
 
 class RequestArgs(ctypes.Structure):
-    """
-    Parameters that may differ between frames of one graph; common.cu: struct Request.
-
-    The table of minimum scores by class follows.
-    """
+    """Parameters that may differ between frames of a graph, before the table of scores."""
 
     _fields_ = [
         ('score_threshold', c_float),
@@ -46,11 +42,7 @@ class RequestArgs(ctypes.Structure):
 
 
 def header_nbytes(thresholds: Thresholds, class_count: int = 0) -> int:
-    """
-    Return the bytes of a request: its header in a slot, which keeps the images behind it aligned.
-
-    :param class_count: classes that later thresholds may choose from, so that the size stays.
-    """
+    """Return the bytes of a request in a slot, for up to `class_count` chosen classes."""
     table, _ = thresholds.class_table()
     return -(-(REQUEST_NBYTES + 4 * max(len(table), class_count)) // 256) * 256
 
@@ -121,11 +113,7 @@ class Source:
 
 
 class TensorSource(Source):
-    """
-    The bytes of one tensor of a run, padded, and converted to the network's dtype.
-
-    :param value: as `split_inputs` returns it.
-    """
+    """A run's tensor, as split_inputs() returns it, padded and converted."""
 
     __slots__ = ('_padding', '_spec', '_value', 'is_small_tensor')
 
@@ -286,11 +274,7 @@ class CopyThreadPool:
             thread.start()
 
     def run(self, do: Callable[[Item], None], pieces: Sequence[Item]) -> None:
-        """
-        Call `do` with every piece, on all threads; returns when all pieces are done.
-
-        :raises: the exception of a piece, after all threads have finished.
-        """
+        """Call `do` with every piece on all threads; raises the exception of one at the end."""
         rest = iter(pieces)  # Threads may share it: next() is atomic under the GIL.
 
         def share() -> None:

@@ -79,12 +79,7 @@ class Contexts:
         return config
 
     def new(self, shapes: Mapping[str, Shape]) -> Execution:
-        """
-        Create a context for these input shapes.
-
-        :raises BackendError: when TensorRT cannot create it.
-        :raises TensorMismatchError: when no profile of the engine includes the shapes.
-        """
+        """Create a context for input shapes; raises BackendError or TensorMismatchError."""
         handle, account = self.engine.handle, self.engine.account
         nbytes = account.device[CONTEXTS]
         # Without waiting: a run with new shapes comes here within its time limit.
@@ -128,11 +123,7 @@ class Contexts:
 
 
 class Execution:
-    """
-    A TensorRT execution context with its shapes, owned by the caller of `Contexts.new`.
-
-    :param nbytes: GPU memory that its creation took.
-    """
+    """A context with its shapes, owned by the caller of `Contexts.new`; `nbytes` it took."""
 
     def __init__(self, engine: Engine, context: Any, nbytes: int) -> None:
         self._context: Any = context
@@ -146,11 +137,7 @@ class Execution:
         return self._context
 
     def set_shapes(self, shapes: Mapping[str, Shape]) -> None:
-        """
-        Select an optimization profile that includes these input shapes, and set them.
-
-        :raises TensorMismatchError: when there is no such profile.
-        """
+        """Set input shapes with a profile that includes them, or raise TensorMismatchError."""
         profile = self._profile_for(shapes)
         if profile:
             if not self.context.set_optimization_profile_async(profile, 0):
@@ -186,11 +173,7 @@ class Execution:
         )
 
     def shape_of(self, name: str) -> Shape:
-        """
-        Return the shape of an input or output for the present input shapes.
-
-        :raises TensorMismatchError: when the shape depends on the data.
-        """
+        """Return a tensor's shape; raises TensorMismatchError if it depends on the data."""
         shape = tuple(int(size) for size in self.context.get_tensor_shape(name))
         if any(size < 0 for size in shape):
             raise TensorMismatchError(
@@ -217,11 +200,7 @@ class Execution:
         return [('inference', self.enqueue)]
 
     def enqueue(self, stream: int) -> None:
-        """
-        Enqueue one inference into `stream`; returns at once.
-
-        :raises BackendError: when TensorRT rejects it.
-        """
+        """Enqueue one inference; raise BackendError when TensorRT rejects it."""
         with self.engine.library.log.collect() as captured:
             is_enqueued = self.context.execute_async_v3(stream)
         if not is_enqueued:
@@ -258,11 +237,7 @@ def close_engine(engine: Engine) -> None:
 
 
 def _refuse_host_tensors(engine: Engine) -> None:
-    """
-    Check that inputs and outputs are in GPU memory.
-
-    :raises TensorMismatchError: for a shape tensor, which TensorRT reads or writes on the host.
-    """
+    """Raise TensorMismatchError for a shape tensor, which TensorRT has on the host."""
     for spec in (*engine.inputs, *engine.outputs):
         if engine.handle.get_tensor_location(spec.name).name == 'HOST':
             raise TensorMismatchError(

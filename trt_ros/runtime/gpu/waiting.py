@@ -248,20 +248,12 @@ class Faults:
             on_fault(error)
 
     def check(self) -> None:
-        """
-        Check that the GPU works.
-
-        :raises GpuFailedError: when the GPU has failed.
-        """
+        """Raise GpuFailedError if the GPU has failed."""
         if self.error is not None:
             raise self.error
 
     def raise_if_device_lost(self, error: BaseException) -> None:
-        """
-        Record a failure if `error` means that the CUDA context is lost.
-
-        :raises GpuFailedError: in place of any error, once the GPU has failed.
-        """
+        """Raise GpuFailedError if the GPU has failed, or `error` means a lost CUDA context."""
         if isinstance(error, CudaError) and error.is_sticky:
             self.fail(GpuFailedError(error.problem, cause=error.cause, remedy=error.remedy))
         if self.error is not None:

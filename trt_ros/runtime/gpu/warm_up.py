@@ -33,11 +33,7 @@ Recent = tuple[tuple[tuple[int, int, int, str, bool], ...], bool]
 def example_runs(
     shared: SharedResources, frame: Frame | None
 ) -> Iterator[tuple[Sequence[Frame], Mapping[str, np.ndarray]]]:
-    """
-    Yield the images and tensors of a run of each kind; none where a tensor has a dynamic shape.
-
-    :param frame: every image; default gray ones of the network's size.
-    """
+    """Yield images (`frame` or gray) and tensors of each kind of run; none if dynamic."""
     inputs = example_inputs(shared.feeds)
     if inputs is None:
         return
@@ -63,11 +59,7 @@ def example_tensors(shared: SharedResources) -> Iterator[Mapping[str, np.ndarray
 
 
 class RecentImages:
-    """
-    The images of the last runs of an engine, without their pixels; newest first.
-
-    :param blob: file that keeps them; None keeps them for this process only.
-    """
+    """Sizes of an engine's last images, newest first; `blob` None: for this process only."""
 
     def __init__(self, blob: Blob | None) -> None:
         self._blob = blob
@@ -93,11 +85,7 @@ class RecentImages:
         register: Callable[[np.ndarray], None],
         unregister: Callable[[np.ndarray], None],
     ) -> None:
-        """
-        Run black images of each kind, in registered memory if they were read there.
-
-        Best effort: images that the network refuses are skipped.
-        """
+        """Run black images of each kind, as they were read; refused ones are skipped."""
         for _ in range(2):  # An image larger than those before releases their graphs.
             for memory, frames, zero_copy in self.frames():
                 with suppress(TrtRosError), ExitStack() as undo:

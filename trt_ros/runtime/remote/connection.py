@@ -200,11 +200,7 @@ _FOLDER = Path('/dev/shm')
 
 
 class SharedInputs:
-    """
-    A region of POSIX shared memory with the inputs of one request. Owns it until close().
-
-    :ivar name: name of the region.
-    """
+    """A named region of POSIX shared memory with one request's inputs; owned until close()."""
 
     def __init__(self, nbytes: int) -> None:
         self.name, self.nbytes = f'trt_ros_{uuid4().hex}', nbytes

@@ -19,11 +19,7 @@ ResultT = TypeVar('ResultT', bound=Result)
 
 
 class RemotePipeline(CpuPipeline[ResultT]):
-    """
-    A CpuPipeline whose submitted frames run at the same time. Owns the runner.
-
-    :param runner: its `in_flight` is the number of submitted requests that run at a time.
-    """
+    """A CpuPipeline that owns the runner and submits its `in_flight` requests at a time."""
 
     def __init__(self, runner: RemoteRunner, fitted: ResolvedModel[ResultT], batch: int) -> None:
         super().__init__(runner, fitted, min(batch, runner.max_batch or batch))

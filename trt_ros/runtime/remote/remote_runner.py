@@ -214,11 +214,7 @@ class RemoteRunner(Runner):
         )
 
     def _outputs(self, reply: Any) -> dict[str, np.ndarray]:
-        """
-        Return the outputs of a reply.
-
-        :raises TensorMismatchError: when one is missing, or of another shape or dtype.
-        """
+        """Return a reply's outputs; raises TensorMismatchError if one does not fit its spec."""
         described = {each.name: number for number, each in enumerate(reply.outputs)}
         outputs = {}
         for spec in self.outputs:
