@@ -86,13 +86,11 @@ def test_bench_measures(gpu, tmp_path, capsys):
 
 
 def test_bench_decodes_what_is_no_box_on_the_gpu(gpu, tmp_path, capsys):
-    onnx = pytest.importorskip('onnx')
-    text = (
-        '<ir_version: 8, opset_import: ["": 17]>\n'
-        'far (float[1, 3, 64, 64] x) => (float[1, 64, 64] y) '
-        '{ y = ReduceMean <axes=[1], keepdims=0>(x) }'
-    )
-    onnx.save(onnx.parser.parse_model(text), tmp_path / 'far.onnx')
+    pytest.importorskip('onnx')
+    from support.save_network import save_text
+
+    graph = '{ y = ReduceMean <axes=[1], keepdims=0>(x) }'
+    save_text(tmp_path / 'far.onnx', f'(float[1, 3, 64, 64] x) => (float[1, 64, 64] y) {graph}')
     here = ['--device', str(gpu.index), '--frames', '20']
     assert main(['bench', str(tmp_path / 'far.onnx'), *here, '--decoder', 'depth']) == 0
     assert 'decoding on the GPU' in capsys.readouterr().out

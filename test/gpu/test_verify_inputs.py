@@ -6,8 +6,10 @@ import pytest
 
 from trt_ros.cli import main
 
-onnx = pytest.importorskip('onnx')
+pytest.importorskip('onnx')
 pytest.importorskip('cv2')
+from support.save_network import POLICY, save_text
+
 pytestmark = pytest.mark.gpu
 
 BINDINGS = 'left=image:left?scale=1.0, right=image:right?scale=1.0, q=tensor:joints, h=state:hn'
@@ -15,18 +17,7 @@ BINDINGS = 'left=image:left?scale=1.0, right=image:right?scale=1.0, q=tensor:joi
 
 @pytest.fixture
 def model(tmp_path):
-    path = tmp_path / 'policy.onnx'
-    onnx.save(
-        onnx.parser.parse_model(
-            '<ir_version: 8, opset_import: ["": 17]>\n'
-            'policy (float[1, 3, 8, 8] left, float[1, 3, 8, 8] right, float[1, 4] q, float[1] h) '
-            '=> (float[1, 3, 8, 8] difference, float[1, 4] action, float[1] hn) '
-            '<float[1] one = {1}> '
-            '{ difference = Sub(left, right) action = Add(q, h) hn = Add(h, one) }'
-        ),
-        path,
-    )
-    return path
+    return save_text(tmp_path / 'policy.onnx', POLICY)
 
 
 def test_states_go_from_run_to_run_on_both_sides(gpu, model, capsys):

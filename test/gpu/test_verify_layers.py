@@ -7,21 +7,23 @@ import pytest
 
 from trt_ros.cli import main
 
-onnx = pytest.importorskip('onnx')
+pytest.importorskip('onnx')
+from support.save_network import save_text
+
 pytestmark = pytest.mark.gpu
 
 
 def test_layer_that_overflows_in_fp16_is_named(gpu, tmp_path, capsys):
-    path = tmp_path / 'overflowing.onnx'
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]> g (float[1, 64] x) => (float[1, 64] y) {'
+    path = save_text(
+        tmp_path / 'overflowing.onnx',
+        '(float[1, 64] x) => (float[1, 64] y) {'
         '[first] a = MatMul(x, large) b = Relu(a) [second] c = MatMul(b, large) '
-        'd = Abs(c) [third] e = MatMul(d, small) y = Relu(e) }'
+        'd = Abs(c) [third] e = MatMul(d, small) y = Relu(e) }',
+        constants={
+            name: np.full((64, 64), value / 64, np.float32)
+            for name, value in (('large', 5000.0), ('small', 1e-3))
+        },
     )
-    for name, value in (('large', 5000.0), ('small', 1e-3)):
-        weights = np.full((64, 64), value / 64, np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
-    onnx.save(model, path)
     here = ['--device', str(gpu.index)]
     code = main(['verify', str(path), '--precision', 'fp16', '--json', *here])
     found = json.loads(capsys.readouterr().out)

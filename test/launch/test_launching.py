@@ -60,14 +60,15 @@ def test_a_node_of_another_task_becomes_active_and_ends_cleanly(start, tmp_path,
 
 
 def test_bindings_of_inputs_reach_the_node(start, tmp_path):
-    onnx = pytest.importorskip('onnx')
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]>\n'
-        'policy (float[1, 3, 8, 8] left, float[1, 3, 8, 8] right, float[1, 4] q) => '
+    pytest.importorskip('onnx')
+    from support.save_network import save_text
+
+    save_text(
+        tmp_path / 'policy.onnx',
+        '(float[1, 3, 8, 8] left, float[1, 3, 8, 8] right, float[1, 4] q) => '
         '(float[1, 3, 8, 8] difference, float[1, 4] action) '
-        '{ difference = Sub(left, right) action = Neg(q) }'
+        '{ difference = Sub(left, right) action = Neg(q) }',
     )
-    onnx.save(model, tmp_path / 'policy.onnx')
     launch = start(
         'tensor.launch.py',
         f'model_path:={tmp_path / "policy.onnx"}',

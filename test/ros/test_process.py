@@ -150,14 +150,10 @@ def test_help_shows_all_parameters_as_a_parameter_file(run, flag):
 @pytest.mark.skipif(not installed('tensorrt_rtx'), reason='tensorrt_rtx is missing')
 @pytest.mark.parametrize('level', ['info', 'debug'])
 def test_debug_level_has_the_log_of_tensorrt(environment, tmp_path, level):
-    onnx = pytest.importorskip('onnx')
-    onnx.save(
-        onnx.parser.parse_model(
-            '<ir_version: 8, opset_import: ["": 17]>\n'
-            'own (float[1, 8] x) => (float[1, 8] y) { y = Relu(x) }'
-        ),
-        tmp_path / 'own.onnx',
-    )
+    pytest.importorskip('onnx')
+    from support.save_network import save_text
+
+    save_text(tmp_path / 'own.onnx', '(float[1, 8] x) => (float[1, 8] y) { y = Relu(x) }')
     script = (
         'import sys\n'
         'from pathlib import Path\n'

@@ -8,6 +8,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+#: Of two images, a tensor and a state, for `save_text`.
+POLICY = (
+    '(float[1, 3, 8, 8] left, float[1, 3, 8, 8] right, float[1, 4] q, float[1] h) => '
+    '(float[1, 3, 8, 8] difference, float[1, 4] action, float[1] hn) <float[1] one = {1}> '
+    '{ difference = Sub(left, right) action = Add(q, h) hn = Add(h, one) }'
+)
+
 
 def save_network(
     path: Path,
@@ -44,6 +51,23 @@ def save_network(
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, path)
     return str(path)
+
+
+def save_text(
+    path: Path,
+    graph: str,
+    *,
+    constants: Mapping[str, np.ndarray] | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> Path:
+    """Write a network in the text format of ONNX, as in '(float[2] x) => ..'; return its path."""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>\nnetwork {graph}')
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()
+    )
+    helper.set_model_props(model, dict(metadata or {}))
+    onnx.save(model, path)
+    return path
 
 
 def save_mean(path: Path, shape: tuple[int, ...]) -> str:

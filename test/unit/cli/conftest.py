@@ -3,12 +3,29 @@
 import pytest
 
 from trt_ros.cli import main
+from trt_ros.runtime import backends
 
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'xdg'))
     return tmp_path / 'xdg' / 'trt_ros'
+
+
+@pytest.fixture
+def engine_is(monkeypatch):
+    """Run a network, or with None the one asked for, in place of an engine of TensorRT."""
+    pytest.importorskip('onnxruntime')
+    from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+
+    def use(network, open_runner=OnnxRuntimeRunner.open):
+        monkeypatch.setattr(backends, 'choose_backend', lambda _: (backends.BACKENDS[0], ''))
+        monkeypatch.setattr(
+            'trt_ros.runtime.gpu.open.open_tensor_runner',
+            lambda path, *_, **__: open_runner(network or path),
+        )
+
+    return use
 
 
 @pytest.fixture

@@ -11,7 +11,10 @@ from trt_ros.cli._bench_report import fastest, print_precisions
 from trt_ros.driver import nvidia_driver
 
 pytest.importorskip('cv2')
+pytest.importorskip('onnx')
 pytest.importorskip('onnxruntime')
+from support.save_network import save_text
+
 pytestmark = pytest.mark.skipif(bool(nvidia_driver().gpus), reason='this machine has a GPU')
 
 
@@ -79,27 +82,18 @@ def test_a_batch_that_the_network_does_not_take_is_refused(bench):
 
 
 def test_a_network_that_no_decoder_recognises_is_measured(bench, tmp_path):
-    onnx = pytest.importorskip('onnx')
-    onnx.save(
-        onnx.parser.parse_model(
-            '<ir_version: 8, opset_import: ["": 17]>\n'
-            'own (float[1, 3, 8, 8] x) => (float[1, 3, 8, 8] y, float[1, 3, 8, 8] z) '
-            '{ y = Neg(x) z = Relu(x) }'
-        ),
+    path = save_text(
         tmp_path / 'own.onnx',
+        '(float[1, 3, 8, 8] x) => (float[1, 3, 8, 8] y, float[1, 3, 8, 8] z) '
+        '{ y = Neg(x) z = Relu(x) }',
     )
-    code, found, _ = bench(model=tmp_path / 'own.onnx')
+    code, found, _ = bench(model=path)
     assert code == 0 and found['results'][0]['host_ms']['network']['mean'] > 0
 
 
 def test_a_chosen_decoder_is_measured(bench, tmp_path):
-    onnx = pytest.importorskip('onnx')
-    text = (
-        '<ir_version: 8, opset_import: ["": 17]>\n'
-        'far (float[1, 3, 8, 8] x) => (float[1, 8, 8] y) '
-        '{ y = ReduceMean <axes=[1], keepdims=0>(x) }'
-    )
-    onnx.save(onnx.parser.parse_model(text), tmp_path / 'far.onnx')
+    graph = '{ y = ReduceMean <axes=[1], keepdims=0>(x) }'
+    save_text(tmp_path / 'far.onnx', f'(float[1, 3, 8, 8] x) => (float[1, 8, 8] y) {graph}')
     code, found, _ = bench('--decoder', 'depth', model=tmp_path / 'far.onnx')
     assert code == 0
     assert any(line.startswith('decoder depth: ') for line in found['log'])
@@ -108,23 +102,18 @@ def test_a_chosen_decoder_is_measured(bench, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ('text', 'image'),
+    ('graph', 'image'),
     [
         (
-            'two (float[1, 3, 8, 8] a, float[1, 3, 8, 8] b) => (float[1, 3, 8, 8] y) '
+            '(float[1, 3, 8, 8] a, float[1, 3, 8, 8] b) => (float[1, 3, 8, 8] y) '
             '{ y = Sub(a, b) }',
             'a [1, 3, 8, 8], b [1, 3, 8, 8]',
         ),
-        ('joints (float[1, 7] q) => (float[1, 7] y) { y = Neg(q) }', 'q [1, 7]'),
+        ('(float[1, 7] q) => (float[1, 7] y) { y = Neg(q) }', 'q [1, 7]'),
     ],
 )
-def test_a_network_of_several_inputs_or_tensors_is_measured(bench, tmp_path, text, image):
-    onnx = pytest.importorskip('onnx')
-    onnx.save(
-        onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]>\n' + text),
-        tmp_path / 'own.onnx',
-    )
-    code, found, said = bench(model=tmp_path / 'own.onnx')
+def test_a_network_of_several_inputs_or_tensors_is_measured(bench, tmp_path, graph, image):
+    code, found, said = bench(model=save_text(tmp_path / 'own.onnx', graph))
     assert (code, said.err) == (0, '')
     (result,) = found['results']
     assert result['image'] == image
@@ -179,13 +168,10 @@ def test_frames_in_flight_are_limited_as_those_of_a_node(bench, capsys):
 
 
 def test_states_are_measured_one_run_at_a_time(bench, tmp_path):
-    onnx = pytest.importorskip('onnx')
-    onnx.save(
-        onnx.parser.parse_model(
-            '<ir_version: 8, opset_import: ["": 17]> own (float[1, 7] q, float[1, 7] h) => '
-            '(float[1, 7] y, float[1, 7] hn) { hn = Add(q, h) y = Neg(hn) }'
-        ),
+    save_text(
         tmp_path / 'own.onnx',
+        '(float[1, 7] q, float[1, 7] h) => (float[1, 7] y, float[1, 7] hn) '
+        '{ hn = Add(q, h) y = Neg(hn) }',
     )
     flags = ('--inputs', 'q=tensor:q,h=state:hn')
     code, found, said = bench(*flags, '--frames-in-flight', 2, model=tmp_path / 'own.onnx')

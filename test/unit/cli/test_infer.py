@@ -106,19 +106,18 @@ def test_the_annotated_file_has_the_box_drawn_and_the_original_is_untouched(
 @pytest.fixture
 def oriented_detector(tmp_path):
     """Write a YOLO-OBB network that finds one ship at 30 degrees in whatever it is shown."""
-    onnx = pytest.importorskip('onnx')
+    from support.save_network import save_text
+
     head = np.zeros((1, 6, 84), np.float32)  # cx, cy, w, h, score, angle; 64, 16 and 4 cells.
     head[0, :, 0] = 32, 32, 40, 10, 0.9, np.pi / 6
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]>\n'
-        'obb (float[1, 3, 64, 64] images) => (float[1, 6, 84] output0) '
+    return save_text(
+        tmp_path / 'obb.onnx',
+        '(float[1, 3, 64, 64] images) => (float[1, 6, 84] output0) '
         '{ mean = ReduceMean<keepdims = 0>(images) zero = Sub(mean, mean) '
-        'output0 = Add(head, zero) }'
+        'output0 = Add(head, zero) }',
+        constants={'head': head},
+        metadata={'task': 'obb', 'names': "{0: 'ship'}"},
     )
-    model.graph.initializer.append(onnx.numpy_helper.from_array(head, 'head'))
-    onnx.helper.set_model_props(model, {'task': 'obb', 'names': "{0: 'ship'}"})
-    onnx.save(model, tmp_path / 'obb.onnx')
-    return tmp_path / 'obb.onnx'
 
 
 def test_rotated_boxes_are_drawn_and_written_with_their_angle(

@@ -9,9 +9,10 @@ import pytest
 from trt_ros.cli import main
 
 cv2 = pytest.importorskip('cv2')
-onnx = pytest.importorskip('onnx')
+pytest.importorskip('onnx')
 pytest.importorskip('onnxruntime')
 pytest.importorskip('tqdm')
+from support.save_network import save_text  # noqa: E402
 
 # Of pycocotools 2.0.11 with NumPy 2.
 pytestmark = pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')
@@ -40,16 +41,9 @@ def network(tmp_path):
             + ' '.join(f'{name} = Add({name}_value, zero)' for name in constants)
             + ' }'
         )
-        model = onnx.parser.parse_model(
-            f'<ir_version: 8, opset_import: ["": 17]>\nnetwork {graph}'
-        )
-        for name, value in constants.items():
-            model.graph.initializer.append(
-                onnx.numpy_helper.from_array(value.astype(np.float32), f'{name}_value')
-            )
-        onnx.helper.set_model_props(model, metadata or {})
-        onnx.save(model, tmp_path / 'network.onnx')
-        return tmp_path / 'network.onnx'
+        values = {f'{name}_value': each.astype(np.float32) for name, each in constants.items()}
+        path = tmp_path / 'network.onnx'
+        return save_text(path, graph, constants=values, metadata=metadata)
 
     return write
 

@@ -146,32 +146,20 @@ def test_a_picture_that_cannot_be_written_is_an_error(
 
 
 @pytest.fixture
-def compare(tmp_path, monkeypatch, capsys):
+def compare(tmp_path, engine_is, capsys):
     """
     Compare two networks of x, each a formula; ONNX Runtime runs `ours` in place of the engine.
 
     :returns: the exit code and what was printed.
     """
-    from trt_ros.runtime import backends as choice
-    from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-    from trt_ros.runtime.gpu import open as tensorrt_open
-
-    onnx = pytest.importorskip('onnx')
+    from support.save_network import save_text
 
     def network(name, formula, out):
-        model = onnx.parser.parse_model(
-            '<ir_version: 8, opset_import: ["": 17]>\n'
-            f'{name} (float[1, 4] x) => (float[{out}] y) {{ {formula} }}'
-        )
-        onnx.save(model, tmp_path / f'{name}.onnx')
-        return tmp_path / f'{name}.onnx'
+        graph = f'(float[1, 4] x) => (float[{out}] y) {{ {formula} }}'
+        return save_text(tmp_path / f'{name}.onnx', graph)
 
     def run(ours, reference='y = Identity(x)', *args, out='1, 4'):
-        engine = network('engine', ours, out)
-        monkeypatch.setattr(choice, 'choose_backend', lambda name: (choice.BACKENDS[0], ''))
-        monkeypatch.setattr(
-            tensorrt_open, 'open_tensor_runner', lambda *_, **__: OnnxRuntimeRunner.open(engine)
-        )
+        engine_is(network('engine', ours, out))
         code = main(['verify', str(network('reference', reference, out)), *args])
         return code, capsys.readouterr().out
 
@@ -252,20 +240,14 @@ def test_two_photographs_make_two_rows(verify, tmp_path):
     assert drawn[drawn.shape[0] // 2 - 240, 240].tolist() == RED_BGR
 
 
-def test_images_that_cannot_be_read_are_left_out(tmp_path, monkeypatch, capsys):
+def test_images_that_cannot_be_read_are_left_out(tmp_path, engine_is, capsys):
     from support.recordings import raw_image, write_recording
-    from trt_ros.runtime import backends as choice
-    from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-    from trt_ros.runtime.gpu import open as tensorrt_open
+    from support.save_network import save_text
 
-    onnx = pytest.importorskip('onnx')
-    model, bad = tmp_path / 'copy.onnx', tmp_path / 'bad.png'
-    text = 'copy (float[1, 3, 16, 16] x) => (float[1, 3, 16, 16] y) { y = Identity(x) }'
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'), model)
-    monkeypatch.setattr(choice, 'choose_backend', lambda name: (choice.BACKENDS[0], ''))
-    monkeypatch.setattr(
-        tensorrt_open, 'open_tensor_runner', lambda *_, **__: OnnxRuntimeRunner.open(model)
-    )
+    bad = tmp_path / 'bad.png'
+    graph = '(float[1, 3, 16, 16] x) => (float[1, 3, 16, 16] y) { y = Identity(x) }'
+    model = save_text(tmp_path / 'copy.onnx', graph)
+    engine_is(model)
     red = np.full((24, 32, 3), RED_BGR, np.uint8)
     messages = [('/camera', 0, raw_image(0, red, 'none8')), ('/camera', 1, raw_image(1, red))]
     drive = write_recording(tmp_path / 'drive', messages)

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.runtime import backends as choice
 from trt_ros.runtime.backends import choose_backend
-from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.gpu import open as tensorrt_open
 
 cv2 = pytest.importorskip('cv2')
-onnx = pytest.importorskip('onnx')
+pytest.importorskip('onnx')
 pytest.importorskip('onnxruntime')
+from support.save_network import POLICY, save_text  # noqa: E402
 
+STACK = (
+    '(float[1, 2, 3, 8, 8] x) => (float[1, 3, 8, 8] mask) '
+    '<int64[1] axes = {1}> { mask = ReduceSum <keepdims = 0> (x, axes) }'
+)
 BINDINGS = 'left=image:left?scale=1.0, right=image:right?scale=1.0, q=tensor:joints, h=state:hn'
 
 
@@ -23,29 +25,17 @@ def network(tmp_path):
     """Write a network of two images, a tensor and a state; `hn` is its formula."""
 
     def write(name='policy', hn='hn = Add(h, one)'):
-        model = onnx.parser.parse_model(
-            '<ir_version: 8, opset_import: ["": 17]>\n'
-            f'{name} (float[1, 3, 8, 8] left, float[1, 3, 8, 8] right, float[1, 4] q, '
-            'float[1] h) => (float[1, 3, 8, 8] difference, float[1, 4] action, float[1] hn) '
-            '<float[1] one = {1}> { difference = Sub(left, right) action = Add(q, h) '
-            f'{hn} }}'
-        )
-        onnx.save(model, tmp_path / f'{name}.onnx')
-        return tmp_path / f'{name}.onnx'
+        return save_text(tmp_path / f'{name}.onnx', POLICY.replace('hn = Add(h, one)', hn))
 
     return write
 
 
 @pytest.fixture
-def verify(network, monkeypatch, capsys):
+def verify(network, engine_is, capsys):
     """Compare the network with another in place of its engine; return exit code and report."""
 
     def run(*args, hn='hn = Add(h, one)'):
-        engine = network('engine', hn)
-        monkeypatch.setattr(choice, 'choose_backend', lambda name: (choice.BACKENDS[0], ''))
-        monkeypatch.setattr(
-            tensorrt_open, 'open_tensor_runner', lambda *_, **__: OnnxRuntimeRunner.open(engine)
-        )
+        engine_is(network('engine', hn))
         code = main(['verify', str(network()), *map(str, args), '--json'])
         captured = capsys.readouterr()
         return code, json.loads(captured.out) if captured.out else None, captured.err
@@ -113,20 +103,14 @@ def test_pictures_for_a_network_without_images_are_refused(verify, picture):
             '(float[1, 4, 8, 8] x) => (float[1, 4, 8, 8] mask) { mask = Identity(x) }',
             ['x=image:color,depth?mean=0,0,0,0&std=1,1,1,1'],
         ),
-        (
-            '(float[1, 2, 3, 8, 8] x) => (float[1, 3, 8, 8] mask) '
-            '<int64[1] axes = {1}> { mask = ReduceSum <keepdims = 0> (x, axes) }',
-            ['x=images:color,rear?mean=0&std=1', '--decoder', 'semantic'],
-        ),
+        (STACK, ['x=images:color,rear?mean=0&std=1', '--decoder', 'semantic']),
     ],
 )
 def test_the_picture_shows_the_first_image(body, bindings, picture, tmp_path, capsys):
     if choose_backend('auto')[0].name != 'onnxruntime':
         pytest.skip('here is a GPU: the comparison runs as well')
     drawn = tmp_path / 'drawn.png'
-    path = tmp_path / 'network.onnx'
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>\nnetwork {body}')
-    onnx.save(model, path)
+    path = save_text(tmp_path / 'network.onnx', body)
     pictures = [picture('color.png', 200), picture('depth.png', 50)]
     code = main(
         ['verify', str(path), *map(str, pictures), '--inputs', *bindings, '--picture', str(drawn)]
@@ -136,18 +120,9 @@ def test_the_picture_shows_the_first_image(body, bindings, picture, tmp_path, ca
     assert cv2.imread(str(drawn))[-240, 240].tolist() == [200] * 3
 
 
-def test_a_stack_takes_one_picture_per_topic(picture, tmp_path, capsys, monkeypatch):
-    stack = tmp_path / 'stack.onnx'
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]>\n'
-        'stack (float[1, 2, 3, 8, 8] x) => (float[1, 3, 8, 8] mask) '
-        '<int64[1] axes = {1}> { mask = ReduceSum <keepdims = 0> (x, axes) }'
-    )
-    onnx.save(model, stack)
-    monkeypatch.setattr(choice, 'choose_backend', lambda name: (choice.BACKENDS[0], ''))
-    monkeypatch.setattr(
-        tensorrt_open, 'open_tensor_runner', lambda *_, **__: OnnxRuntimeRunner.open(stack)
-    )
+def test_a_stack_takes_one_picture_per_topic(picture, tmp_path, capsys, engine_is):
+    stack = save_text(tmp_path / 'stack.onnx', STACK)
+    engine_is(stack)
     pictures = [picture('a.png', 200), picture('b.png', 50)]
     bindings = ['--inputs', 'x=images:front,rear?scale=1.0', '--json']
     assert main(['verify', str(stack), *map(str, pictures), *bindings]) == 0

@@ -15,6 +15,7 @@ from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 onnx = pytest.importorskip('onnx')
 pytest.importorskip('onnxruntime')
 ReferenceEvaluator = pytest.importorskip('onnx.reference').ReferenceEvaluator
+from support.save_network import save_text  # noqa: E402
 
 # In fp16 the second product overflows; its ReLU and all that follows then have Inf.
 OVERFLOWING = """<ir_version: 8, opset_import: ["": 17]>
@@ -85,13 +86,10 @@ def test_equal_networks_have_no_such_layer(overflowing):
 
 
 def test_nan_in_the_reference_is_found_with_its_layer(tmp_path):
-    path = tmp_path / 'nan.onnx'
-    onnx.save(
-        onnx.parser.parse_model(
-            '<ir_version: 8, opset_import: ["": 17]> nan (float[1, 4] x) => (float[1, 4] y) '
-            '{ a = Neg(x) [root] b = Sqrt(a) c = Relu(b) y = Add(c, a) }'
-        ),
-        path,
+    path = save_text(
+        tmp_path / 'nan.onnx',
+        '(float[1, 4] x) => (float[1, 4] y) '
+        '{ a = Neg(x) [root] b = Sqrt(a) c = Relu(b) y = Add(c, a) }',
     )
     found = compare_layers(path, X, in_fp32, min_cosine=0.99, in_reference=True)
     assert found.first == 'Sqrt root (output b)'
@@ -157,14 +155,11 @@ def test_outputs_of_quantizing_layers_are_not_read():
 
 
 @pytest.fixture
-def verify(tmp_path, monkeypatch, capsys):
+def verify(engine_is, capsys):
     """Run the verb with another runner in place of the engine; give its code and words."""
-    from trt_ros.runtime import backends as choice
-    from trt_ros.runtime.gpu import open as tensorrt_open
 
     def run(model, *args, ours=in_fp16):
-        monkeypatch.setattr(choice, 'choose_backend', lambda name: (choice.BACKENDS[0], ''))
-        monkeypatch.setattr(tensorrt_open, 'open_tensor_runner', lambda path, *_, **__: ours(path))
+        engine_is(None, ours)
         code = main(['verify', str(model), *map(str, args)])
         return code, capsys.readouterr().out
 
