@@ -13,7 +13,7 @@ pytest.importorskip('composition_interfaces')
 from lifecycle_msgs.msg import Transition  # noqa: E402
 from lifecycle_msgs.srv import ChangeState  # noqa: E402
 
-from support.containers import Container  # noqa: E402
+from support.containers import Container, check_policy  # noqa: E402
 
 pytestmark = pytest.mark.ros
 
@@ -401,6 +401,13 @@ def test_a_detector_unloaded_while_it_configures_is_gone(container):
         )
         assert container.unload(loaded.unique_id).success
     container.sees_nodes(lambda names: not any(name.startswith('hasty') for name in names))
+
+
+@pytest.mark.parametrize('threads', [1, 2])
+def test_a_policy_commands_joints_from_a_container(start, tmp_path, threads):
+    pytest.importorskip('vision_msgs')
+    pytest.importorskip('onnxruntime')
+    check_policy(start(thread_num=threads), tmp_path)
 
 
 def test_container_remap_does_not_apply_to_components(start):

@@ -1,8 +1,11 @@
 """A component container, asked over its services."""
 
 from composition_interfaces import srv
+import numpy as np
 from rcl_interfaces.srv import GetParameters
 from rclpy.parameter import Parameter
+
+from support.ros_nodes import RemoteNode
 
 
 class Container:
@@ -59,3 +62,60 @@ class Container:
     def sees_nodes(self, condition):
         """Wait until the names of all nodes fulfil `condition`."""
         self.peer.wait_until(lambda: condition(self.peer.node.get_node_names()), 'the nodes')
+
+
+def check_policy(container, folder, **fields):
+    """Load a policy of an IMU and two joints, get its commands, and unload it."""
+    from onnx import helper
+    from sensor_msgs.msg import Imu, JointState
+    from std_msgs.msg import Float64MultiArray
+
+    from support.save_network import save_network
+
+    weights = np.arange(10, dtype=np.float32).reshape(5, 2)
+    network = [helper.make_node('MatMul', ['obs', 'w'], ['action'])]
+    shapes = {'obs': (1, 5)}, {'action': (1, 2)}
+    loaded = container.load(
+        'trt_ros::PolicyNode',
+        'trt_ros',
+        node_name='walker',
+        parameters={
+            'model_path': save_network(
+                folder / 'walker.onnx', network, *shapes, constants={'w': weights}
+            ),
+            'inputs': [
+                'obs=concat:gravity,q',
+                'gravity=imu:imu#gravity',
+                'q=joints:joint_states#position[hip,knee]',
+            ],
+            'joints': ['hip', 'knee'],
+            'output': 'multi_array',
+            'rate_hz': 50.0,
+            'max_age': 60.0,
+            'blend_seconds': 0.0,
+            'backend': 'onnxruntime',
+        }.items(),
+        **fields,
+    )
+    assert loaded.success, loaded.error_message
+    peer = container.peer
+    node = RemoteNode(peer, 'walker')
+    assert node.change('configure') and node.change('activate'), container.node.log
+    commands = peer.inbox(Float64MultiArray, '/walker/commands')
+    imu, state = Imu(), JointState(name=['knee', 'hip'], position=[0.5, 0.25])
+    imu.orientation.w = 1.0
+    publishers = [
+        (peer.publisher(type(m), t), m) for m, t in ((imu, 'imu'), (state, 'joint_states'))
+    ]
+
+    def has_command():
+        for publisher, message in publishers:
+            message.header.stamp = peer.node.get_clock().now().to_msg()
+            publisher.publish(message)
+        return commands.messages
+
+    peer.wait_until(has_command, container.node.log)
+    want = np.array([0, 0, -1, 0.25, 0.5]) @ weights
+    np.testing.assert_allclose(commands.messages[0].data, want)
+    assert container.unload(loaded.unique_id).success
+    container.sees_nodes(lambda names: 'walker' not in names)

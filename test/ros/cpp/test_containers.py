@@ -18,6 +18,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import String
 from vision_msgs.msg import Detection2DArray
 
+from support.containers import check_policy
 from support.cpp_containers import (
     BY_POINTER,
     KINDS,
@@ -173,6 +174,11 @@ def test_requests_have_the_same_meaning_as_for_other_nodes(container):
     assert node.set(qos_depth=3) == ''
     assert container.unload(answer.unique_id).success
     container.sees_nodes(lambda names: not {'front', '_front_images'} & set(names))
+
+
+@pytest.mark.parametrize('extra', [BY_POINTER, []], ids=['by pointer', 'by DDS'])
+def test_a_policy_commands_joints(container, tmp_path, extra):
+    check_policy(container, tmp_path, extra=extra)
 
 
 def test_simulated_time_is_a_parameter(container):
