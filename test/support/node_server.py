@@ -107,7 +107,7 @@ def run(request: dict[str, Any]) -> None:
     """Run the requested program in this process."""
     if request['ignores_hangup']:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    log = os.open(request['log'], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    log = os.open(request['log'], os.O_WRONLY | os.O_APPEND)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(source, target)

@@ -94,12 +94,12 @@ class NodeProcess(RemoteNode):
         super().__init__(peer, name)
         self._exit_code = 0
         self._log_path = folder / f'{name}.log'
-        self._log_path.touch()
+        self._log_path.write_text('')  # Before it starts; an earlier one may still append.
         self.process: subprocess.Popen | ForkedProcess
         if isinstance(program, NodeServer):
             self.process = program.start(command, environment, self._log_path)
             return
-        with self._log_path.open('wb') as log:
+        with self._log_path.open('ab') as log:
             self.process = subprocess.Popen(
                 [program, *command], env=environment, stdout=log, stderr=subprocess.STDOUT
             )
