@@ -18,6 +18,7 @@ from support.backends import ON_CPU
 from support.bundles import diffusion_policy
 from support.go1 import JOINTS, PARAMETERS, PERIOD, POLICIES, Go1
 from support.ros_messages import stamped
+from support.save_network import save_network
 from trt_ros.exporting.lerobot import node_parameters
 from trt_ros.runtime.pipeline import Pipeline
 
@@ -60,7 +61,7 @@ def go1(start_node, peer, backend):
                 assert message.joint_names == JOINTS
                 return message.points[0].positions
 
-        robot = Go1(peer, peer.inbox(kind, topic), positions)
+        robot = Go1(peer, peer.inbox(kind, topic), positions, parameters['use_sim_time'])
         robot.parameters = parameters
         return node, robot
 
@@ -75,6 +76,65 @@ def test_a_policy_walks_a_robot_through_topics(go1):
         'input obs: velocity, turn, gravity, q, dq, last, command, one after another' in node.log
     )
     robot.walk(10)
+    assert robot.distance == pytest.approx(DISTANCE, rel=0.02), node.log
+    assert robot.upright > 0.99
+
+
+@pytest.fixture
+def flood(start_node, backend, tmp_path):
+    """Start a camera and a detector that keeps the device of the network busy."""
+    import cv2
+    from onnx import helper
+
+    size, boxes = 640, 100
+    layers = [('images', 'first'), *((f'x{number}', 'w') for number in range(12))]
+    nodes = [
+        helper.make_node('Conv', each, [f'x{number}'], pads=[1] * 4)
+        for number, each in enumerate(layers)
+    ]
+    nodes.append(helper.make_node('ReduceMean', ['x12'], ['mean'], axes=[1, 2, 3], keepdims=0))
+    nodes.append(helper.make_node('Mul', ['mean', 'zeros'], ['output0']))
+    path = save_network(
+        tmp_path / 'flood.onnx',
+        nodes,
+        {'images': (1, 3, size, size)},
+        {'output0': (1, 6, boxes)},
+        constants={
+            'first': np.zeros((64, 3, 3, 3), np.float32),
+            'w': np.zeros((64, 64, 3, 3), np.float32),
+            'zeros': np.zeros((1, 6, boxes), np.float32),
+        },
+    )
+    picture = str(tmp_path / 'picture.png')
+    cv2.imwrite(picture, np.zeros((size, size, 3), np.uint8))
+    given = {'backend': backend, 'decoder': 'yolov8', 'model_path': path, 'autostart': True}
+    nodes = [
+        start_node('flood', 'trt_ros.nodes.detector', **given, frames_in_flight=2),
+        start_node('image_source', 'trt_ros.nodes.image_source', source=picture, rate_hz=500.0),
+    ]
+    nodes[0].wait_for_log('Started: active.')
+    yield
+    for node in nodes:
+        node.stop()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize('backend', ['tensorrt_rtx'])
+def test_a_robot_walks_in_real_time_beside_a_flood_of_its_gpu(flood, go1, peer):
+    node, robot = go1(use_sim_time=False, deadline=0.0)
+    missed = robot.walk_in_real_time(10)
+    inbox = peer.inbox(DiagnosticArray, '/diagnostics')
+
+    def values(name):
+        found = inbox.wait_for(lambda each: each.status[0].name == f'{name}: image')
+        return {each.key: each.value for each in found.status[0].values}
+
+    walker, other = values('walker'), values('flood')
+    holds = {key: value for key, value in walker.items() if key.startswith('holds')}
+    print(f'{robot.distance:.3f} m, {missed} commands missed, {holds}')
+    print({key: walker[key] for key in walker if key.startswith(('latency', 'infer'))})
+    print('flood:', {key: other[key] for key in ('rate in (Hz)', 'rate out (Hz)')})
+    assert float(other['rate out (Hz)']) < 0.9 * float(other['rate in (Hz)']), 'no flood'
     assert robot.distance == pytest.approx(DISTANCE, rel=0.02), node.log
     assert robot.upright > 0.99
 

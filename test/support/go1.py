@@ -1,12 +1,15 @@
 """A simulated quadruped that a policy walks through topics, in lockstep."""
 
 from collections.abc import Callable
+import os
+import time
 from typing import Any
 
 from support.data import DATA
 from support.ros_messages import follow_clock, stamped
 from support.ros_peer import Inbox, Peer
 
+os.environ.setdefault('MUJOCO_GL', 'disabled')  # It looks for a window otherwise.
 POLICIES = DATA / 'policies'
 HOME = [0.1, 0.9, -1.8, -0.1, 0.9, -1.8] * 2
 PERIOD, PHYSICS_STEPS, START = 0.02, 5, 10.0
@@ -40,9 +43,16 @@ class Go1:
     The robot: its sensors are published, and its joints follow the commands.
 
     :param commands: of the policy, and `positions`: those of a message, by JOINTS.
+    :param is_simulated: whether the time of the node is that of /clock.
     """
 
-    def __init__(self, peer: Peer, commands: Inbox, positions: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        commands: Inbox,
+        positions: Callable[[Any], Any],
+        is_simulated: bool = True,
+    ) -> None:
         import mujoco
         from nav_msgs.msg import Odometry
         from rosgraph_msgs.msg import Clock
@@ -64,13 +74,18 @@ class Go1:
             )
         }
         self._peer, self.steps, self.time_offset = peer, 0, START
+        self.is_simulated = is_simulated
         self.wait_for_subscriptions()
         self.parameters: dict[str, Any] = {}  # Of the node.
 
     def wait_for_subscriptions(self) -> None:
-        for publisher in self._publishers.values():
-            self._peer.wait_until(publisher.get_subscription_count, publisher.topic_name)
-        follow_clock(self._peer, self.publish_clock, self.time)
+        from rosgraph_msgs.msg import Clock
+
+        for kind, publisher in self._publishers.items():
+            if self.is_simulated or kind is not Clock:
+                self._peer.wait_until(publisher.get_subscription_count, publisher.topic_name)
+        if self.is_simulated:
+            follow_clock(self._peer, self.publish_clock, self.time)
 
     def stand(self) -> None:
         """Put the robot where it began, at rest."""
@@ -119,8 +134,9 @@ class Go1:
             position=self.data.qpos[7:].tolist(),
             velocity=self.data.qvel[6:].tolist(),
         )
+        now = self.time if self.is_simulated else time.time()
         for message in (imu, odometry, state):
-            self._publishers[type(message)].publish(stamped(message, self.time))
+            self._publishers[type(message)].publish(stamped(message, now))
 
     def step(self) -> None:
         """Simulate one period with the present targets."""
@@ -152,3 +168,19 @@ class Go1:
             else:
                 self.next_command()
             self.step()
+
+    def walk_in_real_time(self, seconds: float) -> int:
+        """Simulate by the wall clock; return the number of periods without a command."""
+        missed, due = 0, time.monotonic()
+        for _ in range(round(seconds / PERIOD)):
+            count, due = len(self.commands.messages), due + PERIOD
+            self.publish_sensors()
+            while len(self.commands.messages) == count and time.monotonic() < due:
+                time.sleep(2e-4)
+            if len(self.commands.messages) > count:
+                self.data.ctrl[:] = self._positions(self.commands.messages[-1])
+            else:
+                missed += 1
+            self.step()
+            time.sleep(max(due - time.monotonic(), 0.0))
+        return missed
