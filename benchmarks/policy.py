@@ -4,9 +4,11 @@ The policy node: period jitter of its commands, and latency from observation to 
 A robot of 12 joints publishes joint states, IMU and odometry at the rate of the policy. The
 network has the size of a walking policy (48-512-256-128-12). `by rate` samples with `rate_hz`;
 `by message` runs with each set of equal stamps. Jitter is the deviation of the time between two
-commands from the period, at the receiver. The rest is read from /diagnostics: `latency` from the
-stamp of the observation to the command, with the transport of both; `infer` is the run with its
-checks, `publish` the command.
+commands from the period, at the receiver. `node share` is the time from a sample, or from the
+arrival of the last message of a set, to the end of the publication of its command, without the
+run of the network; its parts are those of the profiling ranges of the node. `latency` (of
+/diagnostics) is the time from the stamp of the observation to the command, with the transport of
+both.
 
     ./dev shell -c 'python benchmarks/policy.py [--model go1_policy.onnx] [--backend tensorrt_rtx]'
 """
@@ -14,6 +16,7 @@ checks, `publish` the command.
 import argparse
 from contextlib import contextmanager
 import itertools
+import json
 from pathlib import Path
 import signal
 import subprocess
@@ -42,7 +45,10 @@ INPUTS = [
     'command=twist:cmd_vel#linear[x,y],angular[z]?held=true&initial=0',
 ]
 SIZES = (48, 512, 256, 128, 12)
-KEYS = ('queue age', 'infer', 'publish', 'latency', 'period jitter')
+KEYS = ('latency', 'period jitter')
+PARTS = ('read', 'infer', 'network', 'publish')
+#: Ranges of the run of the network: on the CPU, and on the GPU with its copies.
+RUN = ('network', 'enqueue', 'wait')
 
 
 def write_network(path: Path) -> None:
@@ -63,9 +69,46 @@ def write_network(path: Path) -> None:
     save_model(helper.make_model(graph, opset_imports=[opset], ir_version=8), str(path))
 
 
+def run_node(path: str, arguments: list[str]) -> None:
+    """Run a policy node, and write its profiling ranges to a file."""
+    from timeline import Recorder
+
+    from trt_ros import executables, profiling
+
+    recorder = profiling._domain = Recorder()
+    sys.argv[1:] = arguments
+    executables.policy()
+    with open(path, 'w') as file:
+        json.dump(recorder.ranges, file)
+
+
+def node_shares(path: str, by_rate: bool, began: float) -> dict[str, np.ndarray]:
+    """Return the node share of each run, and the parts of the run, in milliseconds."""
+    ranges: dict[str, list] = {}
+    for name, _, begin, end in json.loads(Path(path).read_text()):
+        if begin > began:
+            ranges.setdefault(name, []).append((begin, end))
+    times = {name: np.array(sorted(each)) for name, each in ranges.items()}
+    starts = times['sample' if by_rate else 'take'][:, 0]
+    found: dict[str, list] = {name: [] for name in ('node share', *PARTS)}
+    for begin, end in times['infer'][2:-2]:
+        start = starts[np.searchsorted(starts, begin) - 1]
+        published = times['publish'][np.searchsorted(times['publish'][:, 0], end)][1]
+        spent = {
+            name: float(np.diff(each[(each[:, 0] > start) & (each[:, 1] <= published)]).sum())
+            for name, each in times.items()
+        }
+        run = sum(spent.get(name, 0.0) for name in RUN)
+        spent |= {'network': run, 'infer': spent['infer'] - run}
+        found['node share'].append(published - start - run)
+        for name in PARTS:
+            found[name].append(end - begin - run if name == 'infer' else spent[name])
+    return {name: 1e3 * np.array(each) for name, each in found.items()}
+
+
 @contextmanager
-def policy(model: str, backend: str, rate_hz: float, by_rate: bool):
-    """Run a policy node in a process of its own."""
+def policy(model: str, backend: str, rate_hz: float, by_rate: bool, path: str):
+    """Run a policy node in a process of its own, which writes its ranges to `path`."""
     parameters = {
         'model_path': model,
         'backend': backend,
@@ -79,7 +122,7 @@ def policy(model: str, backend: str, rate_hz: float, by_rate: bool):
         'qos_reliability': 'reliable',
     }
     given = [part for name, value in parameters.items() for part in ('-p', f'{name}:={value}')]
-    command = [sys.executable, '-m', 'trt_ros.executables', 'policy', '--ros-args', *given]
+    command = [sys.executable, __file__, '--node', path, '--ros-args', *given]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         yield
@@ -130,8 +173,8 @@ class Robot:
             while (left := due - time.monotonic()) > 0:
                 rclpy.spin_once(self._node, timeout_sec=left)
 
-    def measure(self, rate_hz: float, seconds: float) -> str:
-        """Return the results of a row."""
+    def measure(self, rate_hz: float, seconds: float) -> list[str]:
+        """Return commands per second, their jitter, and results of /diagnostics."""
         until = time.monotonic() + 300
         while not self.times:
             assert time.monotonic() < until, 'the node did not start'
@@ -145,7 +188,7 @@ class Robot:
             values = [self.diagnostics.get(f'{key} {each} (ms)', 'nan') for each in ('p50', 'p99')]
             found.append(_pair(map(float, values)))
         found.append(' '.join(k for k in self.diagnostics if k.startswith('holds')))
-        return ' | '.join(found)
+        return found
 
 
 def _pair(values) -> str:
@@ -158,9 +201,20 @@ def main() -> None:
     parser.add_argument('--backend', default='auto')
     parser.add_argument('--rates', default='50,200,500', help='Hz')
     parser.add_argument('--seconds', type=float, default=20.0)
-    args = parser.parse_args()
-    columns = ['rate', 'runs by', 'commands/s', 'jitter at the receiver', *KEYS, 'holds']
-    print('| ' + ' | '.join(columns) + ' |  p50 / p99 in ms')
+    parser.add_argument('--node', default='', help=argparse.SUPPRESS)
+    args, rest = parser.parse_known_args()
+    if args.node:
+        return run_node(args.node, rest)
+    columns = [
+        'rate',
+        'runs by',
+        'node share',
+        *PARTS,
+        'commands/s',
+        'jitter at the receiver',
+        *KEYS,
+    ]
+    print('| ' + ' | '.join([*columns, 'holds']) + ' |  p50 / p99 in ms')
     rclpy.init()
     with tempfile.TemporaryDirectory() as folder:
         model = args.model or f'{folder}/policy.onnx'
@@ -170,9 +224,15 @@ def main() -> None:
             for by_rate in (True, False):
                 node = rclpy.create_node(f'robot_{number}_{by_rate}'.lower())
                 robot = Robot(node)
-                with policy(model, args.backend, rate_hz, by_rate):
+                path = f'{folder}/{rate_hz:g}_{by_rate}.json'
+                with policy(model, args.backend, rate_hz, by_rate, path):
                     row = robot.measure(rate_hz, args.seconds)
+                    began = time.time() - args.seconds
                 node.destroy_node()
+                shares = node_shares(path, by_rate, began).values()
+                row = ' | '.join(
+                    [*(_pair(np.percentile(each, [50, 99])) for each in shares), *row]
+                )
                 kind = 'rate' if by_rate else 'message'
                 print(f'| {rate_hz:g} Hz | {kind} | {row} |', flush=True)
     rclpy.shutdown()

@@ -44,6 +44,7 @@ def start(start_node, peer):
             output=output,
             blend_seconds=0.0,
             max_age=60.0,
+            deadline=60.0,
             qos_reliability='reliable',
             qos_depth=50,
             **parameters,

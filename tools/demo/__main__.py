@@ -55,6 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             # Imported late, so that --help works without ROS.
             if is_robot:
+                # Images are rays that MuJoCo casts: it is not to look for OpenGL and windows.
+                os.environ.setdefault('MUJOCO_GL', 'disabled')
                 from demo.robot.show import show_robot
             else:
                 from demo.show import show

@@ -94,6 +94,7 @@ class BoundInputs(NodeInputs):
             )
             for name, each in bound.items()
         ]
+        self._takes = [(each.input, self._take(each)) for each in self._bindings if each.topics]
         counts.noun = self.topics[self.primary].codec.noun
         self._refuse_equal_stamps()
         self._transforms: Transforms | None = None
@@ -258,36 +259,37 @@ class BoundInputs(NodeInputs):
 
     def _run_inputs(self, values: Sequence[Any]) -> RunInputs:
         """Return the inputs of a run from the value of one message per topic."""
-        by_topic = {topic.name: value for topic, value in zip(self.topics, values)}
         inputs: dict[str, Any] = {
             name: numbers for name, numbers in zip(self._transformed, values[len(self.topics) :])
         }
-        for binding in self._bindings:
-            found = [by_topic[topic] for topic in binding.topics]
-            feed = self._feeds[binding.input]
-            if isinstance(feed, (ImageFeed, PreparedFeed)):
-                image = feed if isinstance(feed, ImageFeed) else feed.image
-                if image.has_second:
-                    self._refuse_depth(binding, found[0])
-                inputs[binding.input] = found
-            elif found:
-                inputs[binding.input] = self._array(binding, found[0])
+        for name, take in self._takes:
+            inputs[name] = take(values)
         return inputs
 
-    def _array(self, binding: Binding, value: Any) -> np.ndarray:
-        """Return the array of an input; read-only of a held topic, whose feed knows it again."""
-        tensor = tensor_of(
-            value,
-            binding.tensor or binding.input,
-            or_only=not binding.tensor and self._is_only_of(binding.topics[0]),
-        )
-        if binding.is_held:
-            tensor.flags.writeable = False
-        return tensor
+    def _take(self, binding: Binding) -> Callable[[Sequence[Any]], Any]:
+        """Return the function that takes an input of the values of the topics."""
+        names, feed = [topic.name for topic in self.topics], self._feeds[binding.input]
+        places = [names.index(topic) for topic in binding.topics]
 
-    def _is_only_of(self, topic: str) -> bool:
-        """Return whether a topic feeds one network input."""
-        return sum(topic in each.topics for each in self._bindings) == 1
+        def images(values: Sequence[Any]) -> list[Any]:
+            found = [values[place] for place in places]
+            if image.has_second:
+                self._refuse_depth(binding, found[0])
+            return found
+
+        def array(values: Sequence[Any]) -> np.ndarray:
+            tensor = tensor_of(values[place], tensor_name, or_only=is_only)
+            if is_held:  # Its feed knows it again.
+                tensor.flags.writeable = False
+            return tensor
+
+        if isinstance(feed, (ImageFeed, PreparedFeed)):
+            image = feed if isinstance(feed, ImageFeed) else feed.image
+            return images
+        place, topic = places[0], binding.topics[0]
+        tensor_name, is_held = binding.tensor or binding.input, binding.is_held
+        is_only = not binding.tensor and sum(topic in each.topics for each in self._bindings) == 1
+        return array
 
     def _refuse_depth(self, binding: Binding, frame: Frame) -> None:
         """Check that the first of two images is not the depth image."""
@@ -302,10 +304,8 @@ class BoundInputs(NodeInputs):
 
     def why_no_result(self) -> str:
         """Return a clock that may stand still, or the topics without partners, and a remedy."""
-        # A ROSClock, though rclpy annotates a Clock.
-        clock: Any = self._node.get_clock()
-        if self._node.parameters.rate_hz and clock.ros_time_is_active:
-            now = clock.now().nanoseconds * 1e-9
+        if self._node.parameters.rate_hz and self._node.is_simulated:
+            now = self._node.now_ns() * 1e-9
             return (
                 f'(the time of /clock is {now:.3f} s; samples are taken while it advances: '
                 'start the simulation or the bag, or set use_sim_time to false)'

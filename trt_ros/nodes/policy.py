@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 import math
 import threading
 import time
 from typing import Any
 
 import numpy as np
-from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.duration import Duration
 from rclpy.publisher import Publisher
 from sensor_msgs.msg import JointState
@@ -37,9 +38,10 @@ from trt_ros.policy.safety import (
 )
 from trt_ros.results.tensors import Tensors
 from trt_ros.ros.commands import Command
+from trt_ros.ros.dds.transport import serialized_publish
 from trt_ros.ros.diagnostics import HARMLESS, WITHOUT_RESULT
-from trt_ros.ros.lifecycle import STEADY_CLOCK
 from trt_ros.ros.qos import CALIBRATIONS, RESULTS
+from trt_ros.ros.ticks import Ticks
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import is_finite
 
@@ -128,10 +130,14 @@ class PolicyNode(InferenceNode):
 
     def advertise(self, camera: Camera) -> Publisher:
         """Create the publisher of the commands."""
-        topic = self._command.topic
-        if topic.startswith('~/'):
-            return camera.publisher(self._command.type, topic[2:])
-        return self.publisher(self._command.type, topic, RESULTS)
+        kind, topic = self._command.type, self._command.topic
+        publisher = (
+            camera.publisher(kind, topic[2:])
+            if topic.startswith('~/')
+            else self.publisher(kind, topic, RESULTS)
+        )
+        self._publish_serialized = serialized_publish(self, publisher)
+        return publisher
 
     def activate(self) -> None:
         """Subscribe to the inputs and start the timer of the commands."""
@@ -152,14 +158,9 @@ class PolicyNode(InferenceNode):
         service = self.create_service(SetBool, '~/enable', self._enable)
         self.while_active.callback(self.run_on_executor, lambda: self.destroy_service(service))
         super().activate()
-        timer = self.create_timer(
-            self._period,
-            self._tick,
-            callback_group=ReentrantCallbackGroup(),
-            # In node time, a simulation that stands still gets no commands.
-            clock=None if self._is_simulated() else STEADY_CLOCK,
-        )
-        self.while_active.callback(self.run_on_executor, lambda: self.destroy_timer(timer))
+        # Between two samples, which are taken at the same rate in most cases.
+        ticks = Ticks(self, self._period, self._tick, 1.5 * self._period)
+        self.while_active.enter_context(closing(ticks))
 
     def _subscribe(self, kind: Any, topic: str, callback: Any, qos: Any) -> Any:
         subscription = self.create_subscription(kind, topic, callback, qos)
@@ -170,16 +171,12 @@ class PolicyNode(InferenceNode):
 
     # Time.
 
-    def _is_simulated(self) -> bool:
-        clock: Any = self.get_clock()  # A ROSClock, though rclpy annotates a Clock.
-        return bool(clock.ros_time_is_active)
-
     def _now(self) -> float:
-        return float(self.get_clock().now().nanoseconds) * 1e-9
+        return self.now_ns() * 1e-9
 
     def _elapsed(self) -> float:
         """Return seconds for durations: a simulation does not count the time of a run."""
-        return self._now() if self._is_simulated() else time.monotonic()
+        return self._now() if self.is_simulated else time.monotonic()
 
     def seconds_of(self, header: Header) -> float:
         """Return the time of an observation; that of now without a stamp."""
@@ -243,7 +240,7 @@ class PolicyNode(InferenceNode):
             self._chunks.add(start, actions, now)
             self._safety.recover()
             if len(actions) == 1:
-                self._send(outputs, now)
+                self._send(now)
 
     def _fail(self, reason: str) -> None:
         with self._lock:
@@ -265,13 +262,14 @@ class PolicyNode(InferenceNode):
                     safety.fail(cause)
             self._dropped = errors
             if self._joint_states is not None and safety.last is not None:
-                self.destroy_subscription(self._joint_states)
-                self._joint_states = None
+                states, self._joint_states = self._joint_states, None
+                assert self.executor is not None
+                self.executor.create_task(partial(self.destroy_subscription, states))
             reason = safety.why_hold(now)
             if reason == JUMPED_BACK:
                 self._chunks.clear()
             if reason or self._chunks.horizon != 1:
-                self._send(self.cameras[0].outputs, now)
+                self._send(now)
 
     def _errors(self) -> dict[tuple[str, str], int]:
         """Return the numbers of messages dropped because of an error, by topic and cause."""
@@ -282,7 +280,7 @@ class PolicyNode(InferenceNode):
             if cause not in HARMLESS and cause not in WITHOUT_RESULT
         }
 
-    def _send(self, publisher: Publisher, now: float) -> None:
+    def _send(self, now: float) -> None:
         """Publish the command of a time."""
         safety = self._safety
         assert safety is not None
@@ -297,17 +295,18 @@ class PolicyNode(InferenceNode):
         if points > 1 and not safety.reason and not safety.is_blending(now):
             later = self._chunks.after(now + self._period, points - 1)
             rows = np.concatenate([rows, safety.clip(later)]) if len(later) else rows
-        self._publish(publisher, rows, bool(safety.reason))
+        self._publish(rows, bool(safety.reason))
         sent = time.monotonic()
         if not safety.reason:
             jitter = abs(sent - self._last_sent - self._period)
             self._counts.record_duration('period jitter', jitter)
         self._last_sent = sent
 
-    def _publish(self, publisher: Publisher, rows: np.ndarray, is_holding: bool) -> None:
+    def _publish(self, rows: np.ndarray, is_holding: bool) -> None:
         is_damping = is_holding and self.parameters.hold == 'damping'
-        stamp = self.get_clock().now().to_msg()
-        publisher.publish(self._command.message(rows, stamp, is_damping=is_damping))
+        self._publish_serialized(
+            self._command.serialized(rows, self.now_ns(), is_damping=is_damping)
+        )
 
     def _log(self, reason: str, before: str) -> None:
         logger = self.get_logger()
@@ -327,11 +326,10 @@ class PolicyNode(InferenceNode):
             safety.fail(LOST_GPU if self._fault else DEACTIVATED)
             command = safety.command(self._now(), None)
             assert command is not None
-            publisher = self.cameras[0].outputs
-            self._publish(publisher, command[np.newaxis], True)
+            self._publish(command[np.newaxis], True)
             self._log(safety.reason, '')
         # A publisher that is destroyed does not send what it still has.
-        publisher.wait_for_all_acked(Duration(seconds=0.2))
+        self.cameras[0].outputs.wait_for_all_acked(Duration(seconds=0.2))
 
     # Services and topics beside the inputs.
 
@@ -350,7 +348,7 @@ class PolicyNode(InferenceNode):
             if self._safety is not None:
                 self._safety.stop(message.data)
                 if message.data:
-                    self._send(self.cameras[0].outputs, self._now())
+                    self._send(self._now())
 
     def _measure(self, message: JointState) -> None:
         """Keep the pose that the first command starts from."""

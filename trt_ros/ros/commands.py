@@ -6,12 +6,14 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, ClassVar
+import math
+from typing import Any, ClassVar, NamedTuple
 
 from geometry_msgs.msg import Twist
 import numpy as np
 from rclpy.duration import Duration
-from std_msgs.msg import Float64MultiArray
+from rclpy.serialization import serialize_message
+from std_msgs.msg import Float64MultiArray, Header
 
 from trt_ros.errors import ParameterError
 
@@ -28,6 +30,21 @@ def message_type(package: str, name: str, remedy: str) -> Any:
         raise ParameterError(
             f'Package {package} is not installed.', cause=str(error), remedy=remedy
         ) from error
+
+
+class _Template(NamedTuple):
+    """
+    A serialized message whose numbers are replaced.
+
+    :param end: of its float64, which begin after the four bytes of the encapsulation.
+    :param places: of the numbers among them, and `numbers`: their indices in the rows.
+    """
+
+    message: np.ndarray
+    has_stamp: bool
+    end: int
+    places: np.ndarray
+    numbers: np.ndarray
 
 
 class Command(ABC):
@@ -64,6 +81,7 @@ class Command(ABC):
             )
         self._fields, self._period, self._order = tuple(fields), period, list(order)
         self._names = [joints[index] for index in order] if joints else []
+        self._templates: dict[tuple[int, bool], _Template] = {}
 
     @abstractmethod
     def message(self, rows: np.ndarray, stamp: Any, *, is_damping: bool = False) -> Any:
@@ -73,6 +91,32 @@ class Command(ABC):
         :param rows: (N, size) float64.
         :param is_damping: whether the joints get damping alone.
         """
+
+    def serialized(
+        self, rows: np.ndarray, stamp_ns: int, *, is_damping: bool = False
+    ) -> np.ndarray:
+        """Return the serialized message of `message`, (N,) uint8: a copy with other numbers."""
+        key = len(rows), is_damping
+        template = self._templates.get(key)
+        if template is None:
+            template = self._templates[key] = self._template(rows.shape, is_damping)
+        message = template.message.copy()
+        if template.has_stamp:
+            message[4:12].view('<u4')[:] = divmod(stamp_ns, 10**9)
+        message[4 : template.end].view('<f8')[template.places] = rows.reshape(-1)[template.numbers]
+        return message
+
+    def _template(self, shape: tuple[int, ...], is_damping: bool) -> _Template:
+        """Find where the numbers of rows are: those of a message of numbers that stand out."""
+        numbers = 1e300 * (1 + np.arange(math.prod(shape)))
+        made = self.message(numbers.reshape(shape), Header().stamp, is_damping=is_damping)
+        message = np.frombuffer(serialize_message(made), np.uint8)
+        end = 4 + (len(message) - 4) // 8 * 8
+        found = message[4:end].view('<f8')
+        places = np.flatnonzero(np.isin(found, numbers))
+        return _Template(
+            message, hasattr(made, 'header'), end, places, np.searchsorted(numbers, found[places])
+        )
 
     def refuse_damping(self) -> None:
         """Raise ParameterError where the messages cannot ask for damping."""

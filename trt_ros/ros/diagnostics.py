@@ -8,7 +8,6 @@ import math
 import platform
 import threading
 import time
-from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 import numpy as np
@@ -372,9 +371,7 @@ class LatencyMeter:
     """A meter from image stamp to result; created on activation, with publish_latency."""
 
     def __init__(self, node: ManagedNode, counts: FrameCounts) -> None:
-        self._counts = counts
-        # A ROSClock, though rclpy annotates a Clock.
-        self._clock: Any = node.get_clock()
+        self._node, self._counts = node, counts
         self._publisher: Publisher | None = None
         if node.parameters.publish_latency:
             self._publisher = publisher = node.create_publisher(
@@ -388,11 +385,7 @@ class LatencyMeter:
         """Record the latency of an image by its stamp (seconds, nanoseconds); 0, 0 is ignored."""
         if stamp == (0, 0):
             return  # The stamp was not set.
-        # The ROS clock costs five times as much as time.time_ns().
-        now_ns = (
-            self._clock.now().nanoseconds if self._clock.ros_time_is_active else time.time_ns()
-        )
-        seconds = (now_ns - stamp[0] * 1_000_000_000 - stamp[1]) * 1e-9
+        seconds = (self._node.now_ns() - stamp[0] * 1_000_000_000 - stamp[1]) * 1e-9
         self._counts.record_duration(LATENCY, seconds)
         if self._publisher is not None:
             self._publisher.publish(Float64(data=1e3 * seconds))

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from rclpy.clock import JumpThreshold, TimeJump
 from rclpy.duration import Duration
 
+from trt_ros.profiling import mark
 from trt_ros.ros.codecs.codec import Stamp
 from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.dropping import Dropping, cause_of
@@ -35,7 +36,8 @@ class MessageSets(Generic[T]):
     its cause, and logged if the user can act on it. A jump of time back drops all that wait.
 
     :param topics: name, as for create_subscription(), and counters of each topic.
-    :param on_set: called with one message of each topic, one set at a time; must not raise.
+    :param on_set: called with one message of each topic, one set at a time; must not raise. What
+        it returns is called without the lock.
     :param queue_size: as for Matcher; so is `tolerance_ns`.
     :param max_ages: maximum age of a sampled message per topic in seconds; None sets no limit.
     :param primary: index of the topic that an error with a set is logged for.
@@ -46,7 +48,7 @@ class MessageSets(Generic[T]):
         self,
         node: ManagedNode,
         topics: Sequence[tuple[str, FrameCounts]],
-        on_set: Callable[[tuple[T, ...]], object],
+        on_set: Callable[[tuple[T, ...]], Callable[[], None] | None],
         *,
         queue_size: int,
         tolerance_ns: int = 0,
@@ -94,17 +96,19 @@ class MessageSets(Generic[T]):
                 self._sampler.add(number, stamp_ns, message, cause=REPLACED)
                 return
             found = self._matcher.add(number, stamp_ns, message)
-            if found is not None:
-                self._on_set(found)
+            process = None if found is None else self._on_set(found)
+        if process is not None:
+            process()
 
     def sample(self) -> None:
         """Call `on_set` with the newest messages, unless one is missing or too old."""
         assert self._sampler is not None
-        now_ns = self._node.get_clock().now().nanoseconds
-        with self._lock:
+        now_ns = self._node.now_ns()
+        with self._lock, mark('sample'):
             found = self._sampler.sample(now_ns)
-            if found is not None:
-                self._on_set(found)
+            process = None if found is None else self._on_set(found)
+        if process is not None:
+            process()
 
     def drop_all(self, cause: str) -> None:
         """Count a set that is dropped without an error."""

@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager, ExitStack, closing
 from functools import partial
 from typing import Any, NamedTuple
 
-from rclpy.callback_groups import ReentrantCallbackGroup
 from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, ScoreRangeError
@@ -19,10 +18,11 @@ from trt_ros.ros.diagnostics import QUEUE_AGE, CountedTopic, FrameCounts, Latenc
 from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.following import subscribe_following, subscribe_input, wait_for_input
 from trt_ros.ros.held import HeldTopic
-from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
+from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.message_sets import MessageSets
 from trt_ros.ros.qos import type_name, why_lost, why_silent
 from trt_ros.ros.sync import NO_PARTNER
+from trt_ros.ros.ticks import Ticks
 from trt_ros.ros.worker import REPLACED, RESET, UNWANTED, FairWorker
 
 
@@ -150,6 +150,10 @@ class TopicStream:
         # All messages are needed where they wait for partners.
         self._is_newest_only = not in_sets or rate_hz > 0 or len(self._awaited) == 1
         self._runs_here = in_flight == 1
+        # The threads of images copy the next one meanwhile.
+        self._sets_run_here = self._runs_here and not any(
+            topic.codec.noun == 'image' for topic in topics
+        )
         self._state_epoch = -1
         self._sets: MessageSets[_Message] | None = None
         with ExitStack() as undo:
@@ -175,7 +179,9 @@ class TopicStream:
                 sets = self._sets = MessageSets[_Message](
                     node,
                     [(topic.codec.topic, topic.counts) for topic in awaited],
-                    lambda messages: self._worker.put((sets.epoch, primary, messages)),
+                    lambda messages: self._worker.offer(
+                        (sets.epoch, primary, messages), here=self._sets_run_here
+                    ),
                     queue_size=parameters.queue_size,
                     tolerance_ns=parameters.tolerance_ns(),
                     max_ages=[topic.max_age for topic in awaited] if rate_hz > 0 else None,
@@ -188,15 +194,8 @@ class TopicStream:
                 subscribe = partial(self._subscribe, number, topic.codec)
                 undo.enter_context(closing(subscribe_following(node, topic.codec, subscribe)))
             if rate_hz > 0 and self._sets is not None:
-                # In simulated time: a simulation that stands still takes no samples.
-                clock: Any = node.get_clock()  # A ROSClock, though rclpy annotates a Clock.
-                timer = node.create_timer(
-                    1 / rate_hz,
-                    self._sets.sample,
-                    callback_group=ReentrantCallbackGroup(),
-                    clock=None if clock.ros_time_is_active else STEADY_CLOCK,
-                )
-                undo.callback(node.run_on_executor, lambda: node.destroy_timer(timer))
+                self._sets_run_here = self._runs_here and not node.is_simulated
+                undo.enter_context(closing(Ticks(node, 1 / rate_hz, self._sets.sample)))
             self._owned = undo.pop_all()
 
     def close(self) -> None:

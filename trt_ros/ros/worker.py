@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 import math
 import threading
 import time
@@ -113,12 +114,19 @@ class FairWorker(Generic[T, ResultT]):
             thread.start()
 
     def put(self, item: T, lane: int = 0, here: bool = False) -> None:
+        """Add an item as `offer` does, and process what that returns."""
+        process = self.offer(item, lane, here)
+        if process is not None:
+            process()
+
+    def offer(self, item: T, lane: int = 0, here: bool = False) -> Callable[[], None] | None:
         """
         Add an item; never waits for the processing of another one.
 
         :param here: whether this thread may process the item at once, which saves waking another
             one. It does where the last batch ended longer ago than it took; else the items come
             so fast that one had better be received while another is in progress.
+        :returns: what this thread has to call then, without locks of its own.
         """
         batch = None
         with self._condition:
@@ -134,11 +142,13 @@ class FairWorker(Generic[T, ResultT]):
             self._on_drop(lane, STOPPED)
         elif is_replaced:
             self._on_drop(lane, REPLACED)
-        if batch is not None:
-            self._process(batch)
-            with self._condition:
-                if any(each.items for each in self._lanes):
-                    self._condition.notify()
+        return None if batch is None else partial(self._process_here, batch)
+
+    def _process_here(self, batch: _Batch[T]) -> None:
+        self._process(batch)
+        with self._condition:
+            if any(each.items for each in self._lanes):
+                self._condition.notify()
 
     def close(self) -> None:
         """Drop the waiting items and wait for those in progress; may be called twice."""

@@ -356,3 +356,16 @@ def test_the_type_decides_whether_messages_have_a_stamp():
     (binding,) = parse_bindings(('x=twist:t',))
     assert not open_codec(binding, kind=Twist).has_stamp
     assert open_codec(binding, kind=TwistStamped).has_stamp
+
+
+def test_messages_that_differ_by_more_than_numbers_are_read_anew():
+    (binding,) = parse_bindings(('x=joints:t#position[a,b]',))
+    read = open_codec(binding).reader()
+    for number, (names, frame) in enumerate([('ab', 'x'), ('ab', 'x'), ('ba', 'x'), ('abc', 'y')]):
+        head = Header(frame_id=frame)
+        head.stamp.sec = number
+        values = [float(number + 10 * place) for place in range(len(names))]
+        found = read(as_bytes(JointState(header=head, name=list(names), position=values)))
+        wanted = [values[names.index(name)] for name in 'ab']
+        assert found.value['position[a,b]'].tolist() == wanted
+        assert (found.frame_id, found.stamp) == (frame, (number, 0))

@@ -8,7 +8,8 @@ import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.base import Binding, Feed, empty_source
-from trt_ros.tensors import Shape, TensorSpec
+from trt_ros.model.feeds.tensor import TensorFeed
+from trt_ros.tensors import Shape, TensorSpec, as_tensor
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,9 @@ class ConcatFeed(Feed):
         return self.spec.shape
 
     def concatenate(self, staged: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the network's input from those of its parts, as they were staged."""
+        """Return the network's input from those of its parts, of any dtype."""
         flat = np.concatenate([staged[part].reshape(-1) for part in self.parts])
-        found: np.ndarray = flat.reshape(self.spec.shape)
-        return found
+        return as_tensor(self.spec, flat.reshape(self.spec.shape))
 
 
 class PartsOfInputs:
@@ -77,6 +77,13 @@ class PartsOfInputs:
     def __init__(self, feeds: Mapping[str, Feed]) -> None:
         self._joined = {name: each for name, each in feeds.items() if isinstance(each, ConcatFeed)}
         self._parts = {part for feed in self._joined.values() for part in feed.parts}
+        #: Parts that are arrays as they come, converted when they are joined.
+        self.plain = {
+            part
+            for part in self._parts
+            if isinstance(feed := feeds[part], TensorFeed)
+            and not (feed.has_memory or feed.padding)
+        }
 
     def without_joined(self, feeds: Mapping[str, Feed]) -> dict[str, Feed]:
         """Return the feeds that are staged one by one."""

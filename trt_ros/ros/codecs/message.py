@@ -13,6 +13,7 @@ from trt_ros.model.feeds.base import Binding
 from trt_ros.model.feeds.message import GRAVITY, MESSAGES, TYPE, parse_fields
 from trt_ros.ros.codecs.codec import Codec, Content
 from trt_ros.ros.codecs.message_layout import (
+    Alike,
     FieldPart,
     MessageLayout,
     message_class,
@@ -70,13 +71,20 @@ class MessageCodec(Codec):
             for binding, spec in self._bound
         }
         read_blocks = layout.reader(wanted)
+        alike: Alike | None = None  # Of the last message: most differ by their numbers only.
 
         def read(message: np.ndarray) -> Content:
-            fields = Fields(message)
-            stamp, frame_id = (0, 0), ''
-            if layout.has_header:
-                stamp, frame_id = fields.stamp(), fields.text('frame_id')
-            blocks = read_blocks(fields)
+            nonlocal alike
+            last = alike
+            if last is not None and last.is_like(message):
+                stamp, frame_id, blocks = last.stamp(message), last.frame_id, last.blocks(message)
+            else:
+                fields = Fields(message)
+                stamp, frame_id = (0, 0), ''
+                if layout.has_header:
+                    stamp, frame_id = fields.stamp(), fields.text('frame_id')
+                blocks = read_blocks(fields)
+                alike = Alike(message, blocks, frame_id, layout.has_header)
             return Content({name: take(blocks) for name, take in takes.items()}, frame_id, stamp)
 
         return read

@@ -110,6 +110,52 @@ class FieldPart(NamedTuple):
     names: tuple[str, ...] = ()
 
 
+class Alike:
+    """
+    Where the numbers are in messages that are like one that was read, but for these numbers.
+
+    :param blocks: of that message, as MessageLayout.reader() reads them.
+    """
+
+    def __init__(
+        self, message: np.ndarray, blocks: Sequence[Any], frame_id: str, has_header: bool
+    ) -> None:
+        self.frame_id, self._size, self._has_header = frame_id, message.size, has_header
+        self._blocks, address = list(blocks), message.ctypes.data
+        self._numbers = [
+            (index, len(block), block.dtype, block.ctypes.data - address)
+            for index, block in enumerate(blocks)
+            if isinstance(block, np.ndarray) and len(block)
+        ]
+        # All else is compared: what precedes each of the numbers, and follows those before.
+        self._same: list[tuple[slice, bytes]] = []
+        begin = 0
+        spans = [
+            (start, start + count * dtype.itemsize) for _, count, dtype, start in self._numbers
+        ]
+        for start, end in [(4, 12), *spans] if has_header else spans:
+            self._same.append((slice(begin, start), message[begin:start].tobytes()))
+            begin = end
+
+    def is_like(self, message: np.ndarray) -> bool:
+        """Return whether a message has the same texts and the same numbers of elements."""
+        view = message.data
+        return message.size == self._size and all(
+            bytes(view[where]) == had for where, had in self._same
+        )
+
+    def stamp(self, message: np.ndarray) -> tuple[int, int]:
+        """Return the stamp of such a message."""
+        return Fields(message).stamp() if self._has_header else (0, 0)
+
+    def blocks(self, message: np.ndarray) -> list[Any]:
+        """Return the blocks of such a message."""
+        found = self._blocks.copy()
+        for index, count, dtype, start in self._numbers:
+            found[index] = np.ndarray((count,), dtype, message, start)
+        return found
+
+
 class MessageLayout:
     """The fields of a message type; `has_header` if it begins with a std_msgs/Header."""
 
@@ -262,7 +308,8 @@ def projected_gravity(orientation: np.ndarray) -> np.ndarray:
     :param orientation: (4,) quaternion x, y, z, w of the body in a world with z up; of any length.
     :raises BadFrameError: 'bad orientation' when it is not finite, or zero.
     """
-    x, y, z, w = map(float, orientation)
+    numbers: list[float] = orientation.tolist()
+    x, y, z, w = numbers
     squared = x * x + y * y + z * z + w * w
     if not 0 < squared < float('inf'):
         raise BadFrameError(

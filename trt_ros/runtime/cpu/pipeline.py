@@ -168,6 +168,9 @@ class CpuPipeline(Pipeline[ResultT]):
             letterboxes: Sequence[Letterbox] = ()
             first = 0
             for name, feed, images in self._fresh_feeds:
+                if name in self._parts.plain:
+                    staged[name] = tensors[name]
+                    continue
                 if images:
                     last = len(frames) if self.is_one_image else first + images
                     given = Given(rows, frames[first:last], regions)
@@ -187,10 +190,12 @@ class CpuPipeline(Pipeline[ResultT]):
     ) -> list[ResultT]:
         # Two runs at once would share the same CPUs; states go from one run to the next.
         is_alone = bool(self._memory_feeds) or not self.runner.overlaps
-        with self._running if is_alone else nullcontext(), mark('network'):
+        with self._running if is_alone else nullcontext():
             if self._memory_feeds:
                 inputs = {**inputs, **self._remembered(tensors)}
-            found = self._infer(self._parts.join(inputs))
+            joined = self._parts.join(inputs)
+            with mark('network'):
+                found = self._infer(joined)
             for name, feed in self._memory_feeds.items():
                 self._memory[name] = feed.keep(found, self._memory[name], inputs[name])
         outputs = {name: found[name] for name in self._output_names}
