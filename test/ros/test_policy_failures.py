@@ -213,6 +213,12 @@ def test_each_failure_is_held_in_the_next_tick_and_left_with_a_good_run(start, p
     assert holds == {f'holds: {reason}': '1' for reason in reasons}
     arm.expect(lambda: node.change('deactivate'), 0.5, 1.25)
     node.wait_for_log('Holding: deactivated.')
+    assert node.change('activate')
+    arm.wait_for_subscriptions()
+    arm.estop.publish(Bool(data=True))
+    peer.wait_until(lambda: not arm.enable(True), 'the emergency stop')
+    assert node.change('deactivate') and node.change('activate')
+    assert not arm.enable(True), 'the emergency stop lasts'
 
 
 def test_a_lost_gpu_is_held_and_the_node_that_follows_waits_for_enable(start, peer, backend):

@@ -29,6 +29,7 @@ from trt_ros.nodes.policy_parameters import CommandParameters
 from trt_ros.policy.chunks import ActionChunks
 from trt_ros.policy.safety import (
     DEACTIVATED,
+    EXPECTED,
     IDLE,
     JUMPED_BACK,
     LATE,
@@ -89,6 +90,7 @@ class PolicyNode(InferenceNode):
         self._measured: np.ndarray | None = None
         self._joint_states: Any = None
         self._last_sent = 0.0
+        self._is_allowed = False, True  # Of the last activation: stopped, and enabled.
 
     def configure(self) -> None:
         """Open the pipeline, and check the parameters of the commands."""
@@ -143,7 +145,13 @@ class PolicyNode(InferenceNode):
         """Subscribe to the inputs and start the timer of the commands."""
         parameters: PolicyParameters = self.parameters
         with self._lock:
-            self._safety = Safety(self._safety_options, holds=self._holds)
+            is_stopped, is_enabled = self._is_allowed
+            self._safety = Safety(
+                self._safety_options,
+                holds=self._holds,
+                is_stopped=is_stopped,
+                is_enabled=is_enabled,
+            )
             self._chunks = ActionChunks(
                 parameters.chunk_mode, self._period, parameters.chunk_actions
             )
@@ -321,6 +329,8 @@ class PolicyNode(InferenceNode):
         """Command the hold once, after the last run: the node is deactivated, or the GPU lost."""
         with self._lock:
             safety, self._safety = self._safety, None
+            if safety is not None:
+                self._is_allowed = safety.is_stopped, safety.is_enabled
             if safety is None or safety.last is None or not self.context.ok():
                 return
             safety.fail(LOST_GPU if self._fault else DEACTIVATED)
@@ -353,9 +363,15 @@ class PolicyNode(InferenceNode):
     def _measure(self, message: JointState) -> None:
         """Keep the pose that the first command starts from."""
         measured = self._columns.measured(message.name, message.position)
+        if measured is None:
+            self.warn_once(
+                f'A message of {self.resolve_topic_name("joint_states")} lacks positions that '
+                f'the first command begins at. Its joints: {", ".join(message.name)}. '
+                'Remedy: correct joints, remap joint_states, or set blend_seconds to 0.0.'
+            )
+            return
         with self._lock:
-            if measured is not None:
-                self._measured = measured
+            self._measured = measured
 
     def _diagnostics(self) -> Mapping[str, str]:
         diagnostics = dict(super()._diagnostics())
@@ -371,7 +387,7 @@ class PolicyNode(InferenceNode):
 
     def _warning(self) -> str:
         safety = self._safety
-        is_holding = safety is not None and safety.reason not in ('', *IDLE)
+        is_holding = safety is not None and safety.reason not in ('', *EXPECTED)
         return f'holding: {safety.reason}' if safety and is_holding else super()._warning()
 
     def _forget(self) -> None:

@@ -296,8 +296,7 @@ class CommandParameters(HoldParameters):
                 cause='The last dimension of an output is the joints.',
                 remedy='Set joints to their names, one per element.',
             )
-        shape = outputs[0].shape
-        horizon = shape[-2] if len(shape) > 1 else 1
+        horizon = outputs[0].shape[-2] if len(outputs[0].shape) > 1 else 1
         rest = count * (len(fields) - 1)
         scale = self._of_joints('action_scale', count, 1.0)
         offset = self._of_joints('action_offset', count, 0.0)
@@ -333,6 +332,8 @@ class CommandParameters(HoldParameters):
                     remedy=f'{meant(unknown[0], joints)}Use names of joints.',
                 )
             order = [joints.index(name) for name in self.command_joints]
+        if len(set(joints)) < len(joints) or len(set(order)) < len(order):
+            raise ParameterError('joints or command_joints has a name twice.')
         gains = [name for name in ('kp', 'kd') if getattr(self, name)]
         if gains and (not self._has_gains or gains[0] in columns.fields):
             raise ParameterError(

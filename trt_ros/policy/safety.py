@@ -14,6 +14,8 @@ AHEAD = 'observations ahead of the clock'
 JUMP, NOT_FINITE, JUMPED_BACK = 'jump of the action', 'non-finite values', 'time jumped back'
 #: What is not an event: the policy has not begun.
 IDLE = (NOT_ENABLED, NO_ACTION, NO_POSE, DEACTIVATED)
+#: What is no warning.
+EXPECTED = (NOT_ENABLED, NO_ACTION, DEACTIVATED)
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Safety:
     :ivar holds: number of holds by reason.
     :ivar clipped: number of elements that limits changed.
     :ivar last: the last command; None before the first one.
+    :ivar is_stopped: whether the emergency stop is pressed.
+    :ivar is_enabled: whether commands are allowed.
     """
 
     options: SafetyOptions
@@ -61,9 +65,10 @@ class Safety:
     clipped: int = 0
     last: np.ndarray | None = None
     is_stopped: bool = False
+    is_enabled: bool = True
 
     def __post_init__(self) -> None:
-        self.is_enabled = not self.options.require_enable
+        self.is_enabled &= not self.options.require_enable
         self._fault = NO_ACTION
         self._observed = self._since = -np.inf
         self._start: np.ndarray | None = None

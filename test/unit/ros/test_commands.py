@@ -147,6 +147,8 @@ def test_a_bundle_gives_fields_and_joints_that_the_messages_have():
         ({'joints': ('a', 'b', 'c')}, 'but joints has 3 names'),
         ({'joints': ()}, 'joints is empty'),
         ({'command_joints': ('c',)}, "command_joints has 'c'"),
+        ({'command_joints': ('b', 'b')}, 'has a name twice'),
+        ({'joints': ('a', 'a')}, 'has a name twice'),
         ({'lower_limits': (2.0,), 'upper_limits': (1.0,)}, 'lower_limits is'),
         ({'hold': 'pose'}, 'there is no pose'),
         ({'hold': 'damping'}, 'hold is damping'),
