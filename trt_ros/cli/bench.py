@@ -34,7 +34,7 @@ LARGEST_SIDE = 16384  # Of a camera image, in pixels.
 #: Options of the pipeline that are flags.
 OPTIONS = (
     *('inputs', 'outputs', 'decoder', 'tiles', 'tile_overlap', 'gpu_wait', 'frames_in_flight'),
-    *('remote_timeout', 'remote_ca_path', 'remote_token_path'),
+    *('contexts', 'remote_timeout', 'remote_ca_path', 'remote_token_path'),
 )
 
 

@@ -30,6 +30,7 @@ FOR_GPUS = frozenset(
         'stream_priority',
         'gpu_share',
         'memory_budget_mb',
+        'contexts',
         'unified_memory',
     }
 )

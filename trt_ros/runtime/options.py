@@ -121,8 +121,14 @@ class RunOptions:
         1,
         'Number of frames or batches in flight: 1 has the lowest latency and needs the least '
         'memory; with 2, copy, network and decoding of neighboring frames overlap, for more '
-        'frames per second.',
-        between=(1, 2),
+        'frames per second; more only with `contexts`.',
+        between=(1, 4),
+    )
+    contexts: int = param(
+        1,
+        'Number of execution contexts for the frames in flight, at most as many as these, each '
+        'with its own memory: small networks, which leave SMs idle, then run at the same time.',
+        between=(1, 4),
     )
     unified_memory: str = param(
         'auto',
@@ -280,6 +286,11 @@ class PipelineOptions(Preprocessing, RunOptions, EngineOptions):
             raise ParameterError(
                 f'precision is {self.precision!r}, but ONNX Runtime keeps the types of the model.',
                 remedy='Leave precision out, or choose backend tensorrt or tensorrt_rtx.',
+            )
+        if self.contexts > self.frames_in_flight:
+            raise ParameterError(
+                f'contexts is {self.contexts}, but frames_in_flight {self.frames_in_flight}.',
+                remedy=f'Set frames_in_flight to {self.contexts}, too.',
             )
         if self.resize in ('stretch', 'center_crop', 'bottom_crop') and self.pad_value >= 0:
             raise ParameterError(

@@ -163,8 +163,8 @@ def test_frames_in_flight_are_named(bench, flag):
 
 def test_frames_in_flight_are_limited_as_those_of_a_node(bench, capsys):
     with pytest.raises(SystemExit):
-        bench('--frames-in-flight', 3)
-    assert 'frames_in_flight is 3.\nRemedy: Set it' in capsys.readouterr().err
+        bench('--frames-in-flight', 5)
+    assert 'frames_in_flight is 5.\nRemedy: Set it' in capsys.readouterr().err
 
 
 def test_states_are_measured_one_run_at_a_time(bench, tmp_path):

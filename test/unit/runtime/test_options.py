@@ -77,3 +77,9 @@ def test_numbers_of_numpy_paths_and_lists_get_the_types_of_the_options():
         input_size=(480, 640), mean=(1.0, 2.0, 3.0), pad_value=114, labels_path='a'
     )
     assert type(options.input_size[0]) is int and type(options.mean[0]) is float
+
+
+def test_more_contexts_than_frames_are_refused():
+    with pytest.raises(ParameterError, match='contexts is 2, but frames_in_flight 1'):
+        LabeledOptions(contexts=2)
+    assert LabeledOptions(contexts=2, frames_in_flight=4).contexts == 2

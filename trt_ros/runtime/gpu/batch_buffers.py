@@ -267,12 +267,12 @@ class BuffersByShape:
     """
     The buffers of each batch size and combination of tensor shapes, made when first needed.
 
-    Owns them; all slots use them, because runs never overlap. Of tensors of dynamic shapes, the
-    last few combinations are kept.
+    Owns them; all slots of a context use them, whose runs never overlap. Of tensors of dynamic
+    shapes, the last few combinations are kept.
     """
 
     def __init__(self, shared: SharedResources) -> None:
-        self._shared = shared
+        self.shared = shared
         # Batch sizes are all kept: smaller ones use the memory of the largest.
         self._buffers: LruCache[BatchBuffers] = LruCache(max(len(shared.batches), MAX_SHAPES))
         self._has_reported = False
@@ -291,9 +291,9 @@ class BuffersByShape:
         :param after: end of the run that uses their memory; None when there is none.
         :raises TensorMismatchError: when there is no such batch, or the engine rejects a shape.
         """
-        batches = self._shared.batches
+        batches = self.shared.batches
         batch = 1
-        if self._shared.is_one_image:
+        if self.shared.is_one_image:
             batch = next((size for size in batches if size >= images), 0)
             if not batch:
                 raise TensorMismatchError(
@@ -311,7 +311,7 @@ class BuffersByShape:
         larger = self.get(batches[-1], {}, stream) if batch < batches[-1] else None
         return self._buffers.get(
             key,
-            lambda: self._made(BatchBuffers(self._shared, batch, tensor_shapes, larger), stream),
+            lambda: self._made(BatchBuffers(self.shared, batch, tensor_shapes, larger), stream),
         )
 
     @staticmethod
@@ -327,7 +327,7 @@ class BuffersByShape:
 
     def report_new_shape(self, seconds: float) -> None:
         """Log the host time of a run with a new shape of tensors, once, with the second one."""
-        if self._has_reported or self._shared.is_one_image or self._buffers.made < 2:
+        if self._has_reported or self.shared.is_one_image or self._buffers.made < 2:
             return
         self._has_reported = True
         log.info(

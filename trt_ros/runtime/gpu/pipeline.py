@@ -14,6 +14,7 @@ import numpy as np
 from trt_ros.cuda.monitor import Monitor
 from trt_ros.cuda.usage import measured
 from trt_ros.decode.cuda.boxes import MAX_DETECTIONS
+from trt_ros.errors import ParameterError
 from trt_ros.model.run_inputs import NO_LETTERBOX, NO_TENSORS, REGIONS, has_memory
 from trt_ros.profiling import mark
 from trt_ros.runtime.fitting import ResolvedModel
@@ -25,6 +26,7 @@ from trt_ros.runtime.gpu.regions import GpuRegions
 from trt_ros.runtime.gpu.shared_resources import (
     batch_log_lines,
     open_shared_resources,
+    with_own_context,
 )
 from trt_ros.runtime.gpu.slots import Slots
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
@@ -99,18 +101,29 @@ class GpuPipeline(Pipeline[Any]):
         self.account, self.health = network.engine.account, Health()
         self._submit, self._counting = threading.Lock(), threading.Lock()
         self._numbers = count(1)
-        self._last: FrameSlot | None = None
+        self._last: dict[BuffersByShape, FrameSlot] = {}
+        if self.options.contexts > 1 and has_memory(fitted.feeds):
+            network.close()
+            raise ParameterError(
+                f'contexts is {self.options.contexts}, but the network has states.',
+                cause='A run needs the result of the one before.',
+                remedy='Set contexts to 1.',
+            )
         with self.gpu.launch_context, ExitStack() as undo:
             undo.callback(network.close)
             network.save_cache()  # Of a trial run, for the contexts to come.
             network.free()
             with measured(self.account, CONTEXTS):
                 self.shared = open_shared_resources(network, fitted, batch=batch, undo=undo)
-                buffers = BuffersByShape(self.shared)
-                undo.callback(buffers.close)
+                buffers: list[BuffersByShape] = []
                 slots: list[FrameSlot] = []
-                for _ in range(self.options.frames_in_flight):
-                    slots.append(FrameSlot(self.shared, buffers))
+                for number in range(self.options.contexts):
+                    own = with_own_context(self.shared, network, undo) if number else self.shared
+                    buffers.append(BuffersByShape(own))
+                    undo.callback(buffers[-1].close)
+                for number in range(self.options.frames_in_flight):
+                    each = buffers[number % len(buffers)]
+                    slots.append(FrameSlot(each.shared, each))
                     undo.callback(slots[-1].close)
             self.slots, self.max_batch = Slots(slots), self.shared.batches[-1]
             self._engine_log_lines = (*network.log_lines, *batch_log_lines(self.shared, batch))
@@ -134,7 +147,8 @@ class GpuPipeline(Pipeline[Any]):
             f'{"CUDA graph" if has_graph else "no graph"}, {slots} '
             f'{"slot" if slots == 1 else "slots"}, gpu_wait {self.options.gpu_wait}, '
             f'decoding on the {"GPU" if decodes_on_gpu else "CPU"}'
-            + (', images read in place' if shared.in_place else ''),
+            + (', images read in place' if shared.in_place else '')
+            + (f', {self.options.contexts} contexts' if self.options.contexts > 1 else ''),
             *(f'CUDA graph fallback: {reason}' for reason in fallbacks[:1]),
         )
 
@@ -165,7 +179,8 @@ class GpuPipeline(Pipeline[Any]):
 
     def join(self, regions: Pipeline[Any], count: int) -> None:
         """Run a pipeline of this GPU on the objects found, in the same graphs; see Pipeline."""
-        if isinstance(regions, GpuPipeline) and regions.gpu.index == self.gpu.index:
+        is_alone = self.options.contexts == 1  # The pipeline of the objects has one context.
+        if is_alone and isinstance(regions, GpuPipeline) and regions.gpu.index == self.gpu.index:
             with self.gpu.context:
                 joined = GpuRegions(regions, count)
             self._owned.callback(joined.close)
@@ -216,8 +231,8 @@ class GpuPipeline(Pipeline[Any]):
         self.faults.begin(number)
         try:
             with self._submit, self.gpu.launch_context:
-                # All slots share activations and tensors: a run waits for the one before.
-                after, last = None, self._last
+                # Slots of a context share its memory: a run waits for the one before.
+                after, last = None, self._last.get(slot.buffers)
                 if last is not None and last.in_flight:
                     after = last.done
                 device = self.device
@@ -228,7 +243,7 @@ class GpuPipeline(Pipeline[Any]):
                     after,
                     tensors,
                 )
-                self._last = slot  # Not where an image or tensor was refused.
+                self._last[slot.buffers] = slot  # Not where an image or tensor was refused.
                 slot.buffers.report_new_shape(slot.host_copy_seconds)
                 count = len(self.shared.decoded(frames)) or 1
                 self.health.frames += count

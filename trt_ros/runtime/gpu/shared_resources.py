@@ -193,6 +193,16 @@ def open_shared_resources(
     return replace(shared, batches=batches_for(shared, batch, fitted.decoder))
 
 
+def with_own_context(
+    shared: SharedResources, network: TensorRTRunner, undo: ExitStack
+) -> SharedResources:
+    """Return the same resources with an execution context and tensors that no other run uses."""
+    contexts = network.open_contexts()
+    undo.callback(contexts.close)
+    inputs = Inputs(shared.feeds, shared.account, undo)
+    return replace(shared, contexts=contexts, inputs=inputs)
+
+
 def batches_for(shared: SharedResources, batch: int, decoder: Decoder[Any]) -> tuple[int, ...]:
     """
     Return the batch sizes of runs, ascending: powers of two, and the maximum.

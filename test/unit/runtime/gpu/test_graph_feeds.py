@@ -10,7 +10,13 @@ import pytest
 from support.memory import array_at
 from support.numbers_on_cpu import NumbersOnCpu
 from trt_ros.cuda.calls import live
-from trt_ros.errors import BadFrameError, CapacityError, GpuFailedError, TensorMismatchError
+from trt_ros.errors import (
+    BadFrameError,
+    CapacityError,
+    GpuFailedError,
+    ParameterError,
+    TensorMismatchError,
+)
 from trt_ros.families.registry import TENSORS
 from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import Given
@@ -614,3 +620,8 @@ def test_a_fault_of_a_run_of_tensors_reports_the_gpu(counter, open_inputs, cuda)
     with pytest.raises(GpuFailedError):
         pipeline.infer({'step': STEP, 'h': STEP}, ASKED)
     assert len(faults) == 1
+
+
+def test_contexts_cannot_share_a_state(counter, open_inputs):
+    with pytest.raises(ParameterError, match=r'contexts is 2, but the network has states\.'):
+        open_inputs(counter(), STATEFUL, ('total',), frames_in_flight=2, contexts=2)

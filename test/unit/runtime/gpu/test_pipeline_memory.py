@@ -293,3 +293,25 @@ def test_peak_of_gpu_memory_outlives_what_was_freed(open_graph, picture):
     assert pipeline.account.peak()['slots'] == slots
     assert pipeline.account.peak()['total'] == total
     assert pipeline.account.device_nbytes < total
+
+
+@pytest.mark.parametrize('contexts', [1, 2, 4])
+def test_each_context_has_memory_of_its_own_and_waits_for_no_other(
+    open_graph, make_engine, cuda, picture, contexts
+):
+    one = open_graph(make_engine(1), frames_in_flight=4)
+    one.warm_up(picture())
+    pipeline = open_graph(make_engine(1), frames_in_flight=4, contexts=contexts)
+    pipeline.warm_up(picture())
+    held, single = pipeline.memory()['device'], one.memory()['device']
+    for owner in ('activations', 'contexts', 'tensors', 'decoder'):
+        assert held[owner] == contexts * single[owner]
+    for owner in ('engine', 'kernels', 'slots'):
+        assert held[owner] == single[owner]
+    before = cuda.calls['cudaStreamWaitEvent']
+    runs = [pipeline.start([picture()], ASKED) for _ in range(4)]
+    # The first runs of all contexts wait for none.
+    assert cuda.calls['cudaStreamWaitEvent'] - before == 4 - contexts
+    assert len([run.result() for run in runs]) == 4
+    pipeline.close()
+    assert not +pipeline.account.device
