@@ -118,7 +118,9 @@ class BuildOptions:
     dla_core: int | None = param(
         None, 'Deep learning accelerator (DLA) core; unsupported layers run on the GPU.'
     )
-    plugins: tuple[str, ...] = param((), 'Plugin libraries to load, which are executable code.')
+    plugins: tuple[str, ...] = param(
+        (), 'Plugin libraries, or Python files (.py) that register plugins: executable code.'
+    )
     version_compatible: bool = param(
         False, 'Build an engine that other releases of TensorRT can load.'
     )

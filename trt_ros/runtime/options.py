@@ -77,8 +77,8 @@ class EngineOptions:
     )
     plugins: tuple[str, ...] = param(
         (),
-        'Plugin libraries of tensorrt, which are executable code; an engine that needs another '
-        'one is refused.',
+        'Plugin libraries of tensorrt, or Python files (.py) that register plugins; they are '
+        'executable code, and an engine that needs another one is refused.',
     )
 
 

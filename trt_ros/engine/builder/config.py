@@ -1,6 +1,8 @@
 """Application of build options to TensorRT; unsupported options are refused with a reason."""
 
 from collections.abc import Sequence
+from functools import cache
+from runpy import run_path
 from typing import Any
 
 from trt_ros.driver import nvidia_driver
@@ -127,15 +129,19 @@ def apply(
     if options.dla_core is not None:
         _set_dla(library, builder, config, options.dla_core)
     if options.plugins and options.version_compatible:
-        config.plugins_to_serialize = list(options.plugins)
+        libraries = [path for path in options.plugins if not path.endswith('.py')]
+        config.plugins_to_serialize = libraries
     for profile in profiles:
         _add_profile(library, builder, config, profile)
     return ignored
 
 
 def load_plugins(library: Library, plugins: Sequence[str]) -> None:
-    """Load plugin libraries; raise BackendError if one cannot be loaded."""
+    """Load plugin libraries and run Python files; raise BackendError if one cannot be loaded."""
     for path in plugins:
+        if path.endswith('.py'):
+            _run_plugins(path)
+            continue
         with library.log.collect() as captured:
             handle = library.trt.get_plugin_registry().load_library(path)
         if handle is None:
@@ -144,6 +150,19 @@ def load_plugins(library: Library, plugins: Sequence[str]) -> None:
                 cause='\n'.join(captured.errors),
                 remedy=f'Check for missing libraries with `ldd {path}`.',
             )
+
+
+@cache
+def _run_plugins(path: str) -> None:
+    """Run a file that registers plugins, once per process, as they cannot be registered twice."""
+    try:
+        run_path(path, run_name='trt_ros_plugins')
+    except Exception as error:  # Of the operator's own code.
+        raise BackendError(
+            f'The plugins of {path} cannot be registered.',
+            cause=f'{type(error).__name__}: {error}',
+            remedy=f'Run `python {path}`, which must register its plugins without an error.',
+        ) from error
 
 
 def not_on_dla(network: Any, config: Any) -> list[str]:

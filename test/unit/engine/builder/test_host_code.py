@@ -13,9 +13,10 @@ import pytest
 from trt_ros.blob import Blob
 from trt_ros.engine import engine as engines
 from trt_ros.engine import open as opening
+from trt_ros.engine.builder.config import load_plugins
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.sidecar import sidecar_path
-from trt_ros.errors import ParameterError
+from trt_ros.errors import BackendError, ParameterError
 from trt_ros.trt import Library
 
 
@@ -132,3 +133,16 @@ def test_planted_kernels_of_an_engine_are_not_used(plan, runtimes, monkeypatch, 
     assert opening.open_plan(plan, 0, BuildOptions()).runtime_cache is cache
     Path(cache.path).chmod(0o666)
     assert opening.open_plan(plan, 0, BuildOptions()).runtime_cache is None
+
+
+def test_plugins_in_python_are_registered_once_or_refused_with_the_reason(tmp_path, monkeypatch):
+    library, registered = SimpleNamespace(), []
+    monkeypatch.setattr('builtins.registered_plugins', registered, raising=False)
+    good, bad = tmp_path / 'good.py', tmp_path / 'bad.py'
+    good.write_text('registered_plugins.append(__name__)')
+    bad.write_text('import nothing_of_this_name')
+    for _ in range(2):
+        load_plugins(library, [str(good)])
+    assert registered == ['trt_ros_plugins']
+    with pytest.raises(BackendError, match=r'(?s)bad\.py cannot be registered.*nothing_of_this'):
+        load_plugins(library, [str(bad)])
