@@ -199,6 +199,39 @@ def test_detections_get_boxes_in_the_frame_of_the_depth_image(plain, scene):
         assert each.bbox.size.x == pytest.approx(SOLIDS[index].size[0], abs=0.03)
 
 
+def test_the_covariance_of_a_surface_reaches_behind_it(plain, scene):
+    found = plain.locate(scene, 20.0)
+    for each in found.detections:
+        covariance = np.reshape(each.results[0].pose.covariance, (6, 6))
+        half = max(each.bbox.size.x, each.bbox.size.y) / 2
+        assert covariance[2, 2] == pytest.approx(half**2)
+        assert covariance.diagonal()[3:] == pytest.approx(np.pi**2 / 3)
+
+
+def test_objects_of_a_known_size_get_whole_boxes(locating, scene, request):
+    sizes = ['class 0:0.5,0.4,0.6']
+    program = request.path.parents[1] / 'support/nodes/fake_transforms.py'
+    for target, node in (
+        ('', locating('sized', sizes=sizes)),
+        ('base_link', locating('sized_base', program, target_frame='base_link', sizes=sizes)),
+    ):
+        first, second = node.locate(scene, 10.0).detections
+        x, y, z = SOLIDS[0].center
+        center = (z + 1, -x, -y) if target else (x, y, z)
+        assert centers_of(Detection3DArray(detections=[first]))[0] == pytest.approx(
+            center, abs=0.03
+        )
+        size, turn = first.bbox.size, first.bbox.center.orientation
+        assert (size.x, size.y, size.z) == (0.5, 0.4, 0.6)
+        if target:  # Its length is across: along y of base_link.
+            assert abs(turn.z) == pytest.approx(np.sqrt(0.5), abs=0.05)
+            assert (turn.x, turn.y) == pytest.approx((0, 0), abs=1e-9)
+        assert first.results[0].pose.covariance[14] == pytest.approx((0.05 * 0.6) ** 2)
+        # A second class keeps its surface: front, and the side that is seen.
+        variances = np.reshape(second.results[0].pose.covariance, (6, 6)).diagonal()
+        assert variances[:3].max() == pytest.approx(0.15**2, rel=0.1)
+
+
 def test_the_points_of_each_object_are_published(plain, scene):
     found = plain.locate(scene, 30.0)
     cloud = plain.points.wait_for(lambda cloud: cloud.header.stamp == found.header.stamp)

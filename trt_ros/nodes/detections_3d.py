@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from geometry_msgs.msg import Point, Pose, Quaternion, Vector3
+from geometry_msgs.msg import Point, Pose, PoseWithCovariance, Quaternion, Vector3
 import numpy as np
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
@@ -28,17 +28,23 @@ from trt_ros.ros.dds.cdr_points import UINT32
 from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.inputs import InputParameters, SynchronizationParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
+from trt_ros.ros.messages import best_hypothesis
 from trt_ros.ros.parameters import param
 from trt_ros.ros.points import PointSender
 from trt_ros.ros.qos import RESULTS
 from trt_ros.ros.regions import ChosenObjects, choose_objects
 from trt_ros.ros.stream import Topic, TopicStream
 from trt_ros.ros.transforms import Transform, Transforms
-from trt_ros.vision.boxes_3d import Boxes3D, DepthScene
+from trt_ros.vision.boxes_3d import SAMPLES, Boxes3D, DepthScene
 from trt_ros.vision.depth_points import DepthImage, check_is_depth
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.upright_boxes import fit_upright, level_axes, parse_sizes, quaternion_of
 
 MAX_OBJECTS = 1000
+#: Standard deviation of a center by a size of the parameter, as a share of the longest side; and
+#: variances in square radians: of a fitted yaw, and of an angle from 0 to 2 pi of which nothing is
+#: known.
+SIZE_ERROR, YAW_VARIANCE, ANY_TURN_VARIANCE = 0.05, 0.05**2, np.pi**2 / 3
 DETECTIONS, DEPTH, INSTANCES = 'detections', 'depth_image', 'instances'
 
 
@@ -72,6 +78,11 @@ class Detections3DParameters(NodeParameters, SynchronizationParameters, InputPar
         '',
         'Frame of the results, by tf2; empty leaves them in the optical frame of the depth image.',
     )
+    sizes: tuple[str, ...] = param(
+        (),
+        "Length, width and height of the objects of a class in meters: 'car:4.5,1.8,1.5'. Their "
+        'boxes are whole and upright; those of other classes are the visible surface.',
+    )
     max_range: float = param(
         0.0,
         'Maximum depth in meters of a pixel that counts; 0.0 sets no limit.',
@@ -86,13 +97,19 @@ class Detections3DParameters(NodeParameters, SynchronizationParameters, InputPar
 
 @dataclass(frozen=True)
 class _Located:
-    """The objects of one set of messages; `frame_id`: frame of the depth image."""
+    """
+    The objects of one set of messages.
+
+    :param frame_id: frame of the depth image.
+    :param upright: size, center and rotation in it of the whole objects, by index.
+    """
 
     objects: ChosenObjects
     boxes: Boxes3D
     scene: DepthScene
     frame_id: str
     transform: Transform | None
+    upright: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 class Detections3DNode(ManagedNode):
@@ -118,6 +135,7 @@ class Detections3DNode(ManagedNode):
         """Create the publishers."""
         parameters = self.parameters
         parameters.describe_synchronization()  # Raises for contradictory values.
+        self._sizes = parse_sizes(parameters.sizes)
         self._topics = [
             Topic(self, DETECTIONS, DetectionCodec(self, DETECTIONS), FrameCounts(self._counts)),
             Topic(self, DEPTH, DepthImageCodec(self, DEPTH), FrameCounts()),
@@ -192,7 +210,28 @@ class Detections3DNode(ManagedNode):
                 'image shows the same scene, and the parameter registered.',
                 throttle_duration_sec=10.0,
             )
-        return _Located(objects, boxes, scene, frame_id, transform)
+        upright = self._fit(objects, boxes, scene, transform) if self._sizes else {}
+        return _Located(objects, boxes, scene, frame_id, transform, upright)
+
+    def _fit(
+        self,
+        objects: ChosenObjects,
+        boxes: Boxes3D,
+        scene: DepthScene,
+        transform: Transform | None,
+    ) -> dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Fit boxes to the objects of known size; up is z of target_frame, or the image's."""
+        level = level_axes(transform.rotation()[2] if transform else np.array([0.0, -1.0, 0.0]))
+        found = {}
+        for index, detection in enumerate(objects.detections):
+            size = self._sizes.get(best_hypothesis(detection).class_id)
+            if size is None or not boxes.has_depth[index]:
+                continue
+            near_far, owner = boxes.ranges[index], int(objects.indices[index])
+            points = scene.points(objects.boxes[index], owner, near_far)
+            if len(points):
+                found[index] = size, *fit_upright(points, size, level)
+        return found
 
     def _publish(self, _: int, located: _Located, header: Header, values: Sequence[Any]) -> None:
         header.frame_id = self.parameters.target_frame if located.transform else located.frame_id
@@ -254,39 +293,49 @@ class InstanceImageCodec(RawImageCodec):
 
 def _to_message(located: _Located, chosen: np.ndarray, header: Header) -> Detection3DArray:
     transform = located.transform
-    centers = located.boxes.centers[chosen].astype(np.float64)
-    orientation = Quaternion()
-    if transform:
-        centers = transform.apply(centers)
-        x, y, z, w = transform.quaternion.tolist()
-        orientation = Quaternion(x=x, y=y, z=z, w=w)
-    detections = located.objects.detections
-    return Detection3DArray(
-        header=header,
-        detections=[
+    turn = transform.rotation() if transform else np.eye(3)
+    surface_turn = transform.quaternion if transform else np.array([0.0, 0.0, 0.0, 1.0])
+    detections = []
+    for index in chosen.tolist():
+        center = located.boxes.centers[index].astype(np.float64)
+        size = located.boxes.sizes[index].astype(np.float64)
+        if index in located.upright:
+            size, center, rotation = located.upright[index]
+            quaternion = quaternion_of(turn @ rotation)
+            position, angles = np.eye(3) * (SIZE_ERROR * size.max()) ** 2, YAW_VARIANCE
+        else:
+            # The center of the object is up to half of its width or height behind the surface.
+            errors = size[0] / SAMPLES, size[1] / SAMPLES, size[:2].max() / 2
+            position, angles = turn @ np.diag(np.square(errors)) @ turn.T, ANY_TURN_VARIANCE
+            quaternion = surface_turn
+        if transform:
+            center = transform.apply(center)
+        covariance = np.zeros((6, 6))
+        covariance[:3, :3], covariance[3:, 3:] = position, np.eye(3) * angles
+        pose = Pose(
+            position=Point(**dict(zip('xyz', center.tolist()))),
+            orientation=Quaternion(**dict(zip('xyzw', quaternion.tolist()))),
+        )
+        detections.append(
             _detection_3d(
-                detections[index],
+                located.objects.detections[index],
                 header,
-                Pose(position=Point(x=x, y=y, z=z), orientation=orientation),
-                Vector3(x=width, y=height, z=length),
+                PoseWithCovariance(pose=pose, covariance=covariance.ravel()),
+                Vector3(**dict(zip('xyz', size.tolist()))),
             )
-            for index, (x, y, z), (width, height, length) in zip(
-                chosen.tolist(), centers.tolist(), located.boxes.sizes[chosen].tolist()
-            )
-        ],
-    )
+        )
+    return Detection3DArray(header=header, detections=detections)
 
 
 def _detection_3d(
-    detection: Detection2D, header: Header, pose: Pose, size: Vector3
+    detection: Detection2D, header: Header, pose: PoseWithCovariance, size: Vector3
 ) -> Detection3D:
-    found = Detection3D(
+    return Detection3D(
         header=header,
-        bbox=BoundingBox3D(center=pose, size=size),
+        bbox=BoundingBox3D(center=pose.pose, size=size),
         id=detection.id,
+        results=[
+            ObjectHypothesisWithPose(hypothesis=result.hypothesis, pose=pose)
+            for result in detection.results
+        ],
     )
-    for result in detection.results:
-        located = ObjectHypothesisWithPose(hypothesis=result.hypothesis)
-        located.pose.pose = pose
-        found.results.append(located)
-    return found
