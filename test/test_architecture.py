@@ -182,6 +182,7 @@ DOORS = {  # foreign package: the layers that may import it
         'lifecycle_msgs',
         'rcl_interfaces',
         'sensor_msgs',
+        'stereo_msgs',
         'vision_msgs',
         'isaac_ros_tensor_list_interfaces',
         'nav_msgs',

@@ -80,8 +80,8 @@ def test_every_ros_package_imported_is_a_dependency():
         )
     )
     # rosdep has no key for Isaac's tensors; without them only the tensor node cannot start. tf2 is
-    # needed for target_frame only, and its messages for the robot demo.
-    optional = {'isaac_ros_tensor_list_interfaces', 'tf2_ros', 'tf2_msgs'}
+    # needed for target_frame only, and its messages for the robot demo; stereo_msgs for disparity.
+    optional = {'isaac_ros_tensor_list_interfaces', 'stereo_msgs', 'tf2_ros', 'tf2_msgs'}
     assert used - declared - optional - {'trt_ros'} == set()
 
 

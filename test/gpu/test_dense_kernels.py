@@ -62,6 +62,20 @@ def test_a_channel_axis_of_one_does_not_matter(shape, channels_first, decode_on_
     np.testing.assert_array_equal(got.values, head({'depth': cells}, letterbox).values)
 
 
+@pytest.mark.parametrize('is_sky', [False, True])
+def test_depths_come_with_their_confidence(is_sky, decode_on_gpu):
+    rng = np.random.default_rng(2)
+    cells = {name: rng.uniform(0, 1, (1, 1, 30, 40)).astype(np.float32) for name in ('d', 'c')}
+    head, letterbox = (
+        DepthHead('d', True, 'c', is_sky),
+        Letterbox.fit((161, 97), (60, 80), 'letterbox'),
+    )
+    got, _ = decode_on_gpu(head, cells, letterbox)
+    want = head(cells, letterbox)
+    np.testing.assert_array_equal(got.values, want.values)
+    np.testing.assert_array_equal(got.confidence, want.confidence)
+
+
 @pytest.mark.parametrize(
     'grid_hw, image_wh, input_hw, resize',
     [

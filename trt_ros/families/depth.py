@@ -1,6 +1,7 @@
-"""Monocular depth estimation."""
+"""Depth of one image, or of a pair of images."""
 
 from dataclasses import dataclass, replace
+import re
 from typing import Literal
 
 import numpy as np
@@ -30,10 +31,18 @@ class DepthHead(Head[Depth]):
 
     Values keep the network's unit: meters, relative depth or its inverse. A pixel next to a
     non-finite cell is non-finite.
+
+    :param confidence_name: output of the same size; '': none.
+    :param is_sky: whether that output is the probability of sky.
+    :param kind: meaning of the values by names and inputs: 'relative', 'metric', 'disparity' or
+        'affine'.
     """
 
     output_name: str
     channels_first: bool = True
+    confidence_name: str = ''
+    is_sky: bool = False
+    kind: str = 'relative'
     class_count: None = None
 
     def __call__(
@@ -51,12 +60,81 @@ class DepthHead(Head[Depth]):
             )
         rows, cols = taps(letterbox, (cells.shape[1], cells.shape[2]))
         with np.errstate(invalid='ignore'):
-            return Depth(bilinear(cells[0], rows, cols))
+            found = Depth(bilinear(cells[0], rows, cols))
+            if self.confidence_name:
+                planes = dense(outputs, self.confidence_name, self.channels_first)
+                found.confidence = self.confidence(bilinear(planes[0], rows, cols))
+            return found
+
+    def confidence(self, values: np.ndarray) -> np.ndarray:
+        """Return the confidences that interpolated values of that output are."""
+        return 1 - values if self.is_sky else values
+
+
+@dataclass(frozen=True)
+class PointsHead(Head[Depth]):
+    """
+    A decoder of (1, h, w, 3) points whose z lacks an offset, with validity and scale.
+
+    Depth is (z + offset) * scale. The offset follows from the calibration of the camera.
+    """
+
+    output_name: str
+    confidence_name: str = ''
+    scale_name: str = ''
+    kind: str = 'affine'
+    class_count: None = None
+
+    def __call__(
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
+    ) -> Depth:
+        """
+        Decode the outputs into z without the offset.
+
+        :raises TensorMismatchError: when an output is missing or of another shape.
+        """
+        cells = dense(outputs, self.output_name, False).astype(np.float32)
+        if self.scale_name:
+            cells *= np.float32(np.asarray(outputs[self.scale_name]).reshape(-1)[0])
+        height, width = cells.shape[1:]
+        rows, cols = taps(letterbox, (height, width))
+        input_height, input_width = letterbox.input_hw
+        some_rows, some_cols = (np.arange(0, n, -(-n // POINTS)) for n in (height, width))
+        down, across = np.meshgrid(some_rows, some_cols, indexing='ij')
+        at = letterbox.points_to_image(
+            np.stack(
+                [(across + 0.5) * input_width / width, (down + 0.5) * input_height / height], -1
+            )
+        )
+        some = cells[:, down, across].transpose(1, 2, 0)
+        is_valid = np.isfinite(some).all(axis=2) & (at > 0).all(axis=2)
+        is_valid &= (at < letterbox.image_wh).all(axis=2)
+        with np.errstate(invalid='ignore'):
+            found = Depth(bilinear(cells[2], rows, cols))
+            if self.confidence_name:
+                plane = dense(outputs, self.confidence_name)[0].astype(np.float32)
+                found.confidence = bilinear(plane, rows, cols)
+                is_valid &= plane[down, across] > 0.5
+        found.points = np.concatenate([at[is_valid] - 0.5, some[is_valid]], axis=1)
+        return found
 
 
 def _head(reading: Reading) -> DepthHead:
     (part,) = reading.parts
-    return DepthHead(part.spec.name, part.out.axes != 'B h w 1')
+    name, shape = part.spec.name, part.spec.shape
+    network = reading.network
+    others = [each for each in network.outputs if each.shape == shape and each is not part.spec]
+    found = next((each.name for each in others if re.search(_CONFIDENCE, each.name.lower())), '')
+    is_disparity = 'disp' in name.lower() or name in _ESS
+    kind = 'disparity' if is_disparity else 'metric' if 'metric' in name.lower() else 'relative'
+    return DepthHead(name, part.out.axes != 'B h w 1', found, 'sky' in found.lower(), kind)
+
+
+def _points_head(reading: Reading) -> PointsHead:
+    (part,) = reading.parts
+    names = {each.name.lower(): each.name for each in reading.network.outputs}
+    scale = next((names[name] for name in names if 'scale' in name), '')
+    return PointsHead(part.spec.name, names.get('mask', ''), scale)
 
 
 def _has_no_classes(network: NetworkDescription) -> Literal[False] | None:
@@ -65,9 +143,13 @@ def _has_no_classes(network: NetworkDescription) -> Literal[False] | None:
 
 
 REMEDY = "Export only that output, or put 'depth' in its name."
+POINTS = 64  # Rows and columns of points for the offset.
+_CONFIDENCE = 'sky|conf|mask|valid'
+_ESS = ('output_left',)  # Of Isaac ROS.
 _AXES = ('B h w', 'B 1 h w', 'B h w 1')
 _NAMED = tuple(
-    Layout((Out(axes, 'depth:1', ('(?i).*depth.*',)),), ignores_others=True) for axes in _AXES
+    Layout((Out(axes, 'depth:1', ('(?i).*(depth|disp).*', *_ESS)),), ignores_others=True)
+    for axes in _AXES
 )
 _PLAIN = tuple(Layout((Out(axes, 'depth:1'),), evidence=(_has_no_classes,)) for axes in _AXES)
 DEPTH = Family(
@@ -81,6 +163,16 @@ DEPTH = Family(
     words=('depth', 'disp'),
     networks='Depth Anything, DPT, MiDaS and others',
     export='`optimum-cli export onnx --model Intel/dpt-large out`',
+)
+MOGE = Family(
+    'moge',
+    'depth',
+    {**STRETCH_PREPROCESS, 'resize': 'letterbox'},  # A stretched image has another geometry.
+    layouts=(Layout((Out('B h w 3', 'points:3', ('(?i)points',)),), ignores_others=True),),
+    head=_points_head,
+    exporter='none',
+    networks='MoGe-2: points up to an offset of z, validity, scale',
+    export='`torch.onnx.export` as in docs/onnx.md of MoGe',
 )
 YOLO_DEPTH = Family(
     'yolo_depth',

@@ -1,5 +1,7 @@
 """Node that estimates depth from images."""
 
+from array import array
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -9,7 +11,7 @@ from rclpy.publisher import Publisher
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from std_msgs.msg import Header
 
-from trt_ros.errors import BadFrameError
+from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.families.registry import DEPTHS
 from trt_ros.nodes.inference import Camera, InferenceNode, InferenceParameters
 from trt_ros.results.depth import Depth
@@ -19,8 +21,17 @@ from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
 from trt_ros.ros.points import PointSender
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.vision.depth_points import OrganizedPoints, mask_invalid, organized_wh
+from trt_ros.vision.depth_points import Intrinsics, OrganizedPoints, mask_invalid, organized_wh
 from trt_ros.vision.frame import Frame, to_color
+from trt_ros.vision.metric_depth import depth_of_canonical, depth_of_disparity, missing_offset
+
+try:
+    from stereo_msgs.msg import DisparityImage
+except ImportError:  # A package of its own, which only ~/disparity needs.
+    DisparityImage = None
+
+
+KINDS = ('relative', 'metric', 'canonical', 'disparity', 'affine')
 
 
 @dataclass(frozen=True)
@@ -28,10 +39,18 @@ class DepthKindParameters:
     """Parameters of the depth values."""
 
     depth_kind: str = param(
-        'relative',
-        "Meaning of the network's output: metric is meters, published as in REP 118 with NaN "
-        'for invalid pixels; relative is published unchanged.',
-        choices=('relative', 'metric'),
+        'auto',
+        "Meaning of the network's output: relative is published unchanged, all others as meters "
+        'as in REP 118, with NaN for invalid pixels: metric is meters, canonical meters for a '
+        'focal length of 300 pixels, disparity pixels of a pair of rectified images, affine '
+        'points up to an offset of z; auto follows names of outputs.',
+        choices=('auto', *KINDS),
+        mutable=True,
+    )
+    min_confidence: float = param(
+        0.5,
+        'Minimum confidence of a depth in meters, if the network has one: its mask, or 1 - sky.',
+        between=(0.0, 1.0),
         mutable=True,
     )
 
@@ -70,6 +89,8 @@ class DepthOutputs(NamedTuple):
     infos: Publisher
     points: PointSender
     organized: OrganizedPoints
+    confidence: ImageSender | None
+    disparity: Publisher | None
 
 
 class DepthNode(InferenceNode):
@@ -81,69 +102,186 @@ class DepthNode(InferenceNode):
     def __init__(self, name: str = 'depth', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
 
+    def open(self) -> Iterable[str]:
+        """Open the pipeline and find out what its values are; return log lines."""
+        lines = list(super().open())
+        head: Any = self.pipeline.decoder.head
+        is_pair = len(self.inputs.topics) > 1 and self.inputs.in_sets
+        # Networks of one image call their inverse depth so.
+        self._own_kind = 'relative' if head.kind == 'disparity' and not is_pair else head.kind
+        lines.append(f'depth kind: {self.kind}')
+        if getattr(head, 'is_sky', False) and self.parameters.depth_kind == 'auto':
+            lines.append(
+                'Depth with sky is that of Depth Anything 3: for its metric network, set '
+                'depth_kind to canonical.'
+            )
+        if self.kind == 'disparity' and not is_pair:
+            raise ParameterError(
+                'depth_kind is disparity, but the network has one image topic.',
+                remedy='Bind both images in inputs, the left one first (docs/nodes.md).',
+            )
+        return lines
+
+    @property
+    def kind(self) -> str:
+        """Meaning of the values, one of KINDS; while configured."""
+        kind: str = self.parameters.depth_kind
+        return self._own_kind if kind == 'auto' else kind
+
     def advertise(self, camera: Camera) -> DepthOutputs:
         """Create the publishers of a camera's results."""
+        has_confidence = bool(getattr(self.pipeline.decoder.head, 'confidence_name', ''))
         return DepthOutputs(
             camera,
             ImageSender(self, camera.publisher(Image, 'depth')),
             camera.publisher(CameraInfo, 'camera_info'),
             PointSender(self, camera.publisher(PointCloud2, 'points'), ('rgb', FLOAT32)),
             self.while_configured.enter_context(closing(OrganizedPoints())),
+            ImageSender(self, camera.publisher(Image, 'confidence')) if has_confidence else None,
+            camera.publisher(DisparityImage, 'disparity')
+            if self.kind == 'disparity' and DisparityImage
+            else None,
         )
 
     def activate(self) -> None:
         """Subscribe to camera_info and to the images."""
+        enter = self.while_active.enter_context
         self._calibrations = {
-            camera: self.while_active.enter_context(closing(CameraInfoStream(self, camera.topic)))
-            for camera in self.cameras
+            camera: enter(closing(CameraInfoStream(self, camera.topic))) for camera in self.cameras
         }
+        others = [each.name for each in self.inputs.topics if each.name != self.cameras[0].topic]
+        self._right = (
+            enter(closing(CameraInfoStream(self, others[0])))
+            if self.kind == 'disparity' and others
+            else None
+        )
         super().activate()
 
     def publish(self, outputs: DepthOutputs, result: Depth, header: Header, frame: Frame) -> None:
         """Publish the result of one image."""
+        values: np.ndarray | None = result.values
+        if self.kind not in ('relative', 'metric'):
+            camera = self._camera(outputs, frame)
+            values = None
+            if camera is not None:
+                values = self._meters(outputs, result, camera, header)
+        if values is None:
+            return
         depth = outputs.depth.begin(header, frame.wh, '32FC1')
-        depth[:] = result.values
-        if self.parameters.depth_kind == 'metric':
-            mask_invalid(depth, depth, depth > 0)
+        depth[:] = values
+        if self.kind != 'relative':
+            is_valid = (depth > 0) & (depth < np.inf)
+            if result.confidence is not None:
+                is_valid &= result.confidence >= self.parameters.min_confidence
+            mask_invalid(depth, depth, is_valid)
         outputs.depth.send()
+        if outputs.confidence is not None:
+            outputs.confidence.begin(header, frame.wh, '32FC1')[:] = result.confidence
+            outputs.confidence.send()
         info = self._calibrations[outputs.camera].info_for(header, frame.wh)
         if info is not None:
             outputs.infos.publish(info)
         if outputs.points.is_wanted():
-            self._publish_points(outputs, result, header, frame)
+            self._publish_points(outputs, depth, header, frame)
 
-    def _publish_points(
-        self, outputs: DepthOutputs, result: Depth, header: Header, frame: Frame
-    ) -> None:
-        parameters = self.parameters
-        if parameters.depth_kind != 'metric':
-            self.get_logger().warning(
-                'No ~/points are published. Cause: depth_kind is relative. Remedy: set it to '
-                'metric if the output of the network is in meters.',
-                throttle_duration_sec=10.0,
+    def _meters(
+        self, outputs: DepthOutputs, result: Depth, camera: Intrinsics, header: Header
+    ) -> np.ndarray | None:
+        """Return the depths of an image in meters; None without a calibration of the pair."""
+        values, kind = result.values, self.kind
+        scale = self.pipeline.preprocess.letterbox(camera.image_wh).scale_xy
+        if kind == 'canonical':
+            return depth_of_canonical(values, camera, sum(scale) / 2)
+        if kind == 'affine':
+            points = result.points
+            return values + np.float32(
+                np.nan if points is None else missing_offset(points, camera)
             )
-            return
+        # The flow to the right image, as RAFT-Stereo gives it, is negative.
+        disparity = values / np.float32(-scale[0] if np.nanmedian(values) < 0 else scale[0])
+        rig = self._rig(camera)
+        if rig is None:
+            return None
+        baseline, offset = rig
+        if outputs.disparity and outputs.disparity.get_subscription_count():
+            outputs.disparity.publish(_to_disparity(disparity, camera.fx, baseline, header))
+        return depth_of_disparity(disparity, camera.fx, baseline, offset)
+
+    def _rig(self, left: Intrinsics) -> tuple[float, float] | None:
+        """Return baseline in meters, and disparity at infinity; None, and log why, without."""
+        info = self._right.newest if self._right else CameraInfo()
+        try:
+            right = intrinsics_of(info, 'camera_info of the right image')
+        except BadFrameError as error:
+            self._warn(str(error))
+            return None
+        if not info.p[3] < 0:
+            self._warn(
+                'Cause: P[3] of the right camera is not below 0. Remedy: calibrate the pair.'
+            )
+            return None
+        return -info.p[3] / info.p[0], left.cx - right.cx
+
+    def _camera(self, outputs: DepthOutputs, frame: Frame) -> Intrinsics | None:
+        """Return the camera of an image; None, and log why, without its calibration."""
         try:
             camera = intrinsics_of(self._calibrations[outputs.camera].newest, 'camera_info')
         except BadFrameError as error:
-            self.get_logger().warning(
-                f'No ~/points are published. {error}', throttle_duration_sec=10.0
-            )
-            return
+            self._warn(str(error))
+            return None
         if camera.image_wh != frame.wh:
-            self.get_logger().warning(
-                f'No ~/points are published. Cause: the image is {frame.wh[0]} × {frame.wh[1]}, '
-                f'but camera_info is for {camera.image_wh[0]} × {camera.image_wh[1]}.',
-                throttle_duration_sec=10.0,
+            self._warn(
+                f'Cause: the image is {frame.wh[0]} × {frame.wh[1]}, '
+                f'but camera_info is for {camera.image_wh[0]} × {camera.image_wh[1]}.'
+            )
+            return None
+        return camera
+
+    def _warn(self, reason: str) -> None:
+        what = '~/points are' if self.kind in ('relative', 'metric') else 'depth in meters is'
+        self.get_logger().warning(f'No {what} published. {reason}', throttle_duration_sec=10.0)
+
+    def _publish_points(
+        self, outputs: DepthOutputs, meters: np.ndarray, header: Header, frame: Frame
+    ) -> None:
+        if self.kind == 'relative':
+            self._warn(
+                'Cause: depth_kind is relative. Remedy: set it to metric if the output of the '
+                'network is in meters.'
             )
             return
-        stride = parameters.point_stride
+        camera = self._camera(outputs, frame)
+        if camera is None:
+            return
+        stride = self.parameters.point_stride
         outputs.organized.compute(
             outputs.points.begin(header, organized_wh(frame.wh, stride)),
-            result.values,
+            meters,
             to_color(frame, 'bgr'),
             camera,
             stride=stride,
-            max_range=parameters.max_range or np.inf,
+            max_range=self.parameters.max_range or np.inf,
         )
         outputs.points.send()
+
+
+def _to_disparity(disparity: np.ndarray, focal: float, baseline: float, header: Header) -> Any:
+    """Return a DisparityImage; pixels without disparity are -1, below its minimum."""
+    is_valid = np.isfinite(disparity) & (disparity > 0)
+    pixels = np.where(is_valid, disparity, np.float32(-1))
+    height, width = pixels.shape
+    return DisparityImage(
+        header=header,
+        image=Image(
+            header=header,
+            height=height,
+            width=width,
+            encoding='32FC1',
+            step=4 * width,
+            data=array('B', pixels.tobytes()),
+        ),
+        f=focal,
+        t=baseline,
+        min_disparity=0.0,
+        max_disparity=float(pixels.max()),
+    )

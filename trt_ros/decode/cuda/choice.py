@@ -9,7 +9,13 @@ from trt_ros.decode.choice import Decoder
 from trt_ros.decode.cuda.boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
 from trt_ros.decode.cuda.classes import GpuClasses
 from trt_ros.decode.cuda.decoder import GpuDecoder, Output, Outputs
-from trt_ros.decode.cuda.dense import GpuArgmax, GpuDepth, GpuMasks, GpuQueries
+from trt_ros.decode.cuda.dense import (
+    GpuArgmax,
+    GpuDepth,
+    GpuDepthWithConfidence,
+    GpuMasks,
+    GpuQueries,
+)
 from trt_ros.decode.cuda.masks import GpuInstances
 from trt_ros.decode.cuda.points import GpuPoints
 from trt_ros.decode.cuda.tiles import GpuTiles
@@ -105,14 +111,20 @@ def _queries(head: MaskFormerHead, outputs: Outputs) -> GpuQueries | None:
     )
 
 
-def _depth(head: DepthHead, outputs: Outputs) -> GpuDepth | None:
-    _, *size = outputs.shapes[head.output_name]
-    if len(size) == 3:
-        channels = size.pop(0 if head.channels_first else 2)
-        if channels != 1:
-            return None
-    rows, columns = size
-    return GpuDepth(outputs[head.output_name], 1, (rows, columns), True)
+def _depth(head: DepthHead, outputs: Outputs) -> GpuDecoder | None:
+    names = [name for name in (head.output_name, head.confidence_name) if name]
+    found = {}
+    for name in names:
+        _, *size = outputs.shapes[name]
+        if len(size) == 3:
+            channels = size.pop(0 if head.channels_first else 2)
+            if channels != 1:
+                return None
+        rows, columns = size
+        found[name] = GpuDepth(outputs[name], 1, (rows, columns), True)
+    if len(found) == 1:
+        return found[head.output_name]
+    return GpuDepthWithConfidence(found, head.confidence)
 
 
 def _classes(head: ClassifyHead, outputs: Outputs) -> GpuClasses | None:

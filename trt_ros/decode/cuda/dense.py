@@ -1,6 +1,6 @@
 """GPU decoders of results per pixel: arguments for the kernels of dense.cu, and their results."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import ctypes
 from ctypes import c_double, c_int, c_void_p
 from dataclasses import dataclass
@@ -290,7 +290,7 @@ class GpuMasks:
     :param masks: by output, in the order of the results.
     """
 
-    masks: Mapping[str, GpuArgmax]
+    masks: Mapping[str, GpuDense]
 
     @property
     def scratch_nbytes(self) -> int:
@@ -325,10 +325,7 @@ class GpuMasks:
 
     def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
         """Return a function that reads the masks, see `GpuDecoder`."""
-        readers = {
-            name: mask.reader(memory[start:], image_wh)
-            for (name, mask), start in zip(self.masks.items(), self._starts(image_wh))
-        }
+        readers = self._readers(memory, image_wh)
 
         def read() -> tuple[ClassMasks, bool]:
             found = {name: read_mask() for name, read_mask in readers.items()}
@@ -341,6 +338,12 @@ class GpuMasks:
             )
 
         return read
+
+    def _readers(self, memory: np.ndarray, image_wh: tuple[int, int]) -> dict[str, Reader]:
+        return {
+            name: mask.reader(memory[start:], image_wh)
+            for (name, mask), start in zip(self.masks.items(), self._starts(image_wh))
+        }
 
 
 @dataclass(frozen=True)
@@ -358,3 +361,25 @@ class GpuDepth(GpuDense):
         """Return a function that reads the depths, see `GpuDecoder`."""
         depths = self._pixels(memory, image_wh)
         return lambda: (Depth(np.array(depths)), has_nonfinite(memory))
+
+
+@dataclass(frozen=True)
+class GpuDepthWithConfidence(GpuMasks):
+    """
+    Decoder of a depth and a confidence per cell.
+
+    :param masks: both, in this order.
+    :param confidence: returns the confidences that interpolated values are.
+    """
+
+    confidence: Callable[[np.ndarray], np.ndarray]
+
+    def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
+        """Return a function that reads the depths and confidences, see `GpuDecoder`."""
+        depth, confidence = self._readers(memory, image_wh).values()
+
+        def read() -> tuple[Depth, bool]:
+            (found, is_bad), (other, is_other_bad) = depth(), confidence()
+            return Depth(found.values, self.confidence(other.values)), is_bad or is_other_bad
+
+        return read

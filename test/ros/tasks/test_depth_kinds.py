@@ -1,0 +1,152 @@
+"""Depth in meters of pairs of images, of points, and of another focal length, by a node."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+
+from sensor_msgs.msg import CameraInfo, Image, PointCloud2
+
+from support.ros_messages import pixels_of
+from support.save_network import save_network
+from support.stereo_scenes import BASELINE, CAMERA, render, save_stereo, visible
+from support.task_networks import always
+
+pytestmark = pytest.mark.ros
+PLANE = (1, 32, 32)
+
+
+def info_of(camera, baseline=0.0):
+    return CameraInfo(
+        width=camera.image_wh[0],
+        height=camera.image_wh[1],
+        p=[
+            *(camera.fx, 0.0, camera.cx, -camera.fx * baseline),
+            *(0.0, camera.fy, camera.cy, 0.0),
+            *(0.0, 0.0, 1.0, 0.0),
+        ],
+    )
+
+
+def test_a_pair_of_images_becomes_depth_points_and_confidence(
+    start_node, peer, as_image, tmp_path, backend
+):
+    node = start_node(
+        'stereo',
+        'trt_ros.nodes.depth',
+        autostart=True,
+        backend=backend,
+        model_path=save_stereo(tmp_path / 'stereo.onnx'),
+        inputs=['left=image:rig/left/image', 'right=image:rig/right/image'],
+        mean=[0.0],
+        std=[1.0],
+        qos_reliability='reliable',
+    )
+    node.wait_for_log('Started: active.')
+    assert 'depth kind: disparity' in node.log
+    sides = ('left', 'right')
+    pictures = dict(zip(sides, (render(False), render(True))))
+    images = {side: peer.publisher(Image, f'/rig/{side}/image') for side in sides}
+    infos = {side: peer.publisher(CameraInfo, f'/rig/{side}/camera_info') for side in sides}
+    depths, clouds, confidences = (
+        peer.inbox(kind, f'/stereo/{topic}')
+        for kind, topic in ((Image, 'depth'), (PointCloud2, 'points'), (Image, 'confidence'))
+    )
+    for publisher in (*images.values(), *infos.values()):
+        peer.wait_until(publisher.get_subscription_count, 'the node to subscribe')
+    stamps = iter(range(1, 1000))
+
+    def ask(*known):
+        for side in known:
+            infos[side].publish(info_of(CAMERA, BASELINE if side == 'right' else 0.0))
+        stamp = next(stamps)
+        for side in sides:
+            images[side].publish(as_image(pictures[side][0], 'rgb8', stamp=stamp))
+        return clouds.messages
+
+    ask('left')
+    node.wait_for_log('No calibration was received on camera_info')
+    cloud = peer.wait_until(lambda: ask(*sides), 'points')[-1]
+    depth = depths.wait_for(lambda each: each.header == cloud.header)
+    exact = pictures['left'][1]
+    confidence = confidences.wait_for(lambda each: each.header == cloud.header)
+    errors = abs(pixels_of(depth) / exact - 1)[visible(exact) & (pixels_of(confidence) >= 0.5)]
+    assert np.isfinite(errors).all()
+    assert np.median(errors) < 0.003
+    assert np.isnan(pixels_of(depth)[pixels_of(confidence) < 0.5]).all()
+    points = np.frombuffer(cloud.data, '<f4').reshape(*exact.shape, 4)
+    row, col = np.argwhere(visible(exact) & (pixels_of(confidence) > 0.9))[50]
+    z = pixels_of(depth)[row, col]
+    assert points[row, col, :3] == pytest.approx(
+        [(col - CAMERA.cx) / CAMERA.fx * z, (row - CAMERA.cy) / CAMERA.fy * z, z], rel=1e-5
+    )
+    try:
+        from stereo_msgs.msg import DisparityImage
+    except ImportError:
+        return
+    found = peer.inbox(DisparityImage, '/stereo/disparity')
+    disparity = peer.wait_until(lambda: ask() and found.messages, 'a disparity')[-1]
+    assert (disparity.f, disparity.t) == pytest.approx((CAMERA.fx, BASELINE))
+    values = pixels_of(disparity.image)
+    assert values[row, col] == pytest.approx(CAMERA.fx * BASELINE / z, rel=1e-5)
+
+
+def test_a_disparity_of_one_image_is_relative_or_refused(start_node, tmp_path, backend):
+    nodes, constants = always('disparity', np.ones(PLANE, np.float32))
+    model = save_network(
+        tmp_path / 'one.onnx',
+        nodes,
+        {'images': (1, 3, 32, 32)},
+        {'disparity': PLANE},
+        constants=constants,
+    )
+    common = {'autostart': True, 'backend': backend, 'model_path': model}
+    node = start_node('one_image', 'trt_ros.nodes.depth', **common)
+    node.wait_for_log('depth kind: relative')
+    node = start_node('no_pair', 'trt_ros.nodes.depth', depth_kind='disparity', **common)
+    node.wait_for_log('depth_kind is disparity, but the network has one image topic')
+    node.wait_for_failed_start()
+
+
+@pytest.mark.parametrize('kind', ['affine', 'canonical'])
+def test_meters_follow_from_the_calibration(start, peer, tmp_path, kind):
+    """Networks with the outputs of MoGe-2 and of Depth Anything 3, of a plane."""
+    sky = np.zeros(PLANE, np.float32)
+    sky[:, :8] = 1
+    if kind == 'affine':
+        a, b = np.meshgrid((np.arange(32) - 15.5) / 30, (np.arange(32) - 15.5) / 30)
+        points = np.stack([a * 4, b * 4, np.full_like(a, 4 - 1.5)], -1)[None] / 2
+        values = {
+            'points': points.astype(np.float32),
+            'mask': 1 - sky,
+            'metric_scale': np.array([2], np.float32),
+        }
+        extra = {}
+    else:
+        values, extra = {'depth': np.full(PLANE, 40, np.float32), 'sky': sky}, {'depth_kind': kind}
+    parts = [always(name, value) for name, value in values.items()]
+    model = save_network(
+        tmp_path / f'{kind}.onnx',
+        [node for nodes, _ in parts for node in nodes],
+        {'images': (1, 3, 32, 32)},
+        {name: value.shape for name, value in values.items()},
+        constants={name: value for _, each in parts for name, value in each.items()},
+    )
+    name = f'meters_{kind}'
+    node, ask = start('depth', name, model, **extra)
+    assert f'depth kind: {kind}' in node.log
+    infos = peer.publisher(CameraInfo, f'/{name}_camera/camera_info')
+    peer.wait_until(infos.get_subscription_count, 'the node to subscribe')
+    depths = peer.inbox(Image, f'/{name}/depth')
+    info = CameraInfo(width=32, height=32, k=[30.0, 0, 15.5, 0, 30.0, 15.5, 0, 0, 1])
+
+    def asked():
+        infos.publish(info)
+        ask(np.zeros((32, 32, 3), np.uint8))
+        return depths.messages
+
+    depth = pixels_of(peer.wait_until(asked, 'a depth')[-1])
+    assert np.isnan(depth[:7]).all()
+    assert depth[9:] == pytest.approx(4.0, abs=1e-3)

@@ -1,0 +1,128 @@
+"""Rendered pairs of rectified images, and a network that finds their disparity exactly."""
+
+from pathlib import Path
+
+import numpy as np
+from onnx import helper
+
+from support.save_network import save_network
+from trt_ros.vision.depth_points import Intrinsics
+
+CAMERA = Intrinsics(120.0, 120.0, 79.5, 47.5, (160, 96))
+BASELINE = 0.2
+NEAR, FAR = 1.0, 2.0  # Meters: disparities of 24 and 12 pixels.
+MAX_DISPARITY = 32
+
+
+def texture(x: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
+    """Gray levels of 0 to 255 of a surface at any point, in meters."""
+    rng = np.random.default_rng(seed)
+    waves = rng.uniform(-45, 45, (12, 2))
+    phases = rng.uniform(0, 6.28, 12)
+    total = sum(np.sin(u * x + v * y + phase) for (u, v), phase in zip(waves, phases))
+    return 127.5 + 127.5 * np.clip(total / 6, -1, 1)
+
+
+def render(right: bool) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Render a slanted wall and a panel in front of it.
+
+    :returns: (H, W, 3) uint8, and (H, W) the exact depths in meters.
+    """
+    width, height = CAMERA.image_wh
+    eye = BASELINE if right else 0.0
+    a, b = np.meshgrid(
+        (np.arange(width) - CAMERA.cx) / CAMERA.fx, (np.arange(height) - CAMERA.cy) / CAMERA.fy
+    )
+    wall = (FAR + 0.2 * eye) / (1 - 0.2 * a)  # z = FAR + 0.2 x.
+    gray = texture(eye + a * wall, b * wall, 1)
+    x, y = eye + a * NEAR, b * NEAR
+    is_panel = (abs(x) < 0.25) & (abs(y) < 0.2)
+    gray = np.where(is_panel, texture(x, y, 2), gray)
+    depth = np.where(is_panel, NEAR, wall)
+    return np.repeat(np.rint(gray).astype(np.uint8)[..., None], 3, axis=2), depth
+
+
+def visible(depth: np.ndarray, margin: int = 6) -> np.ndarray:
+    """Pixels of the left image whose neighborhood both cameras see as one surface: (H, W) bool."""
+    disparity = CAMERA.fx * BASELINE / depth
+    found = np.zeros(depth.shape, bool)
+    inner = disparity[margin:-margin, MAX_DISPARITY + margin : -margin]
+    windows = np.lib.stride_tricks.sliding_window_view(disparity, (2 * margin + 1,) * 2)
+    windows = windows[:, MAX_DISPARITY : MAX_DISPARITY + inner.shape[1]]
+    # Left of a panel, the right camera does not see the wall.
+    right_of = np.lib.stride_tricks.sliding_window_view(disparity, 13 + margin, axis=1)
+    flat = np.ptp(windows, axis=(2, 3)) < 2
+    ahead = np.ptp(right_of, axis=2)[margin:-margin, MAX_DISPARITY + margin :] < 3
+    count = min(flat.shape[1], ahead.shape[1])
+    found[margin:-margin, MAX_DISPARITY + margin : MAX_DISPARITY + margin + count] = (
+        flat[:, :count] & ahead[:, :count]
+    )
+    return found
+
+
+def save_stereo(path: Path, *, stacked: bool = False) -> str:
+    """
+    Write a network of two images: squared differences for all shifts, averages of 5 x 5, and the
+    lowest point of the parabola through the smallest average and its neighbors.
+    """
+    width, height = CAMERA.image_wh
+    nodes, views = [], ('left', 'right')
+    if stacked:
+        nodes.append(helper.make_node('Split', ['x'], ['left5', 'right5'], axis=1))
+        nodes += [helper.make_node('Squeeze', [f'{each}5', 'one'], [each]) for each in views]
+    for each in views:
+        nodes.append(helper.make_node('ReduceMean', [each], [f'{each}_gray'], axes=[1]))
+    nodes.append(helper.make_node('Pad', ['right_gray', 'pads'], ['padded'], mode='edge'))
+    for shift in range(MAX_DISPARITY):
+        nodes += [
+            helper.make_node(
+                'Slice', ['padded', f'from{shift}', f'to{shift}', 'last'], [f'moved{shift}']
+            ),
+            helper.make_node('Sub', ['left_gray', f'moved{shift}'], [f'apart{shift}']),
+        ]
+    nodes += [
+        helper.make_node('Concat', [f'apart{i}' for i in range(MAX_DISPARITY)], ['apart'], axis=1),
+        helper.make_node('Mul', ['apart', 'apart'], ['squares']),
+        helper.make_node(
+            'AveragePool', ['squares'], ['costs'], kernel_shape=[5, 5], pads=[2, 2, 2, 2]
+        ),
+        helper.make_node('ArgMin', ['costs'], ['lowest'], axis=1),
+        helper.make_node('Max', ['lowest', 'one'], ['above']),
+        helper.make_node('Min', ['above', 'end'], ['at']),
+        helper.make_node('Sub', ['at', 'one'], ['before']),
+        helper.make_node('Add', ['at', 'one'], ['after']),
+        *(
+            helper.make_node('GatherElements', ['costs', each], [f'c_{each}'], axis=1)
+            for each in ('before', 'at', 'after')
+        ),
+        helper.make_node('Sub', ['c_before', 'c_after'], ['slope']),
+        helper.make_node('Add', ['c_before', 'c_after'], ['sides']),
+        helper.make_node('Add', ['c_at', 'c_at'], ['twice']),
+        helper.make_node('Sub', ['sides', 'twice'], ['bend']),
+        helper.make_node('Add', ['bend', 'tiny'], ['curve']),
+        helper.make_node('Div', ['slope', 'curve'], ['double']),
+        helper.make_node('Mul', ['double', 'half'], ['part']),
+        helper.make_node('Cast', ['at'], ['whole'], to=1),
+        helper.make_node('Add', ['whole', 'part'], ['disparity']),
+        helper.make_node('Mul', ['c_at', 'steep'], ['logit']),
+        helper.make_node('Exp', ['logit'], ['confidence']),
+    ]
+    constants = {
+        'pads': np.array([0, 0, 0, MAX_DISPARITY, 0, 0, 0, 0]),
+        'last': np.array([3]),
+        'one': np.array([1]),
+        'end': np.array([MAX_DISPARITY - 2]),
+        'tiny': np.array(1e-9, np.float32),
+        'half': np.array(0.5, np.float32),
+        'steep': np.array(-200, np.float32),
+    }
+    for shift in range(MAX_DISPARITY):
+        constants[f'from{shift}'] = np.array([MAX_DISPARITY - shift])
+        constants[f'to{shift}'] = np.array([MAX_DISPARITY - shift + width])
+    shape = (1, 3, height, width)
+    inputs = {'x': (1, 2, *shape[1:])} if stacked else dict.fromkeys(views, shape)
+    plane = (1, 1, height, width)
+    return save_network(
+        path, nodes, inputs, {'disparity': plane, 'confidence': plane}, constants=constants
+    )

@@ -1,0 +1,83 @@
+"""Depth of rendered pairs of images, of points, and of other focal lengths, in meters."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip('onnx')
+pytest.importorskip('onnxruntime')
+
+from support.stereo_scenes import BASELINE, CAMERA, render, save_stereo, visible
+from trt_ros import Pipeline
+from trt_ros.families.depth import DepthHead, PointsHead
+from trt_ros.families.registry import DEPTHS
+from trt_ros.vision.depth_points import Intrinsics
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.metric_depth import depth_of_canonical, depth_of_disparity, missing_offset
+
+PAIR = 'left=image:left?mean=0&std=1', 'right=image:right?mean=0&std=1'
+
+
+@pytest.mark.parametrize('stacked', [False, True])
+def test_depth_of_a_rendered_pair_is_within_1_percent_where_visible(tmp_path, stacked):
+    (left, depth), (right, _) = render(False), render(True)
+    frames = [Frame.from_pixels(left), Frame.from_pixels(right)]
+    inputs = ('x=images:left,right?mean=0&std=1',) if stacked else PAIR
+    path = save_stereo(tmp_path / 'stereo.onnx', stacked=stacked)
+    with Pipeline.open(path, families=DEPTHS, inputs=inputs, backend='onnxruntime') as pipeline:
+        assert pipeline.decoder.head.kind == 'disparity'
+        found = pipeline({'x': frames} if stacked else dict(zip(('left', 'right'), frames)))
+    meters = depth_of_disparity(found.values, CAMERA.fx, BASELINE)
+    errors = abs(meters / depth - 1)[visible(depth) & (found.confidence > 0.5)]
+    assert len(errors) > 5000
+    assert np.median(errors) < 0.003
+    assert (errors < 0.01).mean() > 0.97
+
+
+def test_triangulation_is_exact_with_other_principal_points():
+    z, x = np.array([[0.5, 1.0, 40.0]]), 0.3
+    left, right = 700 * x / z + 320, 700 * (x - 0.12) / z + 310
+    found = depth_of_disparity((left - right).astype(np.float32), 700, 0.12, 320 - 310)
+    assert found == pytest.approx(z, rel=1e-4)
+    assert not np.isfinite(depth_of_disparity(np.zeros((1, 1), np.float32), 700, 0.12)).any()
+
+
+def test_depth_at_300_pixels_becomes_that_of_the_camera():
+    camera = Intrinsics(900.0, 900.0, 320.0, 240.0, (640, 480))
+    assert depth_of_canonical(np.ones((1, 1), np.float32), camera, 0.5)[0, 0] == 1.5
+
+
+@pytest.mark.parametrize('is_sky', [False, True])
+def test_confidence_is_that_of_the_image_and_1_without_sky(is_sky):
+    head = DepthHead('depth', True, 'other', is_sky)
+    planes = {'depth': np.ones((1, 4, 4)), 'other': np.full((1, 4, 4), 0.25, np.float16)}
+    found = head(planes, Letterbox.fit((8, 6), (4, 4), 'stretch'))
+    assert found.confidence.shape == (6, 8)
+    assert np.unique(found.confidence) == [0.75 if is_sky else 0.25]
+
+
+@pytest.mark.parametrize('image_wh', [(64, 48), (128, 96), (90, 30)])
+def test_points_with_an_unknown_offset_become_meters(image_wh):
+    width, height = image_wh
+    camera = Intrinsics(60.0, 61.0, width / 2 - 3, height / 2 + 2, image_wh)
+    letterbox = Letterbox.fit(image_wh, (64, 64), 'letterbox')
+    cols, rows = np.meshgrid(np.arange(64) + 0.5, np.arange(64) + 0.5)
+    u, v = np.moveaxis(letterbox.points_to_image(np.stack([cols, rows], -1)) - 0.5, -1, 0)
+    z = 3 + 0.01 * u
+    points = np.stack([(u - camera.cx) / camera.fx * z, (v - camera.cy) / camera.fy * z, z], -1)
+    outputs = {
+        'points': ((points - [0, 0, 1.25]) / 2)[None].astype(np.float32),
+        'mask': np.ones((1, 64, 64), np.float32),
+        'metric_scale': np.array([2], np.float32),
+    }
+    outputs['points'][0, ::5] = np.inf
+    outputs['mask'][0, ::5] = 0
+    found = PointsHead('points', 'mask', 'metric_scale')(outputs, letterbox)
+    offset = missing_offset(found.points, camera)
+    assert offset == pytest.approx(1.25, abs=1e-4)
+    # Between two cells that are finite.
+    depth = found.values[height // 2] + offset
+    want = 3 + 0.01 * np.arange(width)
+    is_inside = np.isfinite(depth) & (np.arange(width) > 2) & (np.arange(width) < width - 3)
+    assert depth[is_inside] == pytest.approx(want[is_inside], abs=1e-3)
+    assert np.isnan(missing_offset(found.points[:0], camera))
