@@ -114,7 +114,10 @@ def checked_tensor(spec: TensorSpec, value: Any) -> np.ndarray:
         raise TensorMismatchError(
             f'The network input {spec} takes an array, but got {type(value).__name__}.'
         )
-    if value.shape == spec.shape and value.dtype == _dtype(spec.dtype):  # Most runs.
+    dtype = _dtype(spec.dtype)
+    if value.shape == spec.shape and (
+        value.dtype == dtype or value.dtype.kind == dtype.kind == 'f'
+    ):  # Most runs.
         return value
     array = as_shaped(value, spec)
     if not spec.has_shape(array.shape):

@@ -63,10 +63,10 @@ class Columns:
                 f'The actions of {self.count} joints came as '
                 f'{", ".join(str(each.shape) for each in found)}.'
             )
-        found_rows: np.ndarray = np.concatenate(rows, axis=1, dtype=np.float64)
-        found_rows *= self.scale
-        found_rows += self.offset
-        return found_rows
+        joined = rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
+        actions: np.ndarray = joined * self.scale  # float64
+        actions += self.offset
+        return actions
 
     def measured(self, names: Sequence[str], positions: Sequence[float]) -> np.ndarray | None:
         """Return measured positions as an action, the rest 0; None where a joint is missing."""

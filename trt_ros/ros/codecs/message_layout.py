@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 import re
+import struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,6 +122,7 @@ class Alike:
         self, message: np.ndarray, blocks: Sequence[Any], frame_id: str, has_header: bool
     ) -> None:
         self.frame_id, self._size, self._has_header = frame_id, message.size, has_header
+        self._stamp = struct.Struct('<iI' if message[1] else '>iI')
         self._blocks, address = list(blocks), message.ctypes.data
         self._numbers = [
             (index, len(block), block.dtype, block.ctypes.data - address)
@@ -146,7 +148,7 @@ class Alike:
 
     def stamp(self, message: np.ndarray) -> tuple[int, int]:
         """Return the stamp of such a message."""
-        return Fields(message).stamp() if self._has_header else (0, 0)
+        return self._stamp.unpack_from(message.data, 4) if self._has_header else (0, 0)
 
     def blocks(self, message: np.ndarray) -> list[Any]:
         """Return the blocks of such a message."""
