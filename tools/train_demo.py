@@ -294,10 +294,30 @@ def loss_of(network: nn.Module, pixels: Tensor, truth: Tensor, classes: Tensor) 
 
 def train(scene: Scene, minutes: float, pictures: int, batch: int, peak_rate: float) -> ShapeNet:
     """Draw the pictures, then train for `minutes`; return the averaged network."""
-    torch.manual_seed(0)
     started = time.monotonic()
     drawn = draw_inputs(scene, pictures)  # Before CUDA starts, which no fork survives.
     print(f'{pictures} pictures drawn in {time.monotonic() - started:.0f} s', flush=True)
+    started = time.monotonic()
+    return fit(
+        scene, drawn, lambda step: (time.monotonic() - started) / (60 * minutes), batch, peak_rate
+    )
+
+
+def fit(
+    scene: Scene,
+    drawn: tuple[Tensor, Tensor, Tensor],
+    progress_at: Callable[[int], float],
+    batch: int,
+    peak_rate: float,
+    seed: int = 0,
+) -> ShapeNet:
+    """
+    Train a network on pictures; return the averaged one.
+
+    :param drawn: as draw_inputs() returns them.
+    :param progress_at: returns the progress before a step; 1 and above end the training.
+    """
+    torch.manual_seed(seed)
     device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
     pool, boxes, classes = (x.to(device) for x in drawn)
     network = ShapeNet(scene).to(device, memory_format=torch.channels_last)
@@ -306,7 +326,7 @@ def train(scene: Scene, minutes: float, pictures: int, batch: int, peak_rate: fl
     optimizer = torch.optim.AdamW(network.parameters(), peak_rate, weight_decay=0.02)
     started = time.monotonic()
     step = 0
-    while (progress := (time.monotonic() - started) / (60 * minutes)) < 1:
+    while (progress := progress_at(step)) < 1:
         rate = peak_rate * min(progress / 0.03 + 0.01, 0.5 + 0.5 * math.cos(math.pi * progress))
         for group in optimizer.param_groups:
             group['lr'] = rate

@@ -7,6 +7,8 @@ import time
 
 from trt_ros.errors import TrtRosError
 
+ESTIMATE_SECONDS = 5.0  # Of a phase, before the rest of it is estimated.
+
 
 class CancelledError(TrtRosError):
     """Cancellation by the caller; all resources of the step are released."""
@@ -20,15 +22,19 @@ class Progress:
     :param phase: current action as a participle phrase, such as 'loading the model'.
     :param percent: 0 to 100 within the phase, None if unknown.
     :param elapsed_seconds: time since the step began.
+    :param remaining_seconds: estimate for the phase, None if unknown.
     """
 
     phase: str
     percent: float | None
     elapsed_seconds: float
+    remaining_seconds: float | None = None
 
     def __str__(self) -> str:
         percent = '' if self.percent is None else f' {self.percent:.0f} %'
-        return f'{self.phase}{percent}, {self.elapsed_seconds:.0f} s'
+        left = self.remaining_seconds
+        remaining = '' if left is None else f', about {left:.0f} s left'
+        return f'{self.phase}{percent}, {self.elapsed_seconds:.0f} s{remaining}'
 
 
 class ProgressThrottle:
@@ -67,10 +73,21 @@ class Reporter:
     ) -> None:
         self._on_progress, self._cancelled = on_progress, cancelled
         self._start = time.monotonic()
+        self._phase = ''
 
     def __call__(self, phase: str, percent: float | None = None) -> None:
         """Report a phase, or `percent` of it; raise CancelledError if the step was cancelled."""
         if self._cancelled is not None and self._cancelled.is_set():
             raise CancelledError(f'Cancelled before {phase}.')
+        elapsed = time.monotonic() - self._start
+        if phase != self._phase:
+            self._phase, self._phase_elapsed, self._phase_percent = phase, elapsed, percent or 0.0
         if self._on_progress is not None:
-            self._on_progress(Progress(phase, percent, time.monotonic() - self._start))
+            spent = elapsed - self._phase_elapsed
+            self._on_progress(Progress(phase, percent, elapsed, self._remaining(percent, spent)))
+
+    def _remaining(self, percent: float | None, spent: float) -> float | None:
+        done = (percent or 0.0) - self._phase_percent
+        if spent < ESTIMATE_SECONDS or done <= 0:
+            return None
+        return spent * (100.0 - self._phase_percent - done) / done

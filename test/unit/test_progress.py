@@ -2,7 +2,8 @@
 
 import pytest
 
-from trt_ros.progress import Progress, ProgressThrottle
+from trt_ros import progress as module
+from trt_ros.progress import Progress, ProgressThrottle, Reporter
 
 
 def told(seconds):
@@ -29,7 +30,23 @@ def test_prints_late_first_report_and_report_after_silence():
     [
         (Progress('loading the model', None, 0.04), 'loading the model, 0 s'),
         (Progress('Timing tactics', 41.6, 83.2), 'Timing tactics 42 %, 83 s'),
+        (Progress('measuring', 50.0, 80.0, 20.4), 'measuring 50 %, 80 s, about 20 s left'),
     ],
 )
 def test_a_report_reads_as_phase_percent_and_seconds(progress, text):
     assert str(progress) == text
+
+
+def test_the_rest_of_a_phase_is_estimated_from_where_it_began(monkeypatch):
+    now, reports = [0.0], []
+    monkeypatch.setattr(module.time, 'monotonic', lambda: now[0])
+    report = Reporter(reports.append)
+    for now[0], phase, percent in (
+        (100.0, 'loading', None),
+        (110.0, 'measuring', 40.0),  # An interrupted run continues.
+        (112.0, 'measuring', 50.0),
+        (130.0, 'measuring', 60.0),
+        (140.0, 'writing', None),
+    ):
+        report(phase, percent)
+    assert [each.remaining_seconds for each in reports] == [None, None, None, 40.0, None]

@@ -204,7 +204,7 @@ class Bar:
                 total=100,
                 leave=False,
                 file=sys.stderr,
-                bar_format='{desc} {bar} {n:.0f} % {elapsed}',
+                bar_format='{desc} {bar} {n:.0f} % {elapsed}{postfix}',
             )
         return self
 
@@ -217,6 +217,8 @@ class Bar:
         if self._bar is not None:
             self._bar.set_description_str(printable(progress.phase)[:40], refresh=False)
             self._bar.n = progress.percent or 0
+            left = progress.remaining_seconds
+            self._bar.set_postfix_str('' if left is None else f'{left:.0f} s left', refresh=False)
             self._bar.refresh()
         elif self._is_due(progress):
             print(printable(str(progress)), file=sys.stderr)

@@ -30,6 +30,7 @@ from trt_ros.vision.thresholds import ThresholdOptions
 if TYPE_CHECKING:
     from trt_ros.labelling.batch import RunReport
     from trt_ros.labelling.job import LabelReport
+    from trt_ros.labelling.selection import JobSelection
     from trt_ros.labelling.task import LabelTask
     from trt_ros.labelling.workers import LocalWorker
 
@@ -105,13 +106,25 @@ def add_arguments(parser: ArgumentParser) -> None:
         action='store_true',
         help='also write the images with their results, as MP4 beside the output, one per topic',
     )
-    parser.add_argument(
-        '--coco',
-        action='store_true',
-        help='also write a data set in COCO format, as JSON beside the output',
-    )
+    for name, kind in (('coco', 'data set in COCO format'), ('parquet', 'table in Parquet')):
+        parser.add_argument(
+            f'--{name}',
+            action='append_const',
+            dest='data_sets',
+            const=name,
+            default=[],
+            help=f'also write a {kind}, beside the output',
+        )
     parser.add_argument(
         '--images', action='store_true', help='with --coco: also write the image files'
+    )
+    parser.add_argument(
+        '--track',
+        nargs='?',
+        const='ocsort',
+        default='',
+        choices=('ocsort', 'bytetrack'),
+        help='objects of data sets and videos get identities by this method (default: ocsort)',
     )
     parser.add_argument(
         '--select',
@@ -119,7 +132,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help='also write the images worth annotating, by uncertain, rare:CLASS or disagree:MODEL',
     )
     parser.add_argument(
-        '--budget', type=positive, default=500, metavar='N', help='selected images per recording'
+        '--budget',
+        type=positive,
+        default=500,
+        metavar='N',
+        help='selected images of the job',
     )
     parser.add_argument(
         '--split',
@@ -160,13 +177,17 @@ def run(args: Namespace) -> int:
 
     options = given_options(args, TiledOptions)
     report = RunReport(args.retry or args.report)
-    tasks = _tasks(args, report.entries())
-    summary = _Summary(report, is_only=len(tasks) == 1)
+    earlier = report.entries()
+    tasks = _tasks(args, earlier)
+    selection = _selection_of_all(args, tasks, earlier)
+    summary = _Summary(report, selection, is_only=len(tasks) == 1)
     if len(tasks) == 1:  # Before the network is loaded, which may take minutes.
         tasks = [task for task, _ in _counted(tasks, summary)]
     if tasks:
         label = _label_here if args.workers is None and args.ray is None else _label_with_workers
         label(tasks, options, args, summary)
+    if selection is not None:
+        selection.close()
     return 0 if summary.is_whole else 1
 
 
@@ -184,8 +205,14 @@ def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[La
     from trt_ros.labelling.remote import path_of
     from trt_ros.labelling.task import LabelTask, SelectionOptions
 
-    if args.images and not args.coco:
+    if args.images and 'coco' not in args.data_sets:
         raise ParameterError('--images is set without --coco.', remedy='Add --coco.')
+    if args.track and not (args.data_sets or args.video or args.select):
+        raise ParameterError(
+            '--track is set without --coco, --parquet or --video.',
+            cause='The tracker node gives identities to the results in the output.',
+            remedy='Add one of them.',
+        )
     make = partial(
         LabelTask,
         topics=tuple(args.topic),
@@ -193,10 +220,11 @@ def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[La
         with_input=args.with_input,
         resume=args.resume or args.retry is not None,
         video=args.video,
-        coco=args.coco,
+        data_sets=tuple(dict.fromkeys(args.data_sets)),
         max_pixels=args.max_image_pixels,
         every=args.every,
         images=args.images,
+        track=args.track,
         select=SelectionOptions(args.select, args.budget) if args.select else None,
     )
     if args.retry is not None:
@@ -233,6 +261,27 @@ def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[La
     return tasks[index::count]
 
 
+def _selection_of_all(
+    args: Namespace, tasks: Sequence[LabelTask], earlier: Mapping[str, object]
+) -> JobSelection | None:
+    """Return what selects among the images of all recordings; None of an only one."""
+    from trt_ros.labelling.remote import path_of
+    from trt_ros.labelling.selection import JobSelection
+    from trt_ros.labelling.task import annotations_of
+
+    outputs = [task.output for task in tasks]
+    folder = path_of(args.output or os.path.commonpath([Path(each).parent for each in earlier]))
+    if not args.select or outputs == [folder]:
+        return None
+    index, count = args.shard
+    name = 'selected.json' if count == 1 else f'selected_{index}_of_{count}.json'
+    selection = JobSelection(folder / name, args.budget)
+    for path in map(path_of, earlier):
+        if path not in outputs:
+            selection.add(annotations_of(path))
+    return selection
+
+
 class _Summary:
     """
     Prints and reports the outcome of each recording; raises the error of an only one.
@@ -240,14 +289,20 @@ class _Summary:
     :ivar is_whole: whether all images so far got results.
     """
 
-    def __init__(self, report: RunReport, *, is_only: bool) -> None:
-        self._report, self._is_only = report, is_only
+    def __init__(
+        self, report: RunReport, selection: JobSelection | None, *, is_only: bool
+    ) -> None:
+        self._report, self._selection, self._is_only = report, selection, is_only
         self.is_whole = True
 
     def __call__(self, task: LabelTask, outcome: LabelReport | TrtRosError) -> None:
+        from trt_ros.labelling.task import annotations_of
+
         self._report.append(task, outcome)
         if not isinstance(outcome, TrtRosError):
             self.is_whole &= _print(task, outcome)
+            if self._selection is not None:
+                self._selection.add(annotations_of(task.output))
             return
         if self._is_only:
             raise outcome

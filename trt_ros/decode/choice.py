@@ -58,6 +58,11 @@ class Decoder(Generic[ResultT_co]):
         return self.head.class_count
 
     @property
+    def finds_objects(self) -> bool:
+        """Whether the results have boxes."""
+        return self.task in ('detect', 'pose') or self.head.finds_instances
+
+    @property
     def takes_batches(self) -> bool:
         """Whether each output has an axis for the images of a batch."""
         return self.head.takes_batches

@@ -22,17 +22,17 @@ from trt_ros.vision.frame import Frame, to_color
 _COPY_NBYTES = 1 << 20
 
 
-def check_has_format(decoder: Decoder[Any]) -> None:
-    """Check that the format has the results of a decoder; raise ParameterError when it has not."""
+def check_has_format(decoder: Decoder[Any], kind: str = 'coco') -> None:
+    """Check that a format has the results of a decoder; raise ParameterError when it has not."""
     if len(decoder.head.classes_by_output) > 1:
         raise ParameterError(
-            'COCO has no format for several masks per image.',
-            remedy='Choose one output with --outputs, or leave --coco out.',
+            f'--{kind} has no format for several masks per image.',
+            remedy=f'Choose one output with --outputs, or leave --{kind} out.',
         )
-    if decoder.task in ('classify', 'depth'):
+    if decoder.task == 'depth' or (decoder.task == 'classify' and kind == 'coco'):
         raise ParameterError(
-            f'COCO has no format for the results of decoder {decoder.name}.',
-            remedy='Leave --coco out.',
+            f'--{kind} has no format for the results of decoder {decoder.name}.',
+            remedy=f'Leave --{kind} out.',
         )
 
 
@@ -79,13 +79,13 @@ class CocoLabels:
         """Write the file of an image; see write()."""
         assert self._pictures is not None
         path = self._pictures / picture_name(topic, header)
-        with self._writing():
+        with writing_data_set(self._path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_picture(path, np.asarray(to_color(frame, 'bgr')))
 
     def append(self, topic: str, header: ImageHeader, result: Result, **more: Any) -> None:
         """Append an image without its picture; `more`: of its entry in the file."""
-        with self._writing():
+        with writing_data_set(self._path):
             image_id, (width, height) = self._images.count + 1, header.wh
             name = picture_name(topic, header)
             self._images.append(
@@ -102,7 +102,7 @@ class CocoLabels:
 
         :raises ParameterError: when the file cannot be written.
         """
-        with self._writing(), closing(self._images), closing(self._annotations):
+        with writing_data_set(self._path), closing(self._images), closing(self._annotations):
             if self._images.is_closed or not self._images.count:
                 return
             with self._path.open('xb') as file:
@@ -117,17 +117,19 @@ class CocoLabels:
                 ]
                 file.write(f', "categories": {json.dumps(categories)}}}\n'.encode())
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise ParameterError(
-                f'File {self._path} cannot be written.',
-                cause=error.strerror or str(error),
-                remedy='Free space, or whatever else prevents it, delete the files of this run, '
-                'and start again.',
-            ) from error
+
+@contextmanager
+def writing_data_set(path: Path) -> Iterator[None]:
+    """Raise errors of the file system as a ParameterError about the file of a data set."""
+    try:
+        yield
+    except OSError as error:
+        raise ParameterError(
+            f'File {path} cannot be written.',
+            cause=error.strerror or str(error),
+            remedy='Free space, or whatever else prevents it, delete the files of this run, and '
+            'start again.',
+        ) from error
 
 
 def picture_name(topic: str, header: ImageHeader) -> str:

@@ -13,6 +13,7 @@ from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.labelling.definitions import definition_of
 from trt_ros.labelling.results import ImageHeader, ResultMessages
 from trt_ros.labelling.task import LabelTask
+from trt_ros.labelling.tracks import Tracking
 from trt_ros.recording import IMAGE_TYPES, VIDEO_TYPES, Recording
 from trt_ros.recording.messages import RecordedMessage, RecordedTopic
 from trt_ros.ros.frames import FrameReader
@@ -100,6 +101,7 @@ def label_recording(
     frames_in_flight: int = 1,
     on_frames: Callable[[int], object] = lambda count: None,
     sinks: Sequence[ResultSink] = (),
+    tracked: Tracking | None = None,
 ) -> LabelReport:
     """
     Run a pipeline on the images of topics of a recording and write the results to an MCAP file.
@@ -113,11 +115,12 @@ def label_recording(
     :param on_frames: called with the number of images done since the last call, first with those
         of the earlier run.
     :param sinks: get the images and results, too; the caller closes them.
+    :param tracked: gives the objects that the sinks get their identities.
     :raises ParameterError: when the output cannot be written or continued.
     """
     from trt_ros.labelling.mcap import McapWriter  # The recording was opened: mcap is there.
 
-    job = _Job(recording, pipeline, task, topics, sinks)
+    job = _Job(recording, pipeline, task, topics, sinks, tracked)
     writer = McapWriter(
         task.output,
         job.output_topics,
@@ -139,8 +142,9 @@ class _Job:
         task: LabelTask,
         topics: list[str],
         sinks: Sequence[ResultSink],
+        tracked: Tracking | None,
     ) -> None:
-        self._sinks, self._task = sinks, task
+        self._sinks, self._task, self._tracked = sinks, task, tracked
         self._recording, self._pipeline = recording, pipeline
         self._messages_of = ResultMessages(pipeline)
         self._types = {topic: recording.topics[topic].message_type for topic in topics}
@@ -276,6 +280,8 @@ class _Job:
     def _draw(self, message: _Message, result: Any) -> None:
         if message.frame is None or message.header is None or message.error is not None:
             return
+        if self._tracked is not None:
+            result = self._tracked(message.recorded.topic, message.header, result)
         for sink in self._sinks:
             sink.write(message.recorded.topic, message.header, message.frame, result)
 

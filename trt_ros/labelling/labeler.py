@@ -8,14 +8,18 @@ from trt_ros.errors import TrtRosError
 from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.labelling.coco import CocoLabels
 from trt_ros.labelling.job import LabelReport, label_recording
+from trt_ros.labelling.parquet import ParquetLabels
 from trt_ros.labelling.provenance import model_hashes, provenance
 from trt_ros.labelling.remote import local_copy
 from trt_ros.labelling.selection import Selection
 from trt_ros.labelling.task import LabelTask, as_trt_ros_error, chosen_topics
+from trt_ros.labelling.tracks import Tracking
 from trt_ros.labelling.video import AnnotatedVideos
 from trt_ros.recording import Recording
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
+
+WRITERS: dict[str, Any] = {'coco': CocoLabels, 'parquet': ParquetLabels}
 
 
 class Labeler:
@@ -60,13 +64,15 @@ class Labeler:
             topics = chosen_topics(recording, list(task.topics))
             task.check_outputs(topics)
             origin = provenance(self._options, self._hashes, self._pipeline, task)
+            tracked = Tracking(task.track, self._pipeline) if task.track else None
             sinks = list[Any]()
             if task.video:
                 sinks.append(AnnotatedVideos(task.output, topics, recording))
                 stack.enter_context(closing(sinks[-1]))
-            if task.coco:
-                pictures = task.images_path if task.images else None
-                sinks.append(CocoLabels(task.coco_path, self._pipeline, origin, pictures))
+            for kind in task.data_sets:
+                more = {'pictures': task.images_path} if kind == 'coco' and task.images else {}
+                path = task.data_set_path(kind)
+                sinks.append(WRITERS[kind](path, self._pipeline, origin, **more))
                 stack.enter_context(closing(sinks[-1]))
             if task.select is not None:
                 selection = Selection(
@@ -87,6 +93,7 @@ class Labeler:
                 frames_in_flight=self._options.frames_in_flight,
                 on_frames=on_frames,
                 sinks=sinks,
+                tracked=tracked,
             )
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ def provenance(
         'thresholds': _plain(asdict(task.thresholds)),
         'selection': {
             name: _plain(getattr(task, name))
-            for name in ('start', 'end', 'every', 'with_input', 'max_pixels')
+            for name in ('start', 'end', 'every', 'with_input', 'max_pixels', 'track')
         },
     }
 

@@ -25,7 +25,7 @@ DETECTIONS, IMAGE = 'vision_msgs/msg/Detection2DArray', 'sensor_msgs/msg/Image'
 CLASSIFICATION = 'vision_msgs/msg/Classification'
 
 _KEYPOINT_THRESHOLD = 0.5  # The defaults of the nodes.
-_MAX_CLASSES = 5
+MAX_CLASSES = 5
 _TOPICS = {
     'detector': {'detections': DETECTIONS},
     'classifier': {'classification': CLASSIFICATION},
@@ -108,7 +108,7 @@ class ResultMessages:
     def _(self, result: Classification, header: ImageHeader) -> Iterator[tuple[str, memoryview]]:
         message = bytearray(ENCAPSULATION + struct.pack('<iI', *header.stamp))
         append_text(message, header.frame_id)
-        best = result.top(_MAX_CLASSES)
+        best = result.top(MAX_CLASSES)
         append_number(message, len(best))
         for label, score in zip(best.tolist(), result.scores[best].tolist()):
             append_text(message, name_of(result.class_names, label))

@@ -1,10 +1,12 @@
 """Images worth annotating: those of highest interest by a rule, as a data set with pictures."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 import heapq
 from itertools import count
+import json
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +49,7 @@ class Selection:
     ) -> None:
         rule, _, argument = options.rule.partition(':')
         names = list(pipeline.class_names)
-        decoder = pipeline.decoder
-        has_objects = decoder.task in ('detect', 'pose') or decoder.head.finds_instances
+        has_objects = pipeline.decoder.finds_objects
         if not has_objects or (rule == 'rare' and argument not in names):
             raise ParameterError(
                 f'Images cannot be selected by {options.rule!r}.',
@@ -117,6 +118,65 @@ class Selection:
                 self._labels.append(topic, header, result, interest=round(interest, 5))
         if self._other is not None:
             self._other.close()
+
+
+class JobSelection:
+    """
+    The images of highest interest of all selections of a job, as one data set.
+
+    Pictures stay in the folders of their selections; those of other images are deleted.
+
+    :param target: JSON file to write, in a folder above those of the selections; its images from
+        an earlier run count, too.
+    """
+
+    def __init__(self, target: Path, budget: int) -> None:
+        self._target, self._budget = target, budget
+        self._kept: list[tuple[Any, ...]] = []
+        self._names: set[str] = set()
+        self._numbers = count()
+        self._merged: list[Path] = []
+        self._rest: dict[str, Any] = {}
+        self.add(target)
+
+    def add(self, path: Path) -> None:
+        """Take the images of a selection by its file, if it exists."""
+        if not path.exists():
+            return
+        self._rest = json.loads(path.read_text())
+        objects = defaultdict[int, list[dict[str, Any]]](list)
+        for each in self._rest.pop('annotations'):
+            objects[each['image_id']].append(each)
+        for image in self._rest.pop('images'):
+            picture = path.parent / image['file_name']
+            name = picture.relative_to(self._target.parent).as_posix()
+            # Those of an interrupted run may be deleted, or in the target already.
+            if name in self._names or not picture.exists():
+                continue
+            entry = (image['interest'], -next(self._numbers), picture)
+            mine = objects[image['id']]
+            heapq.heappush(self._kept, (*entry, {**image, 'file_name': name}, mine))
+            self._names.add(name)
+            if len(self._kept) > self._budget:
+                _, _, worst, image, _ = heapq.heappop(self._kept)
+                self._names.remove(image['file_name'])
+                worst.unlink()
+        if path != self._target:
+            self._merged.append(path)
+
+    def close(self) -> None:
+        """Write the data set, the best image first, in place of those of the selections."""
+        images, annotations = [], []
+        for number, (*_, image, objects) in enumerate(sorted(self._kept, reverse=True), 1):
+            images.append({**image, 'id': number})
+            for each in objects:
+                annotations.append({**each, 'id': len(annotations) + 1, 'image_id': number})
+        if self._rest:
+            content = {**self._rest, 'images': images, 'annotations': annotations}
+            self._target.write_text(json.dumps(content))
+        for path in self._merged:
+            path.unlink()
+        self._merged = []
 
 
 def unmatched_score(found: Objects, others: Objects) -> float:

@@ -18,6 +18,7 @@ from trt_ros.ros.frames import color_topics
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
 from trt_ros.vision.thresholds import Thresholds
 
+DATA_SETS = {'coco': '.json', 'parquet': '.parquet'}  # Suffixes of their files.
 RULES = ('uncertain', 'rare:CLASS', 'disagree:MODEL')
 
 
@@ -36,6 +37,11 @@ def chosen_topics(recording: Recording, wanted: list[str]) -> list[str]:
             remedy='Correct --topic.' if images else 'Choose a recording of images.',
         )
     return list(dict.fromkeys(wanted)) or images
+
+
+def annotations_of(output: Path) -> Path:
+    """Return the data set of the images that are selected of a recording, by its output."""
+    return output.with_name(f'{output.stem}_selected') / 'annotations.json'
 
 
 @dataclass(frozen=True)
@@ -69,8 +75,9 @@ class LabelTask:
     :param with_input: whether to copy all messages of the recording, too.
     :param resume: whether to continue `output` if it exists.
     :param video: whether to write videos, too.
-    :param coco: whether to write a data set in COCO format, too.
-    :param images: whether to write its image files.
+    :param data_sets: formats of data sets to write, too, of DATA_SETS.
+    :param images: whether to write the image files of that in COCO format.
+    :param track: method of tracking by which objects get identities; '' for none.
     :param select: images to select, too.
     :param max_pixels: larger compressed images are dropped before they are decoded.
     :param start: seconds after the start of the recording.
@@ -85,12 +92,13 @@ class LabelTask:
     with_input: bool = False
     resume: bool = False
     video: bool = False
-    coco: bool = False
+    data_sets: tuple[str, ...] = ()
     max_pixels: int = MAX_IMAGE_PIXELS
     start: float = 0.0
     end: float | None = None
     every: int = 1
     images: bool = False
+    track: str = ''
     select: SelectionOptions | None = None
 
     def parts(self, seconds: float) -> list[LabelTask]:
@@ -162,8 +170,8 @@ class LabelTask:
             what = 'video' if self.video else 'data set'
             raise ParameterError(
                 f'The {what} of {self.output} cannot be continued.',
-                remedy='Leave --video, --coco and --select or --resume out, or choose another '
-                'output.',
+                remedy='Leave --video, --coco, --parquet and --select or --resume out, or choose '
+                'another output.',
             )
         if exists and not self.resume:
             raise ParameterError(
@@ -182,28 +190,27 @@ class LabelTask:
         """Whether a path is a URL: such objects are no instances of Path."""
         return not (isinstance(self.path, Path) and isinstance(self.output, Path))
 
-    @property
-    def coco_path(self) -> Path:
-        """File of the data set in COCO format."""
-        return self.output.with_suffix('.json')
+    def data_set_path(self, kind: str) -> Path:
+        """Return the file of a data set."""
+        return self.output.with_suffix(DATA_SETS[kind])
 
     @property
     def images_path(self) -> Path:
-        """Folder of the image files of that data set."""
+        """Folder of the image files of the data set in COCO format."""
         return self.output.with_suffix('')
 
     @property
     def selection_path(self) -> Path:
         """Folder of the selected images."""
-        return self.output.with_name(f'{self.output.stem}_selected')
+        return annotations_of(self.output).parent
 
     def _files_beside(self, topics: Sequence[str]) -> list[Path]:
         """Return the files of the videos and of the data set, if they are wanted."""
         videos = video_paths(self.output, topics).values() if self.video else ()
         return [
             *videos,
-            *([self.coco_path] if self.coco else ()),
-            *([self.images_path] if self.coco and self.images else ()),
+            *map(self.data_set_path, self.data_sets),
+            *([self.images_path] if self.images else ()),
             *([self.selection_path] if self.select else ()),
         ]
 
@@ -213,7 +220,7 @@ class LabelTask:
 
         The task was checked before, so the files of the results are its own.
         """
-        if self._is_remote or not (self.video or self.coco or self.select):
+        if self._is_remote or not (self.video or self.data_sets or self.select):
             return replace(self, resume=True)
         with closing(Recording(self.path)) as recording:
             topics = chosen_topics(recording, list(self.topics))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 import io
+import json
 from pathlib import Path
 import time
 import zipfile
@@ -135,12 +137,14 @@ class Calibration:
         on where the last one ended.
     :param key: everything they depend on; the contents of a file with another key are replaced.
     :ivar done: number of frames that were added.
+    :ivar errors: measured with these histograms, by names of the caller's choice; kept, too.
     """
 
     def __init__(self, activations: Sequence[str], path: Path, key: str) -> None:
         self.histograms = {name: Histogram() for name in dict.fromkeys(activations)}
         self._path, self._key = path, key
         self.done = 0
+        self.errors: dict[str, float] = {}
         self._load()
 
     def run(
@@ -152,9 +156,7 @@ class Calibration:
         :param network: has the activations among its outputs.
         :param total: number of frames, for the progress.
         """
-        saved = self.done
-        due = time.monotonic() + SAVE_SECONDS
-        try:
+        with self.saving() as save_if_due:
             for index, frame in enumerate(frames):
                 report('calibrating', 100.0 * index / total)
                 if index < self.done:
@@ -165,12 +167,29 @@ class Calibration:
                 for name, histogram in added.items():
                     histogram.add(outputs[name])
                 self.histograms, self.done = added, index + 1
-                if time.monotonic() > due:
-                    self._save()
-                    saved, due = self.done, time.monotonic() + SAVE_SECONDS
-        finally:
-            if self.done > saved:
+                save_if_due()
+
+    @contextmanager
+    def saving(self) -> Iterator[Callable[[], None]]:
+        """Yield a function that keeps the changes if some time has passed; keep them at last."""
+        saved = self._state
+        due = time.monotonic() + SAVE_SECONDS
+
+        def save_if_due() -> None:
+            nonlocal saved, due
+            if time.monotonic() > due:
                 self._save()
+                saved, due = self._state, time.monotonic() + SAVE_SECONDS
+
+        try:
+            yield save_if_due
+        finally:
+            if self._state != saved:
+                self._save()
+
+    @property
+    def _state(self) -> tuple[int, int]:
+        return self.done, len(self.errors)
 
     def ranges(self, method: str, quant_format: QuantFormat) -> dict[str, float]:
         """Return the largest absolute value to represent per activation; see Histogram.amax."""
@@ -185,6 +204,7 @@ class Calibration:
             done=np.array(self.done),
             counts=np.array([each.counts for each in every]),
             limits=np.array([[each.limit, each.largest] for each in every]),
+            errors=np.array(json.dumps(self.errors)),
         )
         buffer.seek(0)
         write_atomically(self._path, buffer)
@@ -198,6 +218,7 @@ class Calibration:
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return  # Missing or damaged: begin again.
         self.done = int(loaded['done'])
+        self.errors = json.loads(str(loaded.get('errors', '{}')))
         for each, counts, (limit, largest) in zip(
             self.histograms.values(), loaded['counts'], loaded['limits']
         ):

@@ -198,9 +198,10 @@ def _own(
     frames.check_any()
     with FrameNetwork(network.model, fitted) as original:
         evaluation = Evaluation(original, frames.evaluated, options.score_threshold)
-    amax = calibration.ranges(options.chosen_method, quant_format)
-    search = LayerSearch(network, fitted, amax, quant_format, evaluation, report)
-    errors = search.errors()
+    method = options.chosen_method
+    amax = calibration.ranges(method, quant_format)
+    search = LayerSearch(network, fitted, amax, method, quant_format, evaluation, report)
+    errors = search.errors(calibration)
     layers, agreement = search.fallback(errors, options.max_drop)
     quantized = {layer.name for layer in layers}
     results = [

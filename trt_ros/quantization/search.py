@@ -8,7 +8,7 @@ import numpy as np
 
 from trt_ros.errors import ParameterError
 from trt_ros.progress import Reporter
-from trt_ros.quantization.calibration import NO_BOXES
+from trt_ros.quantization.calibration import NO_BOXES, Calibration
 from trt_ros.quantization.frame_network import FrameNetwork
 from trt_ros.quantization.layers import QuantFormat, QuantLayer, QuantNetwork
 from trt_ros.quantization.result_agreement import Evaluation, ResultAgreement
@@ -156,7 +156,7 @@ class LayerSearch:
     """
     The variants of a network that differ in the layers that are quantized.
 
-    :param amax: largest absolute value to represent per activation.
+    :param amax: largest absolute value to represent per activation, by `method`.
     """
 
     def __init__(
@@ -164,43 +164,52 @@ class LayerSearch:
         network: QuantNetwork,
         fitted: ResolvedModel[Any],
         amax: Mapping[str, float],
+        method: str,
         quant_format: QuantFormat,
         evaluation: Evaluation,
         report: Reporter,
     ) -> None:
-        self._network, self._fitted, self._amax = network, fitted, amax
+        self._network, self._fitted, self._amax, self._method = network, fitted, amax, method
         self._format, self._evaluation, self._report = quant_format, evaluation, report
 
     def model(self, layers: Sequence[QuantLayer]) -> Any:
         """Return the ModelProto with these layers quantized."""
         return with_qdq(self._network, layers, self._amax, self._format)
 
-    def errors(self) -> dict[str, float]:
+    def errors(self, calibration: Calibration) -> dict[str, float]:
         """
         Measure the error of the last layers per layer, when that layer alone is quantized.
 
         The last layers are the inputs of the decoding: their values have comparable sizes, unlike
         those of an output of boxes in pixels and scores. The error is the root mean square in
         standard deviations of the original, the mean over the last layers and some frames.
+
+        :param calibration: keeps the errors, also those of an earlier run.
         """
         frames = self._evaluation.frames[:SENSITIVITY_FRAMES]
-        head = self._network.head
+        head, layers = self._network.head, self._network.layers
+        keys = {layer.name: f'{self._format.name} {self._method} {layer.name}' for layer in layers}
+        kept = calibration.errors
         with FrameNetwork(self._network.model, self._fitted, head) as original:
             wanted = [original.run(frame, NO_BOXES)[1] for frame in frames]
-        found = {}
-        for index, layer in enumerate(self._network.layers):
-            self._report('measuring layers', 100.0 * index / len(self._network.layers))
-            with FrameNetwork(self.model([layer]), self._fitted, head) as variant:
-                found[layer.name] = float(
+        with calibration.saving() as save_if_due:
+            for index, layer in enumerate(layers):
+                self._report('measuring layers', 100.0 * index / len(layers))
+                if keys[layer.name] in kept:
+                    continue
+                with FrameNetwork(self.model([layer]), self._fitted, head) as variant:
+                    got = [variant.run(frame, NO_BOXES)[1] for frame in frames]
+                kept[keys[layer.name]] = float(
                     np.mean(
                         [
-                            _relative_error(variant.run(frame, NO_BOXES)[1][name], want[name])
-                            for frame, want in zip(frames, wanted)
+                            _relative_error(ours[name], want[name])
+                            for ours, want in zip(got, wanted)
                             for name in head
                         ]
                     )
                 )
-        return found
+                save_if_due()
+        return {name: kept[key] for name, key in keys.items()}
 
     def agreement(self, layers: Sequence[QuantLayer]) -> ResultAgreement:
         """Return the agreement with the original when these layers are quantized."""

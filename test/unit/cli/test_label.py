@@ -365,9 +365,24 @@ def test_a_data_set_with_its_images_is_loaded_by_supervision(label, tmp_path):
         assert found.xyxy.tolist() == [[32, 32, 96, 96]]
 
 
-def test_images_without_a_data_set_are_refused(label, tmp_path):
-    _, text = label(write_recording(tmp_path / 'drive', camera(1)), '--images', code=1)
-    assert 'Add --coco' in text
+@pytest.mark.parametrize(
+    'flag, remedy', [('--images', 'Add --coco'), ('--track', 'Add one of them')]
+)
+def test_flags_of_a_data_set_without_one_are_refused(label, tmp_path, flag, remedy):
+    _, text = label(write_recording(tmp_path / 'drive', camera(1)), flag, code=1)
+    assert remedy in text
+
+
+def test_objects_of_data_sets_have_tracks(label, tmp_path):
+    parquet = pytest.importorskip('pyarrow.parquet', reason='pip install pyarrow')
+    path = write_recording(tmp_path / 'drive', camera(6))  # One object per color.
+    output, _ = label(path, '--coco', '--parquet', '--track')
+    found = json.loads(output.with_suffix('.json').read_text())
+    assert [each['track_id'] for each in found['annotations']] == [1, 2, 3, 1, 2, 3]
+    table = parquet.read_table(output.with_suffix('.parquet'))
+    assert table['track_id'].to_pylist() == [1, 2, 3, 1, 2, 3]
+    assert table['class'].to_pylist() == 2 * LABELS
+    assert json.loads(table.schema.metadata[b'trt_ros']) == found['info']['trt_ros']
 
 
 def test_existing_coco_file_is_kept(label, tmp_path):
@@ -382,7 +397,7 @@ def test_video_is_not_resumed(label, tmp_path):
     path = write_recording(tmp_path / 'drive', camera(1))
     label(path)
     _, text = label(path, '--resume', '--video', code=1)
-    assert 'The video of' in text and 'Leave --video, --coco and --select or --resume out' in text
+    assert 'The video of' in text and 'Leave --video, --coco, --parquet and --select or' in text
 
 
 @pytest.mark.slow

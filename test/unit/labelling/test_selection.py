@@ -65,6 +65,29 @@ def test_images_of_highest_interest_are_written_with_pictures(select, rule, budg
     assert interests == sorted(interests, reverse=True)
 
 
+@pytest.mark.parametrize('more', [(), ('--workers', '2')])
+def test_the_budget_is_that_of_all_recordings(select, tmp_path, more):
+    """Blue is 50, 60, 70, 80: the last two images are the most uncertain ones."""
+    for number in range(2):
+        images = [
+            ('/camera', 10 * step, raw_image(step, np.full((64, 64, 3), (blue, 0, 0), np.uint8)))
+            for step, blue in ((number, 50 + 20 * number), (20 + number, 60 + 20 * number))
+        ]
+        write_recording(tmp_path / f'drives/day_{number}/drive', images)
+    output, report = tmp_path / 'labeled', tmp_path / 'report.jsonl'
+    flags = ['--model', select.model, '--select', 'uncertain', '--budget', '3', *more]
+    flags += ['--score-threshold', '0.1', '--recursive', '--report', str(report)]
+    command = ['label', str(tmp_path / 'drives'), '--output', str(output), *flags]
+    assert main([*command, '--exclude', 'day_1/*']) == 0
+    assert main([*command, '--resume']) == 0
+    found = json.loads((output / 'selected.json').read_text())
+    names = [each['file_name'] for each in found['images']]
+    assert [name.split('/')[0] for name in names] == ['day_1', 'day_1', 'day_0']
+    assert len(found['annotations']) == 3 and len({each['id'] for each in found['images']}) == 3
+    assert {str(each.relative_to(output)) for each in output.rglob('*.png')} == set(names)
+    assert not list(output.rglob('annotations.json'))
+
+
 def test_another_network_that_agrees_selects_nothing(select):
     folder, _ = select(f'disagree:{select.model}')
     assert not list(folder.iterdir())

@@ -106,6 +106,25 @@ def test_calibration_continues_where_an_earlier_run_ended(quantize, monkeypatch,
         np.testing.assert_array_equal(values, resumed[name])
 
 
+def test_errors_of_layers_are_measured_once(quantize, monkeypatch, tmp_path):
+    from trt_ros.quantization.search import LayerSearch
+
+    original, measured = LayerSearch.model, []
+
+    def interrupted(search, layers):
+        measured.extend(layer.name for layer in layers)
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        return original(search, layers)
+
+    monkeypatch.setattr(LayerSearch, 'model', interrupted)
+    assert quantize('--max-drop', '1')[0] == 130
+    first, _ = measured
+    assert quantize('--max-drop', '1', '--json', tmp_path / 'report.json')[0] == 0
+    assert measured.count(first) == 3  # Once alone, then with all others: evaluated, written.
+    assert all(each['error'] for each in reasons(tmp_path / 'report.json')[0]['layers'][:2])
+
+
 def test_layers_return_to_float_until_the_results_agree(quantize, monkeypatch, tmp_path):
     """The range of one activation is spoilt: its layer returns, the other stays quantized."""
     from trt_ros.quantization.calibration import Calibration
