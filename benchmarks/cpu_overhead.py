@@ -129,7 +129,7 @@ def ros_node(name: str) -> Iterator[Any]:
     import rclpy
     from rclpy.executors import ExternalShutdownException
 
-    from trt_ros.ros.process import tune_process
+    from trt_ros.process_memory import tune_process
 
     tune_process()
     rclpy.init()

@@ -38,6 +38,7 @@ from trt_ros.errors import TrtRosError
 from trt_ros.labelling.job import LabelReport, label_recording
 from trt_ros.labelling.task import LabelTask
 from trt_ros.labelling.workers import LabelPool, LocalWorker
+from trt_ros.process_memory import tune_process
 from trt_ros.recording import Recording
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
@@ -194,6 +195,7 @@ def main() -> None:
     parser.add_argument('--ray', action='store_true', help='workers are actors of Ray')
     parser.add_argument('--folder', default=None, help='where the recording is written')
     args = parser.parse_args()
+    tune_process()
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         if args.workers:
             return compare_workers(args, Path(folder))

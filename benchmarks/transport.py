@@ -113,7 +113,7 @@ def compile_cpp(folder: str) -> str:
 def ros_node(name: str, transport: str) -> Iterator[Any]:
     import rclpy
 
-    from trt_ros.ros.process import tune_process
+    from trt_ros.process_memory import tune_process
 
     if transport != TYPED:
         tune_process()

@@ -1,25 +1,29 @@
 """
 Latency and CPU time of videos beside raw and JPEG images, through the detector node.
 
-    python benchmarks/video.py MODEL [--sizes 1920x1080@60 3840x2160@30] [--seconds 10] [--json]
+    python benchmarks/video.py MODEL [--sizes 1920x1080@60 3840x2160@30] [--seconds 5] [--json]
+    python benchmarks/video.py MODEL --sizes 3840x2160@30 --only raw 'h264 on the GPU'
     python benchmarks/video.py --probe
 
 A process publishes a moving picture with the time of publication, the detector runs in another,
 and a third one receives the results. `CPU` is that of the detector's process in percent of one
-core. Videos have a key frame every 30 pictures and no B-frames. `--probe` tells whether the GPU
-decodes videos.
+core. Videos have a key frame every 30 pictures and no B-frames; each is encoded once. `--probe`
+tells whether the GPU decodes videos.
 """
 
 import argparse
 from contextlib import contextmanager
+from functools import cache
 import json
 import os
 from pathlib import Path
+import pickle
 import random
 import select
 import signal
 import subprocess
 import sys
+from tempfile import TemporaryDirectory
 import time
 from typing import Any
 
@@ -28,7 +32,7 @@ import cv2
 import numpy as np
 from report import percentiles
 
-PICTURES, KEY_INTERVAL, WARM_UP_SECONDS = 60, 30, 3.0
+PICTURES, KEY_INTERVAL, WARM_UP_SECONDS = 60, 30, 2.0
 ENCODERS = {'h264': 'libx264', 'h265': 'libx265', 'av1': 'libsvtav1'}
 OPTIONS = {
     'h264': {'preset': 'veryfast', 'tune': 'zerolatency'},
@@ -60,11 +64,16 @@ VARIANTS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
-def picture(wh: tuple[int, int], number: int) -> np.ndarray:
+@cache
+def background(wh: tuple[int, int]) -> np.ndarray:
     width, height = wh
     y, x = np.mgrid[:height, :width].astype(np.float32)
     waves = np.stack([np.sin(x / 37), np.cos(y / 23), np.sin((x + y) / 51)], -1)
-    pixels = np.clip(128 + 100 * waves, 0, 255).astype(np.uint8)
+    return np.clip(128 + 100 * waves, 0, 255).astype(np.uint8)
+
+
+def picture(wh: tuple[int, int], number: int) -> np.ndarray:
+    (width, height), pixels = wh, background(wh).copy()
     side = height // 4
     left = width * number // PICTURES % (width - side)
     pixels[side : 2 * side, left : left + side] = (40, 60, 220)
@@ -87,36 +96,40 @@ def encode(codec: str, wh: tuple[int, int], rate_hz: int) -> list[bytes]:
     return [bytes(packet) for packet in (*packets, *context.encode(None))]
 
 
-def messages(kind: str, wh: tuple[int, int], rate_hz: int) -> tuple[type, str, list[Any]]:
+def contents(kind: str, wh: tuple[int, int], rate_hz: int) -> list[bytes]:
+    """Return the data of the messages of a loop."""
+    if kind in ENCODERS:
+        return encode(kind, wh, rate_hz)
+    pictures = [picture(wh, number) for number in (0, 30)]
+    return [
+        (each if kind == 'raw' else cv2.imencode('.jpg', each)[1]).tobytes() for each in pictures
+    ]
+
+
+def messages(kind: str, wh: tuple[int, int], loop: list[bytes]) -> tuple[type, str, list[Any]]:
     """Return the message type, the topic and the messages of a loop."""
     from array import array
 
     from sensor_msgs.msg import CompressedImage, Image
 
+    size = {'width': wh[0], 'height': wh[1]}
     if kind == 'raw':
-        shape = {'width': wh[0], 'height': wh[1], 'step': 3 * wh[0], 'encoding': 'bgr8'}
-        made = [
-            Image(data=array('B', picture(wh, number).tobytes()), **shape) for number in (0, 30)
-        ]
-        return Image, 'image', made
+        shape = {**size, 'step': 3 * wh[0], 'encoding': 'bgr8'}
+        return Image, 'image', [Image(data=array('B', data), **shape) for data in loop]
     if kind == 'jpeg':
-        jpegs = [cv2.imencode('.jpg', picture(wh, number))[1].tobytes() for number in (0, 30)]
-        made = [CompressedImage(format='jpeg', data=jpeg) for jpeg in jpegs]
+        made = [CompressedImage(format='jpeg', data=data) for data in loop]
         return CompressedImage, 'image/compressed', made
     from ffmpeg_image_transport_msgs.msg import FFMPEGPacket
 
-    made = [
-        FFMPEGPacket(width=wh[0], height=wh[1], encoding=kind, data=packet)
-        for packet in encode(kind, wh, rate_hz)
-    ]
-    return FFMPEGPacket, 'image/ffmpeg', made
+    packets = [FFMPEGPacket(**size, encoding=kind, data=data) for data in loop]
+    return FFMPEGPacket, 'image/ffmpeg', packets
 
 
-def camera(kind: str, width: str, height: str, rate: str, seconds: str) -> None:
+def camera(path: str, kind: str, width: str, height: str, rate: str, seconds: str) -> None:
     import rclpy
 
     wh, rate_hz = (int(width), int(height)), int(rate)
-    message_type, topic, loop = messages(kind, wh, rate_hz)
+    message_type, topic, loop = messages(kind, wh, pickle.loads(Path(path).read_bytes()))
     with ros_node('camera') as node:
         publisher = node.create_publisher(message_type, topic, 2)
         while publisher.get_subscription_count() == 0:
@@ -175,8 +188,12 @@ def running(command: list[str], env: dict[str, str], **options: Any) -> Any:
 
 
 def measure(
-    model: Path, kind: str, parameters: dict[str, str], size: tuple[int, int, int], seconds: float
+    model: Path, name: str, size: tuple[int, int, int], seconds: float, folder: Path
 ) -> dict[str, float]:
+    kind, parameters = VARIANTS[name]
+    loop = folder / f'{kind}_{size[0]}_{size[2]}'
+    if not loop.exists():
+        loop.write_bytes(pickle.dumps(contents(kind, size[:2], size[2])))
     env = {
         **os.environ,
         'FASTRTPS_DEFAULT_PROFILES_FILE': str(PROFILE),
@@ -195,7 +212,8 @@ def measure(
             if node.poll() is not None:
                 return {}
         assert watching.stdout.readline() == 'found\n'
-        with running([*me, 'camera', kind, *map(str, size), str(seconds)], env) as publisher:
+        camera = [*me, 'camera', str(loop), kind, *map(str, size), str(seconds)]
+        with running(camera, env) as publisher:
             assert watching.stdout.readline() == 'counts\n'
             began, before = time.monotonic(), cpu_seconds(node.pid)
             publisher.wait()
@@ -224,31 +242,30 @@ def main() -> None:
     parser.add_argument('--probe', action='store_true')
     parser.add_argument('--sizes', nargs='+', default=['1920x1080@60', '3840x2160@30'])
     parser.add_argument('--only', nargs='+', default=list(VARIANTS), choices=list(VARIANTS))
-    parser.add_argument('--seconds', type=float, default=10.0)
+    parser.add_argument('--seconds', type=float, default=5.0)
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
     if args.probe:
         probe()
         return
-    found: dict[str, Any] = {}
-    for size in args.sizes:
-        wh, _, rate = size.partition('@')
-        whole = (*map(int, wh.split('x')), int(rate))
-        rows = found[size] = {}
-        for name in args.only:
-            kind, parameters = VARIANTS[name]
-            row = measure(args.model, kind, parameters, whole, args.seconds)
-            if row:  # Else the detector did not start, as without the decoder.
-                rows[name] = row
-        if not args.json:
-            print(f'\n{size:<24} {"p50 ms":>8} {"p99 ms":>8} {"CPU %":>7} {"results":>8}')
-            for name, row in rows.items():
+    with TemporaryDirectory() as folder:
+        for size in args.sizes:
+            wh, _, rate = size.partition('@')
+            whole = (*map(int, wh.split('x')), int(rate))
+            if not args.json:
+                print(f'\n{size:<24} {"p50 ms":>8} {"p99 ms":>8} {"CPU %":>7} {"results":>8}')
+            for name in args.only:
+                row = measure(args.model, name, whole, args.seconds, Path(folder))
+                if not row:  # The detector did not start, as without the decoder.
+                    continue
+                if args.json:
+                    print(json.dumps({'size': size, 'name': name, **row}), flush=True)
+                    continue
                 print(
                     f'  {name:<22} {row["p50"]:8.2f} {row["p99"]:8.2f} {row["CPU %"]:7.1f} '
-                    f'{row["count"]:4}/{row["sent"]:.0f}'
+                    f'{row["count"]:4}/{row["sent"]:.0f}',
+                    flush=True,
                 )
-    if args.json:
-        print(json.dumps(found, indent=2))
 
 
 if __name__ == '__main__':

@@ -7,13 +7,13 @@ from rclpy.utilities import get_default_context, try_shutdown
 
 from trt_ros.container.manager import ComponentManager
 from trt_ros.container.spinner import Spinner
+from trt_ros.process_memory import tune_process
 from trt_ros.ros.process import (
     REFUSED,
     StopSignal,
     log_through_ros,
     refusal,
     start_ros,
-    tune_process,
 )
 
 DESCRIPTION = (

@@ -20,13 +20,12 @@ from trt_ros.container.loading import (
 )
 from trt_ros.container.spinner import Spinner, Thrown, log_text
 from trt_ros.errors import TrtRosError
+from trt_ros.process_memory import release_freed_memory, tune_embedded_python
 from trt_ros.ros.dds.container_images import CONTAINER_IMAGES, ContainerImages, image_node_name
 from trt_ros.ros.lifecycle import freeze_garbage_collector
 from trt_ros.ros.process import (
     REFUSED,
     log_through_ros,
-    release_freed_memory,
-    tune_embedded_python,
 )
 
 PACKAGE = 'trt_ros'

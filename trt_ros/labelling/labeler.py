@@ -15,6 +15,7 @@ from trt_ros.labelling.selection import Selection
 from trt_ros.labelling.task import LabelTask, as_trt_ros_error, chosen_topics
 from trt_ros.labelling.tracks import Tracking
 from trt_ros.labelling.video import AnnotatedVideos
+from trt_ros.process_memory import tune_process
 from trt_ros.recording import Recording
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
@@ -34,7 +35,8 @@ class Labeler:
         self._pipeline: Pipeline[Any] | None = None
 
     def open(self) -> tuple[str, ...] | TrtRosError:
-        """Open the pipeline; return its log lines."""
+        """Open the pipeline; return its log lines. Tunes the process for many images."""
+        tune_process()
         families: Any = ALL_FAMILIES
         try:
             self._pipeline = Pipeline.open(self._options, families=families)

@@ -1,0 +1,47 @@
+"""Settings of a process for large arrays that come and go, and for several threads."""
+
+import ctypes
+import sys
+
+
+def tune_process() -> None:
+    """
+    Keep freed memory in the process, and do what tune_embedded_python() does.
+
+    glibc maps and unmaps every large block, so that each image causes new page faults: 14.7 ms for
+    1920×1080 from rclpy to rclpy, 3.4 ms when the memory is kept.
+    """
+    tune_embedded_python()
+    m_trim_threshold, m_mmap_threshold = -1, -3
+    _mallopt(m_mmap_threshold, 1 << 30)
+    _mallopt(m_trim_threshold, 2**31 - 1)
+
+
+def tune_embedded_python() -> None:
+    """
+    Shorten the GIL switch interval, and let all threads share two arenas of memory.
+
+    A thread that waits for the GIL waits for a whole switch interval, 5 ms by default. glibc gives
+    new threads arenas of their own, which keep freed memory: three nodes that were configured
+    fifty times held 370 MB, and 200 MB with shared arenas.
+    """
+    sys.setswitchinterval(5e-4)
+    m_arena_max = -8
+    _mallopt(m_arena_max, 2)
+
+
+def release_freed_memory() -> None:
+    """
+    Return freed memory of all arenas to the system, in about 3 ms.
+
+    In a C++ container, threads have arenas before tune_embedded_python() can limit their number.
+    """
+    malloc_trim = getattr(ctypes.CDLL(None), 'malloc_trim', None)  # Not in musl.
+    if malloc_trim is not None:
+        malloc_trim(0)
+
+
+def _mallopt(parameter: int, value: int) -> None:
+    mallopt = getattr(ctypes.CDLL(None), 'mallopt', None)  # Not in musl.
+    if mallopt is not None:
+        mallopt(parameter, value)
