@@ -28,6 +28,7 @@ import statistics
 import tempfile
 import time
 
+import cv2
 import numpy as np
 from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
@@ -47,26 +48,29 @@ TOPIC = '/camera/image_raw'
 IN_FLIGHT = 2
 
 
-def write_recording(folder: Path, frames: int, size_wh: tuple[int, int]) -> Path:
+def write_recording(
+    folder: Path, frames: int, size_wh: tuple[int, int], is_jpeg: bool = False
+) -> Path:
     """Write random images of a few kinds at 30 Hz."""
     store, (width, height) = get_typestore(Stores.ROS2_JAZZY), size_wh
     types = store.types
     random = np.random.default_rng(0)
     pictures = random.integers(0, 256, (4, height * width * 3), dtype=np.uint8)
+    kind = f'sensor_msgs/msg/{"CompressedImage" if is_jpeg else "Image"}'
+    jpegs = [
+        cv2.imencode('.jpg', cv2.GaussianBlur(each.reshape(height, width, 3), (0, 0), 3))[1]
+        for each in pictures
+    ]
     with Writer(folder, version=9, storage_plugin=StoragePlugin.MCAP) as writer:
-        connection = writer.add_connection(TOPIC, 'sensor_msgs/msg/Image', typestore=store)
+        connection = writer.add_connection(TOPIC, kind, typestore=store)
         for number in range(frames):
             stamp = types['builtin_interfaces/msg/Time'](number, 0)
-            image = types['sensor_msgs/msg/Image'](
-                types['std_msgs/msg/Header'](stamp, 'camera'),
-                height,
-                width,
-                'bgr8',
-                0,
-                3 * width,
-                pictures[number % len(pictures)],
-            )
-            data = store.serialize_cdr(image, 'sensor_msgs/msg/Image')
+            header = types['std_msgs/msg/Header'](stamp, 'camera')
+            index = number % len(pictures)
+            content = (height, width, 'bgr8', 0, 3 * width, pictures[index])
+            if is_jpeg:
+                content = ('jpeg', jpegs[index])
+            data = store.serialize_cdr(types[kind](header, *content), kind)
             writer.write(connection, round(number / 30 * 1e9), data)
     return folder
 
@@ -127,7 +131,7 @@ def labeled(pipeline: Pipeline, path: Path, output: Path) -> float:
 
 
 def measure(args: Namespace, folder: Path) -> Iterator[tuple[float, float]]:
-    path = write_recording(folder / 'drive', args.frames, args.size)
+    path = write_recording(folder / 'drive', args.frames, args.size, args.jpeg)
     options = {'backend': args.backend, 'frames_in_flight': IN_FLIGHT}
     with Pipeline.open(args.model, **options) as pipeline:
         print('\n'.join(pipeline.log_lines))
@@ -191,6 +195,7 @@ def main() -> None:
         '--size', type=lambda text: tuple(map(int, text.split('x'))), default=(1280, 720)
     )
     parser.add_argument('--run-ms', type=float, help='replace the runs by pauses of this time')
+    parser.add_argument('--jpeg', action='store_true', help='images are JPEG')
     parser.add_argument('--workers', type=int, nargs='+', help='numbers of workers to compare')
     parser.add_argument('--ray', action='store_true', help='workers are actors of Ray')
     parser.add_argument('--folder', default=None, help='where the recording is written')

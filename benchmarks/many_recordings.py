@@ -49,7 +49,7 @@ def main() -> None:
         with (folder / 'log').open('w+') as log, subprocess.Popen(command, stderr=log) as process:
             while process.poll() is None and done < args.count:
                 time.sleep(0.2)
-                done = report.read_bytes().count(b'\n') if report.exists() else 0
+                done = report.read_bytes().count(b'"done"') if report.exists() else 0
                 if done >= args.count // 10 and (not marks or done == args.count):
                     marks.append((done, time.monotonic(), resident_mb(process.pid)))
         lines = (folder / 'log').read_text().splitlines()

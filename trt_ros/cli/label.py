@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from trt_ros.labelling.workers import LocalWorker
 
 
+UNFINISHED = ('failed', 'begun')  # In a report.
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
@@ -231,7 +234,7 @@ def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[La
         tasks = [
             make(path_of(each['recording']), path_of(output), start=each['start'], end=each['end'])
             for output, each in earlier.items()
-            if each['status'] == 'failed'
+            if each['status'] in UNFINISHED
         ]
     elif args.recordings and args.output:
         recordings, output = [path_of(each) for each in args.recordings], path_of(args.output)
@@ -251,14 +254,19 @@ def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[La
         for folder in {task.output.parent for task in tasks} if tasks[0].output != output else ():
             make_output_folder(folder)
         if args.resume:
-            done = {each for each, entry in earlier.items() if entry['status'] != 'failed'}
+            done = {name for name, each in earlier.items() if each['status'] not in UNFINISHED}
             tasks = [task for task in tasks if str(task.output) not in done]
     else:
         raise ParameterError(
             'Recordings or --output are missing.', remedy='Name them, or use --retry REPORT.'
         )
     index, count = args.shard
-    return tasks[index::count]
+    begun = {name for name, each in earlier.items() if each.get('begun')}
+    return [
+        # It was killed or failed meanwhile: the files are its own.
+        task.again() if str(task.output) in begun and task.resume else task
+        for task in tasks[index::count]
+    ]
 
 
 def _selection_of_all(
@@ -295,10 +303,12 @@ class _Summary:
         self._report, self._selection, self._is_only = report, selection, is_only
         self.is_whole = True
 
-    def __call__(self, task: LabelTask, outcome: LabelReport | TrtRosError) -> None:
+    def __call__(self, task: LabelTask, outcome: LabelReport | TrtRosError | None) -> None:
         from trt_ros.labelling.task import annotations_of
 
         self._report.append(task, outcome)
+        if outcome is None:
+            return
         if not isinstance(outcome, TrtRosError):
             self.is_whole &= _print(task, outcome)
             if self._selection is not None:
@@ -322,6 +332,8 @@ def _counted(
         except Exception as error:  # The other recordings may be good.
             summary(task, as_trt_ros_error(error, task.path))
         else:
+            if task.starts_over:
+                summary(task, None)
             yield task, count
 
 
@@ -358,10 +370,10 @@ def _label_with_workers(
             bar.set_postfix_str(f'{frames} frames', refresh=False)
             bar.update(0)
 
-        def done(task: LabelTask, outcome: LabelReport | TrtRosError) -> None:
+        def done(task: LabelTask, outcome: LabelReport | TrtRosError | None) -> None:
             with bar.external_write_mode(file=sys.stderr):
                 summary(task, outcome)
-            bar.update()
+            bar.update(int(outcome is not None))
 
         checked = (task for task, _ in _counted(tasks, done))
         if args.ray is not None:

@@ -105,14 +105,18 @@ class RunReport:
         self._path = path
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        """Return the last entry of each output, by its path."""
+        """Return the entries of each output in one, by its path; the last values count."""
         if self._path is None or not self._path.exists():
             return {}
         try:
-            # A kill may have cut the last line.
-            lines = self._path.read_text().splitlines(keepends=True)
-            found = [json.loads(line) for line in lines if line.endswith('\n')]
-            return {each['output']: each for each in found}
+            content = self._path.read_bytes()
+            whole = content[: content.rfind(b'\n') + 1]
+            if whole != content:  # A kill has cut the last line.
+                os.truncate(self._path, len(whole))
+            found: dict[str, dict[str, Any]] = {}
+            for each in map(json.loads, whole.splitlines()):
+                found[each['output']] = found.get(each['output'], {}) | each
+            return found
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise ParameterError(
                 f'Report {self._path} cannot be read.',
@@ -120,14 +124,16 @@ class RunReport:
                 remedy='Choose the file of --report of an earlier run.',
             ) from error
 
-    def append(self, task: LabelTask, outcome: LabelReport | TrtRosError) -> None:
-        """Write the outcome of a recording."""
+    def append(self, task: LabelTask, outcome: LabelReport | TrtRosError | None) -> None:
+        """Write the outcome of a recording; None: it begins, and cannot be continued later."""
         if self._path is None:
             return
         entry: dict[str, Any] = {'recording': str(task.path), 'output': str(task.output)}
         entry |= {'start': task.start, 'end': task.end}
         if isinstance(outcome, TrtRosError):
             entry |= {'status': 'failed', 'error': str(outcome)}
+        elif outcome is None:
+            entry |= {'status': 'begun', 'begun': True}
         else:
             entry |= {
                 'status': 'damaged' if outcome.damage else 'done',

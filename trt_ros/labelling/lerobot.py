@@ -59,7 +59,7 @@ def read_joints(kind: str, message: np.ndarray, joints: Sequence[str]) -> np.nda
             cause=f'It has {", ".join(found) or "none"}.',
             remedy='Correct --joints, --state or --action.',
         )
-    return np.float32([found[name] for name in joints])
+    return np.array([found[name] for name in joints], np.float32)
 
 
 class _Camera:
@@ -227,6 +227,8 @@ class LeRobotDataSet:
                 continue
             for row in rows[::stride]:
                 pixels = cv2.imdecode(np.frombuffer(row[name], np.uint8), cv2.IMREAD_COLOR)
+                if pixels is None:
+                    raise BadFrameError('undecodable image', f'Cannot decode images of {name}.')
                 size = self._sizes.setdefault(name, pixels.shape[:2])
                 if size != pixels.shape[:2]:
                     raise ParameterError(

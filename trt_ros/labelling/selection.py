@@ -166,7 +166,7 @@ class JobSelection:
 
     def close(self) -> None:
         """Write the data set, the best image first, in place of those of the selections."""
-        images, annotations = [], []
+        images, annotations = list[dict[str, Any]](), list[dict[str, Any]]()
         for number, (*_, image, objects) in enumerate(sorted(self._kept, reverse=True), 1):
             images.append({**image, 'id': number})
             for each in objects:

@@ -186,6 +186,11 @@ class LabelTask:
         check_output_folder(self.output)
 
     @property
+    def starts_over(self) -> bool:
+        """Whether something of its results cannot be continued."""
+        return bool(self.video or self.data_sets or self.select)
+
+    @property
     def _is_remote(self) -> bool:
         """Whether a path is a URL: such objects are no instances of Path."""
         return not (isinstance(self.path, Path) and isinstance(self.output, Path))
@@ -220,7 +225,7 @@ class LabelTask:
 
         The task was checked before, so the files of the results are its own.
         """
-        if self._is_remote or not (self.video or self.data_sets or self.select):
+        if self._is_remote or not self.starts_over:
             return replace(self, resume=True)
         with closing(Recording(self.path)) as recording:
             topics = chosen_topics(recording, list(self.topics))

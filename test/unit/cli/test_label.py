@@ -506,6 +506,29 @@ def test_recordings_by_url_are_labeled_to_urls(label, tmp_path, bucket):
     assert 'drive: 2 frames' in text
 
 
+@pytest.mark.parametrize('is_retried', [False, True])
+def test_a_data_set_of_a_killed_job_is_made_again(label, tmp_path, is_retried):
+    drives, report = tmp_path / 'drives', tmp_path / 'report.jsonl'
+    for name in ('a', 'b'):
+        write_recording(drives / name, camera(3))
+    flags = ['--coco', '--images', '--select', 'rare:red', '--report', report]
+    output, _ = label(drives, *flags)
+    wanted = json.loads((output / 'b.json').read_text())
+    lines = report.read_text().splitlines(keepends=True)
+    report.write_text(''.join(lines[:-1]) + lines[-1][:20])  # As after a kill.
+    (output / 'b.json').unlink()
+    again = ['--retry', report] if is_retried else [drives, '--resume', '--report', report]
+    _, text = label(*flags[:-2], *again)
+    assert 'b: 3 frames' in text and 'a: 3 frames' not in text
+    assert json.loads((output / 'b.json').read_text()) == wanted
+    assert len(json.loads((output / 'selected.json').read_text())['images']) == 2
+    (output / 'c.mcap').write_text('mine')
+    write_recording(drives / 'c', camera(1))
+    for _ in range(2):
+        _, text = label(drives, *flags, '--resume', code=1)
+        assert 'cannot be continued' in text and (output / 'c.mcap').read_text() == 'mine'
+
+
 def test_a_url_without_its_package_names_it(label):
     _, text = label('s3://bucket/drive.mcap', code=1)
     assert 'pip install' in text and 's3fs' in text

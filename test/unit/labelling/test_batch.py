@@ -93,6 +93,8 @@ def test_the_report_has_the_last_outcome_of_each_recording(tmp_path):
     }
     assert found['b.mcap']['frames'] == 5 and found['b.mcap']['dropped'] == {'too many pixels': 1}
     assert found['c.mcap']['error'] == 'It is cut.' and found['b.mcap']['recording'] == 'b'
+    report.append(tasks[1], BackendError('It failed.'))
+    assert report.entries()['b.mcap']['status'] == 'failed'
     (tmp_path / 'report.jsonl').write_text('no JSON\n')
     with pytest.raises(ParameterError, match='cannot be read'):
         report.entries()
