@@ -51,7 +51,8 @@ CASES = [
     for kind, cls in PARAMETERS.items()
     for each in specifications(cls).values()
     if float in (each.python_type, each.entry_type)
-    and kind != 'detections_3d'  # Its own parameters are those of other nodes.
+    # The parameters of detections_3d are those of other nodes; a policy has no image.
+    and kind not in ('detections_3d', 'policy')
 ]
 if not IS_EXHAUSTIVE:  # Each name once: most are fields of a common base class.
     CASES = [(kind, name) for name, kind in {name: kind for kind, name in CASES[::-1]}.items()]
@@ -112,7 +113,7 @@ def running(start_node, tmp_path_factory, as_image):
                     'model_path': save_mean(folder / f'{kind}.onnx', OUTPUTS[kind]),
                     'backend': 'onnxruntime',
                     'cpu_threads': 1,  # Else each configure measures how many are fastest.
-                    'decoder': 'yolov8' if kind == 'detector' else 'auto',
+                    'decoder': {'detector': 'yolov8', 'depth': 'depth'}.get(kind, 'auto'),
                 }
             nodes[kind] = Running(
                 start_node(

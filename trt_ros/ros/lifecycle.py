@@ -15,7 +15,6 @@ from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.clock import Clock, ClockType
-from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.lifecycle import LifecycleNode, LifecycleNodeMixin, TransitionCallbackReturn
 from rclpy.node import Node
 from rclpy.parameter import Parameter
@@ -438,11 +437,11 @@ class ManagedNode(LifecycleNode):
     def _trigger(self, label: str) -> bool:
         """Run a transition; refuse it where the state machine does not allow it."""
         before = self.state_label
-        try:
-            result = getattr(self, f'trigger_{label}')()
-        except rclpy_implementation.RCLError:
+        # rclpy raises up to Jazzy, and only logs from Kilted on.
+        if label not in {each[1] for each in self._state_machine.available_transitions}:
             self._refuse(f'{label} is not possible while {before}.')
             return False
+        result = getattr(self, f'trigger_{label}')()
         is_done = bool(result == TransitionCallbackReturn.SUCCESS)
         if is_done:
             self.failure = ''

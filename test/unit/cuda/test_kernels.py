@@ -45,6 +45,12 @@ def test_decoding_compiles_for(arch, dtype):
     assert all(f'.text.{name}\0'.encode() in cubin for name in functions)
 
 
+def test_an_architecture_that_nvrtc_does_not_know_is_refused_by_name():
+    """Jetson Thor is sm_101 in CUDA 12.9, and sm_110 since CUDA 13."""
+    with pytest.raises(BackendError, match='sm_101'):
+        kernels.cubin_of('preprocess', 'sm_101')
+
+
 @pytest.mark.slow
 def test_only_the_kernels_that_are_launched_are_compiled():
     cubin = kernels.cubin_of('decode', 'sm_90', None, YOLOV8)

@@ -5,6 +5,8 @@ from collections import deque
 import numpy as np
 import pytest
 
+pytest.importorskip('rclpy')
+
 from support.fake_runner import FakeRunner
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.registry import TENSORS

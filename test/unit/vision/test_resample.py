@@ -106,7 +106,7 @@ def test_every_encoding_is_resized_like_its_colors(encoding, to_wh, antialias):
     np.testing.assert_allclose(
         resized(frame, to_wh, antialias=antialias),
         resized(colors, to_wh, antialias=antialias),
-        atol=1e-4,
+        atol=2e-3,  # OpenCV, which resizes some, is 1.2e-3 off on Arm, 1e-4 on x86-64.
     )
 
 

@@ -1,0 +1,47 @@
+"""What differs between processors: pages, layouts, unaligned values and the sign of char."""
+
+import ctypes
+import mmap
+from pathlib import Path
+import re
+
+import numpy as np
+import pytest
+
+import trt_ros
+from trt_ros.ros.dds import rcl
+from trt_ros.ros.dds.memory import Pool, whole_pages
+
+
+@pytest.mark.parametrize('page_nbytes', [4096, 16384, 65536])  # The last two: kernels for Arm.
+@pytest.mark.parametrize('nbytes', [1, 65536, 65537])
+def test_memory_is_whole_pages(nbytes, page_nbytes, monkeypatch):
+    monkeypatch.setattr(mmap, 'PAGESIZE', max(page_nbytes, mmap.PAGESIZE))
+    memory = whole_pages(nbytes)
+    assert nbytes <= memory.size < nbytes + mmap.PAGESIZE
+    assert memory.size % page_nbytes == 0
+    taken = Pool().take(nbytes)
+    assert taken.size == nbytes and taken.flags.writeable
+
+
+def test_structures_of_rcl_are_laid_out_as_in_c_on_64_bits():
+    assert [getattr(rcl._Bytes, name).offset for name, _ in rcl._Bytes._fields_] == [0, 8, 16, 24]
+    assert ctypes.sizeof(rcl._Allocator) == 40
+
+
+def test_values_are_read_where_they_are_not_aligned():
+    info = rcl.MessageInfo()
+    np.frombuffer(info, np.uint8)[:256] = range(256)
+    reader = object.__new__(rcl.Rcl)
+    reader.counts_messages = True
+    assert reader.number_in(info) == int.from_bytes(bytes(range(16, 24)), 'little')
+    reader._gid_at = 33
+    assert reader.gid_in(info) == bytes(range(33, 49))
+
+
+def test_no_kernel_computes_with_plain_char():
+    """Its sign differs: unsigned on Arm."""
+    folder = Path(trt_ros.__file__).parent
+    for path in [*folder.rglob('*.cu'), *(folder.parent / 'cpp').glob('*.?pp')]:
+        plain = r'(?<!unsigned )(?<!signed )\bchar\b(?! *[*)]| k\w+\[)'
+        assert not re.findall(plain, path.read_text()), path
