@@ -288,6 +288,12 @@ def test_commands_begin_at_the_measured_pose_after_enable(start, peer):
         peer.wait_until(is_there, f'{part} of the way')
 
 
+def test_a_first_pose_that_is_incomplete_is_reported(start):
+    arm = start('partial', blend_seconds=0.5)
+    arm.observe(0.25, 0.5, ['a'])
+    arm.node.wait_for_log('/partial/joint_states lacks positions that the first command begins at')
+
+
 def test_a_bundle_says_what_its_inputs_and_outputs_are(start):
     arm = start('bundled', 'bundle', inputs=None, joints=None, command_joints=None)
     assert 'input q: joints on /bundled/joint_states#position[a,b]' in arm.node.log
