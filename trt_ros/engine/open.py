@@ -118,7 +118,7 @@ def build_summary(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
         lines.append(f'weight streaming: at most {budget_mib} MiB of weights stay on the GPU')
     lines += [f'option without effect: {line}' for line in sidecar.get('ignored_options', ())]
     for key, names in (sidecar.get('quantized') or {}).items():
-        lines.append(f'{len(names)} {key}{precision.limit(key, sidecar["library"])}')
+        lines.append(f'{len(names)} {key}{precision.limit(key, sidecar.get("library", ""))}')
     lines += sidecar.get('advice') or ()
     fallback = sidecar.get('dla_fallback')
     if fallback:

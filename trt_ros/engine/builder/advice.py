@@ -110,7 +110,8 @@ def _attention(graph: _Graph) -> Iterator[str]:
     blocks = 0
     reasons: dict[str, list[str]] = {}
     for node in graph.graph.node:
-        product = graph.source(node.input[0], _SCORES) if node.op_type == 'Softmax' else None
+        is_softmax = node.op_type == 'Softmax' and node.input
+        product = graph.source(node.input[0], _SCORES) if is_softmax else None
         readers = graph.consumers.get(node.output[0], [])
         values = [each for each in readers if each.op_type in ('MatMul', *_SEEN_THROUGH)]
         if product is None or product.op_type not in ('MatMul', 'Einsum') or not values:
@@ -205,8 +206,8 @@ def _weight_only(graph: _Graph, node: Any) -> bool:
 
 def _breaks_fusion(graph: _Graph, node: Any) -> bool:
     """Return whether an Add of a quantized layer, that is quantized again, has a float input."""
-    readers = graph.consumers.get(node.output[0], []) if node.op_type == 'Add' else []
-    readers += [deep for each in readers for deep in graph.consumers.get(each.output[0], ())]
+    near = graph.consumers.get(node.output[0], []) if node.op_type == 'Add' else []
+    readers = [*near, *(deep for each in near for deep in graph.consumers.get(each.output[0], ()))]
     if not any(each.op_type == _Q for each in readers):
         return False
     sources = [graph.source(name, {*_SEEN_THROUGH, 'BatchNormalization'}) for name in node.input]

@@ -82,29 +82,22 @@ def is_quantized(graph: Any) -> bool:
 
 def has_fp8(path: Path) -> bool:
     """Return whether an ONNX file has fp8 tensors; parses only files with Q/DQ nodes."""
-    with path.open('rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        if data.find(b'QuantizeLinear') < 0:
-            return False
+    if not file_mentions(path, 'QuantizeLinear'):
+        return False
     import onnx
 
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception:  # Whoever loads it reports why.
         return False
-    return bool(_fp8_tensors(model.graph))
+    fp8 = {number for name, number in onnx.TensorProto.DataType.items() if 'FLOAT8' in name}
+    return any(tensor.data_type in fp8 for tensor in tensors(model.graph))
 
 
-def _fp8_tensors(graph: Any) -> set[str]:
-    """Return the names of the fp8 tensors in a graph; those of zero points, too."""
-    from onnx import TensorProto
-
-    known = TensorProto.DataType.values()
-    return {
-        tensor.name
-        for tensor in tensors(graph)
-        if tensor.data_type in known
-        and TensorProto.DataType.Name(tensor.data_type).startswith('FLOAT8')
-    }
+def file_mentions(path: Path, *words: str) -> bool:
+    """Return whether a file contains one of these words."""
+    with path.open('rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return any(data.find(word.encode()) >= 0 for word in words)
 
 
 def layers_by_precision(graph: Any) -> dict[str, list[str]]:
@@ -115,9 +108,12 @@ def layers_by_precision(graph: Any) -> dict[str, list[str]]:
     """
     from onnx import TensorProto
 
+    types = {number: name for name, number in TensorProto.DataType.items()}
     kinds = {each.name: each.data_type for each in tensors(graph)}
     read, found = dict[str, str](), dict[str, list[str]]()
     for node in nodes(graph):
+        if not (node.input and node.output):
+            continue
         if node.op_type in _BLOCK_FORMATS:
             read |= dict.fromkeys(node.output[:1], _BLOCK_FORMATS[node.op_type])
         elif node.op_type == 'QuantizeLinear':
@@ -125,7 +121,7 @@ def layers_by_precision(graph: Any) -> dict[str, list[str]]:
             zero = kinds.get(node.input[2]) if len(node.input) > 2 else None
             kinds[node.output[0]] = zero or given or TensorProto.UINT8
         elif node.op_type == 'DequantizeLinear':
-            known = _QUANTIZED.get(TensorProto.DataType.Name(kinds.get(node.input[0], 0)), '')
+            known = _QUANTIZED.get(types.get(kinds.get(node.input[0], 0), ''), '')
             read[node.output[0]] = read.get(node.input[0]) or known
         elif node.op_type in {*VIEWS, 'Cast'} and node.input[0] in read:
             read[node.output[0]] = read[node.input[0]]

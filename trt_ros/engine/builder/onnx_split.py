@@ -1,7 +1,6 @@
 """Separation of the end of a network whose shapes depend on the data, which runs on the CPU."""
 
 from collections.abc import Iterable, Mapping, Sequence
-import mmap
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,6 @@ from trt_ros.engine.builder.onnx_nodes import inlined, live_tensors, used
 from trt_ros.errors import ModelError
 
 DATA_DEPENDENT = ('NonZero', 'Compress', 'Unique', 'NonMaxSuppression')
-
-
-def mentions_data_dependent(path: Path) -> bool:
-    """Return whether a file contains the name of an operator of DATA_DEPENDENT."""
-    with path.open('rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return any(data.find(op.encode()) >= 0 for op in DATA_DEPENDENT)
 
 
 def split_model(request: Mapping[str, Any], events: Any) -> dict[str, Any]:

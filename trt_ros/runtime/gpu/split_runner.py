@@ -9,7 +9,8 @@ import numpy as np
 
 from trt_ros.child import Child, memory_limit
 from trt_ros.engine.builder.onnx_check import read_network
-from trt_ros.engine.builder.onnx_split import mentions_data_dependent
+from trt_ros.engine.builder.onnx_nodes import file_mentions
+from trt_ros.engine.builder.onnx_split import DATA_DEPENDENT
 from trt_ros.engine.key import total_nbytes
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import is_plan
@@ -72,7 +73,7 @@ def open_split(
     # Other openers report what is wrong with a file.
     if options.is_bundle or not (path.is_file() and path.stat().st_size) or is_plan(path):
         return None
-    if not mentions_data_dependent(path):
+    if not file_mentions(path, *DATA_DEPENDENT):
         return None
     with TemporaryDirectory(prefix='trt_ros') as name, ExitStack() as undo:
         folder, nbytes = Path(name), total_nbytes(path)

@@ -11,7 +11,8 @@ from support.builds import build_here
 from support.selections import HEADER, NETWORKS, write
 from trt_ros import Pipeline
 from trt_ros.child import Events
-from trt_ros.engine.builder.onnx_split import mentions_data_dependent, split_model
+from trt_ros.engine.builder.onnx_nodes import file_mentions
+from trt_ros.engine.builder.onnx_split import DATA_DEPENDENT, split_model
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError
 from trt_ros.progress import Reporter
@@ -35,7 +36,7 @@ def split(path: Path) -> dict:
 @pytest.mark.parametrize('name', NETWORKS)
 def test_both_parts_compute_what_the_network_does(name, tmp_path):
     path = write(tmp_path / 'net.onnx', name)
-    assert mentions_data_dependent(path)
+    assert file_mentions(path, *DATA_DEPENDENT)
     found = split(path)
     whole, head, tail = (
         OnnxRuntimeRunner.open(tmp_path / f'{each}.onnx') for each in ('net', 'head', 'tail')
@@ -69,7 +70,7 @@ def test_networks_of_fixed_shapes_stay_whole(tmp_path):
     text = f'{HEADER} g (float[2] x) => (float[2] y) {{y = Relu(x)}}'
     path = tmp_path / 'net.onnx'
     onnx.save(parser.parse_model(text), path)
-    assert not mentions_data_dependent(path) and split(path) == {}
+    assert not file_mentions(path, *DATA_DEPENDENT) and split(path) == {}
 
 
 def test_a_network_that_begins_with_a_selection_is_refused(tmp_path):
