@@ -294,6 +294,13 @@ def test_a_first_pose_that_is_incomplete_is_reported(start):
     arm.node.wait_for_log('/partial/joint_states lacks positions that the first command begins at')
 
 
+def test_a_network_without_inputs_is_refused_with_an_example(start_node, models):
+    given = {'model_path': models['mirror'], 'autostart': True, 'backend': 'onnxruntime'}
+    node = start_node('empty', 'trt_ros.nodes.policy', **given)
+    node.wait_for_failed_start()
+    assert 'inputs is empty.' in node.log
+
+
 def test_a_bundle_says_what_its_inputs_and_outputs_are(start):
     arm = start('bundled', 'bundle', inputs=None, joints=None, command_joints=None)
     assert 'input q: joints on /bundled/joint_states#position[a,b]' in arm.node.log

@@ -99,13 +99,6 @@ class PolicyNode(InferenceNode):
 
     def make_inputs(self) -> NodeInputs:
         """Return the inputs of the open pipeline."""
-        if not self.pipeline.bindings:
-            raise ParameterError(
-                'inputs is empty.',
-                cause='A policy gets numbers of messages.',
-                remedy="Set inputs, as in ['q=joints:joint_states#position[hip,knee]'] "
-                '(docs/policies.md).',
-            )
         if not self.parameters.rate_hz and self.pipeline.frequency:
             self.parameters = replace(self.parameters, rate_hz=self.pipeline.frequency)
         [camera] = self.cameras
@@ -117,6 +110,13 @@ class PolicyNode(InferenceNode):
 
     def open(self) -> Iterable[str]:
         """Open the pipeline; return log lines."""
+        if not self.options().has_bindings:
+            raise ParameterError(
+                'inputs is empty.',
+                cause='A policy gets numbers of messages.',
+                remedy="Set inputs, as in ['q=joints:joint_states#position[hip,knee]'] "
+                '(docs/policies.md).',
+            )
         lines = list(super().open())
         outputs, given = self.parameters.of_bundle(self.pipeline.outputs, self.pipeline.commands)
         parameters: PolicyParameters = replace(self.parameters, **given)
