@@ -15,7 +15,7 @@ def test_depth_is_resized_to_the_image_as_opencv_does(shape, image_wh):
     values = DepthHead('depth', shape[-1] != 1)({'depth': cells}, letterbox).values
     expected = cv2.resize(cells.reshape(28, 42), image_wh, interpolation=cv2.INTER_LINEAR)
     assert values.dtype == np.float32
-    assert np.abs(values - expected).max() < 1e-4
+    assert np.abs(values - expected).max() < 1e-3  # OpenCV on Arm: 1.3e-4.
 
 
 def test_letterbox_padding_is_removed():
