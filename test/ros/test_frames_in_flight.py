@@ -99,6 +99,24 @@ def test_deactivate_waits_for_the_frames_in_flight(held, picture, as_image):
     assert len(held.detect(image).detections) == 2
 
 
+def test_a_node_of_two_cameras_has_two_frames_in_flight(
+    fake_detector, peer, picture, as_image, tmp_path
+):
+    from sensor_msgs.msg import Image
+
+    topics = ['/pair/left', '/pair/right']
+    node = fake_detector(
+        'pair', autostart=True, model_path=f'fixed:{tmp_path}', image_topics=topics
+    )
+    node.wait_for_log('Started: active.')
+    for number, topic in enumerate(topics, 1):  # No run ends until the file `go` is there.
+        images = peer.publisher(Image, topic)
+        peer.wait_until(images.get_subscription_count, 'a subscription')
+        images.publish(as_image(picture(), 'rgb8', stamp=number))
+        peer.wait_until(lambda: len(list(tmp_path.iterdir())) == number, 'a run')
+    (tmp_path / 'go').touch()
+
+
 @pytest.mark.parametrize('frames_in_flight', [pytest.param(1, marks=pytest.mark.nightly), 2])
 def test_results_of_real_network_leave_in_order_and_frames_are_accounted_for(
     start_node, lane_of, as_image, backend, frames_in_flight

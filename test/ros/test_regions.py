@@ -187,6 +187,8 @@ class Cascade:
 
 @pytest.fixture
 def start(start_node, peer, as_image, backend):
+    nodes = []  # Ended with the test: the same test of another backend uses their names.
+
     def started(kind, name, model, **parameters):
         node = start_node(
             name,
@@ -202,9 +204,12 @@ def start(start_node, peer, as_image, backend):
             regions=True,
             **parameters,
         )
+        nodes.append(node)
         return Cascade(node, peer, as_image, name)
 
-    return started
+    yield started
+    for node in nodes:
+        node.stop()
 
 
 def hypotheses(each):
@@ -467,6 +472,7 @@ def test_the_tracker_finds_an_object_again_by_its_row(start, start_node, peer, m
     assert ids((10, 8), (50, 8)) == ['1', '2']
     assert ids((30, 32)) == []  # Green.
     assert ids((50, 32), (10, 32)) == ['2', '1']
+    tracker.stop()
 
 
 @ON_CPU

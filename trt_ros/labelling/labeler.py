@@ -92,7 +92,7 @@ class Labeler:
                 task,
                 topics,
                 origin,
-                frames_in_flight=self._options.frames_in_flight,
+                frames_in_flight=self._options.frames_in_flight or 1,
                 on_frames=on_frames,
                 sinks=sinks,
                 tracked=tracked,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -198,20 +198,23 @@ class InferenceNode(ManagedNode):
         if self.parameters.profiling:
             self.get_logger().info(self.while_configured.enter_context(recording()))
         self.cameras = self._make_cameras()
+        given = self.parameters
+        in_flight = given.frames_in_flight or max(given.contexts, min(len(self.cameras), 2))
+        self.parameters = replace(given, frames_in_flight=in_flight)
         for line in self.open():
             self.get_logger().info(line)
         self._progress = None
         for camera in self.cameras:
             camera.outputs = self.advertise(camera)
-        ignored, parameters = self.ignored_parameters(), self.parameters
-        given = [
+        ignored = self.ignored_parameters()
+        without_effect = [
             each.name
-            for each in fields(parameters)
-            if each.name in ignored and getattr(parameters, each.name) != each.default
+            for each in fields(given)
+            if each.name in ignored and getattr(given, each.name) != each.default
         ]
-        if given:  # Only a warning, because one parameter file may serve several nodes.
+        if without_effect:  # Only a warning, because one parameter file may serve several nodes.
             self.get_logger().warning(
-                f'Parameters without effect on these inputs: {", ".join(given)}.'
+                f'Parameters without effect on these inputs: {", ".join(without_effect)}.'
             )
 
     def _make_cameras(self) -> tuple[Camera, ...]:

@@ -145,7 +145,7 @@ def _open_triton(options: PipelineOptions, report: Reporter, batch: int) -> Runn
         timeout_seconds=options.remote_timeout,
         ca_path=options.remote_ca_path,
         token_path=options.remote_token_path,
-        in_flight=options.frames_in_flight,
+        in_flight=options.frames_in_flight or 1,
         report=report,
     )
 

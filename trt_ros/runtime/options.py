@@ -118,11 +118,11 @@ class RunOptions:
         or_zero=True,
     )
     frames_in_flight: int = param(
-        1,
-        'Number of frames or batches in flight: 1 has the lowest latency and needs the least '
-        'memory; with 2, copy, network and decoding of neighboring frames overlap, for more '
-        'frames per second; more only with `contexts`.',
-        between=(1, 4),
+        0,
+        'Number of frames or batches in flight: 1 needs the least memory; with 2, copy, network '
+        'and decoding of neighboring frames overlap, for more frames per second; more only with '
+        '`contexts`; 0 is `contexts`, or 2 in a node with several cameras.',
+        between=(0, 4),
     )
     contexts: int = param(
         1,
@@ -287,7 +287,7 @@ class PipelineOptions(Preprocessing, RunOptions, EngineOptions):
                 f'precision is {self.precision!r}, but ONNX Runtime keeps the types of the model.',
                 remedy='Leave precision out, or choose backend tensorrt or tensorrt_rtx.',
             )
-        if self.contexts > self.frames_in_flight:
+        if 0 < self.frames_in_flight < self.contexts:
             raise ParameterError(
                 f'contexts is {self.contexts}, but frames_in_flight {self.frames_in_flight}.',
                 remedy=f'Set frames_in_flight to {self.contexts}, too.',

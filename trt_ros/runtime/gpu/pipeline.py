@@ -121,7 +121,7 @@ class GpuPipeline(Pipeline[Any]):
                     own = with_own_context(self.shared, network, undo) if number else self.shared
                     buffers.append(BuffersByShape(own))
                     undo.callback(buffers[-1].close)
-                for number in range(self.options.frames_in_flight):
+                for number in range(self.options.frames_in_flight or self.options.contexts):
                     each = buffers[number % len(buffers)]
                     slots.append(FrameSlot(each.shared, each))
                     undo.callback(slots[-1].close)
@@ -137,7 +137,7 @@ class GpuPipeline(Pipeline[Any]):
 
     def _own_log_lines(self) -> tuple[str, ...]:
         """Return lines on the engine, GPU, CUDA graph, slots and decoder."""
-        shared, slots = self.shared, self.options.frames_in_flight
+        shared, slots = self.shared, len(self.slots.all)
         fallbacks = shared.graph_fallbacks
         has_graph = shared.use_graph and not fallbacks
         decodes_on_gpu = self.slots.all[0].buffers.has_gpu_decoder
