@@ -113,7 +113,7 @@ def test_a_node_of_two_cameras_has_two_frames_in_flight(
         images = peer.publisher(Image, topic)
         peer.wait_until(images.get_subscription_count, 'a subscription')
         images.publish(as_image(picture(), 'rgb8', stamp=number))
-        peer.wait_until(lambda: len(list(tmp_path.iterdir())) == number, 'a run')
+        peer.wait_until(lambda count=number: len(list(tmp_path.iterdir())) == count, 'a run')
     (tmp_path / 'go').touch()
 
 
