@@ -8,7 +8,7 @@ from typing import Any
 from trt_ros.families.family import IMAGENET_PREPROCESS, Family
 from trt_ros.families.layout import SYMBOLS, Layout
 from trt_ros.families.mismatches import TASKS
-from trt_ros.families.registry import ALL_FAMILIES, DETECTORS, EMBEDDINGS
+from trt_ros.families.registry import ALL_FAMILIES, DETECTORS, EMBEDDINGS, ENHANCERS
 
 PAGE = Path(__file__).parent / 'models.md'
 DETECTING = ('`decoder`', 'networks', 'outputs')
@@ -113,7 +113,7 @@ def _numbers(values: tuple[float, ...]) -> str:
 
 def with_tables(text: str) -> str:
     """Return the page with the tables of today's families."""
-    others = [f for f in (*ALL_FAMILIES, *EMBEDDINGS) if f not in DETECTORS]
+    others = [f for f in (*ALL_FAMILIES, *ENHANCERS, *EMBEDDINGS) if f not in DETECTORS]
     exports, further = (
         grouped((family, (family.export or 'below',)) for family in families)
         for families in (DETECTORS, others)

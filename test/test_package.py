@@ -101,7 +101,7 @@ def test_only_the_table_of_nodes_and_setup_cfg_list_the_nodes():
     lists = []
     for path in (path for folder in SOURCES for path in CHECKOUT.glob(folder) if path.is_file()):
         text = path.read_text(errors='replace')
-        if any(sum(bool(re.search(each, text)) for each in kind) > 6 for kind in zip(*names)):
+        if any(sum(bool(re.search(each, text)) for each in kind) > 7 for kind in zip(*names)):
             lists.append(str(path.relative_to(CHECKOUT)))
     assert lists == ['setup.cfg', 'trt_ros/nodes/__init__.py']
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from trt_ros.families.depth import DepthHead
+from trt_ros.families.image import PictureHead
 from trt_ros.families.semantic import MaskHeads, SemanticHead
 from trt_ros.vision.letterbox import Letterbox
 
@@ -60,6 +61,22 @@ def test_a_channel_axis_of_one_does_not_matter(shape, channels_first, decode_on_
     head = DepthHead('depth', channels_first)
     got, _ = decode_on_gpu(head, {'depth': cells}, letterbox)
     np.testing.assert_array_equal(got.values, head({'depth': cells}, letterbox).values)
+
+
+@pytest.mark.parametrize('head', [PictureHead('y'), PictureHead('y', False, 127.5, 127.5)])
+@pytest.mark.parametrize('grid_hw', [(60, 80), (120, 160)])
+@pytest.mark.parametrize('dtype', ['float32', 'float16', 'bfloat16'])
+def test_pictures_are_those_of_numpy(head, grid_hw, dtype, decode_on_gpu):
+    shape = (1, 3, *grid_hw) if head.channels_first else (1, *grid_hw, 3)
+    bits, values = rounded(
+        np.random.default_rng(4).uniform(-1.1, 1.1, shape).astype(np.float32), dtype
+    )
+    letterbox = Letterbox.fit((161, 97), (60, 80), 'letterbox')
+    got, _ = decode_on_gpu(head, {'y': bits}, letterbox)
+    want = head({'y': values}, letterbox).pixels
+    assert got.pixels.shape == want.shape
+    assert abs(got.pixels.astype(int) - want).max() <= 1
+    assert (got.pixels != want).mean() < 1e-3
 
 
 @pytest.mark.parametrize('is_sky', [False, True])

@@ -48,6 +48,7 @@ def test_package_has_launch_files():
         'detections_3d.launch.py',
         'detector.launch.py',
         'detector_classifier.launch.py',
+        'enhancer.launch.py',
         'jetson.launch.py',
         'policy.launch.py',
         'pose.launch.py',

@@ -17,6 +17,7 @@ struct Dense {
   int width, height, pitch, wide;  // pitch: pixels per line, a multiple of 4; wide: two bytes per label.
   int blends_rows, blends_columns;  // Whether any pixel lies between two cells.
   Axis rows, columns;
+  float gain, offset;  // Of colors.
 };
 
 struct Tap {
@@ -201,6 +202,49 @@ template <class T> __device__ __forceinline__ void interpolate(const Dense& a) {
     }
     ((float4*)a.pixels)[((size_t)y * a.pitch + x) / PIXELS] =
         make_float4(values[0], values[1], values[2], values[3]);
+  }
+  const unsigned any = __ballot_sync(EVERY, bad);
+  if (any && threadIdx.x == 0) atomicAdd(&a.counters->nonfinite, __popc(any));
+}
+
+// As families/image.py: three values per pixel as uint8, in rows of `pitch` pixels.
+template <class T> __device__ __forceinline__ void color(const Dense& a) {
+  const int x = (blockIdx.x * blockDim.x + threadIdx.x) * PIXELS;
+  const int y = blockIdx.y * blockDim.y + threadIdx.y;
+  int bad = 0;
+  if (x < a.width && y < a.height) {
+    const Tap row = tap(a.rows, y);
+    const size_t upper = (size_t)row.first * a.line_step, lower = (size_t)row.second * a.line_step;
+    unsigned char bytes[3 * PIXELS];
+#pragma unroll
+    for (int i = 0; i < PIXELS; ++i) {
+      const Tap column = tap(a.columns, min(x + i, a.width - 1));
+      const size_t left = (size_t)column.first * a.cell_step;
+      const size_t right = (size_t)column.second * a.cell_step;
+#pragma unroll
+      for (int c = 0; c < 3; ++c) {
+        const size_t plane = (size_t)c * a.class_step;
+        float value = T::at(a.cells, plane + upper + left);
+        if (a.blends_columns) {
+          value = between(value, T::at(a.cells, plane + upper + right), column.weight);
+        }
+        if (a.blends_rows) {
+          float below = T::at(a.cells, plane + lower + left);
+          if (a.blends_columns) {
+            below = between(below, T::at(a.cells, plane + lower + right), column.weight);
+          }
+          value = between(value, below, row.weight);
+        }
+        bad |= !is_finite(value);
+        value = value * a.gain;
+        bytes[3 * i + c] = (unsigned char)fminf(fmaxf(value + a.offset, 0.f), 255.f);
+      }
+    }
+    uchar4* out = (uchar4*)a.pixels + ((size_t)y * a.pitch + x) / PIXELS * 3;
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      out[i] = make_uchar4(bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2], bytes[4 * i + 3]);
+    }
   }
   const unsigned any = __ballot_sync(EVERY, bad);
   if (any && threadIdx.x == 0) atomicAdd(&a.counters->nonfinite, __popc(any));

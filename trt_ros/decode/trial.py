@@ -10,7 +10,9 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import Family, Opinion
 from trt_ros.families.layout import BoxLayout
 from trt_ros.families.match import Reading
+from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.scores import as_float32
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
 Outputs = Mapping[str, np.ndarray]
 MIN_VALUES = 8  # Fewer boxes, or values of a vector, may be anything by chance.
@@ -18,6 +20,7 @@ MAX_BOXES = 300  # Per picture.
 MAX_SHARE = 0.5  # Of inverted boxes, or of scores near 1, in outputs before NMS.
 NEARLY_ALL = 0.95  # Share of boxes of no pixel, or far outside.
 ROUNDING = 0.01  # Of sums in float16.
+SIMILAR, OTHER = 25, 60  # Mean differences of images, of 255.
 STEP = 4  # Every fourth row and column of a mask is looked at.
 
 
@@ -64,6 +67,8 @@ class Trial:
         if not found:
             return Opinion(None)
         try:
+            if family.task == 'image':
+                return _of_image(family, reading, found, self._input_hw)
             holds, text = judge(family.task, reading, found, self._input_hw)
         except TensorMismatchError as error:
             holds, text = False, error.problem.rstrip('.')
@@ -96,6 +101,22 @@ def judge(
         cells = values if axes[-1] == 'w' else np.moveaxis(values, -1, 1)
         return _of_dense(reading, cells[..., ::STEP, ::STEP])
     return Opinion(None)
+
+
+def _of_image(
+    family: Family[Any], reading: Reading, found: Sequence[Outputs], input_hw: tuple[int, int]
+) -> Opinion:
+    """Judge an image by its likeness to the one that it was made of."""
+    assert family.head is not None
+    head, letterbox = family.head(reading), Letterbox.fit(input_hw[::-1], input_hw, 'stretch')
+    errors = []
+    for outputs, picture in zip(found, pictures(input_hw)):
+        pixels = head(outputs, letterbox, DEFAULT_THRESHOLDS).pixels
+        factor = len(pixels) // len(picture)
+        errors.append(abs(pixels[::factor, ::factor][..., ::-1] - picture.astype(float)).mean())
+    error = max(errors)
+    text = f'an image that differs by {error:.0f} of 255 from the one that it was made of'
+    return Opinion(error < SIMILAR if error < SIMILAR or error > OTHER else None, text)
 
 
 def _of_boxes(

@@ -114,6 +114,7 @@ TASKS: Mapping[str, Task] = {
     'obb': Task('oriented-box', 'detector'),
     'classify': Task('classification', 'classifier'),
     'depth': Task('depth', 'depth'),
+    'image': Task('image', 'enhancer'),
     'embed': Task('embedding', 'tensor'),
     'tensor': Task('any', 'tensor'),
 }

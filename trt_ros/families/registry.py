@@ -23,6 +23,7 @@ from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.classes import Classification
 from trt_ros.results.depth import Depth
 from trt_ros.results.masks import ClassMask, Instances
+from trt_ros.results.picture import Picture
 from trt_ros.results.poses import Poses
 from trt_ros.results.tensors import Tensors
 
@@ -45,6 +46,8 @@ POSES: tuple[Family[Head[Poses]], ...] = _of_task('pose')
 ORIENTED: tuple[Family[Head[OrientedBoxes]], ...] = _of_task('obb')
 CLASSIFIERS: tuple[Family[Head[Classification]], ...] = _of_task('classify')
 DEPTHS: tuple[Family[Head[Depth]], ...] = _of_task('depth')
+#: Not drawn, and of shapes that masks have, too: of a node of their own.
+ENHANCERS: tuple[Family[Head[Picture]], ...] = _of_task('image')
 EMBEDDINGS: tuple[Family[Head[Tensors]], ...] = _of_task('embed')
 #: Families whose outputs are published undecoded; 'auto' takes the last without an embedding.
 TENSORS: tuple[Family[Head[Tensors]], ...] = (*EMBEDDINGS, *_of_task('tensor'))
@@ -87,7 +90,7 @@ def choose_family(
     for family in families:
         if family.name == name:
             return family, 'as configured'
-    for other in (*ALL_FAMILIES, *TENSORS):
+    for other in (*ALL_FAMILIES, *ENHANCERS, *TENSORS):
         if other.name == name:
             raise of_another_node(families, other)
     close = get_close_matches(name, [family.name for family in families], n=3, cutoff=0.5)

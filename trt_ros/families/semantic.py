@@ -264,8 +264,8 @@ SEMANTIC = Family(
             (
                 _is_image,
                 'Three channels of the size of the input are an image, such as one that was '
-                'enhanced, which is not decoded. If they are scores of classes, set `decoder` to '
-                'semantic.',
+                'enhanced: use the node `enhancer`. If they are scores of classes, set `decoder` '
+                'to semantic.',
             ),
             (
                 _is_detector,

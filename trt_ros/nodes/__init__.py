@@ -8,6 +8,7 @@ NODES: Mapping[str, str] = {
     'depth': 'DepthNode',
     'detections_3d': 'Detections3DNode',
     'detector': 'DetectorNode',
+    'enhancer': 'EnhancerNode',
     'image_source': 'ImageSourceNode',
     'overlay': 'OverlayNode',
     'policy': 'PolicyNode',

@@ -10,7 +10,7 @@ from trt_ros.decode.choice import Decoder, choose_decoder
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.embedding import TENSOR, TensorHead
 from trt_ros.families.family import Family, Head, padding_mask
-from trt_ros.families.registry import ALL_FAMILIES, TENSORS
+from trt_ros.families.registry import ALL_FAMILIES, ENHANCERS, TENSORS
 from trt_ros.model.bindings import OTHERS, parse_bindings, part_specs, resolve_bindings
 from trt_ros.model.feeds import FEEDS, Feeds
 from trt_ros.model.feeds.base import Binding, Feed
@@ -176,6 +176,8 @@ def default_families(network: Network, options: PipelineOptions) -> tuple[Family
     is_raw = options.decoder in [family.name for family in TENSORS] or (
         options.decoder == 'auto' and network.bindings
     )
+    if options.decoder in [family.name for family in ENHANCERS]:
+        return ENHANCERS
     return TENSORS if is_raw or has_no_image else ALL_FAMILIES
 
 

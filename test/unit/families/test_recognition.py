@@ -538,6 +538,7 @@ def test_the_docs_have_every_family_in_the_tables_of_exports_and_of_preprocessin
     detectors, others, preprocessing = tables[0], tables[2], tables[4]  # Between: exports.
     detecting = [family.name for family in decoder.DETECTORS]
     elsewhere = [name for name in DETECTORS if name not in (*detecting, 'tensor')]
+    elsewhere += [family.name for family in decoder.ENHANCERS]
     for table, families in (
         (detectors, detecting),
         (others, elsewhere),

@@ -14,6 +14,7 @@ from trt_ros.decode.cuda.dense import (
     GpuDepth,
     GpuDepthWithConfidence,
     GpuMasks,
+    GpuPicture,
     GpuQueries,
 )
 from trt_ros.decode.cuda.masks import GpuInstances
@@ -23,6 +24,7 @@ from trt_ros.decode.points import VALUES, PointHead
 from trt_ros.families import lstr, ufld
 from trt_ros.families.classify import ClassifyHead
 from trt_ros.families.depth import DepthHead
+from trt_ros.families.image import PictureHead
 from trt_ros.families.lstr import LstrHead
 from trt_ros.families.maskformer import MaskFormerHead
 from trt_ros.families.places import locate
@@ -127,6 +129,15 @@ def _depth(head: DepthHead, outputs: Outputs) -> GpuDecoder | None:
     return GpuDepthWithConfidence(found, head.confidence)
 
 
+def _picture(head: PictureHead, outputs: Outputs) -> GpuPicture | None:
+    _, *size = outputs.shapes[head.output_name]
+    channels, rows, columns = size if head.channels_first else (size[2], *size[:2])
+    if channels != 3:
+        return None
+    cells, grid_hw = outputs[head.output_name], (rows, columns)
+    return GpuPicture(cells, 3, grid_hw, head.channels_first, head, outputs.input_hw)
+
+
 def _classes(head: ClassifyHead, outputs: Outputs) -> GpuClasses | None:
     _, count, *ones = outputs.shapes[head.output_name]
     if head.class_count not in (None, count) or any(size != 1 for size in ones):
@@ -222,6 +233,7 @@ _DECODERS: Mapping[
     SemanticHead: _semantic,
     MaskHeads: _masks,
     DepthHead: _depth,
+    PictureHead: _picture,
     ClassifyHead: _classes,
     MaskFormerHead: _queries,
     PointHead: _points,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 import ctypes
-from ctypes import c_double, c_int, c_void_p
+from ctypes import c_double, c_float, c_int, c_void_p
 from dataclasses import dataclass
 import itertools
 
@@ -20,8 +20,10 @@ from trt_ros.decode.cuda.decoder import (
     fields,
     has_nonfinite,
 )
+from trt_ros.families.image import PictureHead, enlarged
 from trt_ros.results.depth import Depth
 from trt_ros.results.masks import ClassMask, ClassMasks, mask_dtype
+from trt_ros.results.picture import Picture
 from trt_ros.vision.grid import line, taps
 from trt_ros.vision.letterbox import Letterbox
 
@@ -46,6 +48,7 @@ class DenseArgs(ctypes.Structure):
         ),
         ('rows', Axis),
         ('columns', Axis),
+        *fields(c_float, 'gain offset'),
     ]
 
 
@@ -383,3 +386,52 @@ class GpuDepthWithConfidence(GpuMasks):
             return Depth(found.values, self.confidence(other.values)), is_bad or is_other_bad
 
         return read
+
+
+@dataclass(frozen=True)
+class GpuPicture(GpuDense):
+    """
+    Decoder of three colors per cell, interpolated at every pixel of the image or a larger one.
+
+    :param input_hw: size of the network's images.
+    """
+
+    head: PictureHead
+    input_hw: tuple[int, int]
+
+    kernel = 'color'
+
+    @property
+    def dtype(self) -> type[np.generic]:
+        """Dtype of a color."""
+        return np.uint8
+
+    def _enlarged(self, letterbox: Letterbox) -> Letterbox:
+        return enlarged(letterbox, self.grid_hw[0])
+
+    def _wh(self, image_wh: tuple[int, int]) -> tuple[int, int]:
+        return self._enlarged(Letterbox((1.0, 1.0), (0.0, 0.0), image_wh, self.input_hw)).image_wh
+
+    def result_nbytes(self, image_wh: tuple[int, int]) -> int:
+        """Return the bytes of host memory for the result: header and colors."""
+        return DATA_OFFSET + 3 * self._pixels_nbytes(self._wh(image_wh))
+
+    def launches(
+        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
+    ) -> tuple[Launch, ...]:
+        """Return the kernels to launch for an image, see `GpuDecoder`."""
+        found = super().launches(
+            self._enlarged(letterbox), address, request=request, scratch=scratch, result=result
+        )
+        args = found[0].argument
+        assert isinstance(args, DenseArgs)
+        args.gain, args.offset = self.head.gain, self.head.offset + 0.5
+        return found
+
+    def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
+        """Return a function that reads the picture, see `GpuDecoder`."""
+        width, height = self._wh(image_wh)
+        shape = height, self._pitch(width), 3
+        data = memory[DATA_OFFSET:][: shape[0] * shape[1] * 3]
+        pixels = data.reshape(shape)[:, :width]
+        return lambda: (Picture(np.array(pixels)), has_nonfinite(memory))

@@ -14,10 +14,11 @@ from trt_ros.decode.cuda import box_args, boxes, classes, dense, masks, points
 from trt_ros.decode.cuda.boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
 from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.decode.cuda.decoder import DATA_OFFSET
-from trt_ros.decode.cuda.dense import GpuArgmax, GpuDepth
+from trt_ros.decode.cuda.dense import GpuArgmax, GpuDepth, GpuPicture
 from trt_ros.errors import ScoreRangeError
 from trt_ros.families.classify import ClassifyHead
 from trt_ros.families.depth import DepthHead
+from trt_ros.families.image import PictureHead
 from trt_ros.families.semantic import MaskHeads, SemanticHead
 from trt_ros.results.masks import Instances
 from trt_ros.runtime.gpu import preprocess as graph_steps
@@ -333,6 +334,8 @@ def test_several_masks_are_decoded_on_cpu_if_one_of_them_is():
         (ClassifyHead('head', 1000), (1, 1000), classes.GpuClasses),
         (ClassifyHead('head', None), (1, 1000, 1, 1), classes.GpuClasses),
         (DepthHead('head'), (1, 2, 70, 70), type(None)),
+        (PictureHead('head'), (1, 3, 70, 70), GpuPicture),
+        (PictureHead('head'), (1, 2, 70, 70), type(None)),
     ],
     ids=without_addresses,
 )

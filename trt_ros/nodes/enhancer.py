@@ -1,0 +1,42 @@
+"""Node that publishes an image that a network makes of an image."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sensor_msgs.msg import Image
+from std_msgs.msg import Header
+
+from trt_ros.families.registry import ENHANCERS
+from trt_ros.nodes.inference import Camera, InferenceNode, InferenceParameters
+from trt_ros.results.picture import Picture
+from trt_ros.ros.messages import ImageSender
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.vision.frame import Frame
+
+
+# Fields come in the reverse order of the bases.
+@dataclass(frozen=True)
+class EnhancerParameters(InferenceParameters, PipelineOptions):
+    """Parameters of the enhancer node, which are also the options of its pipeline."""
+
+
+class EnhancerNode(InferenceNode):
+    """A node that publishes enhanced images."""
+
+    Parameters = EnhancerParameters
+    families = ENHANCERS
+
+    def __init__(self, name: str = 'enhancer', **kwargs: Any) -> None:
+        super().__init__(name, **kwargs)
+
+    def advertise(self, camera: Camera) -> ImageSender:
+        """Create the publisher of a camera's images."""
+        return ImageSender(self, camera.publisher(Image, 'image'))
+
+    def publish(self, outputs: ImageSender, result: Picture, header: Header, frame: Frame) -> None:
+        """Publish the picture of one image."""
+        is_bgr = self.pipeline.preprocess.channel_order == 'bgr'
+        height, width = result.pixels.shape[:2]
+        pixels = outputs.begin(header, (width, height))
+        pixels[:] = result.pixels if is_bgr else result.pixels[..., ::-1]
+        outputs.send()

@@ -1,0 +1,27 @@
+"""A picture that a network makes of an image."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trt_ros.results.base import Result, WriteArray
+
+
+@dataclass(eq=False)
+class Picture(Result):
+    """
+    An enhanced image, of the size of the source or larger.
+
+    :param pixels: (H, W, 3) uint8, channels in the order of the network's input.
+    """
+
+    pixels: np.ndarray
+
+    def as_json(self, write_array: WriteArray | None = None) -> dict[str, Any]:
+        """Return the size as data for JSON."""
+        height, width = self.pixels.shape[:2]
+        entry: dict[str, Any] = {'width': width, 'height': height}
+        if write_array is not None:
+            entry['file'] = write_array('picture.png', self.pixels)
+        return {'picture': entry}
