@@ -11,7 +11,7 @@ from trt_ros.families.registry import CLASSIFIERS, TENSORS
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import ENCODINGS, Frame
 from trt_ros.vision.letterbox import Preprocess
-from trt_ros.vision.regions import Crop
+from trt_ros.vision.regions import REGION_RESIZES, Crop
 
 pytestmark = pytest.mark.gpu
 
@@ -43,7 +43,7 @@ def test_the_kernel_equals_numpy(encoding, crop_on_gpu):
         ('float32', 'float16', 'uint8'),
         ('nchw', 'nhwc'),
         ('rgb', 'bgr'),
-        ('expand', 'stretch'),
+        REGION_RESIZES,
     ):
         frame = noise(encoding, width, height, big=order == 'bgr')
         scaling = (

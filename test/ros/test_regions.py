@@ -23,6 +23,7 @@ from support.ros_messages import detection
 from support.save_network import save_network
 from trt_ros.demo.scene import MODEL, draw_scene
 from trt_ros.ros.regions import choose_objects
+from trt_ros.runtime.pipeline import Pipeline
 
 pytestmark = pytest.mark.ros
 
@@ -473,6 +474,67 @@ def test_the_tracker_finds_an_object_again_by_its_row(start, start_node, peer, m
     assert ids((30, 32)) == []  # Green.
     assert ids((50, 32), (10, 32)) == ['2', '1']
     tracker.stop()
+
+
+@ON_CPU
+def test_text_of_a_bundle_is_a_topic(start_node, peer, as_image, backend, tmp_path):
+    path = write_cascade(tmp_path, max_regions=3, finds='text')
+    node = start_node(
+        *('reader', 'trt_ros.nodes.detector'),
+        autostart=True,
+        backend=backend,
+        qos_reliability='reliable',
+        model_path=str(path),
+        score_threshold=0.3,
+    )
+    node.wait_for_log('Started: active.')
+    boxes, texts = (
+        peer.inbox(Detection2DArray, f'/reader/{name}') for name in ('detections', 'text')
+    )
+    images = peer.publisher(Image, '/image')
+    peer.wait_until(images.get_subscription_count, 'the node to subscribe')
+    pixels = draw_scene(np.random.default_rng(3), (640, 480))[0]
+    images.publish(as_image(pixels, 'bgr8', stamp=1))
+    found, read = (box.wait_for(lambda _: True, 'image') for box in (boxes, texts))
+    with Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as pipeline:
+        expected = pipeline(pixels, score=0.3)
+    assert len(read.detections) == 3 < len(found.detections) == len(expected)
+    for ours, line, each in zip(found.detections, read.detections, expected):
+        assert hypotheses(ours) == [each.name, each.region.text]
+        assert hypotheses(line) == [each.region.text] and each.region.text in 'rgb'
+        assert line.results[0].hypothesis.score == pytest.approx(each.region.score, abs=1e-3)
+        assert (line.bbox, line.header) == (ours.bbox, ours.header)
+
+
+@ON_CPU
+def test_landmarks_of_a_bundle_are_keypoints_of_its_objects(
+    start_node, peer, as_image, backend, tmp_path
+):
+    path = write_cascade(tmp_path, max_regions=3, finds='landmarks')
+    node = start_node(
+        *('marks', 'trt_ros.nodes.pose'),
+        autostart=True,
+        backend=backend,
+        qos_reliability='reliable',
+        model_path=str(path),
+        score_threshold=0.3,
+    )
+    node.wait_for_log('Started: active.')
+    boxes, points = (
+        peer.inbox(Detection2DArray, f'/marks/{name}') for name in ('detections', 'keypoints')
+    )
+    images = peer.publisher(Image, '/image')
+    peer.wait_until(images.get_subscription_count, 'the node to subscribe')
+    pixels = draw_scene(np.random.default_rng(3), (640, 480))[0]
+    images.publish(as_image(pixels, 'bgr8', stamp=1))
+    found, marks = (box.wait_for(lambda _: True, 'image') for box in (boxes, points))
+    assert len(found.detections) > 3
+    assert [each.id for each in marks.detections] == ['0', '0', '1', '1', '2', '2']
+    for index, each in enumerate(found.detections[:3]):
+        low, high = (mark.bbox.center.position for mark in marks.detections[2 * index :][:2])
+        center = each.bbox.center.position
+        middle = (low.x + high.x) / 2, (low.y + high.y) / 2
+        assert middle == pytest.approx((center.x, center.y), abs=0.1)
 
 
 @ON_CPU

@@ -277,6 +277,42 @@ def palm(seed: int) -> Case:
     return case('mediapipe_palm', outputs, BOX_WIDE)
 
 
+def yunet_2022(seed: int) -> Case:
+    rng, wide = np.random.default_rng(seed), Letterbox.fit((1280, 720), (192, 320), 'stretch')
+    count = sum(24 * 40 // 4**level * anchors for level, anchors in enumerate((3, 2, 2, 3)))
+    outputs = {
+        'loc': rng.normal(0, 1, (count, 14)).astype(np.float32),
+        'conf': some_scores(rng, count, 2),
+        'iou': rng.uniform(-0.3, 1.3, (count, 1)).astype(np.float32),
+    }
+    return case('yunet_2022', outputs, wide)
+
+
+def centerface(seed: int) -> Case:
+    rng, shape = np.random.default_rng(seed), (52, 84)
+    outputs = {
+        name: rng.normal(size=(1, values, *shape)).astype(np.float32)
+        for name, values in (('538', 2), ('539', 2), ('540', 10))
+    }
+    return case('centerface', {'537': some_scores(rng, 1, 1, *shape), **outputs}, BOX_WIDE)
+
+
+def blazeface(seed: int) -> Case:
+    rng, box = np.random.default_rng(seed), Letterbox.fit((640, 480), (128, 128), 'letterbox')
+    rows = rng.normal(0, 20, (1, 896, 16))
+    rows[..., 2:4] = rng.uniform(10, 80, (1, 896, 2))
+    logits = rng.normal(-2, 2, (1, 896, 1))
+    outputs = {'rows': rows.astype(np.float32), 'logits': logits.astype(np.float32)}
+    return case('blazeface', outputs, box)
+
+
+def fastestdet(seed: int) -> Case:
+    rng, shape = np.random.default_rng(seed), (13, 21)
+    outputs = {'out': some_scores(rng, 1, 8, *shape)}
+    outputs['out'][:, 1:5] = rng.normal(-1, 1, (1, 4, *shape))
+    return case('fastestdet', outputs, BOX_WIDE)
+
+
 def detectnet(seed: int) -> Case:
     rng, shape = np.random.default_rng(seed), (13, 21)
     boxes = rng.uniform(0.1, 2, (1, 12, *shape)).astype(np.float32)
@@ -408,6 +444,12 @@ def hand(seed: int, outputs: int) -> Case:
     return case('mediapipe_hand', dict(list(found.items())[:outputs]), letterbox)
 
 
+def pfld(seed: int) -> Case:
+    letterbox = Letterbox.fit((640, 480), (112, 112), 'stretch')
+    values = np.random.default_rng(seed).uniform(-0.1, 1.1, (1, 196))
+    return case('pfld', {'landmarks': values.astype(np.float32)}, letterbox)
+
+
 def movenet(seed: int, *, is_one: bool) -> Case:
     rng = np.random.default_rng(seed)
     found = rng.uniform(-0.1, 1.1, (1, 1, 17, 3) if is_one else (1, 6, 56)).astype(np.float32)
@@ -535,6 +577,10 @@ CASES = {
     'yunet': lambda seed: yunet(seed),
     'retinaface': lambda seed: retinaface(seed),
     'mediapipe_palm': lambda seed: palm(seed),
+    'yunet_2022': yunet_2022,
+    'centerface': centerface,
+    'blazeface': blazeface,
+    'fastestdet': fastestdet,
     'detectnet_v2': lambda seed: detectnet(seed),
     'centernet': lambda seed: centernet(seed, are_logits=True, has_offsets=True),
     'centernet of probabilities, without offsets': lambda seed: centernet(
@@ -553,6 +599,7 @@ POINT_CASES = {
     'heatmap_pose': heatmaps,
     'simcc': simcc,
     'mediapipe_hand': lambda seed: hand(seed, 3),
+    'pfld': pfld,
     'mediapipe_hand without a side': lambda seed: hand(seed, 2),
     'movenet': lambda seed: movenet(seed, is_one=True),
 }

@@ -138,29 +138,54 @@ def denoiser(
 
 
 def write_cascade(
-    folder: Path, detector: Path = MODEL, *, batch: int | str = 'n', **options: Any
+    folder: Path,
+    detector: Path = MODEL,
+    *,
+    batch: int | str = 'n',
+    finds: str = 'classes',
+    **options: Any,
 ) -> Path:
     """
     Write a detector, and a network that tells the color of its objects, as a bundle.
 
     :param batch: of the second network, for images of 24x32 pixels.
+    :param finds: 'classes'; 'text', a line of one character; or 'landmarks', two corners.
     :param options: of the second network.
     """
     copyfile(detector, folder / 'detector.onnx')
+    weights, shape, tail = {
+        'classes': (8 * np.eye(3), (3,), [node('Softmax', ['logits'], ['classes'], axis=1)]),
+        'text': (
+            8 * np.eye(3, 5, 1),
+            (1, 5),
+            [
+                node('Softmax', ['logits'], ['one'], axis=1),
+                node('Unsqueeze', ['one', 'axis'], ['text']),
+            ],
+        ),
+        'landmarks': (np.zeros((3, 4)), (4,), [node('Add', ['logits', 'corners'], ['landmarks'])]),
+    }[finds]
+    constants = {
+        'w': weights.astype(np.float32),
+        'axis': np.array([1]),
+        'corners': np.array([[0, 0, 1, 1]], np.float32),
+    }
+    used = {name for each in tail for name in each.input}
     save_network(
         folder / 'color.onnx',
         [
             node('GlobalAveragePool', ['images'], ['pooled']),
             node('Flatten', ['pooled'], ['flat']),
             node('MatMul', ['flat', 'w'], ['logits']),
-            node('Softmax', ['logits'], ['scores'], axis=1),
+            *tail,
         ],
         {'images': (batch, 3, 32, 24)},
-        {'scores': (batch, 3)},
-        constants={'w': (8 * np.eye(3)).astype(np.float32)},
+        {finds: (batch, *shape)},
+        constants={name: each for name, each in constants.items() if name in {'w', *used}},
+        metadata={'character': 'r\ng\nb'} if finds == 'text' else {},
     )
     options = {
-        'labels': ['red', 'green', 'blue'],
+        **({'labels': ['red', 'green', 'blue']} if finds == 'classes' else {}),
         'mean': [0.0, 0.0, 0.0],
         'std': [1.0, 1.0, 1.0],
         **options,

@@ -4,7 +4,8 @@
 // center and the size; distances to the left, top, right and bottom.
 enum Form { CORNERS, CENTERS, ROTATED, OFFSETS, SIDES };
 enum Unit { STRIDE, PRIOR, PIXEL };     // Of offsets and sides.
-enum SizeCode { EXP, LINEAR, SQUARED }; // SQUARED: YOLOv5's (2 s)^2 of a sigmoid s, and 2 s - 0.5 of the center.
+// SQUARED: YOLOv5's (2 s)^2 of a sigmoid s, and 2 s - 0.5 of the center; TANH: s of the input, tanh of the center.
+enum SizeCode { EXP, LINEAR, SQUARED, TANH };
 // Softmax: one more entry than classes. Maybe sigmoid: unless no score is below 0.
 enum Activation { NONE, SIGMOID, SOFTMAX, MAYBE_SIGMOID };
 // Meaning of the extras: an angle; x, y and maybe visibility per keypoint; coefficients of a mask, none for
@@ -58,9 +59,10 @@ struct Head {
   // Elements per value of a box; one bin is the value itself. Anchors of a cell follow each other, or with
   // `planes` each is a plane of all cells. Boxes of one class are `box_plane` apart from those of the next.
   int bins, planes, box_plane, is_y_first;  // is_y_first: y1, x1, y2, x2.
-  int unit, size_code, has_root;       // has_root: the score is the root of the product with the objectness.
-  int has_points, is_peak;             // Keypoints are coded as the boxes; scores are peaks of 3 x 3 cells.
+  int unit, size_code, limits_objectness;
+  int has_points, is_peak;             // Keypoints are coded as the boxes, 2: in their box; scores are peaks.
   float place, pixel, gain, size_gain; // Anchor: (cell + place) * stride + pixel.
+  float power, class_power;            // (objectness * score^class_power)^power
   float limits[2];                     // Sides are limited to this size; 0: they are not.
   float scale_x, scale_y, scale_area, pad_x, pad_y;   // input = image * scale + pad; both scales multiplied
   int has_one_scale;                                  // Whether both are equal.
@@ -152,8 +154,9 @@ struct Span { float low, high; };
 
 // The sides of a box that is relative to an anchor, along x or y. Not inlined: few networks have these.
 template <class T> __device__ __noinline__ Span anchored_span(const Head& h, int row, int axis) {
-  const float first = h.bins > 1 ? mean_bin<T>(h, row, axis) : box_value<T>(h, row, axis);
-  const float second = h.bins > 1 ? mean_bin<T>(h, row, axis + 2) : box_value<T>(h, row, axis + 2);
+  const int k = h.is_y_first ? 1 - axis : axis;
+  const float first = h.bins > 1 ? mean_bin<T>(h, row, k) : box_value<T>(h, row, k);
+  const float second = h.bins > 1 ? mean_bin<T>(h, row, k + 2) : box_value<T>(h, row, k + 2);
   const Anchor a = anchor_of<T>(h, row, axis);
   if (h.form == SIDES) {
     Span s = {a.place - first * h.gain * a.unit, a.place + second * h.gain * a.unit};
@@ -168,6 +171,10 @@ template <class T> __device__ __noinline__ Span anchored_span(const Head& h, int
     const float side = 2.f * sigmoid(second);
     center = (2.f * sigmoid(first) - 0.5f + a.cell) * a.stride;
     half = side * side * a.unit / 2.f;
+  } else if (h.size_code == TANH) {
+    const Level& l = h.levels[level_of<T>(h, row)];
+    center = (tanhf(first) + a.cell) * a.stride;
+    half = sigmoid(second) * (axis ? l.cells / l.across : l.across) * a.stride / 2.f;
   } else {
     center = from_anchor(h, a, first);
     half = (h.size_code == EXP ? expf(h.size_gain * second) : second) * a.unit / 2.f;

@@ -1,6 +1,10 @@
 // Coordinate x or y of the keypoint whose values begin at extra k.
 template <class T> __device__ __forceinline__ float point_of(const Head& h, int row, int k, int axis) {
   const float value = extra_of<T>(h, row, k + (h.has_points && h.is_y_first ? 1 - axis : axis));
+  if (T::is_anchored && h.has_points == 2) {
+    const Span side = anchored_span<T>(h, row, axis);
+    return side.low + value * (side.high - side.low);
+  }
   if (T::is_anchored) return h.has_points ? from_anchor(h, anchor_of<T>(h, row, axis), value) : value;
   return h.has_points ? value * (axis ? h.box_height : h.box_width) : value;
 }

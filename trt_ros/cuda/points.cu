@@ -16,6 +16,7 @@ struct Points {
   float* found;             // Scratch: x, y in image pixels and visibility of each keypoint of each object.
   int form, objects, points;
   int is_y_first, has_labels;  // has_labels: the class of an object is its place; else 0.
+  int values;               // Of VALUES, per keypoint: 3, or 2 of visible ones.
   int sizes[2];             // Bins, cells or parameters along x and y, or of each kind of lanes.
   int counts[2], least[2];  // Keypoints of each kind of lanes; fewer than `least` visible ones are no lane.
   double steps[2];          // Input pixels per value, bin or cell, along x and y.
@@ -62,9 +63,9 @@ template <class T> __device__ __forceinline__ Peak highest_value(
 struct Point { float x, y, seen; };  // In input pixels.
 
 template <class T> __device__ __forceinline__ Point from_values(const Points& p, int k, int& bad) {
-  float value[3];
-  for (int i = 0; i < 3; ++i) {
-    value[i] = T::at(p.outputs[0], 3 * k + i);
+  float value[3] = {0.f, 0.f, 1.f};
+  for (int i = 0; i < p.values; ++i) {
+    value[i] = T::at(p.outputs[0], p.values * k + i);
     bad += !is_finite(value[i]) && (threadIdx.x & 31) == i;
   }
   if (p.outputs[1]) value[2] = T::at(p.outputs[1], 0);

@@ -228,7 +228,8 @@ extern "C" __global__ void __launch_bounds__(256) preprocess(const __grid_consta
 
 struct Crop {
   Preprocess image;   // The resizing of the whole image is not read.
-  const float* maps;  // Six numbers per region: x, y in the source = map * (column, row, 1).
+  // Eight numbers per region: x, y in the source = map * (column, row, 1), up to the last column.
+  const float* maps;
 };
 
 // One region per blockIdx.z: four taps at the pixel's place in the source, padding outside.
@@ -237,11 +238,11 @@ extern "C" __global__ void __launch_bounds__(256) crop(const __grid_constant__ C
   const int x = blockIdx.x * blockDim.x + threadIdx.x;
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= p.input_width || y >= p.input_height) return;
-  const float* map = c.maps + 6 * blockIdx.z;
+  const float* map = c.maps + 8 * blockIdx.z;
   const float u = x + 0.5f, v = y + 0.5f;
   // Beyond one pixel outside the image, all is padding.
   const float at_x = fminf(fmaxf(map[0] * u + map[1] * v + map[2] - 0.5f, -1.f), (float)p.width);
-  const float at_y = fminf(fmaxf(map[3] * u + map[4] * v + map[5] - 0.5f, -1.f), (float)p.height);
+  const float at_y = fminf(fmaxf(map[4] * u + map[5] * v + map[6] - 0.5f, -1.f), (float)p.height);
   const int left = (int)floorf(at_x), top = (int)floorf(at_y);
   const float right = at_x - left, below = at_y - top;
   float color[3] = {0.f, 0.f, 0.f}, padding = 1.f;
@@ -254,19 +255,21 @@ extern "C" __global__ void __launch_bounds__(256) crop(const __grid_constant__ C
       padding -= weight;
     }
   }
-  for (int i = 0; i < 3; ++i) color[i] += p.pad * padding;
+  const bool is_inside = x < map[3];
+  for (int i = 0; i < 3; ++i) color[i] = is_inside ? color[i] + p.pad * padding : p.pad;
   write(p, x, y, blockIdx.z, color);
 }
 
 struct Regions {
   const int* result;     // Of the detector; common.cu: struct Result, and boxes_nbytes.
-  float* maps;           // Six numbers per region, for `crop`.
+  float* maps;           // Eight numbers per region, for `crop`.
   float* placed;         // The same in host memory,
   int* chosen;           // and the box of each region, -1 without one.
   double scale;
   int capacity;          // Of boxes in the result.
   int rows, count;       // Regions that are run, and how many of them may have a box.
-  int is_rotated, is_stretched;
+  int is_rotated;
+  int resize;            // 0: expand, 1: stretch, 2: line; see vision/regions.py.
   int width, height;     // Of the image.
   int input_width, input_height;
 };
@@ -304,15 +307,18 @@ extern "C" __global__ void __launch_bounds__(32) place_regions(const __grid_cons
     placed += __popc(votes);
     if (!is_valid || row >= r.count) continue;
     double step_x = box[2] * r.scale / r.input_width, step_y = box[3] * r.scale / r.input_height;
-    if (!r.is_stretched) step_x = step_y = fmax(step_x, step_y);
-    const double c = cos(box[4]), s = sin(box[4]), u = r.input_width / 2., v = r.input_height / 2.;
-    const double map[6] = {c * step_x, -s * step_y, box[0] - (c * step_x * u - s * step_y * v),
-                           s * step_x, c * step_y,  box[1] - (s * step_x * u + c * step_y * v)};
-    for (int k = 0; k < 6; ++k) r.maps[6 * row + k] = r.placed[6 * row + k] = (float)map[k];
+    if (r.resize != 1) step_x = fmax(step_x, step_y);
+    if (r.resize == 0) step_y = step_x;
+    const double columns = r.resize == 2 ? box[2] * r.scale / step_x : r.input_width;
+    const double c = cos(box[4]), s = sin(box[4]), u = columns / 2., v = r.input_height / 2.;
+    const double map[8] = {
+        c * step_x, -s * step_y, box[0] - (c * step_x * u - s * step_y * v), columns,
+        s * step_x, c * step_y,  box[1] - (s * step_x * u + c * step_y * v), (double)r.input_height};
+    for (int k = 0; k < 8; ++k) r.maps[8 * row + k] = r.placed[8 * row + k] = (float)map[k];
     r.chosen[row] = first + lane;
   }
   for (int row = min(placed, r.count) + lane; row < r.rows; row += 32) {
-    for (int k = 0; k < 6; ++k) r.maps[6 * row + k] = 0.f;
+    for (int k = 0; k < 8; ++k) r.maps[8 * row + k] = 0.f;
     r.chosen[row] = -1;
   }
 }

@@ -50,7 +50,7 @@ template <class T> __device__ __forceinline__ void select_columns(const Head& h)
   append(h, pass, key_of(best, (unsigned)row * h.classes + label));
 }
 
-// The best class per row, for classes contiguous in memory: one warp per row, its lanes split the classes.
+// The best class per row, best for classes contiguous in memory: one warp per row, its lanes split the classes.
 template <class T> __device__ __forceinline__ void select_rows(const Head& h) {
   const int lane = threadIdx.x;
   const int row = blockIdx.x * blockDim.y + threadIdx.y;
@@ -63,7 +63,7 @@ template <class T> __device__ __forceinline__ void select_rows(const Head& h) {
   int label = 0;
   bool spoiled = false, bad = count_nonfinite<T>(h, row, lane, 32);
   for (int c = lane; c < entries; c += 32) {
-    const float v = T::at(values, base + c);
+    const float v = T::at(values, base + (size_t)c * h.score_column);
     bad |= !is_finite(v);
     spoiled |= !(v <= LARGEST);
     highest = fmaxf(highest, v);
@@ -79,7 +79,7 @@ template <class T> __device__ __forceinline__ void select_rows(const Head& h) {
   float score = best;
   if (h.activation == SOFTMAX) {
     float sum = 0.f;
-    for (int c = lane; c < entries; c += 32) sum += expf(T::at(values, base + c) - highest);
+    for (int c = lane; c < entries; c += 32) sum += expf(T::at(values, base + (size_t)c * h.score_column) - highest);
     for (int apart = 16; apart; apart /= 2) sum += __shfl_xor_sync(EVERY, sum, apart);
     score = is_finite(best) ? expf(best - highest) / sum : best;
   }
@@ -88,8 +88,9 @@ template <class T> __device__ __forceinline__ void select_rows(const Head& h) {
     float objectness = T::at(h.levels[level].objectness, (size_t)inside * h.objectness_row);
     bad |= lane == 4 && !is_finite(objectness);
     if (h.activation == SIGMOID && is_finite(objectness)) objectness = sigmoid(objectness);
-    score *= objectness;
-    if (h.has_root) score = sqrtf(score);
+    if (h.limits_objectness && is_finite(objectness)) objectness = fminf(fmaxf(objectness, 0.f), 1.f);
+    score = objectness * (h.class_power == 1.f ? score : powf(score, h.class_power));
+    if (h.power != 1.f) score = h.power == 0.5f ? sqrtf(score) : powf(score, h.power);
   }
   const int any_bad = __popc(__ballot_sync(EVERY, bad));
   bool pass = is_finite(score) && score >= min_score(h.request, label);

@@ -180,7 +180,7 @@ class BoxHead(Head[Any]):
             if 'extras' in level.slices:
                 extras = values.gather(level.slices['extras'], scored.rows)
             if coding.has_points and level.grid is not None:
-                extras = _points(extras, scored.rows, anchors, level.grid, coding)
+                extras = _points(extras, scored.rows, anchors, level.grid, coding, boxes)
             elif coding.has_points:
                 values_each = self.reading.values_per_keypoint
                 extras = _points_of_input(extras, values_each, coding, input_hw)
@@ -244,7 +244,8 @@ def _box(
     if 'sizes' in slices:
         sizes = values.gather(slices['sizes'], scored.rows)
         first = values.gather(slices['box'], scored.rows) if 'box' in slices else 0 * sizes
-        return np.hstack([first, sizes])
+        box = np.hstack([first, sizes])
+        return box[:, [1, 0, 3, 2]] if coding.is_y_first else box
     box = values.gather(slices['box'], scored.rows, labels, places.class_step)
     if places.bins > 1:
         logits = box.reshape(-1, 4, places.bins)
@@ -291,6 +292,9 @@ def _corners(
         value = sigmoid(box)
         center = (2 * value[:, :2] - np.float32(0.5) + cell) * stride
         half = (2 * value[:, 2:4]) ** 2 * prior / 2
+    elif coding.size == 'tanh':
+        center = (np.tanh(box[:, :2]) + cell) * stride
+        half = sigmoid(box[:, 2:4]) * np.array(grid.shape[::-1], np.float32) * stride / 2
     else:
         center = _offset(box[:, :2], cell, stride, unit, coding)
         size = box[:, 2:4]
@@ -325,9 +329,16 @@ def _points(
     anchors: tuple[np.ndarray, np.ndarray] | None,
     grid: Grid,
     coding: Coding,
+    boxes: np.ndarray,
 ) -> np.ndarray:
-    """Return keypoints of two values relative to anchors in input pixels."""
+    """Return keypoints of two values relative to anchors, or boxes, in input pixels."""
     assert anchors is not None
+    if coding.is_y_first:
+        extras = extras[:, np.arange(extras.shape[1]) ^ 1]  # Swaps each pair.
+    if coding.are_points_in_box:
+        low, size = boxes[:, :2], boxes[:, 2:] - boxes[:, :2]
+        times = extras.shape[1] // 2
+        return np.asarray(np.tile(low, times) + extras * np.tile(size, times))
     cell, prior = (np.tile(each[rows], extras.shape[1] // 2) for each in anchors)
     stride, unit = _units(grid, prior, coding)
     times = extras.shape[1] // stride.shape[1]

@@ -17,7 +17,6 @@ from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.scores import as_float32, check_range, finite_or_zero
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
-VALUES = 3  # Per keypoint.
 _RADIUS, _SIGMA = 5, 0.8  # Of the smoothing of heatmaps, in cells; those of transformers.
 _FLOOR, _CEILING = 1e-3, 50.0  # Limits of the smoothed values, before the logarithm.
 #: Weights of the smoothing along an axis: (11,).
@@ -66,7 +65,9 @@ class PointHead(Head[Poses]):
         """Number of keypoints; None: the network leaves it open."""
         part = self.reading.parts[0]
         if self.layout.form == 'values':
-            return int(part.out.fields['points']) // VALUES
+            size = part.out.fields['points']
+            is_open = 'K' in size
+            return self.reading.symbols.get('K') if is_open else int(size) // self.layout.values
         return part.spec.shape[1] if part.spec.shape[1] > 0 else None
 
     takes_regions = True
@@ -119,7 +120,8 @@ class PointHead(Head[Poses]):
 def _from_values(
     values: Mapping[str, np.ndarray], layout: PointLayout, input_hw: tuple[int, int]
 ) -> Points:
-    x, y, third = values['points'].reshape(-1, VALUES).T
+    x, y, *more = values['points'].reshape(-1, layout.values).T
+    third = more[0] if more else np.ones_like(x)
     xy = np.stack([y, x] if layout.is_y_first else [x, y], axis=1)
     if layout.is_normalized:
         xy = xy * np.array(input_hw[::-1], np.float32)

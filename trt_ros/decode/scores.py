@@ -144,14 +144,21 @@ def _with_objectness(
         found = _activated(logits)
     else:
         # No score is above its objectness, so most rows are dropped without their classes.
-        rows = np.flatnonzero(passing(objectness, 0 if layout.has_root else threshold))
+        if layout.limits_objectness:
+            limited = np.clip(objectness, 0, 1)
+            objectness = np.where(np.isfinite(objectness), limited, objectness)
+        rows = np.flatnonzero(passing(objectness, threshold if layout.power == 1 else 0))
         # Checks a sample of the rows: in YOLOv5-face the values are not scores.
         check_range(scores[:: len(scores) // ROWS_CHECKED + 1])
         found = as_float32(scores[rows])
     best = objectness[rows]
     if not is_alone:
-        best = best * check_range(found.max(axis=1))
-    best = np.sqrt(best) if layout.has_root else best
+        highest_each = check_range(found.max(axis=1))
+        if layout.class_power != 1:
+            highest_each = highest_each ** np.float32(layout.class_power)
+        best = best * highest_each
+    if layout.power != 1:
+        best = np.sqrt(best) if layout.power == 0.5 else best ** np.float32(layout.power)
     keep = np.flatnonzero(passing(best, threshold))
     return Scored(rows[keep], found[keep].argmax(axis=1), best[keep])
 

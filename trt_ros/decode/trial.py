@@ -74,7 +74,8 @@ class Trial:
             holds, text = False, error.problem.rstrip('.')
         names = [part.spec.name for part in reading.parts]
         if all(np.array_equal(found[0][name], other[name]) for other in found for name in names):
-            holds, text = holds and None, f'{text}, equal for two pictures'
+            text = ', '.join(filter(None, (text, 'equal for two pictures')))
+            holds = holds and None
         kind = {True: 'possible results in a ', False: 'impossible results in a ', None: ''}[holds]
         return Opinion(holds, f'{kind}trial run: {text}' if text else '')
 

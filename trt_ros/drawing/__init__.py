@@ -14,6 +14,7 @@ from trt_ros.results.depth import Depth
 from trt_ros.results.labels import begins_with_background
 from trt_ros.results.masks import ClassMask, ClassMasks, Instances
 from trt_ros.results.poses import Poses
+from trt_ros.results.text import Text
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,11 @@ def _draw_classes(pixels: np.ndarray, result: ClassMask, opacity: float, number:
 @_draw.register
 def _(result: Depth, pixels: np.ndarray, options: _Options) -> None:
     pixels[:] = depth_view(result)
+
+
+@_draw.register
+def _(result: Text, pixels: np.ndarray, options: _Options) -> None:
+    _draw(Classification(result.scores, class_names=(result.text,)), pixels, options)
 
 
 @_draw.register

@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.embedding import has_vector, is_vector, vector
-from trt_ros.families.family import IMAGENET_PREPROCESS, Family, Head, NetworkDescription
+from trt_ros.families.family import IMAGENET_PREPROCESS, Family, Head
 from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import Reading
 from trt_ros.results.classes import Classification
-from trt_ros.results.labels import class_names
 from trt_ros.tensors import Arrays
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
@@ -63,12 +61,6 @@ def _head(reading: Reading) -> ClassifyHead:
     return ClassifyHead(part.spec.name, reading.class_count)
 
 
-def _reads_text(network: NetworkDescription) -> Literal[False] | None:
-    """Guard networks whose classes are characters, between none and a space."""
-    names = class_names((), '', network.metadata, None)
-    return None if names and (names[0], names[-1]) == ('blank', ' ') else False
-
-
 REMEDY = 'Export with the class scores as the only output.'
 #: Validation of torchvision and timm: 224 of 256 pixels are kept; newer weights keep more.
 CROPPED: Mapping[str, object] = {
@@ -91,12 +83,6 @@ CLASSIFIER = Family(
     # ImageNet without and with a background, also its larger set; Places.
     class_counts=(1000, 1001, 21841, 21843, 365),
     remedy=REMEDY,
-    near_misses=(
-        (
-            Layout((Out('B F C', 'scores:C'),), guards=(_reads_text,)),
-            'Scores of characters are text, which is not decoded.',
-        ),
-    ),
     networks='ResNet, MobileNet, ConvNeXt, ViT and others',
     export='`optimum-cli export onnx --model microsoft/resnet-50 out`',
 )

@@ -171,6 +171,7 @@ def _has_long_columns(reading: Reading) -> bool:
 
 def _are_named(parts: Sequence[BoundOut]) -> bool:
     """Return whether boxes and scores of equal shapes have names that tell them apart."""
+    parts = [part for part in parts if not part.out.names]
     shapes = [part.spec.shape for part in parts if 'V' in part.out.axes and part.level is None]
     if len(set(shapes)) == len(shapes):
         return True

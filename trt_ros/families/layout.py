@@ -15,6 +15,7 @@ SYMBOLS: Mapping[str, str] = {
     'M': 'masks',
     'Q': 'queries',
     'F': 'features',
+    'T': 'steps',
 }
 
 
@@ -185,9 +186,11 @@ class Coding:
     :param unit: of offsets, sizes and sides: 'stride', 'prior' (size of the anchor) or 'pixel',
         times `gain`.
     :param size: of 'offsets': 'exp' of `size_gain` times the value, 'linear', or 'squared': the
-        center is 2 v - 0.5 of the cell and the size (2 v)^2 priors (YOLOv5).
+        center is 2 v - 0.5 of the cell and the size (2 v)^2 priors (YOLOv5); or 'tanh', the same
+        of the center, and a sigmoid of the size of the input (FastestDet).
     :param clips: boxes are limited to the input before NMS.
     :param has_points: keypoints are coded likewise: relative to the anchor, normalized, y first.
+    :param are_points_in_box: relative to the upper-left corner of the box instead, in its size.
     """
 
     form: Literal['corners', 'centers', 'rotated', 'offsets', 'sides'] = 'centers'
@@ -197,10 +200,11 @@ class Coding:
     pixel: float = 0.0
     unit: Literal['stride', 'prior', 'pixel'] = 'stride'
     gain: float = 1.0
-    size: Literal['exp', 'linear', 'squared'] = 'exp'
+    size: Literal['exp', 'linear', 'squared', 'tanh'] = 'exp'
     size_gain: float = 1.0
     clips: bool = False
     has_points: bool = False
+    are_points_in_box: bool = False
 
     @property
     def is_anchored(self) -> bool:
@@ -314,7 +318,9 @@ class BoxLayout(Layout):
     :param activation: of scores and objectness; 'maybe_sigmoid': the scores are logits if any is
         below 0.
     :param select: 'best' class of a row (the first among equals), or 'each' score that passes.
-    :param has_root: the score is the root of its product with the objectness.
+    :param power: the score is this power of its product with the objectness.
+    :param class_power: power of the score in that product.
+    :param limits_objectness: finite values below 0 count as 0, and those above 1 as 1.
     :param objectness_only: with one class, the objectness alone is the score.
     :param is_peak: a score passes only if none of the 3 x 3 cells around it is higher.
     :param label_offset: the class is the label minus this.
@@ -329,7 +335,9 @@ class BoxLayout(Layout):
     coding: Coding = Coding()
     activation: Literal['none', 'sigmoid', 'softmax', 'maybe_sigmoid'] = 'none'
     select: Literal['best', 'each'] = 'best'
-    has_root: bool = False
+    power: float = 1.0
+    class_power: float = 1.0
+    limits_objectness: bool = False
     objectness_only: bool = False
     is_peak: bool = False
     label_offset: int = 0
@@ -350,9 +358,10 @@ class PointLayout(Layout):
     """
     Outputs of the keypoints of one object, which the input shows.
 
-    :param form: 'values': x, y and a third value each, `points`; the third one is the score of the
-        keypoint, unless `score` is that of all. 'bins': scores of `columns` and of `rows`.
+    :param form: 'values': x, y and maybe a third value each, `points`; the third one is the score
+        of the keypoint, unless `score` is that of all. 'bins': scores of `columns` and of `rows`.
         'heatmaps': one plane of cells each. A `side` of 0.5 and more is class 1, else it is 0.
+    :param values: numbers per keypoint of 'values', 3 or 2.
     :param is_normalized: values are 0 to 1 of the input, not pixels.
     :param is_y_first: y stands before x.
     :param region_scale: factor on the regions that the network is trained with.
@@ -360,6 +369,7 @@ class PointLayout(Layout):
     """
 
     form: Literal['values', 'bins', 'heatmaps'] = field(default='values', kw_only=True)
+    values: int = field(default=3, kw_only=True)
     is_normalized: bool = field(default=False, kw_only=True)
     is_y_first: bool = field(default=False, kw_only=True)
     region_scale: float = field(default=1.25, kw_only=True)

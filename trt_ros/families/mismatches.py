@@ -116,6 +116,7 @@ TASKS: Mapping[str, Task] = {
     'depth': Task('depth', 'depth'),
     'image': Task('image', 'enhancer'),
     'embed': Task('embedding', 'tensor'),
+    'text': Task('text', 'detector'),
     'tensor': Task('any', 'tensor'),
 }
 

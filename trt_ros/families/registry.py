@@ -26,6 +26,7 @@ from trt_ros.results.masks import ClassMask, Instances
 from trt_ros.results.picture import Picture
 from trt_ros.results.poses import Poses
 from trt_ros.results.tensors import Tensors
+from trt_ros.results.text import Text
 
 
 def _of_task(task: str) -> tuple[Family[Any], ...]:
@@ -45,6 +46,8 @@ SEGMENTERS: tuple[Family[Head[Instances | ClassMask]], ...] = _of_task('segment'
 POSES: tuple[Family[Head[Poses]], ...] = _of_task('pose')
 ORIENTED: tuple[Family[Head[OrientedBoxes]], ...] = _of_task('obb')
 CLASSIFIERS: tuple[Family[Head[Classification]], ...] = _of_task('classify')
+#: For lines of text, which a detector finds.
+TEXTS: tuple[Family[Head[Text]], ...] = _of_task('text')
 DEPTHS: tuple[Family[Head[Depth]], ...] = _of_task('depth')
 #: Not drawn, and of shapes that masks have, too: of a node of their own.
 ENHANCERS: tuple[Family[Head[Picture]], ...] = _of_task('image')
@@ -59,6 +62,7 @@ ALL_FAMILIES: tuple[Family[Head[Any]], ...] = (
     *POSES,
     *ORIENTED,
     *CLASSIFIERS,
+    *TEXTS,
     *DEPTHS,
 )
 

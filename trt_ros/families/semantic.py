@@ -270,7 +270,7 @@ SEMANTIC = Family(
             (
                 _is_detector,
                 'As many channels are 4 or 5 values and 80 class scores per cell, the undecoded '
-                'boxes of a detector such as FastestDet: export it with decoded boxes. If they '
+                'boxes of a detector: export it with decoded boxes. If they '
                 'are scores of classes, set `decoder` to semantic.',
             ),
         )

@@ -14,6 +14,7 @@ from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labeled import ClassIdParameters, ObjectNode
 from trt_ros.nodes.tracking import TrackingParameters, open_tracker, tracking_stamp
 from trt_ros.results.boxes import Boxes
+from trt_ros.results.text import read_texts
 from trt_ros.ros.messages import detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.options import TiledOptions
@@ -40,7 +41,7 @@ class DetectorParameters(
 
 
 class DetectorOutputs:
-    """The publishers of one camera; `tracks` is None without tracking."""
+    """The publishers of one camera; `tracks` and `text` are None without these."""
 
     def __init__(
         self,
@@ -48,8 +49,9 @@ class DetectorOutputs:
         detections: Callable[..., None],
         tracks: Callable[..., None] | None,
         ids: Iterator[int],
+        text: Callable[..., None] | None,
     ) -> None:
-        self._detections, self._tracks = detections, tracks
+        self._detections, self._tracks, self._text = detections, tracks, text
         self._tracker = open_tracker(method, ids) if tracks else None
 
     def publish(
@@ -59,7 +61,9 @@ class DetectorOutputs:
         parameters: DetectorParameters,
         thresholds: Thresholds,
     ) -> None:
-        """Publish the detections and, if configured, tracks."""
+        """Publish the detections and, if configured, text and tracks."""
+        if self._text is not None:
+            self._text(read_texts(found, thresholds.score), header, 'name')
         if self._tracks is None or self._tracker is None:
             self._detections(found, header, parameters.class_id_format)
             return
@@ -97,17 +101,19 @@ class DetectorNode(ObjectNode):
         """Open the pipeline and create the publishers."""
         super().configure()
         regions = self.pipeline.regions
-        if regions is not None and regions.decoder.task != 'classify':
+        if regions is not None and regions.decoder.task not in ('classify', 'text'):
             raise ParameterError(
                 f'The second network of the bundle is a {regions.decoder.name}.',
-                cause='Its results are no classes, which the detections could get.',
+                cause='Its results are neither classes nor text, which the detections could get.',
                 remedy='Use a classifier, or run the network with regions in a node of its own.',
             )
 
     def class_maps(self) -> Mapping[str, Mapping[int, str]]:
         """Return class names by number, also those of the second network of a bundle."""
         regions = self.pipeline.regions
-        more = {} if regions is None else {'regions/': dict(enumerate(regions.class_names))}
+        more = {}
+        if regions is not None and regions.decoder.task == 'classify':
+            more = {'regions/': dict(enumerate(regions.class_names))}
         return {**super().class_maps(), **more}
 
     def advertise(self, camera: Camera) -> DetectorOutputs:
@@ -116,11 +122,15 @@ class DetectorNode(ObjectNode):
         def publisher(name: str) -> Callable[..., None]:
             return detection_publish(self, camera.publisher(Detection2DArray, name))
 
+        regions = self.pipeline.regions
+        reads_text = regions is not None and regions.decoder.task == 'text'
+
         return DetectorOutputs(
             self.parameters.track_method,
             publisher('detections'),
             publisher('tracks') if self.parameters.track else None,
             self._ids,
+            publisher('text') if reads_text else None,
         )
 
     def publish(

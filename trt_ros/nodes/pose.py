@@ -11,6 +11,7 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray, ObjectHypothesis, ObjectHypothesisWithPose
 
 from trt_ros.drawing import draw
+from trt_ros.errors import ParameterError
 from trt_ros.families.registry import POSES
 from trt_ros.nodes.drawing import DrawingParameters
 from trt_ros.nodes.inference import Camera, InferenceParameters
@@ -91,11 +92,23 @@ class PoseNode(RegionNode, ObjectNode):
             THRESHOLD_NAMES if self.parameters.regions else set()
         )
 
+    def configure(self) -> None:
+        """Open the pipeline and create the publishers."""
+        super().configure()
+        network = self.pipeline.regions or self.pipeline
+        if network.decoder.task != 'pose':
+            raise ParameterError(
+                f'The last network of the bundle is a {network.decoder.name}.',
+                cause='Its results are no keypoints.',
+                remedy='Use a network of keypoints, or run the node `detector`.',
+            )
+
     def advertise(self, camera: Camera) -> PoseOutputs:
         """Create the publishers of a camera's results."""
         detections = camera.publisher(Detection2DArray, 'detections')
         keypoints = camera.publisher(Detection2DArray, 'keypoints')
-        count = self.pipeline.decoder.head.keypoint_count
+        network = self.pipeline.regions or self.pipeline
+        count = network.decoder.head.keypoint_count
         self._keypoint_names = self.parameters.keypoint_names or NAMES.get(count or 0, ())
         return PoseOutputs(
             detections,
@@ -112,12 +125,14 @@ class PoseNode(RegionNode, ObjectNode):
         regions = camera.publisher(Detection2DArray, 'regions')
         return detection_publish(self, regions)
 
-    def publish(self, outputs: PoseOutputs, result: Poses, header: Header, frame: Frame) -> None:
+    def publish(self, outputs: PoseOutputs, result: Any, header: Header, frame: Frame) -> None:
         """Publish the result of one image."""
         outputs.detections(result, header, self.parameters.class_id_format)
-        if outputs.regions and result.regions is not None:
+        if outputs.regions and isinstance(result, Poses) and result.regions is not None:
             regions = replace(result.regions, class_names=result.class_names)
             outputs.regions(regions, header, self.parameters.class_id_format)
+        if self.pipeline.regions is not None:
+            result = _of_regions(result)
         outputs.keypoints(self._keypoint_boxes(result), header, 'name')
         self._draw(outputs, result, header, frame)
 
@@ -166,3 +181,10 @@ class PoseNode(RegionNode, ObjectNode):
                 style=parameters.style(),
             )
             outputs.overlay.send()
+
+
+def _of_regions(found: Objects) -> Poses:
+    """Return the keypoints that a second network found in each object, with its index as id."""
+    results = enumerate(found.region_results)
+    run = {str(index): each for index, each in results if isinstance(each, Poses)}
+    return Poses.join(list(run.values())).with_ids(np.array(list(run), object))

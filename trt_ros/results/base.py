@@ -18,7 +18,7 @@ class Result:
     class_names: Sequence[str] = ()
 
     def to_source(self: ResultT, affine: np.ndarray) -> ResultT:
-        """Return a region's result in source pixels by `affine`, (2, 3) from input pixels."""
+        """Return a region's result in source pixels by its map; see `Crop.maps`."""
         return self
 
     def as_json(self, write_array: WriteArray | None = None) -> dict[str, Any]:

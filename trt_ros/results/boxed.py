@@ -51,6 +51,10 @@ class BoxedObjects(Objects):
         """The result of a further network per object."""
         return self.detections.region_results
 
+    @region_results.setter
+    def region_results(self, results: Sequence[Result | None]) -> None:
+        self.detections.region_results = results
+
     def with_ids(self: BoxedT, ids: np.ndarray | None) -> BoxedT:
         """Return the same objects with other identities."""
         changed = copy(self)

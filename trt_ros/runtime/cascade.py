@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.errors import ModelError, ParameterError, TensorMismatchError
-from trt_ros.families.registry import CLASSIFIERS
+from trt_ros.families.registry import CLASSIFIERS, DETECTORS, ORIENTED, POSES, TEXTS
 from trt_ros.model.leapp import read_bundle
 from trt_ros.model.run_inputs import NO_TENSORS
 from trt_ros.results.base import Result
@@ -79,7 +79,7 @@ class CascadePipeline(Pipeline[Any]):
     regions: Pipeline[Any]
 
     def __init__(self, detector: Pipeline[Any], regions: Pipeline[Any], max_regions: int) -> None:
-        if detector.decoder.task not in ('detect', 'obb'):
+        if detector.decoder.task not in ('detect', 'obb', 'pose'):
             raise TensorMismatchError(
                 f'The first network, a {detector.decoder.name}, does not detect objects.',
                 remedy='Use a detector as the first model of regions.',
@@ -151,17 +151,19 @@ def open_cascade(
     """
     Open both networks of a cascade, not warmed up.
 
-    :param families: those of the detector; None: those of every task.
+    :param families: those of the detector, beside detectors; None: of keypoints.
     :param batch: maximum number of images per run.
     """
     first, second = members_of(options)
     with ExitStack() as undo:
-        detector = open_member(first, families, batch)
+        own = families or POSES
+        own = (*own, *(each for each in (*DETECTORS, *ORIENTED) if each not in own))
+        detector = open_member(first, own, batch)
         undo.callback(detector.close)
         gpu = getattr(detector, 'gpu', None)
         if gpu is not None:
             second = replace(second, device=gpu.index)  # Maybe the least busy one.
-        kinds = CLASSIFIERS if second.decoder == 'auto' else None
+        kinds = (*CLASSIFIERS, *TEXTS, *POSES) if second.decoder == 'auto' else None
         regions = open_member(second, kinds, second.max_regions)
         undo.callback(regions.close)
         cascade = CascadePipeline(detector, regions, second.max_regions)

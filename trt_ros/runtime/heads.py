@@ -112,6 +112,12 @@ def names_of(
     :raises ParameterError: when the number of names is wrong or they cannot be divided.
     """
     counts = decoder.head.classes_by_output
+    if decoder.task == 'text':
+        names = class_names(labels, labels_path, metadata, None)
+        # Files of characters name neither `blank` nor the space behind them.
+        is_short = 0 < len(names) < (decoder.class_count or 0)
+        labels = ('blank', *names, ' ')[: decoder.class_count] if is_short else names
+        return class_names(labels, '', metadata, decoder.class_count)
     if len(counts) < 2:
         names = class_names(labels, labels_path, metadata, decoder.class_count)
         is_beside = decoder.class_count is None and not decoder.head.counts_background

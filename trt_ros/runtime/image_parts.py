@@ -86,9 +86,10 @@ def region_crop(options: PipelineOptions, decoder: Decoder[Any], preprocess: Pre
         )
     resize, scale = options.region_resize, options.region_scale
     if resize == 'auto':
-        resize = 'stretch' if decoder.task == 'embed' else 'expand'
+        resize = {'embed': 'stretch', 'text': 'line'}.get(decoder.task, 'expand')
+    pad_value = preprocess.pad_value if resize == 'line' else max(options.pad_value, 0)
     return Crop(
-        replace(preprocess, resize='stretch', pad_value=max(options.pad_value, 0)),
+        replace(preprocess, resize='stretch', pad_value=pad_value),
         scale or decoder.head.region_scale,
         resize,
     )

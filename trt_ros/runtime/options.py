@@ -22,7 +22,7 @@ PRECISIONS = ('auto', 'fp32', 'tf32', 'fp16', 'bf16')
 #: Largest factor on pixel values; its inverse is the smallest. The results fit into float32.
 LARGEST_FACTOR = 1e6
 MAX_TILES = 64
-REGION_RESIZES = ('expand', 'stretch')
+REGION_RESIZES = ('expand', 'stretch', 'line')
 RESIZES = ('letterbox', 'letterbox_topleft', 'stretch', 'center_crop', 'bottom_crop')
 
 
@@ -337,7 +337,8 @@ class RegionOptions:
     region_resize: str = param(
         'auto',
         "Method of fitting a region to the network's input: expand keeps the aspect ratio and "
-        'shows more of the image, stretch does not; auto stretches for embeddings only.',
+        'shows more of the image, stretch does not, line pads on the right; auto is stretch for '
+        'embeddings, line for text, else expand.',
         choices=('auto', *REGION_RESIZES),
     )
 

@@ -205,7 +205,7 @@ class Pipeline(ABC, Generic[ResultT]):
             of their feeds.
         :param thresholds: with classes looked up, see `resolve_classes`.
         :param tensors: as `split_inputs` returns them; or, for regions of the only image, REGIONS
-            with their maps, (N, 6) float32.
+            with their maps, (N, 8) float32.
         :returns: a result per image of a batch, in its pixels; per region, in pixels of the
             network's input; or of the run.
         """
@@ -385,7 +385,7 @@ class Pipeline(ABC, Generic[ResultT]):
         results: list[ResultT] = []
         for start in range(0, len(maps), self.max_batch):
             some = maps[start : start + self.max_batch]
-            found = self.start(frames, thresholds, {REGIONS: some.reshape(-1, 6)}).result()
+            found = self.start(frames, thresholds, {REGIONS: some.reshape(-1, 8)}).result()
             results += [self.named(each.to_source(affine)) for each, affine in zip(found, some)]
         return results
 

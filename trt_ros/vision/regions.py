@@ -1,6 +1,7 @@
 """Regions of an image: their placement in a network's input, and their crops."""
 
 from dataclasses import dataclass
+import math
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from trt_ros.vision.letterbox import INTEGERS, Letterbox, Preprocess
 #: Largest coordinate and size of a region; float32 holds its maps.
 MAX_PIXELS = 1e12
 
-REGION_RESIZES = ('expand', 'stretch')
+REGION_RESIZES = ('expand', 'stretch', 'line')
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Crop:
     :param scale: factor on both sides of a region, above 0. Top-down pose networks are trained
         with 1.25 (MMPose, GetBBoxCenterScale; ViTPose, arXiv:2204.12484).
     :param resize: 'expand' enlarges the relatively shorter side to the aspect ratio of the input,
-        which then shows more of the image; 'stretch' distorts the region instead.
+        which then shows more of the image; 'stretch' distorts the region instead; 'line' fills the
+        height from the left, and pads the rest: a line of text. A longer one is compressed.
     :raises ParameterError: when a value is not one of these.
     """
 
@@ -68,11 +70,12 @@ class Crop:
         Compute the affine maps from input pixels to source pixels.
 
         >>> Crop(Preprocess((64, 32))).maps(np.array([[100, 50, 16, 16, 0.0]]))
-        array([[[  0.5,   0. ,  92. ],
-                [  0. ,   0.5,  34. ]]], dtype=float32)
+        array([[[  0.5,   0. ,  92. ,  32. ],
+                [  0. ,   0.5,  34. ,  64. ]]], dtype=float32)
 
         :param regions: (N, 5): center x, y, width, height, angle; N may be 0.
-        :returns: (N, 2, 3) float32: x, y = map @ (column, row, 1).
+        :returns: (N, 2, 4) float32: x, y = map[:, :3] @ (column, row, 1), up to the column and the
+            row in map[:, 3]; beyond, the input is padding.
         :raises ParameterError: for another shape, or a region that is not finite, has a side of 0
             or less, or is larger or farther away than MAX_PIXELS.
         """
@@ -93,17 +96,22 @@ class Crop:
         center, size, angle = np.split(regions.reshape(-1, 5), [2, 4], 1)
         input_wh = np.array(self.preprocess.input_hw[::-1], np.float64)
         steps = size * self.scale / input_wh
+        extent = np.broadcast_to(input_wh, steps.shape).copy()
         if self.resize == 'expand':
             steps[:] = steps.max(axis=1, keepdims=True)
+        elif self.resize == 'line':
+            steps[:, 0] = steps.max(axis=1)
+            extent[:, 0] = size[:, 0] * self.scale / steps[:, 0]
         cos, sin = np.cos(angle[:, 0]), np.sin(angle[:, 0])
         turn = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], 1)
-        maps = np.empty((len(center), 2, 3))
+        maps = np.empty((len(center), 2, 4))
         maps[..., :2] = turn * steps[:, None]
-        maps[..., 2] = center - (maps[..., :2] @ (input_wh / 2))
+        maps[..., 2] = center - (maps[..., :2] @ (extent[..., None] / 2))[..., 0]
+        maps[..., 3] = extent
         return maps.astype(np.float32)
 
     def __call__(self, frame: Frame, maps: np.ndarray) -> np.ndarray:
-        """Return the input for (N, 2, 3) `maps` of a frame: (N, 3, H, W) or (N, H, W, 3)."""
+        """Return the input for (N, 2, 4) `maps` of a frame: (N, 3, H, W) or (N, H, W, 3)."""
         preprocess = self.preprocess
         gain, bias = preprocess.gain, preprocess.bias
         rows, cols = preprocess.input_hw
@@ -122,10 +130,10 @@ class Crop:
 
 
 def whole_image(crop: Crop, image_wh: tuple[int, int], count: int) -> np.ndarray:
-    """Return the maps of `count` regions that are the whole image: (count, 6) float32."""
+    """Return the maps of `count` regions that are the whole image: (count, 8) float32."""
     width, height = image_wh
     box = np.array([[width / 2, height / 2, width, height, 0.0]])
-    return crop.maps(box).reshape(1, 6).repeat(count, axis=0)
+    return crop.maps(box).reshape(1, 8).repeat(count, axis=0)
 
 
 def are_in_image(boxes: np.ndarray, image_wh: tuple[int, int]) -> np.ndarray:
@@ -151,15 +159,15 @@ def _overlaps(boxes: np.ndarray, image_wh: np.ndarray) -> np.ndarray:
 
 
 def sample(
-    frame: Frame, order: Order, affine: np.ndarray, input_hw: tuple[int, int], pad_value: float
+    frame: Frame, order: Order, region: np.ndarray, input_hw: tuple[int, int], pad_value: float
 ) -> np.ndarray:
     """
     Interpolate the pixels of one region; see `Crop`.
 
-    :param affine: (2, 3) float32, from input pixels to source pixels.
+    :param region: (2, 4) float32, as `Crop.maps` returns it.
     :returns: (H, W, 3) float32, 0 to 255, unrounded.
     """
-    (a, b, c), (d, e, f) = np.asarray(affine, np.float32)
+    (a, b, c, columns), (d, e, f, _) = np.asarray(region, np.float32)
     half = np.float32(0.5)
     u = np.arange(input_hw[1], dtype=np.float32)[None] + half
     v = np.arange(input_hw[0], dtype=np.float32)[:, None] + half
@@ -182,6 +190,7 @@ def sample(
             found += taken
             padding -= weights
     found += padding[..., None] * np.float32(pad_value)
+    found[:, math.ceil(columns) :] = pad_value
     return found
 
 

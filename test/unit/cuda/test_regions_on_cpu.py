@@ -9,7 +9,7 @@ import pytest
 from support.numbers_on_cpu import NumbersOnCpu
 from trt_ros.runtime.gpu.preprocess import Geometry, region_args
 from trt_ros.vision.letterbox import Preprocess
-from trt_ros.vision.regions import Crop, are_in_image
+from trt_ros.vision.regions import REGION_RESIZES, Crop, are_in_image
 
 pytestmark = pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++')
 WIDTH, HEIGHT, ROWS = 640, 480, 8
@@ -35,7 +35,7 @@ def some_boxes(count, *, is_rotated):
 
 
 @pytest.mark.parametrize('is_rotated', [False, True])
-@pytest.mark.parametrize('resize', ['expand', 'stretch'])
+@pytest.mark.parametrize('resize', REGION_RESIZES)
 @pytest.mark.parametrize(('count', 'limit'), [(0, 6), (1, 6), (5, 8), (100, 6), (100, 8)])
 def test_regions_are_those_of_numpy(kernels, count, limit, resize, is_rotated):
     boxes, capacity = some_boxes(count, is_rotated=is_rotated), 128
@@ -52,7 +52,7 @@ def test_regions_are_those_of_numpy(kernels, count, limit, resize, is_rotated):
     if not is_rotated:
         low, high = written[:, :2].astype(np.float64), written[:, 2:].astype(np.float64)
         boxes[:, :2], boxes[:, 2:4] = (low + high) / 2, high - low
-    maps, placed = np.full((2, ROWS, 6), np.nan, np.float32)
+    maps, placed = np.full((2, ROWS, 8), np.nan, np.float32)
     chosen = np.full(ROWS, 99, np.int32)
     crop = Crop(Preprocess((64, 48)), 1.1, resize)
     args = region_args(crop, Geometry(WIDTH, HEIGHT, WIDTH * 3, 'bgr8', False))
@@ -62,7 +62,7 @@ def test_regions_are_those_of_numpy(kernels, count, limit, resize, is_rotated):
     kernels.launch('place_regions', (1, 1, 1), (32, 1, 1), ctypes.addressof(args))
     wanted = np.flatnonzero(are_in_image(boxes, (WIDTH, HEIGHT)))[:limit]
     assert chosen.tolist() == [*wanted.tolist(), *[-1] * (ROWS - len(wanted))]
-    expected = crop.maps(boxes[wanted]).reshape(-1, 6)
+    expected = crop.maps(boxes[wanted]).reshape(-1, 8)
     np.testing.assert_allclose(maps[: len(wanted)], expected, rtol=1e-6, atol=1e-4)
     np.testing.assert_array_equal(placed[: len(wanted)], maps[: len(wanted)])
     assert not maps[len(wanted) :].any()

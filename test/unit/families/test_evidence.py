@@ -17,6 +17,7 @@ TASKS = {
     'pose': registry.POSES,
     'obb': registry.ORIENTED,
     'classify': registry.CLASSIFIERS,
+    'text': registry.TEXTS,
     'depth': registry.DEPTHS,
     'embed': registry.EMBEDDINGS,
     'tensor': registry.TENSORS,
@@ -34,13 +35,18 @@ def test_known_networks_need_no_answer(network, family, classes, evidence, outpu
 #: Networks that end in the shape of others: what they are, outputs, height and width, and what
 #: the error says.
 OTHERS = [
-    ('FastestDet', 'out (1, 85, 22, 22)', (352, 352), '5 values and 80 class scores per cell'),
+    (
+        'boxes of one grid',
+        'out (1, 85, 80, 80)',
+        (640, 640),
+        '5 values and 80 class scores per cell',
+    ),
     ('YOLOv3 of one scale', 'out (1, 255, 20, 20)', (640, 640), '80 class scores per cell'),
     ('a brighter image', 'out (1, 3, 640, 640)', (640, 640), 'of the size of the input are an im'),
     ('an image in rows', 'out (1, 640, 640, 3)', (640, 640), 'of the size of the input are an im'),
     ('super-resolution', 'out (1, 3, 1280, 1280)', (640, 640), 'of the size of the input are an'),
     ('an image of any size', 'out (1, 3, ?, ?)', (640, 640), 'of the size of the input are an im'),
-    ('landmarks', 'landmarks (1, 136)', (112, 112), 'Vectors of keypoints are decoded for the'),
+    ('landmarks', 'landmarks (1, 135)', (112, 112), 'Vectors of keypoints are decoded for the'),
     ('98 landmarks', 'out (1, 196)', (112, 112), 'Set `decoder` to classifier, or `labels` to'),
     ('re-identification', 'out (1, 256)', (256, 128), 'embedding, in the node `tensor`: vec'),
     ('gaze', 'out (1, 2)', (60, 60), 'Set `decoder` to classifier, or `labels` to the names'),
@@ -77,12 +83,6 @@ def test_networks_with_names_of_classes_have_no_depth(network):
     with pytest.raises(TensorMismatchError, match='No decoder recognizes this network with 85 n'):
         choose_family(ALL_FAMILIES, 'auto', network('softmax (?, ?, 85)', class_count=85))
     assert choose_family(registry.DEPTHS, 'depth', network('out (1, 9, 9)', class_count=3))
-
-
-def test_networks_that_read_text_are_no_detectors(network):
-    seen = network('softmax (?, ?, 42)', class_count=42, character='\n'.join(['a'] * 40))
-    with pytest.raises(TensorMismatchError, match='Remedy: Scores of characters are text, which'):
-        choose_family(ALL_FAMILIES, 'auto', seen)
 
 
 def test_a_guess_by_request_says_that_it_is_one(network):

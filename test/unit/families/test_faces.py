@@ -1,4 +1,4 @@
-"""SCRFD, YuNet and RetinaFace."""
+"""SCRFD, YuNet, RetinaFace, CenterFace and BlazeFace."""
 
 import math
 
@@ -7,7 +7,14 @@ import pytest
 
 from trt_ros.decode.choice import open_head
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
-from trt_ros.families.faces import RETINAFACE, SCRFD, YUNET
+from trt_ros.families.faces import (
+    BLAZEFACE,
+    CENTERFACE,
+    RETINAFACE,
+    SCRFD,
+    YUNET,
+    YUNET_2022,
+)
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -173,3 +180,75 @@ def test_other_outputs_are_refused(network, family, empty, known):
         outputs = outputs.rpartition(';')[0]
     with pytest.raises(TensorMismatchError, match=f'not those of {family.name}'):
         open_head(family, network(outputs, **known))
+
+
+def of_one(network, family, outputs, hw=HW):
+    """Decode at the size of the input: box, score and keypoints of the one face."""
+    whole = Letterbox.fit(hw[::-1], hw, 'stretch')
+    found = open_head(family, network(specs(outputs), hw=hw))(outputs, whole, THRESHOLDS)
+    (box,), (score,), (points,) = found.detections.xyxy, found.detections.scores, found.keypoints
+    return box.tolist(), float(score), points[:, :2].tolist()
+
+
+@pytest.mark.parametrize(
+    ('stride', 'anchor', 'side'), [(8, 1, 16), (16, 0, 32), (32, 1, 96), (64, 2, 256)]
+)
+def test_yunet_of_2022_has_priors_and_a_limited_objectness(network, stride, anchor, side):
+    hw, per_cell = (128, 192), {8: 3, 16: 2, 32: 2, 64: 3}
+    cells = {each: (hw[0] // each) * (hw[1] // each) for each in per_cell}
+    count = sum(cells[each] * per_cell[each] for each in per_cell)
+    outputs = {
+        name: np.zeros((count, size), np.float32)
+        for name, size in (('loc', 14), ('conf', 2), ('iou', 1))
+    }
+    row, column = 1, 2
+    place = sum(cells[each] * per_cell[each] for each in per_cell if each < stride)
+    place += (row * hw[1] // stride + column) * per_cell[stride] + anchor
+    loc = [0.2, -0.1, -3, -4, *OFFSETS.ravel()]
+    outputs['loc'][place], outputs['conf'][place], outputs['iou'][place] = loc, (0.5, 0.49), 1.2
+    outputs['conf'][0], outputs['iou'][0] = (0, 1), -0.1
+    box, score, points = of_one(network, YUNET_2022, outputs, hw)
+    x, y = (column + 0.5) * stride, (row + 0.5) * stride
+    center = np.array([x + 0.1 * 0.2 * side, y - 0.1 * 0.1 * side])
+    half = side * np.exp([0.2 * -3, 0.2 * -4]) / 2
+    limits = [*hw[::-1], *hw[::-1]]
+    expected = np.clip([*(center - half), *(center + half)], 0, limits).tolist()
+    assert box == pytest.approx(expected, abs=1e-3)
+    assert score == pytest.approx(0.7)
+    assert np.allclose(points, [x, y] + 0.1 * side * OFFSETS, atol=1e-3)
+
+
+def test_centerface_has_y_first_and_landmarks_in_the_box(network):
+    rows, columns, row, column = HW[0] // 4, HW[1] // 4, 7, 11
+    outputs = {
+        name: np.zeros((1, size, rows, columns), np.float32)
+        for name, size in (('537', 1), ('538', 2), ('539', 2), ('540', 10))
+    }
+    for name, values in (
+        ('537', [0.8]),
+        ('538', [1.5, 1]),
+        ('539', [0.25, -0.5]),
+        ('540', OFFSETS[:, ::-1].ravel()),
+    ):
+        outputs[name][0, :, row, column] = values
+    box, score, points = of_one(network, CENTERFACE, outputs)
+    size = 4 * np.exp([1, 1.5])
+    low = 4 * np.array([column + 0.5 - 0.5, row + 0.5 + 0.25]) - size / 2
+    assert box == pytest.approx([*low, *(low + size)], abs=1e-3)
+    assert score == pytest.approx(0.8)
+    assert np.allclose(points, low + size * OFFSETS, atol=1e-3)
+
+
+@pytest.mark.parametrize(('side', 'stride', 'per_cell'), [(128, 8, 2), (128, 16, 6), (256, 32, 6)])
+def test_blazeface_is_in_pixels_from_the_centers_of_the_cells(network, side, stride, per_cell):
+    outputs = {'regressors': np.zeros((1, 896, 16), np.float32)}
+    outputs['classificators'] = np.full((1, 896, 1), -9, np.float32)
+    row, column = 3, 2
+    place = 512 * (per_cell == 6) + (row * side // stride + column) * per_cell + 1
+    outputs['regressors'][0, place] = [4, -3, 20, 30, *range(12)]
+    outputs['classificators'][0, place] = 2
+    box, score, points = of_one(network, BLAZEFACE, outputs, (side, side))
+    x, y = (column + 0.5) * stride, (row + 0.5) * stride
+    assert box == pytest.approx([x - 6, max(y - 18, 0), x + 14, y + 12])
+    assert score == pytest.approx(1 / (1 + math.exp(-2)))
+    assert np.allclose(points, np.add([x, y], np.arange(12).reshape(6, 2)))

@@ -23,6 +23,7 @@ TABLE = {
     'pose': decoder.POSES,
     'obb': decoder.ORIENTED,
     'classify': decoder.CLASSIFIERS,
+    'text': decoder.TEXTS,
     'depth': decoder.DEPTHS,
     'embed': decoder.EMBEDDINGS,
     'tensor': decoder.TENSORS,

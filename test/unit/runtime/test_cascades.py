@@ -82,4 +82,4 @@ def test_options_that_do_not_fit_are_refused(tmp_path, options, error, message):
 def test_the_first_network_detects_objects(tmp_path):
     path = write_cascade(tmp_path, save_shapes(tmp_path / 'kinds.onnx', 'classify'))
     with pytest.raises(TensorMismatchError, match='does not detect objects'):
-        Pipeline.open(path, backend='onnxruntime', cpu_threads=1, decoder='classifier')
+        Pipeline.open(path, backend='onnxruntime', cpu_threads=1, families=CLASSIFIERS)

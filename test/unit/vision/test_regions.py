@@ -30,7 +30,7 @@ def reference(pixels, affine, input_hw, pad_value):
     found = np.zeros((*input_hw, 3))
     for v in range(input_hw[0]):
         for u in range(input_hw[1]):
-            x, y = np.asarray(affine, np.float64) @ (u + 0.5, v + 0.5, 1) - 0.5
+            x, y = np.asarray(affine, np.float64)[:, :3] @ (u + 0.5, v + 0.5, 1) - 0.5
             left, top = math.floor(x), math.floor(y)
             for row, col in ((top, left), (top, left + 1), (top + 1, left), (top + 1, left + 1)):
                 inside = 0 <= row < rows and 0 <= col < cols
@@ -41,7 +41,7 @@ def reference(pixels, affine, input_hw, pad_value):
 
 def test_no_region_needs_no_pixel():
     maps = crop().maps(np.zeros((0, 5)))
-    assert maps.shape == (0, 2, 3)
+    assert maps.shape == (0, 2, 4)
     assert crop()(Frame.from_pixels(noise()), maps).shape == (0, 3, 4, 4)
 
 
@@ -49,7 +49,7 @@ def test_a_region_of_the_input_s_size_is_copied():
     pixels = noise()
     preprocess = crop((10, 20), channel_order='bgr', dtype='uint8', layout='nhwc')
     maps = preprocess.maps(np.array([[20, 15, 20, 10, 0.0]]))
-    assert maps.tolist() == [[[1, 0, 10], [0, 1, 10]]]
+    assert maps.tolist() == [[[1, 0, 10, 20], [0, 1, 10, 10]]]
     found = preprocess(Frame.from_pixels(pixels), maps)
     assert found.dtype == np.uint8
     assert np.array_equal(found[0], pixels[10:20, 10:30])
@@ -61,8 +61,8 @@ def test_a_region_of_the_input_s_size_is_copied():
 def test_the_aspect_ratio_of_the_input_is_stretched_or_expanded_to(resize, step_xy):
     maps = crop((4, 8), 1.5, resize).maps(np.array([[100, 50, 10, 40, 0.0]]))
     step_x, step_y = (1.5 * step for step in step_xy)
-    assert maps[0, 0].tolist() == [step_x, 0, 100 - 4 * step_x]
-    assert maps[0, 1].tolist() == [0, step_y, 50 - 2 * step_y]
+    assert maps[0, 0].tolist() == [step_x, 0, 100 - 4 * step_x, 8]
+    assert maps[0, 1].tolist() == [0, step_y, 50 - 2 * step_y, 4]
 
 
 def test_the_width_of_a_rotated_region_lies_along_its_angle():

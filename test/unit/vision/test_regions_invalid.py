@@ -33,4 +33,4 @@ def test_rejects_regions_of_another_shape():
 
 @pytest.mark.parametrize('none', [np.empty((0, 5)), []])
 def test_no_regions_have_no_maps(none):
-    assert CROP.maps(none).shape == (0, 2, 3)
+    assert CROP.maps(none).shape == (0, 2, 4)

@@ -158,6 +158,27 @@ CASES = {
         {},
         lambda s: faces({'cls': (1,), 'obj': (s,), 'bbox': (0, 0, 1, 1), 'kps': range(10)}, 1),
     ),
+    'yunet_2022': (
+        'loc (235, 14); conf (235, 2); iou (235, 1)',
+        {},
+        lambda s: [
+            np.zeros((235, 14), np.float32),
+            np.tile(np.array([0, s], np.float32), (235, 1)),
+            np.ones((235, 1), np.float32),
+        ],
+    ),
+    'centerface': (
+        '537 (1, 1, 16, 16); 538 (1, 2, 16, 16); 539 (1, 2, 16, 16); 540 (1, 10, 16, 16)',
+        {},
+        lambda s: [np.full((1, n, 16, 16), s * (n == 1), np.float32) for n in (1, 2, 2, 10)],
+    ),
+    'fastestdet': (
+        'out (1, 85, 4, 4)',
+        {},
+        lambda s: [
+            np.tile(np.array([s, *[0] * 4, *[0.1] * 80], np.float32)[None, :, None, None], (4, 4))
+        ],
+    ),
     'retinaface': (
         'loc (1, 168, 4); conf (1, 168, 2); landms (1, 168, 10)',
         {},
@@ -259,6 +280,9 @@ WITHOUT = {
     'yolov7_raw',
     'centernet',
     'mediapipe_palm',
+    'blazeface',
+    'pfld',
+    'pp_ocr_det',
     'detr',
     'rfdetr',
     'rfdetr_seg',
@@ -270,6 +294,7 @@ WITHOUT = {
     'maskformer_panoptic',
     'depth',
     'yolo_depth',
+    'moge',
     'embedding',
     'tensor',
 }

@@ -10,7 +10,7 @@ MAX_LEVELS, MAX_PRIORS = 4, 6  # boxes.cu: struct Head, struct Level
 # In the order of the enums of boxes.cu.
 FORMS = {'corners': 0, 'centers': 1, 'rotated': 2, 'offsets': 3, 'sides': 4}
 UNITS = {'stride': 0, 'prior': 1, 'pixel': 2}
-SIZES = {'exp': 0, 'linear': 1, 'squared': 2}
+SIZES = {'exp': 0, 'linear': 1, 'squared': 2, 'tanh': 3}
 ACTIVATIONS = {'none': 0, 'sigmoid': 1, 'softmax': 2, 'maybe_sigmoid': 3}
 INTEGERS = {'int32': 1, 'int64': 2}
 SCORES = 3
@@ -47,9 +47,9 @@ class HeadArgs(ctypes.Structure):
         *fields(c_float, 'box_width box_height'),
         *fields(
             c_int,
-            'bins planes box_plane is_y_first unit size_code has_root has_points is_peak',
+            'bins planes box_plane is_y_first unit size_code limits_objectness has_points is_peak',
         ),
-        *fields(c_float, 'place pixel gain size_gain'),
+        *fields(c_float, 'place pixel gain size_gain power class_power'),
         ('limits', c_float * 2),
         *fields(c_float, 'scale_x scale_y scale_area pad_x pad_y'),
         *fields(c_int, 'has_one_scale image_width image_height'),

@@ -66,12 +66,13 @@ class GpuBoxes:
         """
         Kernel that selects rows and classes.
 
-        'columns' and 'rows' find the best class of each row, whose scores are contiguous per class
-        or per row; with 'each', every score is a candidate.
+        'columns' and 'rows' find the best class of each row, whose scores are contiguous per
+        class, or per row or relative to anchors; with 'each', every score is a candidate.
         """
         if self.layout.select == 'each' or 'label' in self._slices[0]:
             return 'each'
-        return 'rows' if self._slices[0]['scores'].column == 1 else 'columns'
+        is_plain = not self.layout.is_anchored and 'objectness' not in self._slices[0]
+        return 'columns' if self._slices[0]['scores'].column > 1 and is_plain else 'rows'
 
     @property
     def dtype(self) -> str:
@@ -249,13 +250,15 @@ class GpuBoxes:
             is_y_first=coding.is_y_first,
             unit=codes.UNITS[coding.unit],
             size_code=codes.SIZES[coding.size],
-            has_root=layout.has_root,
-            has_points=coding.has_points,
+            limits_objectness=layout.limits_objectness,
+            has_points=coding.has_points + coding.are_points_in_box,
             is_peak=layout.is_peak,
             place=coding.place,
             pixel=coding.pixel,
             gain=coding.gain,
             size_gain=coding.size_gain,
+            power=layout.power,
+            class_power=layout.class_power,
             limits=(width, height) if coding.clips else (0, 0),
             scale_x=scale_x,
             scale_y=scale_y,

@@ -7,7 +7,7 @@ from typing import Any
 from trt_ros.decode.boxes import BoxHead
 from trt_ros.decode.choice import Decoder
 from trt_ros.decode.cuda.boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
-from trt_ros.decode.cuda.classes import GpuClasses
+from trt_ros.decode.cuda.classes import GpuClasses, GpuText
 from trt_ros.decode.cuda.decoder import GpuDecoder, Output, Outputs
 from trt_ros.decode.cuda.dense import (
     GpuArgmax,
@@ -20,7 +20,7 @@ from trt_ros.decode.cuda.dense import (
 from trt_ros.decode.cuda.masks import GpuInstances
 from trt_ros.decode.cuda.points import GpuPoints
 from trt_ros.decode.cuda.tiles import GpuTiles
-from trt_ros.decode.points import VALUES, PointHead
+from trt_ros.decode.points import PointHead
 from trt_ros.families import lstr, ufld
 from trt_ros.families.classify import ClassifyHead
 from trt_ros.families.depth import DepthHead
@@ -29,6 +29,7 @@ from trt_ros.families.lstr import LstrHead
 from trt_ros.families.maskformer import MaskFormerHead
 from trt_ros.families.places import locate
 from trt_ros.families.semantic import MaskHeads, SemanticHead
+from trt_ros.families.text import TextHead
 from trt_ros.families.ufld import UfldHead, UfldV2Head
 from trt_ros.tensors import Shape, TensorSpec, item_nbytes
 from trt_ros.vision.tiles import Tiles
@@ -145,6 +146,13 @@ def _classes(head: ClassifyHead, outputs: Outputs) -> GpuClasses | None:
     return GpuClasses(outputs[head.output_name], count)
 
 
+def _text(head: TextHead, outputs: Outputs) -> GpuText | None:
+    _, steps, count = outputs.shapes[head.output_name]
+    if head.class_count not in (None, count) or not steps:
+        return None
+    return GpuText(outputs[head.output_name], count, steps)
+
+
 def _points(head: PointHead, outputs: Outputs) -> GpuPoints | None:
     layout, (height, width) = head.layout, outputs.input_hw
     names = {next(iter(part.out.fields)): part.spec.name for part in head.reading.parts}
@@ -167,9 +175,10 @@ def _points(head: PointHead, outputs: Outputs) -> GpuPoints | None:
         layout.form,
         parts('points', 'score', 'side'),
         1,
-        math.prod(shapes['points'][1:]) // VALUES,
+        math.prod(shapes['points'][1:]) // layout.values,
         steps,
         is_y_first=layout.is_y_first,
+        values=layout.values,
     )
 
 
@@ -235,6 +244,7 @@ _DECODERS: Mapping[
     DepthHead: _depth,
     PictureHead: _picture,
     ClassifyHead: _classes,
+    TextHead: _text,
     MaskFormerHead: _queries,
     PointHead: _points,
     UfldHead: _ufld,

@@ -1,4 +1,4 @@
-"""GPU decoder of classifiers: arguments for the kernel of classes.cu, and its result."""
+"""GPU decoders of classes and text: arguments for the kernels of classes.cu, and their results."""
 
 import ctypes
 from ctypes import c_int, c_void_p
@@ -18,6 +18,7 @@ from trt_ros.decode.cuda.decoder import (
     has_nonfinite,
 )
 from trt_ros.results.classes import Classification
+from trt_ros.results.text import Text
 from trt_ros.vision.letterbox import Letterbox
 
 
@@ -72,3 +73,43 @@ class GpuClasses:
         """Return a function that reads the scores, see `GpuDecoder`."""
         scores = memory[DATA_OFFSET : self.result_nbytes(image_wh)].view(np.float32)
         return lambda: (Classification(scores.copy()), has_nonfinite(memory))
+
+
+#: classes.cu: struct Step
+STEP = np.dtype([('score', np.float32), ('symbol', np.int32), ('bad', np.int32)])
+
+
+@dataclass(frozen=True)
+class GpuText(GpuClasses):
+    """
+    Decoder of the scores of `count` symbols at each step of a line.
+
+    :param steps: number of steps.
+    """
+
+    steps: int
+
+    def result_nbytes(self, image_wh: tuple[int, int]) -> int:
+        """Return the bytes of host memory for the result: the best symbol of each step."""
+        return self.row_nbytes
+
+    @property
+    def row_nbytes(self) -> int:
+        """Bytes of the result of one row of several."""
+        return aligned(STEP.itemsize * self.steps)
+
+    def launch(self, address: Address, result: int, rows: int) -> Launch:
+        """Return the launch that decodes the scores of several images; see `row_nbytes`."""
+        scores = self.scores.at(address)
+        args = ClassesArgs(scores, result, result, self.count, self.row_nbytes)
+        grid = self.steps, rows, 1
+        return Launch(f'read_text_{self.scores.dtype}', grid, (1024, 1, 1), args)
+
+    def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
+        """Return a function that reads the symbols, see `GpuDecoder`."""
+        steps = memory[: STEP.itemsize * self.steps].view(STEP)
+
+        def read() -> tuple[Text, bool]:
+            return Text.of_steps(steps['symbol'], steps['score']), bool(steps['bad'].any())
+
+        return read

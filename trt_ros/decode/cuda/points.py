@@ -33,7 +33,7 @@ class PointsArgs(ctypes.Structure):
     _fields_ = [
         ('outputs', c_void_p * 4),
         *fields(c_void_p, 'request result counters found'),
-        *fields(c_int, 'form objects points is_y_first has_labels'),
+        *fields(c_int, 'form objects points is_y_first has_labels values'),
         *fields(c_int * 2, 'sizes counts least'),
         ('steps', c_double * 2),
         ('weights', c_double * len(SMOOTHING)),
@@ -62,6 +62,7 @@ class GpuPoints:
     steps: Pair
     sizes: tuple[int, int] = (0, 0)
     is_y_first: bool = False
+    values: int = 3
     has_labels: bool = False
     counts: tuple[int, int] = (0, 0)
     least: tuple[int, int] = (0, 0)
@@ -106,6 +107,7 @@ class GpuPoints:
             self.points,
             self.is_y_first,
             self.has_labels,
+            self.values,
             self.sizes,
             self.counts,
             self.least,

@@ -118,7 +118,7 @@ class ImageFeed(Feed):
             return self.tiles(frames[0]), [self.preprocess.letterbox(frames[0].wh)]
         if given.array is not None and self.crop is not None:
             images = np.split(
-                self.crop(frames[0], given.array.reshape(-1, 2, 3)), len(given.array)
+                self.crop(frames[0], given.array.reshape(-1, 2, 4)), len(given.array)
             )
             letterboxes = [self.crop.letterbox] * len(images)
         else:

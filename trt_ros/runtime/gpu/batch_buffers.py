@@ -118,7 +118,7 @@ class BatchBuffers:
             scratch = DeviceBuffer(self.decoder.scratch_nbytes, 'decoder', account)
             undo.callback(scratch.close)
         if self.shared.crop is not None:
-            maps = DeviceBuffer(self.batch * 6 * 4, 'tensors', account)
+            maps = DeviceBuffer(self.batch * 8 * 4, 'tensors', account)
             undo.callback(maps.close)
         return TensorMemory(tensors, scratch, maps)
 
@@ -136,8 +136,13 @@ class BatchBuffers:
         more = sum(each.nbytes for each in self.joined)
         return tuple(
             aligned(self.decoder.result_nbytes((g.width, g.height))) + more
-            for g in self.shared.decoded(geometries)
+            for g in self._decoded(geometries)
         )
+
+    def _decoded(self, geometries: Sequence[Geometry]) -> Sequence[Geometry]:
+        """Return the geometries of the images that are decoded; of regions, one of each."""
+        found = self.shared.decoded(geometries)
+        return found if self.shared.crop is None else [*found] * self.batch
 
     def readers(
         self, geometries: Sequence[Geometry], results: np.ndarray, parts: Sequence[slice]
@@ -146,7 +151,7 @@ class BatchBuffers:
         if self.decoder is None:
             return ()
         readers = list[Reader]()
-        for part, geometry in zip(parts, self.shared.decoded(geometries)):
+        for part, geometry in zip(parts, self._decoded(geometries)):
             read = self.decoder.reader(results[part], (geometry.width, geometry.height))
             for each in self.joined:
                 read = each.reader(read, results[part][-each.nbytes :])
@@ -213,7 +218,7 @@ class BatchBuffers:
 
             return 'copy out', copy_out
         launches = list[Launch]()
-        for i, geometry in enumerate(shared.decoded(geometries)):
+        for i, geometry in enumerate(self._decoded(geometries)):
 
             def address(name: str, i: int = i) -> int:
                 return self.tensors[name].ptr + i * (self.sizes[name] // self.batch)

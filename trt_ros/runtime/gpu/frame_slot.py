@@ -145,7 +145,7 @@ class FrameSlot:
         :param device_address: returns the GPU's address of registered memory; None without any.
         :param after: end of the previous run, whose activation memory this one reuses.
         :param tensors: as `split_inputs` returns them; or, for regions of the only image, REGIONS
-            with their maps, (N, 6) float32.
+            with their maps, (N, 8) float32.
         """
         with mark('copy'):
             launched = self.stage_inputs(frames, thresholds, device_address, after, tensors)

@@ -297,7 +297,8 @@ class GpuPipeline(Pipeline[Any]):
         readers = launched.captured.readers
         if readers:
             results = []
-            for read in readers:
+            regions = tensors.get(REGIONS)  # Others pad the batch.
+            for read in readers if regions is None else readers[: len(regions)]:
                 result, is_nonfinite = read()
                 results.append(result)
                 if is_nonfinite:

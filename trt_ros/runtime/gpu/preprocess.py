@@ -11,7 +11,7 @@ from trt_ros.cuda.kernels import Kernels
 from trt_ros.errors import TensorMismatchError
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame, refuse_depth
 from trt_ros.vision.letterbox import Letterbox, Preprocess
-from trt_ros.vision.regions import Crop
+from trt_ros.vision.regions import REGION_RESIZES, Crop
 from trt_ros.vision.resample import UNITS_16, refuse_opaque
 from trt_ros.vision.tiles import Tiles
 
@@ -110,7 +110,7 @@ class RegionArgs(ctypes.Structure):
         ('rows', c_int),
         ('count', c_int),
         ('is_rotated', c_int),
-        ('is_stretched', c_int),
+        ('resize', c_int),
         ('width', c_int),
         ('height', c_int),
         ('input_width', c_int),
@@ -294,7 +294,7 @@ def crop_args(
 
     :param source: GPU address of the frame's bytes.
     :param target: GPU address of the network's input.
-    :param maps: GPU address of the map of each region, (6,) float32; see Crop.maps.
+    :param maps: GPU address of the map of each region, (8,) float32; see Crop.maps.
     :raises BadFrameError: 'depth image', for an encoding of depth images.
     """
     refuse_depth(geometry.encoding)
@@ -307,7 +307,7 @@ def region_args(crop: Crop, geometry: Geometry) -> RegionArgs:
     """Return the kernel arguments for placing regions of a frame, but for its memory."""
     height, width = crop.preprocess.input_hw
     return RegionArgs(
-        is_stretched=crop.resize == 'stretch',
+        resize=REGION_RESIZES.index(crop.resize),
         width=geometry.width,
         height=geometry.height,
         input_width=width,

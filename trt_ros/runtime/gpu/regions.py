@@ -15,7 +15,7 @@ from trt_ros.results.base import Result
 from trt_ros.runtime.gpu.captured_graph import RunAddresses
 from trt_ros.runtime.gpu.preprocess import Geometry, RegionArgs, region_args
 
-MAP_NBYTES = 6 * 4
+MAP_NBYTES = 8 * 4
 ONE_WARP = (1, 1, 1), (32, 1, 1)
 
 
@@ -88,10 +88,13 @@ class GpuRegions:
             for run in range(self._runs):
                 at = target + self._placed_nbytes + run * self._run_nbytes
                 maps = self._maps.ptr + run * self._batch * MAP_NBYTES
-                inner = RunAddresses((image,), 0, (), (at,), maps)
+                results = (at,) * (1 if self.buffers.decoder is None else self._batch)
+                inner = RunAddresses((image,), 0, (), results, maps)
                 stages = dict(self.buffers.stages([geometry], inner))
                 if self._classes is not None:
-                    stages['copy out'] = self._classify(self._classes, at)
+                    for each in ('copy out', 'decode'):
+                        stages.pop(each, None)
+                    stages['classes'] = self._classify(self._classes, at)
                 parts += stages.values()
 
         def launch(stream: int) -> None:
@@ -118,7 +121,7 @@ class GpuRegions:
     def reader(self, read: Reader, memory: np.ndarray) -> Reader:
         """Return a function that reads an image's objects with their results from `memory`."""
         maps_nbytes, pipeline = self._rows * MAP_NBYTES, self._pipeline
-        maps = memory[:maps_nbytes].view(np.float32).reshape(self._rows, 2, 3)
+        maps = memory[:maps_nbytes].view(np.float32).reshape(self._rows, 2, 4)
         chosen = memory[maps_nbytes : maps_nbytes + 4 * self._rows].view(np.int32)
         results_of = self._results(memory[self._placed_nbytes :])
 

@@ -33,7 +33,7 @@ from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.regions import Crop
 
 Image = TypeVar('Image')
-REGION_MAPS = TensorSpec(REGIONS, (-1, 6), 'float32', 'input')
+REGION_MAPS = TensorSpec(REGIONS, (-1, 8), 'float32', 'input')
 COPY_THREADS = 2  # Beside the calling thread; they share the copy of a large image.
 
 
@@ -155,9 +155,10 @@ def open_shared_resources(
     undo.callback(decode_kernels.close)
 
     def decoder_for(shapes: Mapping[str, Shape]) -> GpuDecoder | None:
-        # Results of regions are small, and the CPU decodes them.
+        # Results of regions are small but for those of text, and the CPU decodes them.
         images = image_feeds(fitted.feeds).values()
-        if not images or any(feed.crop is not None for feed in images):
+        has_regions = any(feed.crop is not None for feed in images)
+        if not images or (has_regions and fitted.decoder.task != 'text'):
             return None
         return gpu_decoder(
             fitted.decoder,

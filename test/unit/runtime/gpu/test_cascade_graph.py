@@ -14,7 +14,7 @@ from support.tiled import with_batch
 from trt_ros.cuda.calls import live
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.demo.scene import draw_scene
-from trt_ros.families.registry import CLASSIFIERS, DETECTORS
+from trt_ros.families.registry import CLASSIFIERS, DETECTORS, TEXTS
 from trt_ros.runtime.cascade import CascadePipeline, members_of
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.fitting import fit
@@ -110,7 +110,7 @@ def open_gpu(make_engine, network_of, cuda, kernels, monkeypatch):
             ModelOptions(model_path=str(path), tiles=given.pop('tiles', ''))
         )
         detector = open_member(first, DETECTORS, batch if not first.tiles else 2, **given)
-        colors = open_member(second, CLASSIFIERS, second.max_regions, **given)
+        colors = open_member(second, (*CLASSIFIERS, *TEXTS), second.max_regions, **given)
         opened.append(CascadePipeline(detector, colors, second.max_regions))
         opened[-1].warm_up()
         return opened[-1]
@@ -156,6 +156,25 @@ def test_one_launch_finds_objects_and_their_classes(
             assert_equal(found, wanted)
         assert len(wanted) == 4
     assert ours.diagnostics()['CUDA graph fallbacks'] == ''
+
+
+@pytest.mark.parametrize('batch', ['n', 1, 3])
+def test_text_is_decoded_in_the_same_launch_and_in_runs_of_its_own(tmp_path, open_gpu, batch):
+    path = write_cascade(tmp_path, batch=batch, max_regions=4, finds='text')
+    ours = open_gpu(path)
+    assert ours.log_lines[-1].endswith('in the same launch')
+    with Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as reference:
+        wanted = reference(scene(3), score=0.3)
+        assert_equal(ours(scene(3), ASKED), wanted)
+        boxes = wanted.rotated_boxes()[:3]
+        found, expected = (
+            each.regions.infer_regions(scene(3), boxes) for each in (ours, reference)
+        )
+    assert [each.text for each in found] == [each.text for each in expected]
+    np.testing.assert_allclose(
+        *([each.score for each in some] for some in (found, expected)), atol=2e-3
+    )
+    assert {'r', 'g', 'b'} > {each.text for each in found} > set()
 
 
 def test_images_of_a_batch_have_their_own_regions(tmp_path, open_gpu):

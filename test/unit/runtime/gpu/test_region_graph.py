@@ -62,7 +62,7 @@ def open_regions(make_engine, cuda, network_of, monkeypatch):
         def work():
             data = array_at(image.source, (image.height * image.step,), 'uint8')
             frame = Frame(data, image.width, image.height, image.step, 'rgb8')
-            maps = array_at(args.maps, (regions, 2, 3))
+            maps = array_at(args.maps, (regions, 2, 4))
             array_at(image.target, (regions, 3, *HW))[:] = crop(frame, maps)
 
         cuda._put(work)
