@@ -285,8 +285,8 @@ def small_detector(tmp_path_factory) -> Callable[..., Path]:
 
     One convolution of 8 × 8 patches: 96 anchors, three classes; boxes of 8 to 40 pixels.
     """
-    onnx = pytest.importorskip('onnx')
-    from onnx import TensorProto, helper, numpy_helper
+    pytest.importorskip('onnx')
+    from support.save_network import save_network
 
     folder = tmp_path_factory.mktemp('models')
 
@@ -304,27 +304,17 @@ def small_detector(tmp_path_factory) -> Callable[..., Path]:
             'gain': gain,
             'flat': np.array([-1, 7, 96], np.int64),
         }
-        nodes = [
-            helper.make_node(
-                'Conv', ['images', 'kernel'], ['patches'], strides=[8, 8], kernel_shape=[8, 8]
-            ),
-            helper.make_node('Sigmoid', ['patches'], ['unit']),
-            helper.make_node('Reshape', ['unit', 'flat'], ['columns']),
-            helper.make_node('Mul', ['columns', 'gain'], ['scaled']),
-            helper.make_node('Add', ['scaled', 'base'], ['output0']),
-        ]
-        graph = helper.make_graph(
-            nodes,
-            'small',
-            [helper.make_tensor_value_info('images', TensorProto.FLOAT, (batch, 3, 64, 96))],
-            [helper.make_tensor_value_info('output0', TensorProto.FLOAT, (batch, 7, 96))],
-            [numpy_helper.from_array(value, key) for key, value in constants.items()],
+        path = save_network(
+            folder / name,
+            'patches = Conv <strides = [8, 8], kernel_shape = [8, 8]> (images, kernel) '
+            'unit = Sigmoid(patches) columns = Reshape(unit, flat) '
+            'scaled = Mul(columns, gain) output0 = Add(scaled, base)',
+            {'images': (batch, 3, 64, 96)},
+            {'output0': (batch, 7, 96)},
+            constants=constants,
+            metadata={'names': "{0: 'a', 1: 'b', 2: 'c'}"},
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
-        helper.set_model_props(model, {'names': "{0: 'a', 1: 'b', 2: 'c'}"})
-        path = folder / name
-        onnx.save(model, path)
-        return path
+        return Path(path)
 
     return make
 

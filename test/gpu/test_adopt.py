@@ -4,10 +4,10 @@ import subprocess
 import sys
 
 import numpy as np
-import onnx
-from onnx import helper, numpy_helper
 import pytest
 
+from support.save_network import save_network
+from support.scripts import run_script
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.gpu.open import open_tensor_runner
 
@@ -31,22 +31,19 @@ open(sys.argv[2], 'wb').write(builder.build_serialized_network(network, config))
 
 def write(path, seed, output='y'):
     weight = np.random.default_rng(seed).normal(size=(8, 16)).astype(np.float32)
-    graph = helper.make_graph(
-        [helper.make_node('MatMul', ['x', 'w'], [output])],
-        'g',
-        [helper.make_tensor_value_info('x', 1, ['n', 8])],
-        [helper.make_tensor_value_info(output, 1, ['n', 16])],
-        [numpy_helper.from_array(weight, 'w')],
+    return save_network(
+        path,
+        f'{output} = MatMul(x, w)',
+        {'x': ('n', 8)},
+        {output: ('n', 16)},
+        constants={'w': weight},
+        metadata={'names': 'of the sidecar'},
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
-    helper.set_model_props(model, {'names': 'of the sidecar'})
-    onnx.save(model, path)
-    return path
 
 
 def test_a_foreign_engine_is_compared_and_gets_a_sidecar(gpu, tmp_path):
     model, engine = write(tmp_path / 'net.onnx', 0), tmp_path / 'foreign.engine'
-    subprocess.run([sys.executable, '-c', BUILD, model, engine], check=True)
+    run_script(BUILD, model, engine)
     engine.chmod(0o600)
 
     def adopt(onnx_file):

@@ -3,12 +3,11 @@
 from contextlib import closing
 import json
 from pathlib import Path
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
+from support.scripts import run_script
 from trt_ros.demo.scene import MODEL
 from trt_ros.engine.open import open_engine
 from trt_ros.errors import BackendError
@@ -54,8 +53,6 @@ print(json.dumps(found))
 def large_network(folder: Path) -> tuple[Path, int]:
     """Write a network of 112 MiB of weights; return its path and the bytes of the weights."""
     pytest.importorskip('onnx')
-    from onnx.helper import make_node
-
     from support.save_network import save_network
 
     rng = np.random.default_rng(0)
@@ -64,13 +61,10 @@ def large_network(folder: Path) -> tuple[Path, int]:
         'first': rng.normal(0, 0.1, (768, 16384)).astype(np.float32),
         'second': rng.normal(0, 0.1, (16384, 1024)).astype(np.float32),
     }
-    nodes = [
-        make_node('Conv', ['images', 'kernel'], ['patches'], strides=[8, 8]),
-        make_node('Flatten', ['patches'], ['flat']),
-        make_node('MatMul', ['flat', 'first'], ['wide']),
-        make_node('Relu', ['wide'], ['positive']),
-        make_node('MatMul', ['positive', 'second'], ['logits']),
-    ]
+    nodes = (
+        'patches = Conv <strides = [8, 8]> (images, kernel) flat = Flatten(patches) '
+        'wide = MatMul(flat, first) positive = Relu(wide) logits = MatMul(positive, second)'
+    )
     inputs, outputs = {'images': (1, 3, 64, 96)}, {'logits': (1, 1024)}
     path = folder / 'large.onnx'
     save_network(path, nodes, inputs, outputs, constants=weights)
@@ -80,12 +74,7 @@ def large_network(folder: Path) -> tuple[Path, int]:
 @pytest.mark.parametrize('network', ['demo', 'large'])
 def test_gpu_memory_per_owner_agrees_with_nvml(gpu, tmp_path, network):
     path, weights_nbytes = (MODEL, 0) if network == 'demo' else large_network(tmp_path)
-    done = subprocess.run(
-        [sys.executable, '-c', MEASURE, str(path), str(gpu.index)],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    done = run_script(MEASURE, path, gpu.index)
     found = json.loads(done.stdout.splitlines()[-1])
     print(f'{network}: {found}')
     total = sum(found['device'].values())
@@ -124,12 +113,7 @@ print(json.dumps(found))
 
 def test_weights_beyond_the_budget_stay_in_host_memory(gpu, tmp_path):
     path, weights_nbytes = large_network(tmp_path)
-    done = subprocess.run(
-        [sys.executable, '-c', STREAM, str(path), str(gpu.index)],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    done = run_script(STREAM, path, gpu.index)
     found = json.loads(done.stdout.splitlines()[-1])
     print(found)
     assert found['equal']
@@ -163,12 +147,7 @@ def test_engine_beyond_the_free_memory_is_kept(gpu, tmp_path):
         entry = open_engine(path, engine_cache_dir=cache, device=gpu.index)
         entry.engine.close()
     before = written(cache)
-    done = subprocess.run(
-        [sys.executable, '-c', FULL, str(path), str(cache), str(gpu.index)],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    done = run_script(FULL, path, cache, gpu.index)
     print(done.stdout)
     assert 'too little free memory' in done.stdout
     assert 'used by' in done.stdout and 'Remedy:' in done.stdout

@@ -3,7 +3,6 @@
 from itertools import product
 
 import numpy as np
-from onnx import helper
 import pytest
 
 from support.save_network import save_network
@@ -69,10 +68,7 @@ def mean_color(tmp_path_factory) -> str:
     """Write a network that returns the mean color of each image of a batch."""
     return save_network(
         tmp_path_factory.mktemp('models') / 'mean.onnx',
-        [
-            helper.make_node('GlobalAveragePool', ['images'], ['pooled']),
-            helper.make_node('Flatten', ['pooled'], ['out']),
-        ],
+        'pooled = GlobalAveragePool(images) out = Flatten(pooled)',
         {'images': ('n', 3, 16, 16)},
         {'out': ('n', 3)},
     )

@@ -1,8 +1,6 @@
 """Shares of a GPU: results, threads and the end of a process that uses them."""
 
 from contextlib import ExitStack
-import subprocess
-import sys
 import textwrap
 import threading
 from typing import Any
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 
 from support.bundles import denoiser
+from support.scripts import run_script
 from trt_ros.cuda.share import has_shares
 from trt_ros.errors import ParameterError
 from trt_ros.runtime.pipeline import Pipeline
@@ -91,10 +90,5 @@ def test_a_process_with_a_share_ends_well(gpu, small_detector, end):
         {end}
         print('done')
     """)
-    done = subprocess.run(
-        [sys.executable, '-c', script, str(small_detector()), str(gpu.index)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run_script(script, small_detector(), gpu.index, check=False)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ['done']), done.stderr

@@ -128,12 +128,11 @@ def run(script: str, *args: str) -> tuple[str, str]:
 def heavy_network(tmp_path) -> Path:
     """Write a network of one matrix of 4096 × 8192 float32, 134 MB."""
     pytest.importorskip('onnx')
-    from onnx import helper
 
     from support.save_network import save_network
 
     weights = np.random.default_rng(0).normal(0, 1, (4096, 8192)).astype(np.float32)
-    nodes = [helper.make_node('MatMul', ['x', 'weights'], ['y'])]
+    nodes = 'y = MatMul(x, weights)'
     shapes = {'x': (1, 4096)}, {'y': (1, 8192)}
     path = tmp_path / 'heavy.onnx'
     return Path(save_network(path, nodes, *shapes, constants={'weights': weights}))

@@ -1,10 +1,10 @@
 """An error after which this process's GPU context is gone; in a process of its own."""
 
-import subprocess
-import sys
 import textwrap
 
 import pytest
+
+from support.scripts import run_script
 
 pytestmark = pytest.mark.gpu
 
@@ -56,12 +56,7 @@ def test_a_sticky_error_fails_the_pipeline_with_its_reason_and_close_still_works
         pipeline.close()
         print('LEFT', live())
     """)
-    done = subprocess.run(
-        [sys.executable, '-c', script, str(small_detector()), str(gpu.index)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run_script(script, small_detector(), gpu.index, check=False)
     said = done.stdout.splitlines()
     assert len([line for line in said if line.startswith('FAILED')]) == 2, done.stderr
     assert 'cudaErrorIllegalAddress' in said[0] and 'restart the process' in said[0]

@@ -1,11 +1,10 @@
 """Pipelines and runners on two GPUs of one process, in one thread and in several."""
 
-import subprocess
-import sys
 import textwrap
 
 import pytest
 
+from support.scripts import run_script
 from trt_ros.cuda.device import gpu_count
 
 pytestmark = pytest.mark.gpu
@@ -55,13 +54,7 @@ def same(one, other):
 
 
 def run(script: str, *args: str) -> None:
-    done = subprocess.run(
-        [sys.executable, '-c', OPENED + textwrap.dedent(script), *args],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_script(OPENED + textwrap.dedent(script), *args)
     assert done.stdout.endswith('done\n')
 
 

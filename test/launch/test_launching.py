@@ -92,7 +92,7 @@ def test_bindings_of_inputs_reach_the_node(start, tmp_path):
 
 @pytest.mark.parametrize('container', ['none', 'new'])
 def test_a_policy_commands_joints_by_the_topics_of_the_arguments(start, tmp_path, container):
-    helper = pytest.importorskip('onnx').helper
+    pytest.importorskip('onnx')
     from sensor_msgs.msg import JointState
     from std_msgs.msg import Float64MultiArray
 
@@ -101,7 +101,7 @@ def test_a_policy_commands_joints_by_the_topics_of_the_arguments(start, tmp_path
 
     path = save_network(
         tmp_path / 'mirror.onnx',
-        [helper.make_node('Neg', ['q'], ['action'])],
+        'action = Neg(q)',
         {'q': (1, 2)},
         {'action': (1, 2)},
         metadata={'dof_names': '["hip", "knee"]'},

@@ -8,7 +8,6 @@ pytest.importorskip('vision_msgs')
 pytest.importorskip('onnx')
 pytest.importorskip('onnxruntime')
 
-from onnx import helper
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray
@@ -90,11 +89,8 @@ def write_network(path, task):
     head[0, :, 0] = [32, 32, 40, 20, 0.9, 0, *extra]
     head[0, :, 1] = [33, 32, 40, 20, 0, 0.8, *extra]
     outputs = {'output0': head, **outputs}
-    nodes = [
-        helper.make_node('ReduceMean', ['images'], ['mean'], keepdims=0),
-        helper.make_node('Sub', ['mean', 'mean'], ['zero']),
-        *(helper.make_node('Add', [f'{name}_value', 'zero'], [name]) for name in outputs),
-    ]
+    nodes = 'mean = ReduceMean <keepdims = 0> (images) zero = Sub(mean, mean)'
+    nodes += ''.join(f' {name} = Add({name}_value, zero)' for name in outputs)
     return save_network(
         path,
         nodes,

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 pytest.importorskip('rclpy')
-onnx = pytest.importorskip('onnx')
+pytest.importorskip('onnx')
 pytest.importorskip('tensorrt_rtx')
+
+from support.save_network import save_network
 
 pytestmark = pytest.mark.ros
 
@@ -19,26 +21,11 @@ def long_build(tmp_path) -> Path:
     """A model that takes TensorRT many seconds, longer than any of these tests looks on."""
     weights = np.random.default_rng(0).normal(0, 0.1, (8, 8, 3, 3)).astype(np.float32)
     names = [f't{index}' for index in range(1501)]
-    graph = onnx.helper.make_graph(
-        [
-            onnx.helper.make_node('Conv', [before, 'w'], [after], pads=[1, 1, 1, 1])
-            for before, after in pairwise(names)
-        ],
-        'long',
-        *(
-            [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 8, 32, 32])]
-            for name in (names[0], names[-1])
-        ),
-        [onnx.numpy_helper.from_array(weights, 'w')],
+    nodes = ' '.join(
+        f'{after} = Conv <pads = [1, 1, 1, 1]> ({before}, w)' for before, after in pairwise(names)
     )
-    path = tmp_path / 'long.onnx'
-    onnx.save(
-        onnx.helper.make_model(
-            graph, opset_imports=[onnx.helper.make_opsetid('', 17)], ir_version=8
-        ),
-        path,
-    )
-    return path
+    start, end = ({name: (1, 8, 32, 32)} for name in (names[0], names[-1]))
+    return Path(save_network(tmp_path / 'long.onnx', nodes, start, end, constants={'w': weights}))
 
 
 def children(node) -> list[str]:

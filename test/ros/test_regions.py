@@ -12,7 +12,6 @@ pytest.importorskip('onnx')
 pytest.importorskip('onnxruntime')
 
 from builtin_interfaces.msg import Time
-from onnx import helper
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
@@ -84,20 +83,15 @@ def test_a_rotated_box_that_reaches_the_image_is_run():
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder: Path = tmp_path_factory.mktemp('models')
     images = {'images': ('n', 3, 8, 8)}
-    color = [
-        helper.make_node('GlobalAveragePool', ['images'], ['pooled']),
-        helper.make_node('Flatten', ['pooled'], ['out']),
-    ]
+    color = 'pooled = GlobalAveragePool(images) out = Flatten(pooled)'
     # Bins of one keypoint: the highest is at column 6, row 4, of eight.
     x, y = np.zeros((1, 17, 8), np.float32), np.zeros((1, 17, 8), np.float32)
     x[0, :, 6], y[0, :, 4] = 0.75, 0.75
-    points = [
-        helper.make_node('ReduceMean', ['images'], ['mean'], axes=[1, 2, 3], keepdims=0),
-        helper.make_node('Unsqueeze', ['mean', 'axes'], ['column']),
-        helper.make_node('Mul', ['column', 'zero'], ['nothing']),
-        helper.make_node('Add', ['nothing', 'x'], ['simcc_x']),
-        helper.make_node('Add', ['nothing', 'y'], ['simcc_y']),
-    ]
+    points = (
+        'mean = ReduceMean <axes = [1, 2, 3], keepdims = 0> (images) '
+        'column = Unsqueeze(mean, axes) nothing = Mul(column, zero) simcc_x = Add(nothing, x) '
+        'simcc_y = Add(nothing, y)'
+    )
     return {
         'color': save_network(folder / 'color.onnx', color, images, {'out': ('n', 3)}),
         'pose': save_network(
@@ -112,17 +106,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def save_constants(path, input_shape, values):
     """Save a network whose outputs are constants, with the input as their first axis."""
-    nodes = [
-        helper.make_node('ReduceMean', ['images'], ['mean'], axes=[1, 2, 3], keepdims=0),
-        helper.make_node('Mul', ['mean', 'zero'], ['nothing']),
-    ]
+    nodes = 'mean = ReduceMean <axes = [1, 2, 3], keepdims = 0> (images) nothing = Mul(mean, zero)'
     constants = {'zero': np.float32(0)}
     for name, value in values.items():
         constants.update({f'{name}_value': value, f'{name}_axes': np.arange(1, value.ndim)})
-        nodes += [
-            helper.make_node('Unsqueeze', ['nothing', f'{name}_axes'], [f'{name}_zero']),
-            helper.make_node('Add', [f'{name}_zero', f'{name}_value'], [name]),
-        ]
+        nodes += f' {name}_zero = Unsqueeze(nothing, {name}_axes)'
+        nodes += f' {name} = Add({name}_zero, {name}_value)'
     outputs = {name: ('n', *value.shape[1:]) for name, value in values.items()}
     return save_network(path, nodes, {'images': input_shape}, outputs, constants=constants)
 

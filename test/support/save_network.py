@@ -18,7 +18,7 @@ POLICY = (
 
 def save_network(
     path: Path,
-    nodes: Sequence[onnx.NodeProto],
+    nodes: Sequence[onnx.NodeProto] | str,
     inputs: Mapping[str, Any],
     outputs: Mapping[str, Any],
     *,
@@ -28,6 +28,7 @@ def save_network(
     """
     Check a network, write it, and return its path.
 
+    :param nodes: maybe in the text format of ONNX, as in 'y = Add(x, one) z = Neg(y)'.
     :param inputs: by name, a shape of float32 or [dtype of ONNX, shape]; outputs too.
     """
 
@@ -39,6 +40,8 @@ def save_network(
             for name, each in tensors.items()
         ]
 
+    if isinstance(nodes, str):
+        nodes = onnx.parser.parse_graph(f'net () => () {{ {nodes} }}').node
     graph = helper.make_graph(
         nodes,
         'net',
@@ -74,10 +77,7 @@ def save_mean(path: Path, shape: tuple[int, ...]) -> str:
     """Write a network of one image whose output of that shape holds the image's mean."""
     return save_network(
         path,
-        [
-            helper.make_node('ReduceMean', ['images'], ['mean'], keepdims=0),
-            helper.make_node('Add', ['mean', 'zeros'], ['scores']),
-        ],
+        'mean = ReduceMean <keepdims = 0> (images) scores = Add(mean, zeros)',
         {'images': (1, 3, 32, 32)},
         {'scores': shape},
         constants={'zeros': np.zeros(shape, np.float32)},
@@ -90,16 +90,12 @@ def save_pool(path: Path) -> str:
 
     `pooled` is their sum weighted by a softmax, which leaves out those that are not `valid`.
     """
-    nodes = [
-        helper.make_node('MatMul', ['points', 'w'], ['column']),
-        helper.make_node('Squeeze', ['column', 'last'], ['scores']),
-        helper.make_node('Where', ['valid', 'scores', 'low'], ['masked']),
-        helper.make_node('Softmax', ['masked'], ['weights'], axis=1),
-        helper.make_node('Unsqueeze', ['weights', 'first'], ['row']),
-        helper.make_node('MatMul', ['row', 'points'], ['mean']),
-        helper.make_node('Cast', ['count'], ['number'], to=TensorProto.FLOAT),
-        helper.make_node('Mul', ['mean', 'number'], ['pooled']),
-    ]
+    nodes = (
+        'column = MatMul(points, w) scores = Squeeze(column, last) '
+        'masked = Where(valid, scores, low) weights = Softmax <axis = 1> (masked) '
+        'row = Unsqueeze(weights, first) mean = MatMul(row, points) '
+        'number = Cast <to = 1> (count) pooled = Mul(mean, number)'
+    )
     return save_network(
         path,
         nodes,

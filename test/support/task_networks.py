@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import helper
 
 from support.save_network import save_network
 
@@ -12,21 +10,18 @@ SIZE = 32
 IMAGE = {'images': (1, 3, SIZE, SIZE)}
 
 
-def always(name: str, values: np.ndarray) -> tuple[list[onnx.NodeProto], dict[str, np.ndarray]]:
+def always(name: str, values: np.ndarray) -> tuple[str, dict[str, np.ndarray]]:
     """Return nodes and constants of an output that is the same for every image."""
     return (
-        [
-            helper.make_node('ReduceMean', ['images'], [f'{name}_mean'], keepdims=0),
-            helper.make_node('Mul', [f'{name}_mean', f'{name}_zero'], [f'{name}_nothing']),
-            helper.make_node('Add', [f'{name}_values', f'{name}_nothing'], [name]),
-        ],
+        f'{name}_mean = ReduceMean <keepdims = 0> (images) '
+        f'{name}_nothing = Mul({name}_mean, {name}_zero) '
+        f'{name} = Add({name}_values, {name}_nothing) ',
         {f'{name}_values': values, f'{name}_zero': np.zeros((), np.float32)},
     )
 
 
 def save_task_networks(folder: Path) -> dict[str, str]:
     """Write a network of each task into a folder; return their paths."""
-    mean = helper.make_node('GlobalAveragePool', ['images'], ['pooled'])
     boxes = np.zeros((1, 4 + 2 + 1, 21), np.float32)
     boxes[0, :, 0] = 8, 16, 16, 16, 0.9, 0, 1  # Columns 0 to 16, rows 8 to 24, of class 0.
     boxes[0, :, 1] = 24, 16, 16, 16, 0, 0.8, 1  # Columns 16 to 32, of class 1.
@@ -40,13 +35,13 @@ def save_task_networks(folder: Path) -> dict[str, str]:
     return {
         'classifier': save_network(
             folder / 'classifier.onnx',
-            [mean, helper.make_node('Flatten', ['pooled'], ['scores'])],
+            'pooled = GlobalAveragePool(images) scores = Flatten(pooled)',
             IMAGE,
             {'scores': (1, 3)},
         ),
         'semantic': save_network(
             folder / 'semantic.onnx',
-            [helper.make_node('Identity', ['images'], ['scores'])],
+            'scores = Identity(images)',
             IMAGE,
             {'scores': (1, 3, SIZE, SIZE)},
         ),
@@ -60,7 +55,7 @@ def save_task_networks(folder: Path) -> dict[str, str]:
         ),
         'depth': save_network(
             folder / 'depth.onnx',
-            [helper.make_node('ReduceMax', ['images'], ['depth'], axes=[1])],
+            'depth = ReduceMax <axes = [1]> (images)',
             IMAGE,
             {'depth': (1, 1, SIZE, SIZE)},
         ),
@@ -74,7 +69,7 @@ def save_task_networks(folder: Path) -> dict[str, str]:
         ),
         'sum': save_network(
             folder / 'sum.onnx',
-            [helper.make_node('Add', ['a', 'b'], ['sum'])],
+            'sum = Add(a, b)',
             {'a': (2, 3), 'b': (2, 3)},
             {'sum': (2, 3)},
         ),

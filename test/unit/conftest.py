@@ -47,8 +47,8 @@ def color_detector(tmp_path) -> Callable[..., Path]:
     name goes through it all, unless `is_baked`: then the network runs with 1 only, whatever it
     says.
     """
-    onnx = pytest.importorskip('onnx')
-    from onnx import helper, numpy_helper
+    to_onnx = pytest.importorskip('onnx.helper').np_dtype_to_tensor_dtype
+    from support.save_network import save_network
 
     def make(
         name='colors.onnx',
@@ -77,45 +77,23 @@ def color_detector(tmp_path) -> Callable[..., Path]:
             'one': np.array(1, float_type),
             'pads': np.array([0, 0, 0, 0, 0, anchors - 1], np.int64),
         }
+        kind = to_onnx(np.dtype(float_type))
         axes = [2, 3] if layout == 'nchw' else [1, 2]
-        nodes = [
-            helper.make_node(
-                'Cast',
-                ['images'],
-                ['floats'],
-                to=helper.np_dtype_to_tensor_dtype(np.dtype(float_type)),
-            ),
-            helper.make_node('Mul', ['floats', 'scale'], ['scaled']),
-            helper.make_node('ReduceMean', ['scaled'], ['means'], axes=axes, keepdims=0),
-            helper.make_node('Clip', ['means', 'nothing', 'one'], ['clipped']),
-            helper.make_node('Reshape', ['clipped', 'column'], ['scores']),
-            helper.make_node('ReduceMax', ['scores'], ['most'], axes=[1]),
-            helper.make_node('Mul', ['most', 'nothing'], ['zero']),
-            helper.make_node('Add', ['box', 'zero'], ['boxes']),
-            helper.make_node('Concat', ['boxes', 'scores'], ['anchor'], axis=1),
-            helper.make_node('Pad', ['anchor', 'pads'], ['output0']),
-        ]
-        graph = helper.make_graph(
-            nodes,
-            'colors',
-            [
-                helper.make_tensor_value_info(
-                    'images', helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), image
-                )
-            ],
-            [
-                helper.make_tensor_value_info(
-                    'output0',
-                    helper.np_dtype_to_tensor_dtype(np.dtype(float_type)),
-                    (batch, 7, 'anchors' if shape == () else anchors),
-                )
-            ],
-            [numpy_helper.from_array(value, key) for key, value in constants.items()],
+        return Path(
+            save_network(
+                tmp_path / name,
+                f'floats = Cast <to = {kind}> (images) '
+                'scaled = Mul(floats, scale) '
+                f'means = ReduceMean <axes = {axes}, keepdims = 0> (scaled) '
+                'clipped = Clip(means, nothing, one) scores = Reshape(clipped, column) '
+                'most = ReduceMax <axes = [1]> (scores) zero = Mul(most, nothing) '
+                'boxes = Add(box, zero) anchor = Concat <axis = 1> (boxes, scores) '
+                'output0 = Pad(anchor, pads)',
+                {'images': [to_onnx(np.dtype(dtype)), image]},
+                {'output0': [kind, (batch, 7, 'anchors' if shape == () else anchors)]},
+                constants=constants,
+                metadata=metadata or {'names': str(COLORS)},
+            )
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8)
-        helper.set_model_props(model, metadata or {'names': str(COLORS)})
-        path = tmp_path / name
-        onnx.save(model, path)
-        return path
 
     return make

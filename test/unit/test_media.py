@@ -3,14 +3,12 @@
 import os
 from pathlib import Path
 import struct
-import subprocess
-import sys
 import zlib
 
 import numpy as np
 import pytest
 
-from support.waiting import DEADLINE_SECONDS
+from support.scripts import run_script
 from trt_ros.drawing.labels import Label, draw_label
 from trt_ros.drawing.panels import Panel, in_rows
 from trt_ros.errors import BadFrameError, ParameterError
@@ -41,13 +39,8 @@ def test_accepts_non_ascii_names_in_posix_locale(tmp_path):
         'media.write_picture(path, pixels); '
         'assert media.read_picture(path).shape == (2, 2, 3)'
     )
-    done = subprocess.run(
-        [sys.executable, '-c', code, str(tmp_path / 'é.png')],
-        timeout=DEADLINE_SECONDS,
-        check=False,
-        env={**os.environ, 'LC_ALL': 'POSIX', 'PYTHONUTF8': '0', 'PYTHONCOERCECLOCALE': '0'},
-    )
-    assert done.returncode == 0
+    ascii_only = {'LC_ALL': 'POSIX', 'PYTHONUTF8': '0', 'PYTHONCOERCECLOCALE': '0'}
+    run_script(code, tmp_path / 'é.png', **ascii_only)
 
 
 def test_file_that_is_not_a_picture_reports_cause(tmp_path):
@@ -108,13 +101,8 @@ def test_a_small_file_of_many_pixels_takes_no_memory(tmp_path):
         '    except BadFrameError as error: print(error.kind)\n'
         'print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)'
     )
-    lines = subprocess.run(
-        [sys.executable, '-c', code, str(tmp_path / 'bomb.png'), str(tmp_path / 'bomb.mp4')],
-        timeout=DEADLINE_SECONDS,
-        check=True,
-        text=True,
-        stdout=subprocess.PIPE,
-    ).stdout.splitlines()
+    paths = tmp_path / 'bomb.png', tmp_path / 'bomb.mp4'
+    lines = run_script(code, *paths).stdout.splitlines()
     assert lines[:-1] == 3 * ['too many pixels']
     assert int(lines[-1]) < 30_000  # KiB; the pixels alone have 140,000.
 

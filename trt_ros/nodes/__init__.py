@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-#: Class of each node by module. `python -m trt_ros.nodes` writes the files that follow from it.
+#: Class of each node by module. `tools/generated_files.py` writes the files that follow from it.
 NODES: Mapping[str, str] = {
     'classifier': 'ClassifierNode',
     'depth': 'DepthNode',

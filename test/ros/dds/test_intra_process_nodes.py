@@ -143,7 +143,6 @@ def test_a_classifier_of_detected_objects_needs_no_dds(spin, wire, tmp_path):
     pytest.importorskip('onnxruntime')
     pytest.importorskip('onnx')
     cv2 = pytest.importorskip('cv2')
-    from onnx import helper
 
     from support.save_network import save_network
     from trt_ros.demo.scene import held_out
@@ -154,11 +153,7 @@ def test_a_classifier_of_detected_objects_needs_no_dds(spin, wire, tmp_path):
     cv2.imwrite(str(tmp_path / 'picture.png'), next(held_out(1))[0])
     color = save_network(
         tmp_path / 'color.onnx',
-        [
-            helper.make_node('GlobalAveragePool', ['images'], ['pooled']),
-            helper.make_node('Flatten', ['pooled'], ['logits']),
-            helper.make_node('Softmax', ['logits'], ['scores']),
-        ],
+        'pooled = GlobalAveragePool(images) logits = Flatten(pooled) scores = Softmax(logits)',
         {'images': ('n', 3, 8, 8)},
         {'scores': ('n', 3)},
     )

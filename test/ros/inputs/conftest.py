@@ -32,28 +32,19 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             ('b', (1, 6 * HIDDEN)),
         )
     }
-    pool = [
-        helper.make_node('GlobalAveragePool', [name], [f'{name}_pooled'])
-        for name in ('left', 'right')
-    ]
+    pool = 'left_pooled = GlobalAveragePool(left) right_pooled = GlobalAveragePool(right) '
     return {
         # The mean color of each image, left minus right.
         'stereo': save_network(
             folder / 'stereo.onnx',
-            [
-                *pool,
-                helper.make_node('Sub', ['left_pooled', 'right_pooled'], ['sub']),
-                helper.make_node('Flatten', ['sub'], ['difference']),
-            ],
+            pool + 'sub = Sub(left_pooled, right_pooled) difference = Flatten(sub)',
             {'left': image, 'right': image},
             {'difference': (1, 3)},
         ),
         'gru': save_network(
             folder / 'gru.onnx',
-            [
-                helper.make_node('GRU', ['x', 'w', 'r', 'b', '', 'h'], ['', 'hn'], hidden_size=8),
-                helper.make_node('ReduceSum', ['hn'], ['energy'], keepdims=0),
-            ],
+            'ignored, hn = GRU <hidden_size = 8> (x, w, r, b, "", h) '
+            'energy = ReduceSum <keepdims = 0> (hn)',
             {'x': (1, 1, 4), 'h': (1, 1, HIDDEN)},
             {'energy': (), 'hn': (1, 1, HIDDEN)},
             constants=weights,
@@ -61,49 +52,35 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         # Mean of each camera and the joints, in one vector.
         'policy': save_network(
             folder / 'policy.onnx',
-            [
-                *pool,
-                helper.make_node('Flatten', ['left_pooled'], ['l']),
-                helper.make_node('Flatten', ['right_pooled'], ['r']),
-                helper.make_node('Concat', ['l', 'r', 'joints'], ['action'], axis=1),
-            ],
+            pool + 'l = Flatten(left_pooled) r = Flatten(right_pooled) '
+            'action = Concat <axis = 1> (l, r, joints)',
             {'left': image, 'right': image, 'joints': (1, 2)},
             {'action': (1, 8)},
         ),
         # Mean color of each of three cameras, and four numbers of a calibration.
         'bev': save_network(
             folder / 'bev.onnx',
-            [
-                helper.make_node('ReduceMean', ['x'], ['colors'], axes=[3, 4], keepdims=0),
-                helper.make_node('Flatten', ['colors'], ['flat']),
-                helper.make_node('Concat', ['flat', 'k'], ['means'], axis=1),
-            ],
+            'colors = ReduceMean <axes = [3, 4], keepdims = 0> (x) flat = Flatten(colors) '
+            'means = Concat <axis = 1> (flat, k)',
             {'x': (1, 3, 3, SIZE, SIZE), 'k': (1, 4)},
             {'means': (1, 13)},
         ),
         # Mean color of an image, minus that of each of two.
         'context': save_network(
             folder / 'context.onnx',
-            [
-                helper.make_node('GlobalAveragePool', ['main'], ['one']),
-                helper.make_node('GlobalAveragePool', ['x'], ['two']),
-                helper.make_node('Sub', ['one', 'two'], ['differences']),
-            ],
+            'one = GlobalAveragePool(main) two = GlobalAveragePool(x) differences = Sub(one, two)',
             {'main': image, 'x': (2, 3, SIZE, SIZE)},
             {'differences': (2, 3, 1, 1)},
         ),
         'rgbd': save_network(
             folder / 'rgbd.onnx',
-            [
-                helper.make_node('GlobalAveragePool', ['x'], ['pooled']),
-                helper.make_node('Flatten', ['pooled'], ['means']),
-            ],
+            'pooled = GlobalAveragePool(x) means = Flatten(pooled)',
             {'x': (1, 4, SIZE, SIZE)},
             {'means': (1, 4)},
         ),
         'thermal': save_network(
             folder / 'thermal.onnx',
-            [helper.make_node('GlobalAveragePool', ['x'], ['mean'])],
+            'mean = GlobalAveragePool(x)',
             {'x': (1, 1, SIZE, SIZE)},
             {'mean': (1, 1, 1, 1)},
         ),

@@ -32,20 +32,18 @@ INPUTS = (
 
 @pytest.fixture(scope='module')
 def models(tmp_path_factory):
-    from onnx import helper
-
     from support.save_network import save_network
 
     names = {'q': 2, 'dq': 2, 'gravity': 3, 'command': 3, 'velocity': 3}
     path = tmp_path_factory.mktemp('models') / 'policy.onnx'
-    nodes = [helper.make_node('Concat', list(names), ['action'], axis=1)]
+    concat = 'action = Concat <axis = 1> ({})'.format
     inputs = {name: (1, size) for name, size in names.items()}
     guided = {'q': 2, 'gain': 1, 'prompt': 2}
     return {
-        'policy': save_network(path, nodes, inputs, {'action': (1, 13)}),
+        'policy': save_network(path, concat(', '.join(names)), inputs, {'action': (1, 13)}),
         'guided': save_network(
             path.with_name('guided.onnx'),
-            [helper.make_node('Concat', list(guided), ['action'], axis=1)],
+            concat(', '.join(guided)),
             {name: (1, size) for name, size in guided.items()},
             {'action': (1, 5)},
         ),

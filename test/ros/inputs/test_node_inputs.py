@@ -11,7 +11,6 @@ pytest.importorskip('onnxruntime')
 pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
 from isaac_ros_tensor_list_interfaces.msg import TensorList
-from onnx import helper
 from sensor_msgs.msg import CameraInfo, Image
 from std_srvs.srv import Trigger
 from vision_msgs.msg import Classification, Detection2DArray
@@ -38,13 +37,9 @@ def models(tmp_path_factory):
     return {
         'rgbd_detector': save_network(
             folder / 'rgbd_detector.onnx',
-            [
-                helper.make_node('GlobalAveragePool', ['x'], ['pooled']),
-                helper.make_node('Flatten', ['pooled'], ['means']),
-                helper.make_node('MatMul', ['means', 'to_score'], ['flat']),
-                helper.make_node('Reshape', ['flat', 'shape'], ['scores']),
-                helper.make_node('Add', ['scores', 'boxes'], ['output0']),
-            ],
+            'pooled = GlobalAveragePool(x) means = Flatten(pooled) '
+            'flat = MatMul(means, to_score) scores = Reshape(flat, shape) '
+            'output0 = Add(scores, boxes)',
             {'x': (1, 4, SIZE, SIZE)},
             {'output0': boxes.shape},
             constants={'boxes': boxes, 'to_score': to_score, 'shape': np.array(boxes.shape)},
@@ -53,29 +48,22 @@ def models(tmp_path_factory):
         # Class 0 where it is bright or far.
         'gray_segmenter': save_network(
             folder / 'gray_segmenter.onnx',
-            [
-                helper.make_node('Sub', ['one', 'x'], ['dark']),
-                helper.make_node('Concat', ['x', 'dark'], ['scores'], axis=1),
-            ],
+            'dark = Sub(one, x) scores = Concat <axis = 1> (x, dark)',
             {'x': gray},
             {'scores': (1, 2, SIZE, SIZE)},
             constants=one,
         ),
         'gray_classifier': save_network(
             folder / 'gray_classifier.onnx',
-            [
-                helper.make_node('GlobalAveragePool', ['x'], ['mean']),
-                helper.make_node('Sub', ['one', 'mean'], ['dark']),
-                helper.make_node('Concat', ['mean', 'dark'], ['both'], axis=1),
-                helper.make_node('Flatten', ['both'], ['scores']),
-            ],
+            'mean = GlobalAveragePool(x) dark = Sub(one, mean) '
+            'both = Concat <axis = 1> (mean, dark) scores = Flatten(both)',
             {'x': gray},
             {'scores': (1, 2)},
             constants=one,
         ),
         'gray_depth': save_network(
             folder / 'gray_depth.onnx',
-            [helper.make_node('Add', ['x', 'one'], ['depth'])],
+            'depth = Add(x, one)',
             {'x': gray},
             {'depth': gray},
             constants=one,
@@ -83,34 +71,26 @@ def models(tmp_path_factory):
         # The strongest of red, green, blue and alpha.
         'rgba_segmenter': save_network(
             folder / 'rgba_segmenter.onnx',
-            [helper.make_node('Relu', ['x'], ['scores'])],
+            'scores = Relu(x)',
             {'x': (1, 4, SIZE, SIZE)},
             {'scores': (1, 4, SIZE, SIZE)},
         ),
         'color_segmenter': save_network(
             folder / 'color_segmenter.onnx',
-            [helper.make_node('Relu', ['x'], ['scores'])],
+            'scores = Relu(x)',
             {'x': color},
             {'scores': color},
         ),
         # This image and twice the previous one.
         'recurrent_segmenter': save_network(
             folder / 'recurrent_segmenter.onnx',
-            [
-                helper.make_node('Add', ['h', 'h'], ['twice']),
-                helper.make_node('Add', ['x', 'twice'], ['scores']),
-                helper.make_node('Relu', ['x'], ['hn']),
-            ],
+            'twice = Add(h, h) scores = Add(x, twice) hn = Relu(x)',
             {'x': color, 'h': color},
             {'scores': color, 'hn': color},
         ),
         'classifier_with_prior': save_network(
             folder / 'classifier_with_prior.onnx',
-            [
-                helper.make_node('GlobalAveragePool', ['x'], ['pooled']),
-                helper.make_node('Flatten', ['pooled'], ['means']),
-                helper.make_node('Add', ['means', 'prior'], ['scores']),
-            ],
+            'pooled = GlobalAveragePool(x) means = Flatten(pooled) scores = Add(means, prior)',
             {'x': color, 'prior': (1, 3)},
             {'scores': (1, 3)},
         ),

@@ -2,15 +2,13 @@
 
 from argparse import ArgumentParser
 import json
-import os
 from pathlib import Path
 import re
 import shlex
-import subprocess
-import sys
 
 import pytest
 
+from support.scripts import run_script
 import trt_ros
 from trt_ros.blob import Blob
 from trt_ros.cli import main
@@ -198,7 +196,7 @@ def test_inspect_names_the_reading_and_shortens_metadata(call, color_detector, t
     long = {'character': '\n'.join('abcdefghij' * 700), 'names': str(['a' * 50] * 900)}
     model = save_network(
         tmp_path / 'long.onnx',
-        [onnx.helper.make_node('GlobalAveragePool', ['x'], ['y'])],
+        'y = GlobalAveragePool(x)',
         {'x': (1, 3, 32, 32)},
         {'y': (1, 3, 1, 1)},
         metadata=long,
@@ -367,12 +365,6 @@ def test_an_interrupt_ends_a_build_with_130_and_no_child(color_detector, tmp_pat
         'children = open(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read()\n'
         'print(code, repr(children))\n'
     )
-    done = subprocess.run(
-        [sys.executable, '-c', script, str(color_detector())],
-        capture_output=True,
-        text=True,
-        env={**os.environ, 'XDG_CACHE_HOME': str(tmp_path)},
-        timeout=300,
-    )
+    done = run_script(script, color_detector(), XDG_CACHE_HOME=str(tmp_path))
     assert done.stdout == "130 ''\n"
     assert 'Traceback' not in done.stderr

@@ -98,14 +98,12 @@ def test_pictures_that_show_nothing_are_reported(fit, tmp_path):
 
 
 def test_decoders_of_different_tasks_are_shown_and_not_compared(fit, tmp_path):
-    from onnx import helper
-
     from support.save_network import save_network
     from support.task_networks import IMAGE, SIZE
 
-    brightness = helper.make_node('ReduceMax', ['images'], ['y'], axes=[1])
+    brightness = 'y = ReduceMax <axes = [1]> (images)'
     shape = (1, 1, SIZE, SIZE)
-    model = save_network(tmp_path / 'y.onnx', [brightness], IMAGE, {'y': shape})
+    model = save_network(tmp_path / 'y.onnx', brightness, IMAGE, {'y': shape})
     code, out, err, folder = fit('--resize', 'stretch', '--channel-order', 'rgb', model=model)
     assert code == 0
     decoders = [line.split(' ')[2].rstrip(',') for line in out.splitlines()]

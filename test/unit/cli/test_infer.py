@@ -398,18 +398,12 @@ def test_another_image_size_is_refused(text, capsys):
 
 def test_what_is_proposed_for_other_inputs_works_when_typed(tmp_path, picture, capsys):
     """Of an LSTM with a scale, whose states have one shape, on arrays of two runs."""
-    from onnx import helper
 
     from support.save_network import save_network
 
     path = save_network(
         tmp_path / 'lstm.onnx',
-        [
-            helper.make_node('Mul', ['x', 'gain'], ['scaled']),
-            helper.make_node('Add', ['scaled', 'h'], ['hn']),
-            helper.make_node('Sub', ['c', 'x'], ['cn']),
-            helper.make_node('Add', ['hn', 'cn'], ['y']),
-        ],
+        'scaled = Mul(x, gain) hn = Add(scaled, h) cn = Sub(c, x) y = Add(hn, cn)',
         {'x': (1, 2), 'h': (1, 2), 'c': (1, 2), 'gain': ()},
         dict.fromkeys(('y', 'hn', 'cn'), (1, 2)),
     )

@@ -4,7 +4,6 @@ from dataclasses import replace
 import re
 
 import numpy as np
-from onnx import helper
 import pytest
 
 from support.recognized_networks import TOLD
@@ -214,13 +213,9 @@ def test_a_pipeline_tells_its_trial_run_and_refuses_undecoded_boxes(tmp_path, ba
     def save(name, boxes):
         return save_network(
             tmp_path / name,
-            [
-                helper.make_node('ReduceMean', ['images'], ['mean'], axes=[1, 2], keepdims=1),
-                helper.make_node('ReduceMean', ['mean'], ['each'], axes=[3], keepdims=0),
-                helper.make_node('Mul', ['each', 'small'], ['shift']),
-                helper.make_node('Add', ['boxes_', 'shift'], ['boxes']),
-                helper.make_node('Identity', ['scores_'], ['scores']),
-            ],
+            'mean = ReduceMean <axes = [1, 2], keepdims = 1> (images) '
+            'each = ReduceMean <axes = [3], keepdims = 0> (mean) shift = Mul(each, small) '
+            'boxes = Add(boxes_, shift) scores = Identity(scores_)',
             {'images': (batch, 3, *HW)},
             {'scores': values['scores'].shape, 'boxes': boxes.shape},
             constants={'boxes_': boxes, 'scores_': values['scores'], 'small': np.float32([1e-3])},

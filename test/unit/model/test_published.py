@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-from onnx import helper
 import pytest
 import yaml
 
@@ -180,11 +179,8 @@ def test_characters_of_networks_that_read_text_are_between_none_and_a_space():
 def test_a_pipeline_takes_and_tells_what_is_published_unless_options_say_otherwise(tmp_path):
     path = save_network(
         tmp_path / 'model.onnx',
-        [
-            helper.make_node('GlobalAveragePool', ['images'], ['pooled']),
-            helper.make_node('Flatten', ['pooled'], ['flat']),
-            helper.make_node('Slice', ['flat', 'start', 'end', 'axis'], ['out']),
-        ],
+        'pooled = GlobalAveragePool(images) flat = Flatten(pooled) '
+        'out = Slice(flat, start, end, axis)',
         {'images': (1, 3, 'height', 'width')},
         {'out': (1, 2)},
         constants={name: np.int64([n]) for name, n in (('start', 0), ('end', 2), ('axis', 1))},

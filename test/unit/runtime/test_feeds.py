@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto
 import pytest
 
 from support.save_network import save_network
@@ -37,7 +37,7 @@ def open_pipeline(path, families=TENSORS, **options):
 def difference(write):
     """Return a network of two images, whose output is their difference."""
     return write(
-        [helper.make_node('Sub', ['left', 'right'], ['flow'])],
+        'flow = Sub(left, right)',
         [('left', FLOAT, [1, 3, 4, 6]), ('right', FLOAT, [1, 3, 4, 6])],
         [('flow', FLOAT, [1, 3, 4, 6])],
     )
@@ -76,26 +76,13 @@ def test_a_single_string_is_a_list_of_one_binding(counter):
 @pytest.fixture
 def lanes(write):
     """Return a network of an image and a mask, whose logits are the sum of the mask."""
-    shapes = {
-        'pred_logits': [1, 7, 2],
-        'pred_curves': [1, 7, 8],
-    }
     return write(
-        [
-            helper.make_node('ReduceSum', ['mask'], ['padded'], keepdims=0),
-            helper.make_node('ReduceMax', ['image'], ['highest'], keepdims=0),
-            helper.make_node('Add', ['padded', 'highest'], ['value']),
-            *(
-                node
-                for name, shape in shapes.items()
-                for node in (
-                    helper.make_node('Constant', [], [f'{name}_shape'], value_ints=shape),
-                    helper.make_node('Expand', ['value', f'{name}_shape'], [name]),
-                )
-            ),
-        ],
+        'padded = ReduceSum <keepdims = 0> (mask) highest = ReduceMax <keepdims = 0> (image) '
+        'value = Add(padded, highest) logits = Constant <value_ints = [1, 7, 2]> () '
+        'curves = Constant <value_ints = [1, 7, 8]> () '
+        'pred_logits = Expand(value, logits) pred_curves = Expand(value, curves)',
         [('image', FLOAT, [1, 3, 4, 6]), ('mask', FLOAT, [1, 1, 4, 6])],
-        [(name, FLOAT, shape) for name, shape in shapes.items()],
+        [('pred_logits', FLOAT, [1, 7, 2]), ('pred_curves', FLOAT, [1, 7, 8])],
     )
 
 
@@ -132,10 +119,7 @@ def test_rejects_missing_unknown_and_mistaken_inputs(difference):
 def counter(write):
     """Return a network that adds its input to a state."""
     return write(
-        [
-            helper.make_node('Add', ['h', 'step'], ['hn']),
-            helper.make_node('Identity', ['hn'], ['total']),
-        ],
+        'hn = Add(h, step) total = Identity(hn)',
         [('step', FLOAT, [1, 2]), ('h', FLOAT, ['batch', 2])],
         [('hn', FLOAT, ['batch', 2]), ('total', FLOAT, ['batch', 2])],
     )
@@ -161,10 +145,7 @@ def test_a_state_is_the_output_of_the_previous_run_until_it_is_reset(counter, cp
 
 def test_a_network_that_cannot_run_on_zeros_is_opened(write):
     path = write(
-        [
-            helper.make_node('Constant', [], ['zero'], value_int=0),
-            helper.make_node('Range', ['zero', 'limit', 'step'], ['y']),
-        ],
+        'zero = Constant <value_int = 0> () y = Range(zero, limit, step)',
         [('limit', INT64, []), ('step', INT64, [])],
         [('y', INT64, ['n'])],
     )
@@ -177,7 +158,7 @@ def test_a_network_that_cannot_run_on_zeros_is_opened(write):
 
 def test_rejects_a_state_of_another_shape(write):
     path = write(
-        [helper.make_node('Concat', ['x', 'h'], ['y'], axis=1)],
+        'y = Concat <axis = 1> (x, h)',
         [('x', FLOAT, [1, 2]), ('h', FLOAT, [1, 2])],
         [('y', FLOAT, [1, 4])],
     )
@@ -189,10 +170,7 @@ def test_rejects_a_state_of_another_shape(write):
 def layered(write):
     """Return a network that adds its input and `k` to a state (layers, batch, values)."""
     return write(
-        [
-            helper.make_node('Add', ['h', 'x'], ['sum']),
-            helper.make_node('Add', ['sum', 'k'], ['hn']),
-        ],
+        'sum = Add(h, x) hn = Add(sum, k)',
         [('x', FLOAT, [1, 'batch', 3]), ('h', FLOAT, [2, 'batch', 3]), ('k', FLOAT, [])],
         [('hn', FLOAT, [2, 'batch', 3])],
     )
@@ -267,7 +245,7 @@ def test_values_that_do_not_fit_are_refused(layered, binding, error, problem):
 )
 def test_a_constant_has_the_shape_and_type_of_its_input(write, dtype, shape, text, want):
     path = write(
-        [helper.make_node('Identity', [name], [f'{name}_']) for name in 'xc'],
+        'x_ = Identity(x) c_ = Identity(c)',
         [('x', FLOAT, [1]), ('c', dtype, shape)],
         [('x_', FLOAT, [1]), ('c_', dtype, shape)],
     )
@@ -278,10 +256,7 @@ def test_a_constant_has_the_shape_and_type_of_its_input(write, dtype, shape, tex
 
 def test_a_constant_of_one_row_is_repeated_for_each_image_of_a_batch(write):
     path = write(
-        [
-            helper.make_node('ReduceMean', ['x'], ['m'], axes=[1, 2, 3], keepdims=1),
-            helper.make_node('Mul', ['m', 'c'], ['y']),
-        ],
+        'm = ReduceMean <axes = [1, 2, 3], keepdims = 1> (x) y = Mul(m, c)',
         [('x', FLOAT, ['batch', 3, 4, 6]), ('c', FLOAT, ['batch', 1, 1, 1])],
         [('y', FLOAT, ['batch', 1, 1, 1])],
     )
@@ -324,7 +299,7 @@ def test_outputs_are_chosen_and_ordered(counter):
 
 def test_an_image_network_with_a_state_runs_image_by_image(write):
     path = write(
-        [helper.make_node('Add', ['x', 'h'], ['y'])],
+        'y = Add(x, h)',
         [('x', FLOAT, [1, 1, 2, 2]), ('h', FLOAT, [1, 1, 2, 2])],
         [('y', FLOAT, [1, 1, 2, 2])],
     )
@@ -338,7 +313,7 @@ def test_an_image_network_with_a_state_runs_image_by_image(write):
 
 def test_the_second_image_is_the_fourth_channel(write):
     path = write(
-        [helper.make_node('Identity', ['x'], ['y'])],
+        'y = Identity(x)',
         [('x', FLOAT, [1, 4, 2, 2])],
         [('y', FLOAT, [1, 4, 2, 2])],
     )
@@ -349,7 +324,7 @@ def test_the_second_image_is_the_fourth_channel(write):
     with pytest.raises(ParameterError, match='two images, but its number of channels is 3'):
         open_pipeline(
             write(
-                [helper.make_node('Identity', ['x'], ['y'])],
+                'y = Identity(x)',
                 [('x', FLOAT, [1, 3, 2, 2])],
                 [('y', FLOAT, [1, 3, 2, 2])],
             ),
@@ -370,7 +345,7 @@ def test_the_second_image_is_the_fourth_channel(write):
 )
 def test_tensors_of_other_types_and_strides_are_converted(write, value):
     path = write(
-        [helper.make_node('Identity', ['x'], ['y'])],
+        'y = Identity(x)',
         [('x', FLOAT, [2, 3])],
         [('y', FLOAT, [2, 3])],
     )
@@ -380,9 +355,7 @@ def test_tensors_of_other_types_and_strides_are_converted(write, value):
 
 
 def test_rejects_tensors_whose_values_would_change(write):
-    path = write(
-        [helper.make_node('Identity', ['x'], ['y'])], [('x', INT64, [2])], [('y', INT64, [2])]
-    )
+    path = write('y = Identity(x)', [('x', INT64, [2])], [('y', INT64, [2])])
     with open_pipeline(path, inputs=('x=tensor:x',)) as pipeline:
         assert pipeline({'x': np.array([3, 4], np.uint8)})['y'].tolist() == [3, 4]
         with pytest.raises(TensorMismatchError, match='x came as float32') as caught:
@@ -406,9 +379,7 @@ def test_rejects_finite_values_that_would_become_infinite(dtype, value):
 
 def test_rejects_strings(write):
     strings = TensorProto.STRING
-    path = write(
-        [helper.make_node('Identity', ['x'], ['y'])], [('x', strings, [1])], [('y', strings, [1])]
-    )
+    path = write('y = Identity(x)', [('x', strings, [1])], [('y', strings, [1])])
     with pytest.raises(TensorMismatchError, match='The network input x takes strings'):
         open_pipeline(path, inputs='x=tensor:x')
 
@@ -441,7 +412,7 @@ def test_nonfinite_outputs_are_counted_and_the_state_is_named(counter, caplog):
 
 
 def test_nonfinite_outputs_of_the_warm_up_do_not_count(write, caplog):
-    path = write([helper.make_node('Log', ['x'], ['y'])], [('x', FLOAT, [1])], [('y', FLOAT, [1])])
+    path = write('y = Log(x)', [('x', FLOAT, [1])], [('y', FLOAT, [1])])
     with open_pipeline(path, inputs='x=tensor:x') as pipeline:
         caplog.clear()
         for value, count in ((1, '0'), (-1, '1')):
@@ -466,10 +437,7 @@ def test_regions_of_a_network_of_two_inputs_do_not_suggest_bindings(difference):
 def seen(write):
     """Return a network that returns its input x, beside one of an integer."""
     return write(
-        [
-            helper.make_node('Identity', ['x'], ['seen']),
-            helper.make_node('Identity', ['n'], ['m']),
-        ],
+        'seen = Identity(x) m = Identity(n)',
         [('x', FLOAT, ['batch', 3]), ('n', TensorProto.INT64, [1])],
         [('seen', FLOAT, ['batch', 3]), ('m', TensorProto.INT64, [1])],
     )

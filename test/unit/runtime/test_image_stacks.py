@@ -25,7 +25,7 @@ def write(tmp_path):
     """Write a network that returns its input `x`."""
 
     def write(*shape, dtype=TensorProto.FLOAT, nodes=None, output=None) -> Path:
-        nodes = nodes or [helper.make_node('Identity', ['x'], ['y'])]
+        nodes = nodes or 'y = Identity(x)'
         path = tmp_path / 'network.onnx'
         return Path(
             save_network(path, nodes, {'x': [dtype, shape]}, {'y': [dtype, output or shape]})
@@ -172,16 +172,12 @@ def test_topics_of_a_stack_differ():
 @pytest.fixture
 def boxes(write) -> Path:
     """Write a network that finds one object of the whole input, whatever the images show."""
-    row = [0.0, 0.0, 96.0, 64.0, 0.9, 2.0]
-    nodes = [
-        helper.make_node('ReduceMax', ['x'], ['max'], keepdims=0),
-        helper.make_node('Constant', [], ['zero'], value_float=0.0),
-        helper.make_node('Mul', ['max', 'zero'], ['nothing']),
-        helper.make_node('Constant', [], ['row'], value_floats=row),
-        helper.make_node('Constant', [], ['shape'], value_ints=[1, 1, 6]),
-        helper.make_node('Reshape', ['row', 'shape'], ['boxes']),
-        helper.make_node('Add', ['boxes', 'nothing'], ['y']),
-    ]
+    nodes = (
+        'max = ReduceMax <keepdims = 0> (x) zero = Constant <value_float = 0.0> () '
+        'nothing = Mul(max, zero) shape = Constant <value_ints = [1, 1, 6]> () '
+        'row = Constant <value_floats = [0.0, 0.0, 96.0, 64.0, 0.9, 2.0]> () '
+        'boxes = Reshape(row, shape) y = Add(boxes, nothing)'
+    )
     return write(1, 2, 3, 64, 96, nodes=nodes, output=(1, 1, 6))
 
 

@@ -35,7 +35,9 @@ PROGRAMS = re.findall(r'```python\n(.*?)```', PAGE.read_text(), flags=re.DOTALL)
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
     """Return a folder with the files that the programs of the page name."""
-    helper = pytest.importorskip('onnx.helper')
+    pytest.importorskip('onnx')
+    from support.save_network import save_network
+
     path = tmp_path_factory.mktemp('programs')
     shutil.copy(MODEL, path / 'model.onnx')
     moving, writer = MovingScene(9), open_video_writer(path / 'video.mp4', 10.0, (640, 480))
@@ -45,20 +47,12 @@ def folder(tmp_path_factory):
         cv2.imwrite(str(path / f'pictures/{index}.png'), moving.frame(index)[0])
         writer.write(moving.frame(index)[0])
     writer.release()
-    image, vector = (
-        helper.make_tensor_value_info(name, helper.TensorProto.FLOAT, shape)
-        for name, shape in (('image', ['n', 3, 32, 32]), ('vector', ['n', 3]))
+    save_network(
+        path / 'embedding.onnx',
+        'mean = GlobalAveragePool(image) vector = Flatten(mean)',
+        {'image': ('n', 3, 32, 32)},
+        {'vector': ('n', 3)},
     )
-    nodes = [
-        helper.make_node('GlobalAveragePool', ['image'], ['mean']),
-        helper.make_node('Flatten', ['mean'], ['vector']),
-    ]
-    model = helper.make_model(
-        helper.make_graph(nodes, 'means', [image], [vector]),
-        opset_imports=[helper.make_opsetid('', 17)],
-        ir_version=8,
-    )
-    (path / 'embedding.onnx').write_bytes(model.SerializeToString())
     return path
 
 

@@ -1,7 +1,6 @@
 """Regions of an image through a real network in ONNX Runtime."""
 
 import numpy as np
-from onnx import helper
 import pytest
 
 from support.save_network import save_network
@@ -31,10 +30,7 @@ def save(path, nodes, outputs, *, batch='n', hw=(8, 8), constants=None, metadata
 def mean_color(path, **more):
     return save(
         path,
-        [
-            helper.make_node('GlobalAveragePool', ['images'], ['pooled']),
-            helper.make_node('Flatten', ['pooled'], ['out']),
-        ],
+        'pooled = GlobalAveragePool(images) out = Flatten(pooled)',
         {'out': (3,)},
         **more,
     )
@@ -114,13 +110,11 @@ def test_a_top_down_network_sees_a_quarter_more_and_points_return_to_the_image(t
     """One keypoint at the last column and row of the input, one at the first."""
     x, y = np.zeros((1, 2, 12), np.float32), np.zeros((1, 2, 16), np.float32)
     x[0, 0, 11] = y[0, 0, 15] = x[0, 1, 0] = y[0, 1, 0] = 0.75
-    nodes = [
-        helper.make_node('ReduceMean', ['images'], ['mean'], axes=[1, 2, 3], keepdims=0),
-        helper.make_node('Unsqueeze', ['mean', 'axes'], ['column']),
-        helper.make_node('Mul', ['column', 'zero'], ['nothing']),
-        helper.make_node('Add', ['nothing', 'x'], ['simcc_x']),
-        helper.make_node('Add', ['nothing', 'y'], ['simcc_y']),
-    ]
+    nodes = (
+        'mean = ReduceMean <axes = [1, 2, 3], keepdims = 0> (images) '
+        'column = Unsqueeze(mean, axes) nothing = Mul(column, zero) simcc_x = Add(nothing, x) '
+        'simcc_y = Add(nothing, y)'
+    )
     path = save(
         tmp_path / 'simcc.onnx',
         nodes,
@@ -168,11 +162,10 @@ def test_options_that_do_not_apply_are_refused(open_pipeline, options, message):
 
 
 def test_a_network_that_finds_objects_in_whole_images_is_refused(tmp_path):
-    nodes = [
-        helper.make_node('ReduceMean', ['images'], ['mean'], axes=[1, 2, 3], keepdims=0),
-        helper.make_node('Unsqueeze', ['mean', 'axes'], ['column']),
-        helper.make_node('Add', ['column', 'boxes'], ['output0']),
-    ]
+    nodes = (
+        'mean = ReduceMean <axes = [1, 2, 3], keepdims = 0> (images) '
+        'column = Unsqueeze(mean, axes) output0 = Add(column, boxes)'
+    )
     path = save(
         tmp_path / 'detector.onnx',
         nodes,

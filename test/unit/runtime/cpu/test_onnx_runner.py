@@ -3,13 +3,11 @@
 import builtins
 import os
 from pathlib import Path
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from support.waiting import DEADLINE_SECONDS
+from support.scripts import run_script
 from trt_ros.errors import BackendError, ClosedError, ModelError, TensorMismatchError
 from trt_ros.runtime.cpu import onnx_runner as onnx_cpu
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
@@ -364,7 +362,7 @@ def test_without_onnxruntime_the_error_is_the_pip_command(write, monkeypatch):
 
 def test_the_module_itself_imports_no_onnxruntime():
     code = 'import sys, trt_ros.runtime.cpu.onnx_runner; sys.exit("onnxruntime" in sys.modules)'
-    assert subprocess.run([sys.executable, '-c', code], timeout=DEADLINE_SECONDS).returncode == 0
+    run_script(code)
 
 
 @pytest.mark.parametrize('usable', [1, 3])
@@ -380,9 +378,6 @@ runner = OnnxRuntimeRunner.open(sys.argv[1])
 print(len(os.listdir('/proc/self/task')) - before)
 """
     # In a process of its own, where no other thread ends meanwhile.
-    command = [sys.executable, '-c', code, str(write())]
-    started = subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=DEADLINE_SECONDS
-    )
+    started = run_script(code, write())
     # The thread that calls infer() is one of them.
     assert int(started.stdout) == usable - 1

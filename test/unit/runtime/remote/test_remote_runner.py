@@ -58,13 +58,11 @@ def open_regions():
 def save(path, shapes, **metadata):
     """Write a network of one image whose outputs are random, times its mean."""
     pytest.importorskip('onnx')
-    from onnx import helper
-
     from support.save_network import save_network
 
     random = np.random.default_rng(0)
-    nodes = [helper.make_node('ReduceMean', ['image'], ['mean'], keepdims=0)]
-    nodes += [helper.make_node('Mul', [f'{name}_0', 'mean'], [name]) for name in shapes]
+    nodes = 'mean = ReduceMean <keepdims = 0> (image)'
+    nodes += ''.join(f' {name} = Mul({name}_0, mean)' for name in shapes)
     constants = {f'{name}_0': random.random(shape, np.float32) for name, shape in shapes.items()}
     image = {'image': (1, 3, 64, 64)}
     return Path(save_network(path, nodes, image, shapes, constants=constants, metadata=metadata))
