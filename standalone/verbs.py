@@ -102,7 +102,7 @@ def run_together(
 NO_TESTS = 5  # Exit code of pytest.
 #: Folders of all tests that need a GPU; reading the others takes each process 10 s.
 GPU_TESTS = ('test/gpu', 'test/ros', 'test/unit/cuda', 'test/unit/engine/builder')
-GPU_TESTS_ALONE = ('test/gpu',)
+GPU_TESTS_ALONE = ('test/gpu', 'test/ros')
 
 
 def workers(most: int = 8) -> str:

@@ -17,11 +17,13 @@ pytestmark = pytest.mark.gpu
 def test_runs_that_overlap_have_the_results_of_runs_in_turn(gpu, contexts):
     frames = [Frame.from_pixels(pixels) for pixels, *_ in held_out(16)]
     asked = Thresholds(score=0.3)
-    with closing(open_frames(MODEL, device=gpu.index, decoder='yolo')) as one:
+    with closing(open_frames(MODEL, device=gpu.index, decoder='yolov8')) as one:
         want = [one.start([frame], asked).result()[0] for frame in frames]
         single = one.memory()['device']
     with closing(
-        open_frames(MODEL, device=gpu.index, decoder='yolo', frames_in_flight=4, contexts=contexts)
+        open_frames(
+            MODEL, device=gpu.index, decoder='yolov8', frames_in_flight=4, contexts=contexts
+        )
     ) as pipeline:
         pipeline.warm_up()
         for _ in range(20):

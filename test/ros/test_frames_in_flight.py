@@ -109,11 +109,14 @@ def test_a_node_of_two_cameras_has_two_frames_in_flight(
         'pair', autostart=True, model_path=f'fixed:{tmp_path}', image_topics=topics
     )
     node.wait_for_log('Started: active.')
-    for number, topic in enumerate(topics, 1):  # No run ends until the file `go` is there.
-        images = peer.publisher(Image, topic)
+    left, right = (peer.publisher(Image, topic) for topic in topics)
+    for images in (left, right):
         peer.wait_until(images.get_subscription_count, 'a subscription')
-        images.publish(as_image(picture(), 'rgb8', stamp=number))
-        peer.wait_until(lambda count=number: len(list(tmp_path.iterdir())) == count, 'a run')
+    left.publish(as_image(picture(), 'rgb8', stamp=1))
+    peer.wait_until(lambda: any(tmp_path.iterdir()), 'a run')
+    # It ends when the file `go` is there; meanwhile, another frame fails before the network.
+    right.publish(as_image(picture(), 'rgb8', size_wh=(1000, 1000)))
+    node.wait_for_log('A frame of /pair/right was dropped (wrong step).')
     (tmp_path / 'go').touch()
 
 

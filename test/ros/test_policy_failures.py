@@ -242,7 +242,12 @@ def test_a_lost_gpu_is_held_and_the_node_that_follows_waits_for_enable(start, pe
     again.tick()
     assert again.enable(False) and not again.commands.messages
     assert again.enable(True)
-    again.recover(0.5, 0.25)
+
+    def follows():  # The first command may be of the observation before.
+        again.observe(0.5, 0.25)
+        return again.commands.messages and list(again.commands.messages[-1].data) == [0.25, 0.5]
+
+    peer.wait_until(follows, 'commands')
 
 
 def test_a_run_beyond_its_deadline_is_dropped(start):
@@ -268,7 +273,14 @@ def test_chunks_are_executed_at_their_rate_and_end_in_the_hold(start, peer):
 
 
 def test_commands_begin_at_the_measured_pose_after_enable(start, peer):
-    arm = start('gentle', action_offset=[1.0], blend_seconds=0.5, require_enable=True, max_age=1.0)
+    arm = start(
+        'gentle',
+        action_offset=[1.0],
+        blend_seconds=0.5,
+        require_enable=True,
+        max_age=1.0,
+        deadline=60.0,  # A late run would begin the way again.
+    )
     assert arm.enable(True)
 
     def observed():

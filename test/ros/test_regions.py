@@ -533,7 +533,14 @@ def test_a_bundle_publishes_what_two_nodes_publish(start_node, peer, as_image, b
     shared = {'autostart': True, 'backend': backend, 'qos_reliability': 'reliable'}
     given = {'max_regions': 3, 'regions': True, 'labels': ['red', 'green', 'blue'], **PIXELS}
     both, first, second = (
-        start_node(name, f'trt_ros.nodes.{kind}', *remapped, model_path=str(model), **more)
+        start_node(
+            name,
+            f'trt_ros.nodes.{kind}',
+            *('-r', 'image:=/three/image'),
+            *remapped,
+            model_path=str(model),
+            **more,
+        )
         for name, kind, model, remapped, more in (
             ('both', 'detector', path, (), shared),
             ('first', 'detector', MODEL, (), shared),
@@ -552,7 +559,7 @@ def test_a_bundle_publishes_what_two_nodes_publish(start_node, peer, as_image, b
     ours, wanted = (
         peer.inbox(Detection2DArray, f'/{name}/detections') for name in ('both', 'second')
     )
-    images = peer.publisher(Image, '/image')
+    images = peer.publisher(Image, '/three/image')
     peer.wait_until(lambda: images.get_subscription_count() == 3, 'three nodes to subscribe')
     for stamp, seed in ((1, 3), (2, 1)):
         pixels = draw_scene(np.random.default_rng(seed), (640, 480))[0]

@@ -128,7 +128,8 @@ class NodeProcess(RemoteNode):
         if self.process.poll() is None:
             mapped = shared_memory_of(self.process.pid)
             self.process.send_signal(signal.SIGINT)
-            assert self.process.wait(DEADLINE_SECONDS) == 0, self.log
+            code = self.process.wait(DEADLINE_SECONDS)
+            assert code == 0, f'exit code {code}: {self.log}'
             # It had also mapped what belongs to processes that are still there.
             left = {name for name in mapped if Path(name).exists()}.difference(
                 *(shared_memory_of(int(path.name)) for path in Path('/proc').glob('[0-9]*'))

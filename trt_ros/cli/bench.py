@@ -374,7 +374,7 @@ def _in_flight(args: Namespace, default: int) -> int:
 
     bindings = parse_bindings(tuple(args.inputs))
     if not any(FEEDS[each.kind].has_memory or HISTORY in each.settings for each in bindings):
-        return args.frames_in_flight or max(default, args.contexts)
+        return int(args.frames_in_flight or max(default, args.contexts))
     if (args.frames_in_flight or 1) > 1:
         raise ParameterError(
             f'--frames-in-flight {args.frames_in_flight} cannot be used with states.',

@@ -192,7 +192,7 @@ class BoxHead(Head[Any]):
         sizes = [values.view(level.slices['box'], level.rows)[:, 2:4] for level in places.levels]
         large = [each.astype(np.float32, copy=False) > MAX_LOG_SIZE for each in sizes]
         if sum(np.count_nonzero(each) for each in large) > MAX_SHARE * 2 * places.rows:
-            largest = max(float(np.nanmax(each)) for each in sizes)
+            largest = max(float(np.nanmax(each)) for each in sizes if each.size)
             raise TensorMismatchError(
                 f'The output {self.reading.parts[0].spec.name!r} has decoded boxes.',
                 cause=f'Widths and heights are up to {largest:.0f}, expected logarithms.',

@@ -105,6 +105,11 @@ def locate(
         LevelSlices(rows[level].pop(), slices[level])
         for level in sorted(slices, key=lambda level: level or 0)
     )
+    given = reading.layout.rows
+    if given.is_required and planes - {
+        each.shape for each in given.grids(input_hw, reading.strides)
+    }:
+        return None
     if levels and reading.layout.coding.is_anchored:
         levels = _with_grids(levels, _grids(reading, planes, input_hw))
     if not levels:

@@ -196,7 +196,7 @@ class Objects(Result):
                 'category_id': category,
                 'bbox': [round(value, 2) for value in (left, top, right - left, bottom - top)],
                 'score': round(each.score, 5),
-                **({} if self.ids is None else {'track_id': int(self.ids[index])}),
+                **({} if self.ids is None else {'track_id': self.ids.tolist()[index]}),
                 **self._coco_of(index),
             }
             if with_area:

@@ -130,30 +130,30 @@ def retinaface():
     )
 
 
-def rows_of(sizes, rows):
+def rows_of(sizes, rows, weight='w'):
     """Make outputs (1, rows, size) from the mean color; those of 1 and 2 are scores."""
     body, weights = FEATURES + 'flat = Flatten <axis = 1> (p5)\n', []
     for name, size in sizes.items():
         last = 'Sigmoid' if size < 3 else 'Identity'
         body += f"""
-            all_{name} = MatMul (flat, w_{name})
+            all_{name} = MatMul (flat, {weight}_{name})
             shape_{name} = Constant <value_ints = [1, {rows}, {size}]> ()
             raw_{name} = Reshape (all_{name}, shape_{name})
             {name} = {last} (raw_{name})
         """
-        weights.append(f'float[3,{rows * size}] w_{name}')
+        weights.append(f'float[3,{rows * size}] {weight}_{name}')
     return body, weights
 
 
-def grids_of(sizes, stride):
+def grids_of(sizes, stride, weight='w'):
     """Make outputs (1, size, h, w); `hm` and `out` are scores."""
     window = [stride, stride]
     body = f'cells = AveragePool <kernel_shape = {window}, strides = {window}> (images)\n'
     weights = []
     for name, size in sizes.items():
         last = 'Sigmoid' if name in ('hm', 'out') else 'Identity'
-        body += f'raw_{name} = Conv (cells, w_{name})\n{name} = {last} (raw_{name})\n'
-        weights.append(f'float[{size},3,1,1] w_{name}')
+        body += f'raw_{name} = Conv (cells, {weight}_{name})\n{name} = {last} (raw_{name})\n'
+        weights.append(f'float[{size},3,1,1] {weight}_{name}')
     return body, weights
 
 

@@ -260,7 +260,7 @@ def test_ids_are_those_of_the_annotations(infer, pose, tmp_path):
 
 def test_results_without_a_format_of_coco_are_refused(infer, network, tmp_path):
     _, said = infer(network(depth=np.ones((1, 64, 64))), '--coco', tmp_path / 'coco.json', code=1)
-    assert 'COCO has no format for the results of decoder depth.' in said
+    assert '--coco has no format for the results of decoder depth.' in said
     assert not (tmp_path / 'coco.json').exists()
 
 

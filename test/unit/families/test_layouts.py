@@ -21,7 +21,7 @@ from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
 HW = (192, 256)
-SYMBOLS = {'C': 3, 'D': 8, 'K': 17, 'M': 32, 'Q': 20, 'F': 512, 'S': 2, 'G': 50, 'L': 40}
+SYMBOLS = {'C': 3, 'D': 8, 'K': 17, 'M': 32, 'Q': 20, 'F': 512, 'S': 2, 'G': 50, 'L': 40, 'T': 16}
 ROWS = 60
 LAYOUTS = [
     pytest.param(layout, id=f'{family.name}-{index}')

@@ -222,7 +222,7 @@ BUILDS = [
     case(
         'yunet_2022',
         'float[1,58,14] loc, float[1,58,2] conf, float[1,58,1] iou',
-        rows_of({'loc': 14, 'conf': 2, 'iou': 1}, 58),
+        rows_of({'loc': 14, 'conf': 2, 'iou': 1}, 58, 'wo'),
     ),
     case(
         'blazeface',
@@ -232,7 +232,7 @@ BUILDS = [
     case(
         'centerface',
         'float[1,1,8,8] hm, float[1,2,8,8] wh, float[1,2,8,8] offset, float[1,10,8,8] landmarks',
-        grids_of({'hm': 1, 'wh': 2, 'offset': 2, 'landmarks': 10}, 4),
+        grids_of({'hm': 1, 'wh': 2, 'offset': 2, 'landmarks': 10}, 4, 'wo'),
     ),
     case('fastestdet', 'float[1,8,2,2] out', grids_of({'out': 8}, 16), named=3),
     case(
@@ -353,6 +353,14 @@ BUILDS = [
         depth('output0 = Identity (positive)'),
         {'task': 'depth'},
     ),
+    case(
+        'moge',
+        'float[1,32,32,3] points',
+        depth(
+            'xyz = Concat <axis = 1> (one, one, positive)\n'
+            'points = Transpose <perm = [0, 2, 3, 1]> (xyz)'
+        ),
+    ),
     case('pfld', 'float[1,8] landmarks', pooled('landmarks = Identity (f)', ())),
     case('pp_ocr_det', 'float[1,1,32,32] sigmoid_0', depth('sigmoid_0 = Sigmoid (one)')),
     case('pp_ocr_rec', 'float[1,16,4] logits', detr(4), {'character': 'a\nb'}, named=4),
@@ -388,7 +396,7 @@ def write(folder, inputs, outputs, network, metadata):
     rng = np.random.default_rng(0)
     for value in model.graph.value_info:
         shape = [size.dim_value for size in value.type.tensor_type.shape.dim]
-        small = value.name[:2] in ('wr', 'wo', 'wc')  # YOLOX takes pixels of 0 to 255.
+        small = value.name[:2] in ('wr', 'wo', 'wc')  # Of pixels of 0 to 255, as YOLOX takes them.
         values = (
             GRIDS[value.name]
             if value.name in GRIDS
