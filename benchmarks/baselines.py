@@ -8,10 +8,9 @@ A frame of this package beside what others write: from image bytes to boxes in N
 - *blobFromImage*: OpenCV's blobFromImage into pinned memory; copies and TensorRT in a CUDA graph.
 - *torch*: copy, letterbox and normalization by PyTorch, TensorRT and the copy of its outputs, all
   in one CUDA graph.
-- *torch.compile*: the same with the network in PyTorch (onnx2torch), compiled; --compile.
 
 All but ours decode with this package's NumPy decoder. All take turns; times in microseconds. Needs
-PyTorch for CUDA; torch.compile also onnx2torch.
+PyTorch for CUDA.
 """
 
 import argparse
@@ -88,26 +87,6 @@ def tensorrt_network(runner: Any) -> Network:
     return run
 
 
-def compiled_network(model: Path, precision: str, name: str) -> Network:
-    """Return the network in PyTorch, compiled."""
-    from onnx2torch import convert
-
-    dtype = torch.float16 if precision == 'fp16' else torch.float32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    net = convert(str(model)).eval().cuda().to(dtype)
-    for module in net.modules():  # Shapes stay on the CPU: reading them would end the capture.
-        for key, value in module.named_buffers(recurse=False):
-            if value.dtype == torch.int64:
-                setattr(module, key, value.cpu())
-    net = torch.compile(net)
-
-    def run(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-        with torch.no_grad():
-            return {name: net(tensor.to(dtype))}
-
-    return run
-
-
 def with_blob(network: Network, pipeline: GpuPipeline) -> Callable[[Frame], object]:
     height, width = pipeline.shared.preprocess.input_hw
     graph = Graph(torch.zeros((1, 3, height, width), device='cuda'), network)
@@ -154,7 +133,6 @@ def main() -> int:
     parser.add_argument('--precision', default='fp32')
     parser.add_argument('--size', default='1920x1080')
     parser.add_argument('--rounds', type=int, default=200)
-    parser.add_argument('--compile', action='store_true', help='torch.compile, too')
     args = parser.parse_args()
     frame = picture(*map(int, args.size.split('x')))
     build = BuildOptions(precision=args.precision)
@@ -171,9 +149,6 @@ def main() -> int:
             'blobFromImage': with_blob(tensorrt_network(runner), pipeline),
             'torch': with_torch(tensorrt_network(runner), pipeline, frame),
         }
-        if args.compile:
-            network = compiled_network(args.model, args.precision, runner.outputs[0].name)
-            ways['torch.compile'] = with_torch(network, pipeline, frame)
         times: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(args.rounds + 10):
             for name, way in ways.items():
