@@ -33,7 +33,8 @@ def start_cameras(start, name, network, **parameters):
         for topic, remapped in names_of(name).items()
         for part in ('-r', f'{topic}:={remapped}')
     ]
-    return start(name, *remaps, model_path=network, image_topics=list(TOPICS), **parameters)
+    given = {'image_topics': list(TOPICS), 'frames_in_flight': 1, **parameters}  # Runs are held.
+    return start(name, *remaps, model_path=network, **given)
 
 
 class Rig:

@@ -224,6 +224,8 @@ def test_a_simulation_that_stops_gets_no_commands_and_one_that_jumps_is_followed
     jump(5, 'older than max_age', 'stale observations')
     jump(-8, 'time jumped back')
     robot.stand()  # It did not move meanwhile, though the policy ran.
+    seen = len(inbox.messages)  # Commands may still be on their way.
+    peer.wait_until(lambda: len(inbox.messages) > seen, 'diagnostics')
     before = robot.distance
     robot.walk(2)
     print(f'after the jumps: {robot.distance - before:.3f} m in 2 s')
@@ -246,6 +248,7 @@ class Franka:
             output='multi_array',
             blend_seconds=0.0,
             max_age=60.0,
+            deadline=60.0,  # A late run would hold: the last targets once more.
             qos_reliability='reliable',
         )
         self.node.wait_for_log('Started: active.')

@@ -181,6 +181,12 @@ def run(args: Namespace) -> int:
     options = given_options(args, TiledOptions)
     report = RunReport(args.retry or args.report)
     earlier = report.entries()
+    if args.retry and not earlier:
+        raise ParameterError(
+            f'--retry {args.retry} names no recording.',
+            cause='The file does not exist, or no recording has ended.',
+            remedy='Name the file of --report of an earlier run.',
+        )
     tasks = _tasks(args, earlier)
     selection = _selection_of_all(args, tasks, earlier)
     summary = _Summary(report, selection, is_only=len(tasks) == 1)
@@ -254,7 +260,11 @@ def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[La
         for folder in {task.output.parent for task in tasks} if tasks[0].output != output else ():
             make_output_folder(folder)
         if args.resume:
-            done = {name for name, each in earlier.items() if each['status'] not in UNFINISHED}
+            done = {
+                name
+                for name, each in earlier.items()
+                if each['status'] not in UNFINISHED and ('://' in name or Path(name).exists())
+            }
             tasks = [task for task in tasks if str(task.output) not in done]
     else:
         raise ParameterError(

@@ -321,6 +321,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument('--task', default='', help='task of the episodes in words')
     args = parser.parse_args(arguments)
+    if args.fps < 1:
+        parser.error(f'--fps is {args.fps}: set it to at least 1')
     left_out = 0
     try:
         data_set = LeRobotDataSet(args.output, args)

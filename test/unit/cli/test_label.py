@@ -462,6 +462,11 @@ def test_failed_recordings_are_labeled_again_and_done_ones_left_out(label, tmp_p
     assert len(read(output / 'day_2/drive.mcap')) == 2
     _, text = label(drives, '--recursive', '--report', report, '--resume', *more)
     assert 'frames;' not in text
+    (output / 'day_1/drive.mcap').unlink()
+    label(drives, '--recursive', '--report', report, '--resume', *more)
+    assert len(read(output / 'day_1/drive.mcap')) == 2
+    _, text = label('--retry', tmp_path / 'misspelled.jsonl', code=1)
+    assert 'misspelled.jsonl names no recording.' in text
 
 
 def test_shards_label_each_recording_once(label, tmp_path):
