@@ -33,7 +33,7 @@ def run_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_demo_finds_what_it_draws_and_leaves_pictures(tmp_path):
     output = tmp_path / 'two words'
-    ended = run_demo('--seconds', '2', '--output', str(output))
+    ended = run_demo('--seconds', '6', '--output', str(output))
     assert ended.returncode == 0, ended.stderr
     right, drawn = map(int, re.search(r'(\d+) of (\d+) drawn shapes', ended.stdout).groups())
     assert right >= 0.9 * drawn > 0
