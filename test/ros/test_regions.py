@@ -465,26 +465,33 @@ def test_the_tracker_finds_an_object_again_by_its_row(start, start_node, peer, m
     tracker.stop()
 
 
+@pytest.fixture
+def run_bundle(start_node, peer, as_image, backend):
+    def run(path, kind, *topics):
+        """Run a bundle on a scene of the demo; return its pixels, and a message of each topic."""
+        node = start_node(
+            *(f'bundle_{kind}', f'trt_ros.nodes.{kind}'),
+            autostart=True,
+            backend=backend,
+            qos_reliability='reliable',
+            model_path=str(path),
+            score_threshold=0.3,
+        )
+        node.wait_for_log('Started: active.')
+        boxes = [peer.inbox(Detection2DArray, f'/{node.name}/{topic}') for topic in topics]
+        images = peer.publisher(Image, '/image')
+        peer.wait_until(images.get_subscription_count, 'the node to subscribe')
+        pixels = draw_scene(np.random.default_rng(3), (640, 480))[0]
+        images.publish(as_image(pixels, 'bgr8', stamp=1))
+        return pixels, *(box.wait_for(lambda _: True, 'image') for box in boxes)
+
+    return run
+
+
 @ON_CPU
-def test_text_of_a_bundle_is_a_topic(start_node, peer, as_image, backend, tmp_path):
+def test_text_of_a_bundle_is_a_topic(run_bundle, tmp_path):
     path = write_cascade(tmp_path, max_regions=3, finds='text')
-    node = start_node(
-        *('reader', 'trt_ros.nodes.detector'),
-        autostart=True,
-        backend=backend,
-        qos_reliability='reliable',
-        model_path=str(path),
-        score_threshold=0.3,
-    )
-    node.wait_for_log('Started: active.')
-    boxes, texts = (
-        peer.inbox(Detection2DArray, f'/reader/{name}') for name in ('detections', 'text')
-    )
-    images = peer.publisher(Image, '/image')
-    peer.wait_until(images.get_subscription_count, 'the node to subscribe')
-    pixels = draw_scene(np.random.default_rng(3), (640, 480))[0]
-    images.publish(as_image(pixels, 'bgr8', stamp=1))
-    found, read = (box.wait_for(lambda _: True, 'image') for box in (boxes, texts))
+    pixels, found, read = run_bundle(path, 'detector', 'detections', 'text')
     with Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as pipeline:
         expected = pipeline(pixels, score=0.3)
     assert len(read.detections) == 3 < len(found.detections) == len(expected)
@@ -496,27 +503,9 @@ def test_text_of_a_bundle_is_a_topic(start_node, peer, as_image, backend, tmp_pa
 
 
 @ON_CPU
-def test_landmarks_of_a_bundle_are_keypoints_of_its_objects(
-    start_node, peer, as_image, backend, tmp_path
-):
+def test_landmarks_of_a_bundle_are_keypoints_of_its_objects(run_bundle, tmp_path):
     path = write_cascade(tmp_path, max_regions=3, finds='landmarks')
-    node = start_node(
-        *('marks', 'trt_ros.nodes.pose'),
-        autostart=True,
-        backend=backend,
-        qos_reliability='reliable',
-        model_path=str(path),
-        score_threshold=0.3,
-    )
-    node.wait_for_log('Started: active.')
-    boxes, points = (
-        peer.inbox(Detection2DArray, f'/marks/{name}') for name in ('detections', 'keypoints')
-    )
-    images = peer.publisher(Image, '/image')
-    peer.wait_until(images.get_subscription_count, 'the node to subscribe')
-    pixels = draw_scene(np.random.default_rng(3), (640, 480))[0]
-    images.publish(as_image(pixels, 'bgr8', stamp=1))
-    found, marks = (box.wait_for(lambda _: True, 'image') for box in (boxes, points))
+    _, found, marks = run_bundle(path, 'pose', 'detections', 'keypoints')
     assert len(found.detections) > 3
     assert [each.id for each in marks.detections] == ['0', '0', '1', '1', '2', '2']
     for index, each in enumerate(found.detections[:3]):

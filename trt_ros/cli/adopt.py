@@ -65,19 +65,13 @@ def run(args: Namespace) -> int:
         print(f'not compared with {onnx}: {nvidia_driver().problem}', file=sys.stderr)
     else:
         inputs, outputs, profiles = _compare(args, (*inputs, *outputs))
-    model = OnnxFile.read(onnx)
     sidecar = {
         'library': header.library,
         'tensorrt': header.version_text,
         'plan_sha256': sha256_of_file(engine),
         'plan_nbytes': engine.stat().st_size,
         'built_at': datetime.now(timezone.utc).isoformat(timespec='seconds'),
-        'onnx': {
-            'name': onnx.name,
-            'path': str(onnx.absolute()),
-            'sha256': model.sha256,
-            'nbytes': model.nbytes,
-        },
+        'onnx': OnnxFile.read(onnx).description(),
         'options': asdict(BuildOptions()),
         'inputs': [vars(spec) for spec in inputs],
         'outputs': [vars(spec) for spec in outputs],

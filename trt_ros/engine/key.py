@@ -59,6 +59,16 @@ class OnnxFile:
                 remedy='Check the path of the model.',
             ) from error
 
+    def description(self) -> dict[str, Any]:
+        """Return what a sidecar says of the file an engine was built from."""
+        return {
+            'name': self.path.name,
+            'path': str(self.path.absolute()),
+            'sha256': self.sha256,
+            'nbytes': self.nbytes,
+            'external': self.external,
+        }
+
 
 def external_names(path: Path) -> list[str]:
     """

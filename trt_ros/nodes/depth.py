@@ -160,11 +160,10 @@ class DepthNode(InferenceNode):
     def publish(self, outputs: DepthOutputs, result: Depth, header: Header, frame: Frame) -> None:
         """Publish the result of one image."""
         values: np.ndarray | None = result.values
+        camera = None
         if self.kind not in ('relative', 'metric'):
             camera = self._camera(outputs, frame)
-            values = None
-            if camera is not None:
-                values = self._meters(outputs, result, camera, header)
+            values = self._meters(outputs, result, camera, header) if camera else None
         if values is None:
             return
         depth = outputs.depth.begin(header, frame.wh, '32FC1')
@@ -182,7 +181,7 @@ class DepthNode(InferenceNode):
         if info is not None:
             outputs.infos.publish(info)
         if outputs.points.is_wanted():
-            self._publish_points(outputs, depth, header, frame)
+            self._publish_points(outputs, depth, header, frame, camera)
 
     def _meters(
         self, outputs: DepthOutputs, result: Depth, camera: Intrinsics, header: Header
@@ -242,7 +241,12 @@ class DepthNode(InferenceNode):
         self.get_logger().warning(f'No {what} published. {reason}', throttle_duration_sec=10.0)
 
     def _publish_points(
-        self, outputs: DepthOutputs, meters: np.ndarray, header: Header, frame: Frame
+        self,
+        outputs: DepthOutputs,
+        meters: np.ndarray,
+        header: Header,
+        frame: Frame,
+        camera: Intrinsics | None,
     ) -> None:
         if self.kind == 'relative':
             self._warn(
@@ -250,7 +254,7 @@ class DepthNode(InferenceNode):
                 'network is in meters.'
             )
             return
-        camera = self._camera(outputs, frame)
+        camera = camera or self._camera(outputs, frame)
         if camera is None:
             return
         stride = self.parameters.point_stride
