@@ -339,7 +339,7 @@ class PolicyNode(InferenceNode):
             self._publish(command[np.newaxis], True)
             self._log(safety.reason, '')
         # A publisher that is destroyed does not send what it still has.
-        self.cameras[0].outputs.wait_for_all_acked(Duration(seconds=0.2))
+        self.cameras[0].outputs.wait_for_all_acked(Duration(seconds=1.0))
 
     # Services and topics beside the inputs.
 
