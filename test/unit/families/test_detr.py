@@ -102,14 +102,6 @@ def test_boxes_and_scores_may_come_in_one_output():
     assert found.scores.tolist() == [0.75]
 
 
-def test_half_precision_is_decoded_in_single():
-    tensors = outputs((0.5, 0.25, 0.125, 0.25, {0: 1.0}), dtype=np.float16)
-    found = decode(tensors)
-    assert found.xyxy.tolist() == [[87.5, 12.5, 112.5, 37.5]]
-    assert found.scores.tolist() == pytest.approx([1 / (1 + np.exp(-1))])
-    assert found.scores.dtype == np.float32
-
-
 @pytest.mark.parametrize('family', [SIGMOID, SOFTMAX])
 @pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
 def test_non_finite_scores_never_pass(bad, family):

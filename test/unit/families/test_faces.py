@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import open_head
-from trt_ros.errors import ScoreRangeError, TensorMismatchError
+from trt_ros.errors import ScoreRangeError
 from trt_ros.families.faces import (
     BLAZEFACE,
     CENTERFACE,
@@ -54,14 +54,6 @@ def retinaface(dtype=np.float32):
 
 def decode(network, family, outputs):
     return open_head(family, network(specs(outputs), hw=HW))(outputs, TWICE, THRESHOLDS)
-
-
-@pytest.mark.parametrize(
-    ('family', 'outputs'), [(SCRFD, scrfd()), (YUNET, yunet()), (RETINAFACE, retinaface())]
-)
-def test_no_faces(network, family, outputs):
-    found = decode(network, family, outputs)
-    assert (len(found), found.keypoints.shape) == (0, (0, 5, 3))
 
 
 @pytest.mark.parametrize('dtype', [np.float32, np.float16])
@@ -154,32 +146,12 @@ def test_a_landmark_that_is_not_finite_is_not_visible(network):
     assert found.keypoints[0, :, 2].tolist() == [1, 0, 1, 1, 1]
 
 
-@pytest.mark.parametrize('name', ['score_8', 'bbox_8'])
-def test_faces_with_nan_are_dropped(network, name):
-    outputs = scrfd()
-    outputs['score_8'][5], outputs['bbox_8'][5] = 0.9, [0, 0, 1, 1]
-    outputs[name][5, 0] = np.nan
-    assert len(decode(network, SCRFD, outputs)) == 0
-
-
 @pytest.mark.parametrize('name', ['cls_16', 'obj_16'])
 def test_scores_that_are_logits_are_refused(network, name):
     outputs = yunet()
     outputs[name][0, 3] = -4
     with pytest.raises(ScoreRangeError, match='-4'):
         decode(network, YUNET, outputs)
-
-
-@pytest.mark.parametrize(
-    ('family', 'empty'), [(SCRFD, scrfd), (YUNET, yunet), (RETINAFACE, retinaface)]
-)
-@pytest.mark.parametrize('known', [{'hw': HW}, {'hw': (640, 640)}, {'hw': HW, 'class_count': 2}])
-def test_other_outputs_are_refused(network, family, empty, known):
-    outputs = specs(empty())
-    if known == {'hw': HW}:
-        outputs = outputs.rpartition(';')[0]
-    with pytest.raises(TensorMismatchError, match=f'not those of {family.name}'):
-        open_head(family, network(outputs, **known))
 
 
 def of_one(network, family, outputs, hw=HW):

@@ -35,12 +35,6 @@ def left_half(value=9.0):
     return plane
 
 
-def test_an_empty_head_finds_nothing():
-    found = decode(outputs(prototypes=left_half()))
-    assert len(found) == 0
-    assert found.paint(np.zeros(0, np.uint8)).tolist() == [[0] * 64] * 64
-
-
 def test_mask_is_limited_to_its_box_and_to_values_above_half():
     found = decode(outputs((30, 20, 20, 10, 1, 0.9, [1.0]), prototypes=left_half()))
     assert found.detections.xyxy.tolist() == [[20, 15, 40, 25]]

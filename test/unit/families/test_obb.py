@@ -66,12 +66,6 @@ def test_rotated_iou_of_identical_half_turned_and_distant_boxes():
     assert probabilistic_iou(box, others).tolist() == pytest.approx([1, 1, 0], abs=2e-3)
 
 
-def test_an_empty_head_finds_nothing():
-    found = decode(head())
-    assert len(found) == 0
-    assert (found.cxcywh.shape, found.theta.shape) == ((0, 4), (0,))
-
-
 def test_boxes_come_back_in_image_pixels_with_their_angle():
     letterbox = Letterbox.fit((1280, 960), (640, 640), 'letterbox')
     found = decode(head((50, 120, 20, 10, 1, 0.9, 0.5)), letterbox)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import open_head
-from trt_ros.errors import ScoreRangeError, TensorMismatchError
+from trt_ros.errors import ScoreRangeError
 from trt_ros.families.paddle import PICODET, PPYOLOE, PPYOLOE_PLUS
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -30,14 +30,6 @@ def raw(boxes, scores, dtype=np.float32):
     outputs['boxes'][0, : len(boxes)] = np.reshape(boxes, (-1, 4))
     outputs['scores'][0, :, : len(boxes)] = np.array(scores).T
     return outputs
-
-
-@pytest.mark.parametrize('family', DETECTORS, ids=lambda family: family.name)
-def test_no_objects(network, family):
-    head = open_head(family, network(FINISHED, inputs=INPUTS, hw=HW))
-    assert len(head(finished(), TWICE, THRESHOLDS)) == 0
-    head = open_head(family, network(RAW, inputs=INPUTS, hw=HW))
-    assert len(head(raw([], np.zeros((0, 3))), TWICE, THRESHOLDS)) == 0
 
 
 @pytest.mark.parametrize('dtype', [np.float32, np.float16])
@@ -98,20 +90,3 @@ def test_the_image_is_fed_as_one_that_was_not_resized(network, family):
     }
     assert {value.dtype for value in fed.values()} == {np.dtype(np.float32)}
     assert family.constant_inputs(network(FINISHED, hw=HW)) == {}
-
-
-@pytest.mark.parametrize('family', DETECTORS, ids=lambda family: family.name)
-@pytest.mark.parametrize(
-    ('outputs', 'known'),
-    [
-        ('rows (?, 7); count (1) int32', {}),
-        ('rows (?, 6) int32; count (1) int32', {}),
-        ('boxes (1, 5, 4); scores (1, 3, 6)', {}),
-        ('boxes (1, 5, 4); scores (1, 5, 3)', {}),
-        ('boxes (1, 5, 4); scores (1, 3, 5)', {'class_count': 2}),
-        ('boxes (1, 5, 4)', {}),
-    ],
-)
-def test_other_outputs_are_refused(network, family, outputs, known):
-    with pytest.raises(TensorMismatchError, match='not those of p'):
-        open_head(family, network(outputs, inputs=INPUTS, hw=HW, **known))

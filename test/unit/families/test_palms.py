@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import open_head
-from trt_ros.errors import TensorMismatchError
 from trt_ros.families.palms import MEDIAPIPE_PALM
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -69,17 +68,3 @@ def test_overlapping_palms_are_suppressed_and_non_finite_ones_dropped(network):
     place(outputs, 60, 2, box=(np.nan, 0, 16, 8))
     found = decode(network, outputs)
     assert found.detections.scores.tolist() == pytest.approx([1 / (1 + math.exp(-2))])
-
-
-@pytest.mark.parametrize(
-    ('outputs', 'known'),
-    [
-        (OUTPUTS, {'hw': (640, 640)}),
-        (OUTPUTS, {'class_count': 2}),
-        (OUTPUTS.replace('18', '16'), {}),
-        (OUTPUTS.partition(';')[0], {}),
-    ],
-)
-def test_other_outputs_are_refused(network, outputs, known):
-    with pytest.raises(TensorMismatchError, match='not those of mediapipe_palm'):
-        open_head(MEDIAPIPE_PALM, network(outputs, **{'hw': HW, **known}))

@@ -25,12 +25,6 @@ def decode(output, letterbox=WHOLE, *, points=2, values=3, is_decoded=False):
     )
 
 
-def test_an_empty_head_finds_nothing():
-    found = decode(head())
-    assert len(found) == len(found.detections) == 0
-    assert found.keypoints.shape == (0, 2, 3)
-
-
 def test_keypoints_come_back_in_image_pixels_and_may_lie_outside():
     letterbox = Letterbox.fit((1280, 960), (640, 640), 'letterbox')
     found = decode(head((50, 120, 20, 10, 0.9, 40, 100, 0.5, -5, 70, 0.1)), letterbox)
@@ -71,13 +65,6 @@ def test_end_to_end_rows_hold_keypoints_after_class():
     found = decode(output, is_decoded=True)
     assert found.detections.xyxy.tolist() == [[40, 40, 60, 60]]
     assert found.keypoints.tolist() == [[[1, 2, 0.25], [3, 4, 0.75]]]
-
-
-def test_half_precision_is_decoded_in_single():
-    letterbox = Letterbox.fit((1000, 1000), (500, 500), 'stretch')
-    anchor = (300.5, 50, 21.5, 20, 0.75, 300.25, 1, 0.5, 200.5, 2, 0.5)
-    half = decode(head(anchor, dtype=np.float16), letterbox)
-    assert half.keypoints.tolist() == [[[600.5, 2, 0.5], [401, 4, 0.5]]]
 
 
 def test_a_keypoint_that_is_not_finite_is_not_visible():

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 
 from support.descriptions import head as open_as
 from trt_ros.vision.letterbox import Letterbox
@@ -58,17 +57,3 @@ def test_thresholds_apply():
     some = rows((10, 10, 30, 30, 0.5, 1), (40, 40, 60, 60, 0.25, 1), (70, 70, 90, 90, 0.2, 1))
     assert decode(some).scores.tolist() == [0.5, 0.25]
     assert decode(some, max_detections=1).scores.tolist() == [0.5]
-
-
-def test_half_precision_is_decoded_in_single():
-    found = decode(rows((10.5, 10, 30.25, 30, 0.5, 1), dtype=np.float16))
-    assert found.xyxy.tolist() == [[10.5, 10, 30.25, 30]]
-    assert found.xyxy.dtype == found.scores.dtype == np.float32
-
-
-@pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize('where', range(6))
-def test_non_finite_scores_never_pass(where, bad):
-    output = rows((10, 10, 30, 30, 0.9, 1), (10, 10, 30, 30, 0.5, 1))
-    output[0, 0, where] = bad
-    assert decode(output).scores.tolist() == [0.5]
