@@ -313,6 +313,7 @@ def cuda(monkeypatch) -> FakeCuda:
     monkeypatch.setattr('trt_ros.cuda.share._green', {})
     monkeypatch.setattr(kernels, 'cubin_of', lambda *_: CUBIN)
     monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.kernel_folder', lambda _: None)
+    monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.COPY_THREADS', 0)
     for cached in (calls.runtime, calls.driver, calls.core):
         cached.cache_clear()
     yield fake
@@ -443,15 +444,24 @@ def network_of(cuda) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def open_graph(network_of, monkeypatch) -> Callable[..., Any]:
-    """Open a GpuPipeline on the fakes; everything is given back at the end."""
+def opened(cuda) -> list[Any]:
+    """Return a list of pipelines that are closed at the end, and then own nothing."""
     from trt_ros.cuda.calls import live
+
+    before, pipelines = live(), []
+    yield pipelines
+    for pipeline in pipelines:
+        pipeline.close()
+        assert pipeline.memory() == {'device': {}, 'pinned': {}}
+    assert live() == before
+
+
+@pytest.fixture
+def open_graph(network_of, opened) -> Callable[..., Any]:
+    """Open a GpuPipeline on the fakes."""
     from trt_ros.decode.choice import choose_decoder
     from trt_ros.runtime.gpu.pipeline import GpuPipeline
     from trt_ros.vision.letterbox import Preprocess
-
-    before, opened = live(), []
-    monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.COPY_THREADS', 0)
 
     def make(
         engine: FakeEngine | None = None, on_fault=None, batch: int = 1, **options: Any
@@ -470,11 +480,7 @@ def open_graph(network_of, monkeypatch) -> Callable[..., Any]:
         opened.append(pipeline)
         return pipeline
 
-    yield make
-    for pipeline in opened:
-        pipeline.close()
-        assert pipeline.memory() == {'device': {}, 'pinned': {}}
-    assert live() == before
+    return make
 
 
 @pytest.fixture

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from support.bundles import write_cascade
+from support.host_context import onnx_context
 from support.kernels_on_cpu import KernelsOnCpu
-from support.memory import array_at
 from support.numbers_on_cpu import NumbersOnCpu
 from support.tiled import with_batch
-from trt_ros.cuda.calls import live
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.demo.scene import draw_scene
 from trt_ros.families.registry import CLASSIFIERS, DETECTORS, TEXTS
@@ -30,45 +29,6 @@ pytestmark = [
 ASKED = Thresholds(0.3, 0.5, max_detections=300)
 
 
-class OnnxContext:
-    """A context that runs a network of one image in ONNX Runtime."""
-
-    def __init__(self, engine, network):
-        self.engine, self.network, self.addresses, self.batch = engine, network, {}, 0
-        self.specs = {each.name: each for each in (*network.inputs, *network.outputs)}
-
-    def set_device_memory(self, ptr, nbytes):
-        pass
-
-    def set_input_shape(self, name, shape):
-        self.batch = shape[0]
-        return True
-
-    def get_tensor_shape(self, name):
-        return (self.batch, *self.specs[name].shape[1:])
-
-    def set_tensor_address(self, name, address):
-        self.addresses[name] = address
-        return True
-
-    def is_stream_capturable(self, stream):
-        return True
-
-    def execute_async_v3(self, stream):
-        def work():
-            found = {
-                name: array_at(ptr, self.get_tensor_shape(name))
-                for name, ptr in self.addresses.items()
-            }
-            [image] = self.network.inputs
-            for name, value in self.network.infer({image.name: found[image.name]}).items():
-                found[name][:] = value
-
-        self.engine.runs += 1
-        self.engine.cuda._put(work)
-        return True
-
-
 @pytest.fixture(scope='module')
 def kernels(tmp_path_factory):
     folder = tmp_path_factory.mktemp('kernels')
@@ -76,10 +36,8 @@ def kernels(tmp_path_factory):
 
 
 @pytest.fixture
-def open_gpu(make_engine, network_of, cuda, kernels, monkeypatch):
-    """Open a cascade on the fake GPU; everything is given back at the end."""
-    before, opened = live(), []
-    monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.COPY_THREADS', 0)
+def open_gpu(make_engine, network_of, cuda, kernels, opened, monkeypatch):
+    """Open a cascade on the fake GPU."""
 
     def launch(self, function, grid, block, argument, stream):
         copied = type(argument).from_buffer_copy(argument)
@@ -100,7 +58,7 @@ def open_gpu(make_engine, network_of, cuda, kernels, monkeypatch):
         is_fixed = image.shape[0] > 0
         sizes = ((1, *shape), (1, *shape), (batch, *shape))
         engine.profiles = () if is_fixed else ({image.name: sizes},)
-        engine.create_execution_context = lambda strategy: OnnxContext(engine, network)
+        engine.create_execution_context = lambda strategy: onnx_context(engine, network)
         return GpuPipeline(
             network_of(engine, gpu_timeout=0, **given), fit(engine, options, families), batch
         )
@@ -111,16 +69,12 @@ def open_gpu(make_engine, network_of, cuda, kernels, monkeypatch):
         )
         detector = open_member(first, DETECTORS, batch if not first.tiles else 2, **given)
         colors = open_member(second, (*CLASSIFIERS, *TEXTS), second.max_regions, **given)
-        opened.append(CascadePipeline(detector, colors, second.max_regions))
-        opened[-1].warm_up()
-        return opened[-1]
+        opened.extend([detector, colors])
+        cascade = CascadePipeline(detector, colors, second.max_regions)
+        cascade.warm_up()
+        return cascade
 
-    yield open_gpu
-    for pipeline in opened:
-        pipeline.close()
-        for each in (pipeline.detector, pipeline.regions):
-            assert each.memory() == {'device': {}, 'pinned': {}}
-    assert live() == before
+    return open_gpu
 
 
 def scene(seed):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from support.bundles import denoiser, sums, two_sums, write_bundle
-from support.memory import array_at
-from trt_ros.cuda.calls import live
+from support.host_context import HostContext, onnx_context
 from trt_ros.runtime.bundle import open_members
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.fitting import resolve
@@ -19,47 +18,10 @@ from trt_ros.runtime.pipeline import Pipeline
 ONE = np.ones(1, np.float32)
 
 
-class OnnxContext:
-    """A context that runs a network in ONNX Runtime, on its addresses at the time of a call."""
-
-    def __init__(self, engine, network: OnnxRuntimeRunner) -> None:
-        self.engine, self.network, self.addresses = engine, network, {}
-        self.shapes = {spec.name: spec.shape for spec in (*network.inputs, *network.outputs)}
-
-    def set_device_memory(self, ptr, nbytes):
-        self.activations = (ptr, nbytes)
-
-    def set_input_shape(self, name, shape):
-        return self.shapes[name] == shape
-
-    def get_tensor_shape(self, name):
-        return self.shapes[name]
-
-    def set_tensor_address(self, name, address):
-        self.addresses[name] = address
-        return True
-
-    def is_stream_capturable(self, stream):
-        return True
-
-    def execute_async_v3(self, stream):
-        found = {name: array_at(ptr, self.shapes[name]) for name, ptr in self.addresses.items()}
-
-        def work():
-            inputs = {spec.name: found[spec.name] for spec in self.network.inputs}
-            for name, value in self.network.infer(inputs).items():
-                found[name][:] = value
-
-        self.engine.runs += 1
-        self.engine.cuda._put(work)
-        return True
-
-
 @pytest.fixture
-def open_gpu(make_engine, network_of):
-    """Open a bundle on the fake GPU; everything is given back at the end."""
-    before, opened = live(), []
-    contexts: list[OnnxContext] = []
+def open_gpu(make_engine, network_of, opened):
+    """Open a bundle on the fake GPU."""
+    contexts: list[HostContext] = []
 
     def open_member(options, file):
         network = OnnxRuntimeRunner.open(file.path, threads=1)
@@ -68,7 +30,7 @@ def open_gpu(make_engine, network_of):
         engine.device_memory_size_v2 = 1000 * (1 + len(opened) + len(file.inputs))
 
         def new(strategy):
-            contexts.append(OnnxContext(engine, network))
+            contexts.append(onnx_context(engine, network))
             return contexts[-1]
 
         engine.create_execution_context = new
@@ -82,11 +44,7 @@ def open_gpu(make_engine, network_of):
         opened[-1].contexts = contexts
         return opened[-1]
 
-    yield open_gpu
-    for pipeline in opened:
-        pipeline.close()
-        assert pipeline.memory() == {'device': {}, 'pinned': {}}
-    assert live() == before
+    return open_gpu
 
 
 def test_states_and_flow_are_one_launch(tmp_path, open_gpu, cuda):

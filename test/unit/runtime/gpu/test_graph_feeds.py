@@ -7,9 +7,9 @@ import shutil
 import numpy as np
 import pytest
 
+from support.host_context import HostContext
 from support.memory import array_at
 from support.numbers_on_cpu import NumbersOnCpu
-from trt_ros.cuda.calls import live
 from trt_ros.errors import (
     BadFrameError,
     CapacityError,
@@ -38,41 +38,10 @@ def tensor(name, shape, dtype='float32', mode='input'):
     return TensorSpec(name, shape, dtype, mode)
 
 
-class Context:
-    """A context of a network that adds its step to its state, on host memory."""
-
-    def __init__(self, engine):
-        self.engine, self.shapes, self.addresses = engine, {}, {}
-
-    def set_device_memory(self, ptr, nbytes):
-        pass
-
-    def set_input_shape(self, name, shape):
-        self.shapes[name] = tuple(shape)
-        return True
-
-    def get_tensor_shape(self, name):
-        return self.shapes['step']
-
-    def set_tensor_address(self, name, address):
-        self.addresses[name] = address
-        return True
-
-    def is_stream_capturable(self, stream):
-        return True
-
-    def execute_async_v3(self, stream):
-        def work():
-            value = {
-                name: array_at(self.addresses[name], self.shapes['step'])
-                for name in self.addresses
-            }
-            value['hn'][:] = self.engine.add(value['h'], value['step'])
-            value['total'][:] = value['hn']
-
-        self.engine.runs += 1
-        self.engine.cuda._put(work)
-        return True
+def with_step(context, arrays):
+    """Add the step to the state."""
+    arrays['hn'][:] = context.engine.add(arrays['h'], arrays['step'])
+    arrays['total'][:] = arrays['hn']
 
 
 @pytest.fixture
@@ -87,28 +56,23 @@ def counter(make_engine, cuda):
             tensor('hn', shape, mode='output'),
             tensor('total', shape, mode='output'),
         )
-        engine.create_execution_context = lambda strategy: Context(engine)
+        engine.create_execution_context = lambda strategy: HostContext(
+            engine, with_step, lambda context, _: context.shapes['step']
+        )
         return engine
 
     return make
 
 
 @pytest.fixture
-def open_inputs(network_of):
-    before, opened = live(), []
-
+def open_inputs(network_of, opened):
     def open_inputs(engine, inputs, outputs=(), **options):
         fitted = fit(engine, PipelineOptions(inputs=inputs, outputs=outputs), TENSORS)
         options = {'gpu_timeout': 0, **options}
-        pipeline = GpuPipeline(network_of(engine, **options), fitted)
-        opened.append(pipeline)
-        return pipeline
+        opened.append(GpuPipeline(network_of(engine, **options), fitted))
+        return opened[-1]
 
-    yield open_inputs
-    for pipeline in opened:
-        pipeline.close()
-        assert pipeline.memory() == {'device': {}, 'pinned': {}}
-    assert live() == before
+    return open_inputs
 
 
 STATEFUL = ('step=tensor:step', 'h=state:hn')
@@ -409,7 +373,7 @@ def test_two_images_and_a_tensor_are_preprocessed_and_copied(make_engine, open_i
         ('right=image:right?scale=1.0', 'left=image:left', 'joints=tensor:joints'),
         frames_in_flight=1,
     )
-    engine.create_execution_context = lambda strategy: Fixed(engine)
+    engine.create_execution_context = lambda strategy: fixed(engine)
     picture = Frame.from_pixels(np.zeros((48, 64, 3), np.uint8))
     inputs = {'left': picture, 'right': picture, 'joints': np.zeros((1, 7))}
     for _ in range(2):
@@ -426,19 +390,13 @@ def test_two_images_and_a_tensor_are_preprocessed_and_copied(make_engine, open_i
     assert (left.target, right.target) == graph.addresses.images
 
 
-class Copying(Context):
-    """A context of a network that returns its input `x` as `y`."""
+def copying(engine):
+    """Return a context of a network that returns its input `x` as `y`."""
 
-    def get_tensor_shape(self, name):
-        return self.shapes['x']
+    def compute(_, arrays):
+        arrays['y'][:] = arrays['x']
 
-    def execute_async_v3(self, stream):
-        def work():
-            shape = self.shapes['x']
-            array_at(self.addresses['y'], shape)[:] = array_at(self.addresses['x'], shape)
-
-        self.engine.cuda._put(work)
-        return True
+    return HostContext(engine, compute, lambda context, _: context.shapes['x'])
 
 
 @pytest.mark.parametrize('slots', [1, 2])
@@ -458,7 +416,7 @@ def test_a_stack_of_images_equals_that_of_the_cpu(
     engine = make_engine()
     engine.inputs = (tensor('k', (1,)), tensor('x', shape))
     engine.outputs = (tensor('y', shape, mode='output'),)
-    engine.create_execution_context = lambda strategy: Copying(engine)
+    engine.create_execution_context = lambda strategy: copying(engine)
     pipeline = open_inputs(
         engine,
         ('x=images:a,b,c?mean=0.4&resize=letterbox', 'k=constant:1'),
@@ -492,7 +450,7 @@ def test_a_stack_behind_another_image_takes_its_own_images(
     engine = make_engine()
     engine.inputs = (tensor('x', (2, 3, 8, 12)), tensor('first', (1, 3, 8, 12)))
     engine.outputs = (tensor('y', (2, 3, 8, 12), mode='output'),)
-    engine.create_execution_context = lambda strategy: Copying(engine)
+    engine.create_execution_context = lambda strategy: copying(engine)
     pipeline = open_inputs(engine, ('first=image:a', 'x=images:b,a'))
     inputs = {
         'first': np.full((8, 12, 3), 255, np.uint8),
@@ -580,16 +538,10 @@ def test_a_new_kind_of_feed_has_a_class_on_the_gpu(counter, open_inputs, cuda, m
             pipeline.reset_state()
 
 
-class Fixed(Context):
-    """A context whose shapes are those of the engine."""
-
-    def get_tensor_shape(self, name):
-        specs = (*self.engine.inputs, *self.engine.outputs)
-        return next(spec.shape for spec in specs if spec.name == name)
-
-    def execute_async_v3(self, stream):
-        self.engine.cuda._put(lambda: None)
-        return True
+def fixed(engine):
+    """Return a context whose shapes are those of the engine, and which computes nothing."""
+    shapes = {spec.name: spec.shape for spec in (*engine.inputs, *engine.outputs)}
+    return HostContext(engine, lambda *_: None, lambda _, name: shapes[name])
 
 
 def test_rejects_a_shape_tensor_in_host_memory(counter, open_inputs):
@@ -603,7 +555,7 @@ def test_rejects_a_shape_tensor_in_host_memory(counter, open_inputs):
 def test_an_output_whose_shape_depends_on_the_data_is_refused_by_name(counter, open_inputs):
     engine = counter()
     engine.outputs = (tensor('chosen', (-1, 2), mode='output'),)
-    engine.create_execution_context = lambda strategy: Fixed(engine)
+    engine.create_execution_context = lambda strategy: fixed(engine)
     with pytest.raises(
         TensorMismatchError,
         match=r'The shape of output chosen depends on the data(.|\n)*Remedy: Use the ONNX file',

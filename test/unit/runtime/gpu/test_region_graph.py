@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from support.host_context import HostContext
 from support.memory import array_at
-from trt_ros.cuda.calls import live
 from trt_ros.families.registry import CLASSIFIERS, TENSORS
 from trt_ros.runtime.fitting import fit
 from trt_ros.runtime.gpu import inputs
@@ -19,41 +19,19 @@ ASKED = Thresholds()
 HW = (8, 8)
 
 
-class Context:
-    """A context of a network that returns the mean color of each image, on host memory."""
+def mean_colors(context, arrays):
+    """Return the mean color of each image."""
+    context.engine.batches.append(len(arrays['images']))
+    arrays['out'][:] = arrays['images'].mean(axis=(2, 3))
 
-    def __init__(self, engine):
-        self.engine, self.addresses, self.batch = engine, {}, 0
 
-    def set_device_memory(self, ptr, nbytes):
-        pass
-
-    def set_input_shape(self, name, shape):
-        self.batch = shape[0]
-        return True
-
-    def get_tensor_shape(self, name):
-        return (self.batch, 3)
-
-    def set_tensor_address(self, name, address):
-        self.addresses[name] = address
-        return True
-
-    def is_stream_capturable(self, stream):
-        return True
-
-    def execute_async_v3(self, stream):
-        def work():
-            images = array_at(self.addresses['images'], (self.batch, 3, *HW))
-            array_at(self.addresses['out'], (self.batch, 3))[:] = images.mean(axis=(2, 3))
-
-        self.engine.batches.append(self.batch)
-        self.engine.cuda._put(work)
-        return True
+def shape_of(context, name):
+    batch = context.shapes['images'][0]
+    return (batch, 3, *HW) if name == 'images' else (batch, 3)
 
 
 @pytest.fixture
-def open_regions(make_engine, cuda, network_of, monkeypatch):
+def open_regions(make_engine, cuda, network_of, opened, monkeypatch):
     """Open a pipeline whose crop kernel is its NumPy reference."""
 
     def crop_on_host(kernels, args, regions, stream):
@@ -68,8 +46,6 @@ def open_regions(make_engine, cuda, network_of, monkeypatch):
         cuda._put(work)
 
     monkeypatch.setattr(inputs, 'launch_crop', crop_on_host)
-    monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.COPY_THREADS', 0)
-    before, opened = live(), []
     crop: Crop
 
     def make(batch=-1, max_batch=4, decoder='embedding', families=TENSORS, **options):
@@ -79,7 +55,9 @@ def open_regions(make_engine, cuda, network_of, monkeypatch):
         engine.outputs = (TensorSpec('out', (batch, 3), 'float32', 'output'),)
         sizes = ((1, 3, *HW), (1, 3, *HW), (max_batch, 3, *HW))
         engine.profiles = ({'images': sizes},) if batch == -1 else ()
-        engine.create_execution_context = lambda strategy: Context(engine)
+        engine.create_execution_context = lambda strategy: HostContext(
+            engine, mean_colors, shape_of
+        )
         engine.batches = []
         model = ModelOptions(regions=True, decoder=decoder, std=(1.0,) * 3, mean=(0.0,) * 3)
         fitted = fit(engine, model, families)
@@ -89,11 +67,7 @@ def open_regions(make_engine, cuda, network_of, monkeypatch):
         opened.append(pipeline)
         return pipeline, engine, crop
 
-    yield make
-    for pipeline in opened:
-        pipeline.close()
-        assert pipeline.memory() == {'device': {}, 'pinned': {}}
-    assert live() == before
+    return make
 
 
 def frame_of(width=60, height=40, seed=1):

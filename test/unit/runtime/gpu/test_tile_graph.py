@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from support.host_context import HostContext
 from support.memory import array_at
 from trt_ros.decode.cuda.tiles import GpuTiles
 from trt_ros.errors import BadFrameError, TensorMismatchError
@@ -23,7 +24,7 @@ HW = (64, 96)
 
 
 @pytest.fixture
-def open_tiles(make_engine, cuda, network_of, monkeypatch):
+def open_tiles(make_engine, cuda, network_of, opened, monkeypatch):
     """Open a pipeline that finds one box per tile, in its middle, scored by the mean color."""
 
     def preprocess_on_host(kernels, args, stream):
@@ -35,35 +36,31 @@ def open_tiles(make_engine, cuda, network_of, monkeypatch):
 
         cuda._put(work)
 
-    def execute(context, stream):
-        count = context.shapes['images'][0]
+    def compute(_, arrays):
+        head = arrays['output0']
+        head[:] = 0
+        head[:, :4, 0] = 48, 32, 20, 20
+        head[:, 4, 0] = arrays['images'].mean(axis=(1, 2, 3))
 
-        def work():
-            images = array_at(context.addresses['images'], (count, 3, *HW))
-            head = array_at(context.addresses['output0'], (count, 7, 96))
-            head[:] = 0
-            head[:, :4, 0] = 48, 32, 20, 20
-            head[:, 4, 0] = images.mean(axis=(1, 2, 3))
-
-        cuda._put(work)
-        return True
+    def shape_of(context, name):
+        return (
+            context.shapes['images']
+            if name == 'images'
+            else (*context.shapes['images'][:1], 7, 96)
+        )
 
     monkeypatch.setattr(inputs, 'launch_preprocess', preprocess_on_host)
-    opened = []
 
     def make(batch=-1, max_batch=4, tiles='2x2', **options):
         engine = make_engine(batch, max_batch)
-        monkeypatch.setattr(type(engine.create_execution_context('')), 'execute_async_v3', execute)
+        engine.create_execution_context = lambda strategy: HostContext(engine, compute, shape_of)
         model = ModelOptions(decoder='yolov8', tiles=tiles)
         network = network_of(engine, **{'gpu_timeout': 0, **options})
         pipeline = GpuPipeline(network, fit(engine, model, DETECTORS), 4)
         opened.append(pipeline)
         return pipeline
 
-    yield make
-    for pipeline in opened:
-        pipeline.close()
-        assert pipeline.memory() == {'device': {}, 'pinned': {}}
+    return make
 
 
 @pytest.mark.parametrize('frames_in_flight', [1, 2])
