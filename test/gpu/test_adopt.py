@@ -8,6 +8,7 @@ import pytest
 
 from support.save_network import save_network
 from support.scripts import run_script
+from trt_ros.errors import ModelError
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.gpu.open import open_tensor_runner
 
@@ -23,8 +24,11 @@ parser = trt.OnnxParser(network, log)
 assert parser.parse_from_file(sys.argv[1])
 config = builder.create_builder_config()
 profile = builder.create_optimization_profile()
-profile.set_shape('x', (1, 8), (2, 8), (4, 8))
+if -1 in network.get_input(0).shape:
+    profile.set_shape('x', (1, 8), (2, 8), (4, 8))
 config.add_optimization_profile(profile)
+if sys.argv[3:]:
+    network.get_input(0).allowed_formats = 1 << int(getattr(trt.TensorFormat, sys.argv[3]))
 open(sys.argv[2], 'wb').write(builder.build_serialized_network(network, config))
 """
 
@@ -67,3 +71,18 @@ def test_a_foreign_engine_is_compared_and_gets_a_sidecar(gpu, tmp_path):
     )
     runner.close()
     reference.close()
+
+
+def test_an_engine_of_another_memory_format_is_refused(gpu, tmp_path):
+    model = save_network(
+        tmp_path / 'net.onnx',
+        'y = Conv(x, w)',
+        {'x': (1, 3, 8, 8)},
+        {'y': (1, 8, 7, 7)},
+        constants={'w': np.ones((8, 3, 2, 2), np.float32)},
+    )
+    engine = tmp_path / 'foreign.engine'
+    run_script(BUILD, model, engine, 'HWC')
+    engine.chmod(0o600)
+    with pytest.raises(ModelError, match=r'another memory format than LINEAR\.\nCause: x is HWC'):
+        open_tensor_runner(engine, device=gpu.index)

@@ -1,8 +1,10 @@
 """Types and uses of command line arguments."""
 
 from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from trt_ros.cli._option_flags import given_options
 from trt_ros.errors import ParameterError
@@ -38,6 +40,17 @@ def positive(text: str) -> int:
 def model_argument(text: str) -> Path | str:
     """Return the path of a model, or its address."""
     return text if text.startswith((*FILE_SCHEMES, *REMOTE_SCHEMES)) else Path(text)
+
+
+def add_min_cosine(add: Callable[..., Any]) -> None:
+    """Declare the flag of the similarity that an engine must reach."""
+    add(
+        '--min-cosine',
+        type=finite,
+        default=0.99,
+        metavar='X',
+        help='fail below this cosine similarity of any output (default: 0.99)',
+    )
 
 
 def refuse_layers(args: Namespace) -> None:

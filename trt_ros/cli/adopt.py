@@ -17,7 +17,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import finite, model_argument
+from trt_ros.cli._arguments import add_min_cosine, model_argument
 from trt_ros.errors import ModelError, ParameterError, TensorMismatchError, printable
 
 if TYPE_CHECKING:
@@ -32,13 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add('model', type=model_argument, metavar='engine', help='engine to write the sidecar of')
     add('--onnx', type=Path, required=True, help='ONNX file of the same network')
     add('--device', type=int, default=0, help='CUDA device index')
-    add(
-        '--min-cosine',
-        type=finite,
-        default=0.99,
-        metavar='X',
-        help='fail below this cosine similarity of any output (default: 0.99)',
-    )
+    add_min_cosine(add)
     add('--force', action='store_true', help='replace a sidecar')
 
 

@@ -1,5 +1,5 @@
 """
-Quantization of an ONNX file to int8 or fp8, calibrated with images.
+Quantization of an ONNX file to int8, fp8 or int4, calibrated with images.
 
 The last layers stay in float. If the results differ too much from those of the original, the most
 sensitive layers return to float. An interrupted calibration continues when run again.

@@ -19,7 +19,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._arguments import (
-    finite,
+    add_min_cosine,
     fraction,
     model_argument,
     positive,
@@ -143,13 +143,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar='X',
         help=f'minimum score of compared boxes (default: {Thresholds.score})',
     )
-    add(
-        '--min-cosine',
-        type=finite,
-        default=0.99,
-        metavar='X',
-        help='fail below this cosine similarity of any output (default: 0.99)',
-    )
+    add_min_cosine(add)
     add(
         '--min-matched',
         type=fraction,

@@ -191,6 +191,26 @@ def tensor_spec(handle: Any, name: str) -> TensorSpec:
     )
 
 
+def refuse_formats(engine: Engine, name: str) -> None:
+    """
+    Check that the tensors of an engine are in row-major order, as the buffers of a pipeline are.
+
+    :raises ModelError: if one is not, as with trtexec --inputIOFormats; the engine is closed.
+    """
+    formats = {
+        spec.name: engine.handle.get_tensor_format(spec.name).name
+        for spec in (*engine.inputs, *engine.outputs)
+    }
+    others = [f'{tensor} is {each}' for tensor, each in formats.items() if each != 'LINEAR']
+    if others:
+        engine.close()
+        raise ModelError(
+            f'{name} has inputs or outputs in another memory format than LINEAR.',
+            cause=f'{"; ".join(others)}.',
+            remedy='Build it without formats of inputs and outputs.',
+        )
+
+
 def _profile_shapes(handle: Any, name: str, index: int) -> tuple[Shape, Shape, Shape]:
     low, best, high = handle.get_tensor_profile_shape(name, index)
     return tuple(low), tuple(best), tuple(high)

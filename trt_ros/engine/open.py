@@ -16,7 +16,7 @@ from trt_ros.engine import cache as caches
 from trt_ros.engine import precision
 from trt_ros.engine.builder.config import load_plugins
 from trt_ros.engine.builder.parent import build
-from trt_ros.engine.engine import Engine, load_engine
+from trt_ros.engine.engine import Engine, load_engine, refuse_formats
 from trt_ros.engine.files import check_trusted
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import is_plan, read_plan_header
@@ -238,6 +238,8 @@ def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
             )
         _check_plugins(path, header.library, sidecar, options)
         engine = _load(path, {**sidecar, 'library': header.library}, device)
+        if 'key' not in sidecar:  # Of another tool.
+            refuse_formats(engine, str(path))
     except ModelError as error:
         raise ModelError(error.problem, cause=error.cause, remedy=_rebuild(sidecar)) from error
     return OpenedEngine(

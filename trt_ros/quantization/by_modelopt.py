@@ -75,14 +75,14 @@ def quantize_by_modelopt(
 
 
 def quantized_layers(model: Any) -> set[str]:
-    """Return the layers of a Q/DQ model that read two quantized tensors, by name as above."""
+    """Return the layers of a Q/DQ model that read quantized weights, by name as above."""
     dequantized = {
         node.output[0] for node in model.graph.node if node.op_type == 'DequantizeLinear'
     }
     return {
         node.name or node.output[0]
         for node in model.graph.node
-        if node.op_type in HEAVY and dequantized.issuperset(node.input[:2])
+        if node.op_type in HEAVY and dequantized.intersection(node.input[1:2])
     }
 
 
@@ -92,6 +92,9 @@ class _Reader:
     def __init__(self, inputs: Iterator[Mapping[str, np.ndarray]]) -> None:
         self._inputs, self._first = inputs, next(inputs, None)
         self._is_first = True
+
+    def __iter__(self) -> Iterator[Mapping[str, np.ndarray]]:
+        return iter(self.get_next, None)
 
     def get_first(self) -> Mapping[str, np.ndarray] | None:
         return self._first

@@ -100,7 +100,7 @@ class QuantNetwork:
     """
     A float32 model of which layers are chosen to be quantized.
 
-    :param quant_format: format that TensorRT must have kernels for.
+    :param to: format that TensorRT must have kernels for.
     :ivar model: ModelProto with its weights.
     :ivar layers: layers that may be quantized, in topological order.
     :ivar head: outputs of the last layers before the results: they stay in float.
@@ -108,9 +108,7 @@ class QuantNetwork:
     :raises ModelError: if the model is quantized already.
     """
 
-    def __init__(
-        self, model: Any, keep: Sequence[str] = (), quant_format: QuantFormat = INT8
-    ) -> None:
+    def __init__(self, model: Any, keep: Sequence[str] = (), to: str = 'int8') -> None:
         self.model = model
         if any(node.op_type in QUANTIZING for node in model.graph.node):
             raise ModelError(
@@ -136,7 +134,7 @@ class QuantNetwork:
             elif node_key(node) in in_head or _is_dfl(node, self.weights):
                 reason = 'last layer before the results'
             else:
-                reason = self._lack_of_kernel(node) if quant_format is FP8 else ''
+                reason = self._lack_of_kernel(node, to)
             if isinstance(found, str) or reason:
                 self.left_out[node.name or node.output[0]] = reason
             else:
@@ -170,14 +168,18 @@ class QuantNetwork:
         name = node.name or node.output[0]
         return QuantLayer(name, node.op_type, node.output[0], node.input[0], node.input[1], axis)
 
-    def _lack_of_kernel(self, node: Any) -> str:
+    def _lack_of_kernel(self, node: Any, to: str) -> str:
         """
-        Return why TensorRT has no fp8 kernel for a layer, '' where it has.
+        Return why TensorRT has no kernel of a format for a layer, '' where it has.
 
-        Its release notes exclude grouped convolutions and kernels of more than 32 elements, and
-        its library has fp8 kernels for aligned channels only. nvidia-modelopt leaves the same
-        layers out, and those of 16 channels, which are slower than in fp16.
+        For fp8, its release notes exclude grouped convolutions and kernels of more than 32
+        elements, and its library has kernels for aligned channels only. nvidia-modelopt leaves the
+        same layers out, and those of 16 channels, which are slower than in fp16.
         """
+        if to == 'int4' and node.op_type != 'MatMul':
+            return f'{node.op_type} is not rounded to int4'
+        if to != 'fp8':
+            return ''
         weight = self.weights[node.input[1]]()
         if node.op_type == 'ConvTranspose':
             return 'fp8 has no transposed convolutions'

@@ -10,7 +10,23 @@ from trt_ros.vision.thresholds import Thresholds
 METHODS = {
     # Entropy counts levels of equal size, which fp8 has not.
     '': {'int8': ('mse', 'max', 'entropy', 'percentile'), 'fp8': ('max', 'mse', 'percentile')},
-    'modelopt': {'int8': ('entropy', 'max'), 'fp8': ('max',)},
+    'modelopt': {
+        'int8': ('entropy', 'max'),
+        'fp8': ('max',),
+        'int4': ('awq_clip', 'awq_lite', 'rtn_dq'),
+    },
+}
+#: Why a format cannot be written, by tool: cause and remedy.
+REFUSED = {
+    ('', 'int4'): ('nvidia-modelopt rounds weights to int4.', 'Add --tool modelopt.'),
+    **dict.fromkeys(
+        [('', 'nvfp4'), ('modelopt', 'nvfp4')],
+        (
+            'nvidia-modelopt writes NVFP4 from PyTorch, on a GPU, not from an ONNX file.',
+            'Quantize the PyTorch model with modelopt.torch.quantization and export it: its types '
+            'are kept, see docs/quantization.md.',
+        ),
+    ),
 }
 
 
@@ -22,15 +38,19 @@ class QuantOptions:
     :raises ParameterError: at construction, when a value or a combination is invalid.
     """
 
-    to: str = param('int8', 'Format of the quantized layers.', choices=('int8', 'fp8'))
+    to: str = param(
+        'int8',
+        'Format of the quantized layers; of int4, only the weights.',
+        choices=('int8', 'fp8', 'int4', 'nvfp4'),
+    )
     method: str = param(
         '',
-        'Choice of the ranges from the histograms; default: mse for int8, max for fp8.',
-        choices=('', 'max', 'mse', 'entropy', 'percentile'),
+        'Choice of the ranges; default: mse for int8, max for fp8, awq_clip for int4.',
+        choices=('', 'max', 'mse', 'entropy', 'percentile', *METHODS['modelopt']['int4']),
     )
     tool: str = param(
         '',
-        'Quantize with nvidia-modelopt, which must be installed; methods entropy (int8) and max.',
+        'Quantize with nvidia-modelopt, which must be installed; it has methods of its own.',
         choices=('', 'modelopt'),
     )
     keep: tuple[str, ...] = param(
@@ -48,6 +68,9 @@ class QuantOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+        if (self.tool, self.to) in REFUSED:
+            cause, remedy = REFUSED[self.tool, self.to]
+            raise ParameterError(f'{self.to} cannot be written.', cause=cause, remedy=remedy)
         methods = METHODS[self.tool][self.to]
         if self.method and self.method not in methods:
             raise ParameterError(

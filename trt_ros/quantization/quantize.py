@@ -119,7 +119,7 @@ def quantize(
     path = Path(pipeline_options.model_path).expanduser()
     _check_output(output, path)
     fitted = _fitted(path, pipeline_options, report)
-    network = QuantNetwork(_load(path, options.to), options.keep, FORMATS[options.to])
+    network = QuantNetwork(_load(path, options.to), options.keep, options.to)
     frames = _Frames(source)
     if options.tool == 'modelopt':
         found = _modelopt(options, network, fitted, frames, report)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,7 @@ from trt_ros.engine.open import (
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.engine.sidecar import sidecar_path
 from trt_ros.errors import BackendError, ModelError, ParameterError
+from trt_ros.tensors import TensorSpec
 
 pytestmark = pytest.mark.slow
 
@@ -180,6 +182,25 @@ def test_only_a_cache_that_cannot_be_written_leads_to_an_engine_in_memory(
     with pytest.raises(ModelError, match='It cannot be loaded'):
         open_in(file / 'cache')
     assert [type(each) for each in loads] == [bytes]
+
+
+def test_an_engine_of_another_tool_with_another_memory_format_is_refused(
+    models, rtx, tmp_path, monkeypatch
+):
+    path = EngineCache(tmp_path / 'cache').get_or_build(models.conv(), BuildOptions(), rtx).path
+    foreign, closed = tmp_path / 'foreign.engine', []
+    shutil.copyfile(path, foreign)
+    formats = {'x': SimpleNamespace(name='HWC8'), 'y': SimpleNamespace(name='LINEAR')}
+    engine = SimpleNamespace(
+        handle=SimpleNamespace(get_tensor_format=formats.get),
+        inputs=(TensorSpec('x', (1, 3, 8, 8), 'float16', 'input'),),
+        outputs=(TensorSpec('y', (1, 8), 'float16', 'output'),),
+        close=lambda: closed.append(True),
+    )
+    monkeypatch.setattr(opening, 'load_engine', lambda *_, **__: engine)
+    with pytest.raises(ModelError, match=r'than LINEAR\.\nCause: x is HWC8\.'):
+        open_plan(foreign, 0, BuildOptions())
+    assert closed
 
 
 def test_other_failures_to_load_name_the_rebuild(rtx):

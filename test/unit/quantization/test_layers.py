@@ -5,7 +5,7 @@ import pytest
 
 from trt_ros.demo.scene import MODEL
 from trt_ros.errors import ModelError, ParameterError
-from trt_ros.quantization.layers import FP8, INT8, QuantNetwork
+from trt_ros.quantization.layers import INT8, QuantNetwork
 from trt_ros.quantization.search import with_qdq
 
 onnx = pytest.importorskip('onnx')
@@ -100,7 +100,7 @@ def fp8_layers(weight_shape, op='Conv', **attributes):
         ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 19)])
-    network = QuantNetwork(model, (), FP8)
+    network = QuantNetwork(model, (), 'fp8')
     assert 'first' in {layer.name for layer in QuantNetwork(model).layers}  # To int8.
     return [layer.name for layer in network.layers], network.left_out.get('first', '')
 
@@ -130,6 +130,6 @@ def test_aligned_layers_are_quantized_to_fp8(shape, op):
 
 
 def test_only_aligned_convolutions_of_the_demo_detector_are_quantized_to_fp8():
-    network = QuantNetwork(onnx.load(MODEL), (), FP8)
+    network = QuantNetwork(onnx.load(MODEL), (), 'fp8')
     assert len(network.layers) == 32
     assert '/network/to_8/to_8.0/to_8.0.0/Conv' in network.left_out

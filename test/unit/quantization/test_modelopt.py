@@ -10,10 +10,33 @@ import pytest
 
 from trt_ros.cli import main
 from trt_ros.demo.scene import MODEL, TRAINING, draw_scene
+from trt_ros.engine.builder.onnx_nodes import layers_by_precision
+from trt_ros.errors import ParameterError
+from trt_ros.quantization.layers import QuantNetwork
+from trt_ros.quantization.options import METHODS, QuantOptions
 
 cv2 = pytest.importorskip('cv2')
 onnx = pytest.importorskip('onnx')
 pytest.importorskip('onnxruntime')
+
+
+def mixed_network():
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 17]>
+        network (float[1, 3, 32, 32] images) => (float[1, 10] scores) {
+            c = Conv <strides = [2, 2]> (images, w0)
+            f = Flatten(c)
+            a = MatMul(f, w1)
+            r = Relu(a)
+            b = MatMul(r, w2)
+            scores = MatMul(b, w3)
+        }"""
+    )
+    rng = np.random.default_rng(0)
+    for index, shape in enumerate([(8, 3, 4, 4), (1800, 256), (256, 256), (256, 10)]):
+        weights = rng.normal(size=shape, scale=np.prod(shape[1:]) ** -0.5).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weights, f'w{index}'))
+    return model
 
 
 @pytest.fixture
@@ -35,6 +58,27 @@ def test_method_that_modelopt_lacks_is_refused(quantize):
     assert code == 1
     assert 'method mse cannot be used for int8 with modelopt' in printed.err
     assert 'Choose one of entropy, max' in printed.err
+
+
+@pytest.mark.parametrize(
+    ('to', 'tool', 'problem'),
+    [
+        ('int4', '', 'Remedy: Add --tool modelopt'),
+        ('nvfp4', 'modelopt', 'Cause: nvidia-modelopt writes NVFP4 from PyTorch'),
+    ],
+)
+def test_formats_that_cannot_be_written_are_refused_with_the_reason(to, tool, problem):
+    with pytest.raises(ParameterError, match=f'{to} cannot be written.\\n(?s:.*){problem}'):
+        QuantOptions(to=to, tool=tool)
+
+
+def test_only_matrix_products_are_rounded_to_int4():
+    network = QuantNetwork(mixed_network(), (), 'int4')
+    assert [layer.name for layer in network.layers] == ['a', 'b']
+    assert network.left_out == {
+        'c': 'Conv is not rounded to int4',
+        'scores': 'last layer before the results',
+    }
 
 
 @pytest.mark.skipif(find_spec('modelopt') is not None, reason='nvidia-modelopt is installed')
@@ -125,3 +169,22 @@ def test_drop_that_modelopt_exceeds_is_an_error(quantize, monkeypatch, tmp_path)
     assert code == 1
     assert 'nvidia-modelopt has a drop of more than 0.01.' in printed.err
     assert not (tmp_path / 'q.onnx').exists()
+
+
+@needs_modelopt
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize('method', METHODS['modelopt']['int4'])
+def test_weights_of_matrix_products_are_rounded_to_int4_in_blocks(quantize, method, tmp_path):
+    onnx.save(mixed_network(), tmp_path / 'net.onnx')
+    flags = ['--method', method, '--decoder', 'tensor', '--max-drop', '0.05']
+    code, printed = quantize(*flags, model=tmp_path / 'net.onnx', to='int4')
+    assert code == 0, printed.err
+    assert 'int4: 2 of 4 convolutions and matrix products' in printed.out
+    graph = onnx.load(tmp_path / 'q.onnx').graph
+    assert layers_by_precision(graph) == {'int4 matrix products': ['a', 'b']}
+    blocks = {
+        each.name: next(one.i for one in each.attribute if one.name == 'block_size')
+        for each in graph.node
+        if each.op_type == 'DequantizeLinear'
+    }
+    assert {*blocks.values()} == {128} and len(blocks) == 2

@@ -10,7 +10,7 @@ import pytest
 
 from trt_ros.cli import main
 from trt_ros.demo.scene import MODEL, TRAINING, draw_scene
-from trt_ros.quantization.layers import FORMATS, QuantNetwork
+from trt_ros.quantization.layers import QuantNetwork
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,7 @@ def test_the_report_does_not_replace_a_model(quantize, tmp_path):
 
 @pytest.mark.parametrize('to', ['int8', 'fp8'])
 def test_results_of_a_detector_agree_with_those_of_the_original(quantize, to, tmp_path):
-    names = [layer.name for layer in QuantNetwork(onnx.load(MODEL), (), FORMATS[to]).layers]
+    names = [layer.name for layer in QuantNetwork(onnx.load(MODEL), (), to).layers]
     kept = [part for name in names[3:] for part in ('--keep', name)]  # Takes less time.
     code, printed = quantize(*kept, '--json', tmp_path / 'report.json', to=to, model=MODEL)
     assert code == 0, printed.err

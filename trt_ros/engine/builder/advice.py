@@ -221,8 +221,10 @@ def _breaks_fusion(graph: _Graph, node: Any) -> bool:
     )
 
 
-_PRODUCT = re.compile(r'conv|gemm|mat(rix)?_?mul|mha|einsum', re.IGNORECASE)
-_SOFTMAX = re.compile(r'softmax|Max\w*Sub\w*Exp\w*Sum\w*Div', re.IGNORECASE)
+#: In kind and name of a layer; those of tensorrt_rtx are from the logs of builds with 1.5.
+_PRODUCT = re.compile(r'conv|correlation|gemm|mat(rix)?_?mul|mha|einsum', re.IGNORECASE)
+_SOFTMAX = re.compile(r'softmax|Max\w*Sub\w*Exp\w*Sum', re.IGNORECASE)
+_REFORMAT = re.compile(r'reformat|__myl_Move(Conc)?_', re.IGNORECASE)
 _ATTENTION = re.compile(r'mha|flash|attention', re.IGNORECASE)
 _QUANTIZING = re.compile(r'^[^+]*quantize(linear)?[^+]*$', re.IGNORECASE)
 
@@ -256,7 +258,7 @@ def advise_on_layers(
     for title, which, change in (
         (
             'reformat layers',
-            [each for each in layers if re.search(r'reformat', f'{each.kind} {each.name}', re.I)],
+            [each for each in layers if _REFORMAT.search(f'{each.kind} {each.name}')],
             'Use one type throughout (--io-dtypes lower), and no transposes at the inputs',
         ),
         (

@@ -1,9 +1,11 @@
 """Separation of the end of a network whose shapes depend on the data, which runs on the CPU."""
 
 from collections.abc import Iterable, Mapping, Sequence
+import io
 from pathlib import Path
 from typing import Any
 
+from trt_ros.blob import write_atomically
 from trt_ros.engine.builder.onnx_check import read_onnx
 from trt_ros.engine.builder.onnx_cut_nms import UncuttableError, cut_nms
 from trt_ros.engine.builder.onnx_nodes import inlined, live_tensors, used
@@ -14,15 +16,15 @@ DATA_DEPENDENT = ('NonZero', 'Compress', 'Unique', 'NonMaxSuppression')
 
 def split_model(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
     """
-    Write `head.onnx`, and `tail.onnx` with what depends on the data; runs in a child process.
+    Write the part of a model before what depends on the data, and the rest; in a child process.
 
-    :param request: `path` of the model, and `folder` to write to.
+    :param request: `path` of the model, and `head` and `tail`, to write to.
     :returns: a line for the log and `operators` of the tail; {} if the network needs no split.
     """
     import onnx
 
-    path, folder = Path(request['path']), Path(request['folder'])
-    model, _ = read_onnx(path)
+    path = Path(request['path'])
+    model = inlined(read_onnx(path)[0])
     graph = model.graph
     live = live_tensors(graph)
     seeds = [
@@ -39,7 +41,8 @@ def split_model(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
         except UncuttableError:
             pass
     model = inlined(onnx.load(str(path)))  # With external data, since it is written elsewhere.
-    head, tail = _parts(model.graph, live)
+    dependent = {name for node in seeds for name in node.output}
+    head, tail = _parts(model.graph, dependent, live)
     inside = {name for node in tail for name in node.output}
     values = _values(model)
     weights = {each.name for each in model.graph.initializer}
@@ -57,9 +60,9 @@ def split_model(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
             cause=f'The type of {", ".join(unknown)} is unknown.' if unknown else 'It is first.',
             remedy='Use backend onnxruntime.',
         )
-    _save(folder / 'head.onnx', model, head, inputs, [*between, *kept], values)
+    _save(Path(request['head']), model, head, inputs, [*between, *kept], values)
     last = [name for name in outputs if name in inside]
-    _save(folder / 'tail.onnx', model, tail, list(needed), last, values)
+    _save(Path(request['tail']), model, tail, list(needed), last, values)
     ops = dict.fromkeys(node.op_type for node in seeds)
     return {
         'operators': len(tail),
@@ -69,16 +72,17 @@ def split_model(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
     }
 
 
-def _parts(graph: Any, live: set[str]) -> tuple[list[Any], list[Any]]:
+def _parts(graph: Any, dependent: set[str], live: set[str]) -> tuple[list[Any], list[Any]]:
     """
     Return the nodes of head and tail.
 
     Those that compute shapes may be in both, since an engine has no shapes as outputs.
+
+    :param dependent: tensors whose shape depends on the data; receives all computed from them.
     """
-    dependent, wanted = set[str](), set[str]()
+    wanted = set[str]()
     for node in graph.node:
-        is_seed = node.op_type in DATA_DEPENDENT and live.intersection(node.input)
-        if is_seed or dependent.intersection(used(node)):
+        if dependent.intersection(used(node)):
             dependent.update(node.output)
     for node in reversed(graph.node):
         is_shape = wanted.intersection(node.output) and not live.intersection(node.output)
@@ -111,7 +115,7 @@ def _save(
     outputs: Sequence[str],
     values: Mapping[str, Any],
 ) -> None:
-    """Write the part of a model between these tensors."""
+    """Write the part of a model between these tensors; whole, as others may read it."""
     import onnx
 
     part = onnx.ModelProto()
@@ -123,4 +127,4 @@ def _save(
     part.graph.output.extend(values[name] for name in outputs)
     read = {name for node in part.graph.node for name in used(node)}
     part.graph.initializer.extend(each for each in model.graph.initializer if each.name in read)
-    onnx.save(part, str(path))
+    write_atomically(path, io.BytesIO(part.SerializeToString()))

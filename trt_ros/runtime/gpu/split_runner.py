@@ -1,25 +1,37 @@
 """A network whose beginning runs on a GPU, and whose end on the CPU."""
 
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
+import hashlib
+import io
+import json
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
+from trt_ros.blob import write_atomically
 from trt_ros.child import Child, memory_limit
 from trt_ros.engine.builder.onnx_check import read_network
 from trt_ros.engine.builder.onnx_nodes import file_mentions
 from trt_ros.engine.builder.onnx_split import DATA_DEPENDENT
-from trt_ros.engine.key import total_nbytes
+from trt_ros.engine.cache import EngineCache
+from trt_ros.engine.files import make_private
+from trt_ros.engine.key import OnnxFile, total_nbytes
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import is_plan
+from trt_ros.errors import ParameterError
 from trt_ros.progress import Reporter
+from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.runner import Runner
 from trt_ros.tensors import TensorSpec
+
+SCHEMA = 1  # Increase it when the same model would be split in another way.
 
 
 class SplitRunner(Runner):
@@ -75,30 +87,55 @@ def open_split(
         return None
     if not file_mentions(path, *DATA_DEPENDENT):
         return None
-    with TemporaryDirectory(prefix='trt_ros') as name, ExitStack() as undo:
-        folder, nbytes = Path(name), total_nbytes(path)
-        child = Child(
-            'trt_ros.engine.builder.onnx_split:split_model',
-            title=f'The split of {path}',
-            remedy='Use backend onnxruntime.',
-            memory_nbytes=memory_limit(nbytes, base_nbytes=1 << 30, factor=8),
-        )
-        with closing(child):
-            found = child.call(
-                {'path': str(path.absolute()), 'folder': name},
-                report=report,
-                phase='splitting the model',
-                timeout_seconds=60.0 + nbytes / 2**22,
-            )
+    with TemporaryDirectory(prefix='trt_ros') as temporary, ExitStack() as undo:
+        found, head, tail = _parts(path, options.engine_cache_dir, Path(temporary), report)
         if not found:
             return None
-        head = folder / f'{path.stem}.onnx'  # The name of the engine in the cache.
-        (folder / 'head.onnx').rename(head)
         runner = open_tensor_runner(
             options, build, report=report, model_path=str(head), backend=backend
         )
         undo.callback(runner.close)
-        tail = OnnxRuntimeRunner.open(folder / 'tail.onnx')
+        rest = OnnxRuntimeRunner.open(tail)
         inputs, outputs, _ = read_network(path)
         undo.pop_all()
-        return SplitRunner(runner, tail, inputs, outputs, (found['line'],))
+        return SplitRunner(runner, rest, inputs, outputs, (found['line'],))
+
+
+def _parts(
+    path: Path, engine_cache_dir: str, temporary: Path, report: Reporter
+) -> tuple[dict[str, Any], Path, Path]:
+    """
+    Return what `split_model` reports of a network, and the files of its parts.
+
+    The engine cache keeps them, so that a start parses only a model that it does not know.
+
+    :param temporary: folder for a cache that cannot be written.
+    """
+    model, folder = OnnxFile.read(path), temporary
+    key = json.dumps([SCHEMA, path.stem, model.sha256, model.external])
+    with suppress(ParameterError, OSError):
+        root = EngineCache(engine_cache_dir).root
+        kept = root / '.split' / hashlib.sha256(key.encode()).hexdigest()
+        make_private(kept, root)
+        if os.access(kept, os.W_OK) or (kept / f'{path.stem}.json').exists():
+            folder = kept
+    # The head has the name of the engine in the cache.
+    done, head, tail = (folder / f'{path.stem}{end}' for end in ('.json', '.onnx', '.tail.onnx'))
+    with suppress(OSError, ValueError):
+        return json.loads(read_regular(done, MAX_TEXT_NBYTES)), head, tail
+    nbytes = total_nbytes(path)
+    child = Child(
+        'trt_ros.engine.builder.onnx_split:split_model',
+        title=f'The split of {path}',
+        remedy='Use backend onnxruntime.',
+        memory_nbytes=memory_limit(nbytes, base_nbytes=1 << 30, factor=8),
+    )
+    with closing(child):
+        found = child.call(
+            {'path': str(path.absolute()), 'head': str(head), 'tail': str(tail)},
+            report=report,
+            phase='splitting the model',
+            timeout_seconds=60.0 + nbytes / 2**22,
+        )
+    write_atomically(done, io.BytesIO(json.dumps(found).encode()))  # Last: the parts are whole.
+    return found, head, tail

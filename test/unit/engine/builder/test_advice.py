@@ -1,6 +1,7 @@
 """Advice of `inspect` on networks that are built to need it."""
 
 import json
+import re
 
 import numpy as np
 import onnx
@@ -14,7 +15,7 @@ from trt_ros.engine.builder.advice import (
     advise_on_model,
     advise_on_quantization,
 )
-from trt_ros.engine.builder.layers import EngineLayer
+from trt_ros.engine.builder.layers import EngineLayer, parse_inspector
 
 
 def model(body: str, inputs: str, outputs: str, **weights: tuple[int, ...]) -> onnx.ModelProto:
@@ -142,6 +143,10 @@ CONV = layer('conv1 + relu1', 'CaskConvolution')
             [layer('qk_MatMul'), layer('__myl_MaxrSubExpSumDivMul_myl0_5'), layer('av_MatMul')],
             'attention that is not fused: 1 of 3 (__myl_MaxrSubExpSumDivMul_myl0_5)',
         ),
+        (
+            [layer('qk', 'gemm'), layer('__myl_MulMaxrSubExpSum_myl0_2'), layer('av', 'gemm')],
+            'attention that is not fused: 1 of 3 (__myl_MulMaxrSubExpSum_myl0_2)',
+        ),
         ([layer('qkv_MatMul'), layer('_gemm_mha_v2_myl0_6'), layer('out_MatMul')], ''),
         ([layer('MatMul_1'), layer('Softmax_2', 'SoftMax')], ''),  # A classifier.
         (
@@ -157,6 +162,39 @@ CONV = layer('conv1 + relu1', 'CaskConvolution')
 def test_layers_of_an_engine_are_told_what_to_change(layers, start):
     found = advise_on_layers(layers)
     assert [line[: len(start)] for line in found] == ([start] if start else []), found
+
+
+def logged_layers(path, library, **options):
+    """Yield the layers that tensorrt_rtx logs of an engine, which only a GPU could load."""
+    messages = []
+    with library.log.copy_to(lambda _, text: messages.append(text)):
+        build_here(path, library, **options)
+    (text,) = (each for each in messages if each.startswith('Layers:'))
+    for name, kind, rest in re.findall(r'(?m)^Name: (.*?), LayerType: (\w*)(.*)', text):
+        dtypes = re.findall(r'Datatype: (\w+)', rest.partition('Outputs:')[2])
+        outputs = [{'Datatype': each} for each in dtypes]
+        entry = {'Name': name, 'LayerType': kind, 'Outputs': outputs}
+        yield from parse_inspector(json.dumps({'Layers': [entry]}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('network', 'precision', 'titles'),
+    [
+        (attention(64), 'fp16', []),
+        (attention(64), 'auto', ['attention', 'convolutions and matrix products in TF32: 2 of']),
+        (attention(64, ', float[1,2,16,16] p'), 'fp16', ['attention']),
+        (convolutions(8, 16), 'auto', ['reformat', 'convolutions and matrix products in TF32']),
+    ],
+)
+def test_names_of_layers_are_those_of_the_real_library(network, precision, titles, rtx, tmp_path):
+    path = tmp_path / 'net.onnx'
+    onnx.save(network, path)
+    io_dtypes = 'keep' if precision == 'auto' else 'lower'
+    layers = [*logged_layers(path, rtx, precision=precision, io_dtypes=io_dtypes)]
+    found = advise_on_layers(layers, precision)
+    assert len(found) == len(titles), (found, layers)
+    assert all(map(str.startswith, found, titles)), (found, layers)
 
 
 def test_float32_that_was_asked_for_is_no_matter():

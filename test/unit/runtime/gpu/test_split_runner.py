@@ -30,7 +30,8 @@ class NoEvents(Events):
 
 
 def split(path: Path) -> dict:
-    return split_model({'path': str(path), 'folder': str(path.parent)}, NoEvents())
+    files = {name: str(path.with_name(f'{name}.onnx')) for name in ('head', 'tail')}
+    return split_model({'path': str(path), **files}, NoEvents())
 
 
 @pytest.mark.parametrize('name', NETWORKS)
@@ -73,6 +74,18 @@ def test_networks_of_fixed_shapes_stay_whole(tmp_path):
     assert not file_mentions(path, *DATA_DEPENDENT) and split(path) == {}
 
 
+def test_a_selection_inside_a_function_is_found(tmp_path):
+    path = write(tmp_path / 'net.onnx', 'indices')
+    model = onnx.load(path)
+    head, body = '<domain: "d", opset_import: ["": 18]>', 'm = Greater(c, half)  w = NonZero(m)'
+    model.functions.append(parser.parse_function(f'{head} f (c, half) => (w) {{{body}}}'))
+    del model.graph.node[1:]
+    model.graph.node.append(onnx.helper.make_node('f', ['c', 'half'], ['where'], domain='d'))
+    model.opset_import.append(onnx.helper.make_opsetid('d', 1))
+    onnx.save(model, path)
+    assert split(path)['operators'] == 1
+
+
 def test_a_network_that_begins_with_a_selection_is_refused(tmp_path):
     text = f'{HEADER} g (float[2] x) => (int64[1,n] y) {{y = NonZero(x)}}'
     path = tmp_path / 'net.onnx'
@@ -90,8 +103,17 @@ def test_a_pipeline_runs_the_parts(name, tmp_path, monkeypatch):
 
     monkeypatch.setattr('trt_ros.runtime.gpu.split_runner.open_tensor_runner', open_head)
     path = write(tmp_path / 'net.onnx', name)
-    options = ModelOptions(str(path), decoder='tensor', inputs=('x=tensor:x',))
-    runner = open_split(options, BuildOptions(), Reporter(), 'tensorrt_rtx')
+    cache = tmp_path / 'cache'
+    options = ModelOptions(
+        str(path), decoder='tensor', inputs=('x=tensor:x',), engine_cache_dir=str(cache)
+    )
+    phases = []
+    report = Reporter(lambda progress: phases.append(progress.phase))
+    open_split(options, BuildOptions(), report, 'tensorrt_rtx').close()
+    assert {*phases} == {'splitting the model'}
+    phases.clear()
+    runner = open_split(options, BuildOptions(), report, 'tensorrt_rtx')
+    assert not phases  # The parts are in the cache.
     with (
         Pipeline.open(options, backend='onnxruntime') as whole,
         Pipeline.open(options, runner=runner) as parts,
