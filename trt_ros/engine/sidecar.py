@@ -21,6 +21,7 @@ _LAYER = {
     'tactic?': str,
     'output_nbytes?': _COUNT,
     'weights_nbytes?': _COUNT,
+    'input_dtype?': str,
 }
 _OPTIONS = {
     'fp32?': [str],

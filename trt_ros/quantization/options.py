@@ -18,7 +18,7 @@ METHODS = {
 }
 #: Why a format cannot be written, by tool: cause and remedy.
 REFUSED = {
-    ('', 'int4'): ('nvidia-modelopt rounds weights to int4.', 'Add --tool modelopt.'),
+    ('', 'int4'): ('Only nvidia-modelopt rounds weights to int4.', 'Add --tool modelopt.'),
     **dict.fromkeys(
         [('', 'nvfp4'), ('modelopt', 'nvfp4')],
         (

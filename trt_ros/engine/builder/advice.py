@@ -250,8 +250,12 @@ def advise_on_layers(
         and any(products[max(i - 3, 0) : i])
         and any(products[i + 1 : i + 4])
     ]
-    floats = [each for each, is_product in zip(layers, products) if is_product]
-    floats = [each for each in floats if each.dtype == 'float32']
+    floats = [
+        each
+        for each, is_product in zip(layers, products)
+        # A product of lower inputs may return float32.
+        if is_product and each.dtype == 'float32' and each.input_dtype in ('', 'float32')
+    ]
     is_lowered = any(each.dtype in ('float16', 'bfloat16') for each in layers)
     mixed, tf32 = (floats, []) if is_lowered else ([], floats if precision != 'fp32' else [])
     found = []

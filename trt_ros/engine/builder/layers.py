@@ -49,6 +49,7 @@ class EngineLayer:
     :param tactic: kernel that runs it.
     :param output_nbytes: size of all outputs without padding; None with a dynamic shape.
     :param weights_nbytes: size of weights and bias.
+    :param input_dtype: type of the first input.
     """
 
     name: str
@@ -59,6 +60,7 @@ class EngineLayer:
     tactic: str = ''
     output_nbytes: int | None = None
     weights_nbytes: int | None = None
+    input_dtype: str = ''
 
     @classmethod
     def read(cls, entry: Mapping[str, Any] | Sequence[Any]) -> EngineLayer:
@@ -151,7 +153,10 @@ def parse_inspector(text: str) -> Iterator[EngineLayer]:
 
 
 def _inspected(entry: Mapping[str, Any]) -> EngineLayer:
-    outputs = [each for each in entry.get('Outputs') or () if isinstance(each, dict)]
+    inputs, outputs = (
+        [each for each in entry.get(name) or () if isinstance(each, dict)]
+        for name in ('Inputs', 'Outputs')
+    )
     first: Mapping[str, Any] = outputs[0] if outputs else {}
     sizes = [_output_nbytes(each) for each in outputs]
     known = [size for size in sizes if size is not None]
@@ -169,6 +174,7 @@ def _inspected(entry: Mapping[str, Any]) -> EngineLayer:
         str(entry.get('TacticName') or entry.get('TacticValue') or ''),
         sum(known) if known and len(known) == len(sizes) else None,
         sum(weights) if weights else None,
+        _dtype_of(inputs[0]) if inputs else '',
     )
 
 

@@ -171,9 +171,11 @@ def logged_layers(path, library, **options):
         build_here(path, library, **options)
     (text,) = (each for each in messages if each.startswith('Layers:'))
     for name, kind, rest in re.findall(r'(?m)^Name: (.*?), LayerType: (\w*)(.*)', text):
-        dtypes = re.findall(r'Datatype: (\w+)', rest.partition('Outputs:')[2])
-        outputs = [{'Datatype': each} for each in dtypes]
-        entry = {'Name': name, 'LayerType': kind, 'Outputs': outputs}
+        inputs, outputs = (
+            [{'Datatype': each} for each in re.findall(r'Datatype: (\w+)', part)]
+            for part in rest.split('Outputs:')
+        )
+        entry = {'Name': name, 'LayerType': kind, 'Inputs': inputs, 'Outputs': outputs}
         yield from parse_inspector(json.dumps({'Layers': [entry]}))
 
 
@@ -190,8 +192,7 @@ def logged_layers(path, library, **options):
 def test_names_of_layers_are_those_of_the_real_library(network, precision, titles, rtx, tmp_path):
     path = tmp_path / 'net.onnx'
     onnx.save(network, path)
-    io_dtypes = 'keep' if precision == 'auto' else 'lower'
-    layers = [*logged_layers(path, rtx, precision=precision, io_dtypes=io_dtypes)]
+    layers = [*logged_layers(path, rtx, precision=precision)]
     found = advise_on_layers(layers, precision)
     assert len(found) == len(titles), (found, layers)
     assert all(map(str.startswith, found, titles)), (found, layers)

@@ -46,6 +46,7 @@ def test_a_detailed_layer_has_type_format_kernel_and_memory():
             'sm80_xmma_fprop_implicit_gemm',
             output_nbytes=16 * 8 * 8 * 2,
             weights_nbytes=432 * 2 + 16 * 4,
+            input_dtype='float16',
         )
     ]
 
