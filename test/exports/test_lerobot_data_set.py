@@ -104,3 +104,15 @@ def test_recordings_that_lack_something_are_left_out_with_the_reason(export, mor
     code, printed, folder = export(*more, names=names)
     assert code == 1 and printed.count(message) == 2
     assert not folder.exists()
+
+
+def test_the_last_state_of_a_recording_is_an_action(export):
+    code, printed, _ = export('--fps', '10')  # Joints and frames at 2, 3 .. 39 steps.
+    assert code == 0 and printed.count(': 37 frames') == 2
+
+
+@pytest.mark.parametrize('fps', ['0', '-1'])
+def test_no_frames_per_second_are_refused(export, capsys, fps):
+    with pytest.raises(SystemExit, match='2'):
+        export('--fps', fps)
+    assert f'--fps is {fps}: set it to at least 1' in capsys.readouterr().err

@@ -8,9 +8,9 @@ The file can be read while it is written and after an interrupt; --resume contin
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
@@ -19,13 +19,12 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import finite, make_output_folder, positive, thresholds_of
-from trt_ros.cli._option_flags import add_option_flags, given_options
+from trt_ros.cli._arguments import make_output_folder, thresholds_of
+from trt_ros.cli._label_flags import DEFAULT_BUDGET, add_arguments, check_flags
+from trt_ros.cli._option_flags import given_options
 from trt_ros.driver import nvidia_driver
 from trt_ros.errors import ParameterError, TrtRosError, printable
 from trt_ros.runtime.options import LEAST_BUSY, LabeledOptions, TiledOptions
-from trt_ros.vision.pixel_limit import PixelLimit
-from trt_ros.vision.thresholds import ThresholdOptions
 
 if TYPE_CHECKING:
     from trt_ros.labelling.batch import RunReport
@@ -34,150 +33,15 @@ if TYPE_CHECKING:
     from trt_ros.labelling.task import LabelTask
     from trt_ros.labelling.workers import LocalWorker
 
-
-UNFINISHED = ('failed', 'begun')  # In a report.
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.add_argument(
-        'recordings',
-        nargs='*',
-        metavar='RECORDING',
-        help='.mcap or .db3 file, folder of a recording, or folder of recordings; or the URL of '
-        'one, as in s3://bucket/drives',
-    )
-    parser.add_argument(
-        '--output',
-        metavar='FILE',
-        help='MCAP file of the results; of several recordings or a folder of them, the folder of '
-        'these files',
-    )
-    parser.add_argument(
-        '--recursive', action='store_true', help='also look into the folders of folders'
-    )
-    for name, verb in (('include', 'label only'), ('exclude', 'leave out')):
-        parser.add_argument(
-            f'--{name}',
-            nargs='+',
-            action='extend',
-            default=[],
-            metavar='PATTERN',
-            help=f'{verb} recordings whose name or path below the folder matches, as in day_*/f*',
-        )
-    parser.add_argument(
-        '--shard', type=_shard, default=(0, 1), metavar='I/N', help='label part I, from 0, of N'
-    )
-    parser.add_argument(
-        '--report',
-        type=Path,
-        metavar='FILE',
-        help='append the outcome of each recording, one JSON object per line; --resume leaves out '
-        'what is done according to it',
-    )
-    parser.add_argument(
-        '--retry',
-        type=Path,
-        metavar='REPORT',
-        help='label what failed according to a report, and add to it',
-    )
-    parser.add_argument(
-        '--topic',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='TOPIC',
-        help='image topics to label (default: all)',
-    )
-    parser.add_argument(
-        '--start', type=finite, default=0.0, metavar='S', help='seconds of the recording to skip'
-    )
-    parser.add_argument(
-        '--end', type=finite, metavar='S', help='seconds of the recording after which to stop'
-    )
-    parser.add_argument(
-        '--every', type=positive, default=1, metavar='N', help='label one of N images per topic'
-    )
-    parser.add_argument(
-        '--with-input', action='store_true', help='also copy all messages of the recording'
-    )
-    parser.add_argument(
-        '--resume', action='store_true', help='continue the output of an interrupted run'
-    )
-    parser.add_argument(
-        '--video',
-        action='store_true',
-        help='also write the images with their results, as MP4 beside the output, one per topic',
-    )
-    for name, kind in (('coco', 'data set in COCO format'), ('parquet', 'table in Parquet')):
-        parser.add_argument(
-            f'--{name}',
-            action='append_const',
-            dest='data_sets',
-            const=name,
-            default=[],
-            help=f'also write a {kind}, beside the output',
-        )
-    parser.add_argument(
-        '--images', action='store_true', help='with --coco: also write the image files'
-    )
-    parser.add_argument(
-        '--track',
-        nargs='?',
-        const='ocsort',
-        default='',
-        choices=('ocsort', 'bytetrack'),
-        help='objects of data sets and videos get identities by this method (default: ocsort)',
-    )
-    parser.add_argument(
-        '--select',
-        metavar='RULE',
-        help='also write the images worth annotating, by uncertain, rare:CLASS or disagree:MODEL',
-    )
-    parser.add_argument(
-        '--budget',
-        type=positive,
-        default=500,
-        metavar='N',
-        help='selected images of the job',
-    )
-    parser.add_argument(
-        '--split',
-        type=finite,
-        metavar='S',
-        help='label parts of S seconds of each recording, to files of one folder',
-    )
-    parser.add_argument(
-        '--workers',
-        type=positive,
-        metavar='N',
-        help='label N recordings at a time, each in a process of its own; with --ray up to N, as '
-        'the cluster grows',
-    )
-    parser.add_argument(
-        '--ray',
-        nargs='?',
-        const='local',
-        metavar='ADDRESS',
-        help='label in the workers of a Ray cluster: its address, or auto (default: on this '
-        'machine); recordings and outputs are on a file system that all of them share',
-    )
-    parser.add_argument(
-        '--gpus-per-worker',
-        type=finite,
-        metavar='X',
-        help='GPUs, or part of one, per worker of Ray (default: 1 where the cluster has any)',
-    )
-    add_option_flags(parser, cls=PixelLimit)
-    add_option_flags(parser, cls=ThresholdOptions)
-    add_option_flags(parser)
-    parser.set_defaults(frames_in_flight=2)
+__all__ = ['add_arguments', 'run']
 
 
 def run(args: Namespace) -> int:
     """Label all recordings; 1 when one failed or was damaged, or images were dropped."""
     from trt_ros.labelling.batch import RunReport
+    from trt_ros.labelling.provenance import job_settings
 
+    check_flags(args)
     options = given_options(args, TiledOptions)
     report = RunReport(args.retry or args.report)
     earlier = report.entries()
@@ -188,6 +52,12 @@ def run(args: Namespace) -> int:
             remedy='Name the file of --report of an earlier run.',
         )
     tasks = _tasks(args, earlier)
+    if tasks and (args.retry or args.report):
+        report.check(job_settings(options, tasks[0]))
+    count = len(tasks)
+    tasks = [task for task in tasks if not task.resume or _is_left(task, earlier)]
+    if len(tasks) < count:
+        print(f'{count - len(tasks)} of {count} recordings are done already', file=sys.stderr)
     selection = _selection_of_all(args, tasks, earlier)
     summary = _Summary(report, selection, is_only=len(tasks) == 1)
     if len(tasks) == 1:  # Before the network is loaded, which may take minutes.
@@ -200,28 +70,13 @@ def run(args: Namespace) -> int:
     return 0 if summary.is_whole else 1
 
 
-def _shard(text: str) -> tuple[int, int]:
-    """Parse I/N."""
-    index, count = map(int, text.split('/'))
-    if not 0 <= index < count:
-        raise ValueError
-    return index, count
-
-
 def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[LabelTask]:
-    """Return the recordings to label; `earlier` are the entries of the report."""
+    """Return the recordings of the shard; `earlier` are the entries of the report."""
     from trt_ros.labelling.batch import find_recordings, output_names
     from trt_ros.labelling.remote import path_of
     from trt_ros.labelling.task import LabelTask, SelectionOptions
 
-    if args.images and 'coco' not in args.data_sets:
-        raise ParameterError('--images is set without --coco.', remedy='Add --coco.')
-    if args.track and not (args.data_sets or args.video or args.select):
-        raise ParameterError(
-            '--track is set without --coco, --parquet or --video.',
-            cause='The tracker node gives identities to the results in the output.',
-            remedy='Add one of them.',
-        )
+    budget = args.budget or DEFAULT_BUDGET
     make = partial(
         LabelTask,
         topics=tuple(args.topic),
@@ -234,13 +89,12 @@ def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[La
         every=args.every,
         images=args.images,
         track=args.track,
-        select=SelectionOptions(args.select, args.budget) if args.select else None,
+        select=SelectionOptions(args.select, budget) if args.select else None,
     )
     if args.retry is not None:
         tasks = [
             make(path_of(each['recording']), path_of(output), start=each['start'], end=each['end'])
             for output, each in earlier.items()
-            if each['status'] in UNFINISHED
         ]
     elif args.recordings and args.output:
         recordings, output = [path_of(each) for each in args.recordings], path_of(args.output)
@@ -252,31 +106,48 @@ def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[La
         )
         paths = [path for path, _ in found]
         outputs = [output]
-        if paths != recordings or len(paths) > 1:
+        if paths != recordings or len(paths) > 1 or args.split:
+            if output.suffix == '.mcap':
+                raise ParameterError(
+                    f'Output {output} is the name of one file, but there are several.',
+                    cause='A folder, several recordings, and the parts of --split have a file '
+                    'each.',
+                    remedy='Set --output to a folder.',
+                )
             outputs = [output / str(name) for name in output_names(found)]
         tasks = [make(*pair, start=args.start, end=args.end) for pair in zip(paths, outputs)]
         if args.split:
             tasks = [part for task in tasks for part in task.parts(args.split)]
         for folder in {task.output.parent for task in tasks} if tasks[0].output != output else ():
             make_output_folder(folder)
-        if args.resume:
-            done = {
-                name
-                for name, each in earlier.items()
-                if each['status'] not in UNFINISHED and ('://' in name or Path(name).exists())
-            }
-            tasks = [task for task in tasks if str(task.output) not in done]
     else:
         raise ParameterError(
             'Recordings or --output are missing.', remedy='Name them, or use --retry REPORT.'
         )
     index, count = args.shard
-    begun = {name for name, each in earlier.items() if each.get('begun')}
-    return [
-        # It was killed or failed meanwhile: the files are its own.
-        task.again() if str(task.output) in begun and task.resume else task
-        for task in tasks[index::count]
-    ]
+    return tasks[index::count]
+
+
+def _is_left(task: LabelTask, earlier: Mapping[str, Mapping[str, Any]]) -> bool:
+    """
+    Return whether a recording is to be labeled still; delete results that cannot be continued.
+
+    :raises ParameterError: when its results are of another part of it.
+    """
+    name = str(task.output)
+    entry = earlier.get(name, {})
+    if entry and (entry['start'], entry['end']) != (task.start, task.end):
+        raise ParameterError(
+            f'Output {name} has another part of its recording.',
+            cause=f'start: {entry["start"]} -> {task.start}; end: {entry["end"]} -> {task.end}.',
+            remedy='Use --start, --end and --split of the earlier run, or another --output.',
+        )
+    if entry.get('status') == 'done' and ('://' in name or Path(name).exists()):
+        return False
+    if entry.get('begun') or entry.get('status') == 'damaged':  # Its files are its own.
+        with suppress(TrtRosError):  # It is reported when it is its turn.
+            task.delete_results()
+    return True
 
 
 def _selection_of_all(
@@ -293,7 +164,7 @@ def _selection_of_all(
         return None
     index, count = args.shard
     name = 'selected.json' if count == 1 else f'selected_{index}_of_{count}.json'
-    selection = JobSelection(folder / name, args.budget)
+    selection = JobSelection(folder / name, args.budget or DEFAULT_BUDGET)
     for path in map(path_of, earlier):
         if path not in outputs:
             selection.add(annotations_of(path))

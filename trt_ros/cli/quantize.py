@@ -51,6 +51,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         'images',
     )
     add('--output', type=Path, required=True, metavar='FILE.onnx', help='ONNX file to write')
+    add('--force', action='store_true', help='replace the output')
     add_option_flags(parser, cls=QuantOptions, more=MORE)
     add(
         '--max-images',
@@ -84,6 +85,8 @@ def run(args: Namespace) -> int:
                 f'The report {args.json} would be an .onnx file.', remedy='Name it .json.'
             )
         check_output_file(args.json)
+    if args.output.exists() and not args.force:
+        raise ParameterError(f'{args.output} exists already.', remedy='Add --force to replace it.')
     options = given_options(args, QuantOptions)
     pipeline_options = replace(given_options(args, LabeledOptions), model_path=str(args.model))
     bad: list[BadFrameError] = []

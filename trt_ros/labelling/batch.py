@@ -1,7 +1,7 @@
 """Recordings of a run: found in folders, chosen, shared out, and reported."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 import json
 import os
@@ -10,6 +10,7 @@ from typing import Any
 
 from trt_ros.errors import ParameterError, TrtRosError
 from trt_ros.labelling.job import LabelReport
+from trt_ros.labelling.provenance import differences
 from trt_ros.labelling.task import LabelTask
 from trt_ros.recording import is_recording, recordings_in
 
@@ -59,13 +60,18 @@ def _walk(folder: Path, below: Path, recursive: bool) -> Iterator[tuple[Path, Pa
     inside, folders = recordings_in(folder), list[Path]()
     if recursive:
         folders = [each for each in folder.iterdir() if each.is_dir() and not is_recording(each)]
-    if len(inside) == 1 and not inside[0].is_dir() and not folders:
-        # It may be a recording whose recorder was killed.
+    names = [f'{folder.name}_{number}.' for number in range(len(inside))]
+    if inside and not folders and all(map(_begins, inside, names)):
+        # The recorder was killed before it wrote metadata.yaml.
         yield folder, below if below.name else Path(folder.name)
         return
     yield from ((each, below / each.name) for each in inside)
     for each in sorted(folders):
         yield from _walk(each, below / each.name, recursive)
+
+
+def _begins(path: Path, name: str) -> bool:
+    return path.name.startswith(name) and not path.is_dir()
 
 
 def _matches(below: Path, patterns: Sequence[str]) -> bool:
@@ -97,12 +103,32 @@ class RunReport:
     """
     A file with one JSON object per recording of a run, in the order in which they end.
 
+    Before them, it has the settings of the run.
+
     :param path: of a file, which is created or continued; None to write nothing.
     :raises ParameterError: when it cannot be read or written.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
+        self._settings: dict[str, Any] = {}
+        self._is_begun = False
+
+    def check(self, settings: Mapping[str, Any]) -> None:
+        """
+        Compare the settings of this run with those of the earlier ones, after entries().
+
+        :raises ParameterError: when they differ.
+        """
+        new = json.loads(json.dumps(settings))  # As they are read again.
+        self._is_begun = bool(self._settings)
+        self._settings = self._settings or new
+        if difference := differences(self._settings, new):
+            raise ParameterError(
+                f'Report {self._path} is of a run with other options.',
+                cause=f'{difference}.',
+                remedy='Use the options of that run, or another --report and another --output.',
+            )
 
     def entries(self) -> dict[str, dict[str, Any]]:
         """Return the entries of each output in one, by its path; the last values count."""
@@ -115,6 +141,9 @@ class RunReport:
                 os.truncate(self._path, len(whole))
             found: dict[str, dict[str, Any]] = {}
             for each in map(json.loads, whole.splitlines()):
+                if 'settings' in each:
+                    self._settings = each['settings']
+                    continue
                 found[each['output']] = found.get(each['output'], {}) | each
             return found
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -141,12 +170,14 @@ class RunReport:
                 'dropped': dict(outcome.dropped),
                 'error': str(outcome.damage or ''),
             }
+        lines = [entry] if self._is_begun else [{'settings': self._settings}, entry]
         try:
             with self._path.open('a') as file:
-                file.write(json.dumps(entry) + '\n')
+                file.write(''.join(f'{json.dumps(each)}\n' for each in lines))
         except OSError as error:
             raise ParameterError(
                 f'Report {self._path} cannot be written.',
                 cause=error.strerror or str(error),
                 remedy='Choose a file in an existing, writable folder.',
             ) from error
+        self._is_begun = True

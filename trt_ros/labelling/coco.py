@@ -135,7 +135,8 @@ def writing_data_set(path: Path) -> Iterator[None]:
 def picture_name(topic: str, header: ImageHeader) -> str:
     """Return the name of an image file by topic and stamp."""
     seconds, nanoseconds = header.stamp
-    return f'{topic.strip("/")}/{seconds}.{nanoseconds:09d}.png'
+    sign, stamp_ns = '-' if seconds < 0 else '', abs(seconds * 10**9 + nanoseconds)
+    return f'{topic.strip("/")}/{sign}{stamp_ns // 10**9}.{stamp_ns % 10**9:09d}.png'
 
 
 class _JsonArray:

@@ -43,6 +43,11 @@ class LabelReport:
     dropped: Counter[str] = field(default_factory=Counter)
     damage: BadFrameError | None = None
 
+    @property
+    def images(self) -> int:
+        """Return the number of images, with a result and without."""
+        return self.frames + self.resumed + self.dropped.total()
+
 
 @dataclass
 class _Message:

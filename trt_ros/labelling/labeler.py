@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import Any
 
-from trt_ros.errors import TrtRosError
+from trt_ros.errors import ParameterError, TrtRosError
 from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.labelling.coco import CocoLabels
 from trt_ros.labelling.job import LabelReport, label_recording
@@ -65,7 +65,7 @@ class Labeler:
             recording = stack.enter_context(closing(Recording(task.path)))
             topics = chosen_topics(recording, list(task.topics))
             task.check_outputs(topics)
-            origin = provenance(self._options, self._hashes, self._pipeline, task)
+            origin = provenance(self._options, self._hashes, self._pipeline, task, recording)
             tracked = Tracking(task.track, self._pipeline) if task.track else None
             sinks = list[Any]()
             if task.video:
@@ -86,7 +86,7 @@ class Labeler:
                     task.thresholds,
                 )
                 sinks.append(stack.enter_context(closing(selection)))
-            return label_recording(
+            report = label_recording(
                 recording,
                 self._pipeline,
                 task,
@@ -97,6 +97,16 @@ class Labeler:
                 sinks=sinks,
                 tracked=tracked,
             )
+            if not (task.is_part or report.images or report.damage):
+                task.output.unlink()
+                part = f' from {task.start:g} s' if task.start else ''
+                part += f' up to {task.end:g} s' if task.end is not None else ''
+                raise ParameterError(
+                    f'Recording {task.path} has no images{part}.',
+                    cause='It ends before, or its topics have no messages there.',
+                    remedy='Correct --start, --end or --topic, or leave the recording out.',
+                )
+            return report
 
     def close(self) -> None:
         """Close the pipeline; may be called twice."""

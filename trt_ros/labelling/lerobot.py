@@ -10,6 +10,7 @@ action the newest command one frame later; without commands, the joint state one
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import chain
 import json
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 from trt_ros.errors import BadFrameError, ParameterError, TrtRosError, requires
 from trt_ros.labelling.batch import find_recordings
 from trt_ros.recording import IMAGE_TYPES, VIDEO_TYPES, Recording
+from trt_ros.recording.messages import RecordedMessage
 from trt_ros.ros.dds.cdr import Fields, read_compressed_image
 from trt_ros.ros.dds.cdr_multiarray import read_multi_array
 from trt_ros.ros.frames import FrameReader, color_topics
@@ -197,24 +199,26 @@ class LeRobotDataSet:
         kinds = {topic: recording.topics[topic].message_type for topic in wanted}
         pictures = {topic: _Camera(kinds[topic]) for topic in cameras.values()}
         joints: dict[str, np.ndarray] = {}
-        period_ns, due_ns, last_ns = round(1e9 / self._args.fps), None, 0
+        first_ns, due_ns, last_ns, count = 0, None, 0, 0
         row: dict[str, Any] | None = None
-        for topic, time_ns, message, *_ in recording.messages(sorted(wanted)):
+        end = RecordedMessage('', 0, np.empty(0, np.uint8), 0, 0)
+        for topic, time_ns, message, *_ in chain(recording.messages(sorted(wanted)), [end]):
             if due_ns is None:
                 is_complete = len(joints) == len({state_topic, action_topic})
                 if is_complete and all(each.has_image for each in pictures.values()):
-                    due_ns = last_ns
-            while due_ns is not None and due_ns < time_ns:
+                    first_ns = due_ns = last_ns
+            while due_ns is not None and due_ns < (time_ns if topic else last_ns + 1):
                 if row is not None:
                     yield {**row, 'action': joints[action_topic]}
                 row = {'observation.state': joints[state_topic]}
                 for name, camera in cameras.items():
                     row[f'observation.images.{name}'] = pictures[camera].jpeg()
-                due_ns += period_ns
+                count += 1
+                due_ns = first_ns + round(count * 1e9 / self._args.fps)
             last_ns = time_ns
             if topic in pictures:
                 pictures[topic].read(message)
-            else:
+            elif topic:
                 joints[topic] = read_joints(kinds[topic], message, self._joints)
 
     def _check(self, path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -233,8 +233,8 @@ class McapWriter:
             raise ParameterError(
                 f'File {self._path} cannot be resumed: it has other topics, or is of another run.',
                 cause=self._head.difference(start),
-                remedy='Use the model, versions and options of the first run, or another output '
-                'file.',
+                remedy='Use the recording, model, versions and options of the first run, or '
+                'another output file.',
             )
         self._data_end, content = len(head), b''
         chunks = list(self._whole_chunks(len(head)))

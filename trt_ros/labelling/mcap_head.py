@@ -10,6 +10,7 @@ from typing import Any
 from mcap import records
 from mcap.data_stream import ReadDataStream, RecordBuilder
 
+from trt_ros.labelling.provenance import differences
 from trt_ros.recording.mcap_file import ATTACHMENT, MAGIC
 from trt_ros.recording.messages import Attachment, RecordedTopic
 
@@ -58,12 +59,7 @@ class McapHead:
             stream.read(1 + 8 + struct.unpack_from('<Q', start, len(MAGIC) + 1)[0] + 9)
             metadata = records.Metadata.read(stream).metadata
             old = {name: json.loads(text) for name, text in metadata.items()}
-        new = self._provenance if old else {}
-        return '; '.join(
-            f'{name} was {old.get(name)!r} and is {new.get(name)!r}'
-            for name in [*old, *(new.keys() - old.keys())]
-            if old.get(name) != new.get(name)
-        )
+        return differences(old, self._provenance if old else {})
 
 
 def record_bytes(record: Any) -> bytes:

@@ -33,7 +33,7 @@ def chosen_topics(recording: Recording, wanted: list[str]) -> list[str]:
     if missing or not images:
         raise ParameterError(
             f'Recording {recording.path} has no images on topic {", ".join(missing) or "any"}.',
-            cause=f'Its image topics are {", ".join(images) or "none"}.',
+            cause=f'Its image topics are {", ".join(color_topics(recording)) or "none"}.',
             remedy='Correct --topic.' if images else 'Choose a recording of images.',
         )
     return list(dict.fromkeys(wanted)) or images
@@ -83,6 +83,7 @@ class LabelTask:
     :param start: seconds after the start of the recording.
     :param end: seconds after the start of the recording; None for its end.
     :param every: of how many images of a topic one is labeled.
+    :param is_part: whether it is one of several tasks of a recording, and may have no images.
     """
 
     path: Path
@@ -100,20 +101,25 @@ class LabelTask:
     images: bool = False
     track: str = ''
     select: SelectionOptions | None = None
+    is_part: bool = False
 
     def parts(self, seconds: float) -> list[LabelTask]:
         """
         Return tasks of parts of this recording, whose outputs are files of one folder.
 
-        :raises ParameterError: when it cannot be opened, or the parts are no positive time.
+        Without any part, or where the recording cannot be opened, return the task itself.
+
+        :raises ParameterError: when it is a URL.
         """
-        if seconds <= 0 or self._is_remote:
+        if self._is_remote:
             raise ParameterError(
-                f'Parts of {seconds:g} s of {self.path} cannot be labeled.',
-                remedy='Set --split to more than 0; leave it out for a URL.',
+                f'Parts of {self.path} cannot be labeled.', remedy='Leave --split out for a URL.'
             )
-        with closing(Recording(self.path)) as recording:
-            last = (recording.end_ns - recording.start_ns) / 1e9
+        try:
+            with closing(Recording(self.path)) as recording:
+                last = (recording.end_ns - recording.start_ns) / 1e9
+        except TrtRosError:  # check() reports it.
+            return [self]
         count = math.floor((min(last, self.end or last) - self.start) / seconds) + 1
         folder = self.output.with_suffix('')
         return [
@@ -122,9 +128,10 @@ class LabelTask:
                 output=folder / f'{folder.name}_{number:04d}.mcap',
                 start=self.start + number * seconds,
                 end=self.start + (number + 1) * seconds if number < count - 1 else self.end,
+                is_part=True,
             )
             for number in range(count)
-        ]
+        ] or [self]
 
     def times_ns(self, recording: Recording) -> tuple[int, int]:
         """Return the times from and to which messages are read."""
@@ -227,14 +234,24 @@ class LabelTask:
         """
         if self._is_remote or not self.starts_over:
             return replace(self, resume=True)
-        with closing(Recording(self.path)) as recording:
-            topics = chosen_topics(recording, list(self.topics))
-        for path in (self.output, *self._files_beside(topics)):
+        self.delete_results()
+        return self
+
+    def delete_results(self) -> None:
+        """
+        Delete the files of the results; of a remote one, that to continue.
+
+        :raises ParameterError: when the recording cannot be opened.
+        """
+        others = list[Path]()
+        if not self._is_remote:
+            with closing(Recording(self.path)) as recording:
+                others = self._files_beside(chosen_topics(recording, list(self.topics)))
+        for path in (self.output, *others):
             if path in (self.images_path, self.selection_path):
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
-        return self
 
 
 def as_trt_ros_error(error: Exception, path: Path) -> TrtRosError:

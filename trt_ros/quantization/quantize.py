@@ -320,4 +320,9 @@ def _write(model: Any, output: Path) -> None:
 
 def limited(frames: Iterator[Frame], count: int, limit: int) -> Iterator[Frame]:
     """Yield at most `limit` of about `count` frames, evenly spread."""
-    return islice(islice(frames, 0, None, max(1, -(-count // limit))), limit)
+    chosen = (
+        frame
+        for index, frame in enumerate(frames)
+        if index * limit // max(1, count) > (index - 1) * limit // max(1, count)
+    )
+    return islice(chosen, limit)

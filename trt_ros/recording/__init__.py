@@ -47,6 +47,7 @@ class Recording:
 
     :param path: a file, or a folder of the files of one recording.
     :raises ParameterError: when it does not exist or cannot be opened, or mcap is missing.
+    :ivar paths: of its files, in natural order.
     :ivar topics: by name.
     :ivar start_ns: time of the first message, 0 in an empty recording.
     :ivar end_ns: time of the last message.
@@ -73,11 +74,12 @@ class Recording:
             raise ParameterError(
                 f'Recording {path} does not exist.', remedy='Correct the path of the recording.'
             )
-        paths = sorted(filter(_is_storage_file, path.iterdir() if path.is_dir() else [path]))
+        paths = filter(_is_storage_file, path.iterdir() if path.is_dir() else [path])
+        self.paths = sorted(paths, key=_natural)
         files, unreadable = list[McapFile | Db3File](), 'It has no files of a recording.'
         with requires('the Python package mcap', 'Reading of recordings', 'pip install mcap'):
             import mcap  # noqa: F401
-        for each in sorted(paths, key=_natural):
+        for each in self.paths:
             try:
                 files.append(_open_file(each, stack))
             except (BadFrameError, OSError, sqlite3.Error, ValueError) as error:
@@ -89,7 +91,7 @@ class Recording:
                 remedy='Choose an .mcap or .db3 file of rosbag2, or the folder of one recording.',
             )
         files.sort(key=lambda each: each.start_ns)
-        return files, unreadable if len(files) < len(paths) else ''
+        return files, unreadable if len(files) < len(self.paths) else ''
 
     def _read_topics(self) -> None:
         self.topics: dict[str, RecordedTopic] = {}

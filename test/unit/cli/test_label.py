@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 
@@ -60,9 +61,11 @@ def label(color_detector, tmp_path, capsys):
     model, output = color_detector(), tmp_path / 'labeled.mcap'
 
     def run(*args, code=0):
-        arguments = ['label', '--model', model, '--output', output, *args]
+        is_folder = tmp_path / 'drives' in args or '--retry' in args or '--split' in args
+        path = output.with_suffix('') if is_folder else output
+        arguments = ['label', '--model', model, '--output', path, *args]
         assert main(list(map(str, arguments))) == code
-        return output, capsys.readouterr().err
+        return path, capsys.readouterr().err
 
     run.command = [sys.executable, '-m', 'trt_ros', 'label', '--model', str(model)]
     return run
@@ -211,8 +214,18 @@ def test_images_of_times_before_1970_are_labeled(label, tmp_path):
     folder = write_recording(tmp_path / 'drive', camera(4), 'sqlite3')
     with closing(sqlite3.connect(storage_file(folder))) as database:
         database.execute('update messages set timestamp = -timestamp where id = 2')
+        # As the stamps of the header: -1.5 s.
+        data = database.execute('select data from messages where id = 3').fetchone()[0]
+        stamp = struct.pack('<iI', -2, 500_000_000)
+        database.execute(
+            'update messages set data = ? where id = 3', [data[:4] + stamp + data[12:]]
+        )
         database.commit()
     output, _ = label(folder, '--video', '--coco', '--with-input')
+    names = [
+        each['file_name'] for each in json.loads(output.with_suffix('.json').read_text())['images']
+    ]
+    assert names.count('camera/image_raw/-1.500000000.png') == 1
     with closing(Recording(output)) as recording:
         times = [each.time_ns for each in recording.messages(['/detector/detections'])]
     assert times == [-START_NS - STEP_NS, *(START_NS + step * STEP_NS for step in (0, 2, 3))]
@@ -328,14 +341,19 @@ def test_coco_has_the_images_and_their_objects(label, tmp_path):
 @pytest.mark.parametrize(
     'more, difference',
     [
-        (['--score-threshold', '0.5'], "'score': 0.25"),
-        (['--every', '2'], "'every': 1"),
-        (['--resize', 'stretch'], "options was {} and is {'resize': 'stretch'}"),
+        (['--score-threshold', '0.5'], 'thresholds.score: 0.25 -> 0.5\n'),
+        (['--every', '2'], 'Cause: selection.every: 1 -> 2\n'),
+        (
+            ['--topic', '/camera'],
+            "Cause: selection.topics: ['/camera/image_raw'] -> ['/camera']\n",
+        ),
+        (['--resize', 'stretch'], 'options.resize: unset -> stretch\n'),
     ],
 )
 def test_a_run_with_other_options_is_not_resumed(label, tmp_path, more, difference):
-    path = write_recording(tmp_path / 'drive', camera(2))
-    output, _ = label(path)
+    path = write_recording(tmp_path / 'drive', [*camera(2), *camera(2, '/camera')])
+    topic = ['--topic', '/camera/image_raw'][: 2 * ('--topic' in more)]
+    output, _ = label(path, *topic)
     before = output.read_bytes()
     _, text = label(path, '--resume', *more, code=1)
     assert 'cannot be resumed' in text and difference in text and output.read_bytes() == before
@@ -348,8 +366,21 @@ def test_a_run_of_another_model_is_not_resumed(label, color_detector, tmp_path):
     model.graph.doc_string = 'trained again'
     onnx.save(model, label.command[-1])
     _, text = label(path, '--resume', '--cpu-threads', 1, code=1)
-    assert 'model_sha256 was ' in text and 'cannot be resumed' in text
-    assert 'options was' not in text
+    assert 'Cause: model_sha256.' in text and 'cannot be resumed' in text
+    assert 'options.' not in text
+
+
+def test_another_recording_is_not_resumed_but_a_copy_is(label, tmp_path):
+    drive = storage_file(write_recording(tmp_path / 'drive', camera(4)))
+    other = storage_file(write_recording(tmp_path / 'other', camera(5)[1:]))
+    copy = tmp_path / 'copy.mcap'
+    copy.write_bytes(drive.read_bytes())
+    output, _ = label(drive)
+    before = output.read_bytes()
+    _, text = label(other, '--resume', code=1)
+    assert 'Cause: recording.sha256_of_ends: ' in text and output.read_bytes() == before
+    label(copy, '--resume')
+    assert output.read_bytes() == before
 
 
 def test_a_data_set_with_its_images_is_loaded_by_supervision(label, tmp_path):
@@ -366,11 +397,50 @@ def test_a_data_set_with_its_images_is_loaded_by_supervision(label, tmp_path):
 
 
 @pytest.mark.parametrize(
-    'flag, remedy', [('--images', 'Add --coco'), ('--track', 'Add one of them')]
+    'flags, message',
+    [
+        ('--images', 'Add --coco, or'),
+        ('--track', 'Add --coco, --parquet, --video or --select'),
+        ('--budget 9', 'Add --select, or'),
+        ('--gpus-per-worker 0', 'Add --ray, or'),
+        ('--start 2 --end 1', 'no part from 2 s to 1 s'),
+        ('--end 0', 'no part from 0 s to 0 s'),
+        ('--split 0', '--split is 0 s'),
+        ('--retry report.jsonl --split 5', 'takes no recordings, split.'),
+    ],
 )
-def test_flags_of_a_data_set_without_one_are_refused(label, tmp_path, flag, remedy):
-    _, text = label(write_recording(tmp_path / 'drive', camera(1)), flag, code=1)
-    assert remedy in text
+def test_flags_without_effect_are_refused(label, tmp_path, flags, message):
+    output, text = label(tmp_path / 'none', *flags.split(), code=1)
+    assert message in text and not output.exists()
+
+
+@pytest.mark.parametrize('more', [['--start', '2'], ['--start', '0.12', '--end', '0.18']])
+def test_a_part_without_images_is_an_error(label, tmp_path, more):
+    path = write_recording(tmp_path / 'drive', camera(10))
+    output, text = label(path, *more, '--with-input', '--coco', code=1)
+    assert f'has no images from {more[1]} s' in text and not output.exists()
+    (tmp_path / 'none.mcap').touch()
+    output, text = label(path, tmp_path / 'none.mcap', *more, '--split', '0.5', code=1)
+    assert 'none.mcap cannot be opened' in text and 'Traceback' not in text
+    assert [*output.rglob('*.mcap')] == [output / 'drive/drive_0000.mcap'][: more[1] != '2']
+
+
+def test_an_empty_topic_is_an_error(label, tmp_path):
+    folder = write_recording(tmp_path / 'drive', camera(4), 'sqlite3')
+    with closing(sqlite3.connect(storage_file(folder))) as database:
+        database.execute('delete from messages')
+        database.commit()
+    output, text = label(folder, code=1)
+    assert 'has no images.' in text and not output.exists()
+
+
+@pytest.mark.parametrize('more', [['drives'], ['drive', '--split', '1'], ['drive', 'other']])
+def test_several_results_are_not_written_to_one_file(label, tmp_path, more):
+    for name in ('drive', 'other', 'drives/drive'):
+        write_recording(tmp_path / name, camera(1))
+    path, *more = (tmp_path / each if each[0] in 'do' else each for each in more)
+    _, text = label(path, *more, '--output', tmp_path / 'out.mcap', code=1)
+    assert 'Set --output to a folder' in text and not (tmp_path / 'out.mcap').exists()
 
 
 def test_objects_of_data_sets_have_tracks(label, tmp_path):
@@ -383,14 +453,6 @@ def test_objects_of_data_sets_have_tracks(label, tmp_path):
     assert table['track_id'].to_pylist() == [1, 2, 3, 1, 2, 3]
     assert table['class'].to_pylist() == 2 * LABELS
     assert json.loads(table.schema.metadata[b'trt_ros']) == found['info']['trt_ros']
-
-
-def test_existing_coco_file_is_kept(label, tmp_path):
-    path = write_recording(tmp_path / 'drive', camera(1))
-    (tmp_path / 'labeled.json').write_text('mine')
-    output, text = label(path, '--coco', code=1)
-    assert 'labeled.json exists already' in text
-    assert (tmp_path / 'labeled.json').read_text() == 'mine' and not output.exists()
 
 
 def test_video_is_not_resumed(label, tmp_path):
@@ -438,12 +500,6 @@ def test_a_folder_of_recordings_is_labeled_file_by_file(label, tmp_path):
     assert [len(read(output / f'drive_{number}.mcap')) for number in (1, 2)] == [1, 2]
 
 
-def test_a_folder_of_one_recording_is_labeled(label, tmp_path):
-    write_recording(tmp_path / 'drives/drive', camera(2))
-    output, _ = label(tmp_path / 'drives')
-    assert len(read(output / 'drive.mcap')) == 2
-
-
 @pytest.mark.parametrize('more', [(), ('--workers', '1')])
 def test_failed_recordings_are_labeled_again_and_done_ones_left_out(label, tmp_path, more):
     drives, report = tmp_path / 'drives', tmp_path / 'report.jsonl'
@@ -454,19 +510,59 @@ def test_failed_recordings_are_labeled_again_and_done_ones_left_out(label, tmp_p
     broken.write_bytes(b'not a recording')
     output, text = label(drives, '--recursive', '--report', report, *more, code=1)
     assert 'day_2/drive cannot be opened' in text
-    status = [json.loads(line)['status'] for line in report.read_text().splitlines()]
+    status = [json.loads(line)['status'] for line in report.read_text().splitlines()[1:]]
     assert sorted(status) == ['done', 'done', 'failed']
     broken.write_bytes(data)
     _, text = label('--retry', report, *more)
     assert 'day_2/drive: 2 frames' in text and 'day_1' not in text
     assert len(read(output / 'day_2/drive.mcap')) == 2
     _, text = label(drives, '--recursive', '--report', report, '--resume', *more)
-    assert 'frames;' not in text
+    assert '3 of 3 recordings are done already' in text and 'frames;' not in text
     (output / 'day_1/drive.mcap').unlink()
     label(drives, '--recursive', '--report', report, '--resume', *more)
     assert len(read(output / 'day_1/drive.mcap')) == 2
     _, text = label('--retry', tmp_path / 'misspelled.jsonl', code=1)
     assert 'misspelled.jsonl names no recording.' in text
+
+
+@pytest.mark.parametrize(
+    'more, difference',
+    [
+        (['--score-threshold', '0.5'], 'thresholds.score: 0.25 -> 0.5.'),
+        (['--coco'], "outputs.data_sets: [] -> ['coco']."),
+        (['--start', '0.1'], 'start: 0.0 -> 0.1;'),
+    ],
+)
+def test_a_job_is_not_resumed_with_other_options(label, tmp_path, more, difference):
+    drives, report = tmp_path / 'drives', tmp_path / 'report.jsonl'
+    write_recording(drives / 'drive', camera(2))
+    label(drives, '--report', report)
+    before = report.read_text()
+    _, text = label(drives, '--report', report, '--resume', *more, code=1)
+    assert difference in text
+    if '--start' not in more:
+        _, text = label('--retry', report, *more, code=1)
+        assert difference in text
+    assert report.read_text() == before
+
+
+@pytest.mark.parametrize('flags', [[], ['--coco']])
+def test_a_damaged_recording_is_labeled_again_from_its_start(label, tmp_path, flags):
+    drives, report = tmp_path / 'drives', tmp_path / 'report.jsonl'
+    for name in ('a', 'b'):
+        path = storage_file(write_recording(drives / name, camera(60)))
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 2 // 3])
+    for again in ([drives, '--report', report], [drives, '--report', report, '--resume']):
+        output, text = label(*again, *flags, code=1)
+        assert (
+            'is damaged' in text
+            and json.loads(report.read_text().splitlines()[-1])['status'] == 'damaged'
+        )
+    path.write_bytes(data)
+    _, text = label('--retry', report, *flags)
+    assert 'b: 60 frames;' in text and 'a: ' not in text
+    assert len(read(output / 'b.mcap')) == 60
 
 
 def test_shards_label_each_recording_once(label, tmp_path):
@@ -543,9 +639,9 @@ def test_a_url_without_its_package_names_it(label):
 def test_parts_of_a_recording_have_the_results_of_the_whole(label, tmp_path, more):
     path = write_recording(tmp_path / 'drive', camera(40))
     output, _ = label(path, '--split', 1.5, '--start', 0.5, *more)
-    folder = output.with_suffix('')
+    folder = output / 'drive'
     assert sorted(each.name for each in folder.iterdir()) == [
-        f'labeled_{number:04d}.mcap' for number in range(3)
+        f'drive_{number:04d}.mcap' for number in range(3)
     ]
     with closing(Recording(folder)) as recording:
         times = [each.time_ns for each in recording.messages(['/detector/detections'])]
@@ -553,9 +649,10 @@ def test_parts_of_a_recording_have_the_results_of_the_whole(label, tmp_path, mor
 
 
 @pytest.mark.parametrize('shard', ['2/2', '-1/2', 'x', '0/0'])
-def test_shards_that_do_not_exist_are_refused(shard, tmp_path):
+def test_shards_that_do_not_exist_are_refused(shard, tmp_path, capsys):
     with pytest.raises(SystemExit):
-        main(['label', str(tmp_path), '--output', 'a', '--model', 'b', '--shard', shard])
+        main(['label', str(tmp_path), '--output', 'a', '--model', 'b', f'--shard={shard}'])
+    assert f'argument --shard: {shard!r} is not I/N' in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -607,14 +704,15 @@ def test_images_are_looked_for_before_the_network_is_loaded(label, tmp_path):
 @pytest.mark.parametrize(
     'args, why',
     [
-        (['--topic', '/none'], 'has no images on topic /none'),
+        (['--topic', '/none'], 'has no images on topic /none.\nCause: Its image topics are /c'),
         (['--topic', '/chatter'], 'Its image topics are /camera/image_raw.'),
     ],
 )
 def test_topics_without_images_are_refused(label, tmp_path, args, why):
-    path = write_recording(tmp_path / 'drive', [*camera(1), ('/chatter', 2, text_message('a'))])
-    output, text = label(path, *args, code=1)
-    assert why in text and not output.exists()
+    depth = ('/depth', 1, raw_image(1, np.zeros((4, 4, 1), np.uint16), '16UC1'))
+    messages = [*camera(1), depth, ('/chatter', 2, text_message('a'))]
+    output, text = label(write_recording(tmp_path / 'drive', messages), *args, code=1)
+    assert why in text and '/depth' not in text and not output.exists()
 
 
 @pytest.mark.parametrize('more', [(), ('--workers', '1')])

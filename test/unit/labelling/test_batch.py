@@ -22,6 +22,7 @@ FILES = (
     'day_2/front/front_0.mcap',
     'day_2/cut/cut_0.mcap',
     'day_2/notes.txt',
+    'day_3/front.mcap',
     'empty/notes.txt',
 )
 
@@ -42,9 +43,10 @@ def drives(tmp_path, monkeypatch) -> Path:
         ({}, ['a.mcap.mcap', 'a.db3.mcap']),
         (
             {'recursive': True, 'exclude': ['a.db3']},
-            ['a', 'day_1/front', 'day_1/rear', 'day_2/front', 'day_2/cut'],
+            ['a', 'day_1/front', 'day_1/rear', 'day_2/front', 'day_2/cut', 'day_3/front'],
         ),
-        ({'recursive': True, 'include': ['front*'], 'exclude': ['day_1/*']}, ['day_2/front']),
+        ({'recursive': True, 'include': ['front*'], 'exclude': ['day_[13]/*']}, ['day_2/front']),
+        ({'recursive': True, 'include': ['day_3/front*']}, ['day_3/front']),
         (
             {'recursive': True, 'include': ['day_1/*', 'cut']},
             ['day_1/front', 'day_1/rear', 'day_2/cut'],

@@ -11,6 +11,7 @@ import pytest
 from trt_ros.cli import main
 from trt_ros.demo.scene import MODEL, TRAINING, draw_scene
 from trt_ros.quantization.layers import QuantNetwork
+from trt_ros.quantization.quantize import limited
 
 pytestmark = pytest.mark.slow
 
@@ -59,6 +60,15 @@ def test_the_report_does_not_replace_a_model(quantize, tmp_path):
     assert (tmp_path / 'small.onnx').read_bytes() == content
 
 
+@pytest.mark.parametrize(
+    ('count', 'limit', 'chosen'), [(40, 21, 21), (5, 9, 5), (4, 2, 2), (0, 3, 0)]
+)
+def test_as_many_images_as_wanted_are_spread(count, limit, chosen):
+    found = list(limited(iter(range(count)), count, limit))
+    assert len(found) == chosen and found[:1] == [0][:chosen]
+    assert set(np.diff(found)) <= {count // max(1, chosen), count // max(1, chosen) + 1}
+
+
 @pytest.mark.parametrize('to', ['int8', 'fp8'])
 def test_results_of_a_detector_agree_with_those_of_the_original(quantize, to, tmp_path):
     names = [layer.name for layer in QuantNetwork(onnx.load(MODEL), (), to).layers]
@@ -97,10 +107,10 @@ def test_calibration_continues_where_an_earlier_run_ended(quantize, monkeypatch,
     assert code == 0
     assert 'calibrated with 4 images, 2 of them by an earlier run' in printed.out
     resumed = dict(np.load(tmp_path / 'q.calibration.npz'))
-    code, printed = quantize('--method', 'max', '--max-drop', '1')
+    code, printed = quantize('--method', 'max', '--max-drop', '1', '--force')
     assert 'calibrated with 4 images, 4 of them by an earlier run, method max' in printed.out
     (tmp_path / 'q.calibration.npz').write_bytes(b'damaged')
-    code, printed = quantize()
+    code, printed = quantize('--force')
     assert 'calibrated with 4 images, method mse' in printed.out
     for name, values in np.load(tmp_path / 'q.calibration.npz').items():
         np.testing.assert_array_equal(values, resumed[name])
@@ -163,7 +173,8 @@ def test_drop_that_no_layer_meets_is_an_error(quantize, monkeypatch):
         (['--method', 'entropy'], {'to': 'fp8'}, 'method entropy cannot be used for fp8'),
         (['--keep', 'none*'], {}, "keep 'none*' matches no node"),
         ([], {'output': 'q.engine'}, 'It is not an .onnx file'),
-        ([], {'output': 'small.onnx'}, 'It is the model itself'),
+        ([], {'output': 'small.onnx'}, 'small.onnx exists already'),
+        (['--force'], {'output': 'small.onnx'}, 'It is the model itself'),
         ([], {'output': 'missing/q.onnx'}, 'missing does not exist'),
         (['--json', 'missing/r.json'], {}, 'The folder missing does not exist'),
         ([], {'images': 'missing.png'}, 'missing.png does not exist'),

@@ -1,0 +1,145 @@
+"""Flags of `trt-ros label`, and which of them go together."""
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from trt_ros.cli._arguments import finite, positive
+from trt_ros.cli._option_flags import add_option_flags
+from trt_ros.errors import ParameterError
+from trt_ros.vision.pixel_limit import PixelLimit
+from trt_ros.vision.thresholds import ThresholdOptions
+
+DEFAULT_BUDGET = 500
+_OF_REPORT = ('recordings', 'recursive', 'include', 'exclude', 'split', 'start', 'end', 'report')
+_SWITCHES = {
+    'recursive': 'also look into the folders of folders',
+    'with-input': 'also copy all messages of the recording',
+    'resume': 'continue the output of an interrupted run',
+    'video': 'also write the images with their results, as MP4 beside the output, one per topic',
+    'images': 'with --coco: also write the image files',
+}
+_LISTS = {
+    'include': ('PATTERN', 'label only recordings whose name or path below the folder matches'),
+    'exclude': ('PATTERN', 'leave out recordings whose name or path matches, as in day_*/f*'),
+    'topic': ('TOPIC', 'image topics to label (default: all)'),
+}
+_VALUES: dict[str, tuple[Any, str, str]] = {
+    'output': (
+        str,
+        'FILE',
+        'MCAP file of the results; of several recordings, a folder of them or with --split, the '
+        'folder of these files',
+    ),
+    'report': (
+        Path,
+        'FILE',
+        'append the outcome of each recording, one JSON object per line; --resume leaves out what '
+        'is done according to it',
+    ),
+    'retry': (Path, 'REPORT', 'label what is not done according to a report, and add to it'),
+    'start': (finite, 'S', 'seconds of the recording to skip'),
+    'end': (finite, 'S', 'seconds of the recording after which to stop'),
+    'every': (positive, 'N', 'label one of N images per topic'),
+    'select': (
+        str,
+        'RULE',
+        'also write the images worth annotating, by uncertain, rare:CLASS or disagree:MODEL',
+    ),
+    'budget': (positive, 'N', f'selected images of the job (default: {DEFAULT_BUDGET})'),
+    'split': (finite, 'S', 'label parts of S seconds, to files of a folder per recording'),
+    'workers': (
+        positive,
+        'N',
+        'label N recordings at a time, each in a process of its own; with --ray up to N, as the '
+        'cluster grows',
+    ),
+    'gpus-per-worker': (
+        finite,
+        'X',
+        'GPUs, or part of one, per worker of Ray (default: 1 where the cluster has any)',
+    ),
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add = parser.add_argument
+    add(
+        'recordings',
+        nargs='*',
+        metavar='RECORDING',
+        help='.mcap or .db3 file, folder of a recording, or folder of recordings; or the URL of '
+        'one, as in s3://bucket/drives',
+    )
+    for name, (kind, metavar, text) in _VALUES.items():
+        add(f'--{name}', type=kind, metavar=metavar, help=text)
+    for name, text in _SWITCHES.items():
+        add(f'--{name}', action='store_true', help=text)
+    for name, (metavar, text) in _LISTS.items():
+        more: Any = {'nargs': '+', 'action': 'extend', 'default': []}
+        add(f'--{name}', metavar=metavar, help=text, **more)
+    add('--shard', type=_shard, default=(0, 1), metavar='I/N', help='label part I, from 0, of N')
+    for name, format_name in (('coco', 'data set in COCO format'), ('parquet', 'Parquet table')):
+        text = f'also write a {format_name}, beside the output'
+        more = {'action': 'append_const', 'dest': 'data_sets', 'const': name, 'default': []}
+        add(f'--{name}', help=text, **more)
+    add(
+        '--track',
+        nargs='?',
+        const='ocsort',
+        default='',
+        choices=('ocsort', 'bytetrack'),
+        help='objects of data sets and videos get identities by this method (default: ocsort)',
+    )
+    add(
+        '--ray',
+        nargs='?',
+        const='local',
+        metavar='ADDRESS',
+        help='label in the workers of a Ray cluster: its address, or auto (default: on this '
+        'machine); recordings and outputs are on a file system that all of them share',
+    )
+    add_option_flags(parser, cls=PixelLimit)
+    add_option_flags(parser, cls=ThresholdOptions)
+    add_option_flags(parser)
+    parser.set_defaults(frames_in_flight=2, start=0.0, every=1)
+
+
+def _shard(text: str) -> tuple[int, int]:
+    """Parse I/N."""
+    with suppress(ValueError):
+        index, count = map(int, text.split('/'))
+        if 0 <= index < count:
+            return index, count
+    raise ArgumentTypeError(f'{text!r} is not I/N with I from 0 to N - 1')
+
+
+def check_flags(args: Namespace) -> None:
+    """Raise ParameterError for flags that would be ignored, or choose nothing."""
+    others = args.data_sets or args.video or args.select
+    for flag, is_set, needed, names in (
+        ('--images', args.images, 'coco' in args.data_sets, '--coco'),
+        ('--track', args.track, others, '--coco, --parquet, --video or --select'),
+        ('--budget', args.budget, args.select, '--select'),
+        ('--gpus-per-worker', args.gpus_per_worker is not None, args.ray, '--ray'),
+    ):
+        if is_set and not needed:
+            raise ParameterError(
+                f'{flag} is set without {names}.', remedy=f'Add {names}, or leave {flag} out.'
+            )
+    given = [name for name in _OF_REPORT if getattr(args, name)]
+    if args.retry and given:
+        raise ParameterError(
+            f'--retry takes no {", ".join(given)}.',
+            cause='The report has the recordings and their parts.',
+            remedy='Leave them out.',
+        )
+    if args.split is not None and args.split <= 0:
+        raise ParameterError(f'--split is {args.split:g} s.', remedy='Set it to more than 0.')
+    if args.start < 0 or (args.end is not None and args.end <= args.start):
+        raise ParameterError(
+            f'A recording has no part from {args.start:g} s to {args.end or 0.0:g} s.',
+            remedy='Set --start to 0 or more, and --end to more than --start.',
+        )
