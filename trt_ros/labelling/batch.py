@@ -10,9 +10,10 @@ from typing import Any
 
 from trt_ros.errors import ParameterError, TrtRosError
 from trt_ros.labelling.job import LabelReport
-from trt_ros.labelling.provenance import differences
+from trt_ros.labelling.provenance import changed_values
 from trt_ros.labelling.task import LabelTask
 from trt_ros.recording import is_recording, recordings_in
+from trt_ros.regular_file import check_output_file, writing
 
 
 def find_recordings(
@@ -118,12 +119,14 @@ class RunReport:
         """
         Compare the settings of this run with those of the earlier ones, after entries().
 
-        :raises ParameterError: when they differ.
+        :raises ParameterError: when they differ, or the file cannot be written.
         """
+        assert self._path is not None
+        check_output_file(self._path)
         new = json.loads(json.dumps(settings))  # As they are read again.
         self._is_begun = bool(self._settings)
         self._settings = self._settings or new
-        if difference := differences(self._settings, new):
+        if difference := changed_values(self._settings, new):
             raise ParameterError(
                 f'Report {self._path} is of a run with other options.',
                 cause=f'{difference}.',
@@ -171,13 +174,6 @@ class RunReport:
                 'error': str(outcome.damage or ''),
             }
         lines = [entry] if self._is_begun else [{'settings': self._settings}, entry]
-        try:
-            with self._path.open('a') as file:
-                file.write(''.join(f'{json.dumps(each)}\n' for each in lines))
-        except OSError as error:
-            raise ParameterError(
-                f'Report {self._path} cannot be written.',
-                cause=error.strerror or str(error),
-                remedy='Choose a file in an existing, writable folder.',
-            ) from error
+        with writing(self._path, 'Choose another file.'), self._path.open('a') as file:
+            file.write(''.join(f'{json.dumps(each)}\n' for each in lines))
         self._is_begun = True

@@ -10,7 +10,7 @@ from typing import Any
 from mcap import records
 from mcap.data_stream import ReadDataStream, RecordBuilder
 
-from trt_ros.labelling.provenance import differences
+from trt_ros.labelling.provenance import changed_values
 from trt_ros.recording.mcap_file import ATTACHMENT, MAGIC
 from trt_ros.recording.messages import Attachment, RecordedTopic
 
@@ -59,7 +59,7 @@ class McapHead:
             stream.read(1 + 8 + struct.unpack_from('<Q', start, len(MAGIC) + 1)[0] + 9)
             metadata = records.Metadata.read(stream).metadata
             old = {name: json.loads(text) for name, text in metadata.items()}
-        return differences(old, self._provenance if old else {})
+        return changed_values(old, self._provenance if old else {})
 
 
 def record_bytes(record: Any) -> bytes:

@@ -70,7 +70,7 @@ def job_settings(options: LabeledOptions, task: LabelTask) -> dict[str, Any]:
     }
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+def changed_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Return the values that differ, as in 'thresholds.score: 0.25 -> 0.5'; '' if none do."""
     before, after = dict(_leaves(old)), dict(_leaves(new))
     return '; '.join(

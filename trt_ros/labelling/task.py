@@ -31,9 +31,15 @@ def chosen_topics(recording: Recording, wanted: list[str]) -> list[str]:
     images = recording.images() if wanted else color_topics(recording)
     missing = [topic for topic in wanted if topic not in images]
     if missing or not images:
+        others = [
+            f'{each.name} ({each.message_type}, {each.encoding})'
+            for each in recording.topics.values()
+        ]
         raise ParameterError(
             f'Recording {recording.path} has no images on topic {", ".join(missing) or "any"}.',
-            cause=f'Its image topics are {", ".join(color_topics(recording)) or "none"}.',
+            cause=f'Its image topics are {", ".join(color_topics(recording))}.'
+            if images
+            else f'Its topics are {", ".join(others) or "none"}.',
             remedy='Correct --topic.' if images else 'Choose a recording of images.',
         )
     return list(dict.fromkeys(wanted)) or images

@@ -404,6 +404,7 @@ def test_a_data_set_with_its_images_is_loaded_by_supervision(label, tmp_path):
         ('--budget 9', 'Add --select, or'),
         ('--gpus-per-worker 0', 'Add --ray, or'),
         ('--start 2 --end 1', 'no part from 2 s to 1 s'),
+        ('--report none/report.jsonl', 'The folder none does not exist'),
         ('--end 0', 'no part from 0 s to 0 s'),
         ('--split 0', '--split is 0 s'),
         ('--retry report.jsonl --split 5', 'takes no recordings, split.'),
@@ -699,6 +700,7 @@ def test_images_are_looked_for_before_the_network_is_loaded(label, tmp_path):
     path = write_recording(tmp_path / 'drive', [('/chatter', 2, text_message('a'))])
     _, text = label(path, '--model', tmp_path / 'none.onnx', code=1)
     assert 'has no images' in text and 'none.onnx' not in text
+    assert 'Its topics are /chatter (std_msgs/msg/String, cdr).' in text
 
 
 @pytest.mark.parametrize(
