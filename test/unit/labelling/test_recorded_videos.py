@@ -1,5 +1,7 @@
 """Recordings of videos: their pictures give the results of the raw images."""
 
+from contextlib import closing
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from support.videos import decode, encode, moving_disc
 from trt_ros.cli import main
 from trt_ros.cli._pictures import count_frames, frames
 from trt_ros.errors import BadFrameError
+from trt_ros.recording import Recording
 from trt_ros.ros.sources import open_source
 from trt_ros.vision.frame import Frame, to_color
 
@@ -50,13 +53,23 @@ def record(folder, codec, has_pts=False, lost=(), **options):
     return write_recording(folder / 'video', sent), write_recording(folder / 'raw', pictures)
 
 
+def messages(path):
+    with closing(Recording(path)) as recording:
+        return [
+            (topic, time_ns, data.tobytes())
+            for topic, time_ns, data, *_ in recording.messages([*recording.topics])
+        ]
+
+
 @KINDS
 @pytest.mark.parametrize('codec', ['h264', 'h265', 'av1'])
 def test_a_video_is_labeled_as_its_pictures_are(label, tmp_path, codec, has_pts):
     video, raw = record(tmp_path, codec, has_pts)
-    found, text = label(video)
+    _, text = label(video)
     assert f'{COUNT} frames' in text
-    assert found == label(raw, name='raw.mcap')[0]
+    label(raw, name='raw.mcap')
+    found, expected = (messages(tmp_path / name) for name in ('results.mcap', 'raw.mcap'))
+    assert found == expected and len(found) == COUNT
 
 
 def test_a_run_that_was_cut_within_a_group_of_pictures_is_resumed(label, tmp_path):

@@ -152,7 +152,7 @@ def test_layers_return_to_float_until_the_results_agree(quantize, monkeypatch, t
     assert why['a'] == ''
     assert report['agreement']['metric'] == 'equal pixels'
     assert report['agreement']['value'] >= 0.95
-    quantize('--json', path, '--max-drop', '1')
+    quantize('--json', path, '--max-drop', '1', '--force')
     report, why = reasons(path)
     assert (why['a'], why['b']) == ('', '')
     assert report['agreement']['value'] < 0.9
@@ -304,11 +304,11 @@ def test_images_of_one_topic_are_used(quantize, tmp_path):
         tmp_path / 'drive', [('/front', 0, image), ('/rear', 1, image), ('/rear', 2, image)]
     )
     report = tmp_path / 'report.json'
-    for index, (flags, count) in enumerate([((), 3), (('--topic', '/rear'), 2)]):
+    for index, (flags, count) in enumerate([((), 3), (('--topic', '/rear', '--force'), 2)]):
         code, printed = quantize('--json', report, *flags, images=path)
         assert code == 0, printed.err
         assert json.loads(report.read_text())['frames'] == count, index
-    code, printed = quantize('--topic', '/none', images=path)
+    code, printed = quantize('--topic', '/none', '--force', images=path)
     assert code == 1 and 'has no images on topic /none' in printed.err
 
 
