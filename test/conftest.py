@@ -11,6 +11,8 @@ import pytest
 
 from support.data import DATA
 
+TESTS = Path(__file__).parent
+
 
 @pytest.hookimpl(tryfirst=True)  # Before those that `-m` leaves out are gone.
 def pytest_collection_modifyitems(items):
@@ -22,6 +24,8 @@ def pytest_collection_modifyitems(items):
                 'all processes.\n'
                 'Remedy: Give it a name with `ids`.'
             )
+        if item.path.relative_to(TESTS).parts[0] in ('ros', 'launch'):
+            item.add_marker('ros')
 
 
 @pytest.hookimpl(wrapper=True)

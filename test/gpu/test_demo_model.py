@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import onnx
 import pytest
 
 from trt_ros.cli import main
@@ -86,7 +87,6 @@ def test_bench_measures(gpu, tmp_path, capsys):
 
 
 def test_bench_decodes_what_is_no_box_on_the_gpu(gpu, tmp_path, capsys):
-    pytest.importorskip('onnx')
     from support.save_network import save_text
 
     graph = '{ y = ReduceMean <axes=[1], keepdims=0>(x) }'
@@ -169,7 +169,6 @@ def test_verify_agrees_with_onnx_runtime_and_reports_difference(gpu, tmp_path, c
 
 def test_eight_cameras_take_at_most_a_third_more_gpu_memory_than_one(gpu, tmp_path, used_nbytes):
     """All that the process holds, its CUDA context too."""
-    onnx = pytest.importorskip('onnx')
     model = onnx.load(MODEL)
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = 'batch'

@@ -3,6 +3,7 @@
 from contextlib import closing
 
 import numpy as np
+import onnx
 import pytest
 
 from support.box_cases import CASES, POINT_CASES, assert_same, half
@@ -14,8 +15,6 @@ from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
-
-onnx = pytest.importorskip('onnx')
 
 pytestmark = [
     pytest.mark.gpu,

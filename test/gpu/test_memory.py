@@ -52,7 +52,6 @@ print(json.dumps(found))
 
 def large_network(folder: Path) -> tuple[Path, int]:
     """Write a network of 112 MiB of weights; return its path and the bytes of the weights."""
-    pytest.importorskip('onnx')
     from support.save_network import save_network
 
     rng = np.random.default_rng(0)

@@ -2,8 +2,10 @@
 
 import json
 
+import cv2
 from evaluate_demo import evaluate
 import numpy as np
+import onnx
 import pytest
 
 from trt_ros.cli import main
@@ -13,8 +15,6 @@ from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.trt import load_trt
 
-cv2 = pytest.importorskip('cv2')
-onnx = pytest.importorskip('onnx')
 pytestmark = pytest.mark.gpu
 
 

@@ -127,7 +127,6 @@ def run(script: str, *args: str) -> tuple[str, str]:
 @pytest.fixture
 def heavy_network(tmp_path) -> Path:
     """Write a network of one matrix of 4096 × 8192 float32, 134 MB."""
-    pytest.importorskip('onnx')
 
     from support.save_network import save_network
 

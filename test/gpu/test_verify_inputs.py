@@ -4,11 +4,8 @@ import json
 
 import pytest
 
-from trt_ros.cli import main
-
-pytest.importorskip('onnx')
-pytest.importorskip('cv2')
 from support.save_network import POLICY, save_text
+from trt_ros.cli import main
 
 pytestmark = pytest.mark.gpu
 

@@ -5,10 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from trt_ros.cli import main
-
-pytest.importorskip('onnx')
 from support.save_network import save_text
+from trt_ros.cli import main
 
 pytestmark = pytest.mark.gpu
 

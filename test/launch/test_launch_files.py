@@ -9,7 +9,6 @@ import yaml
 
 # Not `launch`: where that is not installed, the checkout's folder of that name is imported.
 pytest.importorskip('launch_ros')
-pytest.importorskip('rclpy')
 
 from generated_files import PARAMETERS
 from launch import LaunchContext

@@ -12,8 +12,6 @@ import pytest
 
 # Not `launch`: where that is not installed, the checkout's folder of that name is imported.
 pytest.importorskip('launch_ros')
-pytest.importorskip('rclpy')
-pytestmark = pytest.mark.ros
 
 
 CHECKOUT = Path(__file__).parents[2]
@@ -47,7 +45,6 @@ def test_a_detector_becomes_active_and_ends_cleanly(start, container):
     ],
 )
 def test_a_node_of_another_task_becomes_active_and_ends_cleanly(start, tmp_path, kind, shape):
-    pytest.importorskip('onnx')
     from support.save_network import save_mean
 
     if kind == 'tensor':
@@ -60,7 +57,6 @@ def test_a_node_of_another_task_becomes_active_and_ends_cleanly(start, tmp_path,
 
 
 def test_bindings_of_inputs_reach_the_node(start, tmp_path):
-    pytest.importorskip('onnx')
     from support.save_network import save_text
 
     save_text(
@@ -92,7 +88,6 @@ def test_bindings_of_inputs_reach_the_node(start, tmp_path):
 
 @pytest.mark.parametrize('container', ['none', 'new'])
 def test_a_policy_commands_joints_by_the_topics_of_the_arguments(start, tmp_path, container):
-    pytest.importorskip('onnx')
     from sensor_msgs.msg import JointState
     from std_msgs.msg import Float64MultiArray
 

@@ -10,12 +10,9 @@ import pytest
 
 # Not `launch`: where that is not installed, the checkout's folder of that name is imported.
 pytest.importorskip('launch_ros')
-pytest.importorskip('rclpy')
 from rcl_interfaces.srv import GetParameters
 
 from support.ros_peer import Peer, reserved_domain
-
-pytestmark = pytest.mark.ros
 
 CHECKOUT = Path(__file__).parents[2]
 

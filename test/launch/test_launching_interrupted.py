@@ -13,8 +13,6 @@ import pytest
 
 # Not `launch`: where that is not installed, the checkout's folder of that name is imported.
 pytest.importorskip('launch_ros')
-pytest.importorskip('rclpy')
-pytestmark = pytest.mark.ros
 
 MODEL = Path(__file__).parents[2] / 'trt_ros' / 'demo' / 'shapes.onnx'
 MOMENTS = 200 if os.environ.get('TRT_ROS_TEST_EXHAUSTIVE') == '1' else 3

@@ -8,8 +8,6 @@ import pytest
 
 # Not `launch`: where that is not installed, the checkout's folder of that name is imported.
 pytest.importorskip('launch_ros')
-pytest.importorskip('rclpy')
-pytestmark = pytest.mark.ros
 
 
 CHECKOUT = Path(__file__).parents[2]

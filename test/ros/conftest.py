@@ -1,6 +1,7 @@
 """Fixtures that start nodes and a peer in a ROS domain of this test run."""
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 import os
 from pathlib import Path
 import subprocess
@@ -17,6 +18,9 @@ from support.waiting import DEADLINE_SECONDS
 
 # Before any ROS context of this process; the processes it starts inherit it.
 os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
+
+#: Without ROS, no test of this folder is collected.
+collect_ignore_glob = [] if find_spec('rclpy') and find_spec('vision_msgs') else ['*']
 
 CHECKOUT = Path(__file__).parents[2]
 NODES = CHECKOUT / 'test/support/nodes'
@@ -48,8 +52,6 @@ def domain_id() -> Iterator[int]:
 
 @pytest.fixture(scope='session')
 def peer(domain_id: int) -> Iterator[Peer]:
-    pytest.importorskip('rclpy')
-    pytest.importorskip('vision_msgs')
     peer = Peer(domain_id)
     yield peer
     peer.close()

@@ -5,19 +5,13 @@ import itertools
 from pathlib import Path
 import threading
 
+from diagnostic_msgs.msg import DiagnosticArray
 import numpy as np
 import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-
-from diagnostic_msgs.msg import DiagnosticArray
 from sensor_msgs.msg import CameraInfo
 from vision_msgs.msg import Detection2DArray
 
 from support.ros_messages import detection, stamped, tensor_list
-
-pytestmark = pytest.mark.ros
 
 FAKE_DETECTOR = Path(__file__).parents[1] / 'support/nodes/fake_detector.py'
 LATE = 8  # By how many messages the first topic is ahead of the others.

@@ -2,10 +2,7 @@
 
 import pytest
 
-pytest.importorskip('rclpy')
 message = pytest.importorskip('bond.msg')
-
-pytestmark = pytest.mark.ros
 
 
 def test_active_node_sends_heartbeats_and_breaks_bond_at_end(start_node):

@@ -2,18 +2,13 @@
 
 from pathlib import Path
 
-import numpy as np
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-
 from diagnostic_msgs.msg import DiagnosticArray
+import numpy as np
+import onnx
+import pytest
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray, LabelInfo
-
-pytestmark = pytest.mark.ros
 
 FRONT, LEFT, REAR = TOPICS = ('/front/image_raw', 'left/image', 'rear')
 
@@ -390,8 +385,6 @@ def test_ten_cycles_of_three_cameras_leak_nothing(fake_detector, tmp_path, pictu
 
 
 def test_two_cameras_run_in_a_real_batch(start_node, peer, as_image, tmp_path, backend):
-    onnx = pytest.importorskip('onnx')
-    pytest.importorskip('onnxruntime')
     from trt_ros.demo.scene import MODEL, held_out
 
     model = onnx.load(MODEL)

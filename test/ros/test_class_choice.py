@@ -2,19 +2,11 @@
 
 import numpy as np
 import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray
 
 from support.save_network import save_network
-
-pytestmark = pytest.mark.ros
 
 RED, GREEN = (255, 0, 0), (0, 255, 0)
 

@@ -3,14 +3,7 @@
 import subprocess
 import sys
 
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-
 from trt_ros.nodes import NODES
-
-pytestmark = pytest.mark.ros
 
 #: They take long to import, and the executor of a C++ container waits.
 LATE = {'onnxruntime', 'onnx', 'tensorrt', 'tensorrt_rtx', 'cuda', 'scipy', 'tritonclient'}

@@ -5,17 +5,11 @@ import os
 from pathlib import Path
 import signal
 
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
 import pytest
 
-rclpy = pytest.importorskip('rclpy')
-pytest.importorskip('composition_interfaces')
-
-from lifecycle_msgs.msg import Transition  # noqa: E402
-from lifecycle_msgs.srv import ChangeState  # noqa: E402
-
-from support.containers import Container, check_policy  # noqa: E402
-
-pytestmark = pytest.mark.ros
+from support.containers import Container, check_policy
 
 DEADLINE_SECONDS = 60.0
 CHECKOUT = Path(__file__).parents[2]
@@ -371,7 +365,6 @@ DETECTOR = {'plugin': 'trt_ros::DetectorNode', 'package': 'trt_ros'}
 
 def test_our_detector_configures_and_activates_in_a_container(container):
     pytest.importorskip('vision_msgs')
-    pytest.importorskip('onnxruntime')
     assert container.load(**DETECTOR, parameters=[('model_path', str(MODEL))]).success
     for transition in (Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE):
         assert container.peer.wait(
@@ -406,7 +399,6 @@ def test_a_detector_unloaded_while_it_configures_is_gone(container):
 @pytest.mark.parametrize('threads', [1, 2])
 def test_a_policy_commands_joints_from_a_container(start, tmp_path, threads):
     pytest.importorskip('vision_msgs')
-    pytest.importorskip('onnxruntime')
     check_policy(start(thread_num=threads), tmp_path)
 
 

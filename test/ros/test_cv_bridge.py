@@ -6,8 +6,6 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.cdr import ImageView
 from trt_ros.ros.frames import to_frame

@@ -6,17 +6,14 @@ import subprocess
 import sys
 
 import cv2
+from demo.show import listen
+from demo.tally import Sighting, Tally
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-
-from demo.show import listen
-from demo.tally import Sighting, Tally
-
 from trt_ros.results.boxes import Detections
 
-pytestmark = [pytest.mark.ros, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 TOOLS = Path(__file__).parents[2] / 'tools'
 

@@ -4,14 +4,10 @@ from importlib.util import find_spec
 import threading
 import time
 
-import numpy as np
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray
+import numpy as np
+import pytest
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from std_msgs.msg import Header
 from vision_msgs.msg import (
@@ -28,8 +24,6 @@ from vision_msgs.msg import (
 from support.rgbd_scenes import CAMERA, Solid, render, yaw
 from trt_ros.nodes.detections_3d import MAX_OBJECTS
 from trt_ros.vision.depth_points import Intrinsics
-
-pytestmark = pytest.mark.ros
 
 NAME = 'trt_ros.nodes.detections_3d'
 SOLIDS = [

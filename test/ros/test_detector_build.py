@@ -7,13 +7,9 @@ import re
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('onnx')
 pytest.importorskip('tensorrt_rtx')
 
 from support.save_network import save_network
-
-pytestmark = pytest.mark.ros
 
 
 @pytest.fixture

@@ -2,20 +2,14 @@
 
 import struct
 
+import cv2
 import numpy as np
 import pytest
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from sensor_msgs.msg import CompressedImage
+from vision_msgs.msg import LabelInfo
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-cv2 = pytest.importorskip('cv2')
-
-from rclpy.qos import DurabilityPolicy, QoSProfile  # noqa: E402
-from sensor_msgs.msg import CompressedImage  # noqa: E402
-from vision_msgs.msg import LabelInfo  # noqa: E402
-
-from support.waiting import DEADLINE_SECONDS  # noqa: E402
-
-pytestmark = pytest.mark.ros
+from support.waiting import DEADLINE_SECONDS
 
 
 @pytest.fixture(scope='module')

@@ -3,14 +3,9 @@
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray
 
-pytestmark = pytest.mark.ros
 WARM_UP, CYCLES = 10, 50
 
 

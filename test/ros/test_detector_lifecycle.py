@@ -2,15 +2,10 @@
 
 import signal
 
+from lifecycle_msgs.msg import Transition
 import pytest
 
-pytest.importorskip('rclpy')
-
-from lifecycle_msgs.msg import Transition
-
 from support.waiting import DEADLINE_SECONDS
-
-pytestmark = pytest.mark.ros
 
 
 @pytest.fixture(scope='module')

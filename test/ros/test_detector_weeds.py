@@ -2,14 +2,7 @@
 
 import json
 
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-cv2 = pytest.importorskip('cv2')
-pytest.importorskip('onnxruntime')
-
-pytestmark = pytest.mark.ros
+import cv2
 
 
 def test_the_node_finds_in_real_photographs_what_is_expected(

@@ -3,21 +3,15 @@
 import math
 import time
 
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 import numpy as np
+import pytest
 from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Float64
 
 from trt_ros.ros.diagnostics import MAX_TIMES, FrameCounts
 from trt_ros.ros.worker import REPLACED, UNWANTED
-
-pytestmark = pytest.mark.ros
 
 
 def values_of(array):

@@ -5,15 +5,7 @@ from pathlib import Path
 import subprocess
 import sys
 
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('composition_interfaces')
-pytest.importorskip('vision_msgs')
-
 from support.waiting import DEADLINE_SECONDS
-
-pytestmark = pytest.mark.ros
 
 CHECKOUT = Path(__file__).parents[2]
 

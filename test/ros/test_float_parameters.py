@@ -3,17 +3,10 @@
 import math
 import sys
 
-import numpy as np
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('cv2')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-
 import cv2
 from generated_files import PARAMETERS
+import numpy as np
+import pytest
 from sensor_msgs.msg import Image
 from std_msgs.msg import Float64
 from vision_msgs.msg import Detection2DArray
@@ -22,8 +15,6 @@ from support.extent import IS_EXHAUSTIVE
 from support.save_network import save_mean
 from trt_ros.parameter_field import specifications
 from trt_ros.ros.parameters import to_parameter
-
-pytestmark = pytest.mark.ros
 
 SUBNORMAL = 5e-324
 ODD = (

@@ -3,11 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-
-pytestmark = pytest.mark.ros
-
 
 @pytest.fixture(scope='module')
 def held(fake_detector, lane_of, tmp_path_factory):
@@ -124,7 +119,6 @@ def test_a_node_of_two_cameras_has_two_frames_in_flight(
 def test_results_of_real_network_leave_in_order_and_frames_are_accounted_for(
     start_node, lane_of, as_image, backend, frames_in_flight
 ):
-    pytest.importorskip('onnxruntime')
     from trt_ros.demo.scene import MODEL, held_out
 
     name = f'flight_{frames_in_flight}_{backend}'

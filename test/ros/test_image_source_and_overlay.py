@@ -4,18 +4,14 @@ import os
 from pathlib import Path
 import re
 
+import cv2
+from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import Point, Pose, Vector3
 import numpy as np
 import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-cv2 = pytest.importorskip('cv2')
-
-from diagnostic_msgs.msg import DiagnosticArray  # noqa: E402
-from geometry_msgs.msg import Point, Pose, Vector3  # noqa: E402
-from sensor_msgs.msg import CameraInfo, CompressedImage, Image  # noqa: E402
-from std_msgs.msg import Header  # noqa: E402
-from vision_msgs.msg import (  # noqa: E402
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from std_msgs.msg import Header
+from vision_msgs.msg import (
     BoundingBox2D,
     BoundingBox3D,
     Detection2D,
@@ -28,11 +24,9 @@ from vision_msgs.msg import (  # noqa: E402
     Pose2D,
 )
 
-from trt_ros.errors import ParameterError  # noqa: E402
-from trt_ros.media import write_picture  # noqa: E402
-from trt_ros.ros.camera_info import load_calibration  # noqa: E402
-
-pytestmark = pytest.mark.ros
+from trt_ros.errors import ParameterError
+from trt_ros.media import write_picture
+from trt_ros.ros.camera_info import load_calibration
 
 CALIBRATION = """
 image_width: 8

@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('onnxruntime')
 pytest.importorskip('tritonclient.grpc')
-pytest.importorskip('onnx')
 
 from diagnostic_msgs.msg import DiagnosticStatus
 from onnx import helper
@@ -17,8 +13,6 @@ from support.kserve_server import ServerProcess
 from support.save_network import save_network
 from support.waiting import wait_until
 from trt_ros.cli import main
-
-pytestmark = pytest.mark.ros
 
 BOX = [32.0, 32.0, 96.0, 96.0]
 

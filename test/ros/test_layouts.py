@@ -4,15 +4,11 @@ import json
 from pathlib import Path
 import re
 
+import cv2
+from diagnostic_msgs.msg import DiagnosticArray
 import pytest
+import yaml
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-cv2 = pytest.importorskip('cv2')
-from diagnostic_msgs.msg import DiagnosticArray  # noqa: E402
-import yaml  # noqa: E402
-
-pytestmark = pytest.mark.ros
 CONFIG = Path(__file__).parents[2] / 'config'
 PATH = re.compile(
     r'(?P<topic>/\w+)\.status\[:\]\{name=="(?P<name>[^"]+)"\}'

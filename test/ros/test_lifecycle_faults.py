@@ -5,10 +5,6 @@ import re
 
 import pytest
 
-pytest.importorskip('rclpy')
-
-pytestmark = pytest.mark.ros
-
 NODES = Path(__file__).parents[1] / 'support' / 'nodes'
 
 

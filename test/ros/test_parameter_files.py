@@ -4,13 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 import re
 
+from generated_files import PARAMETERS, markdown_rows, parameter_files, parameters_page, setup_cfg
 import pytest
 import yaml
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-
-from generated_files import PARAMETERS, markdown_rows, parameter_files, parameters_page, setup_cfg
 
 from trt_ros.errors import ParameterError
 from trt_ros.nodes.inference import InferenceParameters

@@ -1,14 +1,9 @@
 """A policy node that walks a simulated robot through topics."""
 
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('onnxruntime')
-
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseStamped
 import numpy as np
+import pytest
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray
@@ -22,7 +17,6 @@ from support.save_network import save_network
 from trt_ros.exporting.lerobot import node_parameters
 from trt_ros.runtime.pipeline import Pipeline
 
-pytestmark = pytest.mark.ros
 DISTANCE = 8.018  # In 10 s, as measured in one process with ONNX Runtime.
 
 

@@ -2,16 +2,10 @@
 
 from pathlib import Path
 
-import numpy as np
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-
 from diagnostic_msgs.msg import DiagnosticStatus
+import numpy as np
 from onnx import helper
+import pytest
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool, Float64MultiArray
@@ -21,7 +15,6 @@ from support.bundles import write_bundle
 from support.ros_messages import diagnostics, follow_clock, stamped
 from support.save_network import save_network
 
-pytestmark = pytest.mark.ros
 HORIZON = 5
 NODES = Path(__file__).parents[1] / 'support/nodes'
 

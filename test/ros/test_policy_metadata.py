@@ -5,20 +5,14 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-
 import onnxruntime
+import pytest
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import Float64MultiArray
 
 from support.ros_messages import stamped
 from support.save_network import save_network
 
-pytestmark = pytest.mark.ros
 HAS_GAINS = find_spec('isaac_ros_deploy_interfaces') is not None
 WHEEL = find_spec('holosoma_inference')
 MODELS = Path(next(iter(WHEEL.submodule_search_locations or ['']))) / 'models' if WHEEL else Path()

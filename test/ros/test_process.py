@@ -8,18 +8,11 @@ import subprocess
 import sys
 
 import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('composition_interfaces')
-
 import yaml
 
 from trt_ros.nodes.detector import DetectorParameters
 from trt_ros.parameter_field import specifications
 from trt_ros.trt import installed
-
-pytestmark = pytest.mark.ros
 
 DEADLINE_SECONDS = 60.0
 CHECKOUT = Path(__file__).parents[2]
@@ -150,7 +143,6 @@ def test_help_shows_all_parameters_as_a_parameter_file(run, flag):
 @pytest.mark.skipif(not installed('tensorrt_rtx'), reason='tensorrt_rtx is missing')
 @pytest.mark.parametrize('level', ['info', 'debug'])
 def test_debug_level_has_the_log_of_tensorrt(environment, tmp_path, level):
-    pytest.importorskip('onnx')
     from support.save_network import save_text
 
     save_text(tmp_path / 'own.onnx', '(float[1, 8] x) => (float[1, 8] y) { y = Relu(x) }')

@@ -9,11 +9,8 @@ import sys
 
 import pytest
 
-pytest.importorskip('rclpy')
-
 from trt_ros.ros.lifecycle import ManagedNode
 
-pytestmark = pytest.mark.ros
 DEADLINE_SECONDS = 60.0
 HANGING = """
 import sys

@@ -7,11 +7,6 @@ import pytest
 
 from support.fake_nvtx.nvtx import read_ranges
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-
-pytestmark = pytest.mark.ros
-
 FAKE_NVTX = Path(__file__).parents[1] / 'support/fake_nvtx'
 STEPS = ['read', 'infer', 'preprocess', 'network', 'decode', 'publish']
 

@@ -1,12 +1,8 @@
 """A detector asks for what the publishers of its images offer, and tells where that differs."""
 
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 import numpy as np
+import pytest
 import rclpy
 from rclpy.duration import Duration
 from rclpy.parameter import Parameter
@@ -19,8 +15,6 @@ from vision_msgs.msg import Detection2DArray
 
 from trt_ros.errors import ParameterError
 from trt_ros.ros.qos import image_qos, overridden, unused_overrides
-
-pytestmark = pytest.mark.ros
 
 
 def offer(peer, reliability, topic, kind=Image):

@@ -2,12 +2,10 @@
 
 import threading
 
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
+import cv2
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 import numpy as np
+import pytest
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -19,9 +17,6 @@ from support.nodes.fake_detector import open_pipeline
 from support.waiting import wait_until
 from trt_ros.nodes.detector import DetectorNode
 from trt_ros.ros.dds.transport import usable_rcl
-
-pytestmark = pytest.mark.ros
-
 
 QOS = {
     name.lower(): QoSProfile(depth=100, reliability=ReliabilityPolicy[name])
@@ -74,7 +69,6 @@ def test_reliability_follows_changing_publishers(
     found = peer.inbox(Detection2DArray, f'/{name}/detections')
     image = as_image(picture(), 'rgb8')
     if kind is CompressedImage:
-        cv2 = pytest.importorskip('cv2')
         image = CompressedImage(
             header=image.header, format='png', data=cv2.imencode('.png', picture())[1].tobytes()
         )
@@ -228,7 +222,6 @@ class LocalDetector:
 
 @pytest.mark.nightly
 def test_every_start_becomes_reliable_and_receives_every_image(start_node, domain_id, tmp_path):
-    cv2 = pytest.importorskip('cv2')
     cv2.imwrite(str(tmp_path / 'picture.png'), np.zeros((480, 640, 3), np.uint8))
     source = start_node(
         'source',

@@ -3,15 +3,9 @@
 import itertools
 from pathlib import Path
 
+from builtin_interfaces.msg import Time
 import numpy as np
 import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-
-from builtin_interfaces.msg import Time
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
@@ -23,9 +17,6 @@ from support.save_network import save_network
 from trt_ros.demo.scene import MODEL, draw_scene
 from trt_ros.ros.regions import choose_objects
 from trt_ros.runtime.pipeline import Pipeline
-
-pytestmark = pytest.mark.ros
-
 
 # The choice of the detections.
 

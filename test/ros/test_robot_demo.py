@@ -7,11 +7,10 @@ import sys
 
 import pytest
 
-pytest.importorskip('rclpy')
 pytest.importorskip('mujoco')
 import cv2
 
-pytestmark = [pytest.mark.ros, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 TOOLS = Path(__file__).parents[2] / 'tools'
 

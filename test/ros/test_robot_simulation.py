@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
 pytest.importorskip('mujoco')
-pytest.importorskip('trajectory_msgs')
 
 from builtin_interfaces.msg import Duration
 from demo.robot.sim_node import SimNode
@@ -15,8 +13,6 @@ from rclpy.executors import SingleThreadedExecutor
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from trt_ros.ros.qos import LATCHED, RESULTS
-
-pytestmark = pytest.mark.ros
 
 
 @pytest.fixture

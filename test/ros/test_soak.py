@@ -9,13 +9,8 @@ import sys
 
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('composition_interfaces.srv')
-
 from trt_ros.ros.diagnostics import FrameCounts
 
-pytestmark = pytest.mark.ros
 PROGRAM = Path(__file__).with_name('soak.py')
 
 

@@ -3,15 +3,11 @@
 import threading
 
 import pytest
-
-pytest.importorskip('rclpy')
 import rclpy
 from rclpy.logging import get_logger
 from rclpy.signals import SignalHandlerOptions
 
 from trt_ros.container.spinner import Spinner
-
-pytestmark = pytest.mark.ros
 
 
 @pytest.fixture

@@ -8,9 +8,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 import numpy as np
 import pytest
-
-pytest.importorskip('rclpy')
-
 from rclpy.serialization import deserialize_message, serialize_message
 from std_msgs import msg as std_msgs
 
@@ -22,8 +19,6 @@ from trt_ros.ros.dds.cdr_multiarray import (
     write_multi_array,
 )
 from trt_ros.ros.dds.cdr_tensors import read_dlpack_list, write_dlpack_list
-
-pytestmark = pytest.mark.ros
 
 names = st.text(st.characters(exclude_characters='\0', exclude_categories=['Cs']), max_size=9)
 

@@ -8,7 +8,6 @@ from hypothesis.extra import numpy as hnp
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
 pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
 from isaac_ros_tensor_list_interfaces.msg import Tensor, TensorList, TensorShape
@@ -16,8 +15,6 @@ from rclpy.serialization import deserialize_message, serialize_message
 
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.cdr_tensors import read_tensor_list, write_tensor_list
-
-pytestmark = pytest.mark.ros
 
 CODES = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'i8', 8: 'u8', 9: 'f4', 10: 'f8'}
 names = st.text(st.characters(exclude_characters='\0', exclude_categories=['Cs']), max_size=9)

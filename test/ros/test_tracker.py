@@ -1,17 +1,10 @@
 """Tracks of the detector and of the tracker node: ids that last, times from the headers."""
 
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('scipy')
-
 from diagnostic_msgs.msg import DiagnosticArray
+import pytest
 from vision_msgs.msg import Detection2DArray
 
 from support.ros_messages import detection, stamped
-
-pytestmark = pytest.mark.ros
 
 
 def array_of(seconds, *boxes, frame_id='front', theta=0.0):

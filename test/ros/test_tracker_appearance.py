@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('scipy')
 pytest.importorskip('isaac_ros_tensor_list_interfaces.msg')
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -13,8 +10,6 @@ from isaac_ros_tensor_list_interfaces.msg import TensorList
 from vision_msgs.msg import Detection2DArray
 
 from support.ros_messages import detection, stamped, tensor_list
-
-pytestmark = pytest.mark.ros
 
 RED, BLUE = (1.0, 0.1, 0.0), (0.0, 0.1, 1.0)
 

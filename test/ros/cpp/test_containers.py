@@ -6,14 +6,9 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('composition_interfaces')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('onnxruntime')
 import cv2
 import numpy as np
+import pytest
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 from vision_msgs.msg import Detection2DArray
@@ -31,7 +26,7 @@ from support.cpp_containers import (
 from support.ros_nodes import RemoteNode
 from support.waiting import DEADLINE_SECONDS, wait_until
 
-pytestmark = [pytest.mark.ros, pytest.mark.cpp]
+pytestmark = pytest.mark.cpp
 
 CHECKOUT = Path(__file__).parents[3]
 

@@ -6,17 +6,12 @@ import time
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('composition_interfaces')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('onnxruntime')
-
 from support.cpp_containers import KINDS, MODEL, detections, load_camera, load_detector
 from support.waiting import DEADLINE_SECONDS
 from trt_ros import Pipeline
 from trt_ros.demo.scene import held_out
 
-pytestmark = [pytest.mark.ros, pytest.mark.cpp]
+pytestmark = pytest.mark.cpp
 
 
 @pytest.fixture(scope='module')

@@ -7,13 +7,9 @@ import sys
 
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('composition_interfaces')
-pytest.importorskip('vision_msgs')
-
 from support.cpp_containers import load_camera
 
-pytestmark = [pytest.mark.ros, pytest.mark.cpp]
+pytestmark = pytest.mark.cpp
 
 CHECKOUT = Path(__file__).parents[3]
 THIS = f'{sys.version_info.major}.{sys.version_info.minor}'

@@ -3,12 +3,12 @@
 import threading
 
 import pytest
+import rclpy
 
 
 @pytest.fixture(scope='module')
 def contexts(domain_id):
     """Two contexts of one domain: to DDS, the second is another process."""
-    rclpy = pytest.importorskip('rclpy')
     contexts = [rclpy.Context(), rclpy.Context()]
     for each in contexts:
         rclpy.init(context=each, domain_id=domain_id)

@@ -6,10 +6,6 @@ import weakref
 
 import numpy as np
 import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('composition_interfaces')
 from rclpy.qos import DurabilityPolicy, QoSPolicyKind, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 
@@ -20,8 +16,6 @@ from trt_ros.container.loading import INTRA_PROCESS, construct
 from trt_ros.ros.dds.cdr import ImageView, read_image, read_stamp
 from trt_ros.ros.dds.container_images import CONTAINER_IMAGES, image_node_name, images_of
 from trt_ros.ros.qos import why_lost
-
-pytestmark = pytest.mark.ros
 
 MODEL = Path(__file__).parents[3] / 'trt_ros/demo/shapes.onnx'
 
@@ -202,7 +196,6 @@ def test_diagnosis_uses_the_qos_of_the_subscription_by_pointer(make_node, here, 
 
 
 def test_detector_runs_on_images_by_pointer(contexts, here):
-    pytest.importorskip('onnxruntime')
     from rclpy.executors import SingleThreadedExecutor
     from rclpy.parameter import Parameter
     from vision_msgs.msg import Detection2DArray

@@ -1,10 +1,6 @@
 """Messages by reference within this process, beside real DDS to another context of it."""
 
 import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('composition_interfaces')
 import rclpy
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode
@@ -18,8 +14,6 @@ from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import ImageWriter, read_image
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.messages import ImageSender
-
-pytestmark = pytest.mark.ros
 
 
 def test_nothing_is_sent_without_subscribers(camera, here, subscribe, wire):

@@ -4,11 +4,6 @@ import gc
 import threading
 
 import numpy as np
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('composition_interfaces')
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from sensor_msgs.msg import Image
@@ -19,8 +14,6 @@ from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.memory import Pool, _MemoryLoan, read_only
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
-
-pytestmark = pytest.mark.ros
 
 
 def test_changing_publishers_and_subscribers_leak_nothing(here, elsewhere, subscribe):

@@ -3,12 +3,9 @@
 from pathlib import Path
 import threading
 
+import cv2
 import numpy as np
 import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('composition_interfaces')
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
@@ -21,9 +18,6 @@ from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import read_image
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
-
-pytestmark = pytest.mark.ros
-
 
 MODEL = Path(__file__).parents[3] / 'trt_ros/demo/shapes.onnx'
 
@@ -78,8 +72,6 @@ def spin(contexts):
 def test_source_detector_and_overlay_use_dds_only_for_remote_subscribers(
     spin, elsewhere, wire, tmp_path
 ):
-    pytest.importorskip('onnxruntime')
-    cv2 = pytest.importorskip('cv2')
     from trt_ros.nodes.detector import DetectorNode
     from trt_ros.nodes.image_source import ImageSourceNode
     from trt_ros.nodes.overlay import OverlayNode
@@ -109,8 +101,6 @@ def test_source_detector_and_overlay_use_dds_only_for_remote_subscribers(
 
 
 def test_two_cameras_of_one_detector_need_no_dds(spin, wire, tmp_path):
-    pytest.importorskip('onnxruntime')
-    cv2 = pytest.importorskip('cv2')
     from trt_ros.nodes.detector import DetectorNode
     from trt_ros.nodes.image_source import ImageSourceNode
 
@@ -140,9 +130,6 @@ def test_two_cameras_of_one_detector_need_no_dds(spin, wire, tmp_path):
 
 
 def test_a_classifier_of_detected_objects_needs_no_dds(spin, wire, tmp_path):
-    pytest.importorskip('onnxruntime')
-    pytest.importorskip('onnx')
-    cv2 = pytest.importorskip('cv2')
 
     from support.save_network import save_network
     from trt_ros.demo.scene import held_out

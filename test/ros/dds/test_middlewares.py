@@ -6,10 +6,6 @@ import sys
 
 import pytest
 
-pytest.importorskip('rclpy')
-
-pytestmark = pytest.mark.ros
-
 CHECK = """
 import rclpy
 from rclpy.utilities import get_rmw_implementation_identifier

@@ -5,9 +5,6 @@ from pathlib import Path
 import threading
 
 import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
 from sensor_msgs.msg import Image
 
 from support.dds import QOS, Camera
@@ -16,8 +13,6 @@ from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import read_stamp
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
-
-pytestmark = pytest.mark.ros
 
 
 class Taken:

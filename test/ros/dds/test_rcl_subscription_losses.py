@@ -4,9 +4,6 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
 from rclpy.duration import Duration
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image
@@ -18,8 +15,6 @@ from trt_ros.ros.dds.cdr import read_stamp
 from trt_ros.ros.dds.rcl import Rcl
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks, RclSubscription
 from trt_ros.ros.diagnostics import FrameCounts, RecentLoss
-
-pytestmark = pytest.mark.ros
 
 
 def test_lost_images_are_counted_by_sequence_numbers(nodes):

@@ -3,13 +3,8 @@
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-
 from support.dds import Camera, Inbox, number_of
 from trt_ros.ros.dds.rcl import MemoryHooks
-
-pytestmark = pytest.mark.ros
 
 
 class Locked:

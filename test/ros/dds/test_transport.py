@@ -5,10 +5,6 @@ import gc
 from pathlib import Path
 import threading
 
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
 import rclpy
 from rclpy.duration import Duration
 from rclpy.executors import SingleThreadedExecutor
@@ -23,8 +19,6 @@ from trt_ros.ros.dds.cdr import read_image
 from trt_ros.ros.dds.rcl import MemoryHooks, Rcl, RclError
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import RclSubscription
-
-pytestmark = pytest.mark.ros
 
 
 def test_messages_arrive_unchanged(publisher, subscribe_rcl):

@@ -6,11 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 import numpy as np
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
@@ -29,8 +24,6 @@ from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds.cdr import ImageWriter, read_compressed_image, read_image, read_stamp
 from trt_ros.ros.dds.cdr_detections import DetectionWriter, read_detections
 from trt_ros.ros.messages import from_detection_array, to_detection_array
-
-pytestmark = pytest.mark.ros
 
 uint32 = st.integers(0, 2**32 - 1)
 # A NUL ends a string on its way through C.

@@ -5,9 +5,6 @@ import threading
 
 import numpy as np
 import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Image
@@ -18,8 +15,6 @@ from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.rcl import Rcl, RclError
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import RclpySubscription
-
-pytestmark = pytest.mark.ros
 
 
 def test_rcl_error_includes_its_message(rcl):

@@ -2,9 +2,6 @@
 
 import numpy as np
 import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
 from rclpy.lifecycle import LifecycleNode
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.serialization import deserialize_message, serialize_message
@@ -27,8 +24,6 @@ from trt_ros.ros.dds.cdr_detections import DetectionWriter
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import RclSubscription
 from trt_ros.ros.messages import detection_publish
-
-pytestmark = pytest.mark.ros
 
 
 def test_a_frame_is_written_in_place_and_arrives_as_typed_images_do(

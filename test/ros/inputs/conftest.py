@@ -16,7 +16,6 @@ HIDDEN = 8
 @pytest.fixture(scope='module')
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return the paths of networks of several inputs that a tensor node runs, by name."""
-    pytest.importorskip('onnx')
     from onnx import TensorProto, helper
 
     from support.save_network import save_network, save_pool

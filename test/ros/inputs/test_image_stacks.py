@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
 pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
 from isaac_ros_tensor_list_interfaces.msg import TensorList
@@ -13,8 +10,6 @@ from sensor_msgs.msg import CameraInfo, Image
 
 from support.backends import ON_CPU
 from support.ros_messages import BLACK, GREEN, RED, at, diagnostics, read_tensors, stamped
-
-pytestmark = pytest.mark.ros
 
 CAMERAS = ('front', 'left', 'right')
 BLUE = (0, 0, 255)

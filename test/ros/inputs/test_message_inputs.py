@@ -1,16 +1,10 @@
 """A tensor node whose network takes joints, a body and a command, as a walking policy does."""
 
-import numpy as np
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Quaternion, TwistStamped
 from nav_msgs.msg import Odometry
+import numpy as np
+import pytest
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Imu, JointState
@@ -18,8 +12,6 @@ from std_msgs.msg import Float32, Float32MultiArray
 
 from support.backends import ON_CPU
 from support.ros_messages import stamped
-
-pytestmark = pytest.mark.ros
 
 INPUTS = (
     'q=joints:joint_states#position[knee,hip]?default=0.5,0.25&scale=2',

@@ -3,11 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('cv2')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
 pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
 from isaac_ros_tensor_list_interfaces.msg import TensorList
@@ -18,8 +13,6 @@ from vision_msgs.msg import Classification, Detection2DArray
 from support.backends import ON_CPU
 from support.ros_messages import GREEN, RED, at, half_and_half, pixels_of, tensor_list
 from support.save_network import save_network
-
-pytestmark = pytest.mark.ros
 
 SIZE = 32
 PIXELS = {'mean': [0.0], 'std': [1.0]}

@@ -6,10 +6,6 @@ import cv2
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
 pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -18,8 +14,6 @@ from sensor_msgs.msg import CompressedImage, Image
 
 from support.backends import ON_CPU
 from support.ros_messages import BLACK, GREEN, RED, at, diagnostics, read_tensors, stamped
-
-pytestmark = pytest.mark.ros
 
 
 def test_two_images_of_one_stamp_meet(start, peer, publisher, picture_of):

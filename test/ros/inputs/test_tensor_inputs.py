@@ -3,10 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
 pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -29,8 +25,6 @@ from support.ros_messages import (
     stamped,
     tensor_list,
 )
-
-pytestmark = pytest.mark.ros
 
 SIZE = 16
 HIDDEN = 8

@@ -5,18 +5,12 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
 pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
 from isaac_ros_tensor_list_interfaces.msg import TensorList
 from sensor_msgs.msg import Image
 
 from support.ros_messages import RED, at, diagnostics, read_tensors, stamped
-
-pytestmark = pytest.mark.ros
 
 CAMERAS = ('front', 'left', 'right')
 IMAGES = 'x=images:' + ','.join(f'tf_{camera}/image_raw' for camera in CAMERAS)

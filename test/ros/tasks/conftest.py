@@ -13,7 +13,6 @@ from support.ros_peer import Inbox, Peer
 @pytest.fixture(scope='session')
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return the paths of small networks that a backend really runs, by task."""
-    pytest.importorskip('onnx')
     from support.task_networks import save_task_networks
 
     return save_task_networks(tmp_path_factory.mktemp('models'))

@@ -2,18 +2,9 @@
 
 import numpy as np
 import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('cv2')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-
 from vision_msgs.msg import Classification, LabelInfo
 
 from support.ros_messages import GREEN, LATCHED, RED, half_and_half
-
-pytestmark = pytest.mark.ros
 
 
 def test_the_classifier_ranks_what_the_image_shows(start, peer, models):

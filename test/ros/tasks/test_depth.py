@@ -1,15 +1,8 @@
 """The depth node: depth, calibration and points."""
 
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 import numpy as np
 import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('cv2')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.qos import (
     DurabilityPolicy,
     QoSProfile,
@@ -20,8 +13,6 @@ from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from vision_msgs.msg import LabelInfo
 
 from support.ros_messages import GREEN, RED, half_and_half, pixels_of
-
-pytestmark = pytest.mark.ros
 
 
 def test_equal_depth_in_a_hundred_frames_is_a_warning(start, peer, models):

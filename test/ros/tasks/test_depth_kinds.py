@@ -2,11 +2,6 @@
 
 import numpy as np
 import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 
 from support.ros_messages import pixels_of
@@ -14,7 +9,6 @@ from support.save_network import save_network
 from support.stereo_scenes import BASELINE, CAMERA, render, save_stereo, visible
 from support.task_networks import always
 
-pytestmark = pytest.mark.ros
 PLANE = (1, 32, 32)
 
 

@@ -1,19 +1,11 @@
 """The enhancer node: images of the header and size of the source."""
 
 import numpy as np
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-
 from onnx import helper
 from sensor_msgs.msg import Image
 
 from support.ros_messages import half_and_half, pixels_of
 from support.save_network import save_network
-
-pytestmark = pytest.mark.ros
 
 
 def test_an_image_becomes_one_of_twice_its_size_and_inverted(start, peer, tmp_path):

@@ -5,11 +5,6 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('cv2')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
 pytest.importorskip('rosbags')
 
 from rclpy.serialization import deserialize_message
@@ -20,8 +15,6 @@ from support.recordings import raw_image, write_recording
 from support.ros_messages import GREEN, RED, half_and_half, pixels_of
 from trt_ros.cli import main
 from trt_ros.recording import Recording
-
-pytestmark = pytest.mark.ros
 
 
 @pytest.fixture

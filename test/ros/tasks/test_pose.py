@@ -1,20 +1,10 @@
 """The pose node, over a network of one person."""
 
 import numpy as np
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('cv2')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray
 
 from support.ros_messages import pixels_of
-
-pytestmark = pytest.mark.ros
 
 
 def test_poses_are_boxes_and_keypoints(start, peer, models):

@@ -2,20 +2,11 @@
 
 import numpy as np
 import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('cv2')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray, LabelInfo
 
 from support.ros_messages import GREEN, LATCHED, RED, half_and_half, pixels_of
 from trt_ros.drawing.labels import color_of
-
-pytestmark = pytest.mark.ros
 
 
 def test_segmenter_publishes_class_per_pixel(start, peer, models):

@@ -1,22 +1,13 @@
 """The segmenter with networks of several masks and auxiliary outputs."""
 
 import numpy as np
-import pytest
-
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('cv2')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-
 from onnx import helper
+import pytest
 from sensor_msgs.msg import Image
 from vision_msgs.msg import LabelInfo
 
 from support.ros_messages import LATCHED
 from support.save_network import save_network
-
-pytestmark = pytest.mark.ros
 
 SIZE = 32
 PIXELS = {'mean': [0.0], 'std': [1.0]}

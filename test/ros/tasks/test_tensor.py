@@ -5,16 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('cv2')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-
-
 from support.ros_messages import half_and_half, read_tensors
-
-pytestmark = pytest.mark.ros
 
 
 @pytest.fixture

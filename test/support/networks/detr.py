@@ -155,20 +155,6 @@ def mask_queries():
     )
 
 
-def detr_panoptic():
-    body, weights = mask_queries()
-    return (
-        body
-        + """
-        logits = Identity (class_queries_logits)
-        pred_masks = Identity (masks_queries_logits)
-        raw = MatMul (relu, w_box)
-        pred_boxes = Sigmoid (raw)
-    """,
-        [*weights, 'float[8,4] w_box'],
-    )
-
-
 def rfdetr_seg():
     body, weights = mask_queries()
     return (

@@ -39,19 +39,6 @@ def priors(scores, boxes, activation):
     )
 
 
-def detectnet():
-    return (
-        """
-        grid = Conv <kernel_shape = [16, 16], strides = [16, 16]> (images, w)
-        relu = Relu (grid)
-        raw = Conv (relu, w_cov)
-        output_cov = Sigmoid (raw)
-        output_bbox = Conv (relu, w_box)
-    """,
-        ['float[8,3,16,16] w', 'float[3,8,1,1] w_cov', 'float[12,8,1,1] w_box'],
-    )
-
-
 def onnx_nms(chosen):
     return _suppressed(chosen, *priors('class_scores', 'boxes', 'Sigmoid'))
 
@@ -82,129 +69,6 @@ def _suppressed(chosen, body, weights):
             'float[1] most_iou = {0.5}',
             'float[1] least_score = {0.1}',
         ],
-    )
-
-
-def faces(parts, per_cell):
-    """
-    Make outputs NAME_8, NAME_16 and NAME_32, each (1, N, size).
-
-    :param parts: name and size of each kind; sizes of 1 and 2 are scores.
-    """
-    names, size = list(parts), sum(parts.values())
-    body, weights = (
-        FEATURES,
-        [f'int64[{len(parts)}] parts = {{{", ".join(map(str, parts.values()))}}}'],
-    )
-    for level, stride in ('3', 8), ('4', 16), ('5', 32):
-        raw = [f'{name}_{"raw_" if parts[name] < 3 else ""}{stride}' for name in names]
-        body += f"""
-            h{level} = Conv (p{level}, w{level})
-            l{level} = Transpose <perm = [0, 2, 3, 1]> (h{level})
-            a{level} = Constant <value_ints = [1, -1, {size}]> ()
-            r{level} = Reshape (l{level}, a{level})
-            {', '.join(raw)} = Split <axis = 2> (r{level}, parts)
-        """
-        body += ''.join(
-            f'{name}_{stride} = Sigmoid ({name}_raw_{stride})\n'
-            for name in names
-            if parts[name] < 3
-        )
-        weights.append(f'float[{size * per_cell},3,1,1] w{level}')
-    return body, weights
-
-
-def retinaface():
-    body, weights = faces({'loc': 4, 'conf': 2, 'landms': 10}, 2)
-    return (
-        body
-        + '\n'.join(
-            f'{name} = Concat <axis = 1> ({part}_8, {part}_16, {part}_32)'
-            for name, part in (('raw', 'loc'), ('conf', 'conf'), ('landms', 'landms'))
-        )
-        + """
-        twentieth = Constant <value_float = 0.05> ()
-        loc = Mul (raw, twentieth)
-    """,
-        weights,
-    )
-
-
-def rows_of(sizes, rows, weight='w'):
-    """Make outputs (1, rows, size) from the mean color; those of 1 and 2 are scores."""
-    body, weights = FEATURES + 'flat = Flatten <axis = 1> (p5)\n', []
-    for name, size in sizes.items():
-        last = 'Sigmoid' if size < 3 else 'Identity'
-        body += f"""
-            all_{name} = MatMul (flat, {weight}_{name})
-            shape_{name} = Constant <value_ints = [1, {rows}, {size}]> ()
-            raw_{name} = Reshape (all_{name}, shape_{name})
-            {name} = {last} (raw_{name})
-        """
-        weights.append(f'float[3,{rows * size}] {weight}_{name}')
-    return body, weights
-
-
-def grids_of(sizes, stride, weight='w'):
-    """Make outputs (1, size, h, w); `hm` and `out` are scores."""
-    window = [stride, stride]
-    body = f'cells = AveragePool <kernel_shape = {window}, strides = {window}> (images)\n'
-    weights = []
-    for name, size in sizes.items():
-        last = 'Sigmoid' if name in ('hm', 'out') else 'Identity'
-        body += f'raw_{name} = Conv (cells, {weight}_{name})\n{name} = {last} (raw_{name})\n'
-        weights.append(f'float[{size},3,1,1] {weight}_{name}')
-    return body, weights
-
-
-def palms():
-    """Make boxes with seven landmarks and logits, of two and six anchors per cell."""
-    body, weights, parts = FEATURES, [], {'boxes': [], 'scores': []}
-    for level, per_cell in ('3', 2), ('4', 6):
-        for name, size in ('boxes', 18), ('scores', 1):
-            body += f"""
-                h{name}{level} = Conv (p{level}, w{name}{level})
-                l{name}{level} = Transpose <perm = [0, 2, 3, 1]> (h{name}{level})
-                a{name}{level} = Constant <value_ints = [1, -1, {size}]> ()
-                r{name}{level} = Reshape (l{name}{level}, a{name}{level})
-            """
-            weights.append(f'float[{size * per_cell},3,1,1] w{name}{level}')
-            parts[name].append(f'r{name}{level}')
-    return body + '\n'.join(
-        f'{name} = Concat <axis = 1> ({", ".join(names)})' for name, names in parts.items()
-    ), weights
-
-
-def mmdetection():
-    body, weights = priors('scores', 'boxes', 'Sigmoid')
-    return (
-        body
-        + """
-        best = ReduceMax <axes = [2], keepdims = 1> (scores)
-        dets = Concat <axis = 2> (boxes, best)
-        labels = ArgMax <axis = 2, keepdims = 0> (scores)
-    """,
-        weights,
-    )
-
-
-def tensorflow():
-    body, weights = priors('scores', 'codes', 'Sigmoid')
-    return (
-        body
-        + """
-        corners = Sigmoid (codes)
-        near, far = Split <axis = 2> (corners)
-        middle = Constant <value_float = 0.5> ()
-        first = Mul (near, middle)
-        rest = Mul (far, middle)
-        second = Add (rest, middle)
-        detection_boxes = Concat <axis = 2> (first, second)
-        detection_scores = ReduceMax <axes = [2], keepdims = 0> (scores)
-        index = ArgMax <axis = 2, keepdims = 0> (scores)
-        detection_classes = Cast <to = 1> (index)
-    """,
-        weights,
     )
 
 
@@ -247,20 +111,6 @@ def paddle(is_finished):
             'float[1] most_iou = {0.5}',
             'float[1] least_score = {0.1}',
         ],
-    )
-
-
-def centernet():
-    """Make grids of 8 x 8 cells, the sizes in cells."""
-    return (
-        """
-        features = AveragePool <kernel_shape = [4, 4], strides = [4, 4]> (images)
-        hm = Conv (features, w_hm)
-        raw = Conv (features, w_wh)
-        wh = Relu (raw)
-        reg = Conv (features, w_reg)
-    """,
-        ['float[3,3,1,1] w_hm', 'float[2,3,1,1] w_wh', 'float[2,3,1,1] w_reg'],
     )
 
 
@@ -322,80 +172,6 @@ def heatmaps():
     """,
         ['float[3,8,4,4] w_up', 'float[17,8,1,1] w_points'],
     )
-
-
-def simcc():
-    return (
-        FEATURES
-        + """
-        points = Conv (p3, w_points)
-        flat = Constant <value_ints = [1, 17, 16]> ()
-        rows = Reshape (points, flat)
-        simcc_x = MatMul (rows, w_x)
-        simcc_y = MatMul (rows, w_y)
-    """,
-        ['float[17,3,1,1] w_points', 'float[16,64] w_x', 'float[16,64] w_y'],
-    )
-
-
-def ufld():
-    """Flatten features, and compute the columns of all rows and lanes in one product."""
-    return (
-        FEATURES
-        + """
-        few = Conv (p3, w_few)
-        flat_shape = Constant <value_ints = [-1, 32]> ()
-        flat = Reshape (few, flat_shape)
-        hidden = Gemm <transB = 1> (flat, w_hidden, b_hidden)
-        relu = Relu (hidden)
-        product = Gemm <transB = 1> (relu, w_out, b_out)
-        out_shape = Constant <value_ints = [-1, 11, 18, 4]> ()
-        out = Reshape (product, out_shape)
-    """,
-        [
-            'float[2,3,1,1] w_few',
-            'float[8,32] w_hidden',
-            'float[8] b_hidden',
-            'float[792,8] w_out',
-            'float[792] b_out',
-        ],
-    )
-
-
-def ufld_v2(rows, columns, cells=11):
-    """Compute all values of lanes in one product, and cut it into the four outputs."""
-    sizes = {
-        'loc_row': (cells, rows),
-        'loc_col': (cells, columns),
-        'exist_row': (2, rows),
-        'exist_col': (2, columns),
-    }
-    counts = [4 * first * second for first, second in sizes.values()]
-    body = (
-        FEATURES
-        + f"""
-        few = Conv (p3, w_few)
-        flat_shape = Constant <value_ints = [-1, 32]> ()
-        flat = Reshape (few, flat_shape)
-        hidden = Gemm <transB = 1> (flat, w_hidden, b_hidden)
-        relu = Relu (hidden)
-        product = Gemm <transB = 1> (relu, w_out, b_out)
-        counts = Constant <value_ints = {counts}> ()
-        {', '.join(f'flat_{name}' for name in sizes)} = Split <axis = 1> (product, counts)
-    """
-    )
-    for name, (first, second) in sizes.items():
-        body += f"""
-        shape_{name} = Constant <value_ints = [-1, {first}, {second}, 4]> ()
-        {name} = Reshape (flat_{name}, shape_{name})
-        """
-    return body, [
-        'float[2,3,1,1] w_few',
-        'float[8,32] w_hidden',
-        'float[8] b_hidden',
-        f'float[{sum(counts)},8] w_out',
-        f'float[{sum(counts)}] b_out',
-    ]
 
 
 def depth(output):

@@ -110,33 +110,6 @@ def yolov8_seg():
     )
 
 
-def yolov8_pose():
-    lines, weights = yolov8_boxes()
-    scores, more = cells('cls', 1)
-    points, even_more = cells('kpt', 51)
-    return (
-        FEATURES
-        + lines
-        + scores
-        + points
-        + """
-        kpt_shape = Constant <value_ints = [1, 17, 3, 21]> ()
-        kpts = Reshape (kpt, kpt_shape)
-        xy, seen = Split <axis = 2> (kpts, kpt_split)
-        xy_twice = Mul (xy, kpt_two)
-        xy_cells = Add (xy_twice, anchors)
-        xy_pixels = Mul (xy_cells, strides)
-        visible = Sigmoid (seen)
-        points = Concat <axis = 2> (xy_pixels, visible)
-        flat_shape = Constant <value_ints = [1, 51, 21]> ()
-        flat = Reshape (points, flat_shape)
-        scores = Sigmoid (cls)
-        output0 = Concat <axis = 1> (xywh, scores, flat)
-    """,
-        [*weights, *more, *even_more, 'int64[2] kpt_split = {2, 1}', 'float kpt_two = {2}'],
-    )
-
-
 def yolov8_obb():
     lines, weights = distances()
     scores, more = cells('cls', 3)
@@ -267,17 +240,6 @@ def yolov5_raw():
         """
         weights.append(f'float[24,3,1,1] w{level}')
     return body, weights
-
-
-def yolov5_seg():
-    body, weights = yolov5()
-    return (
-        body
-        + """
-        output1 = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]> (p3, proto_w)
-    """,
-        [*weights, 'float[3,2,2,2] proto_w'],
-    )
 
 
 def yolox():

@@ -15,7 +15,6 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def engine_is(monkeypatch):
     """Run a network, or with None the one asked for, in place of an engine of TensorRT."""
-    pytest.importorskip('onnxruntime')
     from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 
     def use(network, open_runner=OnnxRuntimeRunner.open):

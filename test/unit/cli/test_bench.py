@@ -6,14 +6,10 @@ import sys
 import pytest
 
 from support.fake_nvtx import nvtx
+from support.save_network import save_text
 from trt_ros.cli import main
 from trt_ros.cli._bench_report import fastest, print_precisions
 from trt_ros.driver import nvidia_driver
-
-pytest.importorskip('cv2')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-from support.save_network import save_text
 
 pytestmark = pytest.mark.skipif(bool(nvidia_driver().gpus), reason='this machine has a GPU')
 
@@ -91,16 +87,6 @@ def test_a_network_that_no_decoder_recognises_is_measured(bench, tmp_path):
     assert code == 0 and found['results'][0]['host_ms']['network']['mean'] > 0
 
 
-def test_a_chosen_decoder_is_measured(bench, tmp_path):
-    graph = '{ y = ReduceMean <axes=[1], keepdims=0>(x) }'
-    save_text(tmp_path / 'far.onnx', f'(float[1, 3, 8, 8] x) => (float[1, 8, 8] y) {graph}')
-    code, found, _ = bench('--decoder', 'depth', model=tmp_path / 'far.onnx')
-    assert code == 0
-    assert any(line.startswith('decoder depth: ') for line in found['log'])
-    code, _, said = bench('--decoder', 'yolox', model=tmp_path / 'far.onnx')
-    assert code == 1 and 'not those of yolox' in said.err
-
-
 @pytest.mark.parametrize(
     ('graph', 'image'),
     [
@@ -161,12 +147,6 @@ def test_frames_in_flight_are_named(bench, flag):
     assert 'frames/s with 2 in flight\n' in said.out
 
 
-def test_frames_in_flight_are_limited_as_those_of_a_node(bench, capsys):
-    with pytest.raises(SystemExit):
-        bench('--frames-in-flight', 5)
-    assert 'frames_in_flight is 5.\nRemedy: Set it' in capsys.readouterr().err
-
-
 def test_states_are_measured_one_run_at_a_time(bench, tmp_path):
     save_text(
         tmp_path / 'own.onnx',
@@ -185,13 +165,6 @@ def test_onnx_runtime_can_be_chosen(bench):
     code, _, said = bench('--backend', 'onnxruntime')
     assert code == 0
     assert said.out.startswith('backend onnxruntime: ONNX Runtime on the CPU (as requested)\n')
-
-
-@pytest.mark.parametrize('flag', ['--json', '--export-times'])
-def test_a_folder_in_place_of_a_file_is_refused_before_measuring(bench, tmp_path, flag):
-    code, _, said = bench(flag, tmp_path)
-    assert (code, said.out) == (1, '')
-    assert f'The file {tmp_path} cannot be written.\nCause: It is a folder.' in said.err
 
 
 def test_times_of_every_frame_are_exported(bench, tmp_path):
@@ -286,13 +259,6 @@ def test_a_backend_that_cannot_run_here_is_named_with_its_reason(verb, color_det
     said = capsys.readouterr().err
     assert 'The backend tensorrt_rtx cannot be used on this machine.\nCause: ' in said
     assert 'Remedy: Follow the advice of `trt-ros doctor`' in said
-
-
-def test_verify_reports_missing_tensorrt(color_detector, capsys):
-    assert main(['verify', str(color_detector())]) == 1
-    assert 'Nothing to compare: ONNX Runtime is the only backend here.\nCause: ' in (
-        capsys.readouterr().err
-    )
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 import re
 import shlex
 
+import onnx
 import pytest
 
 from support.scripts import run_script
@@ -13,7 +14,7 @@ import trt_ros
 from trt_ros.blob import Blob
 from trt_ros.cli import main
 from trt_ros.cli._ros2 import TrtCommand
-from trt_ros.cli.build import build_options, parse_profile
+from trt_ros.cli.build import build_options
 from trt_ros.engine.builder.layers import EngineLayer, InspectedEngine
 from trt_ros.engine.open import build_command
 from trt_ros.engine.options import BuildOptions, ShapeRange
@@ -21,7 +22,6 @@ from trt_ros.trt import installed
 
 pytestmark = pytest.mark.slow
 
-onnx = pytest.importorskip('onnx')
 pytest.importorskip('onnx.parser')
 needs_rtx = pytest.mark.skipif(not installed('tensorrt_rtx'), reason='tensorrt_rtx is missing')
 
@@ -165,16 +165,6 @@ def test_invalid_profiles_are_usage_errors(call, text, capsys):
     with pytest.raises(SystemExit) as caught:
         call('build', 'x.onnx', '--profile', text)
     assert caught.value.code == 2 and 'argument --profile' in capsys.readouterr().err
-
-
-def test_a_device_out_of_range_is_refused(call, capsys):
-    with pytest.raises(SystemExit):
-        call('build', 'x.onnx', '--device', '-2')
-    assert 'device is -2.\nRemedy: Set it to auto, or -1 to 63.' in capsys.readouterr().err
-
-
-def test_single_shape_profile_is_min_opt_and_max():
-    assert parse_profile('images=1x3') == (ShapeRange('images', (1, 3), (1, 3), (1, 3)),)
 
 
 def test_inspect_shows_a_model(call, color_detector):

@@ -2,14 +2,11 @@
 
 import json
 
+import cv2
 import pytest
 import yaml
 
 pytestmark = pytest.mark.slow
-
-cv2 = pytest.importorskip('cv2')
-pytest.importorskip('onnxruntime')
-pytest.importorskip('onnx')
 
 
 @pytest.fixture

@@ -2,12 +2,10 @@
 
 from argparse import ArgumentParser
 import json
-import os
 from pathlib import Path
 import re
-import subprocess
-import sys
 
+import cv2
 import numpy as np
 import pytest
 
@@ -15,10 +13,6 @@ from trt_ros.cli import main
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli.build import add_build_arguments
 from trt_ros.runtime.options import LabeledOptions
-
-cv2 = pytest.importorskip('cv2')
-pytest.importorskip('onnxruntime')
-pytest.importorskip('tqdm')
 
 RED = {'label': 'red', 'class_index': 0, 'score': 1.0, 'xyxy': [32.0, 32.0, 96.0, 96.0]}
 
@@ -216,11 +210,6 @@ def test_an_output_folder_that_is_a_file_is_refused(infer, picture, tmp_path):
     assert 'cannot be created' in captured.err
 
 
-def test_a_missing_model_is_an_error_with_its_path(tmp_path, picture, capsys):
-    assert main(['infer', '--model', str(tmp_path / 'no.onnx'), '--json', str(picture())]) == 1
-    assert 'no.onnx' in capsys.readouterr().err
-
-
 def test_every_option_of_a_detector_is_a_flag(color_detector, picture, capsys):
     # Each changes what is found, or is refused by what stands behind it.
     def run(*flags):
@@ -292,52 +281,6 @@ def test_a_broken_video_is_reported(infer, tmp_path):
     code, entries, _ = infer(path)
     assert code == 1
     assert entries[0]['error'].endswith(' as a video.')
-
-
-def test_a_progress_bar_counts_many_files(infer, picture, tmp_path):
-    for number in range(20):
-        picture(f'in/{number:02}.png', (0, 0, 0))
-    assert '20/20' in infer(tmp_path / 'in')[2].err
-    assert '2/2' not in infer(picture('a.png'), picture('b.png'))[2].err
-
-
-def test_the_weed_detector_finds_what_is_expected(weeds, assert_finds, tmp_path):
-    process = subprocess.run(
-        [
-            sys.executable,
-            '-m',
-            'trt_ros',
-            'infer',
-            weeds,
-            '--output',
-            tmp_path / 'out',
-            '--model',
-            weeds / 'weeds_yolox_nano.onnx',
-            '--labels-path',
-            weeds / 'labels.txt',
-            '--score-threshold',
-            '0.5',
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
-    )
-    assert process.returncode == 0, process.stderr
-    expected = json.loads((weeds / 'expected.json').read_text())
-    entries = {
-        Path(entry['file']).name: entry
-        for entry in json.loads((tmp_path / 'out' / 'results.json').read_text())
-    }
-    assert entries.keys() == expected.keys()
-    for name, entry in entries.items():
-        assert (entry['width'], entry['height']) == (
-            expected[name]['width'],
-            expected[name]['height'],
-        )
-        found = [(one['label'], one['score'], one['xyxy']) for one in entry['detections']]
-        assert_finds(found, expected[name]['detections'])
-        assert (tmp_path / 'out' / name).stat().st_size > 0
 
 
 def test_device_takes_an_index_or_auto(capsys):

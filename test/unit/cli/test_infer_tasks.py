@@ -3,16 +3,12 @@
 import json
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
+from support.save_network import save_text
 from trt_ros.cli import main
-
-cv2 = pytest.importorskip('cv2')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-pytest.importorskip('tqdm')
-from support.save_network import save_text  # noqa: E402
 
 # Of pycocotools 2.0.11 with NumPy 2.
 pytestmark = pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')

@@ -10,12 +10,12 @@ import struct
 import subprocess
 import sys
 
+import cv2
 import numpy as np
 import onnx
 import pytest
 
 pytest.importorskip('rosbags')
-pytest.importorskip('onnxruntime')
 
 from mcap.reader import make_reader
 from mcap.writer import CompressionType, Writer
@@ -284,7 +284,6 @@ def test_copied_messages_keep_all_that_was_recorded(label, tmp_path, compression
 
 
 def test_video_shows_each_image_with_its_result(label, tmp_path):
-    cv2 = pytest.importorskip('cv2')
     output, _ = label(write_recording(tmp_path / 'drive', camera(9)), '--video')
     capture = cv2.VideoCapture(str(output.with_suffix('.mp4')))
     assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(10, abs=0.2)

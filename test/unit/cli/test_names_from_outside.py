@@ -2,14 +2,12 @@
 
 import re
 
+import onnx
+from onnx import TensorProto, helper
 import pytest
 
 from trt_ros.cli import main
 from trt_ros.trt import installed
-
-onnx = pytest.importorskip('onnx')
-
-from onnx import TensorProto, helper  # noqa: E402
 
 HOSTILE = '\x1b]0;owned\x07\u202eevil\0'
 ESCAPED = r'\x1b]0;owned\x07\u202eevil\x00'

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip('onnx')
 pytest.importorskip('tritonclient.grpc')
 
 from google.protobuf import text_format

@@ -3,6 +3,7 @@
 import json
 import re
 
+import cv2
 import numpy as np
 import pytest
 
@@ -10,9 +11,6 @@ from support.task_networks import save_task_networks
 from trt_ros.cli import main
 from trt_ros.runtime.agreement import Agreement
 from trt_ros.runtime.backends import choose_backend
-
-cv2 = pytest.importorskip('cv2')
-pytest.importorskip('onnxruntime')
 
 RED_BGR = [0, 0, 255]
 

@@ -2,16 +2,13 @@
 
 import json
 
+import cv2
 import numpy as np
 import pytest
 
+from support.save_network import POLICY, save_text
 from trt_ros.cli import main
 from trt_ros.runtime.backends import choose_backend
-
-cv2 = pytest.importorskip('cv2')
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-from support.save_network import POLICY, save_text  # noqa: E402
 
 STACK = (
     '(float[1, 2, 3, 8, 8] x) => (float[1, 3, 8, 8] mask) '

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip('cv2')
-
 from trt_ros.drawing.boxes_3d import box_corners, draw_boxes_3d, project_edges
 from trt_ros.drawing.labels import Label, Style, color_of
 from trt_ros.vision.depth_points import Intrinsics

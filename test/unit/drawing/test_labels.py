@@ -5,8 +5,6 @@ import tracemalloc
 import numpy as np
 import pytest
 
-pytest.importorskip('cv2')
-
 from trt_ros.drawing.labels import MAX_PLACED, color_of, covered, drawn_name, place_labels
 from trt_ros.drawing.objects import draw_detections
 from trt_ros.results.boxes import Detections

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip('cv2')
-
 from trt_ros.drawing import draw
 from trt_ros.drawing.labels import Style, color_of
 from trt_ros.drawing.objects import depth_view, draw_detections, draw_keypoints, draw_mask

@@ -1,9 +1,6 @@
 """Trails of tracks."""
 
 import numpy as np
-import pytest
-
-pytest.importorskip('cv2')
 
 from trt_ros.drawing.labels import Style
 from trt_ros.drawing.objects import Trails, color_of_id

@@ -4,6 +4,7 @@ import shutil
 
 import cv2
 import numpy as np
+import onnx
 import pytest
 
 from support.kernels_on_cpu import KernelsOnCpu
@@ -70,8 +71,6 @@ def test_the_kernel_makes_the_same_picture():
     [(0.0, 1.0, 'image'), (0.0, 255.0, 'image_255'), (-1.0, 1.0, 'image_signed')],
 )
 def test_the_range_is_recognized_or_asked_for(tmp_path, low, high, decoder):
-    pytest.importorskip('onnxruntime')
-    onnx = pytest.importorskip('onnx')
     from support.save_network import save_network
 
     def save(*nodes, **constants):

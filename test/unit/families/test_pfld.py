@@ -28,7 +28,6 @@ def test_landmarks_are_shares_of_the_image(network, count):
 
 @pytest.mark.slow
 def test_landmarks_of_a_bundle_are_in_pixels_of_the_image(tmp_path):
-    pytest.importorskip('onnxruntime')
     path = write_cascade(tmp_path, max_regions=2, finds='landmarks')
     pixels = draw_scene(np.random.default_rng(3), (640, 480))[0]
     with Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as pipeline:

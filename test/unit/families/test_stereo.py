@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-
 from support.stereo_scenes import BASELINE, CAMERA, render, save_stereo, visible
 from trt_ros import Pipeline
 from trt_ros.families.depth import DepthHead, PointsHead

@@ -3,6 +3,7 @@
 import math
 import shutil
 
+import cv2
 import numpy as np
 import pytest
 
@@ -27,7 +28,6 @@ def lines(cells, letterbox=WHOLE, **limits):
 
 def drawn(*boxes, probability=0.8):
     """Return cells in which rectangles (center, size, angle in degrees) are text."""
-    cv2 = pytest.importorskip('cv2')
     cells = np.zeros((160, 320), np.float32)
     for box in boxes:
         cv2.fillPoly(cells, [np.rint(cv2.boxPoints(box)).astype(np.int32)], probability)
@@ -97,7 +97,6 @@ def test_repeated_symbols_count_once(symbols, text):
 
 
 def test_a_text_is_drawn():
-    pytest.importorskip('cv2')
     pixels = np.zeros((60, 200, 3), np.uint8)
     draw(pixels, read(steps(1, 2)))
     assert pixels.any()

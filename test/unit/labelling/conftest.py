@@ -41,7 +41,6 @@ def drives(tmp_path) -> Path:
 @pytest.fixture
 def label(color_detector, drives) -> Callable[..., list[str]]:
     """Return the command that labels the recordings."""
-    pytest.importorskip('onnxruntime')
     model = color_detector()
 
     def command(output: Path, *more: str) -> list[str]:
@@ -55,7 +54,6 @@ def label(color_detector, drives) -> Callable[..., list[str]]:
 
 @pytest.fixture
 def options(color_detector):
-    pytest.importorskip('onnxruntime')
     return LabeledOptions(model_path=str(color_detector()), backend='onnxruntime')
 
 

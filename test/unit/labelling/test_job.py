@@ -6,7 +6,6 @@ import threading
 import pytest
 
 pytest.importorskip('rosbags')
-pytest.importorskip('onnxruntime')
 
 from trt_ros.errors import ParameterError
 from trt_ros.labelling.job import label_recording

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip('rosbags')
-pytest.importorskip('onnxruntime')
 pytest.importorskip('av')
 
 from rosbags.highlevel import AnyReader

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip('rosbags')
-pytest.importorskip('onnxruntime')
 
 from support.recordings import raw_image, write_recording
 from trt_ros.cli import main

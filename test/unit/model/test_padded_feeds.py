@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-
 from support.fake_runner import FakeRunner
 from support.save_network import save_pool
 from trt_ros.errors import CapacityError, ParameterError, TensorMismatchError

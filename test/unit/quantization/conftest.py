@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-onnx = pytest.importorskip('onnx')
-
 
 @pytest.fixture
 def residual_model() -> Callable[..., Any]:

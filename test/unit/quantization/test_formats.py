@@ -1,11 +1,10 @@
 """Rounding and bytes of quantized values, compared with those of ONNX."""
 
 import numpy as np
+import onnx
 import pytest
 
 from trt_ros.quantization.layers import FORMATS, FP8, INT8
-
-onnx = pytest.importorskip('onnx')
 
 
 @pytest.mark.parametrize('quant_format', FORMATS.values(), ids=FORMATS)

@@ -1,14 +1,13 @@
 """Choice of the layers to quantize."""
 
 import numpy as np
+import onnx
 import pytest
 
 from trt_ros.demo.scene import MODEL
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.quantization.layers import INT8, QuantNetwork
 from trt_ros.quantization.search import with_qdq
-
-onnx = pytest.importorskip('onnx')
 
 
 def test_last_convolution_stays_in_float(residual_model):

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import onnx
 import pytest
 
 from trt_ros.cli import main
@@ -12,8 +13,6 @@ from trt_ros.quantization.layers import FORMATS, INT8, QuantNetwork
 from trt_ros.quantization.search import with_qdq
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.trt import installed
-
-onnx = pytest.importorskip('onnx')
 
 GRAPH = """
 <ir_version: 9, opset_import: ["": 17]>

@@ -5,7 +5,9 @@ import json
 import sys
 from types import SimpleNamespace
 
+import cv2
 import numpy as np
+import onnx
 import pytest
 
 from trt_ros.cli import main
@@ -14,10 +16,6 @@ from trt_ros.engine.builder.onnx_nodes import layers_by_precision
 from trt_ros.errors import ParameterError
 from trt_ros.quantization.layers import QuantNetwork
 from trt_ros.quantization.options import METHODS, QuantOptions
-
-cv2 = pytest.importorskip('cv2')
-onnx = pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
 
 
 def mixed_network():

@@ -1,14 +1,13 @@
 """Q/DQ nodes: their places, scales and what they compute."""
 
 import numpy as np
+import onnx
 import pytest
 
 from trt_ros.engine.builder.onnx_nodes import to_quantizing_opset
 from trt_ros.quantization.layers import FORMATS, FP8, INT8, QuantNetwork
 from trt_ros.quantization.search import with_qdq
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-
-onnx = pytest.importorskip('onnx')
 
 AMAX = {'images': 4.0, 'a': 6.0}
 

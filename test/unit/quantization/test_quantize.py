@@ -5,7 +5,9 @@ import json
 import re
 import shutil
 
+import cv2
 import numpy as np
+import onnx
 import pytest
 
 from trt_ros.cli import main
@@ -14,10 +16,6 @@ from trt_ros.quantization.layers import QuantNetwork
 from trt_ros.quantization.quantize import limited
 
 pytestmark = pytest.mark.slow
-
-cv2 = pytest.importorskip('cv2')
-onnx = pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
 
 
 @pytest.fixture(scope='module')

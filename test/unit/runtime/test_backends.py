@@ -96,59 +96,6 @@ def test_every_gpu_option_exists():
     assert set(PipelineOptions.__dataclass_fields__) >= FOR_GPUS
 
 
-@pytest.mark.parametrize('asked', [False, True])
-def test_engine_options_reach_the_engine_opener(monkeypatch, asked):
-    opener = pytest.importorskip('trt_ros.runtime.gpu.open')
-    given = {}
-    monkeypatch.setattr(opener, 'open_engine', lambda *_, **more: given.update(more) or 1 / 0)
-    monkeypatch.setattr(opener, 'open_gpu', lambda *_: GPU)
-    with pytest.raises(ZeroDivisionError):
-        BACKENDS[1].open(
-            PipelineOptions(
-                model_path='x', device=3, engine_cache_dir='/c', engine_in_memory=asked
-            ),
-            Reporter(),
-            1,
-        )
-    assert (given['backend'], given['device'], given['engine_cache_dir']) == (
-        'tensorrt_rtx',
-        3,
-        '/c',
-    )
-    assert given['memory_if_unwritable'] is asked
-
-
-def test_the_least_busy_gpu_is_chosen_before_the_engine_is_opened(monkeypatch):
-    opener = pytest.importorskip('trt_ros.runtime.gpu.open')
-    choice = pytest.importorskip('trt_ros.runtime.gpu.open')
-    given = {}
-    gpus = [SimpleNamespace(index=index, pci_bus_id=str(index)) for index in range(3)]
-    monkeypatch.setattr(choice, 'nvidia_driver', lambda: SimpleNamespace(gpus=gpus))
-    monkeypatch.setattr(choice, 'read_load', lambda bus: (50 * int(bus != '2'), 10**9))
-    monkeypatch.setattr(opener, 'open_engine', lambda *_, **more: given.update(more) or 1 / 0)
-    monkeypatch.setattr(opener, 'open_gpu', lambda *_: GPU)
-    with pytest.raises(ZeroDivisionError):
-        BACKENDS[1].open(PipelineOptions(model_path='x', device='auto'), Reporter(), 1)
-    assert given['device'] == 2
-
-
-@pytest.mark.parametrize('asked, built', [(-1, None), (1, 1)])
-def test_engine_is_built_for_requested_dla_core(monkeypatch, asked, built):
-    opener = pytest.importorskip('trt_ros.runtime.gpu.open')
-    given = []
-    monkeypatch.setattr(opener, 'open_tensor_runner', lambda _, build, **more: given.append(build))
-    BACKENDS[0].open(PipelineOptions(model_path='x', dla_core=asked), Reporter(), 1)
-    assert given[0].dla_core == built
-
-
-@pytest.mark.parametrize('asked, told', [(0, []), (2, ['Ignored by TensorRT: cpu_threads.'])])
-def test_cpu_threads_option_is_reported_as_ignored_on_gpu(monkeypatch, caplog, asked, told):
-    opener = pytest.importorskip('trt_ros.runtime.gpu.open')
-    monkeypatch.setattr(opener, 'open_tensor_runner', lambda *_, **more: None)
-    BACKENDS[1].open(PipelineOptions(model_path='x', cpu_threads=asked), Reporter(), 1)
-    assert caplog.messages == told
-
-
 @pytest.mark.parametrize('asked', [0, 3])
 def test_cpu_threads_option_reaches_onnx_runtime(color_detector, asked):
     runner = CPU.open(

@@ -12,7 +12,6 @@ from trt_ros.runtime.pipeline import Pipeline
 
 pytestmark = pytest.mark.slow
 
-pytest.importorskip('onnxruntime')
 
 PLAIN = {'labels': ('red', 'green', 'blue'), 'mean': (0.0,) * 3, 'std': (1.0,) * 3}
 

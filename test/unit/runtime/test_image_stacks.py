@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import cv2
 import numpy as np
 from onnx import TensorProto, helper
 import pytest
@@ -191,7 +192,6 @@ def test_boxes_of_a_stack_are_in_pixels_of_its_first_image(boxes):
 def test_verbs_take_a_stack_or_refuse_it_with_a_reason(boxes, tmp_path, capsys):
     from trt_ros.cli import main
 
-    cv2 = pytest.importorskip('cv2')
     pictures = [str(tmp_path / name) for name in ('a.png', 'b.png')]
     for name, size in zip(pictures, (8, 30)):
         cv2.imwrite(name, np.full((size, size, 3), 90, np.uint8))

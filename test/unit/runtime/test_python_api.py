@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+import cv2
 import numpy as np
 import pytest
 
@@ -18,8 +19,6 @@ from trt_ros.runtime.options import LabeledOptions
 
 pytestmark = pytest.mark.slow
 
-cv2 = pytest.importorskip('cv2')
-pytest.importorskip('onnxruntime')
 
 CHECKOUT = Path(__file__).parents[3]
 PAGE = CHECKOUT / 'docs/python_api.md'
@@ -35,7 +34,6 @@ PROGRAMS = re.findall(r'```python\n(.*?)```', PAGE.read_text(), flags=re.DOTALL)
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
     """Return a folder with the files that the programs of the page name."""
-    pytest.importorskip('onnx')
     from support.save_network import save_network
 
     path = tmp_path_factory.mktemp('programs')

@@ -16,8 +16,6 @@ from trt_ros.runtime.ranking import search
 
 pytestmark = pytest.mark.slow
 
-pytest.importorskip('onnxruntime')
-pytest.importorskip('onnx')
 MIRRORED, CROPPED = VIEWS
 IMAGENET = {'mean': (0.485, 0.456, 0.406), 'std': (0.229, 0.224, 0.225)}
 HALF = {'mean': (0.5,) * 3, 'std': (0.5,) * 3}

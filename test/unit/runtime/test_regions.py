@@ -9,8 +9,6 @@ from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 
-pytest.importorskip('onnxruntime')
-
 RED, GREEN, BLUE = np.eye(3, dtype=np.uint8) * 255
 
 

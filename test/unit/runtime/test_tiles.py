@@ -14,7 +14,6 @@ from trt_ros.vision.thresholds import Thresholds
 
 pytestmark = pytest.mark.slow
 
-pytest.importorskip('onnxruntime')
 
 ASKED = Thresholds(0.3, 0.5, max_detections=200)
 

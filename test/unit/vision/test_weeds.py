@@ -3,6 +3,7 @@
 import json
 
 import cv2
+import onnxruntime
 import pytest
 
 from trt_ros.decode.choice import choose_decoder
@@ -15,7 +16,6 @@ from trt_ros.vision.thresholds import Thresholds
 
 @pytest.fixture(scope='module')
 def session(weeds):
-    onnxruntime = pytest.importorskip('onnxruntime')
     return onnxruntime.InferenceSession(
         str(weeds / 'weeds_yolox_nano.onnx'), providers=['CPUExecutionProvider']
     )

@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 
 from support.networks.nms import (
@@ -38,7 +39,6 @@ def cut(path):
 @pytest.fixture
 def run():
     """Run an ONNX file, or a model, on a random image; give inputs, outputs and metadata."""
-    onnxruntime = pytest.importorskip('onnxruntime')
 
     def run(model, seed=0, **others):
         data = str(model) if not hasattr(model, 'graph') else model.SerializeToString()

@@ -1,11 +1,10 @@
 """Work of a network, counted from the shapes of its model."""
 
 import numpy as np
+import onnx
 import pytest
 
-onnx = pytest.importorskip('onnx')
-
-from trt_ros.engine.builder.onnx_work import flop_of  # noqa: E402
+from trt_ros.engine.builder.onnx_work import flop_of
 
 
 def network(body, *weights, inputs='float[1,3,8,6] x', outputs='float[1,c,h,w] y'):

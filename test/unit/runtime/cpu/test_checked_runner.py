@@ -6,10 +6,6 @@ import threading
 import numpy as np
 import pytest
 
-pytest.importorskip('onnxruntime')
-pytest.importorskip('onnx')
-
-
 from fuzz import attributes, control_flow, graphs, models, tensors
 from trt_ros.errors import ClosedError, MemoryLimitError, ModelError, TimeLimitError
 from trt_ros.progress import CancelledError, Reporter

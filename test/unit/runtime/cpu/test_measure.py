@@ -3,6 +3,7 @@
 import threading
 
 import numpy as np
+import onnx
 import pytest
 
 from support.waiting import DEADLINE_SECONDS
@@ -14,8 +15,6 @@ from trt_ros.runtime.cpu.measure import (
 from trt_ros.runtime.cpu.onnx_runner import operator_times
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.frame import Frame
-
-pytest.importorskip('onnxruntime')
 
 
 @pytest.fixture
@@ -50,7 +49,6 @@ def test_each_layer_is_measured_per_run(models_path, frame):
 
 @pytest.fixture
 def models_path(tmp_path):
-    onnx = pytest.importorskip('onnx')
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["": 17]>\n'
         'own (float[1, 2] x) => (float[1, 2] y) '

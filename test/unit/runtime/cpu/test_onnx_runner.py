@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 import pytest
 
 from support.scripts import run_script
@@ -12,10 +14,6 @@ from trt_ros.errors import BackendError, ClosedError, ModelError, TensorMismatch
 from trt_ros.runtime.cpu import onnx_runner as onnx_cpu
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.tensors import TensorSpec
-
-onnx = pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 
 @pytest.fixture

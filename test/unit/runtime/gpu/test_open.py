@@ -79,29 +79,6 @@ def test_open_engines_count_until_they_are_closed(two_gpus):
         assert device == SECOND
 
 
-def test_a_pipeline_counts_once_while_it_is_opened(two_gpus, monkeypatch):
-    """Of a pipeline, first the reservation counts and then its engine; the GPU is none here."""
-    opener = pytest.importorskip('trt_ros.runtime.gpu.open')
-    counted = []
-    plan, engine = load_once(None, lambda: (None, object(), 0), SECOND), Opened()
-
-    def count():
-        counted.append([load.pipelines for load in device_choice.gpu_loads()])
-
-    def open_engine(path, build, **more):
-        count()
-        plan.add(engine)
-        return SimpleNamespace(engine=engine, runtime_cache=None, log_lines=())
-
-    monkeypatch.setattr(opener, 'open_gpu', lambda *_: GPU)
-    monkeypatch.setattr(opener, 'open_engine', open_engine)
-    monkeypatch.setattr(opener, 'TensorRTRunner', lambda *_, **__: None)
-    opener.open_tensor_runner('net.onnx', device=LEAST_BUSY)
-    count()
-    plan.remove(engine)
-    assert counted == [[0, 1], [0, 1]]
-
-
 def test_work_of_other_processes_counts(two_gpus):
     two_gpus['0000:02:00.0'] = (50, 12 * 10**9)
     with reserved_device(LEAST_BUSY) as (device, _):

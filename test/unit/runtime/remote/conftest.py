@@ -15,7 +15,6 @@ from trt_ros.cli import main
 def serve(tmp_path) -> Callable:
     """Start a server of ONNX files, each by the stem of its name; on request as a process."""
     pytest.importorskip('tritonclient.grpc')
-    pytest.importorskip('onnxruntime')
     from support.kserve_server import ServerProcess, ServerThread
 
     with ExitStack() as stack:

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 import signal
 
+import cv2
 import numpy as np
 import pytest
 
@@ -57,7 +58,6 @@ def open_regions():
 
 def save(path, shapes, **metadata):
     """Write a network of one image whose outputs are random, times its mean."""
-    pytest.importorskip('onnx')
     from support.save_network import save_network
 
     random = np.random.default_rng(0)
@@ -440,7 +440,6 @@ def test_options_of_files_are_reported_as_ignored(caplog):
 
 
 def test_command_line_detects_and_measures_on_a_server(serve, color_detector, tmp_path, capsys):
-    cv2 = pytest.importorskip('cv2')
     address = serve(color_detector(batch='batch')).address('colors')
     cv2.imwrite(str(tmp_path / 'red.png'), RED)
     assert main(['infer', str(tmp_path / 'red.png'), '--model', address, '--json']) == 0
