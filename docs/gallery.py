@@ -14,7 +14,7 @@ from trt_ros import Pipeline
 from trt_ros.cli import main as run_cli
 from trt_ros.demo.scene import MODEL, MovingScene, held_out
 from trt_ros.drawing import draw
-from trt_ros.drawing.boxes_3d import box_corners, draw_boxes_3d
+from trt_ros.drawing.boxes_3d import draw_boxes_3d
 from trt_ros.drawing.objects import Trails, object_labels
 from trt_ros.families.semantic import SemanticHead
 from trt_ros.media import read_picture, write_picture
@@ -25,7 +25,7 @@ from trt_ros.results.depth import Depth
 from trt_ros.results.masks import Instances
 from trt_ros.results.poses import COCO, LIMBS, Poses
 from trt_ros.tracking.tracker import Tracker
-from trt_ros.vision.boxes_3d import DepthScene
+from trt_ros.vision.boxes_3d import DepthScene, box_corners
 from trt_ros.vision.depth_points import Intrinsics
 from trt_ros.vision.letterbox import Letterbox
 

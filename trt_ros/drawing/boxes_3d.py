@@ -9,24 +9,8 @@ from trt_ros.drawing.labels import DEFAULT_STYLE, Label, Style, draw_labels, ink
 from trt_ros.vision.depth_points import Intrinsics
 
 NEAR = 0.05  # Meters; what is nearer to the camera is not drawn.
-_SIGNS = np.array([(x, y, z) for z in (-1, 1) for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))])
 _FRONT, _BACK = ((0, 1), (1, 2), (2, 3), (3, 0)), ((4, 5), (5, 6), (6, 7), (7, 4))
 _EDGES = np.array([*_FRONT, *_BACK, (0, 4), (1, 5), (2, 6), (3, 7)])
-
-
-def box_corners(centers: np.ndarray, sizes: np.ndarray, quaternions: np.ndarray) -> np.ndarray:
-    """
-    Compute the corners of boxes in space.
-
-    :param centers: (N, 3) meters; `sizes`: (N, 3), along the axes of each box.
-    :param quaternions: (N, 4) x, y, z, w; all zeros count as no rotation.
-    :returns: (N, 8, 3) meters; the first four have the smaller z of the box.
-    """
-    local = _SIGNS * sizes[:, None] / 2
-    vector, w = quaternions[:, None, :3], quaternions[:, None, 3:]
-    # Rotation of a vector by a unit quaternion: v + 2 q x (q x v + w v).
-    turned = local + 2 * np.cross(vector, np.cross(vector, local) + w * local)
-    return np.asarray(centers[:, None] + turned)
 
 
 def draw_boxes_3d(

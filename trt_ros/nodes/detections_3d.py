@@ -9,14 +9,7 @@ from geometry_msgs.msg import Point, Pose, PoseWithCovariance, Quaternion, Vecto
 import numpy as np
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
-from vision_msgs.msg import (
-    BoundingBox3D,
-    Detection2D,
-    Detection2DArray,
-    Detection3D,
-    Detection3DArray,
-    ObjectHypothesisWithPose,
-)
+from vision_msgs.msg import Detection2DArray, Detection3DArray
 
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of
@@ -28,7 +21,7 @@ from trt_ros.ros.dds.cdr_points import UINT32
 from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.inputs import InputParameters, SynchronizationParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
-from trt_ros.ros.messages import best_hypothesis
+from trt_ros.ros.messages import best_hypothesis, detection_3d
 from trt_ros.ros.parameters import param
 from trt_ros.ros.points import PointSender
 from trt_ros.ros.qos import RESULTS
@@ -317,25 +310,12 @@ def _to_message(located: _Located, chosen: np.ndarray, header: Header) -> Detect
             orientation=Quaternion(**dict(zip('xyzw', quaternion.tolist()))),
         )
         detections.append(
-            _detection_3d(
+            detection_3d(
                 located.objects.detections[index],
                 header,
                 PoseWithCovariance(pose=pose, covariance=covariance.ravel()),
                 Vector3(**dict(zip('xyz', size.tolist()))),
+                located.objects.detections[index].id,
             )
         )
     return Detection3DArray(header=header, detections=detections)
-
-
-def _detection_3d(
-    detection: Detection2D, header: Header, pose: PoseWithCovariance, size: Vector3
-) -> Detection3D:
-    return Detection3D(
-        header=header,
-        bbox=BoundingBox3D(center=pose.pose, size=size),
-        id=detection.id,
-        results=[
-            ObjectHypothesisWithPose(hypothesis=result.hypothesis, pose=pose)
-            for result in detection.results
-        ],
-    )

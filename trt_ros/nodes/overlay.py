@@ -15,7 +15,7 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray, Detection3DArray
 
-from trt_ros.drawing.boxes_3d import box_corners, draw_boxes_3d
+from trt_ros.drawing.boxes_3d import draw_boxes_3d
 from trt_ros.drawing.objects import Trails, draw_detections, object_labels
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.media import write_picture
@@ -32,11 +32,12 @@ from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.following import subscribe_following, subscribe_input, wait_for_input
 from trt_ros.ros.inputs import ImageInputParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
-from trt_ros.ros.messages import ImageSender, detection_reader, read_boxes_in_space
+from trt_ros.ros.messages import ImageSender, boxes_in_space, detection_reader, read_message
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import DRAWN_IMAGES, RESULTS, overridden
 from trt_ros.ros.stream import Topic
 from trt_ros.ros.worker import REPLACED, NewestWorker
+from trt_ros.vision.boxes_3d import box_corners
 from trt_ros.vision.frame import Frame
 
 T = TypeVar('T')
@@ -269,7 +270,7 @@ class OverlayNode(ManagedNode):
                 f'{camera.image_wh[0]}x{camera.image_wh[1]}.',
                 remedy='Remap camera_info to the calibration of the image.',
             )
-        boxes = read_boxes_in_space(message, self._class_ids)
+        boxes = boxes_in_space(read_message(message, Detection3DArray), self._class_ids)
         if boxes.frame_id != frame_id:
             raise BadFrameError(
                 'boxes in another frame',

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rclpy.qos import QoSProfile
 from rclpy.subscription import Subscription
-from vision_msgs.msg import Detection2DArray
+from vision_msgs.msg import Detection2DArray, Detection3DArray
 
 from trt_ros.errors import BadFrameError, ParameterError
+from trt_ros.nodes.rig import RigTracks
 from trt_ros.nodes.tracking import TrackingParameters, open_tracker, tracking_stamp
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.codecs import open_format
@@ -30,7 +31,7 @@ from trt_ros.ros.diagnostics import Diagnostics, FrameCounts, LatencyMeter
 from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.message_sets import MessageSets
-from trt_ros.ros.messages import detection_publish, detection_reader
+from trt_ros.ros.messages import detection_publish, detection_reader, read_message
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import overridden
 from trt_ros.ros.stream import Topic, without_partner
@@ -65,6 +66,18 @@ class TrackerParameters(NodeParameters, TrackingParameters):
         between=(0.0, 1.0),
         mutable=True,
     )
+    detections_3d_topics: tuple[str, ...] = param(
+        (),
+        'Topics of boxes in space, one per camera of a rig, all in one frame; empty tracks boxes '
+        'in images on `detections`.',
+    )
+    track_min_size: float = param(
+        0.3,
+        'Minimum side in meters of the boxes in space that are compared: above the errors of '
+        'depths and extrinsics, below the distance of objects of a class.',
+        between=(0.001, 100.0),
+        mutable=True,
+    )
     qos_depth: int = param(
         10, 'Queue depth of subscriptions and publisher in messages.', between=(1, 1000)
     )
@@ -91,6 +104,7 @@ class TrackerNode(ManagedNode):
         self._ids = itertools.count(1)
         self._class_ids = ClassIds()
         self._cameras: OrderedDict[str, Tracker] = OrderedDict()
+        self._rig: RigTracks | None = None
         Diagnostics(
             self,
             self._counts,
@@ -103,6 +117,10 @@ class TrackerNode(ManagedNode):
     def configure(self) -> None:
         """Create the publisher."""
         open_tracker(self.parameters.track_method, self._ids)  # Fails here without SciPy.
+        qos = QoSProfile(depth=self.parameters.qos_depth)
+        if self.parameters.detections_3d_topics:
+            self._configure_rig(qos)
+            return
         self._read = detection_reader(self)
         detections = DetectionCodec(self, DETECTIONS)
         self._topics = (Topic(self, DETECTIONS, detections, self._counts),)
@@ -122,13 +140,36 @@ class TrackerNode(ManagedNode):
                 Topic(self, DETECTIONS, detections, FrameCounts(self._counts)),
                 Topic(self, TENSORS, codec, FrameCounts()),
             )
-        qos = QoSProfile(depth=self.parameters.qos_depth)
         self._publish = detection_publish(self, self.publisher(Detection2DArray, '~/tracks', qos))
+
+    def _configure_rig(self, qos: QoSProfile) -> None:
+        names = self.parameters.detections_3d_topics
+        if self.parameters.use_appearance or len(set(names)) < len(names):
+            raise ParameterError(
+                'detections_3d_topics goes without use_appearance, and names each topic once.',
+                remedy='Set use_appearance to false, and remove double topics.',
+            )
+        self._topics = tuple(
+            Topic(
+                self,
+                name,
+                DetectionCodec(self, name, Detection3DArray),
+                FrameCounts(self._counts),
+            )
+            for name in names
+        )
+        self._rig_publisher = self.publisher(Detection3DArray, '~/tracks_3d', qos)
 
     def activate(self) -> None:
         """Subscribe to detections, and their vectors; no track outlives a deactivation."""
         self._cameras.clear()
+        self._rig = None
         self._latency = LatencyMeter(self, self._counts)
+        if self.parameters.detections_3d_topics:
+            self._rig = RigTracks(self.parameters.track_method, self._ids)
+            for camera, topic in enumerate(self._topics):
+                self._subscribe(topic, partial(self._on_boxes, self._rig, camera, topic.counts))
+            return
         if len(self._topics) == 1:
             self._subscribe(self._topics[0], self._on_detections)
             return
@@ -164,6 +205,21 @@ class TrackerNode(ManagedNode):
         with Dropping(self, self._counts):
             self._track(message)
             self._counts.publish()
+
+    def _on_boxes(
+        self, rig: RigTracks, camera: int, counts: FrameCounts, message: np.ndarray
+    ) -> None:
+        counts.receive()
+        parameters: TrackerParameters = self.parameters
+        with Dropping(self, counts, f' of {self._topics[camera].codec.topic}'):
+            with self._counts.timed('track'):
+                boxes = read_message(message, Detection3DArray)
+                options = parameters.track_options(parameters.score_threshold)
+                rig.track(camera, boxes, replace(options, min_size=parameters.track_min_size))
+            with self._counts.timed('publish'):
+                self._rig_publisher.publish(rig.to_message(parameters.publish_lost_tracks))
+            counts.publish()
+            self._latency.done((boxes.header.stamp.sec, boxes.header.stamp.nanosec))
 
     def _on_message(self, index: int, counts: FrameCounts, message: np.ndarray) -> None:
         counts.receive()
@@ -211,8 +267,10 @@ class TrackerNode(ManagedNode):
         return camera
 
     def _diagnostics(self) -> Mapping[str, str]:
-        resets = sum(camera.resets for camera in tuple(self._cameras.values()))
-        return {'cameras': str(len(self._cameras)), 'tracks ended by time jumps': str(resets)}
+        cameras = tuple(self._cameras.values()) if self._rig is None else (self._rig,)
+        resets = sum(each.resets for each in cameras)
+        count = len(cameras) if self._rig is None else len(self._topics)
+        return {'cameras': str(count), 'tracks ended by time jumps': str(resets)}
 
 
 def _vectors(named: Mapping[str, np.ndarray], count: int) -> np.ndarray | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, TypeVar
 
+from geometry_msgs.msg import PoseWithCovariance, Vector3
 import numpy as np
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
@@ -13,6 +14,7 @@ from rclpy.serialization import deserialize_message, serialize_message
 from std_msgs.msg import Header
 from vision_msgs.msg import (
     BoundingBox2D,
+    BoundingBox3D,
     Detection2D,
     Detection2DArray,
     Detection3D,
@@ -328,14 +330,12 @@ class BoxesInSpace:
     ids: list[str]
 
 
-def read_boxes_in_space(message: np.ndarray, class_ids: ClassIds) -> BoxesInSpace:
+def boxes_in_space(array: Detection3DArray, class_ids: ClassIds) -> BoxesInSpace:
     """
-    Read a serialized Detection3DArray, (N,) uint8; the result with the highest score counts.
+    Return the boxes of a message; the result with the highest score counts.
 
     :param class_ids: gives the labels; new class ids are added.
-    :raises BadFrameError: 'bad CDR'.
     """
-    array = read_message(message, Detection3DArray)
     best = [best_hypothesis(detection) for detection in array.detections]
     boxes = [detection.bbox for detection in array.detections]
     centers = [box.center.position for box in boxes]
@@ -348,4 +348,23 @@ def read_boxes_in_space(message: np.ndarray, class_ids: ClassIds) -> BoxesInSpac
         np.array([each.score for each in best]),
         class_ids.labels(each.class_id for each in best),
         [detection.id for detection in array.detections],
+    )
+
+
+def detection_3d(
+    detection: Detection2D | Detection3D,
+    header: Header,
+    pose: PoseWithCovariance,
+    size: Vector3,
+    identity: str,
+) -> Detection3D:
+    """Return a box in space with the classes and scores of a detection."""
+    return Detection3D(
+        header=header,
+        bbox=BoundingBox3D(center=pose.pose, size=size),
+        id=identity,
+        results=[
+            ObjectHypothesisWithPose(hypothesis=result.hypothesis, pose=pose)
+            for result in detection.results
+        ],
     )

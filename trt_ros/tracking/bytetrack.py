@@ -16,6 +16,7 @@ from trt_ros.tracking.motion import Fields, TrackTable
 
 # Limits on time and memory, whatever arrives: the best detections, and the tracks last seen.
 MAX_DETECTIONS, MAX_TRACKS = 1000, 2000
+MAX_SHRINKAGE = 0.05  # Of the box of a track in space, per image.
 MAX_PIXELS = 1e6  # Larger coordinates are not those of an image.
 
 
@@ -33,6 +34,7 @@ class TrackOptions:
     :param across_classes: whether a track may continue with a detection of another class.
     :param min_similarity: minimum cosine similarity of a detection with a track that it does not
         overlap, from 0; only for detections with appearance vectors.
+    :param min_size: minimum side in meters of boxes in space when they are compared.
     """
 
     high_score: float | np.ndarray = 0.25
@@ -42,6 +44,7 @@ class TrackOptions:
     min_hits: int = 2
     across_classes: bool = False
     min_similarity: float = 0.7
+    min_size: float = 0.3
 
 
 DEFAULT_OPTIONS = TrackOptions()
@@ -84,6 +87,8 @@ class _Image:
     high: np.ndarray
     weak: np.ndarray
     match: np.ndarray
+    camera: int = 0
+    lag_seconds: float = 0.0
     units: np.ndarray | None = None
     similarity: Similarity | None = None
 
@@ -101,6 +106,11 @@ class ByteTracker:
     among pairs that overlap, similar ones are preferred. Other than in the paper, detections that
     remain are at last assigned to tracks by their similarity alone, whatever their distance.
 
+    In space, boxes are (N, 6) x1, y1, z1, x2, y2, z2 in meters, with z up, of several cameras. A
+    track is missed by the camera only that saw it last. Boxes are compared by the share of the
+    smaller one that overlaps, since a box at the edge of an image is that of a part. An image may
+    be older than the one before it, by at most the buffer.
+
     :param ids: new identities; trackers that share them never give two objects the same one.
     :ivar resets: how often all tracks were ended because the time jumped.
     """
@@ -108,17 +118,20 @@ class ByteTracker:
     FIELDS: ClassVar[Fields] = {
         'id': (np.int64, ()),  # 0: none yet.
         'label': (np.int32, ()),
+        'camera': (np.int32, ()),  # That detected it last.
         'hits': (np.int32, ()),
         'missed': (np.int32, ()),  # Number of images since the last detection.
         'seen_ns': (np.int64, ()),  # Time of the last detection.
         **motion.FIELDS,
     }
 
-    def __init__(self, ids: Iterator[int] | None = None) -> None:
+    def __init__(self, ids: Iterator[int] | None = None, *, in_space: bool = False) -> None:
         self._ids = itertools.count(1) if ids is None else ids
-        self._stamp_ns: int | None = None
+        self._in_space = in_space
+        self.stamp_ns: int | None = None
         self.resets = 0
-        self._fields = self.FIELDS  # With `appearance`, (D,), once there were vectors.
+        # With `appearance`, (D,), once there were vectors.
+        self._fields = motion.fields_in_space(self.FIELDS) if in_space else self.FIELDS
         self._tracks = TrackTable(self._fields)
 
     def update(
@@ -127,6 +140,7 @@ class ByteTracker:
         stamp_ns: int,
         options: TrackOptions = DEFAULT_OPTIONS,
         vectors: np.ndarray | None = None,
+        camera: int = 0,
     ) -> Tracks:
         """
         Advance the tracks to the time of an image, and assign its detections to them.
@@ -138,13 +152,15 @@ class ByteTracker:
         :param stamp_ns: the time of the image in nanoseconds; several images may share one.
         :param vectors: (N, D) floats of any norm, the appearance of each detection; rows that are
             zero or not finite have none. If D changes, the tracks forget their appearance.
+        :param camera: number of the camera, of several in space.
         :raises TensorMismatchError: if there is not one vector per detection.
         """
         if vectors is not None:
             appearance.check_rows(vectors, len(found))
-        self._advance(stamp_ns, options.buffer_seconds)
-        match = np.full(len(self._tracks), -1)
-        image = _Image(found, stamp_ns, options, *_candidates(found, options), match)
+        lag_seconds = self._advance(stamp_ns, options.buffer_seconds)
+        stamp_ns = stamp_ns + round(lag_seconds * 1e9)
+        match, candidates = np.full(len(self._tracks), -1), _candidates(found, options)
+        image = _Image(found, stamp_ns, options, *candidates, match, camera, lag_seconds)
         if vectors is not None and len(image.high):
             # Zero for weak detections: they are hidden in part, often by another object.
             image.units = appearance.unit_vectors(vectors, image.high)
@@ -160,13 +176,19 @@ class ByteTracker:
         """Forget the appearance of all tracks if their vectors have another size."""
         field = (np.float32, (size,))
         if self._fields.get('appearance') != field:
-            self._fields = {**self.FIELDS, 'appearance': field}
+            self._fields = {**self._fields, 'appearance': field}
             self._tracks.clear('appearance', *field)
 
-    def _advance(self, stamp_ns: int, buffer_seconds: float) -> None:
-        """Predict the tracks; end those that were not detected for longer than the buffer."""
-        seconds = 0.0 if self._stamp_ns is None else (stamp_ns - self._stamp_ns) * 1e-9
-        self._stamp_ns = stamp_ns
+    def _advance(self, stamp_ns: int, buffer_seconds: float) -> float:
+        """
+        Predict the tracks; end those that were not detected for longer than the buffer.
+
+        :returns: time in seconds by which the image is older than the tracks.
+        """
+        seconds = 0.0 if self.stamp_ns is None else (stamp_ns - self.stamp_ns) * 1e-9
+        if self._in_space and -buffer_seconds <= seconds < 0:
+            return -seconds
+        self.stamp_ns = stamp_ns
         if not 0 <= seconds <= buffer_seconds:
             self.resets += 1
             self._tracks = TrackTable(self._fields)
@@ -175,14 +197,24 @@ class ByteTracker:
             if not is_kept.all():
                 self._tracks = self._tracks.take(is_kept)
             motion.predict(self._tracks, seconds)
+        return 0.0
 
     def _associate(self, image: _Image) -> None:
         """Assign detections to tracks that they overlap, after the motion of the camera."""
-        is_recent = self._tracks['missed'] == 0
-        shift = camera_shift(self._tracks['mean'][0][:, is_recent], image.boxes[:, image.high])
-        if shift.any():
-            self._move(shift)
-        predicted, detected = to_corners(self._tracks['mean'][0]), to_corners(image.boxes)
+        if not self._in_space:
+            is_recent = self._tracks['missed'] == 0
+            shift = camera_shift(self._tracks['mean'][0][:, is_recent], image.boxes[:, image.high])
+            if shift.any():
+                self._move(shift)
+        position, velocity = self._tracks['mean']
+
+        def corners_of(boxes: np.ndarray) -> np.ndarray:
+            if self._in_space:
+                boxes = np.concatenate([boxes[:3], np.maximum(boxes[3:], image.options.min_size)])
+            return to_corners(boxes)
+
+        predicted = corners_of(position - velocity * image.lag_seconds)
+        detected = corners_of(image.boxes)
 
         def pair(
             columns: np.ndarray,
@@ -197,6 +229,7 @@ class ByteTracker:
                 track_xyxy.take(rows, axis=1),
                 detected.take(columns, axis=1),
                 image.options.min_iou,
+                of_smaller=self._in_space,
             )
             return self._choose(image, columns, Pairs(rows[at], columns[by], gains), gain_of)
 
@@ -208,7 +241,7 @@ class ByteTracker:
         pair(image.weak)
         last_boxes = self._last_boxes()
         if last_boxes is not None:
-            image.high = pair(image.high, to_corners(last_boxes))
+            image.high = pair(image.high, corners_of(last_boxes))
 
     def _move(self, shift: np.ndarray) -> None:
         """Move all positions by (2,) pixels, in place."""
@@ -259,10 +292,15 @@ class ByteTracker:
         tracks, match, is_seen = self._tracks, image.match, image.match >= 0
         if not is_seen.any():
             return
-        self._observe(np.where(is_seen, image.boxes[:, match], 0), is_seen, image.stamp_ns)
+        boxes = np.where(is_seen, image.boxes[:, match], 0)
+        if self._in_space:
+            position, velocity = tracks['mean']
+            _complete(boxes, position)
+            boxes[:3] += velocity[:3] * image.lag_seconds
+        self._observe(boxes, is_seen, image.stamp_ns)
         np.copyto(tracks['label'], image.found.labels[match], where=is_seen)
         tracks['seen_ns'][is_seen] = image.stamp_ns
-        tracks['missed'][is_seen] = 0
+        tracks['missed'][is_seen], tracks['camera'][is_seen] = 0, image.camera
         tracks['hits'][is_seen] += 1
 
     def _observe(self, boxes: np.ndarray, is_seen: np.ndarray, stamp_ns: int) -> None:
@@ -276,7 +314,8 @@ class ByteTracker:
     def _finish(self, image: _Image) -> Tracks:
         """Start and end tracks, give identities, and return the tracks of the image."""
         found, match, starts = image.found, image.match, image.high
-        tracks, is_missed = self._tracks, match < 0
+        tracks = self._tracks
+        is_missed = (match < 0) & (tracks['camera'] == image.camera)
         if is_missed.any():
             tracks['missed'][is_missed] += 1
             is_kept = ~is_missed | (tracks['id'] > 0)
@@ -285,7 +324,7 @@ class ByteTracker:
             started = TrackTable(self._fields, len(starts))
             self._start(started, image.boxes[:, starts], image.stamp_ns)
             started['label'][:], started['seen_ns'][:] = found.labels[starts], image.stamp_ns
-            started['hits'][:] = 1
+            started['hits'][:], started['camera'][:] = 1, image.camera
             tracks, match = tracks.extended(started), np.concatenate([match, starts])
             if len(tracks) > MAX_TRACKS:
                 newest = np.sort(np.argsort(-tracks['seen_ns'], kind='stable')[:MAX_TRACKS])
@@ -312,6 +351,24 @@ class ByteTracker:
             ids[lost],
         )
 
+    def centers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the identities of all tracks, (K,), their centers, (K, D), and who is missed."""
+        tracks = self._tracks.take(self._tracks['id'] > 0)
+        mean = tracks['mean'][0]
+        return tracks['id'], mean[: len(mean) // 2].T, tracks['missed'] > 0
+
+
+def _complete(boxes: np.ndarray, tracked: np.ndarray) -> None:
+    """
+    Extend boxes in space that are smaller than their track to parts of its box, in place.
+
+    An object is larger than it looks at the edge of an image or behind another object: the center
+    is anywhere within what the box lacks.
+    """
+    lacking = np.maximum(tracked[3:] - boxes[3:], 0) / 2
+    np.clip(tracked[:3], boxes[:3] - lacking, boxes[:3] + lacking, out=boxes[:3])
+    np.maximum(boxes[3:], tracked[3:] * (1 - MAX_SHRINKAGE), out=boxes[3:])
+
 
 def _candidates(
     found: Detections, options: TrackOptions
@@ -326,7 +383,7 @@ def _candidates(
     is_box = (np.abs(xyxy) < MAX_PIXELS).all(axis=0)  # False for NaN, too.
     if not is_box.all():
         xyxy = np.where(is_box, xyxy, 0)
-    low, high = xyxy[:2], xyxy[2:]
+    low, high = np.split(xyxy, 2)
     is_box = (low < high).all(axis=0)
     high_score = np.broadcast_to(options.high_score, scores.shape)
     usable = np.flatnonzero(is_box & (scores >= np.minimum(options.low_score, high_score)))

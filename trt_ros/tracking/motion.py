@@ -74,6 +74,7 @@ FRAMES_PER_SECOND = 30.0  # Rate at which the noise equals that of the paper.
 MEASUREMENT_NOISE, VELOCITY_NOISE = 0.05, 0.0125
 INITIAL_POSITION, INITIAL_VELOCITY = 0.1, 0.0625  # As published with the paper.
 MIN_SIZE = 1e-3  # Pixels; a predicted box never vanishes.
+LEAST_IN_SPACE = 0.3  # Meters; errors of depth do not vanish with the size of an object.
 
 #: Columns of a TrackTable. `mean`: position and velocity per second of cx, cy, w, h in pixels;
 #: `covariance`: variance of the position, covariance of the two, and variance of the velocity.
@@ -81,6 +82,14 @@ FIELDS: Mapping[str, tuple[type, tuple[int, ...]]] = {
     'mean': (np.float64, (2, 4)),
     'covariance': (np.float64, (3, 4)),
 }
+
+
+def fields_in_space(fields: Fields) -> Fields:
+    """Return the columns for boxes of six numbers: center x, y, z and the sizes, in meters."""
+    return {
+        name: (dtype, tuple(6 if each == 4 else each for each in shape))
+        for name, (dtype, shape) in fields.items()
+    }
 
 
 def start(tracks: TrackTable, boxes: np.ndarray) -> None:
@@ -103,7 +112,7 @@ def predict(tracks: TrackTable, seconds: float | np.ndarray) -> None:
     variance, cross, velocity_variance = tracks['covariance']
     noise = (VELOCITY_NOISE * _scale(position)) ** 2 * (FRAMES_PER_SECOND**3 * seconds)
     position += velocity * seconds
-    np.maximum(position[2:], MIN_SIZE, out=position[2:])
+    _keep_size(position)
     gained = seconds * velocity_variance
     variance += seconds * (2 * cross + gained + seconds / 3 * noise)
     cross += gained + seconds / 2 * noise
@@ -130,9 +139,15 @@ def correct(tracks: TrackTable, boxes: np.ndarray, is_seen: np.ndarray | None = 
     rest = 1 - gain
     cross *= rest
     variance *= rest
-    np.maximum(position[2:], MIN_SIZE, out=position[2:])
+    _keep_size(position)
 
 
 def _scale(boxes: np.ndarray) -> np.ndarray:
     """Return what the noise of cx, cy, w, h is proportional to: w, h, w, h."""
-    return np.concatenate([boxes[2:], boxes[2:]])
+    sizes = boxes[2:] if len(boxes) == 4 else np.maximum(boxes[3:], LEAST_IN_SPACE)
+    return np.concatenate([sizes, sizes])
+
+
+def _keep_size(boxes: np.ndarray) -> None:
+    sizes = boxes[len(boxes) // 2 :]
+    np.maximum(sizes, MIN_SIZE, out=sizes)

@@ -21,6 +21,7 @@ _NEAREST, _BIN, _BINS = 0.05, 0.02, 416
 _FARTHEST = 1000.0
 _MIN_SHARE = 0.005  # Of the samples in three bins; less is a gap between two surfaces.
 _TRIM_XY, _TRIM_Z = 0.01, 0.05  # Share of the points beyond each side of a box.
+_SIGNS = np.array([(x, y, z) for z in (-1, 1) for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))])
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,36 @@ class Boxes3D:
         """Whether an object has a depth: (N,) bool."""
         found: np.ndarray = np.isfinite(self.centers[:, 2])
         return found
+
+
+def box_corners(centers: np.ndarray, sizes: np.ndarray, quaternions: np.ndarray) -> np.ndarray:
+    """
+    Compute the corners of boxes in space.
+
+    :param centers: (N, 3) meters; `sizes`: (N, 3), along the axes of each box.
+    :param quaternions: (N, 4) x, y, z, w; all zeros count as no rotation.
+    :returns: (N, 8, 3) meters; the first four have the smaller z of the box.
+    """
+    local = _SIGNS * sizes[:, None] / 2
+    vector, w = quaternions[:, None, :3], quaternions[:, None, 3:]
+    # Rotation of a vector by a unit quaternion: v + 2 q x (q x v + w v).
+    turned = local + 2 * np.cross(vector, np.cross(vector, local) + w * local)
+    return np.asarray(centers[:, None] + turned)
+
+
+def enclosing_boxes(corners: np.ndarray, is_surface: np.ndarray) -> np.ndarray:
+    """
+    Compute the boxes parallel to the axes in which to look for objects, with z up.
+
+    :param corners: (N, 8, 3) as of box_corners(), in meters.
+    :param is_surface: (N,) bool: the depth of these is unknown; both horizontal sides become the
+        longer one.
+    :returns: (N, 6) x1, y1, z1, x2, y2, z2.
+    """
+    low, high = corners.min(axis=1), corners.max(axis=1)
+    half, center = (high - low) / 2, (low + high) / 2
+    half[is_surface, :2] = half[is_surface, :2].max(axis=1, keepdims=True)
+    return np.concatenate([center - half, center + half], axis=1)
 
 
 class DepthScene:

@@ -1,14 +1,16 @@
 """
 A node with a stand-in of tf2_ros: detections_3d, or tensor where it has inputs.
 
-From each frame, a quarter turn to x forward, y left and z up, and 1 m forward, 2 m from the frame
-`left`; none at second 99.
+To odom, the transforms are those on /tf_static. Else, from each frame, a quarter turn to x
+forward, y left and z up, and 1 m forward, 2 m from the frame `left`; none at second 99.
 """
 
 import sys
 from types import ModuleType
 
 from geometry_msgs.msg import Quaternion, Transform, TransformStamped, Vector3
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from tf2_msgs.msg import TFMessage
 
 from trt_ros import executables
 
@@ -18,7 +20,14 @@ class TransformException(Exception):
 
 
 class Buffer:
+    def __init__(self):
+        self.static = {}
+
     def lookup_transform(self, target_frame, source_frame, time, timeout):
+        if target_frame == 'odom':
+            if source_frame not in self.static:
+                raise TransformException(f'"{source_frame}" does not exist.')
+            return self.static[source_frame]
         if time.nanoseconds == 99 * 10**9:
             raise TransformException('It would require extrapolation into the future.')
         return TransformStamped(
@@ -32,9 +41,18 @@ class Buffer:
 class TransformListener:
     def __init__(self, buffer, node):
         self.node = node
+        latched = QoSProfile(depth=9, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        self.subscription = node.create_subscription(
+            TFMessage,
+            '/tf_static',
+            lambda message: buffer.static.update(
+                {each.child_frame_id: each for each in message.transforms}
+            ),
+            latched,
+        )
 
     def unregister(self):
-        pass
+        self.node.destroy_subscription(self.subscription)
 
 
 if __name__ == '__main__':

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from trt_ros.drawing.boxes_3d import box_corners, draw_boxes_3d, project_edges
+from trt_ros.drawing.boxes_3d import draw_boxes_3d, project_edges
 from trt_ros.drawing.labels import Label, Style, color_of
+from trt_ros.vision.boxes_3d import box_corners
 from trt_ros.vision.depth_points import Intrinsics
 
 CAMERA = Intrinsics(100.0, 100.0, 100.0, 80.0, (200, 160))

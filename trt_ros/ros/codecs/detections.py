@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from rclpy.node import Node
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.ros.codecs.codec import Codec, Content
@@ -11,9 +12,13 @@ from trt_ros.ros.messages import read_message
 
 
 class DetectionCodec(Codec):
-    """Detections of one topic; the values are messages."""
+    """Detections of one topic, in images or in space; the values are messages."""
 
-    message_type = Detection2DArray
+    message_type: type = Detection2DArray
+
+    def __init__(self, node: Node, topic: str, message_type: type = Detection2DArray) -> None:
+        super().__init__(node, topic)
+        self.message_type = message_type
 
     def hooks(self, hooks: MemoryHooks) -> MemoryHooks:
         """Return no hooks: the messages are copied."""
@@ -23,7 +28,7 @@ class DetectionCodec(Codec):
         """Return the function that deserializes a message; see Codec.reader."""
 
         def read(message: Any) -> Content:
-            found = read_message(message, Detection2DArray)
+            found: Any = read_message(message, self.message_type)
             stamp = found.header.stamp
             return Content(found, found.header.frame_id, (stamp.sec, stamp.nanosec))
 

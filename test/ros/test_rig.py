@@ -1,0 +1,184 @@
+"""Two cameras of a rig with extrinsics on /tf_static, and a tracker of the objects around it."""
+
+from importlib.util import find_spec
+import itertools
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('vision_msgs')
+pytest.importorskip('scipy')
+pytest.importorskip('tf2_msgs')
+
+from builtin_interfaces.msg import Time
+from geometry_msgs.msg import Quaternion, Transform, TransformStamped, Vector3
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from sensor_msgs.msg import CameraInfo, Image
+from std_msgs.msg import Header
+from tf2_msgs.msg import TFMessage
+from vision_msgs.msg import BoundingBox2D, Detection2DArray, Detection3DArray, Point2D, Pose2D
+
+from support.rig_scenes import CAMERA, WALKERS, detect, look, pose
+from support.ros_messages import detection
+from trt_ros.vision.upright_boxes import quaternion_of
+
+pytestmark = pytest.mark.ros
+
+WALKING = WALKERS[:2]
+
+
+def header(camera, seconds):
+    stamp = Time(sec=int(seconds), nanosec=round(seconds % 1 * 1e9))
+    return Header(stamp=stamp, frame_id=f'optical_{camera}')
+
+
+def extrinsics(camera):
+    rotation, place = pose(camera)
+    return TransformStamped(
+        header=Header(frame_id='odom'),
+        child_frame_id=f'optical_{camera}',
+        transform=Transform(
+            translation=Vector3(**dict(zip('xyz', place.tolist()))),
+            rotation=Quaternion(**dict(zip('xyzw', quaternion_of(rotation).tolist()))),
+        ),
+    )
+
+
+class Rig:
+    """Two nodes detections_3d, a tracker of both, and the publishers of their inputs."""
+
+    def __init__(self, start_node, program):
+        nodes = []
+        for camera in range(2):
+            topics = ('detections', 'depth_image', 'depth_info')
+            remaps = [f'{each}:=/rig_{camera}/{each}' for each in topics]
+            nodes.append(
+                start_node(
+                    f'rig_{camera}',
+                    program,
+                    *(part for each in remaps for part in ('-r', each)),
+                    target_frame='odom',
+                    qos_reliability='reliable',
+                )
+            )
+        self.tracker = start_node(
+            'rig_tracker',
+            'trt_ros.nodes.tracker',
+            detections_3d_topics=[f'/rig_{camera}/detections_3d' for camera in range(2)],
+        )
+        self.nodes, peer = nodes, self.tracker.peer
+        for node in (*nodes, self.tracker):
+            node.wait_for_log('Started: active.')
+        self.publishers = [
+            [
+                peer.publisher(kind, f'/rig_{camera}/{name}')
+                for kind, name in (
+                    (CameraInfo, 'depth_info'),
+                    (Detection2DArray, 'detections'),
+                    (Image, 'depth_image'),
+                )
+            ]
+            for camera in range(2)
+        ]
+        latched = QoSProfile(depth=9, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        self.transforms = peer.publisher(TFMessage, '/tf_static', latched)
+        self.boxes = [
+            peer.publisher(Detection3DArray, f'/rig_{camera}/detections_3d') for camera in range(2)
+        ]
+        self.tracks = peer.inbox(Detection3DArray, '/rig_tracker/tracks_3d')
+        for each in (*(each for three in self.publishers for each in three), *self.boxes):
+            peer.wait_until(each.get_subscription_count, 'the nodes')
+
+    def send(self, camera, seconds):
+        """Publish what a camera sees."""
+        scene, stamped = look(camera, seconds, WALKING), header(camera, seconds)
+        info, detections, depth = self.publishers[camera]
+        found = Detection2DArray(header=stamped)
+        for x, y, width, height, _ in detect(scene, len(WALKING)).values():
+            each = detection(x, class_id='person')
+            center = Pose2D(position=Point2D(x=float(x), y=float(y)))
+            each.bbox = BoundingBox2D(center=center, size_x=float(width), size_y=float(height))
+            found.detections.append(each)
+        width, height = CAMERA.image_wh
+        k = [CAMERA.fx, 0.0, CAMERA.cx, 0.0, CAMERA.fy, CAMERA.cy, 0.0, 0.0, 1.0]
+        info.publish(CameraInfo(header=stamped, width=width, height=height, k=k))
+        detections.publish(found)
+        meters = scene.meters.astype(np.float32)
+        depth.publish(
+            Image(
+                header=stamped,
+                width=width,
+                height=height,
+                step=4 * width,
+                encoding='32FC1',
+                data=meters.tobytes(),
+            )
+        )
+
+    def track(self, seconds, late):
+        """Publish what both cameras see, and return the tracks that follow each of them."""
+        stamp, found = header(0, seconds).stamp, []
+        for camera in range(2):
+            self.send(camera, seconds - late * camera)
+
+            def is_tracked(count=camera + 1):
+                found[:] = [each for each in self.tracks.messages if each.header.stamp == stamp]
+                return len(found) == count
+
+            self.tracker.peer.wait_until(is_tracked, 'tracks')
+        return found
+
+    def send_until(self, condition, camera, seconds):
+        """Publish again and again: the first messages may precede the calibration."""
+        numbers = itertools.count()
+
+        def is_done():
+            self.send(camera, seconds + next(numbers) / 1e5)
+            return condition()
+
+        self.tracker.peer.wait_until(is_done)
+
+
+def test_an_object_keeps_its_identity_from_one_camera_to_the_next(start_node, request):
+    program = request.path.parents[1] / 'support/nodes/fake_transforms.py'
+    rig = Rig(start_node, 'trt_ros.nodes.detections_3d' if find_spec('tf2_ros') else program)
+    rig.transforms.publish(TFMessage(transforms=[extrinsics(0)]))
+    rig.send_until(lambda: rig.tracks.messages, 0, 1.0)
+    unplaced = "No transform from 'optical_1' to 'odom' at the time of the message"
+    rig.send_until(lambda: unplaced in rig.nodes[1].log, 1, 3.0)
+    # Nothing of that camera was published.
+    assert {each.header.stamp.sec for each in rig.tracks.messages} == {1}
+    rig.transforms.publish(TFMessage(transforms=[extrinsics(0), extrinsics(1)]))
+    rig.send_until(lambda: rig.tracks.messages[-1].header.stamp.sec == 4, 1, 4.0)
+
+    owners = {}
+    for step in range(20):
+        seconds = 12.3 + step / 10  # From -8 to 47 degrees, and from 15 to 70.
+        for tracks in rig.track(seconds, late=0.05):
+            assert tracks.header.frame_id == 'odom'
+            near = {}
+            for each in tracks.detections:
+                at = each.bbox.center.position
+                gaps = [
+                    np.hypot(*(walker.place(seconds)[:2] - (at.x, at.y))) for walker in WALKING
+                ]
+                assert min(gaps) < 0.4
+                assert each.results[0].pose.pose == each.bbox.center
+                assert near.setdefault(int(np.argmin(gaps)), each.id) == each.id
+            for owner, identity in near.items():
+                assert owners.setdefault(owner, identity) == identity
+    assert len(set(owners.values())) == 2
+
+    elsewhere = Detection3DArray(header=header(1, 14.3))
+    rig.boxes[1].publish(elsewhere)
+    rig.tracker.wait_for_log("The boxes are in the frame 'optical_1', those of another camera in")
+    rig.tracker.wait_for_log('Set target_frame of the detections_3d nodes of all cameras')
+
+
+def test_contradictory_parameters_are_refused(start_node):
+    node = start_node(
+        'rig_twice', 'trt_ros.nodes.tracker', detections_3d_topics=['front', 'front']
+    )
+    node.wait_for_log('detections_3d_topics goes without use_appearance, and names each topic')
+    node.wait_for_failed_start()
