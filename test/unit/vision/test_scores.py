@@ -179,6 +179,14 @@ CASES = {
             np.tile(np.array([s, *[0] * 4, *[0.1] * 80], np.float32)[None, :, None, None], (4, 4))
         ],
     ),
+    'yolo_fastest_v2': (
+        'a (1, 4, 4, 95); b (1, 2, 2, 95)',
+        {},
+        lambda s: [
+            np.tile(np.array([*[0.5] * 12, s, 0, 0, 1, *[0] * 79], np.float32), (1, n, n, 1))
+            for n in (4, 2)
+        ],
+    ),
     'retinaface': (
         'loc (1, 168, 4); conf (1, 168, 2); landms (1, 168, 10)',
         {},

@@ -1,0 +1,98 @@
+"""YOLO-FastestV2: two grids of three anchors per cell, which share the classes of their cell."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.family import STRETCH_PREPROCESS, Family, Head, image_output
+from trt_ros.families.layout import Layout, Out, Rows
+from trt_ros.results.boxes import Detections
+from trt_ros.tensors import Arrays
+from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.nms import choose_boxes
+from trt_ros.vision.scores import as_float32, passing
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+
+ANCHORS = 3  # Per cell.
+#: Widths and heights in pixels, per stride, of the released models.
+PRIORS = np.array(
+    [
+        [(12.64, 19.39), (37.88, 51.48), (55.71, 138.31)],
+        [(126.91, 78.23), (131.57, 214.55), (279.92, 258.87)],
+    ],
+    np.float32,
+)
+
+
+@dataclass(frozen=True)
+class FastestV2Head(Head[Detections]):
+    """
+    A decoder of (1, rows, columns, 15 + C) per grid: boxes, objectness, and classes of the cell.
+
+    All values are activated. A center is 2 v - 0.5 of the cell, a size (2 v)^2 of the anchor, a
+    score objectness * class. Source: `handel_preds` of YOLO-FastestV2.
+    """
+
+    output_names: tuple[str, ...]
+    class_count: int | None
+
+    def __call__(
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
+    ) -> Detections:
+        """
+        Decode the outputs into the objects of the image.
+
+        :raises TensorMismatchError: when an output is missing or of another shape.
+        """
+        boxes: list[np.ndarray] = []
+        scores: list[np.ndarray] = []
+        labels: list[np.ndarray] = []
+        for name, priors in zip(self.output_names, PRIORS):
+            values = as_float32(image_output(outputs, name, 3))
+            if values.shape[2] <= 5 * ANCHORS:
+                raise TensorMismatchError(
+                    f'The output {name!r} has {values.shape[2]} values per cell, expected 15 and '
+                    'the classes.'
+                )
+            box, objectness, classes = np.split(values, [4 * ANCHORS, 5 * ANCHORS], axis=2)
+            with np.errstate(invalid='ignore', over='ignore'):  # Non-finite scores do not pass.
+                every = objectness[..., None] * classes[..., None, :]
+            row, column, anchor, label = np.nonzero(passing(every, thresholds.score))
+            value = box.reshape(*box.shape[:2], ANCHORS, 4)[row, column, anchor]
+            cells = np.array(box.shape[1::-1], np.float32)
+            stride = np.array(letterbox.input_hw[::-1], np.float32) / cells
+            at = np.stack([column, row], axis=1).astype(np.float32)
+            center = (2 * value[:, :2] - np.float32(0.5) + at) * stride
+            half = (2 * value[:, 2:]) ** 2 * priors[anchor] / 2
+            boxes.append(np.hstack([center - half, center + half]))
+            scores.append(every[row, column, anchor, label])
+            labels.append(label)
+        _, found = choose_boxes(
+            np.concatenate(boxes),
+            np.concatenate(scores),
+            np.concatenate(labels),
+            letterbox,
+            thresholds,
+        )
+        return found
+
+
+YOLO_FASTEST_V2: Family[Any] = Family(
+    'yolo_fastest_v2',
+    'detect',
+    {**STRETCH_PREPROCESS, 'channel_order': 'bgr'},
+    layouts=(
+        Layout(
+            (Out('B H W V', 'box:12 objectness:3 scores:C', per_level=True),),
+            Rows(((16, 32),)),
+        ),
+    ),
+    head=lambda reading: FastestV2Head(
+        tuple(part.spec.name for part in reading.parts), reading.class_count
+    ),
+    exporter='none',
+    networks='YOLO-FastestV2 with the anchors of the released models',
+    export='`python pytorch2onnx.py --data data/coco.data --weights mine.pth` in its repository',
+)
