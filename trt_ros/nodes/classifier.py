@@ -1,7 +1,6 @@
 """Node that classifies images."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from rclpy.publisher import Publisher
 from std_msgs.msg import Header
@@ -54,9 +53,6 @@ class ClassifierNode(RegionNode, LabeledNode):
 
     Parameters = ClassifierParameters
     families = CLASSIFIERS
-
-    def __init__(self, name: str = 'classifier', **kwargs: Any) -> None:
-        super().__init__(name, **kwargs)
 
     def advertise(self, camera: Camera) -> Publisher:
         """Create the publishers of a camera's results."""

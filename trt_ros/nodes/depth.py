@@ -99,9 +99,6 @@ class DepthNode(InferenceNode):
     Parameters = DepthParameters
     families = DEPTHS
 
-    def __init__(self, name: str = 'depth', **kwargs: Any) -> None:
-        super().__init__(name, **kwargs)
-
     def open(self) -> Iterable[str]:
         """Open the pipeline and find out what its values are; return log lines."""
         lines = list(super().open())

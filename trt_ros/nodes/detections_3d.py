@@ -110,7 +110,7 @@ class Detections3DNode(ManagedNode):
 
     Parameters = Detections3DParameters
 
-    def __init__(self, name: str = 'detections_3d', **kwargs: Any) -> None:
+    def __init__(self, name: str = '', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
         self._counts = FrameCounts()
         self._counts.noun = 'message'

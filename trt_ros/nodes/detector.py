@@ -83,7 +83,7 @@ class DetectorNode(ObjectNode):
     Parameters = DetectorParameters
     families = (*DETECTORS, *ORIENTED)
 
-    def __init__(self, name: str = 'detector', **kwargs: Any) -> None:
+    def __init__(self, name: str = '', **kwargs: Any) -> None:
         self._ids = itertools.count(1)
         super().__init__(name, **kwargs)
 

@@ -1,7 +1,6 @@
 """Node that publishes an image that a network makes of an image."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
@@ -25,9 +24,6 @@ class EnhancerNode(InferenceNode):
 
     Parameters = EnhancerParameters
     families = ENHANCERS
-
-    def __init__(self, name: str = 'enhancer', **kwargs: Any) -> None:
-        super().__init__(name, **kwargs)
 
     def advertise(self, camera: Camera) -> ImageSender:
         """Create the publisher of a camera's images."""

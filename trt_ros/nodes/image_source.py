@@ -84,7 +84,7 @@ class ImageSourceNode(ManagedNode):
 
     Parameters = ImageSourceParameters
 
-    def __init__(self, name: str = 'image_source', **kwargs: Any) -> None:
+    def __init__(self, name: str = '', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
         self._counts = FrameCounts()
         Diagnostics(self, self._counts, task='image')

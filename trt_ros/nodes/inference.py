@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -44,9 +44,7 @@ class InferenceParameters(NodeParameters, BindingParameters, ImageTopicsParamete
         False, 'Whether to process images only while a result topic has subscribers.', mutable=True
     )
     output_qos_preset: str = param(
-        'default',
-        'ROS QoS profile of the result publishers.',
-        choices=PRESETS[1:],
+        'default', 'ROS QoS profile of the result publishers.', choices=PRESETS[1:]
     )
     profiling: bool = param(
         False,
@@ -101,16 +99,14 @@ class InferenceNode(ManagedNode):
     A subclass sets `Parameters`, which are also the options of its pipeline, and `families`, and
     implements `advertise` and `publish`.
 
-    :param open_pipeline: function that opens the pipeline; tests pass a fake.
+    :param open_pipeline: opens the pipeline, as Pipeline.open does; tests pass a fake.
     :ivar cameras: the camera of the topic `image` or of the first image in `inputs`, or those of
         `image_topics`; while configured.
     """
 
     families: ClassVar[tuple[Family, ...]]
 
-    def __init__(
-        self, name: str, *, open_pipeline: Callable[..., Pipeline] | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, name: str = '', *, open_pipeline: Any = None, **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
         self._open_pipeline = open_pipeline or partial(Pipeline.open, families=self.families)
         self._pipeline: Pipeline | None = None
@@ -344,10 +340,8 @@ class InferenceNode(ManagedNode):
     def _offer_reset(self, stream: TopicStream) -> None:
         def reset(request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
             stream.reset()
-            response.success, response.message = (
-                True,
-                'The next run starts with the initial states.',
-            )
+            response.success = True
+            response.message = 'The next run starts with the initial states.'
             return response
 
         service = self.create_service(Trigger, '~/reset', reset)

@@ -64,7 +64,7 @@ class LabeledNode(InferenceNode):
 class ObjectNode(LabeledNode):
     """A node that detects objects, with ThresholdOptions and, configured, `class_thresholds`."""
 
-    def __init__(self, name: str, **kwargs: Any) -> None:
+    def __init__(self, name: str = '', **kwargs: Any) -> None:
         self._full_frames, self._counting = 0, threading.Lock()
         super().__init__(name, **kwargs)
 

@@ -107,7 +107,7 @@ class OverlayNode(ManagedNode):
 
     Parameters = OverlayParameters
 
-    def __init__(self, name: str = 'overlay', **kwargs: Any) -> None:
+    def __init__(self, name: str = '', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
         self._counts = FrameCounts()
         self._topics: tuple[Topic, ...] = ()

@@ -80,7 +80,7 @@ class PolicyNode(InferenceNode):
     Parameters = PolicyParameters
     families = TENSORS
 
-    def __init__(self, name: str = 'policy', **kwargs: Any) -> None:
+    def __init__(self, name: str = '', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
         self._lock = threading.Lock()  # For what the timer, the services and the runs share.
         self._began: dict[int, float] = {}  # Of the runs in progress, by thread.

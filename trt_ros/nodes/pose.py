@@ -83,9 +83,6 @@ class PoseNode(RegionNode, ObjectNode):
     Parameters = PoseParameters
     families = POSES
 
-    def __init__(self, name: str = 'pose', **kwargs: Any) -> None:
-        super().__init__(name, **kwargs)
-
     def ignored_parameters(self) -> set[str]:
         """Return the names of parameters that have no effect; regions have the given classes."""
         return super().ignored_parameters() | (

@@ -37,7 +37,7 @@ class RegionNode(InferenceNode):
     Its parameters include RegionOptions. A subclass also implements `publish_objects`.
     """
 
-    def __init__(self, name: str, **kwargs: Any) -> None:
+    def __init__(self, name: str = '', **kwargs: Any) -> None:
         self._invalid = self._surplus = 0
         self._counting = threading.Lock()  # `frames_in_flight` calls overlap.
         super().__init__(name, **kwargs)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from sensor_msgs.msg import Image
@@ -85,9 +85,6 @@ class SegmenterNode(ObjectNode):
 
     Parameters = SegmenterParameters
     families = SEGMENTERS
-
-    def __init__(self, name: str = 'segmenter', **kwargs: Any) -> None:
-        super().__init__(name, **kwargs)
 
     def class_maps(self) -> Mapping[str, Mapping[int, str]]:
         """Return class names by mask value, by prefix of the topics of each mask."""

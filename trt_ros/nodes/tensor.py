@@ -53,7 +53,7 @@ class TensorNode(RegionNode):
     Parameters = TensorParameters
     families = TENSORS
 
-    def __init__(self, name: str = 'tensor', **kwargs: Any) -> None:
+    def __init__(self, name: str = '', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
         self._format: TensorFormat | None = None
 

@@ -96,7 +96,7 @@ class TrackerNode(ManagedNode):
 
     Parameters = TrackerParameters
 
-    def __init__(self, name: str = 'tracker', **kwargs: Any) -> None:
+    def __init__(self, name: str = '', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
         self._counts = FrameCounts()
         self._counts.noun = 'message'

@@ -77,6 +77,7 @@ class ManagedNode(LifecycleNode):
     unconfigured again. Both stacks are closed in reverse order by deactivate, cleanup, shutdown,
     an error and destroy_node().
 
+    :param name: of the node; '' is that of its module, as in trt_ros.nodes.detector.
     :ivar parameters: an instance of `Parameters`; None while unconfigured.
     :ivar created_at: creation time in time.monotonic().
     :ivar failure: description of the last failure; '' after a successful transition.
@@ -89,8 +90,8 @@ class ManagedNode(LifecycleNode):
 
     Parameters: type = NodeParameters
 
-    def __init__(self, name: str, **kwargs: Any) -> None:
-        Node.__init__(self, name, **kwargs)
+    def __init__(self, name: str = '', **kwargs: Any) -> None:
+        Node.__init__(self, name or type(self).__module__.rpartition('.')[2], **kwargs)
         # Reentrant: otherwise rclpy serializes change_state and get_state in one group.
         LifecycleNodeMixin.__init__(self, callback_group=ReentrantCallbackGroup())
         for state_id, callback in self._callbacks.items():
@@ -119,18 +120,14 @@ class ManagedNode(LifecycleNode):
         self.create_timer(
             0.5, self._follow, callback_group=ReentrantCallbackGroup(), clock=STEADY_CLOCK
         )
-        if self.get_parameter('autostart').value:
-            # A timer: it fires once the node is spun.
-            self._start_timer = self.create_timer(
-                0.0, self._autostart, callback_group=ReentrantCallbackGroup(), clock=STEADY_CLOCK
-            )
-        else:
-            self._start_timer = self.create_timer(
-                SECONDS_UNTIL_HINT,
-                self._hint,
-                callback_group=ReentrantCallbackGroup(),
-                clock=STEADY_CLOCK,
-            )
+        seconds, started = (
+            (0.0, self._autostart)  # A timer: it fires once the node is spun.
+            if self.get_parameter('autostart').value
+            else (SECONDS_UNTIL_HINT, self._hint)
+        )
+        self._start_timer = self.create_timer(
+            seconds, started, callback_group=ReentrantCallbackGroup(), clock=STEADY_CLOCK
+        )
 
     def _follow(self) -> None:
         for follower in tuple(self.followers):
