@@ -10,6 +10,8 @@ from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray, LabelInfo
 
+from support.ros_messages import next_diagnostics, values_of
+
 FRONT, LEFT, REAR = TOPICS = ('/front/image_raw', 'left/image', 'rear')
 
 
@@ -92,18 +94,8 @@ class Rig:
 
     def diagnostics(self):
         """Return the next diagnostics, as a dictionary, of a time after this call."""
-        seen = len(self.statuses.messages)
-
-        def fresh():
-            own = [
-                array.status[0]
-                for array in self.statuses.messages[seen:]
-                if array.status[0].name == f'{self.node.name}: image'
-            ]
-            return own[1:]  # The first may have been on its way.
-
-        status = self.node.peer.wait_until(fresh, 'diagnostics')[0]
-        return {'message': status.message, **{each.key: each.value for each in status.values}}
+        array = next_diagnostics(self.node.peer, self.statuses, f'{self.node.name}: image')
+        return {'message': array.status[0].message, **values_of(array)}
 
     def wait_for_received(self, count):
         self.node.peer.wait_until(

@@ -2,6 +2,7 @@
 
 import math
 import time
+from types import SimpleNamespace
 
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -10,12 +11,9 @@ import pytest
 from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Float64
 
+from support.ros_messages import values_of
 from trt_ros.ros.diagnostics import MAX_TIMES, FrameCounts
 from trt_ros.ros.worker import REPLACED, UNWANTED
-
-
-def values_of(array):
-    return {each.key: each.value for each in array.status[0].values}
 
 
 def wait_for_status(lane, matches, what):
@@ -49,14 +47,21 @@ def test_percentiles_are_those_of_the_newest_frames():
     }
 
 
-def test_old_timings_are_not_reported(monkeypatch):
+@pytest.fixture
+def clock(monkeypatch):
+    """Return the time, which the test advances."""
+    now = SimpleNamespace(seconds=time.monotonic())
+    monkeypatch.setattr(time, 'monotonic', lambda: now.seconds)
+    return now
+
+
+def test_old_timings_are_not_reported(clock):
     counts = FrameCounts()
     counts.record_duration('infer', 1.0)
-    now = time.monotonic()
-    monkeypatch.setattr(time, 'monotonic', lambda: now + 9.0)
+    clock.seconds += 9
     counts.record_duration('infer', 3.0)
     assert counts.percentiles()['infer'][0] == 2.0
-    monkeypatch.setattr(time, 'monotonic', lambda: now + 15.0)
+    clock.seconds += 6
     assert counts.percentiles() == {'infer': (3.0, 3.0)}
 
 
@@ -70,12 +75,11 @@ def test_the_time_of_a_stage_that_fails_does_not_count():
     assert 0.0 <= counts.percentiles()['infer'][0] < 60.0
 
 
-def test_a_frame_is_unsettled_until_it_is_published_or_dropped_for_its_own(monkeypatch):
-    counts, now = FrameCounts(), time.monotonic()
-    monkeypatch.setattr(time, 'monotonic', lambda: now)
+def test_a_frame_is_unsettled_until_it_is_published_or_dropped_for_its_own(clock):
+    counts = FrameCounts()
     assert counts.seconds_without_result() == -math.inf
     counts.receive()
-    now += 3
+    clock.seconds += 3
     counts.receive()
     counts.drop(REPLACED)
     assert counts.seconds_without_result() == 3
@@ -86,16 +90,15 @@ def test_a_frame_is_unsettled_until_it_is_published_or_dropped_for_its_own(monke
     assert counts.seconds_without_result() == -math.inf
 
 
-def test_no_frame_is_expected_after_end_of_source(monkeypatch):
-    counts, now = FrameCounts(), time.monotonic()
-    monkeypatch.setattr(time, 'monotonic', lambda: now)
+def test_no_frame_is_expected_after_end_of_source(clock):
+    counts = FrameCounts()
     counts.receive()
-    now += 3
+    clock.seconds += 3
     assert counts.seconds_since_received(0.0) == 3
     counts.expect_no_more()
     assert counts.seconds_since_received(0.0) < 0
     counts.receive()
-    now += 2
+    clock.seconds += 2
     assert counts.seconds_since_received(0.0) == 2
 
 

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from support.ros_messages import next_diagnostics, values_of
+
 
 @pytest.fixture(scope='module')
 def held(fake_detector, lane_of, tmp_path_factory):
@@ -35,18 +37,8 @@ def begin_run(lane, image):
 
 def values(lane):
     """Return the next diagnostics."""
-    seen = len(lane.diagnostics.messages)
-
-    def fresh():
-        own = [
-            array.status[0]
-            for array in lane.diagnostics.messages[seen:]
-            if array.status[0].name == f'{lane.node.name}: image'
-        ]
-        return own[1:]  # The first may have been on its way.
-
-    status = lane.node.peer.wait_until(fresh, 'diagnostics')[0]
-    return {each.key: each.value for each in status.values}
+    name = f'{lane.node.name}: image'
+    return values_of(next_diagnostics(lane.node.peer, lane.diagnostics, name))
 
 
 def unaccounted(lane):

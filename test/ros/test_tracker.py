@@ -4,7 +4,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 import pytest
 from vision_msgs.msg import Detection2DArray
 
-from support.ros_messages import detection, stamped
+from support.ros_messages import detection, stamped, wait_for_values
 
 
 def array_of(seconds, *boxes, frame_id='front', theta=0.0):
@@ -42,13 +42,7 @@ class Tracking:
         ]
 
     def wait_for_value(self, key, value):
-        self.diagnostics.wait_for(
-            lambda array: (
-                array.status[0].name == f'{self.node.name}: detections'
-                and any(each.key == key and each.value == value for each in array.status[0].values)
-            ),
-            f'{key}: {value}',
-        )
+        wait_for_values(self.diagnostics, f'{self.node.name}: detections', **{key: value})
 
 
 @pytest.fixture(scope='module')

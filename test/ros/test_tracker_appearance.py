@@ -9,7 +9,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from isaac_ros_tensor_list_interfaces.msg import TensorList
 from vision_msgs.msg import Detection2DArray
 
-from support.ros_messages import detection, stamped, tensor_list
+from support.ros_messages import detection, stamped, tensor_list, wait_for_values
 
 RED, BLUE = (1.0, 0.1, 0.0), (0.0, 0.1, 1.0)
 
@@ -48,13 +48,7 @@ class Tracker:
         return {round(each.bbox.center.position.x): each.id for each in tracked.detections}
 
     def wait_for_value(self, key, value):
-        self.diagnostics.wait_for(
-            lambda array: (
-                array.status[0].name == f'{self.node.name}: detections'
-                and any(each.key == key and each.value == value for each in array.status[0].values)
-            ),
-            f'{key}: {value}',
-        )
+        wait_for_values(self.diagnostics, f'{self.node.name}: detections', **{key: value})
 
 
 @pytest.fixture(scope='module')

@@ -10,12 +10,13 @@ foxglove = pytest.importorskip('foxglove_msgs.msg')
 ffmpeg = pytest.importorskip('ffmpeg_image_transport_msgs.msg')
 
 from builtin_interfaces.msg import Time  # noqa: E402
-from diagnostic_msgs.msg import DiagnosticArray, KeyValue  # noqa: E402
+from diagnostic_msgs.msg import DiagnosticArray  # noqa: E402
 from rclpy.qos import QoSProfile  # noqa: E402
 from sensor_msgs.msg import Image  # noqa: E402
 from std_msgs.msg import Header  # noqa: E402
 from vision_msgs.msg import Detection2DArray  # noqa: E402
 
+from support.ros_messages import diagnostics as diagnostics_of  # noqa: E402
 from support.videos import encode  # noqa: E402
 from support.waiting import wait_until  # noqa: E402
 
@@ -120,13 +121,7 @@ def numbers(node):
 
 def dropped(node, cause, count):
     """Wait until the diagnostics have so many packets of a cause."""
-    value = KeyValue(key=f'dropped: {cause}', value=str(count))
-    node.peer.inbox(DiagnosticArray, '/diagnostics').wait_for(
-        lambda array: (
-            array.status[0].name.startswith(f'{node.name}:') and value in array.status[0].values
-        ),
-        str(value),
-    )
+    diagnostics_of(node.peer, node.name)(**{f'dropped: {cause}': str(count)})
 
 
 @pytest.mark.parametrize(

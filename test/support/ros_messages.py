@@ -1,5 +1,7 @@
 """Messages of the tests of the nodes."""
 
+from functools import partial
+
 from diagnostic_msgs.msg import DiagnosticArray
 import numpy as np
 import pytest
@@ -95,15 +97,28 @@ def follow_clock(peer, publish_clock, seconds):
 
 def diagnostics(peer, name):
     """Return a function that waits for values of a node's diagnostics."""
-    inbox = peer.inbox(DiagnosticArray, '/diagnostics')
+    return partial(wait_for_values, peer.inbox(DiagnosticArray, '/diagnostics'), f'{name}: image')
 
-    def wait_for(**expected):
-        def matches(array):
-            values = {each.key: each.value for each in array.status[0].values}
-            return array.status[0].name == f'{name}: image' and all(
-                values.get(key) == value for key, value in expected.items()
-            )
 
-        return inbox.wait_for(matches, str(expected)).status[0]
+def values_of(array):
+    return {each.key: each.value for each in array.status[0].values}
 
-    return wait_for
+
+def wait_for_values(inbox, name, **expected):
+    """Return the first status of this name in the diagnostics that has these values."""
+
+    def matches(array):
+        return array.status[0].name == name and expected.items() <= values_of(array).items()
+
+    return inbox.wait_for(matches, f'{name}: {expected}').status[0]
+
+
+def next_diagnostics(peer, inbox, name):
+    """Return the diagnostics under this name of a time after this call."""
+    seen = len(inbox.messages)
+
+    def fresh():
+        own = [array for array in inbox.messages[seen:] if array.status[0].name == name]
+        return own[1:]  # The first may have been on its way.
+
+    return peer.wait_until(fresh, 'diagnostics')[0]

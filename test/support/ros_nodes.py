@@ -176,13 +176,10 @@ class Lane:
 
     def status(self, key: str, value: str) -> tuple[bytes, str]:
         """Wait until the detector's diagnostics have this value, return level and message."""
+        from support.ros_messages import wait_for_values  # Imports rclpy.
 
-        def matches(array: Any) -> bool:
-            return array.status[0].name == f'{self.node.name}: image' and any(
-                entry.key == key and entry.value == value for entry in array.status[0].values
-            )
-
-        status = self.diagnostics.wait_for(matches, f'{key}: {value}').status[0]
+        name = f'{self.node.name}: image'
+        status = wait_for_values(self.diagnostics, name, **{key: value})
         return status.level, status.message
 
     @staticmethod

@@ -171,3 +171,9 @@ class Wire:
 @pytest.fixture
 def wire(here, monkeypatch):
     return Wire(monkeypatch)
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Let the next use of rcl be checked anew."""
+    monkeypatch.setattr('trt_ros.ros.dds.transport._known', None)

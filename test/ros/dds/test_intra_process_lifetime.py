@@ -90,8 +90,7 @@ def test_middleware_without_publisher_ids_is_reported_and_works(
     camera.close()
 
 
-def test_rclpy_fallback_works(here, monkeypatch):
-    monkeypatch.setattr(transport, '_known', None)
+def test_rclpy_fallback_works(here, monkeypatch, unchecked):
     monkeypatch.setenv(transport.VARIABLE, 'rclpy')
     inbox = Inbox(number_of)
     subscription = transport.subscribe_serialized(

@@ -46,8 +46,9 @@ class Deaf(Rcl):
 @pytest.mark.parametrize(
     'broken, why', [(Flipping, 'A message arrived changed'), (Deaf, '0 of 4 messages arrived')]
 )
-def test_fallback_where_messages_differ_from_rclpy(broken, why, context, node, monkeypatch, capfd):
-    monkeypatch.setattr(transport, '_known', None)
+def test_fallback_where_messages_differ_from_rclpy(
+    broken, why, context, node, monkeypatch, unchecked, capfd
+):
     monkeypatch.setattr(transport, 'Rcl', broken)
     monkeypatch.setattr(transport, 'CHECK_TIMEOUT_SECONDS', 0.5 if broken is Deaf else 60.0)
     before = set(threading.enumerate())
@@ -82,8 +83,7 @@ def test_reports_library_without_required_functions(monkeypatch):
         Rcl()
 
 
-def test_rclpy_fallback_receives_same_messages(context, node, monkeypatch):
-    monkeypatch.setattr(transport, '_known', None)
+def test_rclpy_fallback_receives_same_messages(context, node, monkeypatch, unchecked):
     monkeypatch.setenv(transport.VARIABLE, 'rclpy')
     publisher = node.create_publisher(Image, 'images', RELIABLE)
     inbox = Inbox(number_of)

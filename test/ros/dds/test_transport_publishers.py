@@ -27,9 +27,8 @@ from trt_ros.ros.messages import detection_publish
 
 
 def test_a_frame_is_written_in_place_and_arrives_as_typed_images_do(
-    context, node, subscribe_rcl, monkeypatch
+    context, node, subscribe_rcl, unchecked
 ):
-    monkeypatch.setattr(transport, '_known', None)
     publisher = node.create_publisher(Image, 'images', RELIABLE)
     inbox = Inbox(lambda message: deserialize_message(message.tobytes(), Image))
     subscribe_rcl(inbox, publisher)
@@ -47,8 +46,9 @@ def test_a_frame_is_written_in_place_and_arrives_as_typed_images_do(
 
 
 @pytest.mark.parametrize('way', ['rcl', 'rclpy'])
-def test_an_inactive_lifecycle_publisher_sends_nothing(context, subscribe_rcl, monkeypatch, way):
-    monkeypatch.setattr(transport, '_known', None)
+def test_an_inactive_lifecycle_publisher_sends_nothing(
+    context, subscribe_rcl, monkeypatch, unchecked, way
+):
     monkeypatch.setenv(transport.VARIABLE, way)
     node = LifecycleNode('managed', context=context, enable_rosout=False)
     publisher = node.create_lifecycle_publisher(Image, 'images', RELIABLE)
