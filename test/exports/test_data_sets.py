@@ -5,8 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-pytest.importorskip('rosbags')
-
 from support.descriptions import head as open_as
 from trt_ros.labelling.coco import CocoLabels
 from trt_ros.labelling.results import ImageHeader

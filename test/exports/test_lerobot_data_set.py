@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip('rosbags')
 pytest.importorskip('pyarrow', reason='it writes Parquet: pip install pyarrow')
 
 from support.recordings import STORE, compressed_image, header, raw_image, write_recording

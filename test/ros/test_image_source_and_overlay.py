@@ -145,7 +145,6 @@ def test_a_video_loops_and_another_size_is_uncalibrated(start_node, tmp_path, fo
 
 
 def test_a_topic_of_a_recording_is_published_at_its_own_rate(start_node, tmp_path):
-    pytest.importorskip('rosbags')
     from support.recordings import compressed_image, raw_image, write_recording
 
     path = write_recording(

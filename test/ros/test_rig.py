@@ -6,9 +6,6 @@ import itertools
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
-pytest.importorskip('scipy')
 pytest.importorskip('tf2_msgs')
 
 from builtin_interfaces.msg import Time
@@ -22,8 +19,6 @@ from vision_msgs.msg import BoundingBox2D, Detection2DArray, Detection3DArray, P
 from support.rig_scenes import CAMERA, WALKERS, detect, look, pose
 from support.ros_messages import detection
 from trt_ros.vision.upright_boxes import quaternion_of
-
-pytestmark = pytest.mark.ros
 
 WALKING = WALKERS[:2]
 

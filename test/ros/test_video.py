@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip('rclpy')
-pytest.importorskip('vision_msgs')
 pytest.importorskip('av')
 foxglove = pytest.importorskip('foxglove_msgs.msg')
 ffmpeg = pytest.importorskip('ffmpeg_image_transport_msgs.msg')
@@ -19,8 +17,6 @@ from vision_msgs.msg import Detection2DArray  # noqa: E402
 from support.ros_messages import diagnostics as diagnostics_of  # noqa: E402
 from support.videos import encode  # noqa: E402
 from support.waiting import wait_until  # noqa: E402
-
-pytestmark = pytest.mark.ros
 
 SENT = QoSProfile(depth=100)
 

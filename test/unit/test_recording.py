@@ -8,9 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-
-pytest.importorskip('rosbags')
-
 from rosbags.rosbag2 import CompressionMode, Reader, StoragePlugin, Writer
 
 from support.recordings import (

@@ -4,13 +4,9 @@ from contextlib import closing, suppress
 import shutil
 import sqlite3
 
+from mcap.writer import CompressionType, IndexType, Writer
 import numpy as np
 import pytest
-
-pytest.importorskip('mcap')
-pytest.importorskip('rosbags')
-
-from mcap.writer import CompressionType, IndexType, Writer
 
 from support.recordings import (
     START_NS,

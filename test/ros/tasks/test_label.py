@@ -4,9 +4,6 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-
-pytest.importorskip('rosbags')
-
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Classification, Detection2DArray

@@ -11,14 +11,11 @@ import subprocess
 import sys
 
 import cv2
+from mcap.reader import make_reader
+from mcap.writer import CompressionType, Writer
 import numpy as np
 import onnx
 import pytest
-
-pytest.importorskip('rosbags')
-
-from mcap.reader import make_reader
-from mcap.writer import CompressionType, Writer
 from rosbags.highlevel import AnyReader
 from rosbags.interfaces import (
     Qos,

@@ -3,7 +3,9 @@
 import json
 from types import SimpleNamespace
 
+import cv2
 import numpy as np
+import onnx
 import pytest
 
 from trt_ros.cli import main
@@ -12,8 +14,6 @@ from trt_ros.engine.builder.onnx_marks import LayerGraph
 from trt_ros.engine.builder.onnx_precision import lower
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 
-onnx = pytest.importorskip('onnx')
-pytest.importorskip('onnxruntime')
 ReferenceEvaluator = pytest.importorskip('onnx.reference').ReferenceEvaluator
 from support.save_network import save_text  # noqa: E402
 
@@ -187,7 +187,6 @@ def test_statistics_name_the_worst_pictures_of_a_folder(
     color_detector, verify, tmp_path, monkeypatch
 ):
     """The engine differs on the darkest picture only."""
-    cv2 = pytest.importorskip('cv2')
     from trt_ros.cli import _comparison
 
     monkeypatch.setattr(_comparison, '_boxes', lambda *_: iter(()))
@@ -213,7 +212,6 @@ def test_statistics_name_the_worst_pictures_of_a_folder(
 
 
 def test_video_frames_are_compared_and_named(tmp_path):
-    cv2 = pytest.importorskip('cv2')
     from trt_ros.cli._pictures import frames
 
     path = tmp_path / 'a.mp4'

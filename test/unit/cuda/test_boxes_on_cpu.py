@@ -17,7 +17,6 @@ from support.box_cases import (
     spoiled,
 )
 from support.descriptions import head as open_as
-from support.kernels_on_cpu import KernelsOnCpu
 from trt_ros.decode.choice import Decoder
 from trt_ros.results.masks import Instances
 from trt_ros.vision.class_choice import ClassThresholds
@@ -32,11 +31,6 @@ pytestmark = [
 
 # Cases of few candidates: simulated threads are slow.
 FEW = ('yolov10', 'rtdetr', 'boxes with labels', 'nanodet of 11 bins', 'yolov7_pose')
-
-
-@pytest.fixture(scope='module')
-def kernels() -> KernelsOnCpu:
-    return KernelsOnCpu()
 
 
 @pytest.mark.parametrize('name', CASES)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from support.descriptions import head as open_as
-from support.kernels_on_cpu import KernelsOnCpu
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -26,11 +25,6 @@ CHOICES = {
     'all': {'classes': (1, 3, 4), 'class_scores': {3: 0.75}, 'class_agnostic': True},
     'refused': {'classes': (999,), 'class_agnostic': True},
 }
-
-
-@pytest.fixture(scope='module')
-def kernels() -> KernelsOnCpu:
-    return KernelsOnCpu()
 
 
 def boxes() -> np.ndarray:

@@ -5,7 +5,6 @@ import shutil
 import numpy as np
 import pytest
 
-from support.kernels_on_cpu import KernelsOnCpu
 from trt_ros.families.semantic import MaskHeads, SemanticHead
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
@@ -14,11 +13,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++'),
 ]
-
-
-@pytest.fixture(scope='module')
-def kernels() -> KernelsOnCpu:
-    return KernelsOnCpu()
 
 
 def assert_equal(kernels, heads, outputs, letterbox):

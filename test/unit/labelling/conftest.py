@@ -8,8 +8,6 @@ import sys
 import numpy as np
 import pytest
 
-pytest.importorskip('rosbags')
-
 from support.broken_task import BrokenTask
 from trt_ros.labelling.task import LabelTask
 from trt_ros.runtime.options import LabeledOptions

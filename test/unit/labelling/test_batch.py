@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip('mcap')
-
 from trt_ros.errors import BackendError, BadFrameError, ParameterError
 from trt_ros.labelling.batch import RunReport, find_recordings, output_names
 from trt_ros.labelling.job import LabelReport

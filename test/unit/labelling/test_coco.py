@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 
 from support.descriptions import head as open_as
-
-pytest.importorskip('rosbags')
-
 from trt_ros.errors import ParameterError
 from trt_ros.families.semantic import MaskHeads, SemanticHead
 from trt_ros.labelling.coco import CocoLabels

@@ -1,9 +1,6 @@
 """Definitions of the messages of results, which readers without ROS parse."""
 
 import pytest
-
-pytest.importorskip('rosbags')
-
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
 from trt_ros.labelling.definitions import definition_of

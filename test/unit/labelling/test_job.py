@@ -5,8 +5,6 @@ import threading
 
 import pytest
 
-pytest.importorskip('rosbags')
-
 from trt_ros.errors import ParameterError
 from trt_ros.labelling.job import label_recording
 from trt_ros.labelling.task import LabelTask

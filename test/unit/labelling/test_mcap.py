@@ -10,9 +10,6 @@ import struct
 
 import numpy as np
 import pytest
-
-pytest.importorskip('rosbags')
-
 from rosbags.rosbag2 import Reader
 
 from trt_ros.errors import BadFrameError, ClosedError, ParameterError

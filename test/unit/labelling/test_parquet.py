@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-pytest.importorskip('rosbags')
 pytest.importorskip('pyarrow', reason='it writes Parquet: pip install pyarrow')
 
 from pyarrow import parquet

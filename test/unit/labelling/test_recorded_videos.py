@@ -5,7 +5,6 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-pytest.importorskip('rosbags')
 pytest.importorskip('av')
 
 from rosbags.highlevel import AnyReader

@@ -6,8 +6,6 @@ import cv2
 import numpy as np
 import pytest
 
-pytest.importorskip('rosbags')
-
 from support.recordings import raw_image, write_recording
 from trt_ros.cli import main
 from trt_ros.errors import ParameterError

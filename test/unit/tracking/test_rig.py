@@ -5,8 +5,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-pytest.importorskip('scipy')
-
 from support.rig_scenes import CAMERA, CAMERAS, WALKERS, detect, look, pose
 from trt_ros.results.boxes import Detections
 from trt_ros.tracking.tracker import METHODS
