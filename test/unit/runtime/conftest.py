@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 import ctypes
 from dataclasses import replace
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -292,10 +293,10 @@ class FakeCuda:
 @pytest.fixture
 def cuda(monkeypatch) -> FakeCuda:
     """Put FakeCuda where cuda-python is looked for."""
-    from trt_ros.cuda import calls, kernels
+    from trt_ros.cuda import calls, kernels, share
 
-    fake = FakeCuda()
-    monkeypatch.setattr(FakeEngine, 'cuda', fake, raising=False)
+    fake = FakeEngine.cuda = FakeCuda()
+    states = (calls._lost, share._partitions, share._green)
 
     def device(index: int = 0) -> SimpleNamespace:
         return SimpleNamespace(
@@ -305,12 +306,9 @@ def cuda(monkeypatch) -> FakeCuda:
             properties=SimpleNamespace(integrated=False, multiprocessor_count=1),
         )
 
-    core = SimpleNamespace(Device=device)
-    modules = {'cuda.bindings.runtime': fake, 'cuda.bindings.driver': fake, 'cuda.core': core}
-    monkeypatch.setattr(calls, '_binding', modules.__getitem__)
-    monkeypatch.setattr(calls, '_lost', [])
-    monkeypatch.setattr('trt_ros.cuda.share._partitions', {})
-    monkeypatch.setattr('trt_ros.cuda.share._green', {})
+    monkeypatch.setitem(sys.modules, 'cuda.core', SimpleNamespace(Device=device))
+    for name in ('runtime', 'driver'):
+        monkeypatch.setitem(sys.modules, f'cuda.bindings.{name}', fake)
     monkeypatch.setattr(kernels, 'cubin_of', lambda *_: CUBIN)
     monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.kernel_folder', lambda _: None)
     monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.COPY_THREADS', 0)
@@ -319,6 +317,8 @@ def cuda(monkeypatch) -> FakeCuda:
     yield fake
     for cached in (calls.runtime, calls.driver, calls.core):
         cached.cache_clear()
+    for state in states:
+        state.clear()
 
 
 CUBIN = b'cubin'
