@@ -31,9 +31,26 @@ def bundle(rapidocr, tmp_path_factory) -> Path:
         'parameters': {'model_path': 'characters.onnx'},
         'options': {'input_size': [48, 480], 'max_regions': 6},
     }
+    copyfile(models / 'ch_ppocr_mobile_v2.0_cls_mobile.onnx', folder / 'sides.onnx')
+    sides = {
+        'parameters': {'model_path': 'sides.onnx'},
+        'options': {
+            'input_size': [48, 192],
+            'max_regions': 6,
+            'region_resize': 'line',
+            'channel_order': 'bgr',
+            'mean': [0.5] * 3,
+            'std': [0.5] * 3,
+            'pad_value': 127,
+        },
+    }
     document = {
-        'models': {'lines': {'parameters': {'model_path': 'lines.onnx'}}, 'characters': reader},
-        'pipeline': {'regions': {'lines': 'characters'}},
+        'models': {
+            'lines': {'parameters': {'model_path': 'lines.onnx'}},
+            'sides': sides,
+            'characters': reader,
+        },
+        'pipeline': {'turns': {'lines': 'sides'}, 'regions': {'lines': 'characters'}},
     }
     path = folder / 'ocr.yaml'
     path.write_text(yaml.safe_dump(document, sort_keys=False))
@@ -41,7 +58,7 @@ def bundle(rapidocr, tmp_path_factory) -> Path:
 
 
 def picture(number):
-    """Return a picture of two or three lines, turned by up to 35 degrees."""
+    """Return a picture of two or three lines, turned by up to 35 degrees, some upside down."""
     cv2 = pytest.importorskip('cv2', reason='it draws the text')
     rng = np.random.default_rng(number)
     pixels = np.full((480, 640, 3), rng.integers(190, 256, 3), np.uint8)
@@ -50,12 +67,13 @@ def picture(number):
         text, color = str(rng.choice(LINES)), rng.integers(0, 90, 3).tolist()
         place = int(rng.integers(110, 200)), 170 + 80 * row
         cv2.putText(pixels, text, place, font, scale, color, 2, cv2.LINE_AA)
-    turn = cv2.getRotationMatrix2D((320, 240), float(rng.uniform(-35, 35)) * (number > 2), 0.8)
+    angle = float(rng.uniform(-35, 35)) * (number > 2) + 180 * (number % 3 == 2)
+    turn = cv2.getRotationMatrix2D((320, 240), angle, 0.8)
     return cv2.warpAffine(pixels, turn, (640, 480), borderMode=cv2.BORDER_REPLICATE)
 
 
 def test_lines_and_scores_are_those_of_rapidocr(rapidocr, bundle):
-    own = rapidocr.RapidOCR(params={'Global.log_level': 'error', 'Global.use_cls': False})
+    own = rapidocr.RapidOCR(params={'Global.log_level': 'error'})
     with Pipeline.open(
         bundle, backend='onnxruntime', cpu_threads=2, input_size=SCALE_HW
     ) as pipeline:

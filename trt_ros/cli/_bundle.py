@@ -48,8 +48,8 @@ def describe_bundle_file(path: Path, describe: Callable[[Path], Any]) -> dict[st
 
 
 def _describe_cascade(bundle: Bundle, describe: Callable[[Path], Any]) -> dict[str, Any]:
-    """Return the description of a detector and a network for its objects."""
-    (first, _), options = bundle.networks.items(), bundle.region_options or {}
+    """Return the description of a detector and the networks for its objects."""
+    (first, *_), options = bundle.networks.items(), bundle.region_options or {}
     networks = {}
     for name, network in bundle.networks.items():
         found = describe(network.path)
@@ -71,7 +71,7 @@ def _describe_cascade(bundle: Bundle, describe: Callable[[Path], Any]) -> dict[s
         'frequency': bundle.frequency,
         'networks': networks,
         'loops': [],
-        'regions': {'of': first[0], **options},
+        'regions': {'of': first[0], **options[name]},
         'outputs': [f'objects of {first[0]}, with the results of their regions'],
     }
 

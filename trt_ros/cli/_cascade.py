@@ -28,9 +28,9 @@ def compare_cascade(args: Namespace) -> int:
         )
     options = replace(input_options(args), precision=build_options(args).precision)
     has_failed = 0
-    detector, regions = members_of(options)
-    # The network of regions gets noise: it does not take whole pictures.
-    for member, images in ((detector, args.images), (regions, [])):
+    detector, members = members_of(options)
+    # The networks of regions get noise: they do not take whole pictures.
+    for member, images in ((detector, args.images), *((each, []) for each in members)):
         print(f'{member.model_path}:')
         own: dict[str, Any] = {'model': Path(member.model_path), 'images': images}
         has_failed |= compare(Namespace(**{**vars(args), **own}))

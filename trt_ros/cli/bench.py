@@ -267,11 +267,12 @@ def _on_the_cpu(
     if options.is_cascade:
         from trt_ros.runtime.cascade import members_of
 
+        detector, members = members_of(options)
         networks = [
             _of_one_network(
                 Namespace(**{**vars(args), 'model': Path(each.model_path)}), each, chosen
             )
-            for each in members_of(options)
+            for each in (detector, *members)
         ]
         return (
             [line for lines, _ in networks for line in lines],

@@ -112,13 +112,14 @@ def _members(path: Path, options: BuildOptions) -> Iterator[tuple[str, Path, Bui
         for name, file in bundle.networks.items():
             yield name, file.path, build_options_of_member(options, file)
         return
-    detector, regions = bundle.networks.values()
+    detector, *regions = bundle.networks.values()
     yield detector.name, detector.path, options
-    _, member = members_of(PipelineOptions(model_path=str(path), precision=options.precision))
-    own = build_options_of(member, member.max_regions)
-    size, precision = own.input_size, own.precision
-    batch = replace(options, batch=own.batch, input_size=size, precision=precision)
-    yield regions.name, regions.path, batch
+    _, members = members_of(PipelineOptions(model_path=str(path), precision=options.precision))
+    for file, member in zip(regions, members):
+        own = build_options_of(member, member.max_regions)
+        size, precision = own.input_size, own.precision
+        batch = replace(options, batch=own.batch, input_size=size, precision=precision)
+        yield file.name, file.path, batch
 
 
 def _build(args: Namespace, onnx: Path, options: BuildOptions) -> dict[str, Any]:

@@ -110,8 +110,9 @@ class Bundle:
     :param initial_values: .safetensors file with values of the first run for those of `feedback`.
     :param chosen: the outputs to decode or publish, unless others are asked for.
     :param frequency: of the runs in Hz; None if unknown.
-    :param region_options: of the second of two networks, which runs on the objects that the first
-        one detects, by name; None where tensors connect the networks.
+    :param region_options: by network and name, of those after the first, which run on the objects
+        that it detects: the last, and before it one that tells which of them are upside down; None
+        where tensors connect the networks.
     """
 
     path: Path
@@ -122,7 +123,7 @@ class Bundle:
     chosen: tuple[str, ...]
     initial_values: Path | None = None
     frequency: float | None = None
-    region_options: Mapping[str, Any] | None = None
+    region_options: Mapping[str, Mapping[str, Any]] | None = None
 
     def ports(self, mode: str) -> dict[str, Port]:
         """Return all inputs or outputs of the networks; mode is 'input' or 'output'."""

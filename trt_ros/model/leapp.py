@@ -213,16 +213,22 @@ class _Reader:
         )
 
     def _of_regions(self) -> Bundle:
-        """Return a bundle of a detector and a network for its objects."""
+        """Return a bundle of a detector, a network for its objects, and one that turns them."""
         place: Place = ('pipeline', 'regions')
-        [*first, target] = self.networks
-        if list(self.get(place, dict).items()) != [(name, target) for name in first]:
+        *first, target = self.networks
+        turning = self.get(('pipeline', 'turns'), dict, {})
+        if (
+            self.get(place, dict) != {name: target for name in first[:1]}
+            or turning != dict([first] if len(first) == 2 else [])
+            or len(first) > 2
+        ):
             self.refuse(
                 place,
-                'Regions lead from the first of two models to the second.',
+                'Regions lead from the first of two models to the second; of three, turns lead to '
+                'the second, and regions to the third.',
                 'Write {DETECTOR: CLASSIFIER}, with the names of the models.',
             )
-        for key in self.get(('pipeline',), dict).keys() - {'regions', 'configs'}:
+        for key in self.get(('pipeline',), dict).keys() - {'regions', 'turns', 'configs'}:
             self.refuse(('pipeline', key), 'Nothing but regions connects these models.')
         for name in self.networks:
             for key in self.get(('models', name), dict).keys() - {'parameters', 'options'}:
@@ -234,10 +240,12 @@ class _Reader:
                 ('models', first[0], 'options'),
                 'The options of the first model are the parameters of the node.',
             )
-        options = dict(self.get(('models', target, 'options'), dict, {}))
-        if 'labels_path' in options:
-            labels: Place = ('models', target, 'options', 'labels_path')
-            options['labels_path'] = str(self._file(labels, self.get(labels, str)))
+        options = {}
+        for name in (*first[1:], target):
+            options[name] = dict(self.get(('models', name, 'options'), dict, {}))
+            if 'labels_path' in options[name]:
+                labels: Place = ('models', name, 'options', 'labels_path')
+                options[name]['labels_path'] = str(self._file(labels, self.get(labels, str)))
         frequency = self._frequency()
         return Bundle(
             self.path, self.networks, (), {}, {}, (), None, frequency, region_options=options

@@ -27,13 +27,15 @@ from trt_ros.vision.frame import Frame
 from trt_ros.vision.regions import are_in_image
 from trt_ros.vision.thresholds import Thresholds
 
+MIN_TURNED = 0.9  # Score of class 1 of the network of turns, as in RapidOCR.
+
 #: Opens a pipeline that is not warmed up: its options, families and batch size.
 OpenMember = Callable[[PipelineOptions, Any, int], Pipeline[Any]]
 
 
-def members_of(options: PipelineOptions) -> tuple[PipelineOptions, ModelOptions]:
+def members_of(options: PipelineOptions) -> tuple[PipelineOptions, list[ModelOptions]]:
     """
-    Return the options of both networks of a cascade.
+    Return the options of the detector of a cascade, and of the networks for its objects.
 
     :raises ModelError: when the bundle is invalid.
     :raises ParameterError: when an option of the bundle is, or `gpu_share` is given.
@@ -45,24 +47,27 @@ def members_of(options: PipelineOptions) -> tuple[PipelineOptions, ModelOptions]
             remedy='Set gpu_share to 0.0, or run both networks as nodes of their own.',
         )
     bundle = read_bundle(options.model_path)
-    detector, regions = (str(each.path) for each in bundle.networks.values())
+    detector, *regions = bundle.networks.values()
     shared = {
         each.name: getattr(options, each.name)
         for kind in (EngineOptions, RunOptions)
         for each in fields(kind)
         if each.name != 'model_path'
     }
-    given = dict(bundle.region_options or {})
-    refused = sorted(given.keys() & {'model_path', 'regions', 'inputs', 'tiles', 'backend'})
-    if refused:
-        raise ModelError(
-            f'The bundle {bundle.path} has options that a network of regions does not take: '
-            f'{", ".join(refused)}.',
-            remedy='Leave them out.',
-        )
-    own = options_of(regions, {**shared, **given, 'regions': True})
-    assert isinstance(own, ModelOptions)
-    return replace(options, model_path=detector), own
+    members = []
+    for each in regions:
+        given = dict((bundle.region_options or {})[each.name])
+        refused = sorted(given.keys() & {'model_path', 'regions', 'inputs', 'tiles', 'backend'})
+        if refused:
+            raise ModelError(
+                f'The bundle {bundle.path} has options that a network of regions does not take: '
+                f'{", ".join(refused)}.',
+                remedy='Leave them out.',
+            )
+        own = options_of(str(each.path), {**shared, **given, 'regions': True})
+        assert isinstance(own, ModelOptions)
+        members.append(own)
+    return replace(options, model_path=str(detector.path)), members
 
 
 class CascadePipeline(Pipeline[Any]):
@@ -73,12 +78,20 @@ class CascadePipeline(Pipeline[Any]):
 
     :param regions: opened with `regions`.
     :param max_regions: maximum number of objects that are run per image, best scores first.
+    :param turns: opened with `regions`: class 1 are objects upside down, which `regions` then gets
+        turned by 180 degrees.
     :raises TensorMismatchError: when the first network does not detect objects.
     """
 
     regions: Pipeline[Any]
 
-    def __init__(self, detector: Pipeline[Any], regions: Pipeline[Any], max_regions: int) -> None:
+    def __init__(
+        self,
+        detector: Pipeline[Any],
+        regions: Pipeline[Any],
+        max_regions: int,
+        turns: Pipeline[Any] | None = None,
+    ) -> None:
         if detector.decoder.task not in ('detect', 'obb', 'pose'):
             raise TensorMismatchError(
                 f'The first network, a {detector.decoder.name}, does not detect objects.',
@@ -89,8 +102,9 @@ class CascadePipeline(Pipeline[Any]):
         super().__init__(network, detector._fitted)
         self.detector, self.regions, self.max_regions = detector, regions, max_regions
         self.max_batch, self.max_detections = detector.max_batch, detector.max_detections
-        self.device = detector.device
-        detector.join(regions, max_regions)
+        self.device, self.turns = detector.device, turns
+        if turns is None:
+            detector.join(regions, max_regions)
 
     def start(
         self,
@@ -108,7 +122,11 @@ class CascadePipeline(Pipeline[Any]):
             if len(result) and not result.region_results:
                 boxes = result.rotated_boxes()
                 chosen = np.flatnonzero(are_in_image(boxes, frame.wh))[: self.max_regions]
-                found = self.regions.infer_regions(frame, boxes[chosen])
+                boxes = boxes[chosen]
+                if self.turns is not None and len(boxes):
+                    sides = self.turns.infer_regions(frame, boxes)
+                    boxes[[each.scores[1] > MIN_TURNED for each in sides], 4] += np.pi
+                found = self.regions.infer_regions(frame, boxes)
                 by_object: list[Result | None] = [None] * len(result)
                 for index, each in zip(chosen.tolist(), found):
                     by_object[index] = each
@@ -120,6 +138,8 @@ class CascadePipeline(Pipeline[Any]):
         self.detector.warm_up()
         if not self.detector.has_joined:
             self.regions.warm_up()
+        if self.turns is not None:
+            self.turns.warm_up()
 
     def reset_state(self) -> None:
         """Set the states of the detector to their initial values before the next run."""
@@ -143,29 +163,39 @@ class CascadePipeline(Pipeline[Any]):
     def _close(self) -> None:
         self.detector.close()  # Its graphs use the other one.
         self.regions.close()
+        if self.turns is not None:
+            self.turns.close()
 
 
 def open_cascade(
     options: PipelineOptions, families: Any, batch: int, open_member: OpenMember
 ) -> CascadePipeline:
     """
-    Open both networks of a cascade, not warmed up.
+    Open the networks of a cascade, not warmed up.
 
     :param families: those of the detector, beside detectors; None: of keypoints.
     :param batch: maximum number of images per run.
     """
-    first, second = members_of(options)
+    first, members = members_of(options)
     with ExitStack() as undo:
         own = families or POSES
         own = (*own, *(each for each in (*DETECTORS, *ORIENTED) if each not in own))
         detector = open_member(first, own, batch)
         undo.callback(detector.close)
         gpu = getattr(detector, 'gpu', None)
-        if gpu is not None:
-            second = replace(second, device=gpu.index)  # Maybe the least busy one.
-        kinds = (*CLASSIFIERS, *TEXTS, *POSES) if second.decoder == 'auto' else None
-        regions = open_member(second, kinds, second.max_regions)
-        undo.callback(regions.close)
-        cascade = CascadePipeline(detector, regions, second.max_regions)
+        opened = []
+        for each in members:
+            if gpu is not None:
+                each = replace(each, device=gpu.index)  # Maybe the least busy one.
+            kinds = (*CLASSIFIERS, *TEXTS, *POSES) if each.decoder == 'auto' else None
+            opened.append(open_member(each, kinds, each.max_regions))
+            undo.callback(opened[-1].close)
+        *turns, regions = opened
+        if any(each.decoder.task != 'classify' for each in turns):
+            raise TensorMismatchError(
+                f'The network of turns is a {turns[0].decoder.name}.',
+                remedy='Use a classifier, whose class 1 are objects upside down.',
+            )
+        cascade = CascadePipeline(detector, regions, members[-1].max_regions, *turns)
         undo.pop_all()
         return cascade

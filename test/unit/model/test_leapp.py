@@ -182,8 +182,9 @@ def test_a_missing_file_is_no_bundle(tmp_path):
 @pytest.mark.parametrize(
     ('before', 'after', 'cause'),
     [
-        ('detector: color', 'color: detector', 'Regions lead from the first of two models'),
-        ('detector: color', 'detector: colors', 'Regions lead from the first of two models'),
+        ('detector: color', 'color: detector', 'Regions lead from the first of two'),
+        ('detector: color', 'detector: colors', 'Regions lead from the first of two'),
+        ('  regions:', '  turns: {detector: color}\n  regions:', 'Regions lead from the first'),
         ('  regions:', '  outputs: {}\n  regions:', 'Nothing but regions connects'),
         ('parameters:', 'inputs: []\n    parameters:', 'have the tensors of the file'),
         ('detector.onnx', 'detector.onnx\n    options: {}', 'parameters of the node'),
@@ -192,7 +193,7 @@ def test_a_missing_file_is_no_bundle(tmp_path):
 )
 def test_a_cascade_that_contradicts_itself_is_refused(tmp_path, before, after, cause):
     path = write_cascade(tmp_path)
-    assert read_bundle(path).region_options['labels'] == ['red', 'green', 'blue']
+    assert read_bundle(path).region_options['color']['labels'] == ['red', 'green', 'blue']
     replaced(path, (before, after))
     with pytest.raises(ModelError, match=r'invalid in line \d+') as caught:
         read_bundle(path)

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import yaml
 
-from support.bundles import write_cascade
+from support.bundles import node, write_cascade
+from support.save_network import save_network
 from support.shape_networks import save_shapes
 from trt_ros.demo.scene import MODEL, draw_scene
 from trt_ros.errors import ModelError, ParameterError, TensorMismatchError
@@ -82,3 +84,38 @@ def test_the_first_network_detects_objects(tmp_path):
     path = write_cascade(tmp_path, save_shapes(tmp_path / 'kinds.onnx', 'classify'))
     with pytest.raises(TensorMismatchError, match='does not detect objects'):
         Pipeline.open(path, backend='onnxruntime', cpu_threads=1, families=CLASSIFIERS)
+
+
+def test_objects_that_are_upside_down_are_turned_for_the_last_network(tmp_path):
+    path = write_cascade(tmp_path, finds='landmarks')
+    save_network(
+        tmp_path / 'sides.onnx',
+        [
+            node('GlobalAveragePool', ['images'], ['pooled']),
+            node('Flatten', ['pooled'], ['flat']),
+            node('MatMul', ['flat', 'w'], ['logits']),
+            node('Softmax', ['logits'], ['classes'], axis=1),
+        ],
+        {'images': ('n', 3, 32, 24)},
+        {'classes': ('n', 3)},
+        constants={'w': 1000 * np.eye(3, dtype=np.float32)},
+    )
+    with Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as upright:
+        expected = upright(scene(3), score=0.3)
+    document = yaml.safe_load(path.read_text())
+    options = {'mean': [0.0] * 3, 'std': [1.0] * 3, 'labels': ['red', 'green', 'blue']}
+    sides = {'parameters': {'model_path': 'sides.onnx'}, 'options': options}
+    detector, color = document['models'].items()
+    document['models'] = dict([detector, ('sides', sides), color])
+    document['pipeline']['turns'] = {'detector': 'sides'}
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    with Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as pipeline:
+        found = pipeline(scene(3), score=0.3)
+        sides = pipeline.turns.infer_regions(scene(3), found)
+    is_green = [each.scores[1] > 0.9 for each in sides]
+    assert 0 < sum(is_green) < len(found)
+    for ours, plain, is_turned in zip(found, expected, is_green):
+        corners = plain.region.keypoints[0, :, :2]
+        np.testing.assert_allclose(
+            ours.region.keypoints[0, :, :2], corners[::-1] if is_turned else corners, atol=1e-3
+        )

@@ -64,7 +64,7 @@ def open_gpu(make_engine, network_of, cuda, kernels, opened, monkeypatch):
         )
 
     def open_gpu(path, batch=1, **given):
-        first, second = members_of(
+        first, (second,) = members_of(
             ModelOptions(model_path=str(path), tiles=given.pop('tiles', ''))
         )
         detector = open_member(first, DETECTORS, batch if not first.tiles else 2, **given)
