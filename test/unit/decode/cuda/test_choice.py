@@ -11,7 +11,6 @@ from support.descriptions import head as open_as
 from support.descriptions import specs
 from trt_ros.cuda import kernels
 from trt_ros.decode.cuda import box_args, boxes, classes, dense, masks, points
-from trt_ros.decode.cuda.boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
 from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.decode.cuda.decoder import DATA_OFFSET
 from trt_ros.decode.cuda.dense import GpuArgmax, GpuDepth, GpuPicture
@@ -27,7 +26,6 @@ from trt_ros.runtime.gpu.staging import RequestArgs
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 
-QUERIES = 'logits (1, ?, ?); boxes (1, ?, 4)'
 BOX = Letterbox.fit((1918, 1080), (640, 640), 'letterbox')
 
 
@@ -54,33 +52,6 @@ def boxes_of(family, described, seen=None, **how):
 def without_addresses(value: object) -> str:
     """Return the text of a value without the addresses of functions: a test has one name."""
     return re.sub(' at 0x[0-9a-f]+', '', str(value))
-
-
-@pytest.mark.parametrize(
-    'family, described, known, select, candidates',
-    [
-        ('yolov8', 'head (1, 84, 8400)', {}, 'columns', 8400),
-        ('yolov8', 'head (1, 8400, 84)', {}, 'rows', 8400),
-        ('yolox', 'head (1, 8400, 8)', {}, 'rows', 8400),
-        ('yolov5', 'head (1, 25200, 8)', {}, 'rows', 25200),
-        ('yolov10', 'head (1, 300, 6)', {}, 'each', 300),
-        ('rtdetr', 'logits (1, 300, 80); boxes (1, 300, 4)', {}, 'each', 24000),
-        ('detr', 'logits (1, 100, 92); boxes (1, 100, 4)', {}, 'rows', 100),
-        ('rfdetr', 'logits (1, 300, 6); boxes (1, 300, 4)', {'class_count': 5}, 'each', 1500),
-        ('boxes', 'boxes (1, 20, 4); scores (1, 20, 3)', {}, 'each', 60),
-        ('ppyoloe', 'boxes (1, 20, 4); scores (1, 3, 20)', {}, 'each', 60),
-        ('boxes', 'boxes (1, 20, 4); scores (1, 20); labels (1, 20) int64', {}, 'each', 20),
-    ],
-)
-def test_selects_boxes_per_row_or_per_score(family, described, known, select, candidates):
-    decoder = boxes_of(family, described, **known)
-    assert isinstance(decoder, GpuBoxes)
-    assert (decoder.select, decoder.candidates) == (select, candidates)
-    first, *_ = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)
-    anchors = '_anchors' if decoder.layout.is_anchored else ''
-    assert first.function == f'select_{select}{anchors}_float32'
-    threads = {'columns': 32, 'rows': 8, 'each': 1024}[select]
-    assert (first.grid[0] - 1) * threads < candidates <= first.grid[0] * threads
 
 
 @pytest.mark.parametrize(
@@ -125,24 +96,6 @@ def test_reads_concatenated_output_at_offsets():
     level = args.levels[0]
     assert (level.boxes, level.objectness, level.scores) == (4096, 4096 + 8, 4096 + 10)
     assert (args.box_row, args.score_row, args.rows, args.classes) == (8, 8, 100, 3)
-
-
-def test_reads_scores_by_class():
-    described = 'boxes (1, 20, 4); scores (1, 3, 20)'
-    decoder = boxes_of('ppyoloe', described)
-    args = decoder.launches(BOX, lambda _: 4096, request=1, scratch=2, result=3)[0].argument
-    assert (args.score_row, args.score_column, args.rows, args.classes) == (1, 20, 20, 3)
-    assert boxes_of('ppyoloe', described, 'boxes (1, 20, 4); scores (1, 20, 3)') is None
-
-
-@pytest.mark.parametrize('only, column, multiplied', [(True, 4, None), (False, 5, 4096 + 16)])
-def test_single_class_yolov7_score_is_objectness(only, column, multiplied):
-    metadata = {} if only else {'stride': '32'}
-    decoder = boxes_of('yolov5', 'head (1, 100, 6)', **metadata)
-    args = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)[0].argument
-    level = args.levels[0]
-    assert (level.scores, level.objectness) == (4096 + 4 * column, multiplied)
-    assert (args.score_row, args.classes) == (6, 1)
 
 
 @pytest.mark.parametrize(
@@ -237,31 +190,6 @@ def test_class_mask_equals_cpu_result(classes, dtype, channels_first):
     assert mask.labels.tolist() == np.arange(24).reshape(3, 8)[:, :7].tolist()
 
 
-@pytest.mark.parametrize('classes', [1, 3, 300])
-def test_confidence_lies_behind_the_classes(classes):
-    shape = (1, classes, 8, 10)
-    head = SemanticHead('scores', shape, True, False, confidence=True)
-    decoder = decoder_of(head, outputs(scores=shape))
-    assert decoder.scratch_nbytes == 256 + 8 * 80
-    letterbox = Letterbox.fit((7, 3), (64, 80), 'stretch')
-    launches = decoder.launches(letterbox, lambda name: 0, request=0, scratch=4096, result=8192)
-    functions = ['summarise_float32', 'argmax_float32', 'finish']
-    assert [each.function for each in launches] == functions
-    args = launches[1].argument
-    assert (args.grid_width, args.grid_height, args.peaks) == (10, 8, 4096 + 256)
-    memory = np.zeros(decoder.result_nbytes((7, 3)), np.uint8)
-    start = args.confidence - 8192
-    assert start >= DATA_OFFSET + 3 * 8 * np.dtype(decoder.dtype).itemsize
-    assert len(memory) == start + 3 * 8
-    memory[start:] = np.arange(24)
-    memory[DATA_OFFSET] = 1
-    mask, _ = decoder.reader(memory, (7, 3))()
-    memory[:] = 0  # The next frame's.
-    assert mask.confidence.tolist() == np.arange(24).reshape(3, 8)[:, :7].tolist()
-    assert mask.labels.reshape(-1).tolist() == [1] + [0] * 20
-    assert mask.is_binary == (classes == 1)
-
-
 def test_confidence_that_nobody_asked_for_is_not_computed():
     shape = (1, 3, 8, 10)
     decoder = decoder_of(SemanticHead('scores', shape, True, False), outputs(scores=shape))
@@ -305,16 +233,6 @@ def test_masks_of_several_outputs_are_decoded_side_by_side():
     assert decoder.reader(memory, (30, 20))()[1]
 
 
-def test_several_masks_have_scratch_memory_of_their_own():
-    decoder = two_masks((1, 1, 8, 8))
-    launches = decoder.launches(BOX, lambda name: 0, request=0, scratch=4096, result=8192)
-    functions = ['argmax_float32', 'finish', 'summarise_float32', 'argmax_float32', 'finish']
-    assert [each.function for each in launches] == functions
-    assert [launches[index].argument.counters for index in (0, 3)] == [4096, 4096 + 256]
-    assert launches[3].argument.peaks == 4096 + 512
-    assert decoder.scratch_nbytes == 256 + 768
-
-
 def test_several_masks_are_decoded_on_cpu_if_one_of_them_is():
     head = MaskHeads(
         (
@@ -341,19 +259,6 @@ def test_several_masks_are_decoded_on_cpu_if_one_of_them_is():
 )
 def test_heads_beside_detection_have_a_kernel_if_their_shape_fits(head, shape, kind):
     assert type(decoder_of(head, outputs(head=shape))) is kind
-
-
-@pytest.mark.parametrize(
-    'family, described, kind',
-    [
-        ('yolov8_pose', 'head (1, 56, 8400)', GpuPoses),
-        ('yolov8_pose', 'head (1, 300, 57)', GpuPoses),
-        ('yolov8_obb', 'head (1, 20, 8400)', GpuOrientedBoxes),
-        ('yolov8_obb', 'head (1, 300, 7)', GpuOrientedBoxes),
-    ],
-)
-def test_boxes_with_further_values_have_a_kernel(family, described, kind):
-    assert type(boxes_of(family, described)) is kind
 
 
 def instances(prototypes, *, is_decoded=False, dtype='float32'):
@@ -407,24 +312,6 @@ def test_painted_instances_are_read_behind_the_boxes(is_decoded, dtype):
 )
 def test_prototypes_that_do_not_match_are_left_to_the_cpu(prototypes, dtype):
     assert instances(prototypes, dtype=dtype) is None
-
-
-def test_keypoints_and_angles_are_read_behind_the_boxes():
-    poses = boxes_of(
-        'yolov8_pose', 'head (1, 9, ?)', 'head (1, 9, 5)', kpt_shape='[2, 2]', task='pose'
-    )
-    memory = np.zeros(poses.result_nbytes((7, 3)), np.uint8)
-    memory[:4].view(np.int32)[0] = 2
-    memory[16 + 24 * 5 :].view(np.float32)[:] = np.arange(30) / 100
-    found, _ = poses.reader(memory, (7, 3))()
-    expected = np.arange(12, dtype=np.float32).reshape(2, 2, 3) / 100
-    np.testing.assert_allclose(found.keypoints, expected)
-    rotated = boxes_of('yolov8_obb', 'head (1, 6, ?)', 'head (1, 6, 5)', task='obb')
-    memory = np.zeros(rotated.result_nbytes((7, 3)), np.uint8)
-    memory[:4].view(np.int32)[0] = 2
-    memory[16 + 24 * 5 :].view(np.float32)[:] = [1, 2, 3, 4, 5]
-    found, _ = rotated.reader(memory, (7, 3))()
-    assert found.theta.tolist() == [1, 2]
 
 
 @pytest.mark.slow
