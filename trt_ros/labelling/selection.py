@@ -172,6 +172,7 @@ class JobSelection:
             for each in objects:
                 annotations.append({**each, 'id': len(annotations) + 1, 'image_id': number})
         if self._rest:
+            self._rest['info']['trt_ros'].pop('recording', None)  # There are several.
             content = {**self._rest, 'images': images, 'annotations': annotations}
             self._target.write_text(json.dumps(content))
         for path in self._merged:

@@ -83,6 +83,7 @@ def test_the_budget_is_that_of_all_recordings(select, tmp_path, more):
     assert len(found['annotations']) == 3 and len({each['id'] for each in found['images']}) == 3
     assert {str(each.relative_to(output)) for each in output.rglob('*.png')} == set(names)
     assert not list(output.rglob('annotations.json'))
+    assert 'recording' not in found['info']['trt_ros']
 
 
 def test_another_network_that_agrees_selects_nothing(select):
