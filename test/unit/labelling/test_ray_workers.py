@@ -23,6 +23,7 @@ from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 # Ray warns of its own future, and leaves its processes to the garbage collector.
 pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings('ignore')]
 TESTS = Path(__file__).parents[2]
+FOLDERS = f'{TESTS.parent}{os.pathsep}{TESTS}'
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def busy_cluster(monkeypatch):
 
     monkeypatch.delenv('RAY_ADDRESS', raising=False)
     monkeypatch.setenv('RAY_USAGE_STATS_ENABLED', '0')
-    monkeypatch.setenv('PYTHONPATH', os.pathsep.join(map(str, (TESTS.parent, TESTS))))
+    monkeypatch.setenv('PYTHONPATH', FOLDERS, prepend=os.pathsep)
     ray.init('local', num_cpus=1, log_to_driver=False, configure_logging=False)
     try:
         actor = ray.remote(num_cpus=1)(Busy).remote()
@@ -136,7 +137,7 @@ def test_machines_that_join_later_are_used(monkeypatch, options, drives, tmp_pat
     from ray.cluster_utils import Cluster
 
     monkeypatch.delenv('RAY_ADDRESS', raising=False)
-    monkeypatch.setenv('PYTHONPATH', os.pathsep.join(map(str, (TESTS.parent, TESTS))))
+    monkeypatch.setenv('PYTHONPATH', FOLDERS, prepend=os.pathsep)
     cluster = Cluster(initialize_head=True, head_node_args={'num_cpus': 1})
     tasks = [
         LabelTask(drives / 'drive_1', tmp_path / f'{number}.mcap', (), DEFAULT_THRESHOLDS)
