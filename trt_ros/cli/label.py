@@ -112,7 +112,7 @@ def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[La
                     f'Output {output} is the name of one file, but there are several.',
                     cause='A folder, several recordings, and the parts of --split have a file '
                     'each.',
-                    remedy='Set --output to a folder.',
+                    remedy='Set --output to a folder, or name the file of one recording.',
                 )
             outputs = [output / str(name) for name in output_names(found)]
         tasks = [make(*pair, start=args.start, end=args.end) for pair in zip(paths, outputs)]

@@ -231,8 +231,8 @@ class McapWriter:
         # Definitions of more topics would follow.
         if start != head or file.read(1) in (b'\x03', b'\x04'):
             raise ParameterError(
-                f'File {self._path} cannot be resumed: it has other topics, or is of another run.',
-                cause=self._head.difference(start),
+                f'File {self._path} cannot be resumed: it is of another run.',
+                cause=self._head.difference(start) or 'It has other topics.',
                 remedy='Use the recording, model, versions and options of the first run, or '
                 'another output file.',
             )
