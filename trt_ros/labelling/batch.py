@@ -123,10 +123,9 @@ class RunReport:
         """
         assert self._path is not None
         check_output_file(self._path)
-        new = json.loads(json.dumps(settings))  # As they are read again.
         self._is_begun = bool(self._settings)
-        self._settings = self._settings or new
-        if difference := changed_values(self._settings, new):
+        self._settings = self._settings or dict(settings)
+        if difference := changed_values(self._settings, settings):
             raise ParameterError(
                 f'Report {self._path} is of a run with other options.',
                 cause=f'{difference}.',

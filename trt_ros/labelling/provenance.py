@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import asdict, fields
 import hashlib
 from importlib.metadata import PackageNotFoundError, version
+import json
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def job_settings(options: LabeledOptions, task: LabelTask) -> dict[str, Any]:
     return {
         **found,
         'backend': options.backend,
-        'outputs': {name: _plain(getattr(task, name)) for name in names},
+        'outputs': _plain({name: getattr(task, name) for name in names}),
         'select': asdict(task.select) if task.select else {},
     }
 
@@ -103,21 +104,27 @@ def _identity(recording: Recording) -> dict[str, Any]:
 
 def _settings(options: LabeledOptions, hashes: dict[str, str], task: LabelTask) -> dict[str, Any]:
     ignored = _WITHOUT_EFFECT | {each.name for each in fields(RunOptions)}
-    return {
-        'model': options.model_path.rsplit('/', 1)[-1],
-        'model_sha256': hashes,
-        'versions': _versions(),
-        'options': {
-            each.name: _plain(getattr(options, each.name))
-            for each in fields(options)
-            if each.name not in ignored and getattr(options, each.name) != each.default
-        },
-        'thresholds': _plain(asdict(task.thresholds)),
-        'selection': {
-            name: _plain(getattr(task, name))
-            for name in ('topics', 'start', 'end', 'every', 'with_input', 'max_pixels', 'track')
-        },
-    }
+    selection = ('topics', 'start', 'end', 'every', 'with_input', 'max_pixels', 'track')
+    return _plain(
+        {
+            'model': options.model_path.rsplit('/', 1)[-1],
+            'model_sha256': hashes,
+            'versions': _versions(),
+            'options': {
+                each.name: getattr(options, each.name)
+                for each in fields(options)
+                if each.name not in ignored and getattr(options, each.name) != each.default
+            },
+            'thresholds': asdict(task.thresholds),
+            'selection': {name: getattr(task, name) for name in selection},
+        }
+    )
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values as JSON has them."""
+    found: dict[str, Any] = json.loads(json.dumps(values))
+    return found
 
 
 def model_hashes(options: LabeledOptions) -> dict[str, str]:
@@ -146,10 +153,3 @@ def _versions() -> dict[str, str]:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it."""
-    if isinstance(value, dict):
-        return {str(name): _plain(each) for name, each in value.items()}
-    return list(value) if isinstance(value, (tuple, list)) else value
