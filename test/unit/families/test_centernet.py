@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import open_head
-from trt_ros.errors import ScoreRangeError
 from trt_ros.families.centernet import CENTERNET
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -92,13 +91,6 @@ def test_equal_neighbors_are_both_peaks_and_the_best_are_kept(network):
     thresholds = Thresholds(score=0.25, iou=0.5, max_detections=7)
     assert len(decode(network, outputs)) == 20
     assert len(decode(network, outputs, thresholds)) == 7
-
-
-def test_probabilities_above_1_are_refused(network):
-    outputs = empty(are_logits=False)
-    place(outputs, 0, 5, 7, 1.5)
-    with pytest.raises(ScoreRangeError, match=r'a score of 1\.5'):
-        decode(network, outputs)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import choose_decoder, open_head
-from trt_ros.errors import ScoreRangeError
 from trt_ros.families.finished_boxes import MMDETECTION, TENSORFLOW
 from trt_ros.runtime.heads import names_of
 from trt_ros.tensors import TensorSpec
@@ -34,11 +33,6 @@ def test_mmdetection_boxes_are_in_input_pixels_and_stay_as_they_are(network, dty
     found = mmdetection(network, rows, [7, 7, 3, -1], dtype)
     assert found.xyxy.tolist() == [[22, 10, 40, 30], [20, 10, 40, 30]]
     assert (found.scores.tolist(), found.labels.tolist()) == ([0.75, 0.5], [7, 7])
-
-
-def test_mmdetection_scores_above_1_are_refused(network):
-    with pytest.raises(ScoreRangeError, match=r'\b2\b'):
-        mmdetection(network, [[10, 5, 20, 15, 2.0]], [0])
 
 
 def tensorflow(count=4, classes=(3, 1, 2, 1)):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import open_head
-from trt_ros.errors import ScoreRangeError, TensorMismatchError
+from trt_ros.errors import TensorMismatchError
 from trt_ros.families.movenet import MOVENET
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -76,23 +76,6 @@ def test_people_have_boxes_and_scores_of_their_own(network, dtype):
     assert found.detections.labels.tolist() == [0, 0]
     assert found.keypoints.tolist() == [in_image().tolist()] * 2
     assert (head.keypoint_count, head.class_count, head.takes_regions) == (17, 1, False)
-
-
-@pytest.mark.parametrize('place', [2, 55])
-def test_values_that_are_no_scores_are_refused(network, place):
-    outputs = people(((0.25, 0.25, 0.5, 0.75), 0.5))
-    outputs['output_0'][0, 0, place] = 3
-    with pytest.raises(ScoreRangeError, match='a score of 3'):
-        open_head(MOVENET, network('output_0 (1, 6, 56)', hw=HW))(outputs, BOX, THRESHOLDS)
-
-
-def test_keypoints_of_one_person_that_are_no_scores_are_refused(network):
-    points = person()
-    points[3, 2] = 7
-    with pytest.raises(ScoreRangeError, match='a score of 7'):
-        open_head(MOVENET, network('output_0 (1, 1, 17, 3)', hw=HW))(
-            {'output_0': points[None, None]}, BOX, THRESHOLDS
-        )
 
 
 @pytest.mark.parametrize(

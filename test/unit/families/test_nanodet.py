@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import open_head
-from trt_ros.errors import ScoreRangeError
 from trt_ros.families.nanodet import NANODET, NANODET_PLUS
 from trt_ros.families.paddle import PICODET
 from trt_ros.vision.letterbox import Letterbox
@@ -101,14 +100,6 @@ def test_each_class_that_passes_is_a_detection_and_overlaps_are_suppressed(netwo
     found = decode(network, name, outputs)
     assert found.scores.tolist() == [0.75, 0.625, 0.25]
     assert found.labels.tolist() == [2, 0, 0]
-
-
-@pytest.mark.parametrize('name', DETECTORS)
-def test_scores_that_are_logits_are_refused(network, name):
-    outputs = empty(name)
-    place(name, outputs, 8, 4, 4, [-4, 0, 0], [1, 1, 1, 1])
-    with pytest.raises(ScoreRangeError, match='-4'):
-        decode(network, name, outputs)
 
 
 @pytest.mark.parametrize(

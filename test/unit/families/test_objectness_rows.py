@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import open_head
-from trt_ros.errors import ScoreRangeError
 from trt_ros.families.objectness_rows import YOLOV5_FACE, YOLOV5_SEG, YOLOV7_POSE
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -44,14 +43,6 @@ def test_landmarks_stay_with_the_best_of_overlapping_faces(face):
     found = face(rows(16, worse, better))
     assert found.detections.scores.tolist() == pytest.approx([0.8])
     assert found.keypoints[0, 0].tolist() == [22, 24, 1]
-
-
-@pytest.mark.parametrize('place', [4, 15])
-def test_scores_outside_0_to_1_are_refused(face, place):
-    row = [30, 20, 20, 10, 0.9, *POINTS, 0.9]
-    row[place] = 315.0
-    with pytest.raises(ScoreRangeError, match='315'):
-        face(rows(16, row))
 
 
 @pytest.mark.parametrize('points', [5, 17])
