@@ -61,14 +61,18 @@ def visible(depth: np.ndarray, margin: int = 6) -> np.ndarray:
     return found
 
 
-def save_stereo(path: Path, *, stacked: bool = False) -> str:
+def save_stereo(path: Path, *, stacked: str = '') -> str:
     """
     Write a network of two images: squared differences for all shifts, averages of 5 x 5, and the
     lowest point of the parabola through the smallest average and its neighbors.
+
+    :param stacked: 'axis': on one of their own; 'channels': in those of one input; '': two inputs.
     """
     width, height = CAMERA.image_wh
     nodes, views = [], ('left', 'right')
-    if stacked:
+    if stacked == 'channels':
+        nodes.append(helper.make_node('Split', ['x'], views, axis=1))
+    elif stacked:
         nodes.append(helper.make_node('Split', ['x'], ['left5', 'right5'], axis=1))
         nodes += [helper.make_node('Squeeze', [f'{each}5', 'one'], [each]) for each in views]
     for each in views:
@@ -121,7 +125,8 @@ def save_stereo(path: Path, *, stacked: bool = False) -> str:
         constants[f'from{shift}'] = np.array([MAX_DISPARITY - shift])
         constants[f'to{shift}'] = np.array([MAX_DISPARITY - shift + width])
     shape = (1, 3, height, width)
-    inputs = {'x': (1, 2, *shape[1:])} if stacked else dict.fromkeys(views, shape)
+    whole = {'axis': (1, 2, *shape[1:]), 'channels': (1, 6, *shape[2:])}
+    inputs = {'x': whole[stacked]} if stacked else dict.fromkeys(views, shape)
     plane = (1, 1, height, width)
     return save_network(
         path, nodes, inputs, {'disparity': plane, 'confidence': plane}, constants=constants

@@ -33,6 +33,7 @@ class ImageInput:
     :param channels: 1, 3 or 4.
     :param size_reason: where `input_hw` comes from, for the log.
     :param stack: sizes of the axes before those of an image; () for a batch of images.
+    :param in_channels: whether the second of these is part of the axis of channels.
     """
 
     spec: TensorSpec
@@ -41,6 +42,7 @@ class ImageInput:
     input_hw: tuple[int, int]
     size_reason: str
     stack: Shape = ()
+    in_channels: bool = False
 
     @property
     def shape(self) -> Shape:
@@ -91,12 +93,16 @@ def image_input(
     :raises ParameterError: when the input size of the options does not fit.
     """
     stack: Shape = ()
+    in_channels = False
     whole, remedy = spec, f'Bind it to a tensor in inputs: {spec.name}=tensor:TOPIC.'
     if binding is not None:
         options = with_settings(options, binding.settings)
         history = History.parse(binding.settings, spec)
         if history is not None or binding.kind == ImagesFeed.kind:
             count = len(binding.sources) if history is None else history.count
+            in_channels = history is None and _is_in_channels(spec, count)
+            if in_channels:
+                spec = replace(spec, shape=(spec.shape[0], count, 3, *spec.shape[2:]))
             stack, spec = _stack(spec, count), _of_one(spec)
     if is_stack(spec):
         remedy = (
@@ -118,9 +124,15 @@ def image_input(
     layout, channels = _layout(spec)
     height, width = spec.shape[2:] if layout == 'nchw' else spec.shape[1:3]
     input_hw, reason = _input_hw(network, options, height, width)
-    found = ImageInput(whole, layout, channels, input_hw, reason, stack)
+    found = ImageInput(whole, layout, channels, input_hw, reason, stack, in_channels)
     refuse_large([replace(spec, shape=(*(stack or spec.shape[:1]), *found.shape))])
     return found
+
+
+def _is_in_channels(spec: TensorSpec, count: int) -> bool:
+    """Return whether an input takes several color images as its channels, as stereo pairs."""
+    shape = spec.shape
+    return len(shape) == 4 and shape[0] in (-1, 1) and shape[1] == 3 * count > 3
 
 
 def _stack(spec: TensorSpec, count: int) -> Shape:
@@ -170,7 +182,8 @@ def _layout(spec: TensorSpec) -> tuple[str, int]:
         return 'nchw', 3  # The exporters' default.
     raise TensorMismatchError(
         f'The input {spec} has no dimension of 1, 3 or 4 channels.',
-        remedy=f'{EXPORT_IMAGES} The node `tensor` runs it with tensors: '
+        remedy=f"{EXPORT_IMAGES} Six channels of two images: '{spec.name}=images:left,right'. "
+        'The node `tensor` runs it with tensors: '
         f"inputs: ['{spec.name}=tensor:TOPIC'] (docs/inputs.md).",
     )
 
@@ -258,7 +271,7 @@ def image_feed(
         crop = region_crop(options, decoder, preprocess)
         return ImageFeed(crop.preprocess, crop=crop)
     if has_many:
-        return ImagesFeed(preprocess, leading=image.stack)
+        return ImagesFeed(preprocess, leading=image.stack, in_channels=image.in_channels)
     return ImageFeed(preprocess, has_second)
 
 

@@ -15,7 +15,7 @@ from trt_ros.vision.metric_depth import depth_of_canonical, depth_of_disparity, 
 PAIR = 'left=image:left?mean=0&std=1', 'right=image:right?mean=0&std=1'
 
 
-@pytest.mark.parametrize('stacked', [False, True])
+@pytest.mark.parametrize('stacked', ['', 'axis', 'channels'])
 def test_depth_of_a_rendered_pair_is_within_1_percent_where_visible(tmp_path, stacked):
     (left, depth), (right, _) = render(False), render(True)
     frames = [Frame.from_pixels(left), Frame.from_pixels(right)]

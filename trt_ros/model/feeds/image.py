@@ -43,6 +43,7 @@ class ImageFeed(Feed):
     :param crop: preprocessing of regions, where runs get regions of an image.
     :param leading: sizes of the axes before those of an image, in a run of one row.
     :param tiles: tiles of an image, of which a run gets one.
+    :param in_channels: whether the images are channels of one: their planes, one after another.
     """
 
     preprocess: Preprocess
@@ -50,6 +51,7 @@ class ImageFeed(Feed):
     crop: Crop | None = None
     leading: Shape = (1,)
     tiles: Tiles | None = None
+    in_channels: bool = False
     kind = 'image'
     form = 'image:TOPIC'
     settings: ClassVar[tuple[str, ...]] = (*IMAGE_SETTINGS, MAX_AGE, HELD, HISTORY, *CHOICES)
@@ -78,7 +80,8 @@ class ImageFeed(Feed):
 
     def shape(self, rows: int) -> Shape:
         """Return the shape of the network input in a run."""
-        return (rows * self.leading[0], *self.leading[1:], *self.preprocess.shape[1:])
+        shape = (rows * self.leading[0], *self.leading[1:], *self.preprocess.shape[1:])
+        return (shape[0], shape[1] * shape[2], *shape[3:]) if self.in_channels else shape
 
     def example(self) -> Frame:
         """Return a gray image of the network's size per tile, with alpha if that is a channel."""

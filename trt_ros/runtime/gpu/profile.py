@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+import math
 from pathlib import Path
 
 from trt_ros.engine.builder.onnx_check import read_network
@@ -106,9 +107,11 @@ def _ranges(network: Network, options: PipelineOptions, batch: int) -> Iterator[
             feeds[spec.name] = kind.bind(binding, spec, [output])
         elif spec.is_dynamic:
             images = image_input(network, spec, options, binding)
-            leading = images.stack or spec.shape[:1]
-            low = (*map(abs, leading), *images.shape)
-            high = (*(batch if size < 0 else size for size in leading), *images.shape)
+            leading, image = images.stack or spec.shape[:1], images.shape
+            if images.in_channels:
+                leading, image = leading[:1], (math.prod(leading) * image[0], *image[1:])
+            low = (*map(abs, leading), *image)
+            high = (*(batch if size < 0 else size for size in leading), *image)
             yield ShapeRange(spec.name, low, high, high)
     for name, unjoined in feeds.items():
         feed = unjoined.joined(feeds)

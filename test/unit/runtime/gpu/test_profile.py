@@ -65,6 +65,7 @@ def shapes_of(tmp_path):
         ((N, N, 3, N, N), 'x=images:a,b', ((1, 2, 3, *SIZE), (1, 2, 3, *SIZE))),
         ((N, 2, 8, 12, 3), 'x=images:a,b', ((1, 2, *SIZE, 3), (1, 2, *SIZE, 3))),
         ((2, 3, 8, 12), 'x=images:a,b', None),
+        ((N, 6, N, N), 'x=images:a,b', ((1, 6, *SIZE), (1, 6, *SIZE))),
         ((N, 3, N, N), 'x=image:front?held=true', ((1, 3, *SIZE), (1, 3, *SIZE))),
         ((N, N, 3, N, N), 'x=image:front?history=2', ((1, 2, 3, *SIZE), (1, 2, 3, *SIZE))),
         ((N, 8, 12, 3), 'x=image:front?history=4', ((4, 8, 12, 3), (4, 8, 12, 3))),
