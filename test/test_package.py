@@ -213,3 +213,16 @@ def test_cmake_without_rclcpp_installs_the_nodes_and_names_the_cause(setup_cfg, 
     (entry_points,) = prefix.glob('lib/python*/site-packages/trt_ros-*/entry_points.txt')
     for group in setup_cfg['options.entry_points']:
         assert f'[{group}]' in entry_points.read_text()
+
+
+def test_a_test_that_waits_in_vain_ends_with_the_stacks_of_its_threads(tmp_path):
+    (tmp_path / 'test_it.py').write_text(
+        'import threading\ndef test_it():\n    threading.Event().wait()\n'
+    )
+    options = ('-c', CHECKOUT / 'pyproject.toml', '--rootdir', tmp_path, '-n', '1')
+    limit = ('-o', 'faulthandler_timeout=1', tmp_path)
+    command = [sys.executable, '-m', 'pytest', '-p', 'xdist', *options, *limit]
+    ran = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=600)
+    assert ran.returncode == 1
+    assert 'test_it.py", line 3 in test_it' in ran.stdout + ran.stderr
+    assert 'FAILED test_it.py::test_it' in ran.stdout

@@ -1,5 +1,6 @@
 """Two minutes of the soak test, beside the other tests; an hour of it; and what it judges by."""
 
+import faulthandler
 from importlib import util
 import os
 from pathlib import Path
@@ -24,6 +25,7 @@ def test_three_nodes_in_a_container_soak_for_two_minutes(two_minutes_of_soak):
 
 @pytest.mark.soak
 def test_three_nodes_in_a_container_soak_for_an_hour(capfd):
+    faulthandler.cancel_dump_traceback_later()  # It takes as long as it is asked to.
     seconds = os.environ.get('TRT_ROS_SOAK_SECONDS', '3600')
     seed = os.environ.get('TRT_ROS_SOAK_SEED', str(random.randrange(10**6)))
     with capfd.disabled():

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper
 import pytest
 
 from support.builds import build_here
+from trt_ros.cli import main
 from trt_ros.engine.builder.onnx_nodes import layers_by_precision
 from trt_ros.engine.precision import check_precisions, limit, refused_gpu, rule_against, table_row
 from trt_ros.errors import BackendError
@@ -193,3 +194,15 @@ def test_files_of_four_bits_are_built_or_refused_at_intake(kind, targets, said, 
         return
     report, _ = build_here(path, rtx, compute_capabilities=targets)
     assert report['quantized'] == {f'{kind} matrix products': ['y']}
+
+
+@pytest.mark.slow
+def test_the_build_of_fp8_convolutions_never_ends_in_silence(rtx, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+    path = tmp_path / 'model.onnx'
+    onnx.save(network('fp8', 'Conv'), path)
+    assert main(['build', str(path), '--compute-capability', '8.6']) == 1
+    assert 'fp8 convolutions on compute capability 8.6: it needs 8.9' in capsys.readouterr().err
+    assert main(['build', str(path), '--compute-capability', '8.9']) == 0
+    wrong = '1 fp8 convolutions; on compute capability 9.0, it computes them wrongly'
+    assert wrong in capsys.readouterr().err
