@@ -24,6 +24,7 @@ CONF
   apt-get update -qq
   apt-get install -qq --download-only --no-install-recommends bash coreutils git python3 python3-distutils g++
   for package in "$folder"/cache/archives/*.deb; do dpkg-deb -x "$package" "$folder/root"; done
+  ln -sf bash "$folder/root/bin/sh"
   version=$(cd "$folder/root/usr/bin" && ls python3.?? | head -1)
   sed '/^ruff\|^mypy\|^types-\|^colcon\|^coverage/d' "$requirements"/{runtime,test,gpu}.txt | grep -v ^tensorrt > "$folder/requirements.txt"
   python3 -m pip install --quiet --no-compile --target "$folder/root/usr/local/lib/$version/dist-packages" \

@@ -63,7 +63,11 @@ def test_build_shortens_names(call, tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    'verb', ['inspect', 'build', 'bench', 'infer x.png --model', 'cache list --engine-cache-dir']
+    'verb',
+    [
+        *('inspect', 'bench', 'infer x.png --model', 'cache list --engine-cache-dir'),
+        pytest.param('build', marks=needs_rtx),
+    ],
 )
 def test_file_names_are_escaped(call, tmp_path, verb):
     _, out, err = call(*verb.split(), tmp_path / 'no\x1b[31m\u202e.onnx')
