@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import open_head
-from trt_ros.errors import TensorMismatchError
+from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.families.movenet import MOVENET
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -85,3 +85,12 @@ def test_an_array_of_another_shape_is_refused(network, outputs, shape):
     head = open_head(MOVENET, network(outputs, hw=HW))
     with pytest.raises(TensorMismatchError, match=r'expected .* got a '):
         head({'a': np.zeros(shape, np.float32)}, BOX, THRESHOLDS)
+
+
+def test_keypoints_of_one_person_that_are_no_scores_are_refused(network):
+    points = person()
+    points[3, 2] = 7
+    with pytest.raises(ScoreRangeError, match='a score of 7'):
+        open_head(MOVENET, network('output_0 (1, 1, 17, 3)', hw=HW))(
+            {'output_0': points[None, None]}, BOX, THRESHOLDS
+        )
