@@ -8,6 +8,7 @@ import numpy as np
 
 from support.recipes import code_of, names_of
 from trt_ros.decode.choice import open_head
+from trt_ros.families import registry
 from trt_ros.families.family import Family, NetworkDescription
 from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.tensors import TensorSpec
@@ -16,6 +17,18 @@ from trt_ros.tensors import TensorSpec
 TOY_SOURCE = code_of('adding_a_decoder')
 TOY: Family[Any] = names_of('adding_a_decoder')['TOY']
 FAMILIES = {family.name: family for family in (*ALL_FAMILIES, TOY)}
+#: Families by task, as the nodes choose from them.
+TASKS = {
+    'detect': registry.DETECTORS,
+    'segment': registry.SEGMENTERS,
+    'pose': registry.POSES,
+    'obb': registry.ORIENTED,
+    'classify': registry.CLASSIFIERS,
+    'text': registry.TEXTS,
+    'depth': registry.DEPTHS,
+    'embed': registry.EMBEDDINGS,
+    'tensor': registry.TENSORS,
+}
 
 
 def specs(text: str, mode: Any = 'output') -> tuple[TensorSpec, ...]:

@@ -5,23 +5,13 @@ import re
 
 import pytest
 
+from support.descriptions import TASKS
 from support.recognized_networks import TOLD
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families import registry
 from trt_ros.families.registry import ALL_FAMILIES, TENSORS, choose_family
 
 FAMILIES = {family.name: family for family in (*ALL_FAMILIES, *TENSORS)}
-TASKS = {
-    'detect': registry.DETECTORS,
-    'segment': registry.SEGMENTERS,
-    'pose': registry.POSES,
-    'obb': registry.ORIENTED,
-    'classify': registry.CLASSIFIERS,
-    'text': registry.TEXTS,
-    'depth': registry.DEPTHS,
-    'embed': registry.EMBEDDINGS,
-    'tensor': registry.TENSORS,
-}
 
 
 @pytest.mark.parametrize(('family', 'classes', 'evidence', 'outputs', 'known'), TOLD)

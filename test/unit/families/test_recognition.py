@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from support.descriptions import TASKS
 from support.recognized_networks import COCO, CUT, SEG, TOLD, TWO, bins, cut
 from trt_ros.decode.choice import open_head
 from trt_ros.decode.cuda.choice import gpu_decoder
@@ -17,20 +18,8 @@ from trt_ros.families.family import NetworkDescription
 from trt_ros.families.registry import choose_family
 from trt_ros.tensors import TensorSpec
 
-TABLE = {
-    'detect': decoder.DETECTORS,
-    'segment': decoder.SEGMENTERS,
-    'pose': decoder.POSES,
-    'obb': decoder.ORIENTED,
-    'classify': decoder.CLASSIFIERS,
-    'text': decoder.TEXTS,
-    'depth': decoder.DEPTHS,
-    'embed': decoder.EMBEDDINGS,
-    'tensor': decoder.TENSORS,
-}
-
 MODELS = (Path(__file__).parents[3] / 'docs' / 'models.md').read_text()
-DETECTORS = {family.name: family for families in TABLE.values() for family in families}
+DETECTORS = {family.name: family for families in TASKS.values() for family in families}
 
 # Families and parts of their reasons; and the network.
 AMBIGUOUS = [
@@ -137,7 +126,7 @@ AMBIGUOUS = [
 @pytest.mark.parametrize(('family', 'classes', 'evidence', 'outputs', 'known'), TOLD)
 def test_a_network_is_recognized(network, family, classes, evidence, outputs, known):
     seen = network(outputs, **known)
-    chosen, why = choose_family(TABLE[DETECTORS[family].task], 'auto', seen)
+    chosen, why = choose_family(TASKS[DETECTORS[family].task], 'auto', seen)
     assert (chosen.name, why.endswith(evidence)) == (family, True), why
     assert family == 'tensor' or any(str(spec) in why for spec in seen.outputs)
     assert '\n' not in why
@@ -149,7 +138,7 @@ def test_ambiguous_networks_are_refused_with_the_evidence(network, evidence, out
     seen = network(outputs, **known)
     tasks = dict.fromkeys(DETECTORS[name].task for name in evidence)
     with pytest.raises(TensorMismatchError, match='More than one decoder') as error:
-        choose_family(sum((TABLE[task] for task in tasks), ()), 'auto', seen)
+        choose_family(sum((TASKS[task] for task in tasks), ()), 'auto', seen)
     fields, *listed = error.value.cause.split('\n  ')
     assert fields == f'Seen: {seen}.'
     assert 'docs/models.md' in error.value.remedy
@@ -207,7 +196,7 @@ def test_the_error_names_the_outputs_that_are_decoded(network, outputs, known, r
 )
 def test_the_error_says_whether_labels_decide(network, task, outputs, known, about_labels):
     with pytest.raises(TensorMismatchError, match='More than one decoder') as error:
-        choose_family(TABLE[task], 'auto', network(outputs, **known))
+        choose_family(TASKS[task], 'auto', network(outputs, **known))
     remedy = error.value.remedy
     assert about_labels in remedy if about_labels else 'classes' not in remedy
 
@@ -280,7 +269,7 @@ def test_the_columns_of_people_are_keypoints(network):
 )
 def test_the_error_says_how_to_export_a_known_network(network, outputs, task, advice):
     with pytest.raises(TensorMismatchError, match='No decoder recognizes') as error:
-        choose_family(TABLE[task], 'auto', network(outputs))
+        choose_family(TASKS[task], 'auto', network(outputs))
     assert advice in error.value.remedy and 'Set outputs' not in error.value.remedy
 
 
@@ -312,7 +301,7 @@ def test_seven_scores_are_still_a_classifier(network, outputs, known):
 )
 def test_the_error_says_that_only_the_names_do_not_fit(network, task, outputs, count, family):
     with pytest.raises(TensorMismatchError, match=f'with {count} named classes') as error:
-        choose_family(TABLE[task], 'auto', network(outputs, class_count=count))
+        choose_family(TASKS[task], 'auto', network(outputs, class_count=count))
     assert f'Without the names, it may be {family}: ' in error.value.cause
     assert 'one name per class' in error.value.remedy
 
@@ -465,7 +454,7 @@ def test_names_of_another_number_of_classes_are_a_refusal(network, outputs, coun
 def test_other_networks_are_not_recognized(network, task, outputs, known):
     seen = network(outputs, **known)
     with pytest.raises(TensorMismatchError, match=r'No decoder recognizes|This (looks like|is) a'):
-        choose_family(TABLE[task], 'auto', seen)
+        choose_family(TASKS[task], 'auto', seen)
 
 
 @pytest.mark.parametrize('seed', range(40))
@@ -484,7 +473,7 @@ def test_any_description_gets_a_decoder_or_an_error(seed):
     )
     metadata = rng.choice(({}, {'task': 'pose', 'kpt_shape': '[None]'}, {'stride': '32'}))
     seen = NetworkDescription((), outputs, metadata, rng.choice(((640, 640), (1, 1))), None)
-    for families in TABLE.values():
+    for families in TASKS.values():
         with suppress(TensorMismatchError):
             family, _ = choose_family(families, 'auto', seen)
             open_head(family, seen)

@@ -4,22 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from support.descriptions import TASKS
 from trt_ros.decode.choice import open_head
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families import mismatches
 from trt_ros.families import registry as decoder
 from trt_ros.vision.letterbox import Preprocess
 
-TABLE = {
-    'detect': decoder.DETECTORS,
-    'segment': decoder.SEGMENTERS,
-    'pose': decoder.POSES,
-    'obb': decoder.ORIENTED,
-    'classify': decoder.CLASSIFIERS,
-    'depth': decoder.DEPTHS,
-    'embed': decoder.EMBEDDINGS,
-}
-ALL = [family for families in TABLE.values() for family in families]
+ALL = [each for task, families in TASKS.items() for each in families if task != 'tensor']
 SEG = 'output0 (1, 116, 8400); output1 (1, 32, 160, 160)'
 SEG_26 = 'output0 (1, 300, 38); output1 (1, 32, 160, 160)'
 
@@ -92,7 +84,7 @@ def test_every_task_has_a_node_that_there_is():
 )
 def test_a_wrong_decoder_name_reports_the_expected_outputs_and_a_remedy(network, family, outputs):
     seen = network(outputs)
-    assert decoder.choose_family(TABLE[family.task], family.name, seen) == (
+    assert decoder.choose_family(TASKS[family.task], family.name, seen) == (
         family,
         'as configured',
     )

@@ -6,6 +6,7 @@ import onnx.parser
 import pytest
 
 from support.builds import build_here
+from support.descriptions import FAMILIES
 from support.networks.detr import (
     detr,
     mask_queries,
@@ -43,28 +44,12 @@ from trt_ros.decode.choice import open_head
 from trt_ros.engine.builder.parent import build
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError
-from trt_ros.families import registry as decoder
 from trt_ros.families.evidence import claim_of
 from trt_ros.families.family import NetworkDescription
 from trt_ros.tensors import TensorSpec
 
 pytestmark = pytest.mark.slow  # A second each.
 
-
-DETECTORS = {
-    family.name: family
-    for families in (
-        decoder.DETECTORS,
-        decoder.SEGMENTERS,
-        decoder.POSES,
-        decoder.ORIENTED,
-        decoder.CLASSIFIERS,
-        decoder.TEXTS,
-        decoder.DEPTHS,
-        decoder.EMBEDDINGS,
-    )
-    for family in families
-}
 
 # tensorrt_rtx cannot build their last operator, so it is cut off.
 CUT = {'onnx_nms', 'yolov3', 'efficient_nms', 'ppyoloe'}
@@ -227,8 +212,8 @@ def test_an_engine_is_built_and_recognized(
     assert ','.join(map(str, engine.outputs)).replace(') ', ')').replace(' ', '') == declared(
         outputs
     ).replace(' ', '')
-    assert claim_of(DETECTORS[family], engine)
-    open_head(DETECTORS[family], engine)
+    assert claim_of(FAMILIES[family], engine)
+    open_head(FAMILIES[family], engine)
 
 
 def declared(outputs):
