@@ -47,13 +47,18 @@ def overlapping(
     rows, columns = np.divmod(np.flatnonzero(is_overlap), others.shape[1])
     first, second = xyxy.take(rows, axis=1), others.take(columns, axis=1)
     sizes = np.minimum(first[axes:], second[axes:]) - np.maximum(first[:axes], second[:axes])
-    shared = np.maximum(sizes, 0).prod(axis=0)
-    areas = (first[axes:] - first[:axes]).prod(axis=0)
-    others_areas = (second[axes:] - second[:axes]).prod(axis=0)
+    shared = _product(np.maximum(sizes, 0))
+    areas, others_areas = (_product(each[axes:] - each[:axes]) for each in (first, second))
     ious = shared / (areas + others_areas - shared)
     shares = shared / np.minimum(areas, others_areas) if of_smaller else ious
     is_enough = (shares >= min_iou) & (ious > 0)
     return Pairs(rows[is_enough], columns[is_enough], ious[is_enough])
+
+
+def _product(sizes: np.ndarray) -> np.ndarray:
+    """Return the area or volume of sizes, (2 or 3, N); faster than prod()."""
+    area = sizes[0] * sizes[1]
+    return np.asarray(area if len(sizes) == 2 else area * sizes[2])
 
 
 def best_pairs(pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:

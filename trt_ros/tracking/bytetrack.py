@@ -118,7 +118,6 @@ class ByteTracker:
     FIELDS: ClassVar[Fields] = {
         'id': (np.int64, ()),  # 0: none yet.
         'label': (np.int32, ()),
-        'camera': (np.int32, ()),  # That detected it last.
         'hits': (np.int32, ()),
         'missed': (np.int32, ()),  # Number of images since the last detection.
         'seen_ns': (np.int64, ()),  # Time of the last detection.
@@ -207,14 +206,15 @@ class ByteTracker:
             if shift.any():
                 self._move(shift)
         position, velocity = self._tracks['mean']
+        if image.lag_seconds:
+            position = position - velocity * image.lag_seconds
 
         def corners_of(boxes: np.ndarray) -> np.ndarray:
             if self._in_space:
                 boxes = np.concatenate([boxes[:3], np.maximum(boxes[3:], image.options.min_size)])
             return to_corners(boxes)
 
-        predicted = corners_of(position - velocity * image.lag_seconds)
-        detected = corners_of(image.boxes)
+        predicted, detected = corners_of(position), corners_of(image.boxes)
 
         def pair(
             columns: np.ndarray,
@@ -300,7 +300,9 @@ class ByteTracker:
         self._observe(boxes, is_seen, image.stamp_ns)
         np.copyto(tracks['label'], image.found.labels[match], where=is_seen)
         tracks['seen_ns'][is_seen] = image.stamp_ns
-        tracks['missed'][is_seen], tracks['camera'][is_seen] = 0, image.camera
+        tracks['missed'][is_seen] = 0
+        if self._in_space:
+            tracks['camera'][is_seen] = image.camera
         tracks['hits'][is_seen] += 1
 
     def _observe(self, boxes: np.ndarray, is_seen: np.ndarray, stamp_ns: int) -> None:
@@ -315,7 +317,9 @@ class ByteTracker:
         """Start and end tracks, give identities, and return the tracks of the image."""
         found, match, starts = image.found, image.match, image.high
         tracks = self._tracks
-        is_missed = (match < 0) & (tracks['camera'] == image.camera)
+        is_missed = match < 0
+        if self._in_space:
+            is_missed &= tracks['camera'] == image.camera
         if is_missed.any():
             tracks['missed'][is_missed] += 1
             is_kept = ~is_missed | (tracks['id'] > 0)
@@ -324,7 +328,9 @@ class ByteTracker:
             started = TrackTable(self._fields, len(starts))
             self._start(started, image.boxes[:, starts], image.stamp_ns)
             started['label'][:], started['seen_ns'][:] = found.labels[starts], image.stamp_ns
-            started['hits'][:], started['camera'][:] = 1, image.camera
+            started['hits'][:] = 1
+            if self._in_space:
+                started['camera'][:] = image.camera
             tracks, match = tracks.extended(started), np.concatenate([match, starts])
             if len(tracks) > MAX_TRACKS:
                 newest = np.sort(np.argsort(-tracks['seen_ns'], kind='stable')[:MAX_TRACKS])
@@ -383,7 +389,7 @@ def _candidates(
     is_box = (np.abs(xyxy) < MAX_PIXELS).all(axis=0)  # False for NaN, too.
     if not is_box.all():
         xyxy = np.where(is_box, xyxy, 0)
-    low, high = np.split(xyxy, 2)
+    low, high = xyxy[: len(xyxy) // 2], xyxy[len(xyxy) // 2 :]
     is_box = (low < high).all(axis=0)
     high_score = np.broadcast_to(options.high_score, scores.shape)
     usable = np.flatnonzero(is_box & (scores >= np.minimum(options.low_score, high_score)))

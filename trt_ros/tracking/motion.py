@@ -86,10 +86,11 @@ FIELDS: Mapping[str, tuple[type, tuple[int, ...]]] = {
 
 def fields_in_space(fields: Fields) -> Fields:
     """Return the columns for boxes of six numbers: center x, y, z and the sizes, in meters."""
-    return {
+    boxes: Fields = {
         name: (dtype, tuple(6 if each == 4 else each for each in shape))
         for name, (dtype, shape) in fields.items()
     }
+    return {**boxes, 'camera': (np.int32, ())}  # That detected it last.
 
 
 def start(tracks: TrackTable, boxes: np.ndarray) -> None:
