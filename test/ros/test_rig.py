@@ -9,7 +9,15 @@ import pytest
 pytest.importorskip('tf2_msgs')
 
 from builtin_interfaces.msg import Time
-from geometry_msgs.msg import Quaternion, Transform, TransformStamped, Vector3
+from geometry_msgs.msg import (
+    Point,
+    Pose,
+    PoseWithCovariance,
+    Quaternion,
+    Transform,
+    TransformStamped,
+    Vector3,
+)
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import CameraInfo, Image
 from std_msgs.msg import Header
@@ -18,6 +26,9 @@ from vision_msgs.msg import BoundingBox2D, Detection2DArray, Detection3DArray, P
 
 from support.rig_scenes import CAMERA, WALKERS, detect, look, pose
 from support.ros_messages import detection
+from trt_ros.nodes.rig import RigTracks
+from trt_ros.ros.messages import detection_3d
+from trt_ros.tracking.bytetrack import TrackOptions
 from trt_ros.vision.upright_boxes import quaternion_of
 
 WALKING = WALKERS[:2]
@@ -169,6 +180,34 @@ def test_an_object_keeps_its_identity_from_one_camera_to_the_next(start_node, re
     rig.boxes[1].publish(elsewhere)
     rig.tracker.wait_for_log("The boxes are in the frame 'optical_1', those of another camera in")
     rig.tracker.wait_for_log('Set target_frame of the detections_3d nodes of all cameras')
+
+
+def test_lost_objects_have_the_score_0_and_overlapping_views_the_larger_box():
+    rig = RigTracks('ocsort', itertools.count(1))
+
+    def see(camera, seconds, *widths):
+        center = Pose(position=Point(x=2.0), orientation=Quaternion(w=1.0))
+        pose = PoseWithCovariance(pose=center)
+        stamped = Header(stamp=header(0, seconds).stamp, frame_id='odom')
+        found = [
+            detection_3d(detection(0), stamped, pose, Vector3(x=each, y=each, z=1.0), '')
+            for each in widths
+        ]
+        boxes = Detection3DArray(header=stamped, detections=found)
+        rig.track(camera, boxes, TrackOptions())
+        return [
+            (each.id, each.bbox.size.x, each.results[0].hypothesis.score)
+            for each in rig.to_message(with_lost=True).detections
+        ]
+
+    assert see(0, 1.0, 0.5) == []
+    assert see(1, 1.0, 0.2) == [('1', 0.2, 0.9)]
+    assert see(0, 1.1, 0.5) == [('1', 0.5, 0.9)]
+    assert see(1, 1.1, 0.2) == [('1', 0.5, 0.9)]
+    assert see(0, 1.2) == [('1', 0.5, 0.9)]  # The second camera has it still.
+    assert see(1, 1.2) == [('1', 0.5, 0.0)]
+    assert rig.to_message(with_lost=False).detections == []
+    assert see(1, 1.3, 0.2) == [('1', 0.2, 0.9)]
 
 
 def test_contradictory_parameters_are_refused(start_node):

@@ -5,7 +5,7 @@ import pytest
 
 from support.rgbd_scenes import CAMERA, HD, Solid, render, yaw
 from trt_ros.errors import BadFrameError
-from trt_ros.vision.boxes_3d import DepthScene
+from trt_ros.vision.boxes_3d import DepthScene, box_corners, enclosing_boxes
 from trt_ros.vision.depth_points import DepthImage, Intrinsics
 from trt_ros.vision.frame import Frame
 
@@ -169,3 +169,10 @@ def test_a_big_endian_depth_image_is_read():
     assert DepthImage.of(frame).meters((slice(None), slice(None))) == pytest.approx(
         np.array([[1.0, 2.5]])
     )
+
+
+def test_enclosing_boxes_of_surfaces_have_equal_horizontal_sides():
+    turn = np.array([[0, 0, np.sqrt(0.5), np.sqrt(0.5)]] * 2)  # A quarter turn about z.
+    corners = box_corners(np.array([[1.0, 2, 3]] * 2), np.array([[4.0, 0.2, 1]] * 2), turn)
+    boxes = enclosing_boxes(corners, np.array([False, True]))
+    assert boxes == pytest.approx(np.array([[0.9, 0, 2.5, 1.1, 4, 3.5], [-1, 0, 2.5, 3, 4, 3.5]]))
