@@ -16,7 +16,14 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import model_argument, positive, refuse_layers
+from trt_ros.cli._arguments import model_argument, positive
+from trt_ros.cli._bench_checks import (
+    in_flight,
+    refuse_bad_arguments,
+    refuse_for_cascades,
+    refuse_on_the_cpu,
+    refuse_other_batch,
+)
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli.build import ENGINE_OPTIONS, add_build_arguments, build_options
 from trt_ros.engine.options import PRECISIONS, BuildOptions
@@ -105,12 +112,12 @@ def run(args: Namespace) -> int:
     from trt_ros.cli._bench_report import export_times
     from trt_ros.runtime.backends import choose_backend
 
-    _check(args)
+    refuse_bad_arguments(args)
     is_remote = isinstance(args.model, str)
     backend, chosen = choose_backend('triton' if is_remote else args.backend)
     is_on_gpu = backend.name not in ('onnxruntime', 'triton')
     is_bundle = str(args.model).endswith(BUNDLE_SUFFIXES)
-    args.frames_in_flight = _in_flight(args, 2 if is_on_gpu and not is_bundle else 1)
+    args.frames_in_flight = in_flight(args, 2 if is_on_gpu and not is_bundle else 1)
     with recording() if args.profiling else nullcontext() as profiler:
         if profiler:
             print(profiler)
@@ -122,26 +129,6 @@ def run(args: Namespace) -> int:
     if args.json:
         args.json.write_text(json.dumps({'log': log_lines, 'results': results}, indent=1))
     return 0
-
-
-def _check(args: Namespace) -> None:
-    """:raises ParameterError: when an argument is invalid, before anything is measured."""
-    from trt_ros.errors import ParameterError
-    from trt_ros.regular_file import check_output_file
-    from trt_ros.vision.frame import ENCODINGS
-
-    if args.encoding not in ENCODINGS:
-        raise ParameterError(
-            f'The image encoding {args.encoding!r} is not supported.',
-            remedy=f'Choose one of {", ".join(ENCODINGS)}.',
-        )
-    refuse_layers(args)
-    for path in filter(None, (args.json, args.export_times)):
-        check_output_file(path)
-    if args.precisions and args.precision != 'auto':
-        raise ParameterError(
-            '--precision and --precisions cannot be combined.', remedy='Remove one of them.'
-        )
 
 
 def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
@@ -158,7 +145,7 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
         # The graph of the detector of a cascade has the other network, too.
         pipeline: GpuPipeline = getattr(whole, 'detector', whole)
         try:
-            _refuse_other_batch(args, pipeline.max_batch)
+            refuse_other_batch(args, pipeline.max_batch)
             whole.warm_up()
             log_lines += whole.log_lines
             print('\n'.join(whole.log_lines))
@@ -194,7 +181,7 @@ def _open_gpu(args: Namespace, options: BuildOptions) -> tuple[Any, dict[str, fl
     network = _options(args)
     unified_memory = 'on' if args.no_transfers else 'auto'
     if network.is_cascade:
-        _refuse_for_cascades(args, options)
+        refuse_for_cascades(args, options)
         network = replace(network, unified_memory=unified_memory, precision=options.precision)
         return Pipeline.open(network, batch=options.batch), {}
     if network.tiles:
@@ -208,21 +195,6 @@ def _open_gpu(args: Namespace, options: BuildOptions) -> tuple[Any, dict[str, fl
         runner.close()
         raise
     return frames_of(runner, runner.options, batch=options.batch), agreement
-
-
-def _refuse_for_cascades(args: Namespace, options: BuildOptions) -> None:
-    """:raises ParameterError: when an option is for one network."""
-    from trt_ros.errors import ParameterError
-
-    plain = BuildOptions(
-        precision=options.precision, batch=options.batch, input_size=options.input_size
-    )
-    if options != plain or args.no_graph or args.precisions:
-        raise ParameterError(
-            'An option of the engine, --no-graph or --precisions is given for a bundle of a '
-            'detector and a classifier.',
-            remedy='Leave it out, or give the ONNX file of one of its networks.',
-        )
 
 
 def _agreement(args: Namespace, runner: TensorRTRunner) -> dict[str, float]:
@@ -262,7 +234,7 @@ def _on_the_cpu(
     args: Namespace, backend: Backend, chosen: str
 ) -> tuple[Sequence[str], list[dict[str, Any]]]:
     """Measure a network that ONNX Runtime or a server runs."""
-    _refuse_on_the_cpu(args, backend, chosen)
+    refuse_on_the_cpu(args, backend, chosen)
     options: PipelineOptions = replace(_options(args), backend=backend.name)
     if options.is_cascade:
         from trt_ros.runtime.cascade import members_of
@@ -301,7 +273,7 @@ def _of_one_network(
     steps = open_on_the_cpu(options, batch)
     results = []
     try:
-        _refuse_other_batch(args, steps.max_batch)
+        refuse_other_batch(args, steps.max_batch)
         log_lines = (chosen, *steps.log_lines, f'warm-up: {args.warm_up} runs')
         print('\n'.join(log_lines))
         for frame in _frames(args) if image_feeds(steps.feeds) else [None]:
@@ -332,70 +304,12 @@ def _of_one_network(
     return log_lines, results
 
 
-def _refuse_on_the_cpu(args: Namespace, backend: Backend, chosen: str) -> None:
-    """:raises ParameterError: when an option has no effect with this backend."""
-    from trt_ros.errors import ParameterError
-
-    options, plain = build_options(args), BuildOptions()
-    refused = [
-        name
-        for name, value in vars(options).items()
-        if value != getattr(plain, name) and name not in ('batch', 'input_size')
-    ]
-    names = ['precisions', 'no_graph', 'no_transfers']
-    refused += ['gpu_wait'] * (args.gpu_wait != PipelineOptions.gpu_wait)
-    refused += [
-        name for name in (*names, *([] if backend.is_local else ['layers'])) if getattr(args, name)
-    ]
-    if refused:
-        flags = ', '.join(f'--{name.replace("_", "-")}' for name in refused)
-        raise ParameterError(
-            f'{flags} cannot be used with {backend.title}.',
-            cause=chosen,
-            remedy='Leave it out, or run `trt-ros doctor` to see why TensorRT is not used.'
-            if backend.is_local
-            else 'Leave it out: the server decides.',
-        )
-
-
 def _options(args: Namespace) -> TiledOptions:
     return TiledOptions(
         model_path=str(args.model),
         input_size=build_options(args).input_size,
         **{name: getattr(args, name) for name in ('backend', *ENGINE_OPTIONS, *OPTIONS)},
     )
-
-
-def _in_flight(args: Namespace, default: int) -> int:
-    """Return the frames in flight; raise ParameterError for several with states."""
-    from trt_ros.errors import ParameterError
-    from trt_ros.model.bindings import parse_bindings
-    from trt_ros.model.feeds import FEEDS
-    from trt_ros.model.feeds.history import HISTORY
-
-    bindings = parse_bindings(tuple(args.inputs))
-    if not any(FEEDS[each.kind].has_memory or HISTORY in each.settings for each in bindings):
-        return int(args.frames_in_flight or max(default, args.contexts))
-    if (args.frames_in_flight or 1) > 1:
-        raise ParameterError(
-            f'--frames-in-flight {args.frames_in_flight} cannot be used with states.',
-            cause='A run needs the states of the run before it.',
-            remedy='Leave --frames-in-flight out.',
-        )
-    return 1
-
-
-def _refuse_other_batch(args: Namespace, max_batch: int) -> None:
-    """:raises ParameterError: when --batch differs from what would be measured."""
-    from trt_ros.errors import ParameterError
-
-    batch = build_options(args).batch
-    if 'batch' in args and batch != max_batch:
-        raise ParameterError(
-            f'batch is {batch}, but this network runs with a batch of {max_batch}.',
-            remedy='Leave --batch out, or export with a dynamic batch (build an '
-            f'engine with --batch {batch}).',
-        )
 
 
 def _frames(args: Namespace) -> Iterator[Frame]:
