@@ -269,6 +269,9 @@ inline float __uint_as_float(unsigned v) { float f; memcpy(&f, &v, 4); return f;
 inline unsigned __float_as_uint(float f) { unsigned v; memcpy(&v, &f, 4); return v; }
 inline int __float_as_int(float f) { int v; memcpy(&v, &f, 4); return v; }
 inline float __fmaf_rn(float a, float b, float c) { return (float)((double)a * b + c); }
+#ifdef __aarch64__
+#define _Float16 __fp16  // GCC 12 has it for C++ on x86-64 only.
+#endif
 inline float float16_value(unsigned short bits) {
   _Float16 value;
   memcpy(&value, &bits, 2);

@@ -124,7 +124,8 @@ def test_verbs_name_the_export(tmp_path, capsys, verb):
     archive(best__data_DOT_pkl=PICKLE + b'ultralytics')(path)
     assert main([verb, str(path)]) == 1
     said = capsys.readouterr().err
-    if verb != 'verify' or 'Nothing to compare' not in said:  # Which needs a GPU.
+    # `verify` needs a GPU, `build` TensorRT.
+    if 'Nothing to compare' not in said and 'TensorRT is not installed' not in said:
         assert f'{path} is a checkpoint of PyTorch, not ONNX.' in said
         assert f'Remedy: Export it: yolo export model={path} format=onnx' in said
 
