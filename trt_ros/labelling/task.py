@@ -12,13 +12,14 @@ import traceback
 
 from trt_ros.errors import BackendError, ParameterError, TrtRosError
 from trt_ros.labelling.video import video_paths
-from trt_ros.recording import ALL_TIMES, Recording
+from trt_ros.recording import ALL_TIMES, VIDEO_TYPES, Recording
 from trt_ros.regular_file import check_output_folder
 from trt_ros.ros.frames import color_topics
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
 from trt_ros.vision.thresholds import Thresholds
 
 DATA_SETS = {'coco': '.json', 'parquet': '.parquet'}  # Suffixes of their files.
+MAX_PARTS = 10_000
 RULES = ('uncertain', 'rare:CLASS', 'disagree:MODEL')
 
 
@@ -115,7 +116,7 @@ class LabelTask:
 
         Without any part, or where the recording cannot be opened, return the task itself.
 
-        :raises ParameterError: when it is a URL.
+        :raises ParameterError: when it is a URL, has videos, or there are too many parts.
         """
         if self._is_remote:
             raise ParameterError(
@@ -123,15 +124,33 @@ class LabelTask:
             )
         try:
             with closing(Recording(self.path)) as recording:
+                times = recording.start_ns / 1e9, recording.end_ns / 1e9
                 last = (recording.end_ns - recording.start_ns) / 1e9
+                topics = chosen_topics(recording, list(self.topics))
+                kinds = {topic: recording.topics[topic].message_type for topic in topics}
         except TrtRosError:  # check() reports it.
             return [self]
-        count = math.floor((min(last, self.end or last) - self.start) / seconds) + 1
+        if videos := [topic for topic, kind in kinds.items() if kind in VIDEO_TYPES]:
+            raise ParameterError(
+                f'Parts of {self.path} cannot be labeled.',
+                cause=f'Topic {", ".join(videos)} is a video: the pictures of a part before its '
+                'first key frame cannot be decoded.',
+                remedy='Leave --split out, or choose topics of images with --topic.',
+            )
+        ratio = (min(last, self.end or last) - self.start) / seconds
+        if ratio >= MAX_PARTS:
+            raise ParameterError(
+                f'{self.path} has {ratio:.0f} parts of {seconds:g} s, of at most {MAX_PARTS}.',
+                cause=f'Its messages have times from {times[0]:.3f} to {times[1]:.3f}, '
+                f'{last:.3f} s.',
+                remedy='Set --split to a larger value, or choose a part with --start and --end.',
+            )
+        count = math.floor(ratio) + 1
         folder = self.output.with_suffix('')
         return [
             replace(
                 self,
-                output=folder / f'{folder.name}_{number:04d}.mcap',
+                output=folder / f'{folder.name}_{number}.mcap',
                 start=self.start + number * seconds,
                 end=self.start + (number + 1) * seconds if number < count - 1 else self.end,
                 is_part=True,

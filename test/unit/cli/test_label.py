@@ -3,6 +3,7 @@
 from contextlib import closing, suppress
 import json
 import os
+from pathlib import Path
 import re
 import signal
 import sqlite3
@@ -34,10 +35,12 @@ from support.recordings import (
     raw_image,
     storage_file,
     text_message,
+    video_packet,
     write_recording,
 )
 from trt_ros.cli import main
 from trt_ros.errors import BadFrameError
+from trt_ros.labelling.batch import find_recordings
 from trt_ros.labelling.definitions import definition_of
 from trt_ros.recording import Recording
 
@@ -419,7 +422,7 @@ def test_a_part_without_images_is_an_error(label, tmp_path, more):
     (tmp_path / 'none.mcap').touch()
     output, text = label(path, tmp_path / 'none.mcap', *more, '--split', '0.5', code=1)
     assert 'none.mcap cannot be opened' in text and 'Traceback' not in text
-    assert [*output.rglob('*.mcap')] == [output / 'drive/drive_0000.mcap'][: more[1] != '2']
+    assert [*output.rglob('*.mcap')] == [output / 'drive/drive_0.mcap'][: more[1] != '2']
 
 
 def test_an_empty_topic_is_an_error(label, tmp_path):
@@ -638,11 +641,28 @@ def test_parts_of_a_recording_have_the_results_of_the_whole(label, tmp_path, mor
     output, _ = label(path, '--split', 1.5, '--start', 0.5, *more)
     folder = output / 'drive'
     assert sorted(each.name for each in folder.iterdir()) == [
-        f'drive_{number:04d}.mcap' for number in range(3)
+        f'drive_{number}.mcap' for number in range(3)
     ]
     with closing(Recording(folder)) as recording:
         times = [each.time_ns for each in recording.messages(['/detector/detections'])]
     assert times == [START_NS + step * STEP_NS for step in range(5, 40)]
+    assert find_recordings([folder]) == [(folder, Path('drive'))]
+
+
+@pytest.mark.parametrize(
+    'make, seconds, message',
+    [
+        (raw_image, '600', 'times from 5.000 to 1700000000.000, 1699999995.000 s'),
+        (raw_image, '1e-300', 'parts of 1e-300 s, of at most 10000'),
+        (lambda *_: video_packet(0, np.zeros(9, np.uint8), 'h264'), '600', 'is a video'),
+    ],
+)
+def test_parts_that_cannot_be_labeled_are_refused(label, tmp_path, make, seconds, message):
+    first = (5 * 10**9 - START_NS) // STEP_NS
+    images = [('/camera', step, make(0, picture(0))) for step in (first, 0)]
+    path = write_recording(tmp_path / 'drive', images)
+    output, text = label(path, '--split', seconds, code=1)
+    assert message in text and not output.exists()
 
 
 @pytest.mark.parametrize('shard', ['2/2', '-1/2', 'x', '0/0'])
