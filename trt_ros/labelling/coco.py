@@ -1,7 +1,9 @@
 """Results of recordings as a data set in COCO format."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from itertools import count
 import json
 from pathlib import Path
 import tempfile
@@ -42,7 +44,8 @@ class CocoLabels:
 
     Without images, there is no file.
 
-    Images are named by topic and stamp: front/image_raw/1700000000.099000000.png.
+    Images are named by topic and stamp: front/image_raw/1700000000.099000000.png; with a number
+    behind the stamp, 0.000000000_1.png, where an image before has the same.
 
     :param origin: what the results depend on, for `info`.
     :param pictures: folder of the image files; None to write none.
@@ -64,30 +67,47 @@ class CocoLabels:
         # A recording may have more objects than fit into memory.
         self._images = _JsonArray(path.parent)
         self._annotations = _JsonArray(path.parent)
+        self._stamps = defaultdict[str, set[int]](set)  # In nanoseconds, by topic.
+        self._repeated = count(1)
 
     def write(self, topic: str, header: ImageHeader, frame: Frame, result: Result) -> None:
         """
         Append an image and its objects, and write its picture if pictures are wanted.
 
-        :raises ParameterError: when a file cannot be written.
+        :raises ParameterError: when a file cannot be written, or be named after the topic.
         """
+        name = self.picture_name(topic, header)
         if self._pictures is not None:
-            self.write_picture(topic, header, frame)
-        self.append(topic, header, result)
+            self.write_picture(name, frame)
+        self.append(name, header, result)
 
-    def write_picture(self, topic: str, header: ImageHeader, frame: Frame) -> None:
+    def picture_name(self, topic: str, header: ImageHeader) -> str:
+        """Return the name of the file of an image, another one each time."""
+        parts = [each for each in topic.split('/') if each]
+        if not parts or '\0' in topic or not {'.', '..'}.isdisjoint(parts):
+            raise ParameterError(
+                f'Files of images cannot be named after the topic {topic!r}.',
+                remedy='Choose another topic with --topic, or correct the recording.',
+            )
+        seconds, nanoseconds = header.stamp
+        stamp_ns = seconds * 10**9 + nanoseconds
+        number = f'_{next(self._repeated)}' if stamp_ns in self._stamps[topic] else ''
+        self._stamps[topic].add(stamp_ns)
+        sign, size_ns = '-' if stamp_ns < 0 else '', abs(stamp_ns)
+        return f'{"/".join(parts)}/{sign}{size_ns // 10**9}.{size_ns % 10**9:09d}{number}.png'
+
+    def write_picture(self, name: str, frame: Frame) -> None:
         """Write the file of an image; see write()."""
         assert self._pictures is not None
-        path = self._pictures / picture_name(topic, header)
+        path = self._pictures / name
         with writing_data_set(self._path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_picture(path, np.asarray(to_color(frame, 'bgr')))
 
-    def append(self, topic: str, header: ImageHeader, result: Result, **more: Any) -> None:
+    def append(self, name: str, header: ImageHeader, result: Result, **more: Any) -> None:
         """Append an image without its picture; `more`: of its entry in the file."""
         with writing_data_set(self._path):
             image_id, (width, height) = self._images.count + 1, header.wh
-            name = picture_name(topic, header)
             self._images.append(
                 {'id': image_id, 'file_name': name, 'width': width, 'height': height, **more}
             )
@@ -130,13 +150,6 @@ def writing_data_set(path: Path) -> Iterator[None]:
             remedy='Free space, or whatever else prevents it, delete the files of this run, and '
             'start again.',
         ) from error
-
-
-def picture_name(topic: str, header: ImageHeader) -> str:
-    """Return the name of an image file by topic and stamp."""
-    seconds, nanoseconds = header.stamp
-    sign, stamp_ns = '-' if seconds < 0 else '', abs(seconds * 10**9 + nanoseconds)
-    return f'{topic.strip("/")}/{sign}{stamp_ns // 10**9}.{stamp_ns % 10**9:09d}.png'
 
 
 class _JsonArray:

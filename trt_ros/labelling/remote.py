@@ -15,14 +15,19 @@ def path_of(text: str) -> Path:
     """
     Return a path, or for a URL an object of universal_pathlib with the methods of one.
 
-    :raises ParameterError: when the packages for the URL are missing.
+    :raises ParameterError: when the packages for the URL are missing, or its scheme is unknown.
     """
     if '://' not in text:
         return Path(text)
     remedy = 'pip install universal_pathlib, and s3fs for s3:// or gcsfs for gs://.'
     with requires('the Python package universal_pathlib', text, remedy):
         from upath import UPath
-    found: Any = UPath(text)
+    try:
+        found: Any = UPath(text)
+    except ValueError as error:
+        raise ParameterError(
+            f'{text}: {error}.', remedy='Correct the scheme of the URL.'
+        ) from error
     with requires('a package for its kind', text, remedy):
         found.fs  # noqa: B018  # Imports it.
     return found  # type: ignore[no-any-return]

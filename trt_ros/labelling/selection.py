@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.errors import ParameterError
-from trt_ros.labelling.coco import CocoLabels, picture_name
+from trt_ros.labelling.coco import CocoLabels
 from trt_ros.labelling.results import ImageHeader
 from trt_ros.labelling.task import SelectionOptions
 from trt_ros.results.base import Result
@@ -65,6 +65,14 @@ class Selection:
                 network, model_path=argument, decoder='auto', labels=(), labels_path=''
             )
             self._other = Pipeline.open(other)
+            if any(ours != its for ours, its in zip(names, self._other.class_names)):
+                self._other.close()
+                raise ParameterError(
+                    f'{argument} has other classes than the network of --model.',
+                    cause=f'They are {", ".join(list(self._other.class_names)[:20])}, and '
+                    f'{", ".join(names[:20])}.',
+                    remedy='Compare networks of the same classes.',
+                )
         self._folder, self._budget, self._thresholds = folder, options.budget, thresholds
         folder.mkdir()
         self._labels = CocoLabels(folder / 'annotations.json', pipeline, origin, folder)
@@ -99,10 +107,11 @@ class Selection:
         if len(self._kept) >= self._budget:
             if candidate[:2] < self._kept[0][:2]:
                 return
-            *_, old_topic, old_header, _ = heapq.heappop(self._kept)
-            (self._folder / picture_name(old_topic, old_header)).unlink()
-        self._labels.write_picture(topic, header, frame)
-        heapq.heappush(self._kept, (interest, number, topic, header, result))
+            *_, worst, _, _ = heapq.heappop(self._kept)
+            (self._folder / worst).unlink()
+        name = self._labels.picture_name(topic, header)
+        self._labels.write_picture(name, frame)
+        heapq.heappush(self._kept, (interest, number, name, header, result))
 
     def close(self) -> None:
         """
@@ -114,8 +123,8 @@ class Selection:
             for candidate in self._best.values():
                 self._keep(candidate)
             kept, self._best, self._kept = sorted(self._kept, reverse=True), {}, []
-            for interest, _, topic, header, result in kept:
-                self._labels.append(topic, header, result, interest=round(interest, 5))
+            for interest, _, name, header, result in kept:
+                self._labels.append(name, header, result, interest=round(interest, 5))
         if self._other is not None:
             self._other.close()
 

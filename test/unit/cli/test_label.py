@@ -605,6 +605,8 @@ def test_recordings_by_url_are_labeled_to_urls(label, tmp_path, bucket):
     assert text.count('exists already') == 2
     _, text = label('memory://bucket/day_1/drive', '--output', 'memory://results/a.mcap')
     assert 'drive: 2 frames' in text
+    _, text = label('memry://bucket', '--output', 'memory://results', code=1)
+    assert "filesystem: 'memry'.\nRemedy: Correct the scheme" in text
 
 
 @pytest.mark.parametrize('is_retried', [False, True])

@@ -1,5 +1,6 @@
 """Areas of objects in data sets in COCO format."""
 
+from contextlib import closing
 import json
 from types import SimpleNamespace
 
@@ -64,6 +65,22 @@ def test_area_of_masks_is_that_of_their_pixels(tmp_path):
     assert [each['image_id'] for each in found['annotations']] == [1, 2]
     assert [each['category_id'] for each in found['annotations']] == [2, 2]
     assert found['images'][0]['file_name'] == 'front/1.000000005.png'
+
+
+def test_images_without_a_stamp_have_files_of_their_own(tmp_path):
+    stamps = (0, 0), (0, 0), (2, 0), (1, 0)
+    with closing(CocoLabels(tmp_path / 'out.json', pipeline(), {})) as labels:
+        names = [labels.picture_name('/front', ImageHeader(each, '', (16, 8))) for each in stamps]
+    ends = '0.000000000', '0.000000000_1', '2.000000000', '1.000000000'
+    assert names == [f'front/{each}.png' for each in ends]
+
+
+@pytest.mark.parametrize('topic', ['/../../evil/x', '/a/../b', '', '/', '/a\0b'])
+def test_no_file_is_written_outside_the_folder(tmp_path, topic):
+    labels = CocoLabels(tmp_path / 'out.json', pipeline(), {}, tmp_path / 'pictures')
+    with closing(labels), pytest.raises(ParameterError, match='cannot be named after the topic'):
+        labels.write(topic, HEADER, FRAME, None)
+    assert not list(tmp_path.iterdir())
 
 
 def test_tasks_that_coco_lacks_are_refused(tmp_path):

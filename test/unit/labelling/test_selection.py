@@ -8,6 +8,7 @@ import pytest
 
 from support.recordings import raw_image, write_recording
 from trt_ros.cli import main
+from trt_ros.demo.scene import MODEL
 from trt_ros.errors import ParameterError
 from trt_ros.labelling.selection import unmatched_score
 from trt_ros.labelling.task import SelectionOptions
@@ -89,6 +90,11 @@ def test_the_budget_is_that_of_all_recordings(select, tmp_path, more):
 def test_another_network_that_agrees_selects_nothing(select):
     folder, _ = select(f'disagree:{select.model}')
     assert not list(folder.iterdir())
+
+
+def test_a_network_of_other_classes_is_refused(select):
+    _, text = select(f'disagree:{MODEL}', code=1)
+    assert 'They are circle, ' in text and 'and red, green, blue.' in text
 
 
 def test_disagreement_is_the_highest_score_without_a_partner():
