@@ -136,6 +136,11 @@ def check_flags(args: Namespace) -> None:
             cause='The report has the recordings and their parts.',
             remedy='Leave them out.',
         )
+    if args.report and not args.resume and args.report.exists() and args.report.stat().st_size:
+        raise ParameterError(
+            f'Report {args.report} exists already.',
+            remedy='Continue its run with --resume, or choose another file for --report.',
+        )
     if args.split is not None and args.split <= 0:
         raise ParameterError(f'--split is {args.split:g} s.', remedy='Set it to more than 0.')
     if args.start < 0 or (args.end is not None and args.end <= args.start):

@@ -40,20 +40,29 @@ def run(args: Namespace) -> int:
     """Label all recordings; 1 when one failed or was damaged, or images were dropped."""
     from trt_ros.labelling.batch import RunReport
     from trt_ros.labelling.provenance import job_settings
+    from trt_ros.labelling.remote import path_of
 
     check_flags(args)
     options = given_options(args, TiledOptions)
     report = RunReport(args.retry or args.report)
     earlier = report.entries()
-    if args.retry and not earlier:
+    if args.retry and not (earlier and report.settings):
         raise ParameterError(
             f'--retry {args.retry} names no recording.',
-            cause='The file does not exist, or no recording has ended.',
+            cause='The file does not exist, or no recording was begun.',
             remedy='Name the file of --report of an earlier run.',
         )
+    if args.retry:
+        vars(args).update({name: report.settings[name] for name in ('start', 'end', 'split')})
+        args.output = args.output or report.settings['output']
     tasks = _tasks(args, earlier)
-    if tasks and (args.retry or args.report):
-        report.check(job_settings(options, tasks[0]))
+    if not tasks:
+        print('no recordings in this part', file=sys.stderr)
+        return 0
+    if args.retry or args.report:
+        of_job = {'output': str(path_of(args.output))}
+        of_job |= {name: getattr(args, name) for name in ('start', 'end', 'split')}
+        report.begin(job_settings(options, tasks[0]) | of_job, tasks, earlier)
     count = len(tasks)
     tasks = [task for task in tasks if not task.resume or _is_left(task, earlier)]
     if len(tasks) < count:
@@ -93,7 +102,13 @@ def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[La
     )
     if args.retry is not None:
         tasks = [
-            make(path_of(each['recording']), path_of(output), start=each['start'], end=each['end'])
+            make(
+                path_of(each['recording']),
+                path_of(output),
+                start=each['start'],
+                end=each['end'],
+                is_part=bool(args.split),
+            )
             for output, each in earlier.items()
         ]
     elif args.recordings and args.output:
@@ -132,15 +147,18 @@ def _is_left(task: LabelTask, earlier: Mapping[str, Mapping[str, Any]]) -> bool:
     """
     Return whether a recording is to be labeled still; delete results that cannot be continued.
 
-    :raises ParameterError: when its results are of another part of it.
+    :raises ParameterError: when its results are of another recording or part.
     """
-    name = str(task.output)
-    entry = earlier.get(name, {})
-    if entry and (entry['start'], entry['end']) != (task.start, task.end):
+    from trt_ros.labelling.batch import entry_of
+    from trt_ros.labelling.provenance import changed_values
+
+    name, wanted = str(task.output), entry_of(task)
+    entry = earlier.get(name, wanted)
+    if difference := changed_values({each: entry[each] for each in wanted}, wanted):
         raise ParameterError(
-            f'Output {name} has another part of its recording.',
-            cause=f'start: {entry["start"]} -> {task.start}; end: {entry["end"]} -> {task.end}.',
-            remedy='Use --start, --end and --split of the earlier run, or another --output.',
+            f'Output {name} is of another recording, or of another part.',
+            cause=f'{difference}.',
+            remedy='Name the recordings of the earlier run, or another --report and --output.',
         )
     if entry.get('status') == 'done' and ('://' in name or Path(name).exists()):
         return False
@@ -159,7 +177,7 @@ def _selection_of_all(
     from trt_ros.labelling.task import annotations_of
 
     outputs = [task.output for task in tasks]
-    folder = path_of(args.output or os.path.commonpath([Path(each).parent for each in earlier]))
+    folder = path_of(args.output)
     if not args.select or outputs == [folder]:
         return None
     index, count = args.shard
@@ -213,8 +231,7 @@ def _counted(
         except Exception as error:  # The other recordings may be good.
             summary(task, as_trt_ros_error(error, task.path))
         else:
-            if task.starts_over:
-                summary(task, None)
+            summary(task, None)
             yield task, count
 
 

@@ -30,7 +30,7 @@ def find_recordings(
     :param recursive: whether to look into the folders of folders, too.
     :param include: patterns of paths below a folder, of which one must match; () for all.
     :param exclude: patterns of which none may match.
-    :raises ParameterError: when none is found.
+    :raises ParameterError: when none is found, or one twice.
     """
     found = [(each, below) for path in paths for each, below in _in_folder(path, recursive)]
     chosen = [
@@ -38,6 +38,16 @@ def find_recordings(
         for path, below in found
         if (not include or _matches(below, include)) and not _matches(below, exclude)
     ]
+    names = dict[str, Path]()
+    for path, _ in chosen:
+        other = names.setdefault(
+            os.path.abspath(path) if isinstance(path, Path) else str(path), path
+        )
+        if other is not path:
+            raise ParameterError(
+                f'Recording {path} is named twice, also as {other}.',
+                remedy='Name it once, or leave one out with --exclude.',
+            )
     if not chosen:
         raise ParameterError(
             f'No recordings are found in {", ".join(map(str, paths))}.',
@@ -104,33 +114,40 @@ class RunReport:
     """
     A file with one JSON object per recording of a run, in the order in which they end.
 
-    Before them, it has the settings of the run.
+    Before them, it has the settings of the run and all its recordings.
 
     :param path: of a file, which is created or continued; None to write nothing.
+    :ivar settings: those of the earlier runs, after entries().
     :raises ParameterError: when it cannot be read or written.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._settings: dict[str, Any] = {}
-        self._is_begun = False
+        self.settings: dict[str, Any] = {}
+        self._unwritten: list[dict[str, Any]] = []
 
-    def check(self, settings: Mapping[str, Any]) -> None:
+    def begin(
+        self, settings: Mapping[str, Any], tasks: Sequence[LabelTask], earlier: Mapping[str, Any]
+    ) -> None:
         """
-        Compare the settings of this run with those of the earlier ones, after entries().
+        Compare the settings of this run with those of the earlier ones, as entries() found them.
+
+        Those and tasks that are new are written with the first outcome.
 
         :raises ParameterError: when they differ, or the file cannot be written.
         """
         assert self._path is not None
         check_output_file(self._path)
-        self._is_begun = bool(self._settings)
-        self._settings = self._settings or dict(settings)
-        if difference := changed_values(self._settings, settings):
+        difference = changed_values(self.settings, settings) if self.settings else ''
+        if difference:
             raise ParameterError(
                 f'Report {self._path} is of a run with other options.',
                 cause=f'{difference}.',
                 remedy='Use the options of that run, or another --report and another --output.',
             )
+        first = {} if self.settings else {'settings': dict(settings)}
+        new = [entry_of(task) for task in tasks if str(task.output) not in earlier]
+        self._unwritten = [first | {'recordings': new}] if first or new else []
 
     def entries(self) -> dict[str, dict[str, Any]]:
         """Return the entries of each output in one, by its path; the last values count."""
@@ -143,10 +160,9 @@ class RunReport:
                 os.truncate(self._path, len(whole))
             found: dict[str, dict[str, Any]] = {}
             for each in map(json.loads, whole.splitlines()):
-                if 'settings' in each:
-                    self._settings = each['settings']
-                    continue
-                found[each['output']] = found.get(each['output'], {}) | each
+                self.settings = each.get('settings', self.settings)
+                for entry in each.get('recordings', [each]):
+                    found[entry['output']] = found.get(entry['output'], {}) | entry
             return found
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise ParameterError(
@@ -156,11 +172,10 @@ class RunReport:
             ) from error
 
     def append(self, task: LabelTask, outcome: LabelReport | TrtRosError | None) -> None:
-        """Write the outcome of a recording; None: it begins, and cannot be continued later."""
+        """Write the outcome of a recording; None: it begins."""
         if self._path is None:
             return
-        entry: dict[str, Any] = {'recording': str(task.path), 'output': str(task.output)}
-        entry |= {'start': task.start, 'end': task.end}
+        lines, entry = self._unwritten, entry_of(task)
         if isinstance(outcome, TrtRosError):
             entry |= {'status': 'failed', 'error': str(outcome)}
         elif outcome is None:
@@ -172,7 +187,18 @@ class RunReport:
                 'dropped': dict(outcome.dropped),
                 'error': str(outcome.damage or ''),
             }
-        lines = [entry] if self._is_begun else [{'settings': self._settings}, entry]
+        if outcome is not None or task.starts_over:
+            lines = [*lines, entry]
         with writing(self._path, 'Choose another file.'), self._path.open('a') as file:
             file.write(''.join(f'{json.dumps(each)}\n' for each in lines))
-        self._is_begun = True
+        self._unwritten = []
+
+
+def entry_of(task: LabelTask) -> dict[str, Any]:
+    """Return what an entry of a report has before its outcome."""
+    return {
+        'recording': str(task.path),
+        'output': str(task.output),
+        'start': task.start,
+        'end': task.end,
+    }

@@ -525,25 +525,58 @@ def test_failed_recordings_are_labeled_again_and_done_ones_left_out(label, tmp_p
     assert 'misspelled.jsonl names no recording.' in text
 
 
+@pytest.mark.parametrize('is_cut', [False, True])
+def test_all_recordings_of_a_killed_job_are_labeled_by_retry(label, tmp_path, is_cut):
+    paths = [write_recording(tmp_path / name, camera(40)) for name in 'abc']
+    output, report = tmp_path / 'killed', tmp_path / 'report.jsonl'
+    command = [*label.command, '--output', str(output), '--report', str(report), *map(str, paths)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        while not (output / ('b.mcap' if is_cut else 'a.mcap')).exists():
+            with suppress(subprocess.TimeoutExpired):
+                pytest.fail(f'ended with {process.wait(0.01)}')
+        process.kill()
+    if is_cut:
+        report.write_text(report.read_text()[:-9])
+    label('--retry', report, '--output', output)
+    assert [len(read(output / f'{path.name}.mcap')) for path in paths] == [40, 40, 40]
+
+
+def test_a_report_that_exists_is_refused_without_resume(label, tmp_path):
+    write_recording(tmp_path / 'drives/a', camera(1))
+    flags = [tmp_path / 'drives', '--report', tmp_path / 'report.jsonl']
+    label(*flags)
+    before = flags[-1].read_bytes()
+    _, text = label(*flags, code=1)
+    assert 'report.jsonl exists already' in text and '--resume' in text
+    assert flags[-1].read_bytes() == before
+
+
 @pytest.mark.parametrize(
     'more, difference',
     [
+        (['--split', '1'], 'split: None -> 1.0.'),
+        (['--output', 'other'], 'labeled -> other.'),
         (['--score-threshold', '0.5'], 'thresholds.score: 0.25 -> 0.5.'),
         (['--coco'], "outputs.data_sets: [] -> ['coco']."),
-        (['--start', '0.1'], 'start: 0.0 -> 0.1;'),
+        (['--start', '0.1'], 'start: 0.0 -> 0.1.'),
     ],
 )
 def test_a_job_is_not_resumed_with_other_options(label, tmp_path, more, difference):
     drives, report = tmp_path / 'drives', tmp_path / 'report.jsonl'
     write_recording(drives / 'drive', camera(2))
-    label(drives, '--report', report)
+    output, _ = label(drives, '--report', report)
     before = report.read_text()
     _, text = label(drives, '--report', report, '--resume', *more, code=1)
     assert difference in text
-    if '--start' not in more:
+    if not {'--start', '--split'} & {*more}:
         _, text = label('--retry', report, *more, code=1)
         assert difference in text
     assert report.read_text() == before
+    write_recording(tmp_path / 'others/drive', camera(1))
+    _, text = label(
+        tmp_path / 'others', '--output', output, '--report', report, '--resume', code=1
+    )
+    assert 'drives/drive -> ' in text and report.read_text() == before
 
 
 @pytest.mark.parametrize('flags', [[], ['--coco']])
@@ -568,8 +601,9 @@ def test_a_damaged_recording_is_labeled_again_from_its_start(label, tmp_path, fl
 def test_shards_label_each_recording_once(label, tmp_path):
     for number in range(5):
         write_recording(tmp_path / 'drives' / f'drive_{number}', camera(1))
-    for shard, count in (('0/2', 3), ('1/2', 5)):
-        output, _ = label(tmp_path / 'drives', '--shard', shard)
+    for shard, count in (('0/2', 3), ('1/2', 5), ('7/9', 5)):
+        output, text = label(tmp_path / 'drives', '--shard', shard)
+        assert ('no recordings in this part' in text) is (shard == '7/9')
         assert len([*output.glob('*.mcap')]) == count
 
 

@@ -64,6 +64,12 @@ def test_recordings_of_the_same_name_keep_their_folders(drives):
     assert names == ['day_1/front.mcap', 'day_2/front.mcap', 'day_1/rear.mcap']
 
 
+@pytest.mark.parametrize('more', ['a.db3', 'day_1', 'day_3/../a.db3'])
+def test_a_recording_that_is_named_twice_is_refused(drives, more):
+    with pytest.raises(ParameterError, match=r'named twice, also as drives/(a\.db3|day_1/front)'):
+        find_recordings([drives, drives / more], recursive=True)
+
+
 @pytest.mark.parametrize('more', [{'include': ['none*']}, {'exclude': ['a*']}])
 def test_patterns_that_leave_nothing_are_refused(drives, more):
     with pytest.raises(ParameterError, match='Correct the patterns'):
