@@ -561,7 +561,8 @@ def test_a_report_that_exists_is_refused_without_resume(label, tmp_path):
         (['--start', '0.1'], 'start: 0.0 -> 0.1.'),
     ],
 )
-def test_a_job_is_not_resumed_with_other_options(label, tmp_path, more, difference):
+def test_a_job_is_not_resumed_with_other_options(label, tmp_path, monkeypatch, more, difference):
+    monkeypatch.chdir(tmp_path)
     drives, report = tmp_path / 'drives', tmp_path / 'report.jsonl'
     write_recording(drives / 'drive', camera(2))
     output, _ = label(drives, '--report', report)
