@@ -686,6 +686,19 @@ def test_parts_of_a_recording_have_the_results_of_the_whole(label, tmp_path, mor
     assert find_recordings([folder]) == [(folder, Path('drive'))]
 
 
+def test_a_part_without_images_is_labeled_again_by_retry(label, tmp_path):
+    images = [('/camera', step, raw_image(0, picture(0))) for step in (0, 45)]
+    report = tmp_path / 'report.jsonl'
+    output, _ = label(
+        write_recording(tmp_path / 'drive', images), '--split', 1, '--report', report
+    )
+    empty = output / 'drive/drive_1.mcap'
+    whole = empty.read_bytes()
+    empty.unlink()
+    label('--retry', report)
+    assert empty.read_bytes() == whole
+
+
 @pytest.mark.parametrize(
     'make, seconds, message',
     [
