@@ -67,7 +67,7 @@ class CocoLabels:
         # A recording may have more objects than fit into memory.
         self._images = _JsonArray(path.parent)
         self._annotations = _JsonArray(path.parent)
-        self._stamps = defaultdict[str, set[int]](set)  # In nanoseconds, by topic.
+        self._stamps = defaultdict[str, set[int]](set)  # In nanoseconds, by folder.
         self._repeated = count(1)
 
     def write(self, topic: str, header: ImageHeader, frame: Frame, result: Result) -> None:
@@ -91,10 +91,11 @@ class CocoLabels:
             )
         seconds, nanoseconds = header.stamp
         stamp_ns = seconds * 10**9 + nanoseconds
-        number = f'_{next(self._repeated)}' if stamp_ns in self._stamps[topic] else ''
-        self._stamps[topic].add(stamp_ns)
+        folder = '/'.join(parts)
+        number = f'_{next(self._repeated)}' if stamp_ns in self._stamps[folder] else ''
+        self._stamps[folder].add(stamp_ns)
         sign, size_ns = '-' if stamp_ns < 0 else '', abs(stamp_ns)
-        return f'{"/".join(parts)}/{sign}{size_ns // 10**9}.{size_ns % 10**9:09d}{number}.png'
+        return f'{folder}/{sign}{size_ns // 10**9}.{size_ns % 10**9:09d}{number}.png'
 
     def write_picture(self, name: str, frame: Frame) -> None:
         """Write the file of an image; see write()."""

@@ -70,7 +70,8 @@ def test_area_of_masks_is_that_of_their_pixels(tmp_path):
 def test_images_without_a_stamp_have_files_of_their_own(tmp_path):
     stamps = (0, 0), (0, 0), (2, 0), (1, 0)
     with closing(CocoLabels(tmp_path / 'out.json', pipeline(), {})) as labels:
-        names = [labels.picture_name('/front', ImageHeader(each, '', (16, 8))) for each in stamps]
+        headers = [ImageHeader(each, '', (16, 8)) for each in stamps]
+        names = [labels.picture_name(*each) for each in zip(['/front', 'front'] * 2, headers)]
     ends = '0.000000000', '0.000000000_1', '2.000000000', '1.000000000'
     assert names == [f'front/{each}.png' for each in ends]
 
