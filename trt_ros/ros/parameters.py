@@ -128,15 +128,16 @@ def read(node: Node, cls: type) -> Any:
 def yaml_text(cls: type, node_name: str, without: Collection[str] = ()) -> str:
     """Return a parameter file with defaults and descriptions, but for the names in `without`."""
     rest = ' inference.yaml has the rest.' if without else ''
+    written = [each for each in specifications(cls).values() if each.name not in without]
+    # ROS refuses files without a value.
+    nothing = '' if any(each.default != () for each in written) else ' {}'
     lines = [
         f'# Parameters of the {node_name} node with their defaults.{rest}',
         '# Written by `python tools/generated_files.py`.',
         '/**:',
-        '  ros__parameters:',
+        f'  ros__parameters:{nothing}',
     ]
-    for each in specifications(cls).values():
-        if each.name in without:
-            continue
+    for each in written:
         allowed = (
             f' One of {each.allowed}.'
             if each.choices
