@@ -73,11 +73,7 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def write_picture(path: Path, pixels_bgr: np.ndarray, *, jpeg_quality: int = 95) -> None:
-    """
-    Write (H, W, 3) uint8 BGR in the format of the file name's suffix.
-
-    :raises ParameterError: when the format is not supported, or the file cannot be written.
-    """
+    """Write (H, W, 3) uint8 BGR in the format of the name's suffix, or raise ParameterError."""
     problem = f'Cannot write the picture {path}.'
     try:
         is_done, data = cv2.imencode(

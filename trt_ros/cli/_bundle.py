@@ -48,7 +48,6 @@ def describe_bundle_file(path: Path, describe: Callable[[Path], Any]) -> dict[st
 
 
 def _describe_cascade(bundle: Bundle, describe: Callable[[Path], Any]) -> dict[str, Any]:
-    """Return the description of a detector and the networks for its objects."""
     (first, *_), options = bundle.networks.items(), bundle.region_options or {}
     networks = {}
     for name, network in bundle.networks.items():

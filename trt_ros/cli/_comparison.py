@@ -107,7 +107,6 @@ class _Comparison:
     def add(
         self, name: str, tensors: Mapping[str, np.ndarray], found: dict[str, Agreement]
     ) -> None:
-        """Add the outputs of one input."""
         self.inputs.append(InputAgreement(name, found))
         for output, each in found.items():
             self.outputs.setdefault(output, Agreement()).add(each)
@@ -116,7 +115,6 @@ class _Comparison:
             self.worst_tensors = {key: np.array(value) for key, value in tensors.items()}
 
     def add_boxes(self, found: Iterable[BoxAgreement]) -> None:
-        """Add the boxes of each input, in the same order."""
         for each, boxes in zip(self.inputs, found):
             each.boxes = boxes
             self.boxes = self.boxes or BoxAgreement()
@@ -220,12 +218,10 @@ class _States:
 
     @property
     def ours(self) -> dict[str, np.ndarray]:
-        """The network inputs of the engine."""
         return self._staged(self._ours)
 
     @property
     def reference(self) -> dict[str, np.ndarray]:
-        """The network inputs of ONNX Runtime."""
         return self._staged(self._reference)
 
     def _staged(self, memory: Mapping[str, Any]) -> dict[str, np.ndarray]:

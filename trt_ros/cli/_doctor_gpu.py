@@ -35,11 +35,7 @@ def file_text(path: Path) -> str:
 
 
 def tool_text(*command: str) -> str:
-    """
-    Run a program of the system that may be broken.
-
-    :returns: what it printed, or why nothing is known.
-    """
+    """Run a program of the system that may be broken; return its output, or why there is none."""
     try:
         done = subprocess.run(
             command,
@@ -60,11 +56,7 @@ _GPU_CLOCKS = re.compile(r'\.gpu$|\.ga10b$|\.gv11b$|^gpu-')
 
 
 def jetson_findings(root: Path) -> Iterator[Finding]:
-    """
-    Check a Jetson board; nothing on other machines.
-
-    :param root: root folder of the system.
-    """
+    """Check a Jetson board, by its root folder; nothing on other machines."""
     model = file_text(root / 'proc/device-tree/model')
     release = file_text(root / 'etc/nv_tegra_release')
     if not release and 'jetson' not in model.lower():

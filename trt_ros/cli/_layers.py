@@ -75,7 +75,6 @@ def _to_measure(graph: LayerGraph, layer: str, known: Mapping[str, str]) -> list
 
 
 def _spread(names: Sequence[str], count: int) -> list[str]:
-    """Return at most `count` names at equal distances, the last one included."""
     if len(names) <= count:
         return list(names)
     return [names[(index + 1) * len(names) // count - 1] for index in range(count)]

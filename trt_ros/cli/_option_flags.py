@@ -70,11 +70,7 @@ def add_option_flags(
 
 
 def given_options(args: Namespace, cls: type[Options]) -> Options:
-    """
-    Return the options of a class that have flags on a command line; the others have defaults.
-
-    :raises ParameterError: when a value is not allowed.
-    """
+    """Return the options of a class by the flags of a command line, or raise ParameterError."""
     values = vars(args)
     return cls(
         **{each.name: values[each.name] for each in fields(cls) if each.name in values}  # type: ignore[arg-type]
@@ -82,8 +78,6 @@ def given_options(args: Namespace, cls: type[Options]) -> Options:
 
 
 def _checked(parse: Callable[[str], Any], option: Specification) -> Callable[[str], Any]:
-    """Return a parser of the allowed values of an option."""
-
     def checked(text: str) -> Any:
         value = parse(text)
         try:

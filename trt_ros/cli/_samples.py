@@ -93,11 +93,7 @@ def run_sample(pipeline: Pipeline[Any], inputs: RunInputs, score: float) -> Any:
 
 
 def noise(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> np.ndarray:
-    """
-    Return noise: uniform for images (0 to 1 for floats, else 0 to 255) and bool, else normal.
-
-    Values of both signs show errors that positive ones do not.
-    """
+    """Return noise of both signs, or 0 to 1 for images (else 0 to 255) and bool."""
     import numpy as np
 
     values = rng.random(shape, np.float32)
@@ -120,7 +116,6 @@ def _image_topics(args: Namespace, images: Sequence[str]) -> dict[str, tuple[str
 def _images(
     args: Namespace, topics: Sequence[str], rng: np.random.Generator
 ) -> Iterator[tuple[str, list[Frame]]]:
-    """Yield one image per topic and their names."""
     import numpy as np
 
     from trt_ros.vision.frame import Frame

@@ -128,11 +128,7 @@ def _compare(
 def refuse_other_tensors(
     engine: Path, found: Sequence[TensorSpec], onnx: Path, wanted: Sequence[TensorSpec]
 ) -> None:
-    """
-    Check that an engine has the tensors of an ONNX file; floating-point types may differ.
-
-    :raises TensorMismatchError: if it has not.
-    """
+    """Raise TensorMismatchError unless an engine has the tensors of an ONNX file."""
 
     def key(spec: TensorSpec) -> tuple[str, str, str]:
         return spec.name, spec.mode, 'float' if 'float' in spec.dtype else spec.dtype

@@ -123,7 +123,6 @@ def _members(path: Path, options: BuildOptions) -> Iterator[tuple[str, Path, Bui
 
 
 def _build(args: Namespace, onnx: Path, options: BuildOptions) -> dict[str, Any]:
-    """Build an engine, print its properties, and return them."""
     from trt_ros.driver import nvidia_driver
     from trt_ros.engine.cache import EngineCache
     from trt_ros.engine.open import build_summary, check_precision
@@ -226,8 +225,6 @@ class Bar:
 
 
 class _Append(Action):
-    """Collect into a tuple."""
-
     def __call__(
         self,
         parser: ArgumentParser,

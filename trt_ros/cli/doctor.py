@@ -30,11 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """
-    Print the findings.
-
-    :returns: 1 when something is broken, or when this machine cannot run networks.
-    """
+    """Print the findings; return 1 when something is broken, or no network can run."""
     found = list(findings())
     if args.json:
         print(json.dumps([asdict(each) for each in found], indent=1))
@@ -48,11 +44,7 @@ def run(args: Namespace) -> int:
 
 
 def findings(root: Path = Path('/')) -> Iterator[Finding]:
-    """
-    Run all checks; missing parts do not raise.
-
-    :param root: root folder of the system.
-    """
+    """Run all checks on the system of a root folder; missing parts do not raise."""
     yield from ros_findings(root)
     yield Finding('python', 'ok', f'{platform.python_version()} ({sys.executable})')
     yield Finding(
@@ -291,7 +283,6 @@ def _library(name: str, root: Path) -> Finding:
 
 
 def _origin(library: Library) -> str:
-    """Return whether the bindings are those of the system or of pip."""
     origin = Path(str(library.trt.__file__))
     return (
         'from apt' if 'dist-packages' in origin.parts and '/usr/lib' in str(origin) else 'from pip'
@@ -321,11 +312,7 @@ def _from_apt(root: Path) -> Finding | None:
 
 
 def _dla(library: Library, root: Path) -> str:
-    """
-    Return what a release can do with the DLA cores of the board, '' without any.
-
-    Source: NVIDIA, "Working with DLA" of TensorRT 11.4.1.
-    """
+    """Return what a release can do with the DLA cores of the board (TensorRT 11.4.1's tables)."""
     if not dla_cores(root):
         return ''
     if library.is_rtx or (10, 8) <= library.version < (11, 4, 1):

@@ -67,11 +67,7 @@ def run(args: Namespace) -> int:
 
 
 def library_of(source: str) -> tuple[str, str]:
-    """
-    Return the library that exports a network, and its name for that.
-
-    :raises ModelError: for another file, with the command that exports it.
-    """
+    """Return the library that exports a network, and its name for that, or raise ModelError."""
     from trt_ros.engine.builder.model_file import check_model_file
 
     library, _, name = source.partition(':')

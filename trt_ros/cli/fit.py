@@ -140,11 +140,7 @@ def run(args: Namespace) -> int:
 
 
 def _truths(args: Namespace, names: Sequence[str]) -> list[Truth | None]:
-    """
-    Return the truth of each picture.
-
-    :raises ParameterError: when there are not as many counts as pictures; see `read_truths`.
-    """
+    """Return the truth of each picture; raise ParameterError for another number of counts."""
     from trt_ros.runtime.ranking import Truth, read_truths
 
     if args.annotations:

@@ -261,11 +261,7 @@ def _entries_of(
     annotated: Path | None,
     coco: CocoFile | None,
 ) -> Iterator[dict[str, Any]]:
-    """
-    Yield the entries of one file, and write it with its results to `annotated`.
-
-    :raises BadFrameError: when it is neither an image nor a video, nor arrays.
-    """
+    """Yield the entries of one file, and write it with its results to `annotated`."""
     from trt_ros.drawing import draw
     from trt_ros.media import open_video_writer, read_picture, read_video, write_picture
     from trt_ros.model.array_files import FILES, read_arrays

@@ -252,7 +252,6 @@ def _layers(path: Path, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _usable(header: Any) -> str:
-    """Return 'yes', or 'no: ' with the reason."""
     from trt_ros.driver import nvidia_driver
     from trt_ros.errors import BackendError
     from trt_ros.trt import load_trt
@@ -377,7 +376,6 @@ def _io_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _short(text: str) -> str:
-    """Return the begin of a long text."""
     is_short = len(text) <= MAX_METADATA
     return text if is_short else f'{text[:MAX_METADATA]} .. ({len(text)} characters)'
 

@@ -144,11 +144,7 @@ def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[La
 
 
 def _is_left(task: LabelTask, earlier: Mapping[str, Mapping[str, Any]]) -> bool:
-    """
-    Return whether a recording is to be labeled still; delete results that cannot be continued.
-
-    :raises ParameterError: when its results are of another recording or part.
-    """
+    """Return whether a recording is to be labeled; delete results that cannot be continued."""
     from trt_ros.labelling.batch import entry_of
     from trt_ros.labelling.provenance import changed_values
 
@@ -190,11 +186,7 @@ def _selection_of_all(
 
 
 class _Summary:
-    """
-    Prints and reports the outcome of each recording; raises the error of an only one.
-
-    :ivar is_whole: whether all images so far got results.
-    """
+    """Prints and reports the outcome of each recording; raises the error of an only one."""
 
     def __init__(
         self, report: RunReport, selection: JobSelection | None, *, is_only: bool
@@ -238,7 +230,6 @@ def _counted(
 def _label_here(
     tasks: Sequence[LabelTask], options: LabeledOptions, args: Namespace, summary: _Summary
 ) -> None:
-    """Label recordings in this process."""
     from trt_ros.labelling.labeler import Labeler
 
     with closing(Labeler(options)) as labeler:
@@ -255,7 +246,6 @@ def _label_here(
 def _label_with_workers(
     tasks: Sequence[LabelTask], options: LabeledOptions, args: Namespace, summary: _Summary
 ) -> None:
-    """Label recordings in other processes."""
     from trt_ros.labelling.ray_workers import label_with_ray
     from trt_ros.labelling.workers import LabelPool
 

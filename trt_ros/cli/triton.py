@@ -105,7 +105,6 @@ def _max_batch(found: Mapping[str, Any], wanted: int | None) -> int:
 
 
 def _config(name: str, found: Mapping[str, Any], batch: int) -> Iterator[str]:
-    """Yield the lines of config.pbtxt."""
     is_engine = found['kind'] == 'engine'
     yield f'name: {_quoted(name)}'
     yield f'backend: "{"tensorrt" if is_engine else "onnxruntime"}"'
@@ -171,7 +170,6 @@ def _write(path: Path, found: Mapping[str, Any], folder: Path, version: int, con
 
 
 def _write_file(path: Path, source: IO[bytes]) -> None:
-    """Write a file that the user of the server may read."""
     from trt_ros.blob import write_atomically
 
     path.parent.mkdir(parents=True, exist_ok=True)

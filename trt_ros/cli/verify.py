@@ -39,11 +39,7 @@ MAX_DRAWN = 16  # As in the help of --picture.
 
 
 def draw_network_inputs(args: Namespace) -> None:
-    """
-    Draw the input of the network beside its result, for the first `MAX_DRAWN` pictures.
-
-    :raises ParameterError: without pictures, or when the file cannot be written.
-    """
+    """Draw the network's input beside its result, for the first `MAX_DRAWN` pictures."""
     from trt_ros.drawing import draw
     from trt_ros.drawing.panels import Panel, in_rows, input_view
     from trt_ros.media import check_picture_path, write_picture
@@ -105,7 +101,6 @@ def open_pipeline(args: Namespace) -> Pipeline[Any]:
 def _differences(
     decoder: Decoder[object], preprocess: Preprocess
 ) -> dict[str, tuple[object, object]]:
-    """Return the options that differ from the decoder's preprocessing, with both values."""
     from trt_ros.vision.letterbox import INTEGERS, Preprocess
 
     trained = Preprocess(preprocess.input_hw, **decoder.preprocess)  # type: ignore[arg-type]

@@ -110,11 +110,7 @@ def import_class(place: str) -> type[Node]:
 
 
 def node_options(request: LoadNode.Request) -> dict[str, Any]:
-    """
-    Return the keyword arguments of rclpy.node.Node for a request, and INTRA_PROCESS.
-
-    :raises LoadError: for an extra argument that is not supported.
-    """
+    """Return the keyword arguments of rclpy.node.Node for a request, and INTRA_PROCESS."""
     rules = list(request.remap_rules)
     if request.node_name:
         rules.append(f'__node:={request.node_name}')

@@ -103,8 +103,6 @@ class ComponentManager(Node):
             spinner.close()
 
     def _on_worker(self, handle: Callable) -> Callable:
-        """Return a service callback that responds from the worker thread and does not block."""
-
         async def callback(request: object, response: object) -> object:
             future = Future(executor=self.executor)
             # Awaiting alone would not wake the executor; a done callback does.

@@ -55,7 +55,6 @@ def restored_contexts() -> Iterator[None]:
 
 
 def _drain() -> list[Any]:
-    """Pop all contexts of this thread; return them, the current one first."""
     contexts = []
     while int(check(driver().cuCtxGetCurrent(), 'find the current GPU') or 0):
         contexts.append(check(driver().cuCtxPopCurrent(), 'leave the GPU'))

@@ -67,11 +67,7 @@ class Account:
         }
 
     def check_budget(self, limit_mb: float) -> None:
-        """
-        Check that no more memory than a limit is allocated; 0.0 is none.
-
-        :raises BackendError: with the owners.
-        """
+        """Raise BackendError, with the owners, if more than a limit is allocated; 0.0 is none."""
         used = self.device_nbytes
         if limit_mb and used > limit_mb * 1e6:
             owners = dict(sorted(self.report()['device'].items(), key=lambda each: -each[1]))

@@ -50,7 +50,6 @@ def _nvml_device() -> Any:
 
 
 def _used_nbytes() -> Callable[[], int]:
-    """Return the function that measures the used memory of the current GPU in bytes."""
     device: Any = None
     with suppress(Exception):  # Several types: no such library, no such device, no permission.
         device = _nvml_device()

@@ -99,11 +99,7 @@ class BoxHead(Head[Any]):
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Any:
-        """
-        Decode the outputs for one image; see `Head`.
-
-        :raises TensorMismatchError: when an output is missing or of another shape.
-        """
+        """Decode the outputs for one image; see `Head`."""
         places = self._locate(outputs, letterbox.input_hw)
         values = Values(outputs, self.reading)
         with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
@@ -129,17 +125,12 @@ class BoxHead(Head[Any]):
     def all_boxes(
         self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]
     ) -> Candidates:
-        """
-        Return the boxes of one image whatever their scores, before NMS.
-
-        :raises TensorMismatchError: as for a call.
-        """
+        """Return the boxes of one image whatever their scores, before NMS."""
         places = self._locate(outputs, input_hw)
         with np.errstate(invalid='ignore', over='ignore'):
             return self._candidates(Values(outputs, self.reading), places, input_hw, 0.0)
 
     def _locate(self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]) -> Places:
-        """Return the places of the values in the outputs of one image."""
         names = [part.spec.name for part in self.reading.parts]
         for name in names:
             require_output(outputs, name)
@@ -200,7 +191,6 @@ class BoxHead(Head[Any]):
             )
 
     def _poses(self, boxes: Detections, extras: np.ndarray, letterbox: Letterbox) -> Poses:
-        """Return boxes with keypoints; visibility is 1 where the network has none."""
         values = self.reading.values_per_keypoint
         count = extras.shape[1] // values
         keypoints = np.ones((len(boxes), count, 3), np.float32)
@@ -239,7 +229,6 @@ class BoxHead(Head[Any]):
 def _box(
     values: Values, places: Places, slices: Mapping[str, Any], scored: Scored, coding: Coding
 ) -> np.ndarray:
-    """Return the values of the boxes that were selected: (n, 4) float32."""
     labels = scored.labels if places.class_step else None
     if 'sizes' in slices:
         sizes = values.gather(slices['sizes'], scored.rows)

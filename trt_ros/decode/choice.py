@@ -184,11 +184,7 @@ def _open_by_names(
 
 
 def open_head(family: Family[HeadT], network: NetworkDescription) -> HeadT:
-    """
-    Open the head that decodes a network as one of a family.
-
-    :raises TensorMismatchError: when its outputs are not those of the family.
-    """
+    """Open the head that decodes a network as one of a family, or raise TensorMismatchError."""
     reading = bind(family, network)
     if reading is None:
         raise TensorMismatchError(

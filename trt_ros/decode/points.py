@@ -80,11 +80,7 @@ class PointHead(Head[Poses]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Poses:
-        """
-        Decode the keypoints of one object.
-
-        :raises TensorMismatchError: when an output is missing or of another shape.
-        """
+        """Decode the keypoints of one object; see `Head`."""
         values = self._values(outputs, letterbox.input_hw)
         with np.errstate(invalid='ignore', over='ignore'):
             xy, visibility = _FORMS[self.layout.form](values, self.layout, letterbox.input_hw)

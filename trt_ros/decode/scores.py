@@ -46,11 +46,7 @@ class Values:
         labels: np.ndarray | None = None,
         class_step: int = 0,
     ) -> np.ndarray:
-        """
-        Return a slice of some rows: (n, values) float32.
-
-        :param labels: classes of the rows, whose values are `class_step` elements apart.
-        """
+        """Return a slice of some rows, (n, values) float32; `class_step`: between classes."""
         first = place.start + rows * place.row
         if labels is not None:
             first = first + labels * class_step
@@ -93,11 +89,7 @@ class Scored(NamedTuple):
 def select(
     layout: BoxLayout, values: Values, places: Places, level: LevelSlices, threshold: float
 ) -> Scored:
-    """
-    Select by the scores of a level.
-
-    :raises ScoreRangeError: when a score is finite and outside 0 to 1.
-    """
+    """Select by the scores of a level; raise ScoreRangeError for finite ones outside 0 to 1."""
     rows, slices = level.rows, level.slices
     if 'count' in places.tensors:
         count = np.ravel(values.view(places.tensors['count'], 1))[0]
@@ -164,7 +156,6 @@ def _with_objectness(
 
 
 def _activated(logits: np.ndarray) -> np.ndarray:
-    """Return the sigmoids of (n, C) logits; NaN of NaN and +Inf, and of a row of -Inf only."""
     scores = sigmoid(logits)
     scores[~(logits < np.inf)] = np.nan
     scores[np.isneginf(logits).all(axis=1)] = np.nan
@@ -227,5 +218,4 @@ def _are_peaks(planes: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.n
 
 
 def _logit(score: float) -> float:
-    """Return the value whose sigmoid is `score`, 0 to 1."""
     return math.log(score / (1 - score)) if 0 < score < 1 else math.inf * (score - 0.5)

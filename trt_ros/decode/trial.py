@@ -158,7 +158,6 @@ def _of_boxes(
 
 
 def _best(found: Candidates) -> tuple[np.ndarray, np.ndarray]:
-    """Return the boxes of the highest scores, and these: what others hold is nowhere trained."""
     usable = np.flatnonzero(np.isfinite(found.boxes).all(axis=1))
     best = usable[np.argsort(-found.scores[usable], kind='stable')[:MAX_BOXES]]
     return found.boxes[best], found.scores[best]
@@ -197,11 +196,7 @@ def _of_vector(task: str, vectors: np.ndarray, reading: Reading) -> Opinion:
 
 
 def _of_dense(reading: Reading, cells: np.ndarray) -> Opinion:
-    """
-    Judge values per cell: class scores, class indices or depth.
-
-    :param cells: (P, C, h, w) or (P, h, w).
-    """
+    """Judge class scores, class indices or depth per cell: (P, C, h, w) or (P, h, w)."""
     text = f'values {cells.min():.2g} to {cells.max():.2g}'
     if 'classes' in reading.layout.roles:
         return Opinion(None, f'{len(np.unique(cells))} classes')

@@ -45,11 +45,7 @@ def held_out(count: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
 
 
 def draw_pictures(folder: Path, seconds: float) -> list[tuple[Path, np.ndarray, np.ndarray]]:
-    """
-    Write the pictures of a moving scene as JPEG files, RATE_HZ of them per second.
-
-    :returns: path, true boxes (N, 4) and labels (N,) per picture.
-    """
+    """Write a moving scene as JPEG files; return path, boxes (N, 4) and labels (N,) of each."""
     scene = MovingScene(9)
     drawn = []
     # Some spare pictures for the time until the nodes have discovered each other.
@@ -262,13 +258,11 @@ _OUTLINES = {
 
 
 def _area(corners: np.ndarray) -> float:
-    """Compute the area of a polygon by the shoelace formula."""
     x, y = corners.T
     return float(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2)
 
 
 def _color(rng: np.random.Generator, saturation: tuple[float, float]) -> np.ndarray:
-    """Return a random color, (3,) float32 BGR 0 to 255, of any hue and not too dark."""
     hsv = np.array([[[rng.uniform(0, 360), rng.uniform(*saturation), rng.uniform(0.4, 1)]]])
     return np.asarray(cv2.cvtColor(hsv.astype(np.float32), cv2.COLOR_HSV2BGR)[0, 0] * 255)
 

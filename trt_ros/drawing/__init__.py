@@ -19,8 +19,6 @@ from trt_ros.results.text import Text
 
 @dataclass(frozen=True)
 class _Options:
-    """Options of `draw`."""
-
     keypoint_names: Sequence[str]
     opacity: float
     min_visibility: float

@@ -185,7 +185,6 @@ def draw_label(
 
 
 def _size(text: str, text_scale: float, thickness: int) -> tuple[int, int]:
-    """Return width and height of a label with its margins."""
     (width, height), baseline = cv2.getTextSize(
         printable(text), FONT, text_scale, max(1, thickness // 2)
     )

@@ -126,7 +126,6 @@ class Trails:
 
 
 def _corners(found: Objects) -> np.ndarray:
-    """Compute the corners of boxes: (N, 4, 2) int32, in pixels, in drawing order."""
     corners = np.clip(np.nan_to_num(found.corners()), -1e6, 1e6)
     return np.asarray(np.rint(corners).astype(np.int32))
 
@@ -163,7 +162,6 @@ def draw_mask(
 
 @lru_cache(maxsize=8)
 def _palette(count: int) -> np.ndarray:
-    """Return the colors of the first classes: (count, 3) uint8."""
     return np.array([color_of(index) for index in range(count)], np.uint8)
 
 

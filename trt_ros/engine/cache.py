@@ -53,11 +53,7 @@ class Entry:
 
 
 def default_cache_dir() -> Path:
-    """
-    Return the default engine cache, `$XDG_CACHE_HOME/trt_ros` or `~/.cache/trt_ros`.
-
-    :raises ParameterError: if the user has no home folder, as in some containers.
-    """
+    """Return the default engine cache, or raise ParameterError without a home folder."""
     base = os.environ.get('XDG_CACHE_HOME', '')
     try:
         return (Path(base) if Path(base).is_absolute() else Path.home() / '.cache') / 'trt_ros'
@@ -86,11 +82,7 @@ def kernel_folder(engine_cache_dir: Path | str = '') -> Path | None:
 
 
 class EngineCache:
-    """
-    A folder of engines; several processes may use it at the same time.
-
-    :param root: path of the folder; empty for the default one.
-    """
+    """A folder of engines, by default `default_cache_dir()`, which several processes may use."""
 
     def __init__(self, root: Path | str = '') -> None:
         self.root = Path(root).expanduser().absolute() if str(root) else default_cache_dir()
@@ -265,11 +257,7 @@ def make_sidecar(
 
 
 def remove(path: Path) -> None:
-    """
-    Delete an engine, its sidecar and its compiled kernels.
-
-    :raises ParameterError: if one of them is a folder, which is left.
-    """
+    """Delete an engine, its sidecar and kernels; raise ParameterError for a folder."""
     for each in (path, sidecar_path(path), *path.parent.glob(f'{path.name}.*.runtime')):
         if each.is_dir() and not each.is_symlink():
             raise ParameterError(

@@ -38,8 +38,6 @@ _HUB_PAGE = re.compile(rf'{HUB}/([^/]+/[^/]+)/(?:blob|resolve)/([^/]+)/([^?]+)(?
 
 @dataclass(frozen=True)
 class _File:
-    """A file to download: its URL, its path on this machine, and whether it is of the Hub."""
-
     url: str
     path: Path
     is_of_hub: bool
@@ -136,7 +134,6 @@ def _parse(name: str, folder: Path, *, is_pinned: bool) -> _File:
 
 
 def _digest(path: Path) -> str:
-    """Return the SHA-256 of a file; '' if it cannot be read."""
     with suppress(OSError):
         return sha256_of_file(path)
     return ''
@@ -196,11 +193,7 @@ def _download_all(file: _File, expected: str, report: Reporter) -> None:
 
 
 def _download(file: _File, known: str, report: Reporter) -> str:
-    """
-    Download a file unless it is there, and return its SHA-256.
-
-    :param known: SHA-256 that it must have; '' if unknown.
-    """
+    """Download a file unless it is there; return its SHA-256, which is `known` if given."""
     digest = _digest(file.path)
     if digest and digest == (known or digest):
         return digest
@@ -218,11 +211,7 @@ def _download(file: _File, known: str, report: Reporter) -> str:
 
 
 def _transfer(file: _File, part: Path, report: Reporter) -> str:
-    """
-    Download into `part`, from its end on if it was begun.
-
-    :returns: the SHA-256 according to the Hub; '' if unknown.
-    """
+    """Download into `part`, from its end on; return the SHA-256 of the Hub, '' if unknown."""
     etag = part.with_suffix('.etag')
     while True:
         tag = etag.read_text() if etag.exists() else ''
@@ -269,12 +258,9 @@ class _MissingError(ModelError):
 
 
 class _Redirects(HTTPRedirectHandler):
-    """Redirects that keep the token on its host, and encryption; reads the Hub's SHA-256."""
-
     of_hub = ''
 
     def redirect_request(self, req: Request, fp: Any, *args: Any) -> Request | None:
-        """Return the next request."""
         code, message, headers, url = args
         if req.type == 'https' and not url.startswith('https://'):
             raise HTTPError(url, code, 'Redirected to an address without encryption', headers, fp)
@@ -288,11 +274,7 @@ class _Redirects(HTTPRedirectHandler):
 
 
 def _open(file: _File, headers: dict[str, str]) -> tuple[Any, str]:
-    """
-    Request a file.
-
-    :returns: the response, None when the file has no such range; and the SHA-256 of the Hub.
-    """
+    """Request a file; return the response, None beyond its end, and the SHA-256 of the Hub."""
     request = Request(file.url, headers={'User-Agent': 'trt_ros', **headers})
     if file.is_of_hub and (token := _hub_token()):
         request.add_unredirected_header('Authorization', f'Bearer {token}')

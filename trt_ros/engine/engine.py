@@ -192,11 +192,7 @@ def tensor_spec(handle: Any, name: str) -> TensorSpec:
 
 
 def refuse_formats(engine: Engine, name: str) -> None:
-    """
-    Check that the tensors of an engine are in row-major order, as the buffers of a pipeline are.
-
-    :raises ModelError: if one is not, as with trtexec --inputIOFormats; the engine is closed.
-    """
+    """Raise ModelError, and close the engine, unless its tensors are in row-major order."""
     formats = {
         spec.name: engine.handle.get_tensor_format(spec.name).name
         for spec in (*engine.inputs, *engine.outputs)
@@ -307,7 +303,6 @@ def _deserialize(
     dla_core: int | None,
     weight_budget_nbytes: int | None,
 ) -> tuple[Any, Any, int]:
-    """Return TensorRT's IRuntime and ICudaEngine of a plan, and the GPU memory they take."""
     runtime = library.new_runtime()
     if trusted_code:
         runtime.engine_host_code_allowed = True

@@ -49,11 +49,7 @@ def make_private(folder: Path, root: Path) -> None:
 
 
 def check_private(path: Path, root: Path) -> None:
-    """
-    Check that no other user can replace the engine at `path` below `root`.
-
-    :raises ParameterError: if one can.
-    """
+    """Raise ParameterError if another user can replace the engine at `path` below `root`."""
     for each in _components(path):
         risk = _risk(each, is_own=each == root or root in each.parents)
         if risk:
@@ -66,11 +62,7 @@ def check_private(path: Path, root: Path) -> None:
 
 
 def check_trusted(path: Path) -> None:
-    """
-    Check that no other user can replace a file with code: an engine, its sidecar or a plugin.
-
-    :raises ParameterError: if one can.
-    """
+    """Raise ParameterError if another user can replace an engine, its sidecar or a plugin."""
     for each in _components(path):
         risk = _risk(each, is_own=False)
         if risk:

@@ -40,11 +40,7 @@ class OnnxFile:
 
     @classmethod
     def read(cls, path: Path) -> OnnxFile:
-        """
-        Hash a model and its external data files without parsing it or loading it into memory.
-
-        :raises ModelError: if it cannot be read.
-        """
+        """Hash a model and its external data without loading them, or raise ModelError."""
         try:
             return cls(
                 path,

@@ -172,11 +172,7 @@ def _load(path: Path | bytes, sidecar: Mapping[str, Any], device: int) -> Engine
 
 
 def check_precision(sidecar: Mapping[str, Any], device: int) -> None:
-    """
-    Check that a GPU runs the quantized layers of an engine; tensorrt logs what should not run.
-
-    :raises BackendError: if tensorrt_rtx cannot run one, or computes it wrongly.
-    """
+    """Raise BackendError if tensorrt_rtx cannot run a quantized layer; tensorrt logs it."""
     quantized = sidecar.get('quantized') or {}
     if quantized:
         capability = nvidia_driver().gpu(device).compute_capability
@@ -220,11 +216,7 @@ def _build_in_memory(
 
 
 def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
-    """
-    Load an engine file.
-
-    :raises ModelError: if it cannot be loaded, or if it does not match its sidecar.
-    """
+    """Load an engine file; raise ModelError if it cannot be loaded or is not its sidecar's."""
     check_trusted(path)
     has_sidecar = os.path.lexists(sidecar_path(path))
     if has_sidecar:

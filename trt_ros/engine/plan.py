@@ -45,11 +45,7 @@ def is_plan(path: Path) -> bool:
 
 
 def read_plan_header(path: Path) -> PlanHeader:
-    """
-    Read the header of a plan; needs neither TensorRT nor a GPU.
-
-    :raises ModelError: if the file is not a plan, or its size differs from the one in its header.
-    """
+    """Read the header of a plan, or raise ModelError; needs neither TensorRT nor a GPU."""
     try:
         with open_regular(path) as file:
             header = parse_plan_header(file.read(HEADER_NBYTES))

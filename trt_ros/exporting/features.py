@@ -145,7 +145,6 @@ def add_features(
 
 
 def _channels(output: Any) -> int:
-    """Return the number of planes of an output; 0 if it has none."""
     sizes = [each.dim_value for each in output.type.tensor_type.shape.dim]
     return sizes[1] if len(sizes) == 4 else 0
 

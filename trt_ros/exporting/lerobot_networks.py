@@ -165,11 +165,7 @@ def module_of(run: Callable[..., Any], parts: Sequence[Any] = ()) -> Any:
 
 @dataclass
 class Exported:
-    """
-    Networks that were written to a folder.
-
-    :ivar models: their descriptions in the file of the bundle.
-    """
+    """Networks that were written to a folder; `models` describe them in the bundle's file."""
 
     folder: Path
     models: dict[str, Any] = field(default_factory=dict)
@@ -314,11 +310,7 @@ def diffusion(checkpoint: Checkpoint, networks: Exported) -> dict[str, Any]:
 
 
 def fit_images(model: Any, config: Any) -> None:
-    """
-    Replace the resizing and cropping of images by what ONNX has.
-
-    Resizing with antialias is two products of matrices.
-    """
+    """Replace resizing and cropping by what ONNX has: antialiasing is two matrix products."""
     if not config.image_features:
         return
     size = old = next(iter(config.image_features.values())).shape[1:]

@@ -10,7 +10,6 @@ STRIDE = 4
 
 
 def _named(specs: list[TensorSpec], words: tuple[str, ...]) -> TensorSpec | None:
-    """Return the only one with one of the words in its name."""
     found = [spec for spec in specs if any(word in spec.name.lower() for word in words)]
     return found[0] if len(found) == 1 else None
 

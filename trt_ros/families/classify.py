@@ -34,11 +34,7 @@ class ClassifyHead(Head[Classification]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Classification:
-        """
-        Decode the scores of one image.
-
-        :raises TensorMismatchError: when the output is missing or of another shape.
-        """
+        """Decode the scores of one image; see `Head`."""
         scores = vector(outputs, self.output_name)
         if self.class_count not in (None, len(scores)):
             raise TensorMismatchError(

@@ -48,11 +48,7 @@ class DepthHead(Head[Depth]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Depth:
-        """
-        Decode the output into the depth of the image.
-
-        :raises TensorMismatchError: when the output is missing or of another shape.
-        """
+        """Decode the output into the depth of the image; see `Head`."""
         cells = dense(outputs, self.output_name, self.channels_first)
         if len(cells) != 1:
             raise TensorMismatchError(
@@ -88,11 +84,7 @@ class PointsHead(Head[Depth]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Depth:
-        """
-        Decode the outputs into z without the offset.
-
-        :raises TensorMismatchError: when an output is missing or of another shape.
-        """
+        """Decode the outputs into z without the offset; see `Head`."""
         cells = dense(outputs, self.output_name, False).astype(np.float32)
         if self.scale_name:
             cells *= np.float32(np.asarray(outputs[self.scale_name]).reshape(-1)[0])

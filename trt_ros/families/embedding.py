@@ -25,11 +25,7 @@ from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 @dataclass(frozen=True)
 class EmbeddingHead(Head[Tensors]):
-    """
-    A reader of one vector (1, D), which it returns unchanged.
-
-    :param takes_any: whether other shapes than the declared one are returned unchanged, too.
-    """
+    """A reader of one vector (1, D), unchanged; of any other shape, too, if it `takes_any`."""
 
     output_name: str
     takes_any: bool = False
@@ -40,11 +36,7 @@ class EmbeddingHead(Head[Tensors]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Tensors:
-        """
-        Return the vector: (1, D) float32, not normalized.
-
-        :raises TensorMismatchError: when the output is missing or of another shape.
-        """
+        """Return the vector: (1, D) float32, not normalized; see `Head`."""
         if self.takes_any and outputs[self.output_name].ndim not in (2, 4):
             return Tensors({self.output_name: np.array(outputs[self.output_name])})
         return Tensors({self.output_name: vector(outputs, self.output_name)[np.newaxis]})
@@ -66,11 +58,7 @@ class TensorHead(Head[Tensors]):
 
 
 def vector(outputs: Arrays, name: str) -> np.ndarray:
-    """
-    Return a (D,) float32 copy of an output of (1, D) or (1, D, 1, 1).
-
-    :raises TensorMismatchError: when it is missing or of another shape.
-    """
+    """Return a (D,) float32 copy of an output of (1, D) or (1, D, 1, 1), or raise as `Head`."""
     require_output(outputs, name)
     values = np.asarray(outputs[name])
     if values.ndim < 2 or len(values) != 1 or values.size != values.shape[1] or not values.size:

@@ -85,11 +85,7 @@ class Choice:
     everyone: Families
 
     def claims(self, **changes: Any) -> list[Claim]:
-        """
-        Return the claims of the families, in their order, that no other claim beats.
-
-        :param changes: other fields of the network.
-        """
+        """Return the claims of the families, in order, that no other claim beats."""
         network = replace(self.network, **changes)
         own = {family.name for family in self.families}
         everyone = (*self.families, *(each for each in self.everyone if each.name not in own))
@@ -142,7 +138,6 @@ def _is_exported_by(family: Family[Any], network: NetworkDescription) -> bool | 
 
 
 def _is_evident(reading: Reading, network: NetworkDescription, *, is_stated: bool) -> bool:
-    """Return False for a reading that only a `decoder` by name may choose."""
     layout, named = reading.layout, named_symbols(network)
     guarded = layout.guarded(network, auto=True)
     if guarded is False or layout.is_cut != (CUT_NMS in network.metadata):
@@ -185,7 +180,6 @@ def _are_named(parts: Sequence[BoundOut]) -> bool:
 
 
 def _is_complete(part: BoundOut) -> bool:
-    """Return False for an open size where the layout has a number."""
     out, sizes = part.out, dict(zip(part.out.axes.split(), part.spec.shape))
     if out.names or 'count' in out.fields:
         return True
@@ -241,7 +235,6 @@ def _by_words(claim: Claim, claims: Sequence[Claim]) -> Opinion:
 
 
 def _named(claim: Claim) -> list[str]:
-    """Return the outputs with a word of the family in their names."""
     names = [part.spec.name for part in claim.reading.parts]
     return [name for name in names if any(word in name.lower() for word in claim.family.words)]
 
@@ -282,7 +275,6 @@ def _by_grid(
 
 
 def _is_on_grid(reading: Reading) -> bool:
-    """Return whether the rows are the cells of grids, and their number is known."""
     has_rows = reading.row_count is not None or any(part.out.per_level for part in reading.parts)
     return has_rows and bool(reading.on_grid)
 
@@ -346,7 +338,6 @@ def _role(role: str, size: str, reading: Reading) -> str:
 
 
 def _box(layout: BoxLayout, bins: str) -> str:
-    """Return what the values of a box are."""
     coding, priors = layout.coding, layout.rows.priors
     if coding.is_anchored:
         sizes = [f'{width}x{height}' for level in priors for width, height in level]

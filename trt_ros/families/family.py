@@ -38,11 +38,7 @@ IMAGENET_PREPROCESS: Mapping[str, object] = {
 
 
 class Opinion(NamedTuple):
-    """
-    Evidence of one kind.
-
-    :param holds: True for the reading, False against it, None without evidence.
-    """
+    """Evidence of one kind: `holds` is True for the reading, False against it, or None."""
 
     holds: bool | None
     text: str = ''
@@ -73,11 +69,7 @@ class NetworkDescription:
 
     @property
     def only_output(self) -> TensorSpec:
-        """
-        Return the only output.
-
-        :raises TensorMismatchError: when there are more outputs, or none.
-        """
+        """Return the only output, or raise TensorMismatchError."""
         if len(self.outputs) != 1:
             raise TensorMismatchError(
                 f'The network has {len(self.outputs)} outputs, expected one.',
@@ -155,11 +147,7 @@ class Head(ABC, Generic[ResultT_co]):
         return {}
 
     def names_by_output(self, class_names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """
-        Divide the class names among the outputs of class masks.
-
-        :param class_names: those of all classes, output by output; or ().
-        """
+        """Divide the class names of all outputs, in order, among the outputs of masks."""
         names = iter(class_names)
         return {
             output: tuple(itertools.islice(names, count)) if class_names else ()

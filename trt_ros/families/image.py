@@ -38,11 +38,7 @@ class PictureHead(Head[Picture]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Picture:
-        """
-        Decode the output into the picture.
-
-        :raises TensorMismatchError: when the output is missing or of another shape.
-        """
+        """Decode the output into the picture; see `Head`."""
         cells = dense(outputs, self.output_name, self.channels_first)
         if len(cells) != 3:
             raise TensorMismatchError(

@@ -40,11 +40,7 @@ class LaneHead(Head[Poses]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Poses:
-        """
-        Decode the lanes, best score first; `thresholds.iou` has no effect.
-
-        :raises TensorMismatchError: when an output is missing or of another shape.
-        """
+        """Decode the lanes, best score first; `thresholds.iou` has no effect."""
         keypoints, least = self.lanes(outputs, letterbox.input_hw)
         keypoints[..., :2] = letterbox.points_to_image(keypoints[..., :2])
         keypoints[~np.isfinite(keypoints).all(axis=-1)] = 0  # Not visible.

@@ -265,11 +265,7 @@ class Layout:
         return {role: size for out in self.outputs for role, size in out.fields.items()}
 
     def guarded(self, network: Any, *, auto: bool = False) -> str | Literal[False] | None:
-        """
-        Return False where a guard refuses the network, evidence in words, or None.
-
-        :param auto: whether the family is yet to be chosen.
-        """
+        """Return False where a guard refuses the network, evidence in words, or None."""
         opinions = [guard(network) for guard in self.guards]
         if auto:
             opinions.append(False if self.by_name else None)

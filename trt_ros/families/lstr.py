@@ -63,7 +63,6 @@ class LstrHead(LaneHead):
 
 
 def _lane_probability(logits: np.ndarray) -> np.ndarray:
-    """Compute the softmax of the lane of (Q, K) logits: (Q,), 0 where another one is higher."""
     is_lane = logits.argmax(axis=1) == LANE
     return np.where(is_lane, np.nan_to_num(softmax(logits)[:, LANE]), 0)
 

@@ -98,11 +98,7 @@ class MaskFormerHead(Head[ClassMask]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> ClassMask:
-        """
-        Decode the queries into the class mask of the image.
-
-        :raises TensorMismatchError: when an output is missing or of another shape.
-        """
+        """Decode the queries into the class mask of the image; see `Head`."""
         probabilities, masks = self.queries.read(outputs)
         rows, cols = taps(letterbox, (masks.shape[1], masks.shape[2]))
         with np.errstate(invalid='ignore', over='ignore'):
@@ -161,11 +157,7 @@ def _significant(probabilities: np.ndarray) -> np.ndarray:
 
 
 def _sums(weights: np.ndarray, masks: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """
-    Sum weights (K, Q) times sigmoid(mask) over some queries: (K, h, w) float32.
-
-    The sigmoid is (1 + tanh(x / 2)) / 2, which takes fewer steps.
-    """
+    """Sum weights (K, Q) times sigmoid(mask), (1 + tanh(x / 2)) / 2, over some queries."""
     cells = masks.reshape(len(masks), -1)
     half_weights = weights * np.float32(0.5)
     constant = half_weights.sum(axis=1, keepdims=True)
@@ -271,7 +263,6 @@ def _segments(
 
 
 def _counts(owners: np.ndarray, count: int) -> np.ndarray:
-    """Count the pixels of each index: (count,) of (H, W) indices."""
     if owners.itemsize > 1:
         return np.bincount(owners.reshape(-1), minlength=count)[:count]
     import cv2  # Several times as fast as NumPy.

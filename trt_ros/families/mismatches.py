@@ -147,11 +147,7 @@ class UnrecognizedError(TensorMismatchError):
 
 
 class UndecidedError(TensorMismatchError):
-    """
-    A network that several decoders fit, or one of a shape that many networks have.
-
-    :param claims: those that nothing decides between.
-    """
+    """A network that several decoders fit, or one of a shape that many networks have."""
 
     def __init__(
         self, problem: str, *, claims: Sequence[Claim], cause: str = '', remedy: str = ''

@@ -128,7 +128,6 @@ def locate(
 def _slices(
     part: BoundOut, symbols: Symbols, row: int, column: int
 ) -> Iterator[tuple[str, Slice]]:
-    """Yield roles and slices of an output, whose fields follow each other."""
     start = 0
     for role, text in part.out.fields.items():
         factors, constant = linear(text)

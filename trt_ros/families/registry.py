@@ -30,7 +30,6 @@ from trt_ros.results.text import Text
 
 
 def _of_task(task: str) -> tuple[Family[Any], ...]:
-    """Return the families of a task that the modules of this package define, in their order."""
     names = [module.name for module in iter_modules(package.__path__)]
     modules = [import_module(f'{package.__name__}.{name}') for name in names if name != 'registry']
     defined = [value for module in modules for value in vars(module).values()]

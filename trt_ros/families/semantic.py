@@ -76,11 +76,7 @@ class SemanticHead(Head[ClassMask]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> ClassMask:
-        """
-        Decode the output into the class mask of the image.
-
-        :raises TensorMismatchError: when the output is missing or of another shape.
-        """
+        """Decode the output into the class mask of the image; see `Head`."""
         cells = dense(outputs, self.output_name, self.channels_first)
         if (self.is_classes and len(cells) != 1) or (
             self.class_count not in (None, max(len(cells), 2))
@@ -101,7 +97,6 @@ class SemanticHead(Head[ClassMask]):
             return ClassMask(labels, confidence)
 
     def _classes(self, cells: np.ndarray) -> np.ndarray:
-        """Convert class indices of any integer type to the dtype of the mask."""
         is_small = cells.dtype.itemsize == 1
         dtype = np.uint8 if is_small else mask_dtype(self.named_count or unlabeled(np.uint16))
         none, classes = unlabeled(dtype), cells.astype(dtype)
@@ -125,11 +120,7 @@ class SemanticHead(Head[ClassMask]):
 
 @dataclass(frozen=True)
 class MaskHeads(Head[ClassMasks]):
-    """
-    Decoders of several outputs of one network, each into a mask of its own.
-
-    :param heads: in the order of the results.
-    """
+    """Decoders of several outputs of one network, each into a mask of its own, in order."""
 
     heads: tuple[SemanticHead, ...]
 
@@ -161,11 +152,7 @@ class MaskHeads(Head[ClassMasks]):
 
 
 def dense(outputs: Arrays, name: str, channels_first: bool = True) -> np.ndarray:
-    """
-    Return one image's (C, h, w) from an output of (1, C, h, w), (1, h, w, C) or (1, h, w).
-
-    :raises TensorMismatchError: when it is missing or of another shape.
-    """
+    """Return one image's (C, h, w) from (1, C, h, w), (1, h, w, C) or (1, h, w), or raise."""
     require_output(outputs, name)
     cells = np.asarray(outputs[name])
     if cells.ndim not in (3, 4) or len(cells) != 1 or not cells.size:

@@ -39,11 +39,7 @@ class TextBoxHead(Head[OrientedBoxes]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> OrientedBoxes:
-        """
-        Decode the output into the lines of the image.
-
-        :raises TensorMismatchError: when the output is missing or of another shape.
-        """
+        """Decode the output into the lines of the image; see `Head`."""
         import cv2
 
         planes = as_float32(image_output(outputs, self.output_name, 3))
@@ -77,7 +73,6 @@ class TextBoxHead(Head[OrientedBoxes]):
 
 
 def _mean(cells: np.ndarray, corners: np.ndarray) -> float:
-    """Return the mean of the cells in a rectangle, (4, 2) corners."""
     import cv2
 
     height, width = cells.shape
@@ -128,11 +123,7 @@ class TextHead(Head[Text]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Text:
-        """
-        Decode the symbols of a line.
-
-        :raises TensorMismatchError: when the output is missing or of another shape.
-        """
+        """Decode the symbols of a line; see `Head`."""
         scores = as_float32(image_output(outputs, self.output_name))
         if self.class_count not in (None, scores.shape[1]):
             raise TensorMismatchError(

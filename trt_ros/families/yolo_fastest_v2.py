@@ -41,11 +41,7 @@ class FastestV2Head(Head[Detections]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Detections:
-        """
-        Decode the outputs into the objects of the image.
-
-        :raises TensorMismatchError: when an output is missing or of another shape.
-        """
+        """Decode the outputs into the objects of the image; see `Head`."""
         boxes: list[np.ndarray] = []
         scores: list[np.ndarray] = []
         labels: list[np.ndarray] = []

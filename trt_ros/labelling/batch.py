@@ -60,7 +60,6 @@ def find_recordings(
 
 
 def _in_folder(path: Path, recursive: bool) -> Iterator[tuple[Path, Path]]:
-    """Yield the recordings of a folder, or the path itself if it is one or does not exist."""
     if path.is_dir() and not is_recording(path):
         yield from _walk(path, Path(), recursive)
     else:

@@ -71,11 +71,7 @@ class CocoLabels:
         self._repeated = count(1)
 
     def write(self, topic: str, header: ImageHeader, frame: Frame, result: Result) -> None:
-        """
-        Append an image and its objects, and write its picture if pictures are wanted.
-
-        :raises ParameterError: when a file cannot be written, or be named after the topic.
-        """
+        """Append an image and its objects, and write its picture if that is wanted."""
         name = self.picture_name(topic, header)
         if self._pictures is not None:
             self.write_picture(name, frame)
@@ -118,11 +114,7 @@ class CocoLabels:
                 )
 
     def close(self) -> None:
-        """
-        Write the file, if there were images; may be called twice.
-
-        :raises ParameterError: when the file cannot be written.
-        """
+        """Write the file, if there were images, or raise ParameterError; may be called twice."""
         with writing_data_set(self._path), closing(self._images), closing(self._annotations):
             if self._images.is_closed or not self._images.count:
                 return

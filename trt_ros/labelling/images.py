@@ -12,11 +12,7 @@ from trt_ros.vision.frame import Frame
 
 
 def count_images(path: Path, topics: Sequence[str] = ()) -> int:
-    """
-    Count the images of a recording, of all or some topics.
-
-    :raises ParameterError: when it cannot be opened or has none.
-    """
+    """Count the images of a recording, of all or some topics; ParameterError if there are none."""
     with closing(Recording(path)) as recording:
         return sum(
             recording.topics[topic].count for topic in chosen_topics(recording, list(topics))

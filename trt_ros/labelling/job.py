@@ -200,7 +200,6 @@ class _Job:
                     yield _Message(position, end, False, frame, header)
 
     def run(self, writer: 'McapWriter', limit: int, on_frames: Callable[[int], object]) -> None:
-        """Process all messages after the writer's position."""
         messages = self._messages()
         in_flight: deque[tuple[_Message, PendingResult[Any] | None]] = deque()
         with (
@@ -308,7 +307,6 @@ class _Job:
 
 
 def _decode(message: _Message, reader: FrameReader) -> _Message:
-    """Decode a message; return it, with frame and header if it is to be labeled."""
     try:
         complete = reader.read(message.recorded.data)
     except BadFrameError as error:

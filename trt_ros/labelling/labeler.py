@@ -48,11 +48,7 @@ class Labeler:
     def label(
         self, task: LabelTask, on_frames: Callable[[int], object] = lambda count: None
     ) -> LabelReport | TrtRosError:
-        """
-        Label a recording.
-
-        :param on_frames: called with the number of images done since the last call.
-        """
+        """Label a recording; `on_frames` is called with the number of further images done."""
         try:
             with local_copy(task) as local:
                 return self._label(local, on_frames)

@@ -102,14 +102,11 @@ class _Camera:
 
 
 class _Statistics:
-    """Minimum, maximum, mean and standard deviation of a feature, per element or channel."""
-
     def __init__(self) -> None:
         self._count, self._sum, self._squares = 0, np.float64(0), np.float64(0)
         self._least, self._largest = np.float64(np.inf), np.float64(-np.inf)
 
     def add(self, values: np.ndarray) -> None:
-        """Add values, (N, C)."""
         values = values.astype(np.float64)
         self._count += len(values)
         self._sum = self._sum + values.sum(0)
@@ -147,11 +144,7 @@ class LeRobotDataSet:
             raise ParameterError(f'{folder} exists already.', remedy='Choose another --output.')
 
     def add(self, path: Path) -> int:
-        """
-        Append a recording as an episode; return its number of frames.
-
-        :raises TrtRosError: when it cannot be read, or lacks a topic or a joint.
-        """
+        """Append a recording as an episode; return its number of frames, or raise TrtRosError."""
         with closing(Recording(path)) as recording:
             rows = list(self._rows(recording, self._cameras(recording)))
         if not rows:

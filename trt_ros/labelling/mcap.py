@@ -141,7 +141,6 @@ class McapWriter:
         self._clear_chunk()
 
     def _chunk(self) -> tuple[bytes, list[_Entry]]:
-        """Return the records of the last chunk and its index, if it has positions."""
         if not self._records:
             return b'', []
         times = [int64(time) for each in self._messages.values() for time, _ in each]
@@ -221,7 +220,6 @@ class McapWriter:
         self._write_all()
 
     def _continue(self) -> None:
-        """Read the index of the whole chunks, and continue in the last one."""
         file, head = self._file, self._head.data
         file.seek(0)
         start = file.read(len(head))

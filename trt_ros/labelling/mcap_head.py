@@ -71,7 +71,6 @@ def record_bytes(record: Any) -> bytes:
 
 
 def _definitions(topics: Sequence[RecordedTopic]) -> bytes:
-    """Return the schema and channel records of topics."""
     schemas = dict[tuple[str, bytes], int]()
     data = b''
     for number, each in enumerate(topics, 1):

@@ -53,11 +53,7 @@ class ParquetLabels:
         self._writer: Any = None
 
     def write(self, topic: str, header: ImageHeader, frame: Frame, result: Result) -> None:
-        """
-        Append the rows of an image.
-
-        :raises ParameterError: when the file cannot be written.
-        """
+        """Append the rows of an image, or raise ParameterError."""
         seconds, nanoseconds = header.stamp
         image = {
             **{'topic': topic, 'stamp_ns': 10**9 * seconds + nanoseconds},
@@ -96,11 +92,7 @@ class ParquetLabels:
         self._rows = []
 
     def close(self) -> None:
-        """
-        Finish the file, if there were images; may be called twice.
-
-        :raises ParameterError: when the file cannot be written.
-        """
+        """Finish the file, if there were images, or raise ParameterError; may be called twice."""
         if self._rows:
             self._write_rows()
         if self._writer is not None:
@@ -110,7 +102,5 @@ class ParquetLabels:
 
 
 class _Same(dict[int, int]):
-    """Any index by itself."""
-
     def __missing__(self, index: int) -> int:
         return index

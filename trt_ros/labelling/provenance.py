@@ -122,7 +122,6 @@ def _settings(options: LabeledOptions, hashes: dict[str, str], task: LabelTask) 
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values as JSON has them."""
     found: dict[str, Any] = json.loads(json.dumps(values))
     return found
 

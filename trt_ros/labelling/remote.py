@@ -12,11 +12,7 @@ from trt_ros.labelling.task import LabelTask
 
 
 def path_of(text: str) -> Path:
-    """
-    Return a path, or for a URL an object of universal_pathlib with the methods of one.
-
-    :raises ParameterError: when the packages for the URL are missing, or its scheme is unknown.
-    """
+    """Return a path, or for a URL an object of universal_pathlib, or raise ParameterError."""
     if '://' not in text:
         return Path(text)
     remedy = 'pip install universal_pathlib, and s3fs for s3:// or gcsfs for gs://.'
@@ -35,11 +31,7 @@ def path_of(text: str) -> Path:
 
 @contextmanager
 def local_copy(task: LabelTask) -> Iterator[LabelTask]:
-    """
-    Yield a task of local files: a copy of the recording, and outputs that are uploaded at the end.
-
-    :raises ParameterError: when something cannot be copied.
-    """
+    """Yield a task of local files: a copy of the recording, and outputs to upload at the end."""
     source: Any = task.path
     output: Any = task.output
     if isinstance(source, Path) and isinstance(output, Path):

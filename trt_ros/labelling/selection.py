@@ -114,11 +114,7 @@ class Selection:
         heapq.heappush(self._kept, (interest, number, name, header, result))
 
     def close(self) -> None:
-        """
-        Write the images, the best first; may be called twice.
-
-        :raises ParameterError: when a file cannot be written.
-        """
+        """Write the images, the best first, or raise ParameterError; may be called twice."""
         with closing(self._labels):
             for candidate in self._best.values():
                 self._keep(candidate)

@@ -24,11 +24,7 @@ RULES = ('uncertain', 'rare:CLASS', 'disagree:MODEL')
 
 
 def chosen_topics(recording: Recording, wanted: list[str]) -> list[str]:
-    """
-    Return the image topics to label: those wanted, or all but those of depth beside others.
-
-    :raises ParameterError: when there are none, or one does not exist or has no images.
-    """
+    """Return the image topics to label: those wanted, or all but depth images beside others."""
     images = recording.images() if wanted else color_topics(recording)
     missing = [topic for topic in wanted if topic not in images]
     if missing or not images:
@@ -167,12 +163,7 @@ class LabelTask:
         )
 
     def check(self) -> int:
-        """
-        Return the number of images to label, an estimate for a part of the recording; 0 if remote.
-
-        :raises ParameterError: when there are none, the recording cannot be opened, or
-            check_outputs() raises.
-        """
+        """Return the number of images to label, estimated for a part; 0 if remote; or raise."""
         if self._is_remote:  # It is checked when it has been copied.
             return 0
         with closing(Recording(self.path)) as recording:
@@ -263,11 +254,7 @@ class LabelTask:
         return self
 
     def delete_results(self) -> None:
-        """
-        Delete the files of the results; of a remote one, that to continue.
-
-        :raises ParameterError: when the recording cannot be opened.
-        """
+        """Delete the files of the results; of a remote one, that to continue."""
         others = list[Path]()
         if not self._is_remote:
             with closing(Recording(self.path)) as recording:

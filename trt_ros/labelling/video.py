@@ -27,11 +27,7 @@ def video_paths(output: Path, topics: Sequence[str]) -> dict[str, Path]:
 
 
 class AnnotatedVideos:
-    """
-    MP4 files of images with their results, one per topic, at the mean rate of the topic.
-
-    :param recording: its topics have the rates.
-    """
+    """MP4 files of images with their results, one per topic, at its mean rate in the recording."""
 
     def __init__(self, output: Path, topics: Sequence[str], recording: Recording) -> None:
         self._paths = video_paths(output, topics)
@@ -42,11 +38,7 @@ class AnnotatedVideos:
         self._sizes: dict[str, tuple[int, int]] = {}
 
     def write(self, topic: str, header: ImageHeader, frame: Frame, result: object) -> None:
-        """
-        Draw a result and append the image; one of another size than the first is resized.
-
-        :raises ParameterError: when the file cannot be written.
-        """
+        """Draw a result and append the image, as large as the first; or raise ParameterError."""
         pixels = np.array(to_color(frame, 'bgr'))
         draw(pixels, result)
         if topic not in self._writers:

@@ -42,11 +42,7 @@ def worker_died(path: Path) -> BackendError:
 
 
 class LocalWorker:
-    """
-    A process with a pipeline, after open(). Owned by whoever made it.
-
-    :raises WorkerDiedError: when the process cannot be started.
-    """
+    """A process with a pipeline, after open(), or WorkerDiedError. Owned by whoever made it."""
 
     def __init__(self, options: LabeledOptions) -> None:
         context = multiprocessing.get_context('spawn')
@@ -195,14 +191,12 @@ class LabelPool:
                 self._stop()
 
     def _put(self, waiting: Iterator[LabelTask], count: int) -> int:
-        """Enqueue some tasks for the workers; return their number."""
         found = list(islice(waiting, count))
         for task in found:
             self._tasks.put(task)
         return len(found)
 
     def _work(self) -> None:
-        """Label recordings with a worker until there are none left."""
         worker: LocalWorker | None = None
         try:
             while True:

@@ -178,11 +178,7 @@ def given_parameters(
 
 
 def checked_parameters(cls: type[ManagedNode], values: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Convert values, as from a YAML file, to the types of the parameters.
-
-    :raises ParameterError: for an unknown name, a wrong type or a value that is not allowed.
-    """
+    """Convert values to the types of the parameters, or raise ParameterError."""
     known = specifications(cls.Parameters)
     for name in values:
         if name not in known:

@@ -267,7 +267,6 @@ class Services:
         return self._clients[service]
 
     def _available(self, kind: type, service: str, remedy: str = '') -> Any:
-        """Return the client of a service, once that is available."""
         client = self._client(kind, service)
         for attempt in itertools.count(1):
             self._check()
@@ -277,7 +276,6 @@ class Services:
                 get_logger(__name__).warning(f'Waiting for service {service}. {remedy}')
 
     def _request_until_answered(self, client: Any, request: Any) -> Any:
-        """Repeat a request until there is a response."""
         while True:
             future = client.call_async(request)
             if self._is_answered(future):
@@ -289,7 +287,6 @@ class Services:
         return future.result()
 
     def _is_answered(self, future: Any) -> bool:
-        """Wait up to POLL_SECONDS for a response."""
         self._check()
         self._executor.spin_until_future_complete(future, POLL_SECONDS)
         return bool(future.done())

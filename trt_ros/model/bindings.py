@@ -90,7 +90,6 @@ def resolve_bindings(
 
 
 def _parts(bindings: Sequence[Binding], inputs: Sequence[str]) -> set[str]:
-    """Return the names of all parts of inputs; raise ParameterError for a wrong binding."""
     kinds = {binding.input: FEEDS[binding.kind] for binding in bindings}
     parts: list[str] = []
     for binding in bindings:
@@ -120,11 +119,7 @@ def _parts(bindings: Sequence[Binding], inputs: Sequence[str]) -> set[str]:
 def part_specs(
     bindings: Mapping[str, Binding], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> dict[str, TensorSpec]:
-    """
-    Return the parts of network inputs as inputs: vectors, or of the shape of a state's output.
-
-    :raises TensorMismatchError: when their sizes do not fit.
-    """
+    """Return the parts of network inputs as inputs: vectors, or shaped as a state's output."""
     specs: dict[str, TensorSpec] = {}
     for spec in inputs:
         binding = bindings.get(spec.name)

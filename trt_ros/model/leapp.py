@@ -52,8 +52,6 @@ def _document(path: str | Path) -> Document:
 
 
 class _Reader:
-    """A reader of one bundle."""
-
     def __init__(self, document: Document) -> None:
         self.path, self.folder = document.path, document.path.parent
         self._document = document
@@ -104,7 +102,6 @@ class _Reader:
         return path
 
     def _file(self, place: Place, name: str) -> Path:
-        """Return the path of a file in the folder of the bundle."""
         path = self.folder / name
         pure = PurePosixPath(name)
         if pure.is_absolute() or '..' in pure.parts or not name:
@@ -188,7 +185,6 @@ class _Reader:
         return tuple(last)
 
     def bundle(self) -> Bundle:
-        """Return the bundle, whose connections fit together."""
         if _has_regions(self._document):
             return self._of_regions()
         groups = tuple(self._groups())
@@ -292,7 +288,6 @@ class _Reader:
     def _check_sources(
         self, flow: Mapping[str, str], feedback: Mapping[str, str], groups: tuple[Group, ...]
     ) -> None:
-        """Check that each input has one source."""
         outside = set(self._listed('inputs', self.inputs))
         values = {name for group in groups for name in group.values}
         for name in self.inputs:

@@ -80,7 +80,6 @@ def _yaml(text: str) -> Any:
 
 
 def _normalized(mean: Any, std: Any, scale: float) -> dict[str, Any]:
-    """Return mean and std of pixels times `scale`, of which both are lists or None."""
     mean, std = (tuple(map(float, each or default)) for each, default in ((mean, [0]), (std, [1])))
     if len(mean) not in (1, 3) or len(std) not in (1, 3) or min(std) <= 0 or scale <= 0:
         raise ValueError('not for images')
@@ -201,7 +200,6 @@ def _of_mmdeploy(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _steps(steps: Any) -> dict[str, Any]:
-    """Return the steps of a pipeline by their types: {type: {..}} or {'type': .., ..} each."""
     if isinstance(steps, dict):
         steps = steps.get('transform_ops') or []
     found: dict[str, Any] = {}

@@ -183,7 +183,6 @@ class PolicyNode(InferenceNode):
         return self.now_ns() * 1e-9
 
     def _elapsed(self) -> float:
-        """Return seconds for durations: a simulation does not count the time of a run."""
         return self._now() if self.is_simulated else time.monotonic()
 
     def seconds_of(self, header: Header) -> float:
@@ -280,7 +279,6 @@ class PolicyNode(InferenceNode):
                 self._send(now)
 
     def _errors(self) -> dict[tuple[str, str], int]:
-        """Return the numbers of messages dropped because of an error, by topic and cause."""
         return {
             (topic.name, cause): count
             for topic in self.inputs.topics
@@ -289,7 +287,6 @@ class PolicyNode(InferenceNode):
         }
 
     def _send(self, now: float) -> None:
-        """Publish the command of a time."""
         safety = self._safety
         assert safety is not None
         before = safety.reason

@@ -51,11 +51,7 @@ class Columns:
         return np.repeat([field in fields for field in self.fields], self.count)
 
     def actions(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        """
-        Return the actions of a run, (horizon, size) float64.
-
-        :raises TensorMismatchError: when the outputs have other sizes.
-        """
+        """Return the actions of a run, (horizon, size) float64, or raise TensorMismatchError."""
         found = [outputs[name] for name in self.names]
         rows = [each.reshape(-1, self.count) for each in found if each.size % self.count == 0]
         if len({len(each) for each in rows}) != 1 or len(rows) < len(found):
@@ -237,11 +233,7 @@ class CommandParameters(HoldParameters):
         return tuple(found), given
 
     def of_metadata(self, metadata: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-        """
-        Return the parameters that are empty and that a network's metadata has; and log lines.
-
-        :raises ParameterError: when a value cannot be read.
-        """
+        """Return the parameters that are empty but in a network's metadata, and log lines."""
         found: dict[str, Any] = {}
         lines = []
         for name, (key, values) in commands_of(metadata).items():
@@ -282,11 +274,7 @@ class CommandParameters(HoldParameters):
         return fields
 
     def columns(self, outputs: Sequence[TensorSpec], fields: tuple[str, ...]) -> Columns:
-        """
-        Return the elements of an action.
-
-        :raises ParameterError: when a parameter has another number of elements.
-        """
+        """Return the elements of an action; raise ParameterError if their numbers differ."""
         counts = {spec.shape[-1] if spec.shape else 1 for spec in outputs}
         count = len(self.joints) or max(counts)
         if counts - {count, -1} or count < 1:

@@ -56,11 +56,7 @@ class RigTracks:
         return self._tracker.resets
 
     def track(self, camera: int, message: Detection3DArray, options: TrackOptions) -> None:
-        """
-        Add the detections of one camera.
-
-        :raises BadFrameError: 'other frame', if the cameras have different ones; 'no stamp'.
-        """
+        """Add the detections of one camera; BadFrameError: 'no stamp' or 'other frame'."""
         stamp_ns, frame_id = tracking_stamp(message.header), message.header.frame_id
         if self._frame_id not in (None, frame_id):
             raise BadFrameError(

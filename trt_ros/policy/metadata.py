@@ -33,7 +33,6 @@ def commands_of(metadata: Mapping[str, str]) -> dict[str, tuple[str, tuple[Any, 
 
 
 def _values(key: str, text: str, kind: type) -> tuple[Any, ...]:
-    """Return values that are JSON, or separated by commas."""
     try:
         values = json.loads(text)
     except ValueError:

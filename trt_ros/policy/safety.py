@@ -152,7 +152,6 @@ class Safety:
         return clipped
 
     def _blended(self, now: float, action: np.ndarray, measured: np.ndarray | None) -> np.ndarray:
-        """Return the action within the limits, on the way from where the robot is."""
         clipped = self.clip(action)
         if self.reason:  # The first action after a hold.
             start = measured if self.last is None else self.last
@@ -169,7 +168,6 @@ class Safety:
         return bool(np.abs(found - self.last).max() > self.options.max_jump)
 
     def _held(self, now: float, reason: str) -> np.ndarray | None:
-        """Return the command of the hold."""
         if reason != self.reason:
             if reason not in IDLE:
                 self.holds[reason] += 1

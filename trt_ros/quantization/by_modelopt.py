@@ -87,8 +87,6 @@ def quantized_layers(model: Any) -> set[str]:
 
 
 class _Reader:
-    """The inputs, as modelopt reads them."""
-
     def __init__(self, inputs: Iterator[Mapping[str, np.ndarray]]) -> None:
         self._inputs, self._first = inputs, next(inputs, None)
         self._is_first = True

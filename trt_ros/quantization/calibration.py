@@ -107,7 +107,6 @@ class Histogram:
 
 
 def _divergence(counts: np.ndarray, end: int) -> float:
-    """Return the divergence of `counts` from its first `end` bins in LEVELS levels."""
     reference = counts[:end].copy()
     filled = reference > 0
     reference[-1] += counts[end:].sum()  # Saturated.

@@ -111,11 +111,7 @@ class PrecisionLatency:
 
 @dataclass(frozen=True)
 class LatencyTable:
-    """
-    Times by precision, the quantized one last; no rows where nothing could be measured.
-
-    :param verdict: one sentence.
-    """
+    """Times by precision, the quantized one last, and a sentence; no rows without any."""
 
     rows: tuple[PrecisionLatency, ...]
     verdict: str

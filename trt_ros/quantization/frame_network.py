@@ -81,8 +81,6 @@ class FrameNetwork:
 
 
 class _Recorder(Runner):
-    """A runner that keeps the inputs and outputs of its last run."""
-
     def __init__(self, runner: Runner) -> None:
         self._runner, self.backend = runner, runner.backend
         self.inputs, self.outputs, self.metadata = runner.inputs, runner.outputs, runner.metadata

@@ -62,7 +62,6 @@ class QuantFormat:
 
 
 def _exponents(values: np.ndarray) -> np.ndarray:
-    """Return floor(log2(|values|)), at least -6, that of the smallest normal E4M3."""
     return np.asarray(np.maximum(np.frexp(values)[1] - 1.0, -6.0))
 
 
@@ -241,7 +240,6 @@ def _constants(graph: Any) -> dict[str, Callable[[], np.ndarray]]:
 
 
 def _head(graph: Any, weights: dict[str, Callable[[], np.ndarray]]) -> list[Any]:
-    """Return the convolutions and matrix products from which an output is reached directly."""
     wanted = {value.name for value in graph.output}
     found = []
     for node in reversed(graph.node):

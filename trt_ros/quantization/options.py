@@ -32,11 +32,7 @@ REFUSED = {
 
 @dataclass(frozen=True)
 class QuantOptions:
-    """
-    Options of a quantization; each is also a flag.
-
-    :raises ParameterError: at construction, when a value or a combination is invalid.
-    """
+    """Options of a quantization, each also a flag; ParameterError for invalid combinations."""
 
     to: str = param(
         'int8',

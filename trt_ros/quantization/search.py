@@ -115,7 +115,6 @@ class _Insertion:
         )
 
     def _zero(self, shape: tuple[int, ...]) -> str:
-        """Return the name of a zero point."""
         name = f'quantization_zero{"_".join(map(str, ("", *shape)))}'
         if all(each.name != name for each in self._model.graph.initializer):
             zero = self._model.graph.initializer.add()
@@ -256,7 +255,6 @@ class LayerSearch:
 
 
 def _relative_error(got: np.ndarray, want: np.ndarray) -> float:
-    """Return the root mean square error in standard deviations of `want`; infinite for NaN."""
     difference = got.astype(np.float64) - want
     deviation = float(want.std(dtype=np.float64))
     error = float(np.sqrt((difference**2).mean())) / (deviation or 1.0)

@@ -124,11 +124,7 @@ class Recording:
     def messages(
         self, topics: Sequence[str], start_ns: int = ALL_TIMES[0], end_ns: int = ALL_TIMES[1]
     ) -> Iterator[RecordedMessage]:
-        """
-        Yield the messages of topics from `start_ns` to before `end_ns`, in order of time.
-
-        :raises BadFrameError: 'damaged recording', where the rest cannot be read.
-        """
+        """Yield messages from `start_ns` to before `end_ns` by time, or raise BadFrameError."""
         last_ns = self.start_ns
         try:
             for file in self._files:

@@ -23,11 +23,7 @@ def compressed(content: bytes, compression: str) -> bytes:
 
 
 def decompressed(content: Any, compression: str, size: int) -> Any:
-    """
-    Decompress bytes or an array of them.
-
-    :raises BadFrameError: when the compression is unknown; also errors of decompressors.
-    """
+    """Decompress bytes or an array; BadFrameError for an unknown compression."""
     if compression == 'zstd':
         import zstandard
 

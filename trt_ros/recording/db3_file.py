@@ -58,7 +58,6 @@ class Db3File:
         }
 
     def _read_times(self) -> None:
-        """Read topic and time of every message, in the order of the file: an index may be cut."""
         numbers, topics, times = array('q'), array('q'), array('q')
         try:
             for number, topic, time in self._database.execute(
@@ -102,7 +101,6 @@ class Db3File:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """Open a file for reading, with the log of a killed recorder if there is one."""
     has_log = Path(f'{path}-wal').exists()
     # A log needs shared memory in a writable folder; without one, nothing is written there.
     for mode in ['mode=ro', 'immutable=1'] if has_log else ['immutable=1']:

@@ -260,7 +260,6 @@ class McapFile:
         return getattr(self._records, name).read(ReadDataStream(BytesIO(body)))
 
     def _define(self, opcode: int, body: bytes) -> None:
-        """Remember a schema or a channel."""
         if opcode == _SCHEMA:
             schema = self._parse('Schema', body)
             self._schemas[schema.id] = schema
@@ -285,11 +284,7 @@ class McapFile:
             self.topics[number] = replace(topic, count=self._counts[number])
 
     def load(self, piece: McapPiece) -> np.ndarray:
-        """
-        Return the records of a piece, (N,) uint8, decompressed and checked.
-
-        :raises BadFrameError: when they are damaged; also errors of decompressors.
-        """
+        """Return the records of a piece, (N,) uint8, decompressed and checked, or raise."""
         data = self.read(piece.offset, piece.nbytes)
         if not piece.is_chunk:
             return data
@@ -317,7 +312,6 @@ class McapFile:
 
 
 def _times(start: int, end: int) -> tuple[int, int]:
-    """Return the times of a chunk, which its writer may have compared as unsigned numbers."""
     times = int64(start), int64(end)
     return times if times[0] <= times[1] or start > end else _ALWAYS
 

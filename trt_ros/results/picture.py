@@ -10,11 +10,7 @@ from trt_ros.results.base import Result, WriteArray
 
 @dataclass(eq=False)
 class Picture(Result):
-    """
-    An enhanced image, of the size of the source or larger.
-
-    :param pixels: (H, W, 3) uint8, channels in the order of the network's input.
-    """
+    """An enhanced image, of the source's size or larger: (H, W, 3) uint8, as the network's."""
 
     pixels: np.ndarray
 

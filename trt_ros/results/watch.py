@@ -92,5 +92,4 @@ def _of_scores(result: Classification) -> str:
 
 
 def _is_constant(values: np.ndarray) -> bool:
-    """Return whether the values of a sample of pixels are equal."""
     return bool(values[0, 0] == values[-1, -1] and (values == values[0, 0]).all())

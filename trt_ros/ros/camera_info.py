@@ -67,12 +67,7 @@ def load_calibration(path: str) -> CameraInfo:
 def camera_info_for(
     calibration: CameraInfo | None, header: Header, image_wh: tuple[int, int]
 ) -> CameraInfo:
-    """
-    Return the CameraInfo of one image.
-
-    :returns: the calibration with the image's header; K is all zeros (uncalibrated) where there is
-        no calibration for this image size.
-    """
+    """Return the calibration of an image with its header; K is zero without one for its size."""
     if calibration is None or (calibration.width, calibration.height) != image_wh:
         return CameraInfo(header=header, width=image_wh[0], height=image_wh[1])
     return _with_header(calibration, header)
@@ -158,7 +153,6 @@ def camera_info_topic(node: Node, image_topic: str = 'image') -> str:
 
 
 def _with_header(info: CameraInfo, header: Header) -> CameraInfo:
-    """Return a CameraInfo with another header; its arrays are those of `info`."""
     stamped = copy(info)
     stamped.header = header
     return stamped

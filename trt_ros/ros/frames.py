@@ -100,7 +100,6 @@ def color_topics(recording: Recording) -> list[str]:
 
 
 def _is_depth(recording: Recording, topic: str) -> bool:
-    """Return whether the first image of a topic has depths."""
     if recording.topics[topic].message_type in VIDEO_TYPES:
         return False
     with suppress(BadFrameError):
@@ -185,7 +184,6 @@ def _decompressed(image: CompressedImageView, jpegs_on_gpu: bool, max_pixels: in
 
 
 def _pixels_of(image: CompressedImageView) -> np.ndarray:
-    """Decode on the CPU."""
     encoded, pixels = image.data, None
     # UNCHANGED also ignores the EXIF orientation of a JPEG, as other ROS nodes do.
     with suppress(cv2.error):
@@ -205,7 +203,6 @@ def _color_encoding(image: CompressedImageView, channels: int) -> str:
 
 
 def _gray_encoding(image: CompressedImageView) -> str:
-    """Return the encoding of a gray image of 8 bits."""
     encoding = image.format.split(';')[0].strip()
     refuse_depth(encoding)
     return encoding if encoding.startswith('bayer_') else 'mono8'

@@ -331,11 +331,7 @@ class BoxesInSpace:
 
 
 def boxes_in_space(array: Detection3DArray, class_ids: ClassIds) -> BoxesInSpace:
-    """
-    Return the boxes of a message; the result with the highest score counts.
-
-    :param class_ids: gives the labels; new class ids are added.
-    """
+    """Return the boxes of a message, by their best results; new class ids are added."""
     best = [best_hypothesis(detection) for detection in array.detections]
     boxes = [detection.bbox for detection in array.detections]
     centers = [box.center.position for box in boxes]

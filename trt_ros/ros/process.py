@@ -196,7 +196,6 @@ def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None
 
 
 def _spin(executor: SingleThreadedExecutor, node: Node, stopping: threading.Event) -> None:
-    """Spin; log exceptions of callbacks and continue."""
     while not stopping.is_set():
         try:
             executor.spin_once()

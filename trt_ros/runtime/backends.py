@@ -64,7 +64,6 @@ class Backend:
 
 
 def _pipeline(name: str) -> Callable[..., Any]:
-    """Return a class of pipelines that is imported when it is called: its base imports this."""
     return lambda *args: resolve_name(name)(*args)
 
 

@@ -248,14 +248,12 @@ def _(result: Tensors, first: Seen, second: Seen, view: PictureView) -> Support:
 
 
 def _sampled(image: np.ndarray, view: PictureView) -> np.ndarray:
-    """Return the values of an image at the points of the grid of a view, (GRID * GRID,)."""
     height, width = image.shape
     x, y = np.moveaxis((view.grid() * (width, height)).astype(int).reshape(-1, 2), 1, 0)
     return np.asarray(image[y.clip(0, height - 1), x.clip(0, width - 1)])
 
 
 def _correlation(mine: np.ndarray, theirs: np.ndarray) -> float:
-    """Return the correlation of values, 0 where they are constant, negative or not finite."""
     a, b = (each.astype(np.float64).ravel() for each in (mine, theirs))
     a, b = a - a.mean(), b - b.mean()
     size = float(np.linalg.norm(a) * np.linalg.norm(b))

@@ -351,11 +351,7 @@ def _feeds(
 def _of_one_image(
     inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], main: ImageInput
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """
-    Return inputs and outputs as in a run of one image, by which families are recognized.
-
-    :raises TensorMismatchError: when the outputs do not have the input's fixed batch size.
-    """
+    """Return inputs and outputs as in a run of one image, or raise TensorMismatchError."""
     image = main.spec
     if main.stack:
         one = replace(image, shape=(1, *image.shape[-3:]))

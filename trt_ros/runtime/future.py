@@ -34,11 +34,7 @@ class Future(Generic[ValueT_co]):
         self._error: BaseException | None = None
 
     def result(self) -> ValueT_co:
-        """
-        Wait and return the result, in the image's pixels; the same when called again.
-
-        :raises GpuFailedError: when the GPU failed meanwhile.
-        """
+        """Wait and return the result, always the same one; GpuFailedError if the GPU failed."""
         with self._collecting:
             collect, self._collect = self._collect, None
             if collect is not None:

@@ -320,7 +320,6 @@ def with_settings(options: PipelineOptions, settings: Mapping[str, str]) -> Pipe
 
 
 def _parsed(name: str, default: Any, text: str) -> Any:
-    """Return a setting as the type of its option; tuples are separated by commas."""
     try:
         if isinstance(default, bool):
             return {'true': True, 'false': False}[text.lower()]

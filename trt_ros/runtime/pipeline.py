@@ -255,11 +255,9 @@ class Pipeline(ABC, Generic[ResultT]):
         """Set the counts of the diagnostics to zero."""
 
     def _own_log_lines(self) -> tuple[str, ...]:
-        """Return the log lines of the backend."""
         return ()
 
     def _own_diagnostics(self) -> Mapping[str, str]:
-        """Return the diagnostics of the backend."""
         return {}
 
     @abstractmethod
@@ -453,17 +451,12 @@ class Pipeline(ABC, Generic[ResultT]):
         return result
 
     def _prepare(self, thresholds: Thresholds) -> Thresholds:
-        """Check that the pipeline is open, and look up the classes of the thresholds."""
         if self._is_closed:
             raise ClosedError('The pipeline')
         return self.resolve_classes(thresholds)
 
     def resolve_classes(self, thresholds: Thresholds) -> Thresholds:
-        """
-        Look up the classes of thresholds, once for many images; the methods accept both.
-
-        :raises ParameterError: for an unknown class, or where the results are no objects.
-        """
+        """Look up the classes of thresholds, once for many images, or raise ParameterError."""
         if not thresholds.chooses_classes:
             return thresholds
         if self.decoder.task not in OBJECT_TASKS and not self.decoder.head.finds_instances:

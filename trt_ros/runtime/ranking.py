@@ -56,11 +56,7 @@ class Truth:
 
 
 def read_truths(path: Path, pictures: Sequence[Path]) -> list[Truth | None]:
-    """
-    Read the objects of pictures from annotations in COCO format; None: a picture has none.
-
-    :raises ParameterError: when the file cannot be read, or has none of the pictures.
-    """
+    """Read the objects of pictures from a COCO file, None without any, or raise ParameterError."""
     try:
         found = json.loads(read_regular(path, MAX_ANNOTATIONS_NBYTES))
         names = {each['id']: str(each['name']) for each in found['categories']}
@@ -212,7 +208,6 @@ class _Remembering(Runner):
         return self._known[key]
 
     def forget(self) -> None:
-        """Forget the outputs."""
         self._known.clear()
 
 
@@ -279,8 +274,6 @@ def _run(
 
 
 class _Judge:
-    """The runs of one reading."""
-
     def __init__(self, found: Ranked, network: Runner, score: float) -> None:
         self._found, self._score = found, score
         self._thresholds = Thresholds(score / 2)
@@ -293,7 +286,6 @@ class _Judge:
         self._nothing = self._seen([gray])
 
     def see(self, pixels: np.ndarray, truth: Truth | None) -> None:
-        """Run a picture and its views."""
         seen = self._seen([pixels, *(view.pixels(pixels) for view in VIEWS)])
         if not seen:
             return
@@ -363,7 +355,6 @@ def ranked(found: Sequence[Ranked]) -> list[Ranked]:
 
 
 def _margin(best: np.ndarray) -> float:
-    """Return the difference of mean scores that says nothing."""
     return (MARGIN + MARGIN_OF_ONE / len(best)) * abs(float(best.mean()))
 
 

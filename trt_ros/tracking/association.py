@@ -56,7 +56,6 @@ def overlapping(
 
 
 def _product(sizes: np.ndarray) -> np.ndarray:
-    """Return the area or volume of sizes, (2 or 3, N); faster than prod()."""
     area = sizes[0] * sizes[1]
     return np.asarray(area if len(sizes) == 2 else area * sizes[2])
 

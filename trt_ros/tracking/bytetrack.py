@@ -172,18 +172,13 @@ class ByteTracker:
         return self._finish(image)
 
     def _prepare_appearance(self, size: int) -> None:
-        """Forget the appearance of all tracks if their vectors have another size."""
         field = (np.float32, (size,))
         if self._fields.get('appearance') != field:
             self._fields = {**self._fields, 'appearance': field}
             self._tracks.clear('appearance', *field)
 
     def _advance(self, stamp_ns: int, buffer_seconds: float) -> float:
-        """
-        Predict the tracks; end those that were not detected for longer than the buffer.
-
-        :returns: time in seconds by which the image is older than the tracks.
-        """
+        """Predict the tracks, end lost ones; return the seconds by which the image is older."""
         seconds = 0.0 if self.stamp_ns is None else (stamp_ns - self.stamp_ns) * 1e-9
         if self._in_space and -buffer_seconds <= seconds < 0:
             return -seconds
@@ -244,7 +239,6 @@ class ByteTracker:
             image.high = pair(image.high, corners_of(last_boxes))
 
     def _move(self, shift: np.ndarray) -> None:
-        """Move all positions by (2,) pixels, in place."""
         self._tracks['mean'][0][:2] += shift[:, None]
 
     def _choose(
@@ -288,7 +282,6 @@ class ByteTracker:
         return None
 
     def _correct(self, image: _Image) -> None:
-        """Correct the tracks with their detections."""
         tracks, match, is_seen = self._tracks, image.match, image.match >= 0
         if not is_seen.any():
             return
@@ -379,12 +372,7 @@ def _complete(boxes: np.ndarray, tracked: np.ndarray) -> None:
 def _candidates(
     found: Detections, options: TrackOptions
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """
-    Split detections by their scores.
-
-    :returns: (4, N) float64 cx, cy, w, h; indices of the detections above the high score, and of
-        those between the two.
-    """
+    """Return (4, N) float64 cx, cy, w, h, and the detections above and below the high score."""
     xyxy, scores = np.ascontiguousarray(found.xyxy.T, np.float64), found.scores
     is_box = (np.abs(xyxy) < MAX_PIXELS).all(axis=0)  # False for NaN, too.
     if not is_box.all():

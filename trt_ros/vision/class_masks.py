@@ -114,11 +114,7 @@ def _best_of_all(cells: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
 def _contenders(
     ranks: np.ndarray, best: np.ndarray, at: np.ndarray, corners: tuple[np.ndarray, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Find the classes that can be best between four cells.
-
-    :returns: (P,) and (P,), the index of the four cells (0 to Q - 1, ascending) and the class.
-    """
+    """Return the classes that can be best between four cells: indices, ascending, and classes."""
     (count, height, width), size = ranks.shape, best.size
     flat = ranks.reshape(-1)
     # Among the classes that are best at one of the four, the highest minimum.

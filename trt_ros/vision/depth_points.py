@@ -34,11 +34,7 @@ class Intrinsics:
 
 
 def check_is_depth(encoding: str) -> None:
-    """
-    Check that an encoding is one of depth images.
-
-    :raises BadFrameError: 'not a depth image', unless it is 16UC1 (mm) or 32FC1 (m).
-    """
+    """Raise BadFrameError 'not a depth image' unless an encoding is 16UC1 (mm) or 32FC1 (m)."""
     if encoding not in DEPTH_ENCODINGS:
         raise BadFrameError(
             'not a depth image',
@@ -62,11 +58,7 @@ class DepthImage:
 
     @classmethod
     def of(cls, frame: Frame) -> DepthImage:
-        """
-        Return the depths of a frame, without a copy.
-
-        :raises BadFrameError: 'not a depth image', unless it is 16UC1 (mm) or 32FC1 (m).
-        """
+        """Return the depths of a frame, without a copy, or raise as `check_is_depth`."""
         check_is_depth(frame.encoding)
         is_float = frame.encoding == '32FC1'
         dtype = np.dtype(('>' if frame.is_bigendian else '<') + ('f4' if is_float else 'u2'))

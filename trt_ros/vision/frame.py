@@ -139,7 +139,6 @@ class Frame:
 
     @property
     def _size(self) -> str:
-        """Size and encoding, for errors."""
         return f'{self.width} × {self.height} {self.encoding}'
 
     @property
@@ -277,7 +276,6 @@ def color_at(frame: Frame, order: Order, rows: np.ndarray, cols: np.ndarray) -> 
 def _plane(
     frame: Frame, shape: tuple[int, int], strides: tuple[int, int], offset: int = 0
 ) -> np.ndarray:
-    """Return a view of the frame's bytes as uint8 of this shape."""
     return np.ndarray(shape, np.uint8, frame.data, offset, strides)
 
 
@@ -311,7 +309,6 @@ def _from_yuv(frame: Frame, rows: np.ndarray, cols: np.ndarray, rgb: np.ndarray)
 
 
 def _from_bayer(frame: Frame, rows: np.ndarray, cols: np.ndarray, rgb: np.ndarray) -> None:
-    """Demosaic a bayer image into `rgb`, (R, C, 3)."""
     mosaic = _plane(frame, (frame.height, frame.width), (frame.step, 1))
     red_row, red_col = _BAYER[frame.encoding]
     rows = np.clip(rows, 1, frame.height - 2)

@@ -211,6 +211,5 @@ def _taps(at: np.ndarray, size: int) -> tuple[tuple[np.ndarray, np.ndarray], ...
 
 
 def _used(taps: tuple[tuple[np.ndarray, np.ndarray], ...]) -> np.ndarray:
-    """Return the range of source pixels between the taps of an axis, (n,) intp."""
     (first, _), (second, _) = taps
     return np.arange(first.min(), second.max() + 1)

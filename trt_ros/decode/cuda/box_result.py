@@ -65,11 +65,7 @@ def box_views(memory: np.ndarray, capacity: int, extra_floats: int) -> BoxViews:
 
 
 def poses_reader(views: BoxViews, *, is_padded: bool = False) -> Callable[[], tuple[Poses, bool]]:
-    """
-    Return a function that reads boxes with keypoints, three extras each.
-
-    :param is_padded: unused keypoints may have a visibility below 0.
-    """
+    """Return a reader of boxes with keypoints, three extras each; `is_padded`: some are unused."""
 
     def read() -> tuple[Poses, bool]:
         boxes = views.boxes()

@@ -54,7 +54,6 @@ class GpuBoxes:
 
     @cached_property
     def _slices(self) -> list[dict[str, Slice]]:
-        """Values by role, per level; an objectness that is the score stands for it."""
         found = [dict(level.slices) for level in self.places.levels]
         if self.layout.objectness_only and self.places.classes == 1:
             for slices in found:
@@ -137,7 +136,6 @@ class GpuBoxes:
 
     @cached_property
     def _scratch(self) -> tuple[dict[str, int], int]:
-        """Offsets of the parts of the scratch memory by field of `HeadArgs`, and its size."""
         is_more = self.candidates > TOP
         groups, compared = -(-min(self.candidates, TOP) // GROUP), self._compared_groups
         behind = self.capacity if is_more and self.layout.uses_nms else 0
@@ -175,7 +173,6 @@ class GpuBoxes:
         return boxes_nbytes(self.capacity, self.extra_floats)
 
     def _levels(self, address: Address) -> ctypes.Array[codes.LevelArgs]:
-        """Return the structs of the levels."""
         found, first = [], 0
         for level, slices in zip(self.places.levels, self._slices):
             grid = level.grid or Grid((1, 1), (1, 1))
@@ -198,7 +195,6 @@ class GpuBoxes:
         return (codes.LevelArgs * codes.MAX_LEVELS)(*found)
 
     def _at(self, place: Slice | None, address: Address) -> int | None:
-        """Return the address of the first value of a slice."""
         return None if place is None else self.outputs[place.output].at(address, place.start)
 
     def _args(
@@ -271,7 +267,6 @@ class GpuBoxes:
         )
 
     def _kind(self, place: Slice | None) -> int:
-        """Return the code of the dtype of labels, or of a count."""
         if place is None:
             return 0
         return codes.INTEGERS.get(self.outputs.dtypes[place.output], codes.SCORES)

@@ -81,11 +81,7 @@ STEP = np.dtype([('score', np.float32), ('symbol', np.int32), ('bad', np.int32)]
 
 @dataclass(frozen=True)
 class GpuText(GpuClasses):
-    """
-    Decoder of the scores of `count` symbols at each step of a line.
-
-    :param steps: number of steps.
-    """
+    """Decoder of the scores of `count` symbols at each of `steps` steps of a line."""
 
     steps: int
 

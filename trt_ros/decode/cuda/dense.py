@@ -138,7 +138,6 @@ class GpuDense:
         raise NotImplementedError
 
     def _pixels(self, memory: np.ndarray, image_wh: tuple[int, int]) -> np.ndarray:
-        """Return a view of the pixels in a result: (H, W)."""
         width, height = image_wh
         pixels = memory[DATA_OFFSET:][: self._pixels_nbytes(image_wh)].view(self.dtype)
         return pixels.reshape(height, self._pitch(width))[:, :width]
@@ -287,11 +286,7 @@ class GpuQueries(GpuArgmax):
 
 @dataclass(frozen=True)
 class GpuMasks:
-    """
-    Decoder of several outputs, each into a mask of its own.
-
-    :param masks: by output, in the order of the results.
-    """
+    """Decoder of several outputs, each into a mask of its own; `masks` has the results' order."""
 
     masks: Mapping[str, GpuDense]
 
@@ -306,7 +301,6 @@ class GpuMasks:
         return all(mask.is_supported for mask in self.masks.values())
 
     def _starts(self, image_wh: tuple[int, int]) -> list[int]:
-        """Return the offset of each result, and the end of the last."""
         sizes = (aligned(mask.result_nbytes(image_wh)) for mask in self.masks.values())
         return list(itertools.accumulate(sizes, initial=0))
 

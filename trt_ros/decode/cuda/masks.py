@@ -68,7 +68,6 @@ class GpuInstances(GpuBoxes):
 
     @property
     def _planes(self) -> int:
-        """Number of prototypes or planes in the result."""
         return self.extra_count or self.capacity
 
     @property
@@ -86,7 +85,6 @@ class GpuInstances(GpuBoxes):
         return np.uint16 if 'label' in self._slices[0] else mask_dtype(self.places.classes + 1)
 
     def _parts(self, image_wh: tuple[int, int]) -> tuple[int, int, int, int, int, int]:
-        """Return offsets of placement, prototypes, owners and labels, the end, and the pitch."""
         width, height = image_wh
         pitch = -(-width // 8) * 8
         (rows, columns), ends = self.grid_hw, [self.boxes_nbytes]

@@ -71,7 +71,6 @@ class GpuTiles:
 
     @cached_property
     def _scratch(self) -> tuple[dict[str, int], int]:
-        """Offsets of the parts of the scratch memory, and its size."""
         rows = self.merge.places.rows
         sizes = {
             'tile': self.tile.scratch_nbytes,

@@ -37,7 +37,6 @@ class _Graph:
         return shapes_of(self.model)
 
     def source(self, name: str, through: set[str] = _SEEN_THROUGH) -> Any | None:
-        """Return the node that a tensor comes from, without those seen through."""
         node = self.producers.get(name)
         while node is not None and node.op_type in through:
             node = next(filter(None, map(self.producers.get, node.input)), None)
@@ -79,7 +78,6 @@ def advise_on_model(model: Any) -> list[str]:
 
 
 def _sizes(graph: _Graph) -> Iterator[str]:
-    """Yield lines on channels and batches that do not fill the tiles of tensor cores."""
     odd, step = list[str](), 8
     for node in graph.layers:
         group = next((each.i for each in node.attribute if each.name == 'group'), 1)
@@ -304,6 +302,5 @@ def _name(node: Any) -> str:
 
 
 def _some(names: Sequence[str], total: int = 0) -> str:
-    """Return a count with the first names: '5 of 60 (a, b, c, ..)'."""
     of_all = f' of {total}' if total else ''
     return f'{len(names)}{of_all} ({", ".join(names[:3])}{", .." if len(names) > 3 else ""})'

@@ -12,11 +12,7 @@ from trt_ros.trt import Library
 
 
 def refuse_unsupported(library: Library, options: BuildOptions) -> None:
-    """
-    Check that a TensorRT supports the options.
-
-    :raises ParameterError: naming the first option that it does not support.
-    """
+    """Raise ParameterError for the first option that a TensorRT does not support."""
     rtx = library.is_rtx
     unknown = [
         name

@@ -196,7 +196,6 @@ def _dtype_of(tensor: Mapping[str, Any]) -> str:
 
 
 def _dtype(text: str) -> str:
-    """Return the name of a type that a text mentions; '' if there is none."""
     return next(
         (
             name

@@ -20,11 +20,7 @@ _ULTRALYTICS = 'Export it: yolo export model={path} format=onnx'
 
 
 def check_model_file(path: Path) -> None:
-    """
-    Check that a model path is a regular, non-empty file and not of another format than ONNX.
-
-    :raises ModelError: if it is not.
-    """
+    """Raise ModelError unless a path is a regular, non-empty file of no other format."""
     try:
         str(path).encode()
     except UnicodeEncodeError as error:

@@ -127,11 +127,7 @@ def opset_of(model: Any) -> int:
 def read_network(
     path: Path,
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...], dict[str, str]]:
-    """
-    Return inputs, outputs and metadata of a model. Safe for untrusted files: reads nothing else.
-
-    :raises ModelError: if it is missing or damaged, or if a tensor is not supported.
-    """
+    """Return inputs, outputs and metadata of a model, also untrusted; or raise ModelError."""
     model = _parse(path)
     return _inputs(path, model), _outputs(path, model), metadata_of(model)
 

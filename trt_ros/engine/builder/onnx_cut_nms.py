@@ -121,11 +121,7 @@ class _Graph(NmsGraph):
     """A graph from which NMS is cut off."""
 
     def refuse_computed_outputs(self, nms: Nms) -> None:
-        """
-        Check that the outputs contain only boxes and scores that NMS has selected.
-
-        :raises CutRefusal: if they do not.
-        """
+        """Raise CutRefusal unless the outputs contain only boxes and scores that NMS selected."""
         views = set(self._views(nms.boxes)) | set(self._views(nms.scores))
         behind, valued = set(nms.node.output), views | set(nms.values)
         for node in self.graph.node:
@@ -170,7 +166,6 @@ class _Graph(NmsGraph):
         yield from same
 
     def add_outputs(self, nms: Nms) -> list[str]:
-        """Add nodes that compute the two outputs, and return their names."""
         boxes, scores = nms.boxes, nms.scores
         if len(self.shape(boxes)) == 4:
             boxes = self._node('Reshape', boxes, self._integers(0, -1, 4))
@@ -199,7 +194,6 @@ class _Graph(NmsGraph):
         ]
 
     def _sizes(self, nms: Nms) -> tuple[int, int]:
-        """Return the numbers of boxes and classes, 0 if unknown."""
         boxes, scores = self.shape(nms.boxes), self.shape(nms.scores)
         known = [
             size
@@ -260,7 +254,6 @@ class _Graph(NmsGraph):
 
 
 def _extract(model: Any, outputs: list[str]) -> Any:
-    """Return the model reduced to the nodes that the outputs need."""
     from onnx.utils import Extractor
 
     weights = {one.name for one in model.graph.initializer}

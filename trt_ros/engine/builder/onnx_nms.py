@@ -175,11 +175,7 @@ def _of_efficient(graph: NmsGraph, node: Any) -> Nms:
 
 
 def _of_batched(graph: NmsGraph, node: Any) -> Nms:
-    """
-    Read BatchedNMS_TRT, or MMDeploy's variant, whose attributes are in snake case.
-
-    Source: the README of TensorRT's batchedNMSPlugin.
-    """
+    """Read BatchedNMS_TRT (see its README), or MMDeploy's variant with names in snake case."""
     attributes = {
         name.replace('_', '').lower(): value for name, value in _attributes(node).items()
     }

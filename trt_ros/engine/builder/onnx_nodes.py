@@ -101,11 +101,7 @@ def file_mentions(path: Path, *words: str) -> bool:
 
 
 def layers_by_precision(graph: Any) -> dict[str, list[str]]:
-    """
-    Return the layers that read dequantized tensors, in topological order.
-
-    :returns: keys of nodes by precision and kind, such as 'int8 convolutions'.
-    """
+    """Return the keys of layers with dequantized inputs, by their kind, as 'int8 convolutions'."""
     from onnx import TensorProto
 
     types = {number: name for name, number in TensorProto.DataType.items()}

@@ -114,8 +114,6 @@ def lower(
 
 
 class _Lowering:
-    """Conversion of one ModelProto."""
-
     def __init__(self, model: Any, precision: str, fp32: Sequence[str]) -> None:
         import onnx
 
@@ -183,7 +181,6 @@ class _Lowering:
         self.graph.node.extend(kept)
 
     def _choose(self) -> set[str]:
-        """Return the keys of the nodes to lower: between a float input and a heavy node."""
         live = {
             one.name
             for one in self.graph.input
@@ -257,11 +254,7 @@ class _Lowering:
         return line + (f', {scales[0]} of {scales[1]} Q/DQ nodes' if scales[1] else '')
 
     def _refuse_scales(self) -> None:
-        """
-        Check that scales that lose precision do not keep the whole network in float32.
-
-        :raises ParameterError: if they do.
-        """
+        """Raise ParameterError if scales that lose precision keep the whole network in float32."""
         heavy = [node_key(node) for node in self.graph.node if node.op_type in HEAVY]
         lost = [
             node.input[1]

@@ -9,11 +9,7 @@ from trt_ros.errors import ParameterError
 
 
 def lower_equations(model: Any) -> int:
-    """
-    Rename the upper-case letters of Einsum equations in place; results stay the same.
-
-    :returns: number of changed equations. Equations of more than 26 letters are not changed.
-    """
+    """Rename upper-case letters of Einsum equations of at most 26; return the count."""
     changed = 0
     for node in nodes(model.graph):
         for attribute in node.attribute:
@@ -48,11 +44,7 @@ CHANNELS = (1, 3, 4)
 
 
 def images_as_uint8(model: Any) -> list[str]:
-    """
-    Make int32 inputs of the shape of images uint8 in place; results for pixels stay the same.
-
-    :returns: names of the changed inputs.
-    """
+    """Make int32 inputs of the shape of images uint8 in place, with equal results."""
     import onnx
 
     changed = [value for value in model.graph.input if _is_int32_image(value.type.tensor_type)]
@@ -129,7 +121,6 @@ def expand_broadcasts(model: Any) -> int:
 
 
 def _shapes(graph: Any) -> dict[str, tuple[int, ...]]:
-    """Return the shapes that are known and fixed, by name."""
     found = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
         tensor = value.type.tensor_type

@@ -96,7 +96,6 @@ def _parts(graph: Any, dependent: set[str], live: set[str]) -> tuple[list[Any], 
 
 
 def _values(model: Any) -> dict[str, Any]:
-    """Return the known ValueInfoProtos by name."""
     import onnx
 
     try:

@@ -81,7 +81,6 @@ def _with_batch(model: Any) -> Any:
 
 
 def _products(node: Any, first: Shape, second: Shape, output: Shape) -> int:
-    """Return the number of multiplications of a node."""
     if node.op_type == 'Conv':  # Weight: outputs, inputs of the group, kernel.
         return math.prod(output) * math.prod(second[1:])
     if node.op_type == 'ConvTranspose':  # Weight: inputs, outputs of the group, kernel.

@@ -126,7 +126,6 @@ def _memory_file(name: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _debug_log(library: Library, given: BuildLog | None) -> Iterator[BuildLog | None]:
-    """Return the log to write; what nobody asked for goes to the debug level of the logger."""
     out = logging.getLogger(f'trt_ros.{library.name}')
     if given is not None or not out.isEnabledFor(logging.DEBUG):
         yield given

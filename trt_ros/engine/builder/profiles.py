@@ -114,11 +114,7 @@ def _default(spec: TensorSpec, hw: tuple[int, int], batch: int) -> ShapeRange:
 
 
 def metadata_hw(metadata: Mapping[str, str]) -> tuple[int, int] | None:
-    """
-    Read the image size that Ultralytics writes as `imgsz`: '[height, width]'.
-
-    :returns: height and width; None if it is missing or invalid.
-    """
+    """Return height and width of Ultralytics' metadata `imgsz`: '[height, width]', or None."""
     text = metadata.get('imgsz', '')
     try:
         height, width = map(int, ast.literal_eval(text if len(text) < 100 else ''))

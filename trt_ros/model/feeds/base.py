@@ -61,11 +61,7 @@ class Binding:
 
     @property
     def max_age(self) -> float | None:
-        """
-        Maximum age in seconds of a sampled or held message; None if it was not given.
-
-        :raises ParameterError: when it is not a positive number.
-        """
+        """Maximum age in seconds of a sampled or held message, above 0; None by default."""
         text = self.settings.get(MAX_AGE)
         if text is None:
             return None
@@ -159,11 +155,7 @@ class Feed:
         raise NotImplementedError
 
     def joined(self, feeds: Mapping[str, Feed]) -> Feed:
-        """
-        Return this feed beside those of all inputs, which it may depend on.
-
-        :raises ParameterError: when they do not fit; or a TensorMismatchError.
-        """
+        """Return this feed beside those of all inputs, which it may depend on, or raise."""
         return self
 
     def describe(self, name: str) -> str:

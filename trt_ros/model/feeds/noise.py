@@ -112,7 +112,6 @@ def _normal(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _polynomial(z: np.ndarray, *factors: np.float32) -> np.ndarray:
-    """Return the value of a polynomial, of the highest power first."""
     total: np.ndarray = factors[0] * z + factors[1]
     for factor in factors[2:]:
         total = total * z + factor

@@ -40,12 +40,7 @@ class StateFeed(Feed):
 
     @classmethod
     def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:
-        """
-        Return the feed of a state; one dynamic dimension, the batch on any axis, counts as 1.
-
-        :raises ParameterError: when the output is not of the input's shape and dtype, or the
-            initial value is not.
-        """
+        """Return the feed of a state; a dynamic dimension, the batch on any axis, is 1."""
         source = next(each for each in outputs if each.name == binding.sources[0])
         if not cls.can_be(spec, source):
             raise ParameterError(

@@ -107,7 +107,6 @@ class TransformFeed(TensorFeed):
 
 
 def _indices(fields: str) -> tuple[int, ...]:
-    """Return the indices of the named numbers, by default the matrix, or raise ParameterError."""
     found: list[int] = []
     for field, elements in parse_fields(fields or 'matrix'):
         names = FIELDS.get(field)

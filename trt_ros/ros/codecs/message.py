@@ -109,7 +109,6 @@ class MessageCodec(Codec):
         return _of_size(binding, spec, takes, sum(sizes) if all(sizes) else None)
 
     def _numbers(self, layout: MessageLayout, part: FieldPart) -> Take:
-        """Return the function that takes the numbers of one block."""
         block = part.block
         if part.names:
             return partial(self._by_name, layout, part, {})
@@ -191,8 +190,6 @@ def _missing(field: str, wanted: int, count: int) -> BadFrameError:
 
 
 def _measured(field: str, take: Take, covariance: FieldPart) -> Take:
-    """Return the numbers of a field unless its covariance says that it is not measured."""
-
     def take_measured(blocks: Sequence[Any]) -> np.ndarray:
         if blocks[covariance.block][covariance.indices[0]] == -1:
             raise BadFrameError(

@@ -228,7 +228,6 @@ class MessageLayout:
         return self._blocks[block].paths[0]
 
     def _path(self, field: str) -> str:
-        """Return the whole path of a field."""
         if not field:
             return ''
         ancestors = dict.fromkeys(

@@ -171,11 +171,7 @@ class Fields:
         )
 
     def array(self, name: str, dtype: np.dtype, count: int | None = None) -> np.ndarray:
-        """
-        Return numbers as a view into the message, (N,) of `dtype`.
-
-        :param count: number of values; None reads it from the message.
-        """
+        """Return (N,) of `dtype` as a view into the message, which holds N if `count` is None."""
         dtype = np.dtype(self.order + dtype.str[1:])
         if count is None:
             count = self.number(name)

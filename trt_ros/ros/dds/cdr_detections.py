@@ -136,7 +136,6 @@ class DetectionWriter:
 
 
 def _result(name: str, score: float) -> bytes:
-    """Serialize a further result of a detection, a multiple of 8 bytes."""
     result = bytearray()
     append_text(result, name)
     result += bytes(-len(result) % 8)
@@ -144,7 +143,6 @@ def _result(name: str, score: float) -> bytes:
 
 
 def _id_field(identity: str) -> bytes:
-    """Serialize the id of a detection, padded to a multiple of 4 bytes."""
     text = identity.encode() + b'\0'
     return struct.pack('<I', len(text)) + text + bytes(-len(text) % 4)
 

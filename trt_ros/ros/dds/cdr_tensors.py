@@ -191,7 +191,6 @@ def joined(parts: Sequence[bytearray | np.ndarray]) -> np.ndarray:
 
 
 def _row_major(shape: tuple[int, ...], itemsize: int) -> list[int]:
-    """Return the strides in bytes of a C-contiguous array."""
     return [itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 

@@ -199,11 +199,7 @@ class ContainerPublisher:
         )
 
     def deliver(self, message: np.ndarray) -> int:
-        """
-        Pass a serialized image, (N,) uint8, to the subscriptions by pointer.
-
-        :returns: number of the publisher's DDS subscriptions that do not need this message.
-        """
+        """Pass an image, (N,) uint8, by pointer; return how many DDS subscriptions got it."""
         image = read_image(message)
         return self._images.publish(
             self._publisher,
@@ -219,5 +215,4 @@ class ContainerPublisher:
 
 
 def _arguments(qos: QoSProfile) -> tuple[bool, int]:
-    """Return `is_reliable` and `depth` of ContainerImages."""
     return qos.reliability == ReliabilityPolicy.RELIABLE, max(1, qos.depth)

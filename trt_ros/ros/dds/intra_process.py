@@ -208,11 +208,7 @@ class IntraProcessPublisher:
         self._gid, self._qos = gid, publisher.qos_profile
 
     def deliver(self, message: np.ndarray) -> int:
-        """
-        Pass a message, (N,) uint8, to the matching subscriptions; it must not change any more.
-
-        :returns: number of the publisher's DDS subscriptions that do not need this message.
-        """
+        """Pass a message, (N,) uint8, on; return how many DDS subscriptions got it."""
         return sum(
             [
                 each.put(read_only(message), self._gid, self._qos)

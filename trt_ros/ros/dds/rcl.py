@@ -367,7 +367,6 @@ class _Buffer:
         return int(self.c_bytes.length)
 
     def register(self) -> None:
-        """Register the memory, if it is new."""
         if not self._is_registered:
             self._hooks.register(self._memory)
             self._is_registered = True

@@ -182,7 +182,6 @@ class _CheckingChild(Child):
         return self
 
     def run(self, tensors: Mapping[str, np.ndarray], report: Reporter) -> None:
-        """Run the network in the child."""
         inputs_nbytes = sum(tensor.nbytes for tensor in tensors.values())
         nbytes = memory_limit(
             self._nbytes,

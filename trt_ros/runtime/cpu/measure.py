@@ -45,8 +45,6 @@ class Summary:
 
 
 class _Clocked:
-    """A callable that records the duration of each call, in ms."""
-
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call, self.times_ms = call, list[float]()
         self.last_args: tuple[Any, ...] = ()

@@ -210,7 +210,6 @@ class CpuPipeline(Pipeline[ResultT]):
             ]
 
     def _infer(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Run the network: once, or on each tile where it accepts one image per run."""
         if self._tiles == 1:
             return self.runner.infer(inputs)
         (name,) = image_feeds(self.feeds)
@@ -236,7 +235,6 @@ class CpuPipeline(Pipeline[ResultT]):
         }
 
     def _remembered(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the network's inputs that depend on the run before."""
         staged = {}
         for name, feed in self._memory_feeds.items():
             if name not in self._memory:

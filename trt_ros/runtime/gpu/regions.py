@@ -50,12 +50,10 @@ class GpuRegions:
 
     @property
     def _placed_nbytes(self) -> int:
-        """Bytes of the map and the index of each region in the result."""
         return aligned(self._rows * (MAP_NBYTES + 4))
 
     @cached_property
     def _classes(self) -> GpuClasses | None:
-        """Decoder of the class scores of all regions; None where the CPU decodes."""
         shapes = {name: self.buffers.shapes[name] for name in self.shared.outputs}
         outputs, input_hw = self.shared.contexts.engine.outputs, self.shared.preprocess.input_hw
         found = gpu_decoder(self._pipeline.decoder, outputs, shapes, input_hw)
@@ -63,7 +61,6 @@ class GpuRegions:
 
     @property
     def _run_nbytes(self) -> int:
-        """Bytes of the scores or outputs of one run."""
         if self._classes is not None:
             return self._batch * self._classes.row_nbytes
         (nbytes,) = self.buffers.result_sizes(())
@@ -114,7 +111,6 @@ class GpuRegions:
         return args
 
     def _classify(self, classes: GpuClasses, result: int) -> Callable[[int], None]:
-        """Return the launch that writes the scores of the regions of a run."""
         launch = classes.launch(lambda name: self.buffers.tensors[name].ptr, result, self._batch)
         return partial(self.shared.decode_kernels.load([launch]).launch, *launch)
 

@@ -244,7 +244,6 @@ def _require_batch(shared: SharedResources, spec: TensorSpec) -> None:
 
 
 def _image_input(shared: SharedResources) -> TensorSpec:
-    """Return the only network input that gets an image."""
     return next(spec for spec in shared.contexts.engine.inputs if spec.name in shared.images)
 
 

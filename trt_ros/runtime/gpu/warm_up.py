@@ -159,7 +159,6 @@ def _parse(data: bytes | None) -> tuple[Recent, ...]:
 
 
 def _nbytes(width: int, height: int, step: int, encoding: str, is_bigendian: bool) -> int:
-    """Return the bytes of an image whose last row is complete."""
     rows = height * 3 // 2 if encoding in ('nv12', 'nv21') else height
     if width <= 0 or not 0 < rows * step <= MAX_NBYTES:
         raise BadFrameError('zero size', f'An image of {rows} rows of {step} bytes is impossible.')
