@@ -259,12 +259,7 @@ def too_large(title: str, nbytes: int) -> MemoryLimitError:
 
 
 def memory_limit(model_nbytes: int, *, base_nbytes: int, factor: int) -> int:
-    """
-    Return the memory limit for work on a model, in bytes; at most 0.9 of the free memory.
-
-    :param base_nbytes: limit for a model of 0 bytes.
-    :param factor: additional bytes per byte of the model.
-    """
+    """Return `base_nbytes` + `factor` per byte of a model, at most 0.9 of the free memory."""
     return min(
         base_nbytes + factor * model_nbytes,
         _nbytes('/proc/meminfo', _FREE) * 9 // 10 or sys.maxsize,

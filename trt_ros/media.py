@@ -22,12 +22,7 @@ _START_NBYTES = 1 << 20  # Of a video, which may be a picture: room for the head
 
 
 def read_picture(path: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> np.ndarray:
-    """
-    Read a picture as (H, W, 3) uint8 BGR, rotated by its EXIF orientation.
-
-    :param max_pixels: a larger picture is refused before it is decoded.
-    :raises BadFrameError: when the file cannot be read, or OpenCV cannot decode it.
-    """
+    """Read a picture as (H, W, 3) uint8 BGR, rotated by its EXIF orientation; or BadFrameError."""
     problem = f'Cannot read {path} as a picture.'
     try:
         data = np.frombuffer(read_regular(path, MAX_PICTURE_NBYTES), np.uint8)
@@ -115,13 +110,7 @@ def check_picture_path(path: Path) -> None:
 
 
 def open_video(path: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> Any:
-    """
-    Open a video file with OpenCV.
-
-    :param max_pixels: a video of larger images is refused before one is decoded.
-    :returns: an open cv2.VideoCapture; the caller releases it.
-    :raises BadFrameError: when OpenCV cannot read it, or its name is not UTF-8.
-    """
+    """Return an open cv2.VideoCapture, which the caller releases, or raise BadFrameError."""
     try:
         return _open_video(path, max_pixels)
     except BadFrameError as error:
@@ -155,12 +144,7 @@ def _open_video(path: Path, max_pixels: int) -> Any:
 def read_video(
     path: Path, max_pixels: int = MAX_IMAGE_PIXELS
 ) -> Iterator[tuple[np.ndarray, float]]:
-    """
-    Yield frames, (H, W, 3) uint8 BGR, each with the video's rate in Hz.
-
-    :param max_pixels: as for open_video().
-    :raises BadFrameError: when OpenCV cannot read the file.
-    """
+    """Yield frames, (H, W, 3) uint8 BGR, each with the video's rate in Hz; see open_video()."""
     video = open_video(path, max_pixels)
     try:
         rate_hz = video.get(cv2.CAP_PROP_FPS) or 25.0
@@ -208,12 +192,7 @@ def _is_picture(path: Path) -> bool:
 
 
 def open_video_writer(path: Path, rate_hz: float, image_wh: tuple[int, int]) -> Any:
-    """
-    Create an MP4 file with OpenCV.
-
-    :returns: an open cv2.VideoWriter; the caller releases it.
-    :raises ParameterError: when it cannot be written, or its name is not UTF-8.
-    """
+    """Return an open cv2.VideoWriter of an MP4 file, which the caller releases."""
     # Equals cv2.VideoWriter_fourcc, which the stubs lack.
     code = int.from_bytes(b'mp4v', 'little')
     try:

@@ -38,13 +38,7 @@ class Progress:
 
 
 class ProgressThrottle:
-    """
-    A filter of the progress reports of one step: the first, then one every few seconds.
-
-    TensorRT alone begins several phases per second.
-
-    :param seconds: minimum time between two reports.
-    """
+    """A filter of the progress reports of one step: the first, then one every few seconds."""
 
     def __init__(self, seconds: float = 5.0) -> None:
         self._seconds, self._due = seconds, 0.0
@@ -58,13 +52,7 @@ class ProgressThrottle:
 
 
 class Reporter:
-    """
-    A forwarder of progress reports that raises CancelledError once `cancelled` is set.
-
-    :param on_progress: called with each report on the thread of the step; an exception that it
-        raises ends the step.
-    :param cancelled: set by the caller to cancel the step.
-    """
+    """A forwarder of progress reports that raises CancelledError once `cancelled` is set."""
 
     def __init__(
         self,

@@ -161,13 +161,7 @@ def as_tensor(spec: TensorSpec, value: np.ndarray) -> np.ndarray:
 
 
 def write_tensor(target: np.ndarray, spec: TensorSpec, value: np.ndarray) -> None:
-    """
-    Convert an array into memory of the input's shape.
-
-    :param target: of `host_dtype(spec)`, C-contiguous.
-    :param value: of the same shape, any strides and byte order.
-    :raises TensorMismatchError: when a finite value is beyond the range of the input's dtype.
-    """
+    """Convert an array into memory of `host_dtype(spec)`, or raise for values beyond it."""
     try:
         with np.errstate(over='raise'):
             if spec.dtype != 'bfloat16':

@@ -37,12 +37,7 @@ T = TypeVar('T')
 
 @dataclass(frozen=True)
 class Cuda:
-    """
-    A GPU that decodes.
-
-    :param index: CUDA device index.
-    :param context: its CUDA context, made current by entering it.
-    """
+    """A GPU that decodes, and its CUDA context, made current by entering it."""
 
     index: int
     context: AbstractContextManager[None]

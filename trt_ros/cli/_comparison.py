@@ -202,12 +202,7 @@ def _model_with_outputs_of(model: Path, ours: Any, stack: ExitStack) -> Path:
 
 
 class _States:
-    """
-    The states of a network on both sides.
-
-    :ivar arrays: of the present run, by network input.
-    :ivar join: returns the network's inputs from what was staged.
-    """
+    """The states of a network on both sides; `join` returns inputs from what was staged."""
 
     def __init__(self, feeds: Feeds) -> None:
         self._feeds = {name: feed for name, feed in feeds.items() if feed.has_memory}

@@ -14,11 +14,7 @@ TOOL_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Finding:
-    """
-    A result of one check.
-
-    :param state: 'ok'; 'missing', optional and absent; 'problem', present but broken.
-    """
+    """A result of one check; `state`: 'ok', 'missing' (optional) or 'problem' (broken)."""
 
     name: str
     state: str

@@ -51,12 +51,7 @@ def write_page(
     *,
     score: float,
 ) -> None:
-    """
-    Write fit.html, fit.png and a parameter file per reading.
-
-    :param pictures: names and (H, W, 3) uint8 BGR; the first `PICTURES` are drawn.
-    :raises ParameterError: when a file cannot be written.
-    """
+    """Write fit.html, fit.png and a parameter file per reading, or raise ParameterError."""
     rows, sections = [], []
     for number, each in enumerate([one for one in order if not one.problem][:READINGS], 1):
         pipeline: CpuPipeline[Any] = CpuPipeline(network, each.candidate.fitted)

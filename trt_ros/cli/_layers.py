@@ -126,12 +126,7 @@ def compare_layers(
     min_cosine: float,
     in_reference: bool = False,
 ) -> LayerReport:
-    """
-    Find the first layer at which an engine differs from ONNX Runtime.
-
-    :param tensors: inputs of the network.
-    :param in_reference: find the first layer that is NaN or Inf in ONNX Runtime instead.
-    """
+    """Find the first layer that differs from ONNX Runtime, or is not finite `in_reference`."""
     from trt_ros.engine.builder.onnx_marks import LayerGraph
     from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 

@@ -168,12 +168,7 @@ def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
 
 
 def _open_gpu(args: Namespace, options: BuildOptions) -> tuple[Any, dict[str, float]]:
-    """
-    Open a network.
-
-    :returns: a GpuPipeline or CascadePipeline, the caller's to close; and, with --precisions, its
-        agreement with ONNX Runtime.
-    """
+    """Open a network; return a pipeline, the caller's to close, and its agreement, if wanted."""
     from trt_ros.runtime.gpu.measure import frames_of
     from trt_ros.runtime.gpu.open import open_tensor_runner
     from trt_ros.runtime.pipeline import Pipeline
@@ -198,12 +193,7 @@ def _open_gpu(args: Namespace, options: BuildOptions) -> tuple[Any, dict[str, fl
 
 
 def _agreement(args: Namespace, runner: TensorRTRunner) -> dict[str, float]:
-    """
-    Compare the outputs of one run with those of ONNX Runtime.
-
-    :returns: largest error and lowest cosine similarity of all outputs; empty where ONNX Runtime
-        cannot run the network, or where its outputs have other names.
-    """
+    """Return largest error and lowest cosine of all outputs against ONNX Runtime, or {}."""
     from trt_ros.errors import TrtRosError
     from trt_ros.model.run_inputs import image_feeds
     from trt_ros.runtime.agreement import agreements

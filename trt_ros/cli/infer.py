@@ -84,14 +84,7 @@ def open_coco_file(
 
 
 class CocoFile:
-    """
-    A file of results in COCO format, written at the end.
-
-    :param annotations: ground truth that states the ids; None: none.
-    :param files: images and videos in their order.
-    :raises ParameterError: when the task has no such format, the file cannot be written, or the
-        annotations lack a file or all classes.
-    """
+    """A file of results in COCO format, with the ids of `annotations`, or ParameterError."""
 
     def __init__(
         self, path: Path, annotations: Path | None, pipeline: Pipeline[Any], files: Sequence[Path]

@@ -92,12 +92,7 @@ def _draw(found: Mapping[str, Any], path: Path) -> None:
 
 
 def describe_model(path: Path, *, layers: bool = False) -> dict[str, Any]:
-    """
-    Return the properties of an ONNX file, of an engine and its sidecar, or of a bundle.
-
-    :param layers: whether to read the layers of an engine from the engine, where it can run.
-    :raises ModelError: when it cannot be read.
-    """
+    """Return the properties of a model file, with `layers` of an engine, or raise ModelError."""
     from trt_ros.engine.plan import is_plan
     from trt_ros.runtime.options import BUNDLE_SUFFIXES
 

@@ -30,12 +30,7 @@ PARAMETERS = """/**:
 
 
 def main(args: list[str] | None = None, *, thread_num: int = 1) -> int:
-    """
-    Run the container until a signal stops it, then unload all components in reverse order.
-
-    :param thread_num: default of the parameter of that name.
-    :raises SystemExit: as start_ros() does.
-    """
+    """Run the container until a signal stops it, then unload all components in reverse order."""
     tune_process()
     stop = StopSignal()
     start_ros(args, DESCRIPTION, PARAMETERS.format(thread_num=thread_num))

@@ -71,13 +71,7 @@ def find_component(package: str, plugin: str, *, allow_modules: bool) -> type[No
 
 
 def ament_components(package: str) -> dict[str, str]:
-    """
-    Return the components that `package` registers in the ament index, by class name.
-
-    The values are libraries for C++ components, `module:Class` for Python components.
-
-    :raises LoadError: when there is no such resource, or it is malformed.
-    """
+    """Return the components of a package by class name, or raise; Python's as `module:Class`."""
     # A package name that is a path would be read outside the index.
     if not NAME.fullmatch(package) or not has_resource(AMENT_RESOURCE, package):
         raise LoadError('Could not find requested resource in ament index')

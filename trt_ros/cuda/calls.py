@@ -132,14 +132,7 @@ def _binding(name: str) -> ModuleType:
 
 
 def check(result: tuple[Any, ...], doing: str) -> Any:
-    """
-    Return the value from the result of a cuda.bindings call.
-
-    :param result: `(status,)`, `(status, value)` or `(status, value, ..)`.
-    :param doing: the attempted operation, which completes the sentence 'Could not ..'.
-    :returns: None, the value, or the tuple of values.
-    :raises CudaError: when the status is not success.
-    """
+    """Return what a cuda.bindings call returns beside its status, or raise CudaError."""
     status, *values = result
     if int(status) != 0:
         raise failure(int(status), doing)

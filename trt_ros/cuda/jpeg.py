@@ -43,12 +43,7 @@ class JpegDecoder:
         return self._decoder is not None
 
     def open(self, example: np.ndarray) -> str:
-        """
-        Load the library; the GPU is current.
-
-        :param example: bytes of any JPEG, decoded now: the first one takes a third of a second.
-        :returns: why JPEG images cannot be decoded on the GPU; '' when they can.
-        """
+        """Load the library and decode an example on the current GPU; return why not, or ''."""
         if self._decoder is not None:
             return ''
         with restored_contexts():

@@ -72,12 +72,7 @@ def _of_each_type(found: re.Match[str]) -> str:
 def cubin_of(
     name: str, arch: str, cache_dir: Path | None = None, functions: Functions = None
 ) -> bytes:
-    """
-    Return compiled kernels of `name`.cu, from the cache if possible.
-
-    :param cache_dir: folder of cached cubins; None compiles on every call, which takes seconds.
-    :param functions: names of the kernels; None for all.
-    """
+    """Return compiled kernels of `name`.cu, all or `functions`, from the cache if possible."""
     source = source_of(name, functions)
     if cache_dir is None:
         return compile_source(source, arch)

@@ -257,12 +257,7 @@ def copy_async(target: int, source: int, nbytes: int, stream: int) -> None:
 def copy_rows_async(
     target: int, target_step: int, source: int, source_step: int, wh: tuple[int, int], stream: int
 ) -> None:
-    """
-    Enqueue a copy of rows between any two addresses into a stream.
-
-    :param target_step: bytes from one row to the next; `source_step` alike.
-    :param wh: bytes per row, and number of rows.
-    """
+    """Enqueue a copy of `wh` (bytes per row, rows) between addresses of rows of some steps."""
     rt = runtime()
     kind = rt.cudaMemcpyKind.cudaMemcpyDefault
     check(

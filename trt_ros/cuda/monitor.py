@@ -19,13 +19,7 @@ _JETSON_GPUS = ('gpu', 'gm20b', 'gp10b', 'gv11b', 'ga10b')
 
 
 class Monitor:
-    """
-    State of a whole GPU, including other processes' use of it.
-
-    NVML is slow: call `diagnostics` about once per second, not per frame.
-
-    :param sysfs: mount point of sysfs.
-    """
+    """State of a whole GPU by NVML, which is slow: ask about once per second, not per frame."""
 
     def __init__(self, gpu: Gpu, sysfs: Path = Path('/sys')) -> None:
         self._nvml: Any = None

@@ -165,12 +165,7 @@ def _from_heatmaps(
 
 
 def _newton_steps(heatmaps: np.ndarray, rows_cols: np.ndarray) -> np.ndarray:
-    """
-    Compute the steps from the highest cells to the maxima of the smoothed log heatmaps.
-
-    :param rows_cols: (K, 2) highest cells.
-    :returns: (K, 2), at most one cell; 0 where there is no maximum.
-    """
+    """Compute the steps to the maxima of the smoothed log heatmaps: (K, 2), at most one cell."""
     grid = np.array(heatmaps.shape[1:])[:, None, None]
     beside = np.clip(rows_cols[:, :, None] + np.arange(-1, 2), 0, grid[..., 0] - 1)
     taps = (beside[..., None] + np.arange(-_RADIUS, _RADIUS + 1)) % (2 * grid)

@@ -87,12 +87,7 @@ def drawn_name(class_names: Sequence[str], index: int) -> str:
 def draw_labels(
     pixels: np.ndarray, labels: Sequence[Label], boxes: np.ndarray, style: Style
 ) -> None:
-    """
-    Draw the labels of boxes, in place; the first on top.
-
-    :param pixels: (H, W, 3) BGR or (H, W, 4) BGRA, uint8, C-contiguous and writable.
-    :param boxes: (N, 4) x1, y1, x2, y2 in pixels.
-    """
+    """Draw the labels of boxes, (N, 4) x1, y1, x2, y2 in pixels, in place; the first on top."""
     if not style.label_size or not labels:
         return
     scale, thickness = style.text_scale(pixels), style.thickness(pixels)
@@ -154,14 +149,7 @@ def draw_label(
     text_scale: float,
     thickness: int,
 ) -> None:
-    """
-    Draw a text on a filled background, in place.
-
-    The text is black or white, whichever has more contrast.
-
-    :param pixels: (H, W, 3) BGR or (H, W, 4) BGRA, uint8.
-    :param corner_xy: upper-left corner of the background.
-    """
+    """Draw a black or white text on a filled background from its upper-left corner, in place."""
     (left, top), margin = corner_xy, thickness + 1
     width, height = _size(label.text, text_scale, thickness)
     (_, text_height), _ = cv2.getTextSize(

@@ -99,11 +99,7 @@ class Trails:
         self._newest_ns = 0
 
     def add(self, found: Objects, stamp_ns: int, seconds: float) -> None:
-        """
-        Add the boxes of an image and forget older points; a time that goes back forgets all.
-
-        :param seconds: age of the oldest points that are kept.
-        """
+        """Add the boxes of an image and forget older points; a time that goes back forgets all."""
         if stamp_ns < self._newest_ns:
             self._points.clear()
         self._newest_ns = stamp_ns

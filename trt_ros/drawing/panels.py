@@ -14,13 +14,7 @@ MAX_ASPECT = 4
 
 
 def input_view(tensor: np.ndarray, prepared: Preprocess) -> np.ndarray:
-    """
-    Convert a network's input back to pixels, undoing the normalization that made it.
-
-    :param tensor: `prepared.shape`; of 4 channels, the colors are shown.
-    :param prepared: the preprocessing that made it.
-    :returns: (H, W, 3) uint8 BGR.
-    """
+    """Convert a network's input, without its normalization, back to (H, W, 3) uint8 BGR."""
     values = np.asarray(tensor[0], np.float32)
     values = values.transpose(1, 2, 0) if prepared.layout == 'nchw' else values
     pixels = (values + prepared.bias) / prepared.gain

@@ -66,12 +66,7 @@ def default_cache_dir() -> Path:
 
 
 def kernel_folder(engine_cache_dir: Path | str = '') -> Path | None:
-    """
-    Create and return the folder of compiled CUDA kernels in the engine cache.
-
-    :param engine_cache_dir: engine cache; empty for the default one.
-    :returns: None if it cannot be created; the kernels are then compiled at each start.
-    """
+    """Create and return the folder of compiled kernels in the engine cache, or None."""
     try:
         base = EngineCache(engine_cache_dir).root
         make_private(base / 'kernels', base)
@@ -102,14 +97,9 @@ class EngineCache:
         """
         Return the engine of a model; build it if it is missing. Only one process builds it.
 
-        :param onnx: path of the model.
-        :param device: CUDA device index.
         :param report: progress and cancellation of the build.
-        :param timeout_seconds: time limit of the build; None for no limit.
         :param force: build even if the engine is cached.
-        :param build_log: destination of TensorRT's own log of the build.
-        :raises ParameterError: if the cache is not secure or cannot be written, or if an option
-            is not supported.
+        :raises ParameterError: if the cache is not secure or writable, or an option unsupported.
         :raises ModelError: if the model cannot be built.
         """
         report = report or Reporter()

@@ -52,14 +52,7 @@ class _File:
 
 
 def local_model(address: str, report: Reporter, cache_dir: Path | str = '') -> str:
-    """
-    Return the path of a model; download it if it has an address and is not in the cache.
-
-    :param address: address of a model, or a path, which is returned.
-    :param cache_dir: folder of the engine cache; empty for the default one.
-    :raises ParameterError: when the address is invalid, or the cache cannot be written.
-    :raises ModelError: when the model cannot be downloaded, or its SHA-256 is not the expected.
-    """
+    """Return the path of a model; download it if it has an address and is not in the cache."""
     name, _, fragment = address.partition('#')
     if not name.startswith(FILE_SCHEMES):
         return address

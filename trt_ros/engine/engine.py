@@ -69,12 +69,7 @@ _shared: WeakValueDictionary[Hashable, LoadedPlan] = WeakValueDictionary()
 
 
 def load_once(key: Hashable, load: Callable[[], tuple[Any, Any, int]], device: int) -> LoadedPlan:
-    """
-    Return the loaded plan of a key; the first caller loads it, others wait meanwhile.
-
-    :param key: None for a plan that is not shared.
-    :param load: returns TensorRT's IRuntime and ICudaEngine, and their GPU memory in bytes.
-    """
+    """Return the loaded plan of a key; the first caller loads it, others wait meanwhile."""
     with _lock:
         plan = _shared.get(key)
         if plan is None:
@@ -228,9 +223,6 @@ def load_engine(
     The plan's header selects tensorrt or tensorrt_rtx. A plan that is incompatible according to
     its header is refused before it reaches the library.
 
-    :param source: path or bytes of the plan.
-    :param device: index of the current CUDA device.
-    :param metadata: metadata of the ONNX file.
     :param trusted_code: allow a version-compatible plan to run the runtime code it contains.
     :param dla_core: DLA core the plan was built for; the plan itself does not contain its number.
     :param weight_budget_nbytes: GPU memory for the weights of a plan that streams weights.

@@ -34,12 +34,7 @@ def locked(folder: Path, report: Reporter) -> Iterator[None]:
 
 
 def make_private(folder: Path, root: Path) -> None:
-    """
-    Create `folder`, which is `root` or below it, and check that no other user can write to it.
-
-    :raises ParameterError: if other users can write there: engines are code.
-    :raises OSError: if it cannot be created.
-    """
+    """Create `folder`, at or below `root`; raise ParameterError if others can write to it."""
     old = os.umask(0o077)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -61,12 +61,7 @@ def open_engine(
     """
     Load the engine of a model on the current CUDA device; build it first if it is not cached.
 
-    :param model: path of an ONNX file or an engine.
-    :param backend: 'tensorrt', 'tensorrt_rtx' or 'auto'.
-    :param device: CUDA device index; the caller has made this device current.
-    :param engine_cache_dir: engine cache; empty for the default one.
     :param memory_if_unwritable: build in memory on each start if the cache cannot be written.
-    :param report: progress and cancellation of the build.
     :raises TrtRosError: a ParameterError, ModelError, BackendError or CancelledError.
     """
     path, options = Path(model).expanduser(), options or BuildOptions()

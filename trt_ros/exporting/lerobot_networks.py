@@ -108,12 +108,7 @@ def input_name(feature: str) -> str:
 
 @dataclass
 class Checkpoint:
-    """
-    A policy of a checkpoint.
-
-    :param config: of LeRobot, as `policy` is.
-    :param scalings: normalizations by feature; None where values stay as they are.
-    """
+    """A policy of a checkpoint; `scalings` by feature are None where values stay."""
 
     config: Any
     policy: Any
@@ -219,11 +214,7 @@ def act(checkpoint: Checkpoint, networks: Exported) -> dict[str, Any]:
 
 
 def diffusion(checkpoint: Checkpoint, networks: Exported) -> dict[str, Any]:
-    """
-    Export a diffusion policy; return the pipeline.
-
-    An encoder of the observations, a denoiser that runs in a loop, and the actions of its result.
-    """
+    """Export a diffusion policy as encoder, denoiser in a loop and actions of its result."""
     config, model, count = checkpoint.config, checkpoint.policy.diffusion, checkpoint.history
     model.noise_scheduler.set_timesteps(model.num_inference_steps)
     timesteps = model.noise_scheduler.timesteps

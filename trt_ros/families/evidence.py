@@ -26,12 +26,7 @@ NO_OPINION = Opinion(None)
 
 @dataclass(frozen=True)
 class Claim:
-    """
-    A reading of a network that `auto` may choose.
-
-    :param opinions: the evidence, the strongest kind first.
-    :param trial: evidence of a trial run.
-    """
+    """A reading that `auto` may choose, with its opinions, the strongest kind first."""
 
     family: Family[Any]
     reading: Reading
@@ -73,12 +68,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Choice:
-    """
-    A choice of the family of a network.
-
-    :param families: those to choose from.
-    :param everyone: those of all tasks.
-    """
+    """A choice of the family of a network among `families`; `everyone`: those of all tasks."""
 
     families: Families
     network: NetworkDescription

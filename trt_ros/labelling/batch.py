@@ -128,13 +128,7 @@ class RunReport:
     def begin(
         self, settings: Mapping[str, Any], tasks: Sequence[LabelTask], earlier: Mapping[str, Any]
     ) -> None:
-        """
-        Compare the settings of this run with those of the earlier ones, as entries() found them.
-
-        Those and tasks that are new are written with the first outcome.
-
-        :raises ParameterError: when they differ, or the file cannot be written.
-        """
+        """Compare the settings of this run with what entries() found, or raise ParameterError."""
         assert self._path is not None
         check_output_file(self._path)
         difference = changed_values(self.settings, settings) if self.settings else ''

@@ -25,14 +25,7 @@ def recorded_frames(
     on_bad: Callable[[BadFrameError], None],
     topics: Sequence[str] = (),
 ) -> Iterator[tuple[str, Frame]]:
-    """
-    Yield every image of a recording with its name, such as 'drive.mcap, /image_raw, 12.300 s'.
-
-    :param max_pixels: as for FrameReader.
-    :param on_bad: called for an image that cannot be decoded, which is then left out.
-    :raises ParameterError: when it cannot be opened or has none.
-    :raises BadFrameError: when the recording is damaged.
-    """
+    """Yield images of a recording with their names, as in 'drive.mcap, /image_raw, 12.300 s'."""
     with closing(Recording(path)) as recording:
         readers = {
             topic: FrameReader(recording.topics[topic].message_type, max_pixels)

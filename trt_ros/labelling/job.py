@@ -76,11 +76,7 @@ class ResultSink(Protocol):
 
 
 def result_prefixes(node: str, topics: list[str], compressed: set[str]) -> dict[str, str]:
-    """
-    Return the prefix of the result topics by image topic, as a node of that name has them.
-
-    :param compressed: the topics of compressed images, named after those of raw ones.
-    """
+    """Return the prefix of the result topics by image topic, as a node of that name has them."""
     if len(topics) == 1:
         return {topics[0]: f'/{node}/'}
     prefixes = {}

@@ -100,12 +100,7 @@ class McapWriter:
         self._records += message
 
     def checkpoint(self, position: int) -> None:
-        """
-        Declare that all messages of the inputs before `position` are written.
-
-        :raises ParameterError: when the file cannot be written; it can be continued later.
-        :raises ClosedError: after that.
-        """
+        """Declare that all messages before `position` are written, or raise ParameterError."""
         if self._file.closed:
             raise ClosedError(f'File {self._path}')
         self._records += struct.pack('<BQQ', _POSITION, 8, position)

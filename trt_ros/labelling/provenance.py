@@ -40,11 +40,7 @@ def provenance(
     task: LabelTask,
     recording: Recording,
 ) -> dict[str, Any]:
-    """
-    Return what the results of a task depend on, as JSON values; equal in each of its runs.
-
-    :param hashes: as model_hashes() returns them.
-    """
+    """Return what the results of a task depend on, as JSON values; equal in each of its runs."""
     return {
         **_settings(options, hashes, task),
         'backend': pipeline.backend,
@@ -54,12 +50,7 @@ def provenance(
 
 
 def job_settings(options: LabeledOptions, task: LabelTask) -> dict[str, Any]:
-    """
-    Return what all results of a job depend on before a pipeline is open, as JSON values.
-
-    :param task: any of the job; its part of the recording does not count.
-    :raises ParameterError: when the model cannot be read.
-    """
+    """Return what all results of a job depend on before a pipeline is open, as JSON values."""
     found = _settings(options, model_hashes(options), task)
     del found['selection']['start'], found['selection']['end']
     names = ('video', 'data_sets', 'images')

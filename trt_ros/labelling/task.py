@@ -49,12 +49,7 @@ def annotations_of(output: Path) -> Path:
 
 @dataclass(frozen=True)
 class SelectionOptions:
-    """
-    Images to select of each recording.
-
-    :param rule: one of RULES.
-    :param budget: maximum number of images.
-    """
+    """Images to select of each recording: at most `budget`, by one of RULES."""
 
     rule: str
     budget: int
@@ -176,12 +171,7 @@ class LabelTask:
             return sum(math.ceil(max(0.0, share) * count / self.every) for count in counts)
 
     def check_outputs(self, topics: Sequence[str]) -> None:
-        """
-        Check that the files of the results replace no other file and no other result.
-
-        :param topics: as chosen_topics() returns them.
-        :raises ParameterError: when one exists, two have the same name, or there is no folder.
-        """
+        """Raise ParameterError if files of the results would replace a file or each other."""
         if self.output.suffix != '.mcap':
             raise ParameterError(
                 f'Output {self.output} is no name of an MCAP file.',

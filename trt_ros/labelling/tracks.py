@@ -11,12 +11,7 @@ from trt_ros.tracking.tracker import Tracker
 
 
 class Tracking:
-    """
-    A tracker per topic; no two objects of a recording get the same identity.
-
-    :param method: as of Tracker.
-    :raises ParameterError: when the results have no objects.
-    """
+    """A tracker per topic; no two objects of a recording get the same identity."""
 
     def __init__(self, method: str, pipeline: Pipeline[Any]) -> None:
         if not pipeline.decoder.finds_objects:

@@ -54,22 +54,12 @@ class LocalWorker:
             theirs.close()
 
     def open(self) -> Sequence[str]:
-        """
-        Open the pipeline; return its log lines.
-
-        :raises TrtRosError: when that is not possible.
-        :raises WorkerDiedError: when the process ends meanwhile.
-        """
+        """Open the pipeline; return its log lines, or raise TrtRosError, WorkerDiedError."""
         lines: tuple[str, ...] = self._receive()
         return lines
 
     def label(self, task: LabelTask, on_frames: Callable[[int], object]) -> LabelReport:
-        """
-        Label a recording; see label_recording().
-
-        :raises TrtRosError: when that is not possible.
-        :raises WorkerDiedError: when the process ends meanwhile.
-        """
+        """Label a recording, see label_recording(), or raise TrtRosError, WorkerDiedError."""
         try:
             self._connection.send(task)
         except OSError as error:
@@ -163,13 +153,7 @@ class LabelPool:
         tasks: Iterable[LabelTask],
         on_done: Callable[[LabelTask, LabelReport | TrtRosError], object],
     ) -> None:
-        """
-        Label recordings; ends the workers, also when interrupted.
-
-        :param tasks: taken when a worker is about to be free.
-        :param on_done: called with each task and its report or error.
-        :raises TrtRosError: when no pipeline can be opened.
-        """
+        """Label recordings as workers are free; end the workers, also when interrupted."""
         waiting = iter(tasks)
         with ThreadPoolExecutor(self._count, initializer=_block_interrupts) as threads:
             try:

@@ -206,12 +206,7 @@ class Services:
             self._client(ChangeState, f'{node}/change_state')
 
     def load(self, container: str, request: LoadNode.Request, remedy: str) -> LoadNode.Response:
-        """
-        Load a component into a container and return the response.
-
-        :param remedy: logged while the container does not run.
-        :raises RuntimeError: when the container has a node of that name.
-        """
+        """Load a component; log `remedy` until its container runs; RuntimeError if it has it."""
         services = f'{container}/_container'
         client = self._available(LoadNode, f'{services}/load_node', remedy)
         self._available(UnloadNode, f'{services}/unload_node')

@@ -27,12 +27,7 @@ from trt_ros.ros.lifecycle import ManagedNode
 
 @dataclass(frozen=True)
 class NodeDescription:
-    """
-    One node to launch.
-
-    :param parameters: values for the node; they override the parameter files.
-    :param has_platform: whether the defaults of the platform apply.
-    """
+    """One node to launch; its `parameters` override the files, and maybe the platform."""
 
     cls: type[ManagedNode]
     name: str

@@ -33,13 +33,7 @@ def parse_path(text: str) -> tuple[Path, str] | None:
 
 
 def read_file(path: Path, name: str, spec: TensorSpec) -> np.ndarray:
-    """
-    Return an array of a file for a network input, without reading more than it has.
-
-    :param name: of the array; '' for the only one, or that named as the input.
-    :raises ParameterError: when the file cannot be read, has no such array, or one that is too
-        large.
-    """
+    """Return an array of a file for an input, without reading more; '' takes the input's name."""
     limit = MAX_ELEMENTS if spec.is_dynamic else math.prod(spec.shape)
     with _opened(path, limit) as (names, read):
         wanted = name or (names[0] if len(names) == 1 else spec.name)

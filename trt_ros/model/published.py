@@ -15,13 +15,7 @@ OPENVINO = 'model_info '  # Begin of its keys.
 
 @dataclass(frozen=True)
 class Published:
-    """
-    Description of a network by its exporter, beside its tensors.
-
-    :param metadata: of the model, with `names` and `imgsz` of files beside it.
-    :param preprocess: fields of `Preprocess`.
-    :param log_lines: a line per source.
-    """
+    """Description of a network by its exporter: metadata, preprocessing, a line per source."""
 
     metadata: Mapping[str, str]
     preprocess: Mapping[str, Any] = field(default_factory=dict)

@@ -126,12 +126,7 @@ def example_inputs(feeds: Feeds) -> dict[str, RunInput] | None:
 
 
 def measured_inputs(feeds: Feeds, frame: Frame | None) -> RunInputs:
-    """
-    Return the inputs of a run to measure.
-
-    :param frame: every image of the run; default gray ones of the network's size.
-    :raises TensorMismatchError: when a tensor has a dynamic shape.
-    """
+    """Return the inputs of a run to measure: `frame`, or gray images of the network's size."""
     inputs = example_inputs(feeds)
     if inputs is None:
         raise TensorMismatchError(

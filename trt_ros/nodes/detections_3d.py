@@ -90,12 +90,7 @@ class Detections3DParameters(NodeParameters, SynchronizationParameters, InputPar
 
 @dataclass(frozen=True)
 class _Located:
-    """
-    The objects of one set of messages.
-
-    :param frame_id: frame of the depth image.
-    :param upright: size, center and rotation in it of the whole objects, by index.
-    """
+    """The objects of one set of messages; `upright`: size, center and rotation, by index."""
 
     objects: ChosenObjects
     boxes: Boxes3D

@@ -140,12 +140,7 @@ class ImageSourceNode(ManagedNode):
                     break
 
     def _next_due(self, last_due: float, now: float, was_read: bool) -> float:
-        """
-        Return the publication time of the next picture, in time.monotonic().
-
-        :param now: time after the last picture.
-        :param was_read: whether a picture was read.
-        """
+        """Return the publication time of the next picture, in time.monotonic()."""
         rate_hz = self.parameters.rate_hz or self._source.own_rate_hz
         if rate_hz:
             return next_due(last_due, now, rate_hz)

@@ -69,11 +69,7 @@ class Camera:
         self._publishers: list[Publisher] = []
 
     def publisher(self, message_type: type, name: str, qos: QoSProfile | None = None) -> Publisher:
-        """
-        Create a publisher of results; a lazy node idles while none of them has subscribers.
-
-        :param name: 'detections' is ~/detections or, with several cameras, ~/TOPIC/detections.
-        """
+        """Create a publisher of results; a lazy node idles while none has subscribers."""
         node = self._node
         publisher = node.publisher(
             message_type,

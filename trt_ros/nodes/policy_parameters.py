@@ -201,13 +201,7 @@ class CommandParameters(HoldParameters):
     def of_bundle(
         self, outputs: Sequence[TensorSpec], known: Mapping[str, Port]
     ) -> tuple[Sequence[TensorSpec], dict[str, Any]]:
-        """
-        Return the outputs that are commanded, and the parameters that a bundle gives.
-
-        :param outputs: of the network, as chosen.
-        :param known: kind and elements of outputs, by name.
-        :raises ParameterError: when an output is no command.
-        """
+        """Return the outputs that are commanded, and the parameters that a bundle gives."""
         if self.output_fields or not all(known.get(spec.name) for spec in outputs):
             return outputs, {}
         ports = [known[spec.name] for spec in outputs]

@@ -43,12 +43,7 @@ class RegionNode(InferenceNode):
         super().__init__(name, **kwargs)
 
     def publish_objects(self, outputs: Any, found: ObjectResults, header: Header) -> None:
-        """
-        Publish the results of the objects of one image.
-
-        :param outputs: return value of `advertise` for the camera.
-        :param header: header of the image.
-        """
+        """Publish the results of the objects of one image."""
 
     def configure(self) -> None:
         """Open the pipeline and create the publishers."""

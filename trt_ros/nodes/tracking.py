@@ -80,13 +80,7 @@ class TrackingParameters:
 
 
 def open_tracker(method: str, ids: Iterator[int]) -> Tracker:
-    """
-    Return a tracker of one camera.
-
-    :param method: value of the parameter track_method.
-    :param ids: new identities, shared by the cameras of a node.
-    :raises TrtRosError: when SciPy is not installed.
-    """
+    """Return a tracker of one camera by the parameter track_method, with ids of `ids`."""
     from trt_ros.tracking.tracker import Tracker
 
     return Tracker(method, ids)

@@ -14,12 +14,7 @@ TOLERANCE = 1e-3
 
 
 class Chunk(NamedTuple):
-    """
-    The actions of one run.
-
-    :param start: time of the first action, that of the observation, in seconds.
-    :param actions: (horizon, size) float64.
-    """
+    """The actions of one run, (horizon, size) float64, from the time of its observation."""
 
     start: float
     actions: np.ndarray
@@ -52,12 +47,7 @@ class ActionChunks:
         self._chunks.clear()
 
     def add(self, start: float, actions: np.ndarray, now: float) -> None:
-        """
-        Add the chunk of a run that has ended.
-
-        :param start: time of its observation.
-        :param actions: (horizon, size) float64.
-        """
+        """Add the chunk of a run that has ended, from the time of its observation on."""
         self.delay = max(ceil((now - start) / self._period - TOLERANCE), 0)
         least = min(self._least, self.horizon)
         if least and 0 <= self._index(self._chunks[-1], start) < least:

@@ -117,12 +117,7 @@ class Safety:
     def command(
         self, now: float, action: np.ndarray | None, measured: np.ndarray | None = None
     ) -> np.ndarray | None:
-        """
-        Return the command of a time, (size,) float64; None before the first action.
-
-        :param action: (size,) float64; None where there is none for this time.
-        :param measured: the present pose, where it is known, that the first command starts from.
-        """
+        """Return the command of a time, (size,) float64, from the pose `measured` on; or None."""
         reason = self.why_hold(now) or (ENDED if action is None else '')
         if not reason and self.options.blend_seconds and self.last is measured is None:
             reason = NO_POSE

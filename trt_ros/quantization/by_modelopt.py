@@ -21,17 +21,7 @@ def quantize_by_modelopt(
     left_out: Iterable[str],
     inputs: Iterator[Mapping[str, np.ndarray]],
 ) -> Any:
-    """
-    Return a quantized copy of a model, with its metadata.
-
-    :param model: ModelProto.
-    :param left_out: layers that stay in float, by the name of the node or, where it has none, of
-        its output.
-    :param inputs: inputs of the network, one run each.
-    :raises BackendError: if modelopt is not installed.
-    :raises ModelError: if it fails.
-    :raises TrtRosError: that `inputs` raise.
-    """
+    """Return a quantized copy of a ModelProto but for `left_out`, by node or output names."""
     import onnx
 
     remedy = (

@@ -149,12 +149,7 @@ class Calibration:
     def run(
         self, network: FrameNetwork, frames: Iterable[Frame], total: int, report: Reporter
     ) -> None:
-        """
-        Add frames, except those of an earlier run, and keep the histograms.
-
-        :param network: has the activations among its outputs.
-        :param total: number of frames, for the progress.
-        """
+        """Add frames, except those of an earlier run, and keep the histograms."""
         with self.saving() as save_if_due:
             for index, frame in enumerate(frames):
                 report('calibrating', 100.0 * index / total)

@@ -52,12 +52,7 @@ def check_engine(
     options: PipelineOptions,
     report: Reporter,
 ) -> EngineCheck | None:
-    """
-    Build the engine of a quantized file, its other layers in fp16, and compare its results.
-
-    :param file_agreement: agreement of the file with ONNX Runtime.
-    :returns: None on a machine without a GPU.
-    """
+    """Build the engine of a quantized file, the rest in fp16, and compare; None without GPU."""
     backend, _ = choose_backend('auto')
     if backend.name == 'onnxruntime':
         return None
@@ -130,12 +125,7 @@ class LatencyTable:
 def measure_latency(
     model: Path, quantized: Path, to: str, options: PipelineOptions, report: Reporter
 ) -> LatencyTable:
-    """
-    Measure both networks on gray images of their own size; not without a GPU.
-
-    :param to: format of the quantized network; its other layers run in fp16.
-    :param options: preprocessing, decoder, GPU and engine cache.
-    """
+    """Measure both networks, other layers in fp16, on gray images; not without a GPU."""
     backend, reason = choose_backend('auto')
     if backend.name == 'onnxruntime':
         return LatencyTable((), f'no GPU: latency not measured ({reason})')

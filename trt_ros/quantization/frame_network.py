@@ -18,14 +18,7 @@ from trt_ros.vision.thresholds import Thresholds
 
 
 class FrameNetwork:
-    """
-    A model, original or quantized, that runs one frame at a time. Owns its session.
-
-    A context manager.
-
-    :param model: ModelProto.
-    :param extra_outputs: names of float32 tensors to return as outputs, too.
-    """
+    """A model that runs one frame at a time, with `extra_outputs`. Owns its session."""
 
     def __init__(
         self, model: Any, fitted: ResolvedModel[Any], extra_outputs: Sequence[str] = ()

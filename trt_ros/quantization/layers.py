@@ -12,12 +12,7 @@ from trt_ros.errors import ModelError, ParameterError
 
 @dataclass(frozen=True)
 class QuantFormat:
-    """
-    A symmetric format: values are multiples of a scale, and zero is zero.
-
-    :param largest: largest value before scaling.
-    :param onnx_type: name of the type in ONNX.
-    """
+    """A symmetric format: values are multiples of a scale, and zero is zero."""
 
     name: str
     largest: float

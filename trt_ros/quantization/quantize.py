@@ -107,15 +107,7 @@ def quantize(
     output: Path,
     report: Reporter,
 ) -> QuantReport:
-    """
-    Quantize a model and write it.
-
-    The calibration is kept beside the output, as NAME.calibration.npz.
-
-    :param pipeline_options: the model and its preprocessing.
-    :param output: ONNX file to write.
-    :raises TrtRosError: a ParameterError, ModelError, TensorMismatchError or BadFrameError.
-    """
+    """Quantize a model and write it; keep the calibration beside it, as NAME.calibration.npz."""
     path = Path(pipeline_options.model_path).expanduser()
     _check_output(output, path)
     fitted = _fitted(path, pipeline_options, report)

@@ -66,12 +66,7 @@ class ResultAgreement:
 
 
 class Evaluation:
-    """
-    Frames with the results of the original network.
-
-    :param score: minimum score of the original's boxes, which count as true.
-    :raises ModelError: when the original computes NaN.
-    """
+    """Frames with the results of the original, whose boxes from `score` count as true."""
 
     def __init__(self, original: FrameNetwork, frames: Sequence[Frame], score: float) -> None:
         self._score, self.frames = score, frames

@@ -20,12 +20,7 @@ _Message = tuple[int, int, int, RecordedMessage]
 def piece_messages(
     file: McapFile, topics: Set[str], start_ns: int, end_ns: int, threads: ThreadPoolExecutor
 ) -> Iterator[RecordedMessage]:
-    """
-    Yield the messages of topics from `start_ns` to before `end_ns`, in order of time.
-
-    :param threads: load the pieces.
-    :raises BadFrameError: when a piece is damaged; also errors of decompressors.
-    """
+    """Yield the messages of topics from `start_ns` to before `end_ns`, in order of time."""
     topic_of = {number: each.name for number, each in file.topics.items() if each.name in topics}
     chosen = [
         each

@@ -317,12 +317,7 @@ def _times(start: int, end: int) -> tuple[int, int]:
 
 
 def records_in(content: np.ndarray, is_cut: bool = False) -> Iterator[tuple[int, int, int]]:
-    """
-    Yield opcode, and begin and end of the content, of records, (N,) uint8.
-
-    :param is_cut: whether the end may be missing.
-    :raises BadFrameError: when a record is not whole.
-    """
+    """Yield opcode, begin and end of records, (N,) uint8; BadFrameError unless `is_cut`."""
     at, size, view = 0, len(content), content.data
     while at < size:
         opcode, nbytes = struct.unpack_from('<BQ', view, at) if at + 9 <= size else (0, 0)

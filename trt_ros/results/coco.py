@@ -17,12 +17,7 @@ MAX_ANNOTATIONS_NBYTES = 1 << 30
 
 @dataclass(frozen=True)
 class CocoIds:
-    """
-    Ids of annotations in COCO format.
-
-    :param images: image ids by the last part of `file_name`.
-    :param categories: category ids by name.
-    """
+    """Ids of COCO annotations: images by the last part of `file_name`, categories by name."""
 
     images: Mapping[str, int]
     categories: Mapping[str, int]

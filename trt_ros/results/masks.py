@@ -261,14 +261,7 @@ class ClassMasks(Result, dict[str, ClassMask]):
 def run_lengths(
     mask: np.ndarray, origin_xy: np.ndarray, image_wh: tuple[int, int]
 ) -> dict[str, Any]:
-    """
-    Encode a mask as the compressed run-length encoding (RLE) of COCO.
-
-    :param mask: (h, w) bool, inside the image.
-    :param origin_xy: (2,) pixel of its upper-left corner.
-    :param image_wh: size of the image.
-    :returns: `size`, height and width of the image, and `counts`, as text.
-    """
+    """Encode a mask, (h, w) bool at a pixel, as the compressed run-length encoding of COCO."""
     (width, height), (left, top) = image_wh, origin_xy.tolist()
     columns = np.zeros((mask.shape[1], height), bool)  # Runs go down the columns.
     columns[:, top : top + mask.shape[0]] = mask.T

@@ -26,12 +26,7 @@ class Text(Classification):
 
     @classmethod
     def of_steps(cls, best: np.ndarray, scores: np.ndarray) -> Text:
-        """
-        Return the symbols of the steps of CTC: repeated ones count once, and 0 is none.
-
-        :param best: (T,) integers, the best symbol of each step.
-        :param scores: (T,) float32, its score.
-        """
+        """Return the symbols of the (T,) steps of CTC: repeated ones count once, and 0 is none."""
         is_new = np.append(True, best[1:] != best[:-1])[: len(best)] & (best != 0)
         mean = scores[is_new].mean() if is_new.any() else 0.0
         return cls(np.array([mean], np.float32), best[is_new].astype(np.int32))

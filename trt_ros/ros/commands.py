@@ -85,12 +85,7 @@ class Command(ABC):
 
     @abstractmethod
     def message(self, rows: np.ndarray, stamp: Any, *, is_damping: bool = False) -> Any:
-        """
-        Return the message of commands from a time on.
-
-        :param rows: (N, size) float64.
-        :param is_damping: whether the joints get damping alone.
-        """
+        """Return the message of commands from a time on: (N, size) float64."""
 
     def serialized(
         self, rows: np.ndarray, stamp_ns: int, *, is_damping: bool = False

@@ -10,13 +10,7 @@ from trt_ros.ros.sync import TOO_OLD
 
 
 class HeldTopic:
-    """
-    The newest message of a topic; thread-safe.
-
-    :param topic: for errors.
-    :param max_age: in seconds of the clock of the node; None sets no limit.
-    :param first: value without a message, or where it is too old; None for none.
-    """
+    """The newest message of a topic, or `first` without one of `max_age`; thread-safe."""
 
     def __init__(self, node: Node, topic: str, max_age: float | None, first: Any) -> None:
         self._clock, self._topic = node.get_clock(), node.resolve_topic_name(topic)

@@ -101,14 +101,7 @@ class StopSignal:
 
 
 def start_ros(args: list[str] | None, description: str, parameters: str) -> None:
-    """
-    Check the arguments of the process and initialize rclpy.
-
-    :param args: as for rclpy.init(); None: those of the process.
-    :param description: description of the program, for --help.
-    :param parameters: all parameters of the program, as a parameter file.
-    :raises SystemExit: 0 after --help, 2 when an argument is unknown or malformed.
-    """
+    """Check arguments and initialize rclpy; SystemExit 0 after --help, 2 for a wrong one."""
     program = Path(sys.argv[0]).stem
     usage = (
         f'usage: {program} [--ros-args [-p NAME:=VALUE] [-r FROM:=TO] [--params-file FILE] '
@@ -147,12 +140,7 @@ def refusal(error: Exception) -> SystemExit:
 
 
 def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None) -> int:
-    """
-    Construct a node, spin it until a stop signal, and destroy it.
-
-    :returns: exit code: 0, or 1 when the node could not be constructed, or its autostart failed.
-    :raises SystemExit: as start_ros().
-    """
+    """Construct a node and spin it until a stop signal; return 1 if it could not start."""
     tune_process()
     stop = StopSignal()
     cls = getattr(make_node, 'func', make_node)

@@ -154,13 +154,7 @@ def _overrides(node: Node) -> dict:
 def fitting_reliability(
     node: Node, topic: str, current: ReliabilityPolicy = BEST_EFFORT
 ) -> tuple[ReliabilityPolicy, str]:
-    """
-    Return the reliability that matches all presently known publishers.
-
-    :param topic: as given to create_subscription().
-    :param current: returned while there is no publisher.
-    :returns: the reliability to request, and the reason.
-    """
+    """Return the reliability that matches all known publishers, else `current`; and why."""
     offered = [info.qos_profile.reliability for info in node.get_publishers_info_by_topic(topic)]
     if not offered:
         return current, 'no publisher yet; compatible with any'
@@ -183,13 +177,7 @@ def fitting_durability(
 
 
 def remedy(node: Any, topic: str, policy: str) -> str:
-    """
-    Return the remedy for a publisher that offers less of `policy` than requested.
-
-    :param node: a ManagedNode with ImageInputParameters.
-    :param topic: its full name.
-    :param policy: name in rclpy's QoSPolicyKind, in lower case.
-    """
+    """Return the remedy for a publisher that offers less of a policy than requested."""
     override = f'qos_overrides.{topic}.subscription.{policy}'
     parameters = node.parameters
     if policy != 'reliability' or node.has_parameter(override):
@@ -206,12 +194,7 @@ def remedy(node: Any, topic: str, policy: str) -> str:
 
 
 def incompatible_offer(node: Node, topic: str, policy: str) -> str:
-    """
-    Describe a publisher that is incompatible with this node's subscription.
-
-    :param topic: its full name.
-    :param policy: the incompatible policy, named as in rclpy's QoSPolicyKind.
-    """
+    """Describe a publisher that is incompatible with this node's subscription by a policy."""
     policy = policy.lower()
     strictest, weakest = (
         (end.name.lower() for end in _EXTREMES[policy])
@@ -245,12 +228,7 @@ def type_name(kind: type) -> str:
 
 
 def why_silent(node: Any, topic: str, type_name: str) -> str:
-    """
-    Return the likely cause of receiving nothing on a subscribed topic.
-
-    :param topic: as given to create_subscription().
-    :param type_name: the type subscribed to, 'sensor_msgs/msg/Image'.
-    """
+    """Return the likely cause of receiving nothing on a subscribed topic."""
     infos = node.get_publishers_info_by_topic(topic)
     if not infos:
         return 'no publisher'

@@ -156,12 +156,7 @@ class Sampler(Generic[T]):
         self._is_used = [False] * len(self._max_ages_ns)
 
     def add(self, topic: int, stamp: int, message: T, *, cause: str) -> None:
-        """
-        Replace the message of a topic, unless the present one is newer.
-
-        :param stamp: nanoseconds.
-        :param cause: why the older of the two is dropped.
-        """
+        """Replace the message of a topic, unless the present one is newer; drop the older."""
         present = self._newest[topic]
         if present is not None and stamp < present[0]:
             self._on_drop(topic, LATE)

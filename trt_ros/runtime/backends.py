@@ -185,14 +185,7 @@ def cpu_backend() -> Backend:
 
 
 def choose_backend(wanted: str, backends: tuple[Backend, ...] = BACKENDS) -> tuple[Backend, str]:
-    """
-    Choose the backend.
-
-    :param wanted: 'auto' or the name of a backend.
-    :returns: the backend, and a line for the log: its name and the reason.
-    :raises ParameterError: when no backend has that name.
-    :raises BackendError: when it cannot be used on this machine.
-    """
+    """Return the backend of a name, or the best one for 'auto', and a log line; or raise."""
     if wanted == 'auto':
         reasons: list[str] = []
         for backend in backends:
@@ -227,13 +220,7 @@ def choose_backend(wanted: str, backends: tuple[Backend, ...] = BACKENDS) -> tup
 def open_network(
     options: PipelineOptions, report: Reporter, batch: int = 1
 ) -> tuple[Runner, Backend, str]:
-    """
-    Open the network of the options.
-
-    :param batch: maximum number of images per run.
-    :returns: the network, which the caller closes; its backend; and a line for the log.
-    :raises TrtRosError: a ParameterError, ModelError, BackendError or CancelledError.
-    """
+    """Open the network of the options for a batch; return it, its backend and a log line."""
     if not options.model_path:
         raise ParameterError('model_path is empty.', remedy='Set model_path to an ONNX file.')
     backend, chosen = choose_backend('triton' if options.is_remote else options.backend)

@@ -19,15 +19,7 @@ def open_members(
     make: Callable[[Bundle, Mapping[str, NetworkT]], NetworkT],
     open_member: Callable[[PipelineOptions, NetworkFile], NetworkT],
 ) -> NetworkT:
-    """
-    Open the networks of a bundle, and return the network that runs all of them.
-
-    :param options: of the bundle.
-    :param make: makes that network, which owns the others.
-    :param open_member: opens one of them, with its options.
-    :raises ModelError: when the bundle is invalid; or an error of `open_member`.
-    :raises ParameterError: when the bundle has states, but two frames are in flight.
-    """
+    """Open the networks of a bundle, and make of them the network that runs and owns all."""
     bundle = read_bundle(options.model_path)
     if bundle.feedback and options.frames_in_flight > 1:
         raise ParameterError(

@@ -92,12 +92,7 @@ class Candidate:
 
 
 def first_candidates(network: Runner, options: ModelOptions) -> list[Candidate]:
-    """
-    Return a reading per decoder that fits the outputs, with the preprocessing of its family.
-
-    :raises TensorMismatchError: when none does.
-    :raises ParameterError: when the network does not take one image.
-    """
+    """Return a reading per decoder that fits the outputs, with its preprocessing; or raise."""
     found = []
     for name in _decoders(network, options):
         chosen = replace(options, decoder=name)

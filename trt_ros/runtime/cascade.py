@@ -34,12 +34,7 @@ OpenMember = Callable[[PipelineOptions, Any, int], Pipeline[Any]]
 
 
 def members_of(options: PipelineOptions) -> tuple[PipelineOptions, list[ModelOptions]]:
-    """
-    Return the options of the detector of a cascade, and of the networks for its objects.
-
-    :raises ModelError: when the bundle is invalid.
-    :raises ParameterError: when an option of the bundle is, or `gpu_share` is given.
-    """
+    """Return the options of the detector of a cascade, and of the networks for its objects."""
     if options.gpu_share:
         raise ParameterError(
             f'gpu_share is {options.gpu_share}, but the bundle has two networks of images.',
@@ -170,12 +165,7 @@ class CascadePipeline(Pipeline[Any]):
 def open_cascade(
     options: PipelineOptions, families: Any, batch: int, open_member: OpenMember
 ) -> CascadePipeline:
-    """
-    Open the networks of a cascade, not warmed up.
-
-    :param families: those of the detector, beside detectors; None: of keypoints.
-    :param batch: maximum number of images per run.
-    """
+    """Open the networks of a cascade, not warmed up."""
     first, members = members_of(options)
     with ExitStack() as undo:
         own = families or POSES

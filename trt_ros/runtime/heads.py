@@ -104,13 +104,7 @@ def with_confidence(decoder: Decoder[Any]) -> Decoder[Any]:
 def names_of(
     labels: Sequence[str], labels_path: str, metadata: Mapping[str, str], decoder: Decoder[Any]
 ) -> tuple[str, ...]:
-    """
-    Return the class names of a network, see `class_names`.
-
-    Those of several masks are listed output by output; the metadata does not divide them.
-
-    :raises ParameterError: when the number of names is wrong or they cannot be divided.
-    """
+    """Return the class names of a network, those of several masks output by output."""
     counts = decoder.head.classes_by_output
     if decoder.task == 'text':
         names = class_names(labels, labels_path, metadata, None)

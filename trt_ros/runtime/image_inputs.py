@@ -85,13 +85,7 @@ def _of_one(spec: TensorSpec) -> TensorSpec:
 def image_input(
     network: Network, spec: TensorSpec, options: PipelineOptions, binding: Binding | None = None
 ) -> ImageInput:
-    """
-    Return how an input takes images.
-
-    :param binding: None where the network has one image.
-    :raises TensorMismatchError: when it does not.
-    :raises ParameterError: when the input size of the options does not fit.
-    """
+    """Return how an input takes images, by its binding if it has one; or raise."""
     stack: Shape = ()
     in_channels = False
     whole, remedy = spec, f'Bind it to a tensor in inputs: {spec.name}=tensor:TOPIC.'
@@ -240,13 +234,7 @@ def image_feed(
     image: ImageInput,
     decoder: Decoder[Any],
 ) -> ImageFeed:
-    """
-    Return the feed of an image input.
-
-    :param binding: None where the network has one image.
-    :raises ParameterError: when an option does not fit the input or the decoder.
-    :raises TensorMismatchError: when the network does not take regions, but `options` has them.
-    """
+    """Return the feed of an image input, by its binding if it has one; or raise."""
     has_many = binding is not None and binding.kind == ImagesFeed.kind
     has_second = binding is not None and len(binding.sources) == 2 and not has_many
     if has_second and image.channels != 4:

@@ -15,13 +15,7 @@ from trt_ros.vision.tiles import Tiles
 def image_tiles(
     options: TiledOptions, decoder: Decoder[Any], preprocess: Preprocess, spec: TensorSpec
 ) -> Tiles:
-    """
-    Return the tiles of an image, whose results are merged.
-
-    :raises ParameterError: when an option does not apply to tiles.
-    :raises TensorMismatchError: when the results of the network cannot be merged, or its batch
-        size does not fit.
-    """
+    """Return the tiles of an image, whose results are merged; or raise."""
     head = decoder.head
     cause = ''
     if decoder.task not in ('detect', 'obb', 'pose') or head.takes_regions:
@@ -53,13 +47,7 @@ def image_tiles(
 
 
 def region_crop(options: PipelineOptions, decoder: Decoder[Any], preprocess: Preprocess) -> Crop:
-    """
-    Return the preprocessing of regions, whose options are RegionOptions.
-
-    :param preprocess: that of whole images; its normalization applies.
-    :raises ParameterError: when an option does not apply to regions.
-    :raises TensorMismatchError: when the network does not take regions.
-    """
+    """Return the preprocessing of regions by RegionOptions and that of whole images."""
     assert isinstance(options, RegionOptions)
     if not decoder.head.takes_regions:
         raise TensorMismatchError(

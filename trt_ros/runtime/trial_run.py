@@ -38,12 +38,7 @@ def open_trial(
     published: Published,
     infer: Infer | None,
 ) -> Trial | None:
-    """
-    Return a trial of a network of one image; None for other networks.
-
-    :param images: inputs that get images; other ones get constants of a family.
-    :param infer: runs the network, see `Runner.infer`; None: it cannot run.
-    """
+    """Return a trial of a network of one image, which `infer` runs; None for others."""
     [(name, image), *others] = images.items()
     if infer is None or others or image.stack or image.channels == 4:
         return None

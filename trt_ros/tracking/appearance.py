@@ -53,12 +53,7 @@ def check_rows(vectors: np.ndarray, count: int) -> None:
 
 
 def unit_vectors(vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """
-    Return vectors of length 1, (N, D) float32; zero for vectors that have no direction.
-
-    :param vectors: (N, D) floats; rows that are zero or not finite have no direction.
-    :param rows: indices of the vectors to use; the others become zero.
-    """
+    """Return unit vectors, (N, D) float32; zero but in `rows`, and without a direction."""
     units = np.zeros(vectors.shape, np.float32)
     used = vectors[rows]
     largest = np.abs(used).max(axis=1, initial=0)

@@ -17,12 +17,7 @@ SIZE_RATIO = 1.3  # Largest ratio of the widths, and of the heights, of a track 
 
 
 def camera_shift(tracks: np.ndarray, found: np.ndarray) -> np.ndarray:
-    """
-    Return the displacement of most tracks, (2,) in pixels; zeros if there is none.
-
-    :param tracks: (4, T) predicted cx, cy, w, h of the tracks seen in the last image.
-    :param found: (4, N) those of the detections.
-    """
+    """Return the displacement of most tracks, (4, T) to (4, N), in pixels; zeros without."""
     still = np.zeros(2)
     tracks = tracks[:, :: 1 + tracks.shape[1] // MAX_TRACKS]
     if min(tracks.shape[1], found.shape[1]) < MIN_TRACKS:

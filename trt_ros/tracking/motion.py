@@ -94,12 +94,7 @@ def fields_in_space(fields: Fields) -> Fields:
 
 
 def start(tracks: TrackTable, boxes: np.ndarray) -> None:
-    """
-    Initialize filters from first observations, with velocity 0.
-
-    :param tracks: N tracks, with FIELDS; changed in place, as everywhere in this module.
-    :param boxes: (4, N) cx, cy, w, h in pixels.
-    """
+    """Initialize filters in place from (4, N) cx, cy, w, h in pixels, with velocity 0."""
     mean, covariance, scale = tracks['mean'], tracks['covariance'], _scale(boxes)
     mean[0], mean[1] = boxes, 0.0
     covariance[0] = (INITIAL_POSITION * scale) ** 2
@@ -121,12 +116,7 @@ def predict(tracks: TrackTable, seconds: float | np.ndarray) -> None:
 
 
 def correct(tracks: TrackTable, boxes: np.ndarray, is_seen: np.ndarray | None = None) -> None:
-    """
-    Correct filters with observations.
-
-    :param boxes: (4, N) cx, cy, w, h in pixels.
-    :param is_seen: (N,) bool, filters to correct; None: all.
-    """
+    """Correct the filters, all or `is_seen`, with observations (4, N) cx, cy, w, h."""
     position, velocity = tracks['mean']
     variance, cross, velocity_variance = tracks['covariance']
     weight = 1 / (variance + (MEASUREMENT_NOISE * _scale(position)) ** 2)

@@ -11,13 +11,7 @@ MIN_IOU = 0.5  # Of a detection with its true box.
 
 
 def matches(found: Detections, xyxy: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """
-    Return which detections are true positives; each true box matches at most one detection.
-
-    :param found: detections by descending score.
-    :param xyxy: (M, 4) float32, the true boxes; `labels`: (M,) int32.
-    :returns: (N,) bool, one value per detection, in their order.
-    """
+    """Return which detections, best first, are true positives, (N,) bool; boxes match once."""
     is_true_positive = np.zeros(len(found), bool)
     is_unmatched = np.ones(len(labels), bool)
     for index, (box, label) in enumerate(zip(found.xyxy, found.labels)):

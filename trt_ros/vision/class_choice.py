@@ -28,12 +28,7 @@ class ClassThresholds(Thresholds):
 
     @classmethod
     def of(cls, thresholds: Thresholds, class_names: Sequence[str]) -> ClassThresholds:
-        """
-        Look up the classes of thresholds.
-
-        :param class_names: by index; empty: unknown, then only indices are accepted.
-        :raises ParameterError: for an unknown class.
-        """
+        """Look up the classes of thresholds by name or index, or raise ParameterError."""
         chosen = {
             index
             for each in thresholds.classes

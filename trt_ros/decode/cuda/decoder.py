@@ -89,12 +89,7 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True)
 class Outputs:
-    """
-    Shapes and dtypes of the outputs of a network.
-
-    :param shapes: for the present inputs.
-    :param input_hw: size of the network's images.
-    """
+    """Shapes and dtypes of the outputs of a network, for images of `input_hw`."""
 
     shapes: Mapping[str, Shape]
     dtypes: Mapping[str, str]

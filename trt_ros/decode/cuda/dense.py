@@ -145,13 +145,7 @@ class GpuDense:
 
 @dataclass(frozen=True)
 class GpuArgmax(GpuDense):
-    """
-    Decoder of C scores per cell, which finds the best class of every image pixel.
-
-    With one class, it finds the pixels in its mask.
-
-    :param confidence: whether to compute the confidence of each pixel.
-    """
+    """Decoder of C scores per cell to the best class of every pixel, or the mask of one."""
 
     confidence: bool = False
 
@@ -231,11 +225,7 @@ class QueriesArgs(ctypes.Structure):
 
 @dataclass(frozen=True)
 class GpuQueries(GpuArgmax):
-    """
-    Decoder of queries with a class and a mask each, whose sums are the scores of the cells.
-
-    :param outputs: logits and masks; `cells` are the scores, in scratch memory.
-    """
+    """Decoder of queries with a class and a mask each, whose sums are the scores of cells."""
 
     outputs: tuple[Output, ...] = ()
     queries: int = 0
@@ -362,12 +352,7 @@ class GpuDepth(GpuDense):
 
 @dataclass(frozen=True)
 class GpuDepthWithConfidence(GpuMasks):
-    """
-    Decoder of a depth and a confidence per cell.
-
-    :param masks: both, in this order.
-    :param confidence: returns the confidences that interpolated values are.
-    """
+    """Decoder of a depth and a confidence per cell, by two masks in this order."""
 
     confidence: Callable[[np.ndarray], np.ndarray]
 
@@ -384,11 +369,7 @@ class GpuDepthWithConfidence(GpuMasks):
 
 @dataclass(frozen=True)
 class GpuPicture(GpuDense):
-    """
-    Decoder of three colors per cell, interpolated at every pixel of the image or a larger one.
-
-    :param input_hw: size of the network's images.
-    """
+    """Decoder of three colors per cell, interpolated at the pixels of an image or a larger one."""
 
     head: PictureHead
     input_hw: tuple[int, int]

@@ -32,12 +32,7 @@ class TilesArgs(ctypes.Structure):
 
 @dataclass(frozen=True)
 class GpuTiles:
-    """
-    Decoder of boxes, rotated boxes or keypoints in the tiles of an image.
-
-    :param tile: decoder of one tile, whose results stay on the GPU.
-    :param strides: bytes of one tile in each output.
-    """
+    """Decoder of the tiles of an image by that of one tile, `strides` bytes apart."""
 
     tile: GpuBoxes
     tiles: Tiles
@@ -97,12 +92,7 @@ class GpuTiles:
     def launches(
         self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
     ) -> tuple[Launch, ...]:
-        """
-        Return the kernels to launch for an image, see `GpuDecoder`.
-
-        :param letterbox: of the whole image.
-        :param address: returns the GPU address of an output, of the first tile.
-        """
+        """Return the kernels to launch for an image by its first tile, see `GpuDecoder`."""
         parts = {name: scratch + offset for name, offset in self._scratch[0].items()}
         placement, origins = self.tiles.places(letterbox.image_wh)
         stride, found = aligned(self.tile.boxes_nbytes), list[Launch]()

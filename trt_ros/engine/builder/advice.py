@@ -232,12 +232,7 @@ def advise_on_layers(
     precision: str = 'auto',
     times: Mapping[str, float] | None = None,
 ) -> list[str]:
-    """
-    Return lines on the layers of an engine, each with the change to export or build.
-
-    :param precision: precision of the build.
-    :param times: milliseconds by layer, where they were measured.
-    """
+    """Return lines on the layers of an engine, each with the change to export or build."""
     texts = [f'{each.kind} {each.name} {each.tactic}' for each in layers]
     products = [bool(_PRODUCT.search(text)) for text in texts]
     split = [

@@ -93,13 +93,7 @@ def monitor(library: Library, events: Events) -> Any:
 
 
 def run_build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
-    """
-    Build an engine in the child process.
-
-    :param spec: path of the model, options, library and file descriptors for the results; see
-        `parent.build`.
-    :returns: the build report, part of the sidecar.
-    """
+    """Build an engine in the child process as `parent.build` specifies; return the report."""
     path, options = Path(spec['onnx']), BuildOptions.from_json(spec['options'])
     events.phase('checking the model')
     model, info = read_onnx(path)
@@ -234,12 +228,7 @@ def _capabilities(options: BuildOptions) -> Iterator[precision.Capability | None
 def cut_where_needed(
     path: Path, model: Any, options: BuildOptions, library: Library
 ) -> tuple[Any | None, str]:
-    """
-    Cut NMS off the network if that is requested or if this TensorRT cannot run it.
-
-    :returns: the network without NMS, None if it is unchanged; and a line for the log.
-    :raises ModelError: if NMS must be cut off but cannot be.
-    """
+    """Cut NMS off if wanted or needed; return the network, None if unchanged, and a line."""
     reason = cut_reason(model, library, options.plugins)
     if not (options.cut_nms or reason):
         return None, ''

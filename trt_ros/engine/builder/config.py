@@ -95,12 +95,7 @@ def refuse_unsupported(library: Library, options: BuildOptions) -> None:
 def apply(
     library: Library, builder: Any, config: Any, options: BuildOptions, profiles: Sequence[Profile]
 ) -> list[str]:
-    """
-    Set an IBuilderConfig.
-
-    :returns: options that the library accepts without effect, one line each.
-    :raises ParameterError: if it rejects an option.
-    """
+    """Set an IBuilderConfig; return options without effect, or raise ParameterError."""
     # The engine inspector reports precisions only with this verbosity.
     config.profiling_verbosity = library.trt.ProfilingVerbosity.DETAILED
     flags = {

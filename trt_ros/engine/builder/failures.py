@@ -107,12 +107,7 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
 
 
 def error_from_log(errors: Sequence[str], *, doing: str, library: object) -> TrtRosError:
-    """
-    Return the error for TensorRT's error messages, in the order in which they were logged.
-
-    :param doing: 'parse' or 'build'.
-    :param library: TensorRT's name and version.
-    """
+    """Return the error for TensorRT's error messages in order, when doing 'parse' or 'build'."""
     for pattern, problem, remedy in KNOWN:
         for text in errors:
             found = re.search(pattern, text)

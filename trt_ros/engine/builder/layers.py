@@ -109,13 +109,7 @@ def _network_layer(layer: Any) -> EngineLayer:
 
 
 def read_engine(library: Any, plan: Any) -> InspectedEngine:
-    """
-    Load an engine and return its layers, as TensorRT's inspector reports them.
-
-    :param plan: bytes of the engine.
-    :raises BackendError: without a GPU.
-    :raises ModelError: if the engine cannot be loaded on this machine.
-    """
+    """Return the layers of a plan by TensorRT's inspector; BackendError without a GPU."""
     runtime = library.new_runtime()
     with library.log.collect() as captured:
         handle = runtime.deserialize_cuda_engine(plan)

@@ -80,12 +80,7 @@ class OnnxInfo:
 
 
 def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
-    """
-    Load and validate an ONNX file; its external data stays on disk.
-
-    :returns: the ModelProto and its description.
-    :raises ModelError: if it is missing, damaged, empty or not valid ONNX.
-    """
+    """Load and validate an ONNX file without its external data, or raise ModelError."""
     import onnx
 
     model = _parse(path)
@@ -133,12 +128,7 @@ def read_network(
 
 
 def refuse_beyond_protobuf(path: Path, doing: str, remedy: str) -> None:
-    """
-    Check that a model with its weights fits into one protobuf message.
-
-    :param doing: what needs that, as in 'be quantized'.
-    :raises ModelError: if it does not.
-    """
+    """Raise ModelError, about `doing`, unless a model fits into one protobuf message."""
     nbytes = total_nbytes(path)
     if nbytes > LARGEST_NBYTES:
         raise ModelError(

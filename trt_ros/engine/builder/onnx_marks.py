@@ -13,13 +13,7 @@ from trt_ros.engine.builder.onnx_nodes import QUANTIZING, inlined, live_tensors,
 
 @dataclass(frozen=True)
 class Layer:
-    """
-    A node of the model with one of its outputs.
-
-    :param output: name of the tensor.
-    :param op: operator of the node.
-    :param node: name of the node; its first output where it has no name.
-    """
+    """A node of the model by the name of one output; `node`: its own, or its first output."""
 
     output: str
     op: str

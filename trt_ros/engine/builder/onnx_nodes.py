@@ -129,12 +129,7 @@ def layers_by_precision(graph: Any) -> dict[str, list[str]]:
 
 
 def to_quantizing_opset(model: Any, precision: str) -> Any:
-    """
-    Return a model in an opset in which Q/DQ nodes have fp8 values and scales of lower precision.
-
-    :param precision: precision that the model is converted to, for the error.
-    :raises ModelError: if it cannot be converted to that opset.
-    """
+    """Return a model in an opset whose Q/DQ nodes have fp8 and low scales, or ModelError."""
     import onnx
 
     opset = next((one for one in model.opset_import if one.domain in ('', 'ai.onnx')), None)
@@ -151,13 +146,7 @@ def to_quantizing_opset(model: Any, precision: str) -> Any:
 
 
 def matching_nodes(graph: Any, patterns: Sequence[str], *, option: str) -> set[str]:
-    """
-    Return the keys of the nodes that the patterns (as of fnmatch) match.
-
-    :param patterns: names of nodes, operators or names of outputs.
-    :param option: name of the option, for the error.
-    :raises ParameterError: if a pattern matches no node.
-    """
+    """Return the keys of the nodes that fnmatch patterns match, or raise ParameterError."""
     found: set[str] = set()
     for pattern in patterns:
         keys = {

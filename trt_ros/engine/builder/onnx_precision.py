@@ -55,16 +55,9 @@ def convert(
     model: Any = None,
 ) -> tuple[Any, str]:
     """
-    Convert a model to fp16 or bf16.
+    Convert a model file, or `model` in its place, to 'fp16' or 'bf16'; see `lower`.
 
-    :param path: path of the model.
-    :param precision: 'fp16' or 'bf16'.
-    :param io_dtypes: 'keep' float32 inputs and outputs, or 'lower' them.
-    :param fp32: patterns of layers that stay float32; see `lower`.
-    :param model: modified model to use instead of the file; its external data is in the folder of
-        `path`.
-    :returns: a ModelProto that contains its weights, checked by onnx.checker; and a line for the
-        log with the number of lowered nodes.
+    :returns: a checked ModelProto that contains its weights, and a line for the log.
     :raises ParameterError: if the model has no float32 to convert.
     :raises ModelError: if it is too large or cannot be converted.
     """

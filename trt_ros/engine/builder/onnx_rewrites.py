@@ -142,12 +142,7 @@ def _concatenated(graph: Any) -> set[str]:
 
 
 def rewrite(model: Any, options: BuildOptions, *, is_rtx: bool = False) -> bool:
-    """
-    Write a network in place as TensorRT and the frame path need it; results stay the same.
-
-    :returns: whether it has changed.
-    :raises ParameterError: when it has, and TensorRT would read the file again.
-    """
+    """Write a network in place as TensorRT and frames need it; return whether it changed."""
     found = {
         'upper-case letters in Einsum equations': lower_equations(model),
         'int32 image inputs': images_as_uint8(model),

@@ -22,12 +22,7 @@ BASE_NBYTES = 8 << 30
 
 @dataclass(frozen=True)
 class BuildLog:
-    """
-    Destination of TensorRT's own log of a build, one line per message.
-
-    :param file: file to write to, which the caller closes.
-    :param verbose: include messages of the severity VERBOSE: fusions and kernels.
-    """
+    """Destination of TensorRT's own log of a build; `verbose` adds fusions and kernels."""
 
     file: IO[bytes]
     verbose: bool

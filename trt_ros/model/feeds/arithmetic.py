@@ -33,13 +33,7 @@ class Arithmetic:
 
     @classmethod
     def parse(cls, settings: Mapping[str, str], spec: TensorSpec) -> Arithmetic | None:
-        """
-        Return the arithmetic of an input's binding; None without any.
-
-        :raises ParameterError: when a value cannot be read.
-        :raises TensorMismatchError: when it has another shape than the input, or that is of
-            integers.
-        """
+        """Return the arithmetic of an input's binding, None without any, or raise."""
         given = [name for name in ARITHMETIC if name in settings]
         if not given:
             return None

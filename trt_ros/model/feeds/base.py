@@ -145,13 +145,7 @@ class Feed:
 
     @classmethod
     def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:
-        """
-        Return the feed of a binding.
-
-        :param spec: the network input.
-        :param outputs: outputs of the network.
-        :raises TensorMismatchError: when the input takes no such feed; or a ParameterError.
-        """
+        """Return the feed of a binding for the network input `spec`, or raise."""
         raise NotImplementedError
 
     def joined(self, feeds: Mapping[str, Feed]) -> Feed:
@@ -207,12 +201,7 @@ class Feed:
         raise NotImplementedError
 
     def keep(self, outputs: Mapping[str, np.ndarray], memory: Any, staged: np.ndarray) -> Any:
-        """
-        Return the memory for the next run.
-
-        :param outputs: of the run that has ended, by name; nobody changes them.
-        :param memory: of the run that has ended, and what `stage` returned with it.
-        """
+        """Return the memory for the next run, from that of the last one and its outputs."""
         return None
 
 

@@ -14,12 +14,7 @@ from trt_ros.tensors import Shape, TensorSpec, as_tensor
 
 @dataclass(frozen=True)
 class ConcatFeed(Feed):
-    """
-    The elements of several parts, one part after another.
-
-    :param spec: the network input; a dynamic batch is 1.
-    :param parts: names of the parts, whose feeds are beside this one.
-    """
+    """The elements of several parts of the network input `spec`, one after another."""
 
     spec: TensorSpec
     parts: tuple[str, ...]
@@ -100,13 +95,7 @@ class PartsOfInputs:
 def sizes_of_parts(
     spec: TensorSpec, parts: Sequence[str], known: Mapping[str, int | None]
 ) -> dict[str, int]:
-    """
-    Return the number of elements of each part; that of one unknown part is the rest.
-
-    :param spec: the network input.
-    :param known: by part, as its binding tells; None if it does not.
-    :raises TensorMismatchError: when they are not as many as the input has.
-    """
+    """Return the number of elements of each part, of which one may be unknown; or raise."""
     count = math.prod((*map(abs, spec.shape[:1]), *spec.shape[1:]))
     unknown = [part for part in parts if known[part] is None]
     found = {part: known[part] or 0 for part in parts}

@@ -14,12 +14,7 @@ from trt_ros.vision.letterbox import Letterbox
 
 @dataclass(frozen=True, eq=False)
 class ConstantFeed(Feed):
-    """
-    A value that is equal in all runs.
-
-    :param value: of the network input, of the dtype `host_dtype(spec)`.
-    :param is_per_image: whether `value`, (1, ..), is repeated for each image of a batch.
-    """
+    """A value that is equal in all runs, repeated for each image if `is_per_image`."""
 
     value: np.ndarray
     is_per_image: bool = True

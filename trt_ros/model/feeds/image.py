@@ -92,13 +92,7 @@ class ImageFeed(Feed):
         return Frame.from_pixels(pixels, 'bgra8' if has_alpha else 'bgr8')
 
     def frames_of(self, name: str, value: Any) -> Sequence[Frame]:
-        """
-        Return the images of a run; pixels as a frame.
-
-        :param name: the network input.
-        :raises TensorMismatchError: when they are not as many images as a run takes.
-        :raises BadFrameError: when the pixels are no image.
-        """
+        """Return the images of a run, pixels as frames, or raise for another number of them."""
         if isinstance(value, (Frame, np.ndarray)):
             value = (value,)
         frames = [as_frame(each) if isinstance(each, np.ndarray) else each for each in value]

@@ -24,25 +24,14 @@ _SIZES = re.compile(r'\d{1,9}( *, *\d{1,9})*')
 
 @dataclass(frozen=True, eq=False)
 class Padding:
-    """
-    The fixed shape of an input whose arrays have other sizes, and the value behind their ends.
-
-    :param spec: the network input in its fixed shape.
-    :param value: of shape () and the dtype `host_dtype(spec)`.
-    """
+    """The fixed shape of an input of arrays of other sizes, and the value behind their ends."""
 
     spec: TensorSpec
     value: np.ndarray
 
     @classmethod
     def parse(cls, settings: Mapping[str, str], spec: TensorSpec) -> Padding | None:
-        """
-        Return the padding of an input's binding; None without any.
-
-        :raises ParameterError: when the capacities are not one positive integer per dynamic
-            dimension, or the value cannot be read.
-        :raises TensorMismatchError: when the input cannot hold the value.
-        """
+        """Return the padding of an input's binding, None without any, or raise."""
         text = settings.get(CAPACITY)
         if text is None:
             return None
@@ -103,12 +92,7 @@ class Padding:
             )
 
     def write(self, target: np.ndarray, array: np.ndarray) -> None:
-        """
-        Convert an array that `check` accepts into memory, the padding behind its end.
-
-        :param target: of the shape and the `host_dtype` of `spec`.
-        :raises TensorMismatchError: as write_tensor().
-        """
+        """Convert an array that `check` accepts into memory, the padding behind its end."""
         for axis, (size, room) in enumerate(zip(array.shape, target.shape)):
             if size < room:
                 target[(slice(None),) * axis + (slice(size, None),)] = self.value

@@ -63,13 +63,7 @@ class ImageHistoryFeed(PreparedFeed, HistoryFeed):
 def prepared(
     image: ImageFeed, settings: Mapping[str, str], spec: TensorSpec, stack: Shape
 ) -> PreparedFeed:
-    """
-    Return the feed of a binding that `is_prepared`.
-
-    :param image: feed of the images of a run; `stack`: as of ImageInput.
-    :param spec: the network input.
-    :raises ParameterError: when a setting cannot be read, or excludes another one.
-    """
+    """Return the feed of a binding that `is_prepared`, of the feed and stack of its images."""
     shape = (*(stack or (1,)), *image.preprocess.shape[1:])
     spec = replace(spec, shape=shape)
     if spec.dtype == 'bfloat16':  # Rounded later.

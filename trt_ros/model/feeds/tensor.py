@@ -67,12 +67,7 @@ class TensorFeed(Feed):
 
     @classmethod
     def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:
-        """
-        Return the feed of a tensor.
-
-        :raises ParameterError: when a setting cannot be read, or lacks another one.
-        :raises TensorMismatchError: when the input takes strings.
-        """
+        """Return the feed of a tensor with arithmetic, padding and first value, or raise."""
         if spec.dtype == 'object':
             raise TensorMismatchError(
                 f'The network input {spec.name} takes strings, which no message of tensors has.',

@@ -26,12 +26,7 @@ _FRAME = re.compile(r'[A-Za-z0-9_./-]+')
 
 @dataclass(frozen=True)
 class TransformFeed(TensorFeed):
-    """
-    Numbers of the transforms from frames to a target frame, one frame after another.
-
-    :param target: name of the target frame; `frames`: of the others.
-    :param indices: of the numbers among those of a transform: FIELDS one behind the other.
-    """
+    """Numbers of the transforms from frames to a target frame, one frame after another."""
 
     target: str = ''
     frames: tuple[str, ...] = ()

@@ -45,12 +45,7 @@ def message_class(name: str) -> type:
 
 
 class Block(NamedTuple):
-    """
-    Neighboring numbers of one type, or text.
-
-    :param dtype: NumPy type, or _TEXT.
-    :param paths: names of the numbers, 'pose.position.x'; of a sequence, only its own.
-    """
+    """Neighboring numbers of one type, or text, by names; of a sequence, only its own."""
 
     dtype: str
     paths: tuple[str, ...]
@@ -99,12 +94,7 @@ def _joined(blocks: Iterator[Block]) -> Iterator[Block]:
 
 
 class FieldPart(NamedTuple):
-    """
-    Numbers of one block.
-
-    :param indices: of the numbers, in order; () takes all.
-    :param names: of the numbers of a sequence with NAMES, instead of indices.
-    """
+    """Numbers of one block by indices, or names where it is a sequence; () takes all."""
 
     block: int
     indices: tuple[int, ...] = ()
@@ -112,11 +102,7 @@ class FieldPart(NamedTuple):
 
 
 class Alike:
-    """
-    Where the numbers are in messages that are like one that was read, but for these numbers.
-
-    :param blocks: of that message, as MessageLayout.reader() reads them.
-    """
+    """Where the numbers are in messages that are like one that was read, but for these."""
 
     def __init__(
         self, message: np.ndarray, blocks: Sequence[Any], frame_id: str, has_header: bool

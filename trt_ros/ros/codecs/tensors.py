@@ -58,12 +58,7 @@ def topic_name(tensor: str) -> str:
 
 
 def tensor_of(tensors: Mapping[str, np.ndarray], name: str, *, or_only: bool) -> np.ndarray:
-    """
-    Return a tensor of a message by its name.
-
-    :param or_only: whether the only tensor of a message may have any name.
-    :raises BadFrameError: 'missing tensor'.
-    """
+    """Return a tensor of a message by its name, or the only one; or raise BadFrameError."""
     if name in tensors:
         return tensors[name]
     if or_only and len(tensors) == 1:

@@ -155,12 +155,7 @@ class Fields:
         return self._view[self._advance(1, name)]
 
     def numbers(self, name: str, kind: str, count: int | None = None) -> tuple[int, ...]:
-        """
-        Read a sequence of numbers.
-
-        :param kind: format character of `struct`: 'i', 'I', 'Q' or 'd'.
-        :param count: number of values; None reads it from the message.
-        """
+        """Read a sequence of numbers of a format of `struct`, as many as stated if None."""
         if count is None:
             count = self.number(name)
         size = struct.calcsize(kind)
@@ -251,13 +246,7 @@ class ImageWriter:
         *,
         channels: int = 3,
     ) -> np.ndarray:
-        """
-        Write all fields except the pixels.
-
-        :param stamp: seconds, nanoseconds.
-        :param channels: bytes per pixel.
-        :returns: (height, width, channels) uint8, the pixels of `message`, to be filled.
-        """
+        """Write all fields but the pixels; return these, (height, width, channels), to fill."""
         width, height = image_wh
         head_of = frame_id, image_wh, encoding, channels
         if head_of != self._head_of:

@@ -30,12 +30,7 @@ Entry = tuple[str, float, tuple[float, ...], str]
 
 
 def read_detections(message: np.ndarray) -> list[Entry]:
-    """
-    Read the highest-scoring result of each detection of a serialized Detection2DArray.
-
-    :param message: as for read_image(), which also lists the errors.
-    :returns: one entry per detection; class id '' and score 0 for a detection without results.
-    """
+    """Read the highest-scoring result of each detection, '' and 0 without; see read_image()."""
     fields = Fields(message)
     fields.stamp()
     fields.text('frame_id')
@@ -73,12 +68,7 @@ class DetectionWriter:
     def write(
         self, found: Objects, stamp: tuple[int, int], frame_id: str, *, class_id_format: str
     ) -> np.ndarray:
-        """
-        Serialize the boxes of objects, like to_detection_array().
-
-        :param stamp: seconds, nanoseconds.
-        :returns: (N,) uint8.
-        """
+        """Serialize the boxes of objects, like to_detection_array(), to (N,) uint8."""
         if found.class_names is not self._class_names:
             self._layouts.clear()
             self._class_names = found.class_names

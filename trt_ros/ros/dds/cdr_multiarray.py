@@ -26,12 +26,7 @@ _NAMES = {dtype: name for name, dtype in MULTI_ARRAYS.items()}
 
 
 def multi_array_name(dtype: str) -> str:
-    """
-    Return the message type that holds all values of a dtype, 'Float32MultiArray'.
-
-    :param dtype: that of a TensorSpec; float16 and bfloat16 are widened to float32, bool to uint8.
-    :raises BadFrameError: 'bad tensor' when there is none.
-    """
+    """Return the type that holds all values of a dtype, as 'Float32MultiArray'; or raise."""
     wide = np.dtype('f4') if dtype == 'bfloat16' else np.dtype(dtype)
     wide = SENT_AS.get(wide, wide)
     if wide not in _NAMES:

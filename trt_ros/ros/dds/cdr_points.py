@@ -26,13 +26,7 @@ class PointWriter:
     def begin(
         self, stamp: tuple[int, int], frame_id: str, cloud_wh: tuple[int, int]
     ) -> np.ndarray:
-        """
-        Write all fields except the points.
-
-        :param stamp: seconds, nanoseconds.
-        :param cloud_wh: width and height of the cloud; height 1: not organized.
-        :returns: (height, width, fields) float32, the points of `message`, to be filled.
-        """
+        """Write all fields but the points; return these, (height, width, fields), to fill."""
         width, height = cloud_wh
         head = self._head(stamp, frame_id, cloud_wh)
         nbytes = 4 * len(self._fields) * width * height

@@ -100,13 +100,7 @@ def _tensor(
 def tensor_view(
     name: str, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], data: np.ndarray
 ) -> np.ndarray:
-    """
-    Return a tensor as a view into `data`.
-
-    :param strides: in bytes, not negative; empty for row-major ones.
-    :param data: (N,) uint8.
-    :raises BadFrameError: 'bad tensor' when the tensor exceeds its data.
-    """
+    """Return a tensor as a view into (N,) uint8, with strides in bytes; or BadFrameError."""
     if len(shape) > _MAX_DIMENSIONS:
         raise BadFrameError(
             'bad tensor', f'Tensor {name!r} has rank {len(shape)}, more than {_MAX_DIMENSIONS}.'

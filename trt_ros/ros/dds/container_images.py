@@ -51,12 +51,7 @@ class ContainerImages(Protocol):
     """Images from and to other nodes of the container; cpp/images.cpp implements it."""
 
     def open(self, topic: str, is_reliable: bool, depth: int) -> Any:
-        """
-        Subscribe.
-
-        :param topic: full name, remapped.
-        :param depth: number of images that wait for take(); a newer one replaces the oldest.
-        """
+        """Subscribe to a full name; of `depth` waiting images, a newer one replaces the oldest."""
         ...
 
     def take(self, subscription: Any) -> tuple[int, Sequence[int], Sequence[Sequence[Any]]]:

@@ -147,12 +147,7 @@ class IntraProcessBuffer:
 
 @dataclass
 class _Registration:
-    """
-    Pool memory that a subscription has registered.
-
-    :param pages: the memory, which stays allocated while it is registered.
-    :param message: the last message in it.
-    """
+    """Pool memory that a subscription has registered, and the last message in it."""
 
     pages: np.ndarray
     message: weakref.ref[np.ndarray]

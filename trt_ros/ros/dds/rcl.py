@@ -138,13 +138,7 @@ class Rcl:
         return bool(code == OK)
 
     def publish(self, publisher: Any, message: np.ndarray) -> None:
-        """
-        Publish a serialized message from where it is in memory.
-
-        :param publisher: rclpy's handle of the publisher, entered.
-        :param message: (N,) uint8, contiguous.
-        :raises RclError: when the call failed.
-        """
+        """Publish a serialized message, (N,) uint8, by an entered handle, or raise RclError."""
         size = message.size
         c_bytes = _Bytes(_address(message), size, size, self._allocator)
         publish = self._publish_small if size < _SMALL_NBYTES else self._publish
@@ -153,12 +147,7 @@ class Rcl:
             raise self._error('rcl_publish_serialized_message failed', code)
 
     def gid_of(self, publisher: Any) -> bytes:
-        """
-        Return the id that is unique to a publisher.
-
-        :param publisher: rclpy's handle of the publisher, entered.
-        :raises RclError: when the call failed.
-        """
+        """Return the id that is unique to a publisher, by its entered handle; or RclError."""
         gid = _Gid()
         code = self._rmw_gid(self._rmw_publisher(publisher.pointer), byref(gid))
         if code != OK:

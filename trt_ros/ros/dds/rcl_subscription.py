@@ -282,12 +282,7 @@ class RclSubscription:
             del message
 
     def _is_new_message(self, is_new: bool) -> bool:
-        """
-        Report messages that were lost before the one just taken.
-
-        :param is_new: whether it is from the newer of two subscriptions.
-        :returns: False if the message was taken before.
-        """
+        """Report messages lost before the one just taken; return False if it is a repeated one."""
         rcl, info = self._rcl, self._receive_buffers.info
         if not rcl.orders_messages:
             return True

@@ -12,13 +12,7 @@ from trt_ros.runtime.runner import Runner, check_inputs
 
 
 class BundleRunner(Runner):
-    """
-    The networks of a bundle, which it owns.
-
-    :param runners: open networks by name; the arrays that they return stay valid.
-    :ivar members: these networks.
-    :raises ModelError: when a network is another one than the bundle declares.
-    """
+    """The networks of a bundle, which it owns; ModelError where they differ from its file."""
 
     def __init__(self, bundle: Bundle, runners: Mapping[str, Runner]) -> None:
         self._bundle, self.members = bundle, runners

@@ -65,16 +65,7 @@ class CheckedRunner(Runner):
         report: Reporter | None = None,
         engine_cache_dir: str = '',
     ) -> CheckedRunner:
-        """
-        Load a model.
-
-        :param threads: as OnnxRuntimeRunner.open takes them.
-        :param report: receives the phases, and cancels.
-        :param engine_cache_dir: folder of the engine cache; empty for the default.
-        :raises BackendError: when onnxruntime is not installed, or the model takes too long.
-        :raises ModelError: when the file cannot be read, is not ONNX, or cannot be run here.
-        :raises CancelledError: when `report` was cancelled.
-        """
+        """Check a model and load it, see `OnnxRuntimeRunner.open`; `report` can cancel."""
         path = Path(model_path).expanduser()
         check_model_file(path)
         runner = cls(path, report or Reporter(), PassedChecks(path, engine_cache_dir), threads)

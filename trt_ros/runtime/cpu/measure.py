@@ -71,14 +71,7 @@ def _clocked(owner: object, name: str) -> Iterator[_Clocked]:
 
 
 def open_on_the_cpu(options: PipelineOptions, batch: int) -> CpuPipeline[Any]:
-    """
-    Open a network; one that no decoder recognizes returns raw outputs.
-
-    :param options: with backend onnxruntime or triton.
-    :param batch: maximum number of images per run.
-    :returns: the caller's to close, warmed up.
-    :raises TrtRosError: a ParameterError, ModelError, BackendError or TensorMismatchError.
-    """
+    """Open a network, raw where no decoder recognizes it, warmed up; the caller closes it."""
     with ExitStack() as undo:
         network, opened, _ = open_network(options, Reporter(None, None), batch)
         undo.callback(network.close)
@@ -124,12 +117,7 @@ def measure_steps(
 def overlapped_frames_per_second(
     steps: CpuPipeline[Any], frame: Frame | None, runs: int, in_flight: int
 ) -> float:
-    """
-    Measure the images per second while several runs overlap.
-
-    :param in_flight: number of runs at the same time; preprocessing and decoding overlap the
-        network of another one.
-    """
+    """Measure the images per second while `in_flight` runs overlap with all their steps."""
     run = _run(steps, frame)
     with ThreadPoolExecutor(in_flight) as pool, mark('throughput'):
         began = time.perf_counter()

@@ -177,13 +177,7 @@ class OnnxRuntimeRunner(Runner):
 
 
 def operator_times(path: Path, tensors: Mapping[str, np.ndarray], rounds: int) -> dict[str, float]:
-    """
-    Measure each layer of a network with the profiler of ONNX Runtime.
-
-    :param rounds: number of runs, beside one that allocates.
-    :returns: milliseconds per run by 'operator name'; layers that were fused away are missing.
-    :raises ModelError: when the network cannot be loaded.
-    """
+    """Return ms per run by 'operator name' of ONNX Runtime; fused layers are missing."""
     totals: dict[str, float] = {}
     with TemporaryDirectory() as folder:
         session = _open_session(

@@ -33,13 +33,7 @@ KEEP_STATE = 'keep state'
 
 
 class TensorMemory(NamedTuple):
-    """
-    GPU memory of a batch.
-
-    :param tensors: by name.
-    :param scratch: of the decoder; None without one.
-    :param maps: of regions, one per image; None for whole images.
-    """
+    """GPU memory of a batch; `maps`: of regions, one per image; None for whole images."""
 
     tensors: dict[str, DeviceBuffer]
     scratch: DeviceBuffer | None

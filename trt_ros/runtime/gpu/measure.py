@@ -81,12 +81,7 @@ class Work(NamedTuple):
 
     @classmethod
     def of(cls, pipeline: GpuPipeline, frame: Frame | None) -> Work:
-        """
-        Return a run of a pipeline.
-
-        :param frame: every image of the run; default gray ones of the network's size.
-        :raises TensorMismatchError: when a tensor has a dynamic shape.
-        """
+        """Return a run of a pipeline on one frame, by default gray images of its size."""
         feeds = pipeline.shared.feeds
         frames, tensors = split_inputs(feeds, measured_inputs(feeds, frame))
         return cls(frames * pipeline.max_batch, tensors)

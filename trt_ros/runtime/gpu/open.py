@@ -115,13 +115,7 @@ def open_tensor_runner(
     remember_images: bool = False,
     **changes: Any,
 ) -> TensorRTRunner:
-    """
-    Open a network with TensorRT; builds its engine the first time. The caller closes it.
-
-    :param model: ONNX file, engine or bundle, or options that name one.
-    :param changes: options by name.
-    :raises TrtRosError: a ParameterError, ModelError, BackendError, CudaError or CancelledError.
-    """
+    """Open a network with TensorRT; build its engine the first time. The caller closes it."""
     options = options_of(model, changes)
 
     def open_one(own: PipelineOptions, build: BuildOptions | None) -> TensorRTRunner:

@@ -210,13 +210,7 @@ def _args(
     *,
     channel: int,
 ) -> PreprocessArgs:
-    """
-    Return the arguments of one launch.
-
-    :param letterbox: placement of the first image, which a second one shares.
-    :param read: encoding, enum Written and unit, see preprocess.cu.
-    :param channel: first channel that is written.
-    """
+    """Return the arguments of one launch, which writes channels from `channel` on."""
     encoding, written, unit = read
     inner_width, inner_height = letterbox.inner_wh
     step_x, step_y = geometry.width / inner_width, geometry.height / inner_height
@@ -268,12 +262,7 @@ def launch_preprocess(kernels: Kernels, args: PreprocessArgs, stream: int) -> No
 def tile_args(
     tiles: Tiles, geometry: Geometry, source: int, target: int, nbytes: int
 ) -> list[PreprocessArgs]:
-    """
-    Return the arguments of each kernel launch that writes one tile of an image.
-
-    :param target: GPU address of the network's input; `nbytes`: bytes of one tile in it.
-    :raises BadFrameError: as `preprocess_args`; 'too small', when tiles are.
-    """
+    """Return the arguments of a launch per tile, `nbytes` apart in the input; or raise."""
     letterbox, origins = tiles.places((geometry.width, geometry.height))
     width, height = letterbox.image_wh
     found = []

@@ -69,12 +69,7 @@ def with_published_size(build: BuildOptions | None, path: Path) -> BuildOptions 
 
 
 def build_options_of_member(build: BuildOptions, file: NetworkFile) -> BuildOptions:
-    """
-    Return the options to build the engine of a network of a bundle with, for its shapes.
-
-    :param build: options of the whole bundle.
-    :raises ParameterError: when they give shapes.
-    """
+    """Return the options to build a network of a bundle with, for its shapes; or raise."""
     if build.profiles or build.batch > 1:
         raise ParameterError(
             'A profile or batch is given for a bundle.',

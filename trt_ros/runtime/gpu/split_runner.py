@@ -35,12 +35,7 @@ SCHEMA = 1  # Increase it when the same model would be split in another way.
 
 
 class SplitRunner(Runner):
-    """
-    A network in two parts; owns both.
-
-    :param head: takes inputs of the network.
-    :param tail: takes outputs of the head, and inputs of the network.
-    """
+    """A network in two parts, head and tail; owns both."""
 
     arrays_only = True
 

@@ -98,15 +98,7 @@ class RemoteRunner(Runner):
         in_flight: int = 1,
         report: Reporter | None = None,
     ) -> RemoteRunner:
-        """
-        Connect and read inputs and outputs of the model.
-
-        :param timeout_seconds: of a run after the first one.
-        :param report: receives the phases, and cancels.
-        :raises BackendError: when tritonclient is missing, or the server does not answer.
-        :raises ModelError: when the server refuses, or the model has tensors that NumPy lacks.
-        :raises ParameterError: when a file cannot be read.
-        """
+        """Connect and read inputs and outputs of the model, or raise; `report` can cancel."""
         connection = Connection(address, ca_path, token_path)
         try:
             return cls(connection, timeout_seconds, report or Reporter(), in_flight)
@@ -142,12 +134,7 @@ class RemoteRunner(Runner):
         return {key: value.string_value for key, value in parameters}, reply.config.max_batch_size
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """
-        Run the network once; see Runner.infer.
-
-        :raises RemoteUnavailableError: when the server does not answer in time.
-        :raises RemoteRefusedError: when it refuses or fails the request.
-        """
+        """Run the network once; raise RemoteUnavailableError or RemoteRefusedError."""
         check_inputs(self.inputs, tensors)
         try:
             outputs = self._run(tensors)
