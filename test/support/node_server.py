@@ -51,7 +51,8 @@ class NodeServer:
         self._folder = folder
         self._process = subprocess.Popen(
             [sys.executable, __file__, str(folder)],
-            env=environment,
+            # Threads of OpenBLAS do not survive a fork: a node that used them crashes at its end.
+            env=environment | {'OPENBLAS_NUM_THREADS': '1'},
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -55,6 +55,10 @@ class PublisherFollower(ABC):
         self._is_closed = False
         node.followers.append(self._follow)
 
+    def poll(self) -> None:
+        """Deliver the waiting messages of the subscription, as that does."""
+        self._subscription.poll()
+
     def close(self) -> None:
         """Close the subscription; may be called twice."""
         with self._lock:

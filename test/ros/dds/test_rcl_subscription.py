@@ -108,3 +108,48 @@ def test_many_qos_changes_leak_nothing(nodes):
         camera.close()
     assert max(counts[6:]) <= max(counts[:6]) + 2
     assert not list(nodes[0].subscriptions)
+
+
+@pytest.mark.parametrize('where', [0, 1], ids=['by_reference', 'through_dds'])
+def test_polled_messages_wait_for_the_caller_through_changes_of_qos(nodes, where):
+    threads, counts = set(threading.enumerate()), {'replaced': 0, 'threads': set()}
+    camera = Camera(nodes[where], QOS['reliable'])
+    policies = []
+
+    def take(message):
+        counts['threads'].add(threading.current_thread())
+        numbers.append(read_stamp(message)[0])
+
+    def replaced():
+        counts['replaced'] += 1
+
+    numbers = []
+    callbacks = MessageCallbacks(take, replaced, on_incompatible=policies.append, is_polled=True)
+    subscription = transport.subscribe_serialized(
+        nodes[0], Image, 'images', QOS['best_effort'], callbacks
+    )
+    try:
+        camera.meets(1)
+        assert set(threading.enumerate()) == threads
+        for each in ('reliable', 'best_effort'):
+            for _ in range(3):
+                camera.send()
+            assert numbers == sorted(set(numbers))
+            wait_until(lambda: subscription.poll() or numbers[-1:] == [camera.sent], 'the newest')
+            assert len(numbers) + counts['replaced'] == camera.sent
+            subscription.change_qos(QOS[each])
+            wait_until(lambda: subscription.poll() or subscription.is_settled(), 'the change')
+        assert counts['threads'] == {threading.current_thread()}
+        subscription.change_qos(QOS['reliable'])
+        weak = Camera(nodes[1], QOS['best_effort'])
+        try:
+            wait_until(lambda: subscription.poll() or policies == ['RELIABILITY'], 'the event')
+        finally:
+            weak.close()
+    finally:
+        subscription.close()
+        camera.close()
+    seen = len(numbers)
+    subscription.poll()
+    assert len(numbers) == seen
+    assert intra.count_buffers() == 0

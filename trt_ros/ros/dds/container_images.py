@@ -134,6 +134,9 @@ class ContainerSubscription:
         self._thread = threading.Thread(target=self._run, name='images')
         self._thread.start()
 
+    def poll(self) -> None:
+        """Do nothing: images are delivered when they come."""
+
     def change_qos(self, qos: QoSProfile) -> None:
         """Subscribe again; images published meanwhile are lost."""
         with self._lock:

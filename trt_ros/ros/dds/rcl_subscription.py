@@ -1,4 +1,4 @@
-"""A subscription that takes serialized messages through rcl, in a thread of its own."""
+"""A subscription that takes serialized messages through rcl."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -27,6 +27,8 @@ except ImportError:  # Humble.
 
 #: Maximum time until a new subscription receives from all publishers of the previous one.
 HANDOVER_SECONDS = 2.0
+#: Time between two looks for events of a subscription that is polled.
+EVENTS_SECONDS = 1.0
 _MAX_PUBLISHERS = 64  # The number of publishers whose last message is remembered.
 
 
@@ -47,6 +49,7 @@ class MessageCallbacks:
         messages. None: gaps are not reported.
     :param on_incompatible: called with the incompatible QoS policy, such as 'RELIABILITY', of a
         new publisher that offers less than `qos` requests. None: rclpy logs it.
+    :param is_polled: whether poll() delivers the messages, where the transport can wait with them.
     """
 
     on_message: Callable[[Any], None]
@@ -54,6 +57,7 @@ class MessageCallbacks:
     on_lost: Callable[[], None] | None = None
     on_missed: Callable[[int], None] | None = None
     on_incompatible: Callable[[str], None] | None = None
+    is_polled: bool = False
 
 
 class _DdsSubscription(NamedTuple):
@@ -65,7 +69,7 @@ class _DdsSubscription(NamedTuple):
 
 class RclSubscription:
     """
-    A subscription that takes messages in a thread of its own, into reused memory.
+    A subscription that takes messages in a thread of its own, or in poll(), into reused memory.
 
     While the QoS changes there are two DDS subscriptions; messages that both receive are delivered
     once. The arguments are those of subscribe_serialized().
@@ -98,6 +102,8 @@ class RclSubscription:
         self._handover_ends = 0.0
         self._stopping = threading.Event()
         self._is_closed = False
+        self._is_polled, self._polling = callbacks.is_polled, threading.Lock()
+        self._round_due = 0.0  # Time of the next poll that looks for events.
         self._guard = GuardCondition(None, None, node.context)
         self._subscriptions: tuple[_DdsSubscription, ...] = ()  # Immutable; the newest is last.
         self._replaced: list[_DdsSubscription] = []
@@ -115,7 +121,22 @@ class RclSubscription:
             self._on_missed(0)
         node.context.on_shutdown(self._wake)
         self._thread = threading.Thread(target=self._run, name='messages')
-        self._thread.start()
+        if not self._is_polled:
+            self._thread.start()
+
+    def poll(self) -> None:
+        """Deliver the waiting messages in this thread, if that was asked for."""
+        with self._polling:
+            if not self._is_polled or self._stopping.is_set():
+                return
+            entities, now = self._subscriptions, time.monotonic()
+            if now >= self._round_due or len(entities) > 1:
+                self._round_due = now + EVENTS_SECONDS
+                self._take_from(entities)
+                return
+            handle = entities[0].subscription.handle
+            with handle, mark('take'):
+                self._take_all([handle])
 
     def change_qos(self, qos: QoSProfile) -> None:
         """
@@ -148,7 +169,12 @@ class RclSubscription:
         self._is_closed = True
         self._close_buffer()
         self._wake()
-        self._thread.join()
+        if not self._is_polled:
+            self._thread.join()
+        with self._polling:
+            self._destroy()
+
+    def _destroy(self) -> None:
         for entity in (*self._replaced, *self._subscriptions):
             destroy(self._node, entity.subscription)
         self._replaced.clear()
@@ -190,7 +216,7 @@ class RclSubscription:
                 self._stopping.wait(0.1)
 
     def _take_from(self, entities: tuple[_DdsSubscription, ...]) -> None:
-        """Take messages until the set of subscriptions changes."""
+        """Take messages until the set of subscriptions changes; once, if they are polled."""
         context = self._node.context.handle
         subscriptions = [entity.subscription.handle for entity in entities]
         events = [event for entity in entities for event in entity.events]
@@ -212,7 +238,9 @@ class RclSubscription:
                     event.add_to_wait_set(wait_set)
                 self._receive_buffers.prepare()
                 seconds = (
-                    -1.0
+                    0.0
+                    if self._is_polled
+                    else -1.0
                     if len(entities) == 1
                     else max(0.0, self._handover_ends - time.monotonic())
                 )
@@ -229,6 +257,8 @@ class RclSubscription:
                 if len(entities) > 1 and self._is_handed_over():
                     self._replaced.append(entities[0])
                     self._subscriptions = entities[1:]
+                if self._is_polled:
+                    return
 
     def _is_handed_over(self) -> bool:
         return (

@@ -34,6 +34,10 @@ CHECK_TIMEOUT_SECONDS = 5.0
 class SerializedSubscription(Protocol):
     """A subscription to serialized messages, from construction until close()."""
 
+    def poll(self) -> None:
+        """Deliver the waiting messages in this thread, if they wait; see MessageCallbacks."""
+        ...
+
     def change_qos(self, qos: QoSProfile) -> None:
         """Subscribe with another reliability; in the executor's thread, after is_settled()."""
         ...
@@ -140,6 +144,9 @@ class RclpySubscription:
             event_callbacks=event_callbacks(callbacks.on_incompatible),
         )
         self._subscription: Subscription | None = self._subscribe(qos)
+
+    def poll(self) -> None:
+        """Do nothing: the executor delivers all messages."""
 
     def change_qos(self, qos: QoSProfile) -> None:
         """Subscribe again; messages published meanwhile are lost."""
