@@ -4,6 +4,7 @@ Cost of 1, 2, 4, 8 and 16 cameras: through one detector node, and through a node
     python benchmarks/gpu_models.py --dynamic-batch models
     python benchmarks/cameras.py models/yolov8s.onnx
     python benchmarks/cameras.py trt_ros/demo/shapes.onnx --backend onnxruntime --counts 1 2
+    python benchmarks/cameras.py models/yolov8s.onnx --counts 1 --nodes one --beside '' tracker
 
 The nodes are in one container (one process) with the cameras, and images pass by reference: DDS
 limits nothing, and the time of a camera driver is not measured. Each row is a process of its own;
@@ -16,6 +17,7 @@ import argparse
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
 from dataclasses import asdict, dataclass
+import itertools
 import json
 import os
 from pathlib import Path
@@ -40,6 +42,7 @@ class Container:
     :param cameras: number of cameras per detector.
     :param devices: GPU of each detector.
     :param rate: of each camera in Hz; 0 always has the next image ready.
+    :param beside: one of BESIDE; '' for the detector alone.
     """
 
     model: str
@@ -52,6 +55,11 @@ class Container:
     together: bool = False
     frames_in_flight: int = 1
     precision: str = 'auto'
+    beside: str = ''
+
+
+#: What --beside compares: what a detector, or its container, can do beside its work.
+BESIDE = ('', 'publish_latency', 'diagnostics', 'tracker', 'overlay')
 
 
 class Cameras:
@@ -125,6 +133,7 @@ def detectors(options: Container) -> tuple[list[Any], list[str]]:
             'frames_in_flight': options.frames_in_flight,
             'qos_reliability': 'best_effort',
             'autostart': True,
+            'publish_latency': options.beside == 'publish_latency',
         }
         overrides = [Parameter(key, value=value) for key, value in values.items()]
         node = DetectorNode(namespace=f'place_{number}', parameter_overrides=overrides)
@@ -133,6 +142,38 @@ def detectors(options: Container) -> tuple[list[Any], list[str]]:
         nodes.append(node)
         topics += own
     return nodes, topics
+
+
+def listeners(options: Container, driver: Any, topic: str) -> list[Any]:
+    """Create the nodes and the subscription of what is done beside the first detector."""
+    from diagnostic_msgs.msg import DiagnosticArray
+    from rclpy.parameter import Parameter
+    from sensor_msgs.msg import Image
+    from std_msgs.msg import Float64
+    from vision_msgs.msg import Detection2DArray
+
+    from trt_ros.nodes.overlay import OverlayNode
+    from trt_ros.nodes.tracker import TrackerNode
+
+    results = {
+        'publish_latency': (Float64, '/place_0/detector/latency'),
+        'diagnostics': (DiagnosticArray, '/diagnostics'),
+        'tracker': (Detection2DArray, '/tracker/tracks'),
+        'overlay': (Image, '/overlay/image'),
+    }
+    if options.beside:
+        driver.create_subscription(*results[options.beside], lambda message: None, 10, raw=True)
+    kind = {'tracker': TrackerNode, 'overlay': OverlayNode}.get(options.beside)
+    if kind is None:
+        return []
+    names = {'image': topic, 'detections': f'/place_0/detector{topic}/detections'}
+    rules = [part for name, other in names.items() for part in ('-r', f'{name}:={other}')]
+    node = kind(
+        parameter_overrides=[Parameter('autostart', value=True)],
+        cli_args=['--ros-args', *rules],
+    )
+    node.use_intra_process_comms = True
+    return [node]
 
 
 def latencies(node: Any, since: float) -> list[float]:
@@ -171,8 +212,9 @@ def measure(options: Container, when_ready: Callable[[], None]) -> Iterator[dict
     driver = rclpy.create_node('cameras')
     driver.use_intra_process_comms = True
     cameras = Cameras(driver, topics, options)
+    others = listeners(options, driver, topics[0])
     executor = SingleThreadedExecutor()
-    for node in nodes:
+    for node in (*nodes, *others):
         executor.add_node(node)
     spinning = threading.Thread(target=executor.spin)
     spinning.start()
@@ -190,7 +232,7 @@ def measure(options: Container, when_ready: Callable[[], None]) -> Iterator[dict
         cameras.stop()
         executor.shutdown()
         spinning.join()
-        for node in (*nodes, driver):
+        for node in (*nodes, *others, driver):
             node.destroy_node()
         rclpy.shutdown()
 
@@ -344,13 +386,15 @@ def main() -> int:
     parser.add_argument('--frames-in-flight', type=int, default=1)
     parser.add_argument('--precision', default='auto')
     parser.add_argument('--together', action='store_true', help='all cameras at the same time')
+    parser.add_argument('--beside', nargs='+', default=[''], choices=BESIDE, help='compare these')
     parser.add_argument('--container', type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.container:
         serve(Container(**args.container))
         return 0
     rows, limits, log = [], [], []
-    for nodes in ('one', 'many') if args.nodes == 'both' else (args.nodes,):
+    kinds = ('one', 'many') if args.nodes == 'both' else (args.nodes,)
+    for beside, nodes in itertools.product(args.beside, kinds):
         for count in args.counts:
             cameras = [count] if nodes == 'one' else [1] * count
             (row,) = run(
@@ -366,11 +410,12 @@ def main() -> int:
                         args.together,
                         args.frames_in_flight,
                         args.precision,
+                        beside,
                     )
                 ]
             )
             log = log or row['log']
-            rows.append({'nodes': nodes, 'cameras': float(count), **row})
+            rows.append({'nodes': nodes, 'beside': beside, 'cameras': float(count), **row})
             reason = limit(row, args.rate * count)
             if reason:
                 limits.append(f'{count} cameras through {nodes}: limited by {reason}')
