@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator, Mapping, Set
 from functools import cache
 from pathlib import Path
+import re
 import sys
 
 import pytest
@@ -244,6 +245,12 @@ def test_layers_import_only_lower_layers():
     assert {layer_of(path) for path in files} <= LAYERS.keys(), 'a new layer: say above'
     found = {str(path.relative_to(PACKAGE)): complaints(path, path.read_text()) for path in files}
     assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+def test_one_module_knows_the_releases_of_ros():
+    releases = re.compile(r'\b(Humble|Jazzy|Kilted|Lyrical|Rolling)\b')
+    files = [path for path in PACKAGE.rglob('*.py') if layer_of(path) in ROS]
+    assert [path.name for path in files if releases.search(path.read_text())] == ['releases.py']
 
 
 @pytest.mark.parametrize(

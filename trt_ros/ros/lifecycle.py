@@ -29,6 +29,7 @@ from trt_ros.progress import CancelledError
 from trt_ros.ros.bond import Bond, bond_message
 from trt_ros.ros.parameters import declare, is_same, param, read
 from trt_ros.ros.qos import overridden, unused_overrides
+from trt_ros.ros.releases import can_trigger, count_clients
 from trt_ros.video import Cuda
 
 CLEANUP, SHUTDOWN = 'cleanup', 'shutdown'
@@ -377,8 +378,8 @@ class ManagedNode(LifecycleNode):
     def _hint(self) -> None:
         self._end_start_timer()
         name = self.get_fully_qualified_name()
-        # A client is a launch file, or the lifecycle manager of nav2. Humble cannot count them.
-        is_managed = hasattr(self, 'count_clients') and self.count_clients(f'{name}/change_state')
+        # By a launch file, or the lifecycle manager of nav2.
+        is_managed = count_clients(self, f'{name}/change_state') > 0
         if not is_managed and self.state_label == 'unconfigured' and self._transition_done is None:
             self.get_logger().info(
                 f'Waiting for configure: ros2 lifecycle set {name} configure, then '
@@ -434,8 +435,7 @@ class ManagedNode(LifecycleNode):
     def _trigger(self, label: str) -> bool:
         """Run a transition; refuse it where the state machine does not allow it."""
         before = self.state_label
-        # rclpy raises up to Jazzy, and only logs from Kilted on.
-        if label not in {each[1] for each in self._state_machine.available_transitions}:
+        if not can_trigger(self, label):
             self._refuse(f'{label} is not possible while {before}.')
             return False
         result = getattr(self, f'trigger_{label}')()

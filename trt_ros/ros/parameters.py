@@ -12,6 +12,7 @@ import yaml
 from trt_ros.errors import ParameterError, meant, printable
 from trt_ros.parameter_field import Specification, specifications
 from trt_ros.parameter_field import param as param  # Beside `read`, where nodes look for it.
+from trt_ros.ros.releases import convert_parameters, parameter_overrides
 
 
 def to_parameter(each: Specification, value: Any) -> Parameter:
@@ -60,11 +61,8 @@ def declare(node: Node, cls: type) -> None:
         value = each.default if given is None else each.check(given)
         node.set_parameters([to_parameter(each, value)])
         node.set_descriptor(each.name, _descriptor(each))
-    if hasattr(node, 'add_pre_set_parameters_callback'):  # Missing in Humble.
-        node.add_pre_set_parameters_callback(
-            lambda given: _without_same(node, _promoted(given, cls))
-        )
-    for name in getattr(node, '_parameter_overrides', {}):
+    convert_parameters(node, lambda given: _without_same(node, _promoted(given, cls)))
+    for name in parameter_overrides(node):
         if not node.has_parameter(name) and not name.startswith('qos_overrides.'):
             node.get_logger().warning(
                 printable(

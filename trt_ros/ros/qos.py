@@ -23,6 +23,7 @@ from rclpy.utilities import get_rmw_implementation_identifier
 from trt_ros.errors import ParameterError
 from trt_ros.model.feeds.message import MESSAGES
 from trt_ros.ros.dds.container_images import image_node_name
+from trt_ros.ros.releases import parameter_overrides
 
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
 #: ROS's names of the presets for topics; `auto` is an addition of trt_ros.
@@ -112,7 +113,9 @@ def overridden(node: Node, entity: type, topic: str, qos: QoSProfile) -> QoSProf
     name = node.resolve_topic_name(topic)
     prefix = f'qos_overrides.{name}.{entity.__name__.lower()}.'
     given = [
-        policy for policy in QoSPolicyKind if f'{prefix}{policy.name.lower()}' in _overrides(node)
+        policy
+        for policy in QoSPolicyKind
+        if f'{prefix}{policy.name.lower()}' in parameter_overrides(node)
     ]
     if given:
         options = QoSOverridingOptions(
@@ -139,13 +142,9 @@ def unused_overrides(node: Node) -> list[str]:
     """Return the parameters `qos_overrides.*` that no topic of the node has used so far."""
     return [
         name
-        for name in _overrides(node)
+        for name in parameter_overrides(node)
         if name.startswith('qos_overrides.') and not node.has_parameter(name)
     ]
-
-
-def _overrides(node: Node) -> dict:
-    return getattr(node, '_parameter_overrides', {})
 
 
 # QoS of other nodes.

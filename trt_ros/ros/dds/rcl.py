@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trt_ros.ros.dds.memory import whole_pages
+from trt_ros.ros.releases import GID_CAPACITY, GID_NBYTES, MESSAGE_INFO_CAPACITY
 
 RCL, RCUTILS = 'librcl.so', 'librcutils.so'
 OK, TAKE_FAILED = 0, 401
 _SMALL_NBYTES = 1 << 16
 _EXPECTED_BUFFERS = 3  # One receives, one waits, one is processed.
-_GID_NBYTES = 16  # 24 in some middlewares, with zeros in the last 8.
 # Offsets in rmw_message_info_t.
 _SOURCE_TIMESTAMP_AT, _SEQUENCE_NUMBER_AT = 0, 16
 _UINT64 = Struct('=Q')
@@ -66,7 +66,7 @@ class _DefaultAllocator(Structure):
 class _Gid(Structure):
     """rmw_gid_t: the id of a publisher."""
 
-    _fields_ = [('middleware', c_void_p), ('data', c_uint8 * 248)]
+    _fields_ = [('middleware', c_void_p), ('data', c_uint8 * GID_CAPACITY)]
 
 
 class _ErrorString(Structure):
@@ -76,7 +76,7 @@ class _ErrorString(Structure):
 
 
 #: Space for an rmw_message_info_t: what the middleware reports about a message.
-MessageInfo = c_uint8 * 512
+MessageInfo = c_uint8 * MESSAGE_INFO_CAPACITY
 
 
 class Rcl:
@@ -152,11 +152,11 @@ class Rcl:
         code = self._rmw_gid(self._rmw_publisher(publisher.pointer), byref(gid))
         if code != OK:
             raise self._error('rmw_get_gid_for_publisher failed', code)
-        return bytes(gid.data)[:_GID_NBYTES]
+        return bytes(gid.data)[:GID_NBYTES]
 
     def gid_in(self, info: ctypes.Array[c_uint8]) -> bytes:
         """Return the id of the publisher from the MessageInfo of a message."""
-        return bytes(memoryview(info)[self._gid_at : self._gid_at + _GID_NBYTES])
+        return bytes(memoryview(info)[self._gid_at : self._gid_at + GID_NBYTES])
 
     def number_in(self, info: ctypes.Array[c_uint8]) -> int:
         """Return a message's sequence number, or its source timestamp where it has no number."""

@@ -19,11 +19,7 @@ from rclpy.subscription import Subscription
 from trt_ros.profiling import mark
 from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks, Rcl, ReceiveBufferPool
-
-try:
-    from rclpy.event_handler import SubscriptionEventCallbacks
-except ImportError:  # Humble.
-    from rclpy.qos_event import SubscriptionEventCallbacks
+from trt_ros.ros.releases import SubscriptionEventCallbacks
 
 #: Maximum time until a new subscription receives from all publishers of the previous one.
 HANDOVER_SECONDS = 2.0
