@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from support.stereo_scenes import LENSES, render
 from trt_ros.errors import BadFrameError
 from trt_ros.vision.frame import ENCODINGS, Frame
 from trt_ros.vision.letterbox import RESIZES, Preprocess
@@ -106,6 +107,18 @@ def test_a_last_row_that_ends_with_its_last_pixel_is_read_no_further(preprocess_
     assert_equal_within_a_pixel_value(
         preprocess_on_gpu(frame, preprocess), preprocess(frame)[0], preprocess
     )
+
+
+@pytest.mark.parametrize('lens', LENSES.values(), ids=LENSES)
+def test_a_rectified_image_equals_opencv(lens, preprocess_on_gpu):
+    frame = Frame.from_pixels(render(False)[0]).with_lens(lens)
+    for size, antialias in (((96, 160), False), ((64, 96), False), ((32, 40), True)):
+        preprocess = Preprocess(size, scale=1.0, antialias=antialias)
+        want, _ = preprocess(frame.rectified())
+        # The weights of OpenCV are multiples of 1/32, its result is rounded.
+        errors = np.abs(preprocess_on_gpu(frame, preprocess) - want)
+        assert errors.max() < 10
+        assert errors.mean() < 1
 
 
 DEPTHS = {'mono16': 'uint16', '16UC1': 'uint16', '32FC1': 'float32'}

@@ -11,6 +11,7 @@ from trt_ros.cuda.kernels import source_of
 #: Struct of the argument by name.
 KERNELS = {
     'preprocess': 'Preprocess',
+    'rectify': 'Rectified',
     'crop': 'Crop',
     'place_regions': 'Regions',
     **dict.fromkeys(('count_runs', 'draw_noise', 'next_run'), 'Numbered'),

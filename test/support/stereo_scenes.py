@@ -2,16 +2,37 @@
 
 from pathlib import Path
 
+import cv2
 import numpy as np
 from onnx import helper
 
 from support.save_network import save_network
 from trt_ros.vision.depth_points import Intrinsics
+from trt_ros.vision.lens import Lens
 
 CAMERA = Intrinsics(120.0, 120.0, 79.5, 47.5, (160, 96))
 BASELINE = 0.2
 NEAR, FAR = 1.0, 2.0  # Meters: disparities of 24 and 12 pixels.
 MAX_DISPARITY = 32
+
+
+def _lens(turn: tuple[float, float, float], model: str, *d: float) -> Lens:
+    rotation = tuple(cv2.Rodrigues(np.array(turn))[0].ravel().tolist())
+    count = 4 if model == 'equidistant' else 12
+    target = CAMERA.fx, CAMERA.fy, CAMERA.cx, CAMERA.cy
+    return Lens(
+        (112.0, 114.0, 82.0, 45.5), (*d, *[0.0] * (count - len(d))), rotation, target, model
+    )
+
+
+#: Cameras whose rectified images are those of CAMERA.
+LENSES = {
+    'plumb_bob': _lens((0.02, -0.03, 0.04), 'plumb_bob', -0.3, 0.12, 0.002, -0.001, -0.02),
+    'rational_polynomial': _lens(
+        (-0.01, 0.02, -0.03), 'rational_polynomial', 0.4, 0.1, 0.001, 0.002, 0.02, 0.7, 0.2, 0.03
+    ),
+    'equidistant': _lens((0.02, 0.01, -0.02), 'equidistant', -0.05, 0.02, 0.001, -0.001),
+}
 
 
 def texture(x: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
@@ -23,10 +44,11 @@ def texture(x: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
     return 127.5 + 127.5 * np.clip(total / 6, -1, 1)
 
 
-def render(right: bool) -> tuple[np.ndarray, np.ndarray]:
+def render(right: bool, lens: Lens | None = None) -> tuple[np.ndarray, np.ndarray]:
     """
     Render a slanted wall and a panel in front of it.
 
+    :param lens: that of the camera, of a raw image.
     :returns: (H, W, 3) uint8, and (H, W) the exact depths in meters.
     """
     width, height = CAMERA.image_wh
@@ -34,6 +56,17 @@ def render(right: bool) -> tuple[np.ndarray, np.ndarray]:
     a, b = np.meshgrid(
         (np.arange(width) - CAMERA.cx) / CAMERA.fx, (np.arange(height) - CAMERA.cy) / CAMERA.fy
     )
+    if lens is not None:
+        pixels = np.stack(np.meshgrid(np.arange(width), np.arange(height)), -1, dtype=np.float64)
+        fx, fy, cx, cy = lens.k
+        module = cv2.fisheye if lens.model == 'equidistant' else cv2
+        rays = module.undistortPoints(
+            pixels.reshape(-1, 1, 2),
+            np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]),
+            np.array(lens.d),
+            R=np.reshape(lens.r, (3, 3)),
+        )
+        a, b = rays.reshape(height, width, 2).transpose(2, 0, 1)
     wall = (FAR + 0.2 * eye) / (1 - 0.2 * a)  # z = FAR + 0.2 x.
     gray = texture(eye + a * wall, b * wall, 1)
     x, y = eye + a * NEAR, b * NEAR

@@ -117,14 +117,57 @@ __device__ __forceinline__ Color pixel(const Preprocess& p, int x, int y) {
   }
 }
 
+struct Rectified : Preprocess {
+  float rays[9];             // The ray of a rectified pixel: this matrix * (column, row, 1).
+  float fx, fy, cx, cy;      // Of the image.
+  float d[12];               // Coefficients of distortion, in the order of OpenCV.
+  int equidistant;           // Instead of a polynomial of the tangent.
+};
+
 __device__ __forceinline__ void add_to(float* sum, const Color& c, float weight) {
   sum[0] += c.r * weight;
   sum[1] += c.g * weight;
   sum[2] += c.b * weight;
 }
 
+// A pixel of the rectified image: four taps of the image, and black outside.
+__device__ __noinline__ Color pixel(const Rectified& p, int x, int y) {
+  const float* const m = p.rays;
+  const float* const d = p.d;
+  const float column = x + p.first_x, row = y + p.first_y;
+  const float z = m[6] * column + m[7] * row + m[8];
+  float a = (m[0] * column + m[1] * row + m[2]) / z, b = (m[3] * column + m[4] * row + m[5]) / z;
+  const float r2 = a * a + b * b;
+  if (p.equidistant) {
+    const float r = sqrtf(r2), angle = atanf(r), t = angle * angle;
+    const float bent = angle * (1.f + t * (d[0] + t * (d[1] + t * (d[2] + t * d[3]))));
+    const float scale = r > 0.f ? bent / r : 1.f;
+    a *= scale, b *= scale;
+  } else {
+    const float radial = (1.f + r2 * (d[0] + r2 * (d[1] + r2 * d[4]))) /
+                         (1.f + r2 * (d[5] + r2 * (d[6] + r2 * d[7])));
+    const float u = a, v = b;
+    a = u * radial + 2.f * d[2] * u * v + d[3] * (r2 + 2.f * u * u) + r2 * (d[8] + r2 * d[9]);
+    b = v * radial + d[2] * (r2 + 2.f * v * v) + 2.f * d[3] * u * v + r2 * (d[10] + r2 * d[11]);
+  }
+  const float width = p.whole_width, height = p.whole_height;
+  const float at_x = fminf(fmaxf(p.fx * a + p.cx, -1.f), width);
+  const float at_y = fminf(fmaxf(p.fy * b + p.cy, -1.f), height);
+  const int left = (int)floorf(at_x), top = (int)floorf(at_y);
+  const float right = at_x - left, below = at_y - top;
+  float color[3] = {0.f, 0.f, 0.f};
+  for (int i = 0; i < 4 && z > 0.f; ++i) {
+    const int tap_x = left + (i & 1), tap_y = top + (i >> 1);
+    if (tap_x < 0 || tap_y < 0 || tap_x >= p.whole_width || tap_y >= p.whole_height) continue;
+    add_to(color, pixel((const Preprocess&)p, tap_x - p.first_x, tap_y - p.first_y),
+           (i & 1 ? right : 1.f - right) * (i >> 1 ? below : 1.f - below));
+  }
+  return Color(color[0], color[1], color[2]);
+}
+
 // Four taps around the pixel's center; pixel centers are at half-integers, the border repeats.
-__device__ __forceinline__ void bilinear(const Preprocess& p, int x, int y, float* color) {
+template <class P>
+__device__ __forceinline__ void bilinear(const P& p, int x, int y, float* color) {
   const float at_x = fminf(fmaxf((x + 0.5f) * p.step_x - 0.5f, 0.f), (float)(p.width - 1));
   const float at_y = fminf(fmaxf((y + 0.5f) * p.step_y - 0.5f, 0.f), (float)(p.height - 1));
   const int x0 = (int)at_x, y0 = (int)at_y;
@@ -163,7 +206,8 @@ struct Taps {
 };
 
 // Area averaging or bilinear interpolation, chosen per axis.
-__device__ __forceinline__ void resample(const Preprocess& p, int x, int y, float* color) {
+template <class P>
+__device__ __forceinline__ void resample(const P& p, int x, int y, float* color) {
   const Taps across(x, p.step_x, p.width, p.area_x), down(y, p.step_y, p.height, p.area_y);
   for (int sy = down.first; sy <= down.last; ++sy) {
     const float tall = down.weight(sy);
@@ -210,7 +254,8 @@ __device__ __forceinline__ void write(
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256) preprocess(const __grid_constant__ Preprocess p) {
+template <class P>
+__device__ __forceinline__ void preprocess_pixel(const P& p) {
   const int x = blockIdx.x * blockDim.x + threadIdx.x;
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= p.input_width || y >= p.input_height) return;
@@ -224,6 +269,14 @@ extern "C" __global__ void __launch_bounds__(256) preprocess(const __grid_consta
     bilinear(p, in_x, in_y, color);
   }
   write(p, x, y, 0, color);
+}
+
+extern "C" __global__ void __launch_bounds__(256) preprocess(const __grid_constant__ Preprocess p) {
+  preprocess_pixel(p);
+}
+
+extern "C" __global__ void __launch_bounds__(256) rectify(const __grid_constant__ Rectified p) {
+  preprocess_pixel(p);
 }
 
 struct Crop {

@@ -15,7 +15,8 @@ from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.families.registry import DEPTHS
 from trt_ros.nodes.inference import Camera, InferenceNode, InferenceParameters
 from trt_ros.results.depth import Depth
-from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of
+from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of, lens_of
+from trt_ros.ros.codecs.images import ImageCodec
 from trt_ros.ros.dds.cdr_points import FLOAT32
 from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
@@ -52,6 +53,11 @@ class DepthKindParameters:
         'Minimum confidence of a depth in meters, if the network has one: its mask, or 1 - sky.',
         between=(0.0, 1.0),
         mutable=True,
+    )
+    rectify: bool = param(
+        False,
+        'Whether the images are raw, and rectified by the camera_info beside each: distortion, R '
+        'and P. All results are of the rectified images.',
     )
 
 
@@ -142,16 +148,13 @@ class DepthNode(InferenceNode):
 
     def activate(self) -> None:
         """Subscribe to camera_info and to the images."""
-        enter = self.while_active.enter_context
-        self._calibrations = {
-            camera: enter(closing(CameraInfoStream(self, camera.topic))) for camera in self.cameras
-        }
-        others = [each.name for each in self.inputs.topics if each.name != self.cameras[0].topic]
-        self._right = (
-            enter(closing(CameraInfoStream(self, others[0])))
-            if self.kind == 'disparity' and others
-            else None
-        )
+        self._calibrations: dict[str, CameraInfoStream] = {}
+        for topic in self.inputs.topics:
+            if isinstance(topic.codec, ImageCodec):
+                stream = CameraInfoStream(self, topic.name)
+                self._calibrations[topic.name] = self.while_active.enter_context(closing(stream))
+                if self.parameters.rectify:
+                    topic.prepare = stream.with_lens
         super().activate()
 
     def publish(self, outputs: DepthOutputs, result: Depth, header: Header, frame: Frame) -> None:
@@ -169,12 +172,14 @@ class DepthNode(InferenceNode):
             is_valid = (depth > 0) & (depth < np.inf)
             if result.confidence is not None:
                 is_valid &= result.confidence >= self.parameters.min_confidence
+            if frame.lens is not None:
+                is_valid &= frame.lens.covers(frame.wh)
             mask_invalid(depth, depth, is_valid)
         outputs.depth.send()
         if outputs.confidence is not None:
             outputs.confidence.begin(header, frame.wh, '32FC1')[:] = result.confidence
             outputs.confidence.send()
-        info = self._calibrations[outputs.camera].info_for(header, frame.wh)
+        info = self._calibrations[outputs.camera.topic].info_for(header, frame.wh)
         if info is not None:
             outputs.infos.publish(info)
         if outputs.points.is_wanted():
@@ -205,7 +210,8 @@ class DepthNode(InferenceNode):
 
     def _rig(self, left: Intrinsics) -> tuple[float, float] | None:
         """Return baseline in meters, and disparity at infinity; None, and log why, without."""
-        info = self._right.newest if self._right else CameraInfo()
+        rights = list(self._calibrations.values())[1:]
+        info = rights[0].newest if rights else CameraInfo()
         try:
             right = intrinsics_of(info, 'camera_info of the right image')
         except BadFrameError as error:
@@ -221,7 +227,7 @@ class DepthNode(InferenceNode):
     def _camera(self, outputs: DepthOutputs, frame: Frame) -> Intrinsics | None:
         """Return the camera of an image; None, and log why, without its calibration."""
         try:
-            camera = intrinsics_of(self._calibrations[outputs.camera].newest, 'camera_info')
+            camera = intrinsics_of(self._calibrations[outputs.camera.topic].newest, 'camera_info')
         except BadFrameError as error:
             self._warn(str(error))
             return None
@@ -231,6 +237,14 @@ class DepthNode(InferenceNode):
                 f'but camera_info is for {camera.image_wh[0]} × {camera.image_wh[1]}.'
             )
             return None
+        topic = outputs.camera.topic
+        is_raw = topic.endswith('image_raw') and not self.parameters.rectify
+        if is_raw and lens_of(self._calibrations[topic].newest, 'camera_info') is not None:
+            self.get_logger().warning(
+                f'{topic} seems to be raw, but depth is that of rectified images. Remedy: Set '
+                'rectify to true.',
+                once=True,
+            )
         return camera
 
     def _warn(self, reason: str) -> None:
@@ -258,7 +272,7 @@ class DepthNode(InferenceNode):
         outputs.organized.compute(
             outputs.points.begin(header, organized_wh(frame.wh, stride)),
             meters,
-            to_color(frame, 'bgr'),
+            to_color(frame.rectified(), 'bgr'),
             camera,
             stride=stride,
             max_range=self.parameters.max_range or np.inf,

@@ -16,6 +16,8 @@ from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.qos import CALIBRATIONS, overridden
 from trt_ros.vision.depth_points import Intrinsics
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.lens import DISTORTION_MODELS, Lens
 
 #: No camera has a focal length or a center beyond, nor one over it: results stay finite.
 _MAX_PIXELS = 1e6
@@ -84,7 +86,38 @@ def intrinsics_of(info: CameraInfo, topic: str) -> Intrinsics:
         'bad calibration', when the camera it describes cannot be.
     """
     p, k = info.p, info.k
-    fx, fy, cx, cy = (p[0], p[5], p[2], p[6]) if p[0] else (k[0], k[4], k[2], k[5])
+    return _camera_of(info, (p[0], p[5], p[2], p[6]) if p[0] else (k[0], k[4], k[2], k[5]), topic)
+
+
+def lens_of(info: CameraInfo, topic: str) -> Lens | None:
+    """
+    Return the lens of raw images from their CameraInfo; None where it changes nothing.
+
+    :raises BadFrameError: as intrinsics_of(), and for another distortion model.
+    """
+    k, model, d = info.k, info.distortion_model or 'plumb_bob', list(info.d)
+    target = intrinsics_of(info, topic)
+    source = _camera_of(info, (k[0], k[4], k[2], k[5]), topic)
+    used = DISTORTION_MODELS.get(model, 0)
+    rotation = tuple(map(float, info.r)) if any(info.r) else (1, 0, 0, 0, 1, 0, 0, 0, 1)
+    if any(d[used:]) or not all(map(math.isfinite, (*d, *rotation))):
+        raise BadFrameError(
+            'bad calibration',
+            f'The calibration on {topic} has an unsupported distortion: {model} {d}.',
+            remedy=f'Calibrate with {", ".join(DISTORTION_MODELS)}, or rectify the images before.',
+        )
+    if source == target and not any(d) and rotation == (1, 0, 0, 0, 1, 0, 0, 0, 1):
+        return None
+    cameras = [(each.fx, each.fy, each.cx, each.cy) for each in (source, target)]
+    padded = [*d, *[0.0] * 12][: 4 if model == 'equidistant' else 12]
+    return Lens(cameras[0], tuple(padded), rotation, cameras[1], model)
+
+
+def _camera_of(
+    info: CameraInfo, camera: tuple[float, float, float, float], topic: str
+) -> Intrinsics:
+    """Return a camera of a CameraInfo; see intrinsics_of()."""
+    fx, fy, cx, cy = camera
     if not (fx and fy and info.width and info.height):
         raise BadFrameError(
             'no calibration',
@@ -123,7 +156,8 @@ class CameraInfoStream:
 
     def __init__(self, node: ManagedNode, image_topic: str = 'image', *, topic: str = '') -> None:
         self._node, self.newest = node, CameraInfo()
-        topic = topic or camera_info_topic(node, image_topic)
+        self._lens: tuple[CameraInfo, tuple[int, int], Lens | None] = self.newest, (0, 0), None
+        self.topic = topic = topic or camera_info_topic(node, image_topic)
         self._subscription = node.create_subscription(
             CameraInfo, topic, self._keep, overridden(node, Subscription, topic, CALIBRATIONS)
         )
@@ -131,6 +165,23 @@ class CameraInfoStream:
     def close(self) -> None:
         """Destroy the subscription."""
         self._node.run_on_executor(lambda: self._node.destroy_subscription(self._subscription))
+
+    def with_lens(self, frame: Frame) -> Frame:
+        """Return a raw image with its lens; raise BadFrameError without a calibration of it."""
+        info, wh, lens = self._lens
+        if info is not self.newest or not info.width:
+            info = self.newest
+            wh, found = intrinsics_of(info, self.topic).image_wh, lens_of(info, self.topic)
+            # The same object for the same lens, which is compared per image.
+            lens = lens if found == lens else found
+            self._lens = info, wh, lens
+        if wh != frame.wh:
+            raise BadFrameError(
+                'bad calibration',
+                f'The image is {frame.wh[0]} × {frame.wh[1]}, but {self.topic} is for '
+                f'{wh[0]} × {wh[1]}.',
+            )
+        return frame if lens is None else frame.with_lens(lens)
 
     def info_for(self, header: Header, image_wh: tuple[int, int]) -> CameraInfo | None:
         """Return the calibration with an image's header; None if it is for another image size."""

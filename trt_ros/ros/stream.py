@@ -33,6 +33,7 @@ class Topic(CountedTopic):
     :param name: as in parameters and diagnostics; `codec` has the topic subscribed to.
     :param max_age: maximum age in seconds of a sampled or held message; None sets no limit.
     :param held: what keeps its messages, if they start no run.
+    :ivar prepare: called with each value before it is used; may raise BadFrameError.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Topic(CountedTopic):
         self._node, self.codec, self.max_age, self.held = node, codec, max_age, held
         counts.noun = codec.noun
         self.may_be_silent = held is not None
+        self.prepare: Callable[[Any], Any] = lambda value: value
 
     def why_silent(self) -> str:
         """Return the resolved topic and the likely reason why it has no messages."""
@@ -294,7 +296,8 @@ class TopicStream:
     ) -> None:
         if topic.held is not None:
             with self._guards[number]:
-                topic.held.put(topic.codec.stamp_of(message), read(message).value)
+                value = topic.prepare(read(message).value)
+                topic.held.put(topic.codec.stamp_of(message), value)
         elif self._sets is None:
             # What arrives through DDS is copied while the worker's thread runs the one before.
             here = (self._runs_here and not topic.codec.needs_all) and (
@@ -329,7 +332,7 @@ class TopicStream:
             number = primary if self._sets is None else self._awaited[index]
             with self._dropping(primary, index), mark('read'):
                 content = read()
-                values[number] = content.value
+                values[number] = self._topics[number].prepare(content.value)
                 if number == primary:
                     primary_stamp, frame_id = stamp or content.stamp, content.frame_id
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 import sys
@@ -11,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from trt_ros.errors import BadFrameError
+from trt_ros.vision.lens import Lens
 
 Order = Literal['rgb', 'bgr']
 
@@ -83,6 +85,7 @@ class Frame:
     :param encoding: one of `ENCODINGS` or `DEPTH_ENCODINGS`, named as in
         sensor_msgs/image_encodings.hpp.
     :param is_bigendian: byte order of mono16, 16UC1 and 32FC1.
+    :param lens: calibration by which a pipeline rectifies the image; None where it needs none.
     :raises BadFrameError: 'unknown encoding', 'zero size', 'odd size' (yuv422 needs an even width,
         nv12 and nv21 an even width and height), 'too small' (bayer needs 3 × 3), 'wrong step',
         'short data', 'wrong data'.
@@ -94,6 +97,7 @@ class Frame:
     step: int
     encoding: str
     is_bigendian: bool = False
+    lens: Lens | None = None
 
     def __post_init__(self) -> None:
         if self.encoding not in _PIXEL_NBYTES:
@@ -160,6 +164,29 @@ class Frame:
     def nbytes(self) -> int:
         """Number of bytes from the first pixel to the last."""
         return self.step * (self.row_count - 1) + self.row_nbytes
+
+    def with_lens(self, lens: Lens | None) -> Frame:
+        """Return the same image with a lens; raises BadFrameError for a depth image."""
+        refuse_depth(self.encoding)
+        frame = copy(self)
+        frame.__dict__['lens'] = lens
+        return frame
+
+    def rectified(self) -> Frame:
+        """Return the rectified image, with colors as bgr8; the image itself without a lens."""
+        if self.lens is None:
+            return self
+        encoding, shape = self.encoding, (self.height, self.width)
+        if encoding in _GRAY:
+            nbytes = _GRAY[encoding]
+            dtype = np.dtype(('>' if self.is_bigendian else '<') + f'u{nbytes}')
+            pixels: np.ndarray = np.ndarray(shape, dtype, self.data, 0, (self.step, nbytes))
+            pixels = pixels.astype(dtype.newbyteorder('='))
+        elif encoding in ('rgba8', 'bgra8'):
+            pixels = np.ndarray((*shape, 4), np.uint8, self.data, 0, (self.step, 4, 1))
+        else:
+            pixels, encoding = to_color(self, 'bgr'), 'bgr8'
+        return Frame.from_pixels(self.lens.rectify(pixels), encoding)
 
     @classmethod
     def from_pixels(cls, pixels: np.ndarray, encoding: str = 'bgr8') -> Frame:

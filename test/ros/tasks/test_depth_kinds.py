@@ -6,14 +6,20 @@ from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 
 from support.ros_messages import pixels_of
 from support.save_network import save_network
-from support.stereo_scenes import BASELINE, CAMERA, render, save_stereo, visible
+from support.stereo_scenes import BASELINE, CAMERA, LENSES, render, save_stereo, visible
 from support.task_networks import always
 
 PLANE = (1, 32, 32)
 
 
-def info_of(camera, baseline=0.0):
+def info_of(camera, baseline=0.0, lens=None):
+    raw = {}
+    if lens:
+        fx, fy, cx, cy = lens.k
+        k = [fx, 0.0, cx, 0.0, fy, cy, 0.0, 0.0, 1.0]
+        raw = {'k': k, 'd': lens.d, 'r': lens.r, 'distortion_model': lens.model}
     return CameraInfo(
+        **raw,
         width=camera.image_wh[0],
         height=camera.image_wh[1],
         p=[
@@ -24,28 +30,32 @@ def info_of(camera, baseline=0.0):
     )
 
 
+@pytest.mark.parametrize('lenses', [(None, None), ('plumb_bob', 'equidistant')])
 def test_a_pair_of_images_becomes_depth_points_and_confidence(
-    start_node, peer, as_image, tmp_path, backend
+    start_node, peer, as_image, tmp_path, backend, lenses
 ):
+    name = 'stereo_raw' if any(lenses) else 'stereo'
     node = start_node(
-        'stereo',
+        name,
         'trt_ros.nodes.depth',
         autostart=True,
         backend=backend,
         model_path=save_stereo(tmp_path / 'stereo.onnx'),
-        inputs=['left=image:rig/left/image', 'right=image:rig/right/image'],
+        inputs=[f'{side}=image:{name}_{side}/image' for side in ('left', 'right')],
         mean=[0.0],
         std=[1.0],
         qos_reliability='reliable',
+        rectify=any(lenses),
     )
     node.wait_for_log('Started: active.')
     assert 'depth kind: disparity' in node.log
     sides = ('left', 'right')
-    pictures = dict(zip(sides, (render(False), render(True))))
-    images = {side: peer.publisher(Image, f'/rig/{side}/image') for side in sides}
-    infos = {side: peer.publisher(CameraInfo, f'/rig/{side}/camera_info') for side in sides}
+    lens = dict(zip(sides, map(LENSES.get, lenses)))
+    pictures = {side: render(side == 'right', lens[side]) for side in sides}
+    images = {side: peer.publisher(Image, f'/{name}_{side}/image') for side in sides}
+    infos = {side: peer.publisher(CameraInfo, f'/{name}_{side}/camera_info') for side in sides}
     depths, clouds, confidences = (
-        peer.inbox(kind, f'/stereo/{topic}')
+        peer.inbox(kind, f'/{name}/{topic}')
         for kind, topic in ((Image, 'depth'), (PointCloud2, 'points'), (Image, 'confidence'))
     )
     for publisher in (*images.values(), *infos.values()):
@@ -54,17 +64,18 @@ def test_a_pair_of_images_becomes_depth_points_and_confidence(
 
     def ask(*known):
         for side in known:
-            infos[side].publish(info_of(CAMERA, BASELINE if side == 'right' else 0.0))
+            baseline = BASELINE if side == 'right' else 0.0
+            infos[side].publish(info_of(CAMERA, baseline, lens[side]))
         stamp = next(stamps)
         for side in sides:
             images[side].publish(as_image(pictures[side][0], 'rgb8', stamp=stamp))
         return clouds.messages
 
     ask('left')
-    node.wait_for_log('No calibration was received on camera_info')
+    node.wait_for_log('No calibration was received on')
     cloud = peer.wait_until(lambda: ask(*sides), 'points')[-1]
     depth = depths.wait_for(lambda each: each.header == cloud.header)
-    exact = pictures['left'][1]
+    exact = render(False)[1]
     confidence = confidences.wait_for(lambda each: each.header == cloud.header)
     errors = abs(pixels_of(depth) / exact - 1)[visible(exact) & (pixels_of(confidence) >= 0.5)]
     assert np.isfinite(errors).all()
@@ -80,7 +91,7 @@ def test_a_pair_of_images_becomes_depth_points_and_confidence(
         from stereo_msgs.msg import DisparityImage
     except ImportError:
         return
-    found = peer.inbox(DisparityImage, '/stereo/disparity')
+    found = peer.inbox(DisparityImage, f'/{name}/disparity')
     disparity = peer.wait_until(lambda: ask() and found.messages, 'a disparity')[-1]
     assert (disparity.f, disparity.t) == pytest.approx((CAMERA.fx, BASELINE))
     values = pixels_of(disparity.image)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from support.stereo_scenes import BASELINE, CAMERA, render, save_stereo, visible
+from support.stereo_scenes import BASELINE, CAMERA, LENSES, render, save_stereo, visible
 from trt_ros import Pipeline
 from trt_ros.families.depth import DepthHead, PointsHead
 from trt_ros.families.registry import DEPTHS
@@ -16,9 +16,15 @@ PAIR = 'left=image:left?mean=0&std=1', 'right=image:right?mean=0&std=1'
 
 
 @pytest.mark.parametrize('stacked', ['', 'axis', 'channels'])
-def test_depth_of_a_rendered_pair_is_within_1_percent_where_visible(tmp_path, stacked):
-    (left, depth), (right, _) = render(False), render(True)
-    frames = [Frame.from_pixels(left), Frame.from_pixels(right)]
+@pytest.mark.parametrize(
+    'lenses', [(), ('plumb_bob', 'rational_polynomial'), ('equidistant', 'plumb_bob')]
+)
+def test_depth_of_a_rendered_pair_is_within_1_percent_where_visible(tmp_path, stacked, lenses):
+    depth = render(False)[1]
+    frames = [
+        Frame.from_pixels(render(is_right, lens)[0]).with_lens(lens)
+        for is_right, lens in zip((False, True), map(LENSES.get, lenses or ('', '')))
+    ]
     inputs = ('x=images:left,right?mean=0&std=1',) if stacked else PAIR
     path = save_stereo(tmp_path / 'stereo.onnx', stacked=stacked)
     with Pipeline.open(path, families=DEPTHS, inputs=inputs, backend='onnxruntime') as pipeline:

@@ -7,8 +7,9 @@ pytest.importorskip('sensor_msgs')
 from sensor_msgs.msg import CameraInfo, RegionOfInterest
 
 from trt_ros.errors import BadFrameError
-from trt_ros.ros.camera_info import intrinsics_of
+from trt_ros.ros.camera_info import intrinsics_of, lens_of
 from trt_ros.vision.depth_points import Intrinsics
+from trt_ros.vision.lens import Lens
 
 K = [100.0, 0.0, 60.0, 0.0, 200.0, 40.0, 0.0, 0.0, 1.0]
 P = [110.0, 0.0, 62.0, 0.0, 0.0, 220.0, 42.0, 0.0, 0.0, 0.0, 1.0, 0.0]
@@ -44,6 +45,58 @@ def info(**fields):
 )
 def test_intrinsics_are_those_of_the_pixels_of_the_image(fields, expected):
     assert intrinsics_of(info(**fields), 'camera_info') == expected
+
+
+IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
+TURNED = (0.0, -1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ('fields', 'expected'),
+    [
+        ({}, None),
+        ({'d': [0.0] * 14, 'r': IDENTITY, 'distortion_model': 'rational_polynomial'}, None),
+        ({'p': P}, Lens((100, 200, 60, 40), (0,) * 12, IDENTITY, (110, 220, 62, 42))),
+        ({'r': TURNED}, Lens((100, 200, 60, 40), (0,) * 12, TURNED, (100, 200, 60, 40))),
+        (
+            {'d': [0.1, 0.2, 0.3, 0.4, 0.5], 'distortion_model': 'plumb_bob', 'binning_x': 2},
+            Lens(
+                (50, 200, 30, 40),
+                (0.1, 0.2, 0.3, 0.4, 0.5, *[0.0] * 7),
+                IDENTITY,
+                (50, 200, 30, 40),
+            ),
+        ),
+        (
+            {'d': [0.1, 0.2, 0.3, 0.4], 'distortion_model': 'equidistant'},
+            Lens(
+                (100, 200, 60, 40),
+                (0.1, 0.2, 0.3, 0.4),
+                IDENTITY,
+                (100, 200, 60, 40),
+                'equidistant',
+            ),
+        ),
+    ],
+    ids=['no distortion', 'zeros', 'P', 'R', 'plumb_bob', 'equidistant'],
+)
+def test_raw_images_have_a_lens_unless_it_changes_nothing(fields, expected):
+    assert lens_of(info(**fields), 'camera_info') == expected
+
+
+@pytest.mark.parametrize(
+    'fields',
+    [
+        {'d': [0.1], 'distortion_model': 'division'},
+        {'d': [0.0] * 12 + [0.1, 0.0], 'distortion_model': 'rational_polynomial'},
+        {'d': [float('nan')]},
+        {'r': [float('inf')] * 9},
+    ],
+    ids=['another model', 'a tilted sensor', 'NaN', 'infinity'],
+)
+def test_an_unsupported_distortion_is_refused(fields):
+    with pytest.raises(BadFrameError, match='has an unsupported distortion'):
+        lens_of(info(**fields), 'camera_info')
 
 
 def test_camera_without_calibration_is_refused():

@@ -110,7 +110,8 @@ class ImageFeed(Feed):
 
     def stage(self, given: Given) -> tuple[np.ndarray, Sequence[Letterbox]]:
         """Return the preprocessed images, or regions or tiles of one; see Feed.stage."""
-        frames, count = given.frames, 1 + self.has_second
+        frames = [frame.rectified() for frame in given.frames]
+        count = 1 + self.has_second
         if self.tiles is not None:
             return self.tiles(frames[0]), [self.preprocess.letterbox(frames[0].wh)]
         if given.array is not None and self.crop is not None:

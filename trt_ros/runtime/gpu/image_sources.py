@@ -16,7 +16,8 @@ class JpegSource(Source):
     is_decoded_on_gpu = True
 
     def __init__(self, frame: JpegFrame, decoder: JpegDecoder) -> None:
-        self.key = (frame.width, frame.height, frame.step, frame.encoding, 'jpeg')
+        layout = frame.width, frame.height, frame.step, frame.encoding
+        self.key = (*layout, frame.lens, 'jpeg')
         self.nbytes, self.data, self._address = frame.nbytes, None, None
         self._frame, self._decoder = frame, decoder
 
@@ -35,7 +36,8 @@ class VideoSource(Source):
     is_decoded_on_gpu = True
 
     def __init__(self, frame: VideoFrame) -> None:
-        self.key = (frame.width, frame.height, frame.step, frame.encoding, 'video')
+        layout = frame.width, frame.height, frame.step, frame.encoding
+        self.key = (*layout, frame.lens, 'video')
         self.nbytes, self.data, self._address = frame.nbytes, None, None
         self._frame = frame
 

@@ -8,8 +8,9 @@ from ctypes import c_double, c_float, c_int, c_void_p
 from dataclasses import dataclass, replace
 
 from trt_ros.cuda.kernels import Kernels
-from trt_ros.errors import TensorMismatchError
+from trt_ros.errors import BadFrameError, TensorMismatchError
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame, refuse_depth
+from trt_ros.vision.lens import Lens
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.regions import REGION_RESIZES, Crop
 from trt_ros.vision.resample import UNITS_16, refuse_opaque
@@ -56,6 +57,8 @@ def refuse_other_dtypes(preprocess: Preprocess) -> None:
 class PreprocessArgs(ctypes.Structure):
     """Arguments of the kernel; preprocess.cu: struct Preprocess."""
 
+    kernel = 'preprocess'
+
     _fields_ = [
         ('source', c_void_p),
         ('target', c_void_p),
@@ -91,6 +94,18 @@ class PreprocessArgs(ctypes.Structure):
     ]
 
 
+class RectifiedArgs(PreprocessArgs):
+    """Arguments of the kernel of an image with a lens; preprocess.cu: struct Rectified."""
+
+    kernel = 'rectify'
+    _fields_ = [
+        ('rays', c_float * 9),
+        ('k', c_float * 4),
+        ('d', c_float * 12),
+        ('equidistant', c_int),
+    ]
+
+
 class CropArgs(ctypes.Structure):
     """Arguments of the kernel of regions; preprocess.cu: struct Crop."""
 
@@ -120,18 +135,20 @@ class RegionArgs(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Geometry:
-    """Size, row step and encoding of a frame; frames of equal geometry share a graph."""
+    """Size, row step, encoding and lens of a frame; frames of equal geometry share a graph."""
 
     width: int
     height: int
     step: int
     encoding: str
     is_bigendian: bool
+    lens: Lens | None = None
 
     @classmethod
     def of(cls, frame: Frame) -> Geometry:
         """Return the geometry of a frame."""
-        return cls(frame.width, frame.height, frame.step, frame.encoding, frame.is_bigendian)
+        size = frame.width, frame.height, frame.step
+        return cls(*size, frame.encoding, frame.is_bigendian, frame.lens)
 
 
 def preprocess_args(
@@ -218,7 +235,7 @@ def _args(
     count = 3 if written == _COLORS else 1
     gain = preprocess.gain[channel : channel + count]
     bias = preprocess.bias[channel : channel + count]
-    return PreprocessArgs(
+    args = (
         source,
         target,
         geometry.width,
@@ -251,12 +268,22 @@ def _args(
         (c_float * 3)(*gain),
         (c_float * 3)(*-bias),
     )
+    lens = geometry.lens
+    if lens is None:
+        return PreprocessArgs(*args)
+    return RectifiedArgs(
+        *args,
+        (c_float * 9)(*lens.rays.ravel()),
+        (c_float * 4)(*lens.k),
+        (c_float * 12)(*lens.d),
+        lens.model == 'equidistant',
+    )
 
 
 def launch_preprocess(kernels: Kernels, args: PreprocessArgs, stream: int) -> None:
     """Enqueue the preprocessing of one image into `stream`."""
     grid = (-(-args.input_width // 32), -(-args.input_height // 8), 1)
-    kernels.launch('preprocess', grid, (32, 8, 1), args, stream)
+    kernels.launch(args.kernel, grid, (32, 8, 1), args, stream)
 
 
 def tile_args(
@@ -284,10 +311,12 @@ def crop_args(
     :param source: GPU address of the frame's bytes.
     :param target: GPU address of the network's input.
     :param maps: GPU address of the map of each region, (8,) float32; see Crop.maps.
-    :raises BadFrameError: 'depth image', for an encoding of depth images.
+    :raises BadFrameError: 'depth image', for an encoding of them; 'raw image', with a lens.
     """
     refuse_depth(geometry.encoding)
     letterbox = preprocess.letterbox((geometry.width, geometry.height))
+    if geometry.lens is not None:
+        raise BadFrameError('raw image', 'Regions are cut out of rectified images only.')
     read = (_ENCODINGS[geometry.encoding], _COLORS, 1.0)
     return CropArgs(_args(preprocess, geometry, source, target, letterbox, read, channel=0), maps)
 

@@ -90,7 +90,8 @@ class Source:
     is_decoded_on_gpu = False
 
     def __init__(self, frame: Frame) -> None:
-        self.key = (frame.width, frame.height, frame.step, frame.encoding, frame.is_bigendian)
+        layout = frame.width, frame.height, frame.step, frame.encoding, frame.is_bigendian
+        self.key = (*layout, frame.lens)
         self.nbytes, self.data = frame.nbytes, frame.data
         self._address: int | None = None
 
