@@ -16,6 +16,7 @@ from trt_ros.cuda.calls import CudaError, check, live, runtime
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ClosedError, GpuFailedError, TensorMismatchError
+from trt_ros.ros.dds.memory import allocate_shared, map_shared
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.open import open_tensor_runner
@@ -234,14 +235,19 @@ def test_fifty_openings_leak_nothing_and_memory_is_reported_per_owner(open_graph
     assert live() == before
 
 
-def test_registered_memory_is_read_where_it_lies(open_graph, on_cpu):
+@pytest.mark.parametrize('is_shared', [False, True])
+def test_registered_memory_is_read_where_it_lies(open_graph, on_cpu, is_shared):
     for unified_memory in ('off', 'on'):
         pipeline = open_graph(unified_memory=unified_memory)
-        ring = np.zeros(1 << 20, np.uint8)
+        ring = written = np.zeros(1 << 20, np.uint8)
+        if is_shared:  # Mapped twice, as by two processes.
+            written, fd = allocate_shared(1 << 20)
+            ring = map_shared(fd)
+            os.close(fd)
         pipeline.device.register(ring)
         for seed, offset in enumerate((0, 61, 4097, 61)):
             frame = picture(seed=seed)
-            ring[offset : offset + frame.nbytes] = frame.data
+            written[offset : offset + frame.nbytes] = frame.data
             lying = Frame(ring[offset : offset + frame.nbytes], 160, 120, 480, 'bgr8')
             assert_same(pipeline.infer(lying, ASKED), on_cpu(frame))
         assert pipeline.memory()['pinned']['receive buffers'] == ring.nbytes

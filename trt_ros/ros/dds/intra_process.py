@@ -12,7 +12,7 @@ arrive both ways are dropped by the publisher's id.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 import threading
 from typing import Any
@@ -31,7 +31,7 @@ from rclpy.qos import (
 )
 
 from trt_ros.ros.dds.memory import pool_memory_of, read_only
-from trt_ros.ros.dds.rcl import MemoryHooks
+from trt_ros.ros.dds.rcl import MemoryHooks, Rcl
 
 _Key = tuple[Context, str, object]  # Context, resolved topic, message type.
 
@@ -52,6 +52,18 @@ def is_requested(node: Node, qos: QoSProfile) -> bool:
         and qos.history == HistoryPolicy.KEEP_LAST
         and qos.durability == DurabilityPolicy.VOLATILE
     )
+
+
+def goes_by_reference(rcl: Rcl, node: Node, qos: QoSProfile) -> bool:
+    """Return whether messages pass by reference within the process; log why not if requested."""
+    is_wanted = is_requested(node, qos)
+    if is_wanted and not rcl.knows_gids:
+        node.get_logger().warning(
+            'use_intra_process_comms has no effect. Cause: this middleware does not report the '
+            'publisher of a message.',
+            once=True,
+        )
+    return is_wanted and rcl.knows_gids
 
 
 def count_buffers() -> int:
@@ -112,6 +124,15 @@ class IntraProcessBuffer:
         with self._lock:
             return self._waiting.popleft() if self._waiting else None
 
+    def take_all(self, stopping: threading.Event) -> Iterator[np.ndarray]:
+        """Yield the waiting messages, up to the queue depth: more can arrive at any time."""
+        for _ in range(self._waiting.maxlen or 0):
+            message = None if stopping.is_set() else self.take()
+            if message is None:
+                return
+            yield message
+            del message
+
     def take_lost(self) -> int:
         """Return the number of messages replaced by newer ones since the last call."""
         with self._lock:
@@ -166,10 +187,14 @@ class RegisteredPools:
         self._registrations: dict[int, _Registration] = {}
         self._freed: deque[int] = deque()
 
-    def add(self, message: np.ndarray) -> None:
-        """Register the memory of a message that was passed by reference, if it is of a pool."""
+    def release(self) -> None:
+        """Unregister the memory that was freed."""
         while self._freed:
             self._hooks.unregister(self._registrations.pop(self._freed.popleft()).pages)
+
+    def add(self, message: np.ndarray) -> None:
+        """Register the memory of a message that was passed by reference, if it is of a pool."""
+        self.release()
         memory = pool_memory_of(message)
         if memory is None:
             return

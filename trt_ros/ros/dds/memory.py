@@ -1,10 +1,18 @@
 """Reusable memory for outgoing messages."""
 
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+import fcntl
 import mmap
+import os
+import threading
 from typing import Any
 
 import numpy as np
+
+#: Nobody can resize the memory, so no process gets SIGBUS when it reads it.
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 def whole_pages(nbytes: int) -> np.ndarray:
@@ -18,40 +26,124 @@ def whole_pages(nbytes: int) -> np.ndarray:
     return np.frombuffer(mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
 
 
+class Memory:
+    """
+    Memory of messages, which may be shared with other processes.
+
+    :param pages: (N,) uint8 on pages of its own.
+    :param fd: file descriptor of shared memory, owned by this object; -1 for memory of this
+        process.
+    :param share_next: set it to have the pool take shared memory from now on.
+    :ivar is_retired: whether it must not be reused: a process that left may still read it.
+    """
+
+    def __init__(
+        self, pages: np.ndarray, fd: int = -1, share_next: threading.Event | None = None
+    ) -> None:
+        self.pages, self.fd, self.share_next = pages, fd, share_next
+        self.is_retired = False
+        self.nbytes = pages.size
+        self.array_interface = pages.__array_interface__  # NumPy computes it on each access.
+        self.address: int = self.array_interface['data'][0]
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+def allocate_shared(nbytes: int) -> tuple[np.ndarray, int]:
+    """
+    Allocate (N,) uint8 of at least `nbytes` that other processes can map, and its descriptor.
+
+    The kernel frees it with the last descriptor and mapping, however their processes end.
+    """
+    fd = os.memfd_create('trt_ros', os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, nbytes + -nbytes % mmap.PAGESIZE)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        return map_shared(fd), fd
+    except OSError:
+        os.close(fd)
+        raise
+
+
+def map_shared(fd: int) -> np.ndarray:
+    """
+    Map shared memory of allocate_shared() as (N,) uint8.
+
+    :raises OSError: when that fails, or the size of the memory could change.
+    """
+    if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+        raise OSError('The size of the shared memory could change')
+    # Populated: the first message in it is not late.
+    flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+    return np.frombuffer(mmap.mmap(fd, os.fstat(fd).st_size, flags), np.uint8)
+
+
 class Pool:
     """A growing pool of memory for outgoing messages; one thread takes, any thread drops it."""
 
-    def __init__(self) -> None:
-        self._free: deque[_Memory] = deque()
+    def __init__(self, *, is_shared: bool = False) -> None:
+        self._free: deque[Memory] = deque()
+        self._share_next = threading.Event()
+        if is_shared:
+            self._share_next.set()
 
     def take(self, nbytes: int) -> np.ndarray:
         """Return (nbytes,) uint8, not cleared; reused once no view of it is left."""
         memory = self._free.popleft() if self._free else None
-        if memory is None or memory.nbytes < nbytes:
-            memory = _Memory(nbytes)
-        return np.asarray(_MemoryLoan(memory, self._free))[:nbytes]
+        is_shared = self._share_next.is_set()
+        if memory is None or memory.nbytes < nbytes or (is_shared and memory.fd < 0):
+            memory = self._allocate(max(nbytes, 1))
+        return np.asarray(_MemoryLoan(memory, self._give_back, memory.array_interface))[:nbytes]
 
+    def _allocate(self, nbytes: int) -> Memory:
+        if self._share_next.is_set():
+            with suppress(OSError):
+                return Memory(*allocate_shared(nbytes), self._share_next)
+            self._share_next.clear()  # The publisher notices that it is not shared.
+        return Memory(whole_pages(nbytes), share_next=self._share_next)
 
-class _Memory:
-    def __init__(self, nbytes: int) -> None:
-        self.pages = whole_pages(max(nbytes, 1))
-        self.nbytes = self.pages.size
-        self.array_interface = self.pages.__array_interface__  # NumPy computes it on each access.
+    def _give_back(self, memory: Memory) -> None:
+        if not memory.is_retired:
+            self._free.appendleft(memory)  # First: it is the one still in the CPU caches.
 
 
 class _MemoryLoan:
-    """Memory of a pool as an array, which is kept alive by its views."""
+    """Memory as an array, which is kept alive by its views."""
 
-    def __init__(self, memory: _Memory, free: deque[_Memory]) -> None:
-        self.memory, self._free = memory, free
-        self.__array_interface__ = memory.array_interface
+    def __init__(
+        self,
+        memory: Memory,
+        give_back: Callable[[Memory], None],
+        array_interface: dict[str, Any],
+    ) -> None:
+        self.memory, self._give_back = memory, give_back
+        self.__array_interface__ = array_interface
 
     def __del__(self) -> None:
-        self._free.appendleft(self.memory)  # First: it is the one still in the CPU caches.
+        self._give_back(self.memory)
 
 
-def pool_memory_of(message: Any) -> _Memory | None:
-    """Return the memory of a Pool that `message`, an array, lies in; None elsewhere."""
+def lend(
+    memory: Memory, start: int, nbytes: int, give_back: Callable[[Memory], None]
+) -> np.ndarray:
+    """
+    Return (nbytes,) uint8, read-only, in `memory`.
+
+    :param give_back: called in any thread when no view is left.
+    """
+    interface = {
+        'version': 3,
+        'shape': (nbytes,),
+        'typestr': '|u1',
+        'data': (memory.address + start, True),
+    }
+    return np.asarray(_MemoryLoan(memory, give_back, interface))
+
+
+def pool_memory_of(message: Any) -> Memory | None:
+    """Return the memory, lent by lend(), that `message`, an array, lies in; None elsewhere."""
     while message is not None and not isinstance(message, _MemoryLoan):
         message = (
             message.obj if isinstance(message, memoryview) else getattr(message, 'base', None)

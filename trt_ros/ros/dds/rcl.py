@@ -6,8 +6,10 @@ from collections import deque
 from collections.abc import Callable
 import ctypes
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char, c_size_t, c_uint8, c_void_p
+from itertools import pairwise
 import os
 from struct import Struct
+import time
 import traceback
 from typing import Any, NamedTuple
 
@@ -85,6 +87,7 @@ class Rcl:
 
     :ivar orders_messages: whether number_in() increases with each message of a publisher.
     :ivar counts_messages: whether it increases by one.
+    :ivar stamps_messages: whether stamp_in() is the time of publication.
     :raises RclError: when the library or a function is missing, or a structure has another layout.
     """
 
@@ -121,7 +124,7 @@ class Rcl:
         self._allocator = default_allocator().allocator
         self._check_layout(bytes_init, bytes_fini)
         self._gid_at = -1
-        self.counts_messages = self.orders_messages = False
+        self.counts_messages = self.orders_messages = self.stamps_messages = False
 
     def take(self, subscription: Any, c_bytes: _Bytes, info: ctypes.Array[c_uint8]) -> bool:
         """
@@ -160,11 +163,12 @@ class Rcl:
 
     def number_in(self, info: ctypes.Array[c_uint8]) -> int:
         """Return a message's sequence number, or its source timestamp where it has no number."""
-        return int(
-            _UINT64.unpack_from(
-                info, _SEQUENCE_NUMBER_AT if self.counts_messages else _SOURCE_TIMESTAMP_AT
-            )[0]
-        )
+        at = _SEQUENCE_NUMBER_AT if self.counts_messages else _SOURCE_TIMESTAMP_AT
+        return int(_UINT64.unpack_from(info, at)[0])
+
+    def stamp_in(self, info: ctypes.Array[c_uint8]) -> int:
+        """Return the time at which a message was published, as time.time_ns()."""
+        return int(_UINT64.unpack_from(info, _SOURCE_TIMESTAMP_AT)[0])
 
     def detect_info_layout(self, gid: bytes, infos: list[bytes]) -> None:
         """
@@ -181,14 +185,11 @@ class Rcl:
         )
         offsets = {info.find(gid) for info in infos}
         self._gid_at = offsets.pop() if len(offsets) == 1 and any(gid) else -1
-        self.counts_messages = (
-            self.knows_gids
-            and len(numbers) > 1
-            and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-        )
-        self.orders_messages = self.counts_messages or (
-            self.knows_gids and len(stamps) > 1 and stamps == sorted(set(stamps))
-        )
+        is_known = self.knows_gids and len(numbers) > 1
+        self.counts_messages = is_known and all(b == a + 1 for a, b in pairwise(numbers))
+        is_stamped = is_known and stamps == sorted(set(stamps))
+        self.orders_messages = self.counts_messages or is_stamped
+        self.stamps_messages = is_stamped and abs(time.time_ns() - stamps[-1]) < 60 * 10**9
 
     @property
     def knows_gids(self) -> bool:

@@ -19,6 +19,8 @@ from rclpy.subscription import Subscription
 from trt_ros.profiling import mark
 from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks, Rcl, ReceiveBufferPool
+from trt_ros.ros.dds.shared_memory import uses_shared_memory
+from trt_ros.ros.dds.shared_receiver import SharedReceiver
 from trt_ros.ros.releases import SubscriptionEventCallbacks
 
 #: Maximum time until a new subscription receives from all publishers of the previous one.
@@ -104,14 +106,22 @@ class RclSubscription:
         self._subscriptions: tuple[_DdsSubscription, ...] = ()  # Immutable; the newest is last.
         self._replaced: list[_DdsSubscription] = []
         self._buffer: intra.IntraProcessBuffer | None = None
+        self._shared: SharedReceiver | None = None
+        self._delivering = threading.Lock()
         try:
-            if goes_by_reference(rcl, node, qos):
+            if intra.goes_by_reference(rcl, node, qos):
                 self._buffer = intra.IntraProcessBuffer(
                     node, message_type, topic, qos, self._guard.trigger
+                )
+            if not self._is_polled and uses_shared_memory(rcl, message_type, qos):
+                # It holds messages that wait, as many in use, and some in flight.
+                self._shared = SharedReceiver(
+                    2 * self._max_taken + 4, self._on_replaced is not None, self._take_shared
                 )
             self._subscriptions = (self._subscribe(qos),)
         except Exception:
             self._close_buffer()
+            self._close_shared()
             raise
         if rcl.counts_messages:
             self._on_missed(0)
@@ -167,6 +177,7 @@ class RclSubscription:
         self._wake()
         if not self._is_polled:
             self._thread.join()
+        self._close_shared()
         with self._polling:
             self._destroy()
 
@@ -194,6 +205,16 @@ class RclSubscription:
     def _close_buffer(self) -> None:
         if self._buffer is not None:
             self._buffer.close()
+
+    def _close_shared(self) -> None:
+        if self._shared is not None:
+            self._shared.close()
+
+    def _take_shared(self) -> None:
+        if self._shared is not None:
+            with mark('take'), self._delivering:
+                self._registered_pools.release()
+                self._deliver(self._registered(self._shared.take()))
 
     def _wake(self) -> None:
         self._stopping.set()
@@ -241,7 +262,7 @@ class RclSubscription:
                     else max(0.0, self._handover_ends - time.monotonic())
                 )
                 wait_set.wait(int(seconds * 1e9))
-                with mark('take'):
+                with mark('take'), self._delivering:
                     self._take_all(
                         [
                             each
@@ -264,10 +285,13 @@ class RclSubscription:
         )
 
     def _take_all(self, subscriptions: list[Any]) -> None:
-        newest = None
         for _ in range(self._buffer.take_lost() if self._buffer else 0):
             self._on_lost()
-        for message in self._waiting(subscriptions):
+        self._deliver(self._waiting(subscriptions))
+
+    def _deliver(self, messages: Iterator[np.ndarray]) -> None:
+        newest = None
+        for message in messages:
             if self._on_replaced is None:
                 self._on_message(message)
             else:
@@ -280,7 +304,7 @@ class RclSubscription:
 
     def _waiting(self, subscriptions: list[Any]) -> Iterator[np.ndarray]:
         """Yield the waiting messages, up to the queue depth: more can arrive at any time."""
-        buffer, current = self._buffer, self._subscriptions
+        current = self._subscriptions
         for subscription in subscriptions:
             is_new = len(current) > 1 and subscription is current[-1].subscription.handle
             for _ in range(self._max_taken):
@@ -291,21 +315,31 @@ class RclSubscription:
                 )
                 if message is None:
                     break
-                if self._is_new_message(is_new) and (
-                    buffer is None
-                    or not buffer.is_copy(self._rcl.gid_in(self._receive_buffers.info))
-                ):
-                    yield message
+                if self._is_new_message(is_new):
+                    is_copy = self._is_copy()
+                    if self._shared is not None:
+                        yield from self._registered(self._shared.take())
+                    if not is_copy:
+                        yield message
                 del message
-        if buffer is None:
-            return
-        for _ in range(self._max_taken):
-            message = None if self._stopping.is_set() else buffer.take()
-            if message is None:
-                break
+        if self._buffer is not None:
+            yield from self._registered(self._buffer.take_all(self._stopping))
+
+    def _registered(self, messages: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+        for message in messages:
             self._registered_pools.add(message)
             yield message
             del message
+
+    def _is_copy(self) -> bool:
+        """Return whether the message just taken also arrives without DDS."""
+        if self._buffer is None and self._shared is None:
+            return False
+        rcl, info = self._rcl, self._receive_buffers.info
+        gid = rcl.gid_in(info)
+        return (self._buffer is not None and self._buffer.is_copy(gid)) or (
+            self._shared is not None and self._shared.is_copy(gid, rcl.stamp_in(info))
+        )
 
     def _is_new_message(self, is_new: bool) -> bool:
         """Report messages lost before the one just taken; return False if it is a repeated one."""
@@ -332,18 +366,6 @@ class RclSubscription:
         for event in events:
             if event.is_ready(wait_set):
                 event.callback(event.take_data())
-
-
-def goes_by_reference(rcl: Rcl, node: Node, qos: QoSProfile) -> bool:
-    """Return whether messages pass by reference within the process; log why not if requested."""
-    is_requested = intra.is_requested(node, qos)
-    if is_requested and not rcl.knows_gids:
-        node.get_logger().warning(
-            'use_intra_process_comms has no effect. Cause: this middleware does not report the '
-            'publisher of a message.',
-            once=True,
-        )
-    return is_requested and rcl.knows_gids
 
 
 def event_callbacks(on_incompatible: Callable[[str], None] | None) -> SubscriptionEventCallbacks:

@@ -23,11 +23,9 @@ from trt_ros.ros.dds.rcl_subscription import (
     RclSubscription,
     destroy,
     event_callbacks,
-    goes_by_reference,
 )
+from trt_ros.ros.dds.shared_memory import VARIABLE, SharedPublisher, uses_shared_memory
 
-#: Environment variable; the value 'rclpy' sends everything through rclpy.
-VARIABLE = 'TRT_ROS_TRANSPORT'
 CHECK_TIMEOUT_SECONDS = 5.0
 
 
@@ -89,7 +87,7 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
         return lambda message: publisher.publish(message.tobytes())
     is_kept, handle = _is_kept(publisher), publisher.handle
     intra_publisher: ContainerPublisher | intra.IntraProcessPublisher | None = None
-    if goes_by_reference(rcl, node, publisher.qos_profile):
+    if intra.goes_by_reference(rcl, node, publisher.qos_profile):
         images = images_of(node, publisher.msg_type, publisher.qos_profile)
         with handle:
             gid = rcl.gid_of(handle)
@@ -98,6 +96,10 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
             if images is None
             else ContainerPublisher(images, publisher, gid)
         )
+    shared: SharedPublisher | None = None
+    if uses_shared_memory(rcl, publisher.msg_type, publisher.qos_profile):
+        with handle:
+            shared = SharedPublisher(rcl.gid_of(handle), node.get_logger().warning)
 
     def publish(message: np.ndarray) -> None:
         if not getattr(publisher, 'is_activated', True):
@@ -108,6 +110,8 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
             listeners = handle.get_subscription_count()
             if intra_publisher is not None:
                 listeners -= intra_publisher.deliver(message)
+            if shared is not None:
+                listeners -= shared.deliver(message)
             if listeners > 0 or is_kept:
                 rcl.publish(handle, message)
 

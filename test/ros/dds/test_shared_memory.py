@@ -1,0 +1,331 @@
+"""Images through shared memory between real processes, also those that are killed."""
+
+from contextlib import ExitStack
+import os
+from pathlib import Path
+import signal
+import socket
+import subprocess
+import sys
+from threading import Event
+import time
+
+import pytest
+
+from support import shared_images
+from support.dds import Camera, Inbox, number_of
+from support.shared_images import NBYTES
+from support.waiting import DEADLINE_SECONDS, wait_until
+from trt_ros.ros.dds.memory import Pool, allocate_shared, map_shared, pool_memory_of
+from trt_ros.ros.dds.shared_memory import NOTICE, SharedPublisher, address
+from trt_ros.ros.dds.shared_receiver import SharedReceiver
+
+
+@pytest.fixture
+def gid():
+    return os.urandom(16)
+
+
+def is_shared(message):
+    return pool_memory_of(message) is not None
+
+
+def mapped():
+    """Return the number of mappings of shared memory of this process."""
+    return Path('/proc/self/maps').read_text().count('memfd:trt_ros')
+
+
+def descriptors():
+    """Return the number of descriptors of shared memory of this process."""
+    links = [Path('/proc/self/fd') / each for each in os.listdir('/proc/self/fd')]
+    return sum('memfd:trt_ros' in os.readlink(each) for each in links if each.is_symlink())
+
+
+def names():
+    """Return what processes of this package have left in the file system and among sockets."""
+    files = {each for each in os.listdir('/dev/shm') if 'fastrtps' not in each}
+    return files, Path('/proc/net/unix').read_text().count('@trt_ros/')
+
+
+class Other:
+    """A process with `role` of support.shared_images."""
+
+    def __init__(self, role, domain_id, **environment):
+        self.process = subprocess.Popen(
+            [sys.executable, shared_images.__file__, role, str(domain_id)],
+            env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path), **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def send(self, number):
+        """Publish an image; return how many went through DDS until then."""
+        self.process.stdin.write(f'{number}\n')
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def received(self):
+        """Return the next number received, and its path."""
+        number, path = self.process.stdout.readline().split()
+        return int(number), path
+
+    def settle(self, inbox):
+        """Send until images go through shared memory alone; return how many went through DDS."""
+        sent = 0
+
+        def is_settled():
+            nonlocal sent
+            before, sent = sent, self.send(0)
+            return sent == before and inbox.messages and is_shared(inbox.messages[-1])
+
+        wait_until(is_settled, 'shared memory')
+        assert self.send(1000) == sent
+        wait_until(lambda: number_of(inbox.messages[-1]) == 1000)
+        inbox.messages.clear()
+        return sent
+
+    def kill(self):
+        self.process.kill()
+        self.close()
+
+    def close(self):
+        if not self.process.stdout.closed:
+            self.process.communicate(timeout=DEADLINE_SECONDS)
+
+
+@pytest.fixture
+def other(domain_id):
+    started = []
+
+    def start(role, **environment):
+        started.append(Other(role, domain_id, **environment))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
+
+
+def test_each_image_arrives_once_and_in_order_without_dds(node, subscribe, other):
+    inbox, camera = Inbox(), other('publish')
+    subscribe(node, inbox)
+    through_dds = camera.settle(inbox)
+    for number in range(1, 40):
+        assert camera.send(number) == through_dds
+        assert is_shared(inbox.wait(1)[0])
+        assert number_of(inbox.messages.pop()) == number
+    assert mapped() < 6  # The memory is reused.
+
+
+def test_kept_images_stay_whole_and_those_beyond_the_limit_come_through_dds(
+    node, subscribe, other
+):
+    inbox, camera = Inbox(), other('publish')
+    subscribe(node, inbox)
+    before = camera.settle(inbox)
+    numbers = list(range(1, 70))  # More than the subscription may hold, 2 * 20 + 4.
+    for number in numbers:
+        through_dds = camera.send(number) - before
+        messages = inbox.wait(number)
+    assert list(map(number_of, messages)) == numbers
+    assert sum(map(is_shared, messages)) == len(numbers) - through_dds == 44
+    del messages
+    inbox.messages.clear()
+    camera.settle(inbox)
+
+
+def test_a_subscriber_through_dds_beside_gets_each_image_as_well(
+    node, elsewhere, subscribe, other, monkeypatch
+):
+    near, far, camera = Inbox(), Inbox(number_of), other('publish')
+    subscribe(node, near)
+    camera.settle(near)
+    monkeypatch.setenv('TRT_ROS_TRANSPORT', 'dds')
+    subscribe(elsewhere, far)
+    wait_until(lambda: camera.send(0) < camera.send(0) and far.messages, 'both subscribers')
+    for number in range(1, 20):
+        camera.send(number)
+    wait_until(lambda: 19 in far.messages and number_of(near.messages[-1]) == 19)
+    assert far.messages[-19:] == [number_of(each) for each in near.messages[-19:]]
+    assert all(map(is_shared, near.messages))
+
+
+def test_dds_alone_on_request(node, subscribe, other):
+    inbox, camera = Inbox(), other('publish', TRT_ROS_TRANSPORT='dds')
+    subscribe(node, inbox)
+    wait_until(lambda: camera.send(1) and inbox.messages)
+    for _ in range(5):
+        camera.send(1)
+    assert not any(map(is_shared, inbox.wait(6)))
+
+
+def test_a_killed_publisher_leaves_nothing_and_its_successor_is_received(node, subscribe, other):
+    before = names(), mapped(), descriptors()
+    inbox, camera = Inbox(), other('publish')
+    subscription = subscribe(node, inbox)
+    camera.settle(inbox)
+    camera.send(7)
+    (kept,) = inbox.wait(1)
+    assert names()[1] > before[0][1]
+    camera.kill()
+    assert number_of(kept) == 7  # As it was.
+    inbox.messages.clear()
+    successor = other('publish')
+    successor.settle(inbox)
+    successor.kill()
+    del kept
+    subscription.close()
+    inbox.messages.clear()
+    assert (names(), mapped(), descriptors()) == before
+
+
+def test_a_killed_subscriber_leaves_nothing_and_the_others_go_on(node, subscribe, other):
+    before = names(), mapped(), descriptors()
+    camera = Camera(node)
+    killed, remaining = other('receive'), other('receive')
+    camera.meets(2)
+    for each in (killed, remaining):
+        camera.send(1, NBYTES)
+        while each.received()[1] != 'shared':
+            camera.send(1, NBYTES)
+    killed.process.send_signal(signal.SIGKILL)
+    killed.process.wait(DEADLINE_SECONDS)
+    for number in range(2, 40):  # `killed` held memory, and `remaining` keeps all messages.
+        camera.send(number, NBYTES)
+        while (found := remaining.received()) != (number, 'shared'):
+            assert found[0] < number
+    remaining.close()
+    camera.send(40, NBYTES)
+    assert mapped() <= before[1] + 4
+    camera.close()
+    del camera, each
+    assert (names(), mapped(), descriptors()) == before
+
+
+OTHER_USER = """
+import os, socket, sys
+os.setuid(65534)
+end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+if sys.argv[1] == 'subscriber':
+    end.connect('\\0trt_ros/' + sys.argv[2])
+    end.send(bytes([9, 0, 0, 0, 0, 0, 0, 0]))
+    print(flush=True)
+else:
+    end.bind('\\0trt_ros/' + sys.argv[2])
+    end.listen()
+    print(flush=True)
+    end, _ = end.accept()
+try:
+    print(end.recv(100))
+except ConnectionResetError:  # Closed with what was sent unread.
+    print(b'')
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='needs root to become another user')
+@pytest.mark.parametrize('side', ['subscriber', 'publisher'])
+def test_another_user_is_refused(gid, side):
+    lines = []
+    publisher = SharedPublisher(gid, lines.append) if side == 'subscriber' else None
+    process = subprocess.Popen(
+        [sys.executable, '-c', OTHER_USER, side, gid.hex()],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    process.stdout.readline()
+    if publisher:
+        assert [publisher.deliver(Pool().take(100)) for _ in range(2)] == [0, 0]
+        (line,) = lines
+        assert f'Process {process.pid} of user 65534 gets images through DDS' in line
+    else:
+        receiver = SharedReceiver(9, False, lambda: None)
+        assert not receiver.is_copy(gid, 0) and not list(receiver.take())
+        receiver.close()
+    assert process.communicate(timeout=DEADLINE_SECONDS)[0] == "b''\n"
+
+
+@pytest.fixture
+def pair(gid, monkeypatch):
+    """Return both ends in this process, as if they were in two."""
+    monkeypatch.setattr('trt_ros.ros.dds.shared_receiver.os.getpid', lambda: -1)
+    publisher, receiver = SharedPublisher(gid, pytest.fail), SharedReceiver(4, True, Event().set)
+    assert not receiver.is_copy(gid, 0)
+    assert publisher.deliver(Pool().take(1)) == 0  # It accepts the receiver.
+    closing = ExitStack()
+    closing.callback(receiver.close)
+    with closing:
+        yield publisher, receiver, closing.close
+
+
+def test_memory_that_the_publisher_has_freed_is_unmapped(pair):
+    publisher, receiver, _ = pair
+    before, pool = mapped(), Pool(is_shared=True)
+    for nbytes in range(1 << 16, 1 << 20, 1 << 16):
+        message = pool.take(nbytes)
+        message[:] = 7
+        assert publisher.deliver(message) == 1
+        (taken,) = receiver.take()
+        assert taken.size == nbytes and (taken == 7).all()
+        with pytest.raises(ValueError, match='WRITEABLE'):
+            taken.flags.writeable = True
+        del taken, message
+    assert mapped() <= before + 4  # Two pieces of memory, at both ends.
+
+
+def test_images_kept_beyond_the_subscription_stay_whole(pair):
+    publisher, receiver, close = pair
+    pool, message = Pool(is_shared=True), None
+    kept = []
+    for number in range(1, 20):
+        del message  # Otherwise its memory would still be in use.
+        message = pool.take(1 << 16)
+        message[:] = number
+        publisher.deliver(message)
+        if number < 4:
+            kept += receiver.take()
+        elif number == 4:
+            close()
+    assert [set(each) for each in kept] == [{1}, {2}, {3}]
+
+
+def test_copies_are_known_by_the_time_of_publication(gid, pair):
+    publisher, receiver, _ = pair
+    began = time.time_ns()
+    messages = [Pool(is_shared=True).take(10) for _ in range(6)]
+    assert [publisher.deliver(each) for each in messages] == [1, 1, 1, 1, 0, 0]
+    ended = time.time_ns()
+    kept = list(receiver.take())
+    assert not receiver.is_copy(gid, ended)
+    assert receiver.is_copy(gid, began)  # Older than the last one.
+    kept.clear()
+    assert publisher.deliver(messages[0]) == 1
+    assert receiver.is_copy(gid, time.time_ns())
+
+
+def test_wrong_notices_end_the_connection(gid, monkeypatch):
+    monkeypatch.setattr('trt_ros.ros.dds.shared_receiver.os.getpid', lambda: -1)
+    _, fd = allocate_shared(100)
+    loose = os.memfd_create('loose')
+    os.ftruncate(loose, 4096)
+    with pytest.raises(OSError, match='size of the shared memory could change'):
+        map_shared(loose)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(address(gid))
+        listener.listen()
+        receiver = SharedReceiver(4, True, Event().set)
+        for notice, fds in [
+            (b'short', []),
+            (NOTICE.pack(1, 1, 1, 4000, 97), [fd]),
+            (NOTICE.pack(1, 1, 1, 0, 1), []),
+            (NOTICE.pack(1, 1, 1, 0, 1), [loose]),
+        ]:
+            assert not receiver.is_copy(gid, 9)
+            end, _ = listener.accept()
+            with end:
+                socket.send_fds(end, [notice], fds)
+                assert not list(receiver.take())
+                assert end.recv(8) == bytes([4, 0, 0, 0, 0, 0, 0, 0]) and end.recv(8) == b''
+        receiver.close()
+    os.close(fd)
+    os.close(loose)
