@@ -337,6 +337,9 @@ class FakeContext:
     def set_device_memory(self, ptr, nbytes) -> None:
         pass
 
+    def set_aux_streams(self, streams) -> None:
+        self.engine.given_streams.append(streams)
+
     def set_input_shape(self, name, shape) -> bool:
         self.shapes[name] = shape
         return shape[0] <= self.engine.max_batch
@@ -381,6 +384,7 @@ class FakeEngine:
         self.is_capturable, self.refuses, self.is_closed = True, False, False
         self.users, self.is_retired = 1, False
         self.device_memory_size_v2 = 2000
+        self.num_aux_streams, self.given_streams = 0, []
         self.on_host: set[str] = set()
         strategies = SimpleNamespace(USER_MANAGED=1)
 

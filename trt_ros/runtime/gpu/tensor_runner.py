@@ -97,7 +97,12 @@ class TensorRTRunner(Runner):
 
     def open_contexts(self, activations: DeviceBuffer | None = None) -> Contexts:
         """Return the factory of execution contexts, which the caller closes; see Contexts."""
-        return Contexts(self.engine, cache=self.cache, activations=activations)
+        return Contexts(
+            self.engine,
+            cache=self.cache,
+            activations=activations,
+            priority=self.options.stream_priority,
+        )
 
     def _open(self) -> None:
         with ExitStack() as undo:

@@ -8,6 +8,7 @@ from typing import Any
 
 from trt_ros.blob import Blob
 from trt_ros.cuda.calls import check, context_is_lost, keep_forever, runtime
+from trt_ros.cuda.device import Stream
 from trt_ros.cuda.memory import DeviceBuffer
 from trt_ros.cuda.usage import measured
 from trt_ros.engine.engine import Engine
@@ -24,12 +25,13 @@ class Contexts:
     """
     Factory of the execution contexts of one engine, which it borrows.
 
-    Owns the activation memory that all contexts share, so that only one may run at a time, and
-    TensorRT-RTX's runtime cache.
+    Owns the activation memory and the auxiliary streams that all contexts share, so that only one
+    may run at a time, and TensorRT-RTX's runtime cache.
 
     :param cache: file of the runtime cache with kernels compiled for this GPU; None for none.
     :param activations: memory to use, which may be shared with contexts that run at other times;
         closed with this. None allocates it.
+    :param priority: of the auxiliary streams.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Contexts:
         *,
         cache: Blob | None = None,
         activations: DeviceBuffer | None = None,
+        priority: int = 0,
     ) -> None:
         self.engine = engine
         self._blob = cache
@@ -49,6 +52,8 @@ class Contexts:
         self._activations = activations or DeviceBuffer(
             activation_nbytes(handle), 'activations', engine.account
         )
+        # TensorRT's own would have the default priority, and all SMs where the GPU is shared.
+        self._aux_streams = [Stream(priority) for _ in range(handle.num_aux_streams)]
         if engine.library.is_rtx:
             self._config = self._rtx_config(trt, handle)
 
@@ -96,6 +101,8 @@ class Contexts:
                 'the input size, the batch or the number of slots.',
             )
         context.set_device_memory(self._activations.ptr, self._activations.nbytes)
+        if self._aux_streams:
+            context.set_aux_streams([stream.handle for stream in self._aux_streams])
         execution = Execution(self.engine, context, account.device[CONTEXTS] - nbytes)
         try:
             execution.set_shapes(shapes)
@@ -118,6 +125,8 @@ class Contexts:
         # The cache must outlive every context and the configuration that references it.
         self._config = None
         self._cache = None
+        for stream in self._aux_streams:
+            stream.close()
         self._activations.close()
         self.engine.account.drop(CONTEXTS)
 

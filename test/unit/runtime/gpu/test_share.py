@@ -77,6 +77,17 @@ def test_a_pipeline_launches_in_its_share_and_waits_outside(
     assert not has_shares(0) and not cuda._memory
 
 
+def test_auxiliary_streams_have_the_priority_and_the_share(cuda, engine, open_graph, picture):
+    engine.num_aux_streams = 2
+    pipeline = open_graph(engine, gpu_share=0.5, stream_priority=-2)
+    pipeline.warm_up(picture(100, 90))
+    assert set(cuda.streams) == {-2} and len(cuda.streams) == len(pipeline.slots.all) + 2
+    assert cuda.calls['cuGreenCtxStreamCreate'] == len(cuda.streams)
+    for streams in engine.given_streams:
+        assert len({*streams} - {slot.stream.handle for slot in pipeline.slots.all}) == 2
+    assert engine.given_streams
+
+
 def test_a_pipeline_that_fails_to_open_returns_its_share(cuda, open_graph):
     cuda.fail['cudaMalloc'] = 2
     with pytest.raises(CudaError, match='allocate'):
