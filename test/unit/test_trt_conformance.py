@@ -44,6 +44,19 @@ SOURCES = {  # file: which class its names stand for
     'engine/engine.py': BUILDING,
     'engine/builder/failures.py': {'parser': 'OnnxParser', 'error': 'ParserError'},
     'engine/builder/layers.py': BUILDING,
+    'engine/builder/refit.py': {
+        **BUILDING,
+        'engine': 'ICudaEngine',
+        'refitter': 'Refitter',
+        'parser': 'OnnxParserRefitter',
+        'config': 'ISerializationConfig',
+    },
+    'engine/builder/timing.py': {
+        **BUILDING,
+        'cache': 'ITimingCache',
+        'value': 'TimingCacheValue',
+        'TimingCacheKey': 'TimingCacheKey',
+    },
     'engine/open.py': {'trt': '', 'refitter': 'Refitter', 'weights': 'OnnxParserRefitter'},
     'runtime/gpu/tensorrt_context.py': {
         'handle': 'ICudaEngine',
@@ -67,8 +80,11 @@ ONLY_RTX = (
     'CudaGraphStrategy.',
     'DynamicShapesKernelSpecializationStrategy.',
 )
-# EngineStat: since 10.16.
+# EngineStat: since 10.16; keys of timing caches since 10.13.
 ONLY_WHERE_ASKED = {
+    *('ITimingCache.query', 'ITimingCache.queryKeys', 'ITimingCache.update'),
+    *('TimingCacheKey', 'TimingCacheKey.parse', 'TimingCacheValue'),
+    *('TimingCacheValue.tacticHash', 'TimingCacheValue.timingMSec'),
     'ICudaEngine.device_memory_size',
     'EngineStat',
     'EngineStat.TOTAL_WEIGHTS_SIZE',

@@ -245,6 +245,7 @@ REPEATED: Mapping[str, Mapping[str, Any]] = {
     }
     for name, flag, metavar in (
         ('fp32', '--fp32', 'NODE|OP'),
+        ('tactics', '--tactic', 'KEY=TACTIC'),
         ('plugins', '--plugin', 'FILE'),
         ('compute_capabilities', '--compute-capability', 'CC'),
     )

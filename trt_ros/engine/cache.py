@@ -4,7 +4,7 @@ Engine cache on disk: `<cache>/<model>/<precision>/bs<batch>/<model>-<library>-<
 Each engine has a sidecar, `.engine.json`. An engine that does not match its sidecar is not used.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -106,7 +106,11 @@ class EngineCache:
         report('looking for the engine')
         check_model_file(onnx)
         model = OnnxFile.read(onnx)
-        key = cache_key(model, options, library, device)
+
+        def key_of(file: OnnxFile) -> str:
+            return cache_key(file, options, library, device)
+
+        key = key_of(model)
         folder = self.root / _safe_name(onnx.stem) / options.precision
         try:
             make_private(folder, self.root)
@@ -129,6 +133,9 @@ class EngineCache:
                     timeout_seconds=timeout_seconds,
                     timing_cache=timing.path if timing else None,
                     build_log=build_log,
+                    refit=self._refittable(folder, key_of)
+                    if options.refit and not force
+                    else None,
                 )
                 with closing(built):
                     sidecar = make_sidecar(model, key, options, library, device, built)
@@ -145,6 +152,20 @@ class EngineCache:
                 cause=str(error),
                 remedy='Set engine_cache_dir to a writable folder, or set engine_in_memory.',
             ) from error
+
+    def _refittable(
+        self, folder: Path, key_of: Callable[[OnnxFile], str]
+    ) -> Mapping[str, str] | None:
+        """Return path and structure of the newest engine that differs in its model alone."""
+        for path in reversed(_by_age(folder)):
+            if self.problem(path):
+                continue
+            sidecar = read_sidecar(path)
+            onnx = sidecar['onnx']
+            file = OnnxFile(path, onnx['sha256'], 0, onnx.get('external', ()))
+            if sidecar['key'] == key_of(file):
+                return {'path': str(path), 'structure': sidecar.get('structure', '')}
+        return None
 
     def _store(
         self,
@@ -260,10 +281,13 @@ def _engines(folder: Path, key: str) -> list[Path]:
     return sorted(folder.glob(f'bs*/*-{key[:16]}.engine'))
 
 
+def _by_age(folder: Path) -> list[Path]:
+    return sorted(folder.glob('bs*/*.engine'), key=lambda path: path.stat().st_mtime)
+
+
 def _miss_reason(folder: Path, model: OnnxFile, options: BuildOptions, library: Library) -> str:
     """Return how the requested engine differs from the newest one of this model."""
-    others = sorted(folder.glob('bs*/*.engine'), key=lambda path: path.stat().st_mtime)
-    for other in others[-1:]:
+    for other in _by_age(folder)[-1:]:
         try:
             sidecar = read_sidecar(other)
             built, requested = sidecar['options'], json.loads(options.to_json())

@@ -28,7 +28,12 @@ from trt_ros.trt import Library, load_trt
 
 log = logging.getLogger('trt_ros.engine')
 #: Options of several values: the flag that is given once per value.
-LISTS = {'plugins': '--plugin', 'compute_capabilities': '--compute-capability', 'fp32': '--fp32'}
+LISTS = {
+    'plugins': '--plugin',
+    'compute_capabilities': '--compute-capability',
+    'fp32': '--fp32',
+    'tactics': '--tactic',
+}
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,7 @@ def build_summary(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
     precisions = _precisions(sidecar)
     if precisions:
         lines.append(f'layer precisions ({sidecar.get("layers_from", "")}): {precisions}')
-    lines += [sidecar[name] for name in ('lowered', 'cut_nms') if sidecar.get(name)]
+    lines += [sidecar[name] for name in ('lowered', 'cut_nms', 'refitted') if sidecar.get(name)]
     budget_mib = sidecar.get('options', {}).get('weight_streaming_budget_mib')
     if budget_mib is not None:
         lines.append(f'weight streaming: at most {budget_mib} MiB of weights stay on the GPU')

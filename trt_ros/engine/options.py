@@ -115,6 +115,14 @@ class BuildOptions:
     timing_cache: bool = param(
         True, 'Time every kernel again, and store no times beside the engines (tensorrt only).'
     )
+    editable_timing_cache: bool = param(
+        False,
+        'Keep the timing cache editable, and list its keys, kernels and times in the .engine.json '
+        '(tensorrt only).',
+    )
+    tactics: tuple[str, ...] = param(
+        (), 'Kernels to use whatever their times, as KEY=TACTIC of an editable timing cache.'
+    )
     dla_core: int | None = param(
         None, 'Deep learning accelerator (DLA) core; unsupported layers run on the GPU.'
     )
@@ -133,6 +141,11 @@ class BuildOptions:
     strip_weights: bool = param(
         False, 'Build without weights and load them from the ONNX file at each start.'
     )
+    refit: bool = param(
+        False,
+        'Build an engine whose weights can be replaced: a later version of the model that differs '
+        'in weights alone then takes it, without a build.',
+    )
     weight_streaming_budget_mib: int | None = param(
         None,
         'GPU memory for weights in MiB; each run reads the others from host memory; default: all '
@@ -142,6 +155,11 @@ class BuildOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+        if self.tactics and not (self.editable_timing_cache and self.timing_cache):
+            raise ParameterError(
+                'tactics has no effect without an editable timing cache.',
+                remedy='Set editable_timing_cache and timing_cache, or remove tactics.',
+            )
         if self.fp32 and self.precision not in ('fp16', 'bf16'):
             raise ParameterError(
                 f'fp32 has no effect with precision {self.precision}.',

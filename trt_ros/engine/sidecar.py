@@ -32,6 +32,8 @@ _OPTIONS = {
     'version_compatible?': bool,
     'compute_capabilities?': [str],
     'strip_weights?': bool,
+    'refit?': bool,
+    'tactics?': [str],
     'weight_streaming_budget_mib?': _COUNT,
 }
 #: Types of the values that are used; others may be anything. '?' marks keys that may be missing.
@@ -54,7 +56,7 @@ _SIDECAR = {
     'layers_from?': str,
     'layer_precisions?': ({str: int}, type(None)),
     'quantized?': {str: [str]},
-    **dict.fromkeys(('lowered?', 'cut_nms?'), str),
+    **dict.fromkeys(('lowered?', 'cut_nms?', 'refitted?', 'structure?'), str),
     'advice?': [str],
     'parser_errors?': [str],
     'parser_warnings?': [str],

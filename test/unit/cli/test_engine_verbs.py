@@ -121,6 +121,7 @@ def test_flags_and_options_convert_both_ways(cache):
                 '4',
                 '--sparse',
                 '--strip-weights',
+                '--refit',
                 '--weight-streaming-budget-mib',
                 '16',
             ]
@@ -147,7 +148,12 @@ def test_flags_and_options_convert_both_ways(cache):
         hardware_compatible='ampere_plus',
         compute_capabilities=('8.6', '8.9'),
         strip_weights=True,
+        refit=True,
         weight_streaming_budget_mib=16,
+    )
+    kernels = {'editable_timing_cache': True, 'tactics': ['0xab=5', '0xcd=6']}
+    assert build_command({'options': kernels}) == (
+        'trt-ros build MODEL.onnx --editable-timing-cache --tactic 0xab=5 --tactic 0xcd=6'
     )
     fp32 = {'precision': 'fp16', 'fp32': ['/head/*', 'Pow']}
     assert build_command({'options': fp32}) == (

@@ -114,12 +114,14 @@ def test_every_option_but_the_timing_cache_changes_the_key():
         'hardware_compatible': 'ampere_plus',
         'compute_capabilities': ('8.6',),
         'strip_weights': True,
+        'refit': True,
+        'editable_timing_cache': True,
         'weight_streaming_budget_mib': 16,
         'cut_nms': True,
         'batch': 2,
     }
     names = {field.name for field in dataclasses.fields(BuildOptions)}
-    assert set(others) == names - {'fp32'}  # Refused without precision fp16 or bf16.
+    assert set(others) == names - {'fp32', 'tactics'}  # Refused alone.
     low = {rtx_key(precision='fp16', fp32=fp32) for fp32 in ((), ('Conv',), ('Conv', 'Relu'))}
     assert len(low) == 3
     plain = rtx_key()

@@ -23,8 +23,10 @@ from trt_ros.engine.builder.onnx_nodes import layers_by_precision, nodes
 from trt_ros.engine.builder.onnx_precision import convert
 from trt_ros.engine.builder.onnx_rewrites import rewrite
 from trt_ros.engine.builder.profiles import largest_batch, resolve_profiles, sizes_without_effect
+from trt_ros.engine.builder.refit import refitted, structure
+from trt_ros.engine.builder.timing import kernel_times, open_timing_cache
 from trt_ros.engine.options import BuildOptions
-from trt_ros.errors import BackendError, ModelError, ParameterError, TrtRosError
+from trt_ros.errors import ModelError, ParameterError, TrtRosError
 from trt_ros.trt import Library, load_trt
 
 
@@ -167,6 +169,7 @@ def _build(
     if rewrite(changed or model, options, is_rtx=library.is_rtx):
         changed = changed or model
     converted = None if changed is None else changed.SerializeToString()
+    own = structure(changed or model) if options.refit else None
     del model, changed
     events.phase('parsing the model')
     began = time.monotonic()
@@ -179,18 +182,20 @@ def _build(
     config = builder.create_builder_config()
     ignored = settings.apply(library, builder, config, options, profiles)
     config.progress_monitor = monitor(library, events)
-    timing = _timing_cache(library, config, spec.get('timing_cache'))
+    timing = open_timing_cache(library, config, spec.get('timing_cache'), options.tactics)
     fallback = settings.not_on_dla(network, config) if options.dla_core is not None else []
+    plan = refitted(library, spec.get('refit'), own, path, converted)
+    is_refitted = plan is not None
     with library.log.collect() as captured:
-        plan = builder.build_serialized_network(network, config)
+        plan = plan or builder.build_serialized_network(network, config)
     if plan is None:
         raise error_from_log(captured.errors, doing='build', library=library)
     _write(spec['plan_fd'], plan)
     seconds = time.monotonic() - began
     if timing is not None and spec.get('timing_fd') is not None:
-        kernel_times = timing.serialize()
-        if kernel_times is not None:
-            _write(spec['timing_fd'], kernel_times)
+        times = timing.serialize()
+        if times is not None:
+            _write(spec['timing_fd'], times)
     events.phase('reading the layers', 100.0)
     return {
         'inputs': [vars(spec) for spec in _io(network, 'input')],
@@ -208,6 +213,9 @@ def _build(
         'dla_fallback': fallback,
         'cut_nms': cut_line,
         'lowered': lowered,
+        'refitted': f'weights replaced in {spec["refit"]["path"]}' if is_refitted else '',
+        'kernel_times': kernel_times(timing) if options.editable_timing_cache else {},
+        'structure': own.digest if own else '',
         'quantized': quantized,
         'advice': placement,
         **_layer_report(library, network, plan),
@@ -293,21 +301,6 @@ def _refuse_shape_inputs(path: Path, network: Any) -> None:
                 remedy='Export the network with a constant in its place, or use backend '
                 'onnxruntime.',
             )
-
-
-def _timing_cache(library: Library, config: Any, path: str | None) -> Any | None:
-    if path is None or library.is_rtx:  # tensorrt_rtx only logs a warning.
-        return None
-    from trt_ros.blob import Blob
-
-    cache = config.create_timing_cache(Blob(Path(path)).load() or b'')
-    if not config.set_timing_cache(cache, False):
-        cache = config.create_timing_cache(b'')  # It was of another GPU or release.
-        if not config.set_timing_cache(cache, False):
-            raise BackendError(
-                f'{library} rejected an empty timing cache.', remedy='Set timing_cache to false.'
-            )
-    return cache
 
 
 def _io(network: Any, mode: Any) -> list[Any]:

@@ -33,6 +33,12 @@ def refuse_unsupported(library: Library, options: BuildOptions) -> None:
             'Remove plugins, or use backend tensorrt.',
         ),
         (
+            'editable_timing_cache',
+            rtx and options.editable_timing_cache,
+            'tensorrt_rtx measures no kernels when it builds.',
+            'Remove editable_timing_cache, or use backend tensorrt.',
+        ),
+        (
             'version_compatible',
             rtx and options.version_compatible,
             'Engines of tensorrt_rtx only run on the release that built them.',
@@ -44,11 +50,21 @@ def refuse_unsupported(library: Library, options: BuildOptions) -> None:
             'tensorrt_rtx selects target GPUs by compute capability.',
             'Set compute_capabilities instead.',
         ),
+        *(
+            (
+                option,
+                rtx and getattr(options, option) and not _has_target_gpu(library),
+                'It builds an engine whose weights are loaded later only on a GPU of compute '
+                f'capability {", ".join(_known_targets(library)[:-1])}.',
+                f'Remove {option}, or build on a machine with such a GPU.',
+            )
+            for option in ('strip_weights', 'refit')
+        ),
         (
-            'strip_weights',
-            rtx and options.strip_weights and not nvidia_driver().gpus,
-            'tensorrt_rtx needs a GPU to build an engine without weights.',
-            'Build on a machine with a GPU.',
+            'refit',
+            options.refit and options.strip_weights,
+            'Weights of stripped engines are loaded at each start.',
+            'Remove strip_weights.',
         ),
         (
             'compute_capabilities',
@@ -102,8 +118,10 @@ def apply(
         'TF32': options.precision != 'fp32',
         'VERSION_COMPATIBLE': options.version_compatible,
         'STRIP_PLAN': options.strip_weights,
+        'REFIT': options.refit,
         'WEIGHT_STREAMING': options.weight_streaming_budget_mib is not None,
         'SPARSE_WEIGHTS': options.sparse,
+        'EDITABLE_TIMING_CACHE': options.editable_timing_cache,
         'GPU_FALLBACK': options.dla_core is not None,
     }
     for name, wanted in flags.items():
@@ -231,6 +249,13 @@ def _set_flag(library: Library, config: Any, name: str, wanted: bool) -> None:
 
 def _target(name: str) -> str:
     return 'CURRENT' if name == 'current' else f'SM{name.replace(".", "")}'
+
+
+def _has_target_gpu(library: Library) -> bool:
+    return any(
+        library.member('ComputeCapability', 'SM{}{}'.format(*gpu.compute_capability))
+        for gpu in nvidia_driver().gpus
+    )
 
 
 def _known_targets(library: Library) -> list[str]:

@@ -56,6 +56,7 @@ def build(
     device: int = 0,
     timing_cache: Path | None = None,
     build_log: BuildLog | None = None,
+    refit: Mapping[str, str] | None = None,
 ) -> Built:
     """
     Build an engine.
@@ -67,6 +68,7 @@ def build(
     :param timing_cache: file of measured kernel times to start from.
     :param build_log: destination of TensorRT's own log; None for the logger of the library at
         debug level, if that is enabled.
+    :param refit: `path` and `structure` of an engine whose weights may be replaced instead.
     :raises CancelledError: if `report` was cancelled; the child process has exited by then.
     :raises TimeLimitError: if the build took longer than `timeout_seconds`.
     :raises ModelError: if the model cannot be read, parsed or built, or needs too much memory.
@@ -101,6 +103,7 @@ def build(
                     'plan_fd': plan.fileno(),
                     'timing_fd': timing.fileno(),
                     'timing_cache': timing_cache and str(timing_cache),
+                    'refit': refit,
                     'log_fd': log_to and log_to.file.fileno(),
                     'log_verbose': bool(log_to and log_to.verbose),
                 },

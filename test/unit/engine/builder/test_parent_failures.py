@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow  # A second each.
 REFUSED = [
     ({'dla_core': 0}, 'dla_core'),
     ({'plugins': ('x.so',)}, 'plugins'),
+    ({'editable_timing_cache': True}, 'editable_timing_cache'),
     ({'version_compatible': True}, 'version_compatible'),
     ({'hardware_compatible': 'ampere_plus'}, 'hardware_compatible'),
     (
