@@ -6,7 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.bundles import denoiser, diffusion_policy, sums, two_sums, write_bundle
+from support.bundles import (
+    denoiser,
+    diffusion_policy,
+    sums,
+    two_sums,
+    write_bundle,
+    write_enhanced,
+)
+from trt_ros.demo.scene import draw_scene
 from trt_ros.runtime.pipeline import Pipeline
 
 pytestmark = pytest.mark.gpu
@@ -46,6 +54,15 @@ def test_a_loop_with_noise(both, tmp_path, steps):
         found, wanted = ours(inputs), reference(inputs)
         for name, value in wanted.items():  # Products in TF32.
             np.testing.assert_allclose(found[name], value, atol=1e-3)
+
+
+def test_a_detector_gets_the_image_of_an_enhancer(both, tmp_path):
+    dark = draw_scene(np.random.default_rng(5), (640, 480))[0] // 4
+    path = write_enhanced(tmp_path)
+    found, wanted = (each(dark) for each in both(path, decoder='yolov8', inputs=['dark=image:i']))
+    assert found.labels.tolist() == wanted.labels.tolist()
+    assert len(found) >= 4
+    np.testing.assert_allclose(found.xyxy, wanted.xyxy, atol=1)
 
 
 @pytest.mark.parametrize('scheduler', ['DDPM', 'DDIM'])

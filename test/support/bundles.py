@@ -137,6 +137,40 @@ def denoiser(
     )
 
 
+def write_enhanced(folder: Path, size: int = 320) -> Path:
+    """Write a network that brightens images of `size`, and the demo's detector, as a bundle."""
+    copyfile(MODEL, folder / 'detector.onnx')
+    enlarged = (1, 3, 320, 320)
+    path = write_bundle(
+        folder,
+        {
+            'brighten': {
+                'nodes': [
+                    node('Mul', ['dark', 'gain'], ['small']),
+                    node('Resize', ['small', '', 'scales'], ['bright']),
+                ],
+                'inputs': {'dark': (1, 3, size, size)},
+                'outputs': {'bright': enlarged},
+                'constants': {
+                    'gain': np.array(4, np.float32),
+                    'scales': np.array([1, 1, 320 / size, 320 / size], np.float32),
+                },
+            }
+        },
+        inputs={'brighten': ['dark']},
+        outputs={'detector': ['output0']},
+        data_flow={'brighten/bright': ['detector/images']},
+    )
+    document = yaml.safe_load(path.read_text())
+    document['models']['detector'] = {
+        'inputs': [{'name': 'images', 'shape': list(enlarged)}],
+        'outputs': [{'name': 'output0', 'shape': [1, 10, 2100]}],
+        'parameters': {'model_path': 'detector.onnx'},
+    }
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    return path
+
+
 def write_cascade(
     folder: Path,
     detector: Path = MODEL,

@@ -27,6 +27,8 @@ def open_members(
             cause=f'{", ".join(bundle.feedback)}: a run needs the result of the one before.',
             remedy='Set frames_in_flight to 1.',
         )
+    if options.decoder != 'auto':
+        _refuse_other_sizes(bundle)
     with ExitStack() as undo:
         members: dict[str, NetworkT] = {}
         for name, file in bundle.networks.items():
@@ -37,6 +39,21 @@ def open_members(
         network = make(bundle, members)
         undo.pop_all()
         return network
+
+
+def _refuse_other_sizes(bundle: Bundle) -> None:
+    """Check that the image for the last network is as large as that of the bundle."""
+    *_, last = bundle.networks.values()
+    ports = [*bundle.input_ports.values(), *last.inputs.values()]
+    shapes = [port.spec.shape for port in ports if len(port.spec.shape) == 4]
+    sizes = {shape[2:] for shape in shapes if shape[1] == 3}
+    if len(sizes) > 1:
+        raise ParameterError(
+            f'The images in the bundle {bundle.path} have different sizes: '
+            f'{", ".join(f"{width}x{height}" for height, width in sorted(sizes))}.',
+            cause='Results are decoded in pixels of the image that the bundle gets.',
+            remedy='Export both networks for one size, or run the first one as node enhancer.',
+        )
 
 
 def describe_bundle(network: Network, bundle: Bundle, members: Mapping[str, Network]) -> None:

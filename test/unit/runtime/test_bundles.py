@@ -5,7 +5,8 @@ from onnx import helper
 import onnxruntime
 import pytest
 
-from support.bundles import denoiser, sums, two_sums, write_bundle
+from support.bundles import denoiser, sums, two_sums, write_bundle, write_enhanced
+from trt_ros.demo.scene import MODEL, draw_scene
 from trt_ros.errors import ModelError, ParameterError, TensorMismatchError
 from trt_ros.runtime.pipeline import Pipeline
 
@@ -72,6 +73,22 @@ def test_a_loop_equals_its_steps(tmp_path, open_cpu, steps):
         t, dt = np.full((1, 1), i, 'f4'), np.full((1, 1), 0.5 / (1 + i), 'f4')
         [x] = step.run(None, {'x': x, 'context': context, 't': t, 'dt': dt})
     np.testing.assert_array_equal(found['x_next'], x)
+
+
+def test_a_detector_gets_the_image_of_an_enhancer(tmp_path, open_cpu):
+    bright = draw_scene(np.random.default_rng(5), (640, 480))[0] // 4 * 4
+    ours = open_cpu(write_enhanced(tmp_path), decoder='yolov8', inputs=['dark=image:image'])
+    found, wanted = ours(bright // 4), open_cpu(MODEL)(bright)
+    assert found.labels.tolist() == wanted.labels.tolist()
+    assert found.class_names == wanted.class_names
+    assert len(found) >= 4
+    np.testing.assert_allclose(found.xyxy, wanted.xyxy, atol=0.1)
+
+
+def test_a_detector_of_larger_images_than_those_of_the_bundle_is_refused(tmp_path, open_cpu):
+    path = write_enhanced(tmp_path, 160)
+    with pytest.raises(ParameterError, match='different sizes: 160x160, 320x320'):
+        open_cpu(path, decoder='yolov8', inputs=['dark=image:image'])
 
 
 def test_a_network_is_the_declared_one(tmp_path, open_cpu):
