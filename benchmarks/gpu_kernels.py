@@ -27,6 +27,7 @@ from trt_ros.cuda.graphs import Graph
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
 from trt_ros.decode.cuda.choice import gpu_decoder
+from trt_ros.decode.cuda.decoder import Addresses
 from trt_ros.families.depth import DepthHead
 from trt_ros.families.semantic import SemanticHead
 from trt_ros.results.boxes import Detections
@@ -287,13 +288,10 @@ class Benchmark:
         write_request(request.view, Thresholds(0.25, 0.45, 300))
         on_device = self._device(256)
         copy_async(on_device.ptr, request.ptr, 256, self._stream.handle)
-        launches = decoder.launches(
-            box,
-            lambda name: tensors[name].ptr,
-            request=on_device.ptr,
-            scratch=scratch.ptr,
-            result=result.device_ptr,
+        at = Addresses(
+            lambda name: tensors[name].ptr, on_device.ptr, scratch.ptr, result.device_ptr
         )
+        launches = decoder.launches(box, at)
 
         def run(handle: int, count: int = len(launches), *, clears: bool = False) -> None:
             if clears:

@@ -5,6 +5,7 @@ import gc
 import os
 from pathlib import Path
 import signal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,6 +61,27 @@ def signals_end_processes():
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+#: Values of GPU pipelines that no user can set, by the name of the constant or function.
+CONSTANTS = {
+    'CHUNK_NBYTES': 'trt_ros.runtime.gpu.frame_slot.CHUNK_NBYTES',
+    'COPY_THREADS': 'trt_ros.runtime.gpu.shared_resources.COPY_THREADS',
+    'MAX_GRAPHS': 'trt_ros.runtime.gpu.frame_slot.MAX_GRAPHS',
+    'gpu_decoder': 'trt_ros.runtime.gpu.shared_resources.gpu_decoder',
+    'kernel_folder': 'trt_ros.runtime.gpu.shared_resources.kernel_folder',
+}
+
+
+@pytest.fixture
+def set_constants(monkeypatch) -> Callable[..., None]:
+    """Return a function that sets some of CONSTANTS until the end of the test."""
+
+    def set_constants(**values: Any) -> None:
+        for name, value in values.items():
+            monkeypatch.setattr(CONSTANTS[name], value)
+
+    return set_constants
 
 
 @pytest.fixture(scope='session')

@@ -81,6 +81,10 @@ def device_order() -> str:
 @cache
 def nvidia_driver() -> Driver:
     """Return the NVIDIA driver and its GPUs, queried once per process; never raises."""
+    return _query()
+
+
+def _query() -> Driver:
     device_order()
     version = _version()
     try:

@@ -1,6 +1,7 @@
 """Settings of a process for large arrays that come and go, and for several threads."""
 
 import ctypes
+import gc
 import sys
 
 
@@ -39,6 +40,18 @@ def release_freed_memory() -> None:
     malloc_trim = getattr(ctypes.CDLL(None), 'malloc_trim', None)  # Not in musl.
     if malloc_trim is not None:
         malloc_trim(0)
+
+
+def freeze_garbage_collector() -> None:
+    """
+    Collect garbage, and exclude all present objects from future collections.
+
+    A full collection then takes almost no time, instead of 3 ms for a bare node and 60 ms with
+    torch imported.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 def _mallopt(parameter: int, value: int) -> None:

@@ -16,14 +16,7 @@ class CancelledError(TrtRosError):
 
 @dataclass(frozen=True)
 class Progress:
-    """
-    A progress report of a slow step.
-
-    :param phase: current action as a participle phrase, such as 'loading the model'.
-    :param percent: 0 to 100 within the phase, None if unknown.
-    :param elapsed_seconds: time since the step began.
-    :param remaining_seconds: estimate for the phase, None if unknown.
-    """
+    """A report of a slow step: its phase, percent of that, and seconds; None if unknown."""
 
     phase: str
     percent: float | None
@@ -59,13 +52,13 @@ class Reporter:
         on_progress: Callable[[Progress], None] | None = None,
         cancelled: threading.Event | None = None,
     ) -> None:
-        self._on_progress, self._cancelled = on_progress, cancelled
+        self._on_progress, self.cancelled = on_progress, cancelled
         self._start = time.monotonic()
         self._phase = ''
 
     def __call__(self, phase: str, percent: float | None = None) -> None:
         """Report a phase, or `percent` of it; raise CancelledError if the step was cancelled."""
-        if self._cancelled is not None and self._cancelled.is_set():
+        if self.cancelled is not None and self.cancelled.is_set():
             raise CancelledError(f'Cancelled before {phase}.')
         elapsed = time.monotonic() - self._start
         if phase != self._phase:

@@ -100,13 +100,7 @@ class Library:
 
 
 def load_trt(prefer: str = 'auto') -> Library:
-    """
-    Import TensorRT on demand, so that `import trt_ros` works without it.
-
-    :param prefer: 'tensorrt', 'tensorrt_rtx', or 'auto' for the first that is installed.
-    :raises BackendError: if it is not installed, is too old, or if the versions of bindings and
-        library differ.
-    """
+    """Import TensorRT on demand: `prefer`, or for 'auto' the first installed; or raise."""
     names = LIBRARIES if prefer == 'auto' else (prefer,)
     for name in names:
         if installed(name):

@@ -22,6 +22,7 @@ from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async,
 from trt_ros.cuda.usage import process_nbytes
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.decode.cuda.choice import gpu_decoder
+from trt_ros.decode.cuda.decoder import Addresses
 from trt_ros.engine.cache import kernel_folder
 from trt_ros.engine.files import locked
 from trt_ros.engine.options import BuildOptions
@@ -40,13 +41,6 @@ from trt_ros.vision.thresholds import Thresholds
 from trt_ros.vision.tiles import Tiles
 
 HALF = Thresholds(0.5, 0.5, 300)
-#: Values that no user can set, by the name of the constant or function.
-CONSTANTS = {
-    'CHUNK_NBYTES': 'trt_ros.runtime.gpu.frame_slot.CHUNK_NBYTES',
-    'COPY_THREADS': 'trt_ros.runtime.gpu.shared_resources.COPY_THREADS',
-    'MAX_GRAPHS': 'trt_ros.runtime.gpu.frame_slot.MAX_GRAPHS',
-    'gpu_decoder': 'trt_ros.runtime.gpu.shared_resources.gpu_decoder',
-}
 
 
 @pytest.fixture(scope='session')
@@ -122,29 +116,21 @@ def bench(gpu) -> Iterator[Any]:
 
 
 @pytest.fixture
-def preprocess_on_gpu(bench) -> Callable[[Frame, Preprocess], np.ndarray]:
-    """Run the preprocessing kernel; every byte of the target is poisoned before."""
+def run_kernel(bench) -> Callable[..., np.ndarray]:
+    """Return a function that launches kernels on arrays; every byte of the target is poisoned."""
 
-    def run(frame: Frame, preprocess: Preprocess, second: Frame | None = None) -> np.ndarray:
-        shape = preprocess.shape
-        kind = 'uint16' if preprocess.dtype == 'bfloat16' else preprocess.dtype
-        out = np.empty(shape, kind)
-        frames = [frame] if second is None else [frame, second]
+    def run(out: np.ndarray, arrays: list[np.ndarray], launch: Callable[..., None]) -> np.ndarray:
+        arrays = [np.ascontiguousarray(each) for each in arrays]
         with bench.gpu.context, ExitStack() as owned:
-            target = owned.enter_context(closing(DeviceBuffer(out.nbytes, 'test', bench.account)))
+            target, *sources = (
+                owned.enter_context(closing(DeviceBuffer(each.nbytes, 'test', bench.account)))
+                for each in (out, *arrays)
+            )
             handle = bench.stream.handle
             fill_async(target.ptr, 0xFF, out.nbytes, handle)
-            sources = []
-            for each in frames:
-                data = np.ascontiguousarray(each.data[: each.nbytes])
-                source = owned.enter_context(
-                    closing(DeviceBuffer(data.nbytes, 'test', bench.account))
-                )
+            for source, data in zip(sources, arrays):
                 copy_async(source.ptr, data.ctypes.data, data.nbytes, handle)
-                sources.append(source.ptr)
-            geometries = [steps.Geometry.of(each) for each in frames]
-            for args in steps.preprocess_args(preprocess, geometries, sources, target.ptr):
-                steps.launch_preprocess(bench.preprocess, args, handle)
+            launch(handle, target.ptr, *(source.ptr for source in sources))
             copy_async(out.ctypes.data, target.ptr, out.nbytes, handle)
             bench.stream.synchronize()
         return out
@@ -153,55 +139,54 @@ def preprocess_on_gpu(bench) -> Callable[[Frame, Preprocess], np.ndarray]:
 
 
 @pytest.fixture
-def tiles_on_gpu(bench) -> Callable[[Frame, Tiles], np.ndarray]:
+def preprocess_on_gpu(bench, run_kernel) -> Callable[..., np.ndarray]:
+    """Run the preprocessing kernel."""
+
+    def run(frame: Frame, preprocess: Preprocess, second: Frame | None = None) -> np.ndarray:
+        frames = [frame] if second is None else [frame, second]
+        geometries = [steps.Geometry.of(each) for each in frames]
+
+        def launch(handle: int, target: int, *sources: int) -> None:
+            for args in steps.preprocess_args(preprocess, geometries, sources, target):
+                steps.launch_preprocess(bench.preprocess, args, handle)
+
+        kind = 'uint16' if preprocess.dtype == 'bfloat16' else preprocess.dtype
+        data = [each.data[: each.nbytes] for each in frames]
+        return run_kernel(np.empty(preprocess.shape, kind), data, launch)
+
+    return run
+
+
+@pytest.fixture
+def tiles_on_gpu(bench, run_kernel) -> Callable[[Frame, Tiles], np.ndarray]:
     """Run the preprocessing kernel on the tiles of a frame."""
 
     def run(frame: Frame, tiles: Tiles) -> np.ndarray:
         out = np.empty((tiles.count, *tiles.preprocess.shape[1:]), tiles.preprocess.dtype)
-        data = np.ascontiguousarray(frame.data[: frame.nbytes])
-        with bench.gpu.context, ExitStack() as owned:
-            target, source = (
-                owned.enter_context(closing(DeviceBuffer(nbytes, 'test', bench.account)))
-                for nbytes in (out.nbytes, data.nbytes)
-            )
-            handle, nbytes = bench.stream.handle, out.nbytes // tiles.count
-            fill_async(target.ptr, 0xFF, out.nbytes, handle)
-            copy_async(source.ptr, data.ctypes.data, data.nbytes, handle)
-            geometry = steps.Geometry.of(frame)
-            for args in steps.tile_args(tiles, geometry, source.ptr, target.ptr, nbytes):
+        geometry, nbytes = steps.Geometry.of(frame), out.nbytes // tiles.count
+
+        def launch(handle: int, target: int, source: int) -> None:
+            for args in steps.tile_args(tiles, geometry, source, target, nbytes):
                 steps.launch_preprocess(bench.preprocess, args, handle)
-            copy_async(out.ctypes.data, target.ptr, out.nbytes, handle)
-            bench.stream.synchronize()
-        return out
+
+        return run_kernel(out, [frame.data[: frame.nbytes]], launch)
 
     return run
 
 
 @pytest.fixture
-def crop_on_gpu(bench) -> Callable[[Frame, Crop, np.ndarray], np.ndarray]:
-    """Run the kernel of regions; every byte of the target is poisoned before."""
+def crop_on_gpu(bench, run_kernel) -> Callable[[Frame, Crop, np.ndarray], np.ndarray]:
+    """Run the kernel of regions."""
 
     def run(frame: Frame, crop: Crop, maps: np.ndarray) -> np.ndarray:
-        preprocess = crop.preprocess
-        out = np.empty((len(maps), *preprocess.shape[1:]), preprocess.dtype)
-        data = np.ascontiguousarray(frame.data[: frame.nbytes])
-        rows = np.ascontiguousarray(maps, np.float32)
-        with bench.gpu.context, ExitStack() as owned:
-            target, source, there = (
-                owned.enter_context(closing(DeviceBuffer(nbytes, 'test', bench.account)))
-                for nbytes in (out.nbytes, data.nbytes, rows.nbytes)
-            )
-            handle = bench.stream.handle
-            fill_async(target.ptr, 0xFF, out.nbytes, handle)
-            copy_async(source.ptr, data.ctypes.data, data.nbytes, handle)
-            copy_async(there.ptr, rows.ctypes.data, rows.nbytes, handle)
-            args = steps.crop_args(
-                preprocess, steps.Geometry.of(frame), source.ptr, target.ptr, there.ptr
-            )
+        preprocess, geometry = crop.preprocess, steps.Geometry.of(frame)
+
+        def launch(handle: int, target: int, source: int, there: int) -> None:
+            args = steps.crop_args(preprocess, geometry, source, target, there)
             steps.launch_crop(bench.preprocess, args, len(maps), handle)
-            copy_async(out.ctypes.data, target.ptr, out.nbytes, handle)
-            bench.stream.synchronize()
-        return out
+
+        out = np.empty((len(maps), *preprocess.shape[1:]), preprocess.dtype)
+        return run_kernel(out, [frame.data[: frame.nbytes], maps.astype(np.float32)], launch)
 
     return run
 
@@ -257,13 +242,10 @@ def decode_on_gpu(bench) -> Callable[..., tuple[Any, np.ndarray]]:
                 closing(PinnedBuffer(header_nbytes(thresholds), 'test', bench.account))
             )
             write_request(request.view, thresholds)
-            launches = decoder.launches(
-                letterbox,
-                lambda name: tensors[name].ptr,
-                request=request.device_ptr,
-                scratch=scratch.ptr,
-                result=result.device_ptr,
+            at = Addresses(
+                lambda name: tensors[name].ptr, request.device_ptr, scratch.ptr, result.device_ptr
             )
+            launches = decoder.launches(letterbox, at)
             # Scratch memory behind the counters, which a frame may leave as it is.
             stale = getattr(launches[0].argument, 'keys', None) or scratch.ptr + scratch.nbytes
             for _ in range(2):  # The second shows that the first left the counters at zero.
@@ -320,7 +302,7 @@ def small_detector(tmp_path_factory) -> Callable[..., Path]:
 
 @pytest.fixture
 def open_graph(
-    gpu: Gpu, small_detector: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    gpu: Gpu, small_detector: Callable[..., Path], set_constants: Callable[..., None]
 ) -> Iterator[Callable[..., GpuPipeline]]:
     """Open a pipeline of `small_detector`, or of another detector of its shape."""
     opened: list[GpuPipeline] = []
@@ -332,8 +314,7 @@ def open_graph(
         constants: Mapping[str, Any] = MappingProxyType({}),
         **options: Any,
     ) -> GpuPipeline:
-        for name, value in constants.items():
-            monkeypatch.setattr(CONSTANTS[name], value)
+        set_constants(**constants)
         network = open_tensor_runner(
             path or small_detector(),
             build or BuildOptions(precision='fp32'),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from support.box_cases import rounded
 from trt_ros.families.classify import ClassifyHead
 from trt_ros.vision.letterbox import Letterbox
 
@@ -40,13 +41,7 @@ CASES = {
 @pytest.mark.parametrize('count', [2, 31, 1000, 21843])
 @pytest.mark.parametrize('dtype', ['float32', 'float16', 'bfloat16'])
 def test_scores_of_all_classes_equal_numpy(name, count, dtype, decode_on_gpu):
-    bits = wide = CASES[name](count)[None]
-    if dtype == 'float16':
-        bits = wide.astype(np.float16)
-        wide = bits.astype(np.float32)
-    elif dtype == 'bfloat16':
-        bits = (wide.view(np.uint32) >> 16).astype(np.uint16)
-        wide = (bits.astype(np.uint32) << 16).view(np.float32)
+    bits, wide = rounded(CASES[name](count)[None], dtype)
     head = ClassifyHead('scores', count)
     got, counts = decode_on_gpu(head, {'scores': bits}, BOX)
     want = head({'scores': wide}, BOX)

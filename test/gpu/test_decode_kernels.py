@@ -10,8 +10,8 @@ from support.box_cases import (
     YOLOV8,
     assert_same,
     crowd,
-    half,
     queries,
+    rounded,
     spoiled,
     yolov8_head,
 )
@@ -43,7 +43,7 @@ def test_random_outputs_of_every_family_give_the_boxes_of_numpy(name, seed, deco
 def test_half_outputs_decode_in_float32(name, dtype, decode_on_gpu):
     head, outputs, letterbox = CASES[name](2)
     pairs = {
-        key: half(value, dtype) if value.dtype == np.float32 else (value, value)
+        key: rounded(value, dtype) if value.dtype == np.float32 else (value, value)
         for key, value in outputs.items()
     }
     asked = Thresholds(score=0.4, iou=0.5, max_detections=1000)
@@ -210,7 +210,7 @@ def test_the_keypoints_of_one_object_are_those_of_numpy(name, seed, decode_on_gp
 @pytest.mark.parametrize('dtype', ['float16', 'bfloat16'])
 def test_keypoints_of_half_outputs_are_decoded_in_float32(name, dtype, decode_on_gpu):
     head, outputs, letterbox = POINT_CASES[name](2)
-    pairs = {key: half(value, dtype) for key, value in outputs.items()}
+    pairs = {key: rounded(value, dtype) for key, value in outputs.items()}
     got, _ = decode_on_gpu(head, {key: bits for key, (bits, _) in pairs.items()}, letterbox)
     assert_same(got, head({key: wide for key, (_, wide) in pairs.items()}, letterbox), scores=1e-5)
 
@@ -248,9 +248,7 @@ def test_the_best_class_of_each_pixel_is_that_of_numpy(
     shape, image_wh, input_hw, resize, channels_first, dtype, decode_on_gpu
 ):
     head, outputs = semantic(shape, channels_first=channels_first)
-    given = wide = outputs['scores']
-    if dtype != 'float32':
-        given, wide = half(given, dtype)
+    given, wide = rounded(outputs['scores'], dtype)
     letterbox = Letterbox.fit(image_wh, input_hw, resize)
     got, counts = decode_on_gpu(head, {'scores': given}, letterbox)
     want = head({'scores': wide}, letterbox)

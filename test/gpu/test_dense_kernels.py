@@ -5,22 +5,13 @@ import itertools
 import numpy as np
 import pytest
 
+from support.box_cases import rounded
 from trt_ros.families.depth import DepthHead
 from trt_ros.families.image import PictureHead
 from trt_ros.families.semantic import MaskHeads, SemanticHead
 from trt_ros.vision.letterbox import Letterbox
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group('kernels 1')]
-
-
-def rounded(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Round to a dtype: as the GPU's memory holds it, and as float32."""
-    if dtype == 'float32':
-        return values, values
-    if dtype == 'float16':
-        return values.astype(np.float16), values.astype(np.float16).astype(np.float32)
-    bits = (values.view(np.uint32) >> 16).astype(np.uint16)
-    return bits, (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from support.box_cases import CASES, POINT_CASES, assert_same, half
+from support.box_cases import CASES, POINT_CASES, assert_same, rounded
 from trt_ros.decode.choice import Decoder
 from trt_ros.engine.options import BuildOptions
 from trt_ros.runtime.fitting import ResolvedModel
@@ -62,7 +62,7 @@ def test_engines_of_every_family_give_the_boxes_of_numpy(name, dtype, gpu, tmp_p
     head, outputs, letterbox = (CASES | POINT_CASES)[name](3)
     if dtype != 'float32':  # Exact in this type.
         outputs = {
-            key: half(value, dtype)[1] if value.dtype == np.float32 else value
+            key: rounded(value, dtype)[1] if value.dtype == np.float32 else value
             for key, value in outputs.items()
         }
     path = tmp_path / 'network.onnx'

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from support.box_cases import rounded
 from support.descriptions import head as open_as
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.letterbox import Letterbox
@@ -76,13 +77,8 @@ def decided(rows: np.ndarray, iou: float) -> np.ndarray:
 
 def given(raw: np.ndarray, dtype: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Return the output as the GPU's memory holds it, and as float32."""
-    raw = np.ascontiguousarray(raw, np.float32)[None]
-    if dtype == 'float16':
-        return {'head': raw.astype(np.float16)}, {'head': raw.astype(np.float16).astype('f4')}
-    if dtype == 'bfloat16':
-        bits = (raw.view(np.uint32) >> 16).astype(np.uint16)
-        return {'head': bits}, {'head': (bits.astype(np.uint32) << 16).view(np.float32)}
-    return {'head': raw}, {'head': raw}
+    bits, wide = rounded(np.ascontiguousarray(raw, np.float32)[None], dtype)
+    return {'head': bits}, {'head': wide}
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'float16', 'bfloat16'])

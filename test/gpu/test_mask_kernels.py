@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from support.box_cases import assert_painted, assert_same_classes, half, maskformer, rfdetr_seg
+from support.box_cases import assert_painted, assert_same_classes, maskformer, rfdetr_seg, rounded
 from support.descriptions import head as open_as
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -33,15 +33,10 @@ def rows(objects, sizes, *, classes=3, channels=32, anchors=2100, seed=0) -> np.
     return raw.T.astype(np.float32, order='C')[None]
 
 
-def given(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return an output as the GPU's memory holds it, and as float32."""
-    return (values, values) if dtype == 'float32' else half(values, dtype)
-
-
 def decode_both(decode_on_gpu, raw, fields, asked, *, letterbox=BOX, dtype='float32', **how):
     described = f'head (1, ?, ?); p (1, {fields.shape[1]}, ?, ?)'
     head = open_as('yolov8_seg', described, end2end=str(how.get('is_decoded', False)))
-    (bits, wide), (p_bits, p_wide) = given(raw, dtype), given(fields, dtype)
+    (bits, wide), (p_bits, p_wide) = rounded(raw, dtype), rounded(fields, dtype)
     got, counts = decode_on_gpu(head, {'head': bits, 'p': p_bits}, letterbox, asked)
     return got, head({'head': wide, 'p': p_wide}, letterbox, asked), counts
 
@@ -117,7 +112,7 @@ def test_boxes_of_a_network_with_nms_are_painted(dtype, decode_on_gpu):
 def test_boxes_with_objectness_are_painted(dtype, decode_on_gpu):
     raw = rows(40, (64, 256))[0].T
     raw = np.insert(raw, 4, np.random.default_rng(0).uniform(0.8, 1, len(raw)), axis=1)
-    (bits, wide), (p_bits, p_wide) = given(raw[None], dtype), given(prototypes(), dtype)
+    (bits, wide), (p_bits, p_wide) = rounded(raw[None], dtype), rounded(prototypes(), dtype)
     head = open_as('yolov5_seg', 'head (1, ?, ?); p (1, 32, ?, ?)')
     asked = Thresholds(0.25, 0.7, 300)
     got, _ = decode_on_gpu(head, {'head': bits, 'p': p_bits}, BOX, asked)
@@ -146,7 +141,7 @@ def test_masks_outlive_the_next_frame(decode_on_gpu):
 @pytest.mark.parametrize('image_wh', [(1920, 1080), (160, 121), (7, 500)])
 def test_masks_of_queries_are_painted_beyond_their_boxes(image_wh, dtype, decode_on_gpu):
     head, outputs, letterbox = rfdetr_seg(0, image_wh)
-    pairs = {name: given(value, dtype) for name, value in outputs.items()}
+    pairs = {name: rounded(value, dtype) for name, value in outputs.items()}
     for asked in (Thresholds(0.5), Thresholds(0.9), Thresholds(0.3, max_detections=40)):
         got, counts = decode_on_gpu(
             head, {name: bits for name, (bits, _) in pairs.items()}, letterbox, asked
@@ -163,7 +158,7 @@ def test_masks_of_queries_are_painted_beyond_their_boxes(image_wh, dtype, decode
 def test_classes_of_queries_are_those_of_numpy(classes, confidence, dtype, decode_on_gpu):
     head, outputs, letterbox = maskformer(0, (1917, 1080), classes, confidence=confidence)
     outputs['logits'][0, 3, 1], outputs['logits'][0, 4, 1] = np.nan, -np.inf
-    pairs = {name: given(value, dtype) for name, value in outputs.items()}
+    pairs = {name: rounded(value, dtype) for name, value in outputs.items()}
     got, counts = decode_on_gpu(head, {name: bits for name, (bits, _) in pairs.items()}, letterbox)
     assert counts.tolist() == [0, 0, 2, 0]
     assert_same_classes(got, head({name: wide for name, (_, wide) in pairs.items()}, letterbox))

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
+from support.box_cases import rounded
 from support.bundles import write_cascade
 from support.save_network import save_network
 from trt_ros.demo.scene import draw_scene
@@ -20,13 +21,7 @@ pytestmark = pytest.mark.gpu
 def test_the_kernel_reads_as_numpy(count, dtype, decode_on_gpu):
     scores = np.random.default_rng(0).normal(0, 3, (1, 40, count)).astype(np.float32)
     scores[0, :2, ::3], scores[0, 3] = np.nan, np.inf
-    bits = scores
-    if dtype == 'float16':
-        bits = scores.astype(np.float16)
-        scores = bits.astype(np.float32)
-    elif dtype == 'bfloat16':
-        bits = (scores.view(np.uint32) >> 16).astype(np.uint16)
-        scores = (bits.astype(np.uint32) << 16).view(np.float32)
+    bits, scores = rounded(scores, dtype)
     box, head = Letterbox.fit((320, 48), (48, 320), 'stretch'), TextHead('out', count)
     got, _ = decode_on_gpu(head, {'out': bits}, box)
     want = head({'out': scores}, box)

@@ -138,8 +138,10 @@ def assert_same_classes(got, want) -> None:
         assert abs(got.confidence.astype(int) - want.confidence)[same].max() <= 1
 
 
-def half(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Round to a half type: as the GPU's memory holds it, and as float32."""
+def rounded(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Round to a dtype: as the GPU's memory holds it, and as float32."""
+    if dtype == 'float32':
+        return values, values
     if dtype == 'float16':
         return values.astype(np.float16), values.astype(np.float16).astype(np.float32)
     bits = (values.view(np.uint32) >> 16).astype(np.uint16)

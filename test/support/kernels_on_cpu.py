@@ -13,7 +13,7 @@ import numpy as np
 
 from trt_ros.cuda.kernels import source_of
 from trt_ros.decode.cuda.choice import gpu_decoder
-from trt_ros.decode.cuda.decoder import Launch
+from trt_ros.decode.cuda.decoder import Addresses, Launch
 from trt_ros.engine.files import locked
 from trt_ros.progress import Reporter
 from trt_ros.runtime.gpu.staging import header_nbytes, write_request
@@ -104,13 +104,9 @@ class KernelsOnCpu:
         result = _aligned(decoder.result_nbytes(letterbox.image_wh))
         request = _aligned(header_nbytes(thresholds))
         write_request(request, thresholds)
-        launches = decoder.launches(
-            letterbox,
-            lambda name: outputs[name].ctypes.data,
-            request=request.ctypes.data,
-            scratch=scratch.ctypes.data,
-            result=result.ctypes.data,
-        )
+        own = (memory.ctypes.data for memory in (request, scratch, result))
+        at = Addresses(lambda name: outputs[name].ctypes.data, *own)
+        launches = decoder.launches(letterbox, at)
         stale = getattr(launches[0].argument, 'keys', None) or scratch.ctypes.data + scratch.size
         for _ in range(2):  # The second shows that the first left the counters at zero.
             result[:] = 0xFF

@@ -1,6 +1,6 @@
 """Small networks, made on the spot, whose answers can be told by hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 import os
 from pathlib import Path
 import threading
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from support.descriptions import network as describe
+from trt_ros.driver import Driver, GpuInfo, nvidia_driver
 from trt_ros.families.family import NetworkDescription
 
 COLORS = {0: 'red', 1: 'green', 2: 'blue'}
@@ -29,6 +30,30 @@ def children() -> Callable[[], list[str]]:
     before: list[str] = []
     before = pids()
     return pids
+
+
+@pytest.fixture
+def set_driver(monkeypatch) -> Iterator[Callable[..., None]]:
+    """Return a function that replaces what the NVIDIA driver reports; () is no driver."""
+
+    def set_driver(*gpus: GpuInfo, version: str = '580.65', cuda: tuple[int, int] = (13, 0)):
+        found = Driver(version, cuda, gpus, '') if gpus else Driver('', (0, 0), (), 'no GPU')
+        monkeypatch.setattr('trt_ros.driver._query', lambda: found)
+        nvidia_driver.cache_clear()
+
+    yield set_driver
+    monkeypatch.undo()
+    nvidia_driver.cache_clear()
+
+
+@pytest.fixture
+def use_backend(monkeypatch) -> Callable[..., None]:
+    """Return a function that replaces the choice of the backend."""
+
+    def use_backend(backend, line=''):
+        monkeypatch.setattr('trt_ros.runtime.backends.choose_backend', lambda _: (backend, line))
+
+    return use_backend
 
 
 @pytest.fixture(scope='session')

@@ -1,6 +1,7 @@
 """The door to TensorRT: found, of one version, with one quiet logger."""
 
 import logging
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -19,7 +20,9 @@ def rtx():
 
 
 def test_a_library_that_is_not_installed_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(backend, 'find_spec', lambda name: None)
+    for name in ('tensorrt', 'tensorrt_rtx'):
+        monkeypatch.setitem(sys.modules, name, None)
+        monkeypatch.setitem(sys.modules, f'{name}_bindings', None)
     with pytest.raises(BackendError, match=r'looked for tensorrt, tensorrt_rtx(?s:.*)pip install'):
         load_trt()
     with pytest.raises(BackendError, match=r'looked for tensorrt\)'):

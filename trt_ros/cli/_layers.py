@@ -29,8 +29,7 @@ def first_layer(
     """
     Find a layer that differs although everything that it is computed from agrees.
 
-    Layers spread evenly over the network are measured first, then those between the first that
-    differs and those that agree, so that a network of N layers takes about
+    Layers spread evenly over the network are measured first, then those between: for N layers,
     log(N) / log(`per_build`) builds.
 
     :returns: name of the layer's output, '' where no tensor differs, and all that was measured.
@@ -86,15 +85,7 @@ Open = Callable[[Path, Path], Any]
 
 @dataclass
 class LayerReport:
-    """
-    Result of a search.
-
-    :param first: first layer that differs, '' where none does.
-    :param node: name of its node.
-    :param reason: why it differs.
-    :param measured: number of layers that were compared.
-    :param error: why the search failed, '' where it did not.
-    """
+    """Result of a search; texts are '' where nothing differs, or nothing failed."""
 
     first: str = ''
     node: str = ''

@@ -48,10 +48,8 @@ def frames(
     """
     Yield every picture, video frame and image of a recording with its name, such as 'a.jpg'.
 
-    :param max_pixels: larger compressed images, pictures and videos are bad.
     :param on_bad: called for what is neither an image nor a video, and for a damaged recording,
         of which the rest is left out.
-    :param topics: of recordings; () for all.
     :raises ParameterError: when a folder has no images, or a recording cannot be opened.
     """
     from trt_ros.media import read_picture, read_video

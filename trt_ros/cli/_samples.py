@@ -47,15 +47,7 @@ def input_options(args: Namespace) -> LabeledOptions:
 
 
 def samples(args: Namespace, feeds: Feeds) -> Iterator[tuple[str, RunInputs]]:
-    """
-    Yield named inputs of runs: as many pictures as there are image topics, else noise.
-
-    Tensors are noise from 0 to 1, or of the integers 0 to 255.
-
-    :raises ParameterError: when the pictures do not fit the image topics.
-    :raises BadFrameError: when a picture cannot be read, of several per run.
-    :raises TensorMismatchError: when a tensor has a dynamic shape.
-    """
+    """Yield named inputs of runs: as many pictures as image topics, else noise; or raise."""
     import numpy as np
 
     from trt_ros.model.run_inputs import array_specs, image_feeds, measured_inputs

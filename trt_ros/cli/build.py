@@ -18,7 +18,8 @@ from trt_ros.engine.options import BuildOptions, Profile, ShapeRange
 from trt_ros.errors import ParameterError, printable
 from trt_ros.progress import Progress, ProgressThrottle, Reporter
 from trt_ros.regular_file import writing
-from trt_ros.runtime.options import BUNDLE_SUFFIXES, LEAST_BUSY
+from trt_ros.runtime.machine_options import LEAST_BUSY
+from trt_ros.runtime.options import BUNDLE_SUFFIXES
 
 if TYPE_CHECKING:
     from trt_ros.engine.builder.parent import BuildLog

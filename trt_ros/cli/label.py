@@ -24,7 +24,8 @@ from trt_ros.cli._label_flags import DEFAULT_BUDGET, add_arguments, check_flags
 from trt_ros.cli._option_flags import given_options
 from trt_ros.driver import nvidia_driver
 from trt_ros.errors import ParameterError, TrtRosError, printable
-from trt_ros.runtime.options import LEAST_BUSY, LabeledOptions, TiledOptions
+from trt_ros.runtime.machine_options import LEAST_BUSY
+from trt_ros.runtime.options import LabeledOptions, TiledOptions
 
 if TYPE_CHECKING:
     from trt_ros.labelling.batch import RunReport

@@ -20,9 +20,12 @@ from trt_ros.container.loading import (
 )
 from trt_ros.container.spinner import Spinner, Thrown, log_text
 from trt_ros.errors import TrtRosError
-from trt_ros.process_memory import release_freed_memory, tune_embedded_python
+from trt_ros.process_memory import (
+    freeze_garbage_collector,
+    release_freed_memory,
+    tune_embedded_python,
+)
 from trt_ros.ros.dds.container_images import CONTAINER_IMAGES, ContainerImages, image_node_name
-from trt_ros.ros.lifecycle import freeze_garbage_collector
 from trt_ros.ros.process import (
     REFUSED,
     log_through_ros,
@@ -82,15 +85,7 @@ def load(
     options: Mapping[str, bool],
     images: ContainerImages,
 ) -> EmbeddedNode:
-    """
-    Construct a node from the options of rclcpp.
-
-    :param plugin: as in 'trt_ros::DetectorNode'.
-    :param arguments: the ROS arguments of the node.
-    :param parameters: serialized messages rcl_interfaces/Parameter.
-    :param options: keyword arguments of rclpy.node.Node, and INTRA_PROCESS.
-    :raises LoadError: with the text for the reply of the container.
-    """
+    """Construct a node from options of rclcpp and serialized parameters, or raise LoadError."""
     context = get_default_context()
     if not context.ok():
         tune_embedded_python()

@@ -47,11 +47,10 @@ class LoadError(Exception):
 
 def find_component(package: str, plugin: str, *, allow_modules: bool) -> type[Node]:
     """
-    Return the class of a component.
+    Return the class of a component, or raise LoadError.
 
     :param plugin: `package::Class`, the name of the entry point, or `module:Class`.
     :param allow_modules: whether any `module:Class` is accepted; importing a module runs its code.
-    :raises LoadError: when the package or plugin does not exist, or its import fails.
     """
     if PLACE.fullmatch(plugin):
         if not allow_modules:

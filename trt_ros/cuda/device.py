@@ -77,14 +77,7 @@ def gpu_count() -> int:
 
 
 def open_gpu(index: int = 0, share: float = 0.0) -> Gpu:
-    """
-    Open GPU `index`: create its context without making it current.
-
-    :param share: fraction of its SMs to reserve, until `close`; 0.0 uses all without reserving.
-    :raises BackendError: the GPU cannot be shared.
-    :raises CudaError: no driver, or a driver that is too old.
-    :raises ParameterError: `index` is out of range, or less than `share` is left.
-    """
+    """Open GPU `index`, and reserve a `share` of its SMs, without making it current; or raise."""
     try:
         code, count = runtime().cudaGetDeviceCount()
     except RuntimeError as error:

@@ -25,14 +25,10 @@ DTYPES = ('float32', 'float16', 'bfloat16')  # Of outputs; common.cu has a type 
 
 def compile_source(source: str, arch: str) -> bytes:
     """
-    Compile CUDA C++ with NVRTC; needs no GPU.
+    Compile CUDA C++ to a cubin with NVRTC, without a GPU; or raise BackendError.
 
     Contraction to fused multiply-adds is off, so that results equal NumPy's bit for bit where
     the formula is the same.
-
-    :param arch: such as 'sm_90'.
-    :returns: a cubin.
-    :raises BackendError: NVRTC is not installed, or rejects the source or the architecture.
     """
     options = core().ProgramOptions(arch=arch, std='c++17', fma=False, lineinfo=True)
     try:

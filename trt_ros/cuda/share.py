@@ -86,13 +86,7 @@ class _Partition:
 
 
 def open_share(index: int, share: float) -> Share:
-    """
-    Reserve SMs of a GPU, whose primary context exists.
-
-    :param share: fraction of its SMs, above 0 and up to 1.
-    :raises BackendError: when driver, GPU or cuda-python cannot split it.
-    :raises ParameterError: when less is left.
-    """
+    """Reserve SMs of a GPU, whose primary context exists: a fraction up to 1; or raise."""
     with _lock:
         try:
             partition = _partitions.get(index) or _Partition(index)

@@ -70,17 +70,7 @@ class Decoder(Generic[ResultT_co]):
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> ResultT_co:
-        """
-        Decode the outputs for one image into results in its pixels, best score first.
-
-        Tasks without boxes ignore the thresholds.
-
-        :param outputs: as returned by `Runner.infer`; no reference to them is kept.
-        :param letterbox: placement of the image in the input, as returned by `Preprocess`.
-        :param thresholds: limits of the results; scores equal to or above `score` pass.
-        :raises TensorMismatchError: when an output is missing or of another shape.
-        :raises ScoreRangeError: when a score is outside 0 to 1.
-        """
+        """Decode the outputs for one image, of which no reference is kept; see `Head`."""
         tiles = self.tiles
         if tiles is None:
             return self.head(outputs, letterbox, thresholds)
@@ -113,13 +103,10 @@ def choose_decoder(
     Choose the decoder by name, or by the description of the network.
 
     :param name: name of a family, or 'auto'.
-    :param metadata: metadata of the ONNX file.
-    :param input_hw: height and width of the network's images.
     :param class_count: number of classes that the user names; some families differ only by it.
     :param has_background: the first named class is the background, which most networks do not
         count.
     :param strict, trial: see `NetworkDescription`.
-    :param families: the families to choose from.
     :raises ParameterError: when there is no family of that name.
     :raises TensorMismatchError: when the outputs are not that family's; for 'auto', when no family
         or more than one matches.

@@ -129,11 +129,7 @@ def _from_values(
 def _from_bins(
     values: Mapping[str, np.ndarray], layout: PointLayout, input_hw: tuple[int, int]
 ) -> Points:
-    """
-    Find the highest bin of each axis; the center of pixel 0 lies at bin 0.
-
-    The visibility is the lower of the two scores. Source: MMPose, get_simcc_maximum.
-    """
+    """Find the highest bin of each axis, as MMPose's get_simcc_maximum; bin 0 is pixel 0."""
     axes = [finite_or_zero(values[role]) for role in ('columns', 'rows')]
     bins = np.stack([scores.argmax(axis=1) for scores in axes], axis=1)
     steps = np.array(input_hw[::-1]) / [scores.shape[1] for scores in axes]

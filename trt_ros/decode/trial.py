@@ -36,12 +36,7 @@ def pictures(input_hw: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Trial:
-    """
-    Evidence about the readings of a network by its outputs for `pictures`.
-
-    :param run: returns the outputs for each picture, with the preprocessing and the constants of a
-        family; () where the network does not run with them.
-    """
+    """Evidence about readings of a network by its outputs, as `run` returns, for `pictures`."""
 
     def __init__(
         self, run: Callable[[Family[Any]], Sequence[Outputs]], input_hw: tuple[int, int]
@@ -83,12 +78,7 @@ class Trial:
 def judge(
     task: str, reading: Reading, found: Sequence[Outputs], input_hw: tuple[int, int]
 ) -> Opinion:
-    """
-    Return whether outputs are possible for a reading, with what was seen.
-
-    :param found: the outputs for each picture.
-    :raises TensorMismatchError: when they do not fit the reading.
-    """
+    """Return whether outputs of the pictures are possible for a reading, with what was seen."""
     if isinstance(reading.layout, BoxLayout):
         return _of_boxes(reading, found, input_hw)
     axes, name = reading.parts[0].out.axes.split(), reading.parts[0].spec.name

@@ -33,13 +33,7 @@ class Panel(NamedTuple):
 
 
 def in_rows(rows: Sequence[Sequence[Panel]], height: int = 480) -> np.ndarray:
-    """
-    Arrange pictures in rows, each resized to `height`, with its caption above.
-
-    A picture more than MAX_ASPECT times as wide as high is resized to that width instead.
-
-    :returns: (H, W, 3) uint8 BGR with a white background.
-    """
+    """Arrange pictures with captions in rows of a height, each up to MAX_ASPECT times as wide."""
     strips = [np.hstack([_captioned(panel, height) for panel in row]) for row in rows]
     width = max(strip.shape[1] for strip in strips)
     return np.vstack(

@@ -40,12 +40,7 @@ log = logging.getLogger('trt_ros.engine')
 
 @dataclass(frozen=True)
 class Entry:
-    """
-    An engine of the cache.
-
-    :param sidecar: content of its `.engine.json`.
-    :param build_reason: reason why it was built; '' if it was found in the cache.
-    """
+    """An engine of the cache, with its sidecar; `build_reason`: why it was built, or ''."""
 
     path: Path
     sidecar: Mapping[str, Any]

@@ -41,10 +41,7 @@ class OpenedEngine:
     """
     A loaded engine and its origin; the caller of `open_engine` closes `engine`.
 
-    :param runtime_cache: file of the kernels that tensorrt_rtx compiles at run time; None for
-        tensorrt.
-    :param sidecar: build report of the engine; empty if it has no sidecar.
-    :param log_lines: lines for the log.
+    :param runtime_cache: kernels that tensorrt_rtx compiles at run time; None for tensorrt.
     """
 
     engine: Engine

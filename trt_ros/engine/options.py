@@ -20,14 +20,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ShapeRange:
-    """
-    Shapes of a dynamic input in an optimization profile.
-
-    :param name: name of the input.
-    :param low: smallest shape (TensorRT: min).
-    :param best: shape to optimize for (TensorRT: opt).
-    :param high: largest shape (TensorRT: max).
-    """
+    """Smallest (TensorRT: min), best (opt) and largest (max) shape of a dynamic input."""
 
     name: str
     low: Shape

@@ -139,13 +139,7 @@ def problems(
     quantized: Mapping[str, Sequence[str]],
     precision: str = 'auto',
 ) -> Iterator[BackendError]:
-    """
-    Yield an error per precision that cannot be run.
-
-    :param capability: of the GPU; None for what no GPU runs.
-    :param quantized: names of layers by precision and kind, see `layers_by_precision`.
-    :param precision: precision of the build, for layers without Q/DQ nodes.
-    """
+    """Yield an error per precision that cannot be run in layers, as of `layers_by_precision`."""
     where = '' if capability is None else f' on compute capability {text_of(capability)}'
     for key, names in {precision: (), **quantized}.items():
         kind, _, layers = key.partition(' ')
@@ -165,12 +159,7 @@ def check_precisions(
     quantized: Mapping[str, Sequence[str]],
     precision: str = 'auto',
 ) -> list[str]:
-    """
-    Check that a precision and the quantized layers of a network run, see `problems`.
-
-    :returns: lines of what NVIDIA's tables exclude for `tensorrt`, which nobody has tried.
-    :raises BackendError: for what `tensorrt_rtx` cannot run.
-    """
+    """Check precisions, see `problems`; return what nobody has tried, or raise BackendError."""
     found = list(problems(library, capability, quantized, precision))
     if found and library.is_rtx:
         raise found[0]

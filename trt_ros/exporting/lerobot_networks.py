@@ -21,11 +21,7 @@ OBSERVATIONS = (STATE, ENVIRONMENT)
 
 
 class Scaling(NamedTuple):
-    """
-    A normalization: (x - low) / size - shift.
-
-    :param size: of the inverse, which lacks the small number that keeps `divisor` from zero.
-    """
+    """A normalization: (x - low) / size - shift; the inverse has no small number in `size`."""
 
     low: np.ndarray
     divisor: np.ndarray
@@ -42,12 +38,7 @@ class Scaling(NamedTuple):
 
 
 def scaling(mode: str, stats: Mapping[str, Any] | None, eps: float) -> Scaling | None:
-    """
-    Return a normalization of LeRobot; None where values stay as they are.
-
-    :param mode: IDENTITY, MEAN_STD, or one of RANGES.
-    :param stats: arrays by name; None of a feature without statistics.
-    """
+    """Return a normalization of LeRobot: IDENTITY, MEAN_STD or RANGES; None for none."""
     if mode == 'IDENTITY' or not stats:
         return None
     found = {name: np.asarray(value, np.float32) for name, value in stats.items()}

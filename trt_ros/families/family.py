@@ -259,13 +259,7 @@ def padding_mask(inputs: tuple[TensorSpec, ...]) -> TensorSpec | None:
 def image_output(
     outputs: Mapping[str, np.ndarray], name: str, axes: int = 2, *, batched: bool = True
 ) -> np.ndarray:
-    """
-    Return the output `name` of one image without its batch axis: (1, A, B) as (A, B).
-
-    :param axes: number of axes without the batch axis.
-    :param batched: False: the output has no batch axis.
-    :raises TensorMismatchError: when it is missing or of another shape.
-    """
+    """Return an output of one image without its batch axis, of `axes` others; or raise."""
     require_output(outputs, name)
     head = np.asarray(outputs[name])
     if head.ndim != axes + batched or (batched and head.shape[0] != 1):

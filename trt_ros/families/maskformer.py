@@ -37,26 +37,14 @@ MAX_LEFT_OUT = 1 / 255  # Of a score: one step of the confidence.
 
 @dataclass(frozen=True)
 class QueryOutputs:
-    """
-    The two outputs of a network of Q queries.
-
-    :param logits_name: (1, Q, C + 1) logits, the last one of "no object".
-    :param masks_name: (1, Q, h, w) logits of the mask of each query.
-    :param class_count: C; None: unknown.
-    """
+    """The two outputs of a network of Q queries: (1, Q, C + 1) logits, (1, Q, h, w) masks."""
 
     logits_name: str
     masks_name: str
     class_count: int | None
 
     def read(self, outputs: Arrays) -> tuple[np.ndarray, np.ndarray]:
-        """
-        Return the probabilities (Q, C), float32, and the mask logits (Q, h, w) of one image.
-
-        The masks are of the dtype of the output. Without a softmax, probabilities are 0.
-
-        :raises TensorMismatchError: when an output is missing or of another shape.
-        """
+        """Return probabilities (Q, C), 0 without softmax, and mask logits (Q, h, w); or raise."""
         logits = as_float32(image_output(outputs, self.logits_name))
         masks = image_output(outputs, self.masks_name, axes=3)
         if len(logits) != len(masks) or self.class_count not in (None, logits.shape[1] - 1):
@@ -195,13 +183,7 @@ class PanopticHead(Head[Instances]):
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Instances:
-        """
-        Decode the queries into segments; `thresholds.iou` has no effect.
-
-        Segments of classes that are not wanted keep their pixels.
-
-        :raises TensorMismatchError: when an output is missing or of another shape.
-        """
+        """Decode the queries into segments; those of unwanted classes keep their pixels."""
         probabilities, masks = self.queries.read(outputs)
         scores, labels = probabilities.max(axis=1), probabilities.argmax(axis=1)
         is_object = scores >= 1 - probabilities.sum(axis=1)
@@ -226,12 +208,7 @@ class PanopticHead(Head[Instances]):
 def _segments(
     planes: np.ndarray, scores: np.ndarray, letterbox: Letterbox
 ) -> list[tuple[int, Box, np.ndarray]]:
-    """
-    Divide the pixels of the image among the queries.
-
-    :param planes: (K, h, w) mask logits, `scores`: (K,), best first.
-    :returns: index, box in whole pixels and mask of the box, for each query that is kept.
-    """
+    """Divide the pixels among queries, (K, h, w), best first: index, whole box and mask."""
     if not len(planes):
         return []
     rows, cols = taps(letterbox, (planes.shape[1], planes.shape[2]))
@@ -271,12 +248,7 @@ def _counts(owners: np.ndarray, count: int) -> np.ndarray:
 
 
 def _sure_counts(high: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
-    """
-    Count the pixels between cells that are all above the threshold: at most those of the mask.
-
-    :param high: (K, h, w) bool, cells above the threshold.
-    :returns: (K,) float32.
-    """
+    """Count, (K,), the pixels between cells (K, h, w) that are all above the threshold."""
     sure = high.copy()
     sure[:, :-1] &= high[:, 1:]
     sure[:, :, :-1] &= sure[:, :, 1:].copy()

@@ -132,12 +132,7 @@ VECTORS = ('classify', 'embed')  # Tasks of networks of one vector, which may be
 
 
 class UnrecognizedError(TensorMismatchError):
-    """
-    A network that no decoder recognizes.
-
-    :param choices: outputs that one decoder recognizes without the others, if the remedy names
-        them.
-    """
+    """A network that no decoder recognizes; `choices`: outputs that one recognizes alone."""
 
     def __init__(
         self, problem: str, *, choices: Sequence[str], cause: str = '', remedy: str = ''
@@ -323,11 +318,7 @@ def _about_labels(choice: Choice, claims: Sequence[Claim]) -> str:
 
 
 def _choose_an_output(choice: Choice) -> str:
-    """
-    Return the remedy for a network with auxiliary outputs, or ''.
-
-    `runtime.heads` names the outputs that exactly one of `families` decodes alone.
-    """
+    """Return the remedy for a network with auxiliary outputs, as `runtime.heads` names them."""
     if len(choice.network.outputs) < 2:
         return ''
     nodes: dict[str, dict[str, None]] = {}

@@ -70,12 +70,7 @@ class Places:
 def locate(
     reading: Reading[BoxLayout], shapes: Shapes, input_hw: tuple[int, int]
 ) -> Places | None:
-    """
-    Return the places of the values in outputs of these shapes; None if the shapes do not fit.
-
-    :param shapes: shapes by name; of a batch of any size.
-    :param input_hw: size of the network's images.
-    """
+    """Return the places of values in outputs of these shapes, of any batch; None if not."""
     symbols = _symbols(reading, shapes)
     if symbols is None:
         return None

@@ -73,16 +73,7 @@ def choose_family(
     name: str,
     network: NetworkDescription,
 ) -> tuple[Family[HeadT], str]:
-    """
-    Choose a family by name, or by the description of the network.
-
-    :param families: `DETECTORS`, `SEGMENTERS` or others.
-    :param name: name of a family, or 'auto'.
-    :returns: the family, and the reason for the choice.
-    :raises ParameterError: when there is no family of that name.
-    :raises TensorMismatchError: when the network is of another task; for 'auto', when no family or
-        more than one matches.
-    """
+    """Choose a family by name or by the network; return it and the reason, or raise."""
     tasks = {family.task for family in families}
     stated = network.metadata.get('task', '')  # As Ultralytics writes it.
     stated = 'segment' if stated == 'semantic' else stated

@@ -85,12 +85,7 @@ def _mean(cells: np.ndarray, corners: np.ndarray) -> float:
 
 
 def _boxes(corners: np.ndarray) -> np.ndarray:
-    """
-    Return center, size and angle of rectangles, whose width is the direction of reading.
-
-    :param corners: (N, 4, 2), in order around each.
-    :returns: (N, 5) float32.
-    """
+    """Return (N, 5) center, size and angle of (N, 4, 2) corners; the width is read along."""
     first = (corners[:, 1] - corners[:, 0] + corners[:, 2] - corners[:, 3]) / 2
     second = (corners[:, 3] - corners[:, 0] + corners[:, 2] - corners[:, 1]) / 2
     is_first = (abs(first[:, 0]) >= abs(first[:, 1]))[:, None]

@@ -30,13 +30,7 @@ FRAMES_AHEAD = DECODERS + 2  # Decoded, and results not yet written: bounds the 
 
 @dataclass
 class LabelReport:
-    """
-    Numbers of a labeled recording.
-
-    :param resumed: number of images that an earlier run had finished.
-    :param dropped: number of images without a result by cause.
-    :param damage: where the recording could not be read to its end.
-    """
+    """Numbers of a labeled recording; `damage`: where it could not be read to its end."""
 
     frames: int = 0
     resumed: int = 0

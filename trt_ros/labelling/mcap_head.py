@@ -18,14 +18,7 @@ PROVENANCE = 'trt_ros'  # Name of the metadata record.
 
 
 class McapHead:
-    """
-    The bytes before the messages, equal in each run with the same arguments.
-
-    :param provenance: what the results depend on, JSON values by name.
-    :param attachments: of the input, to copy.
-    :ivar data: these bytes.
-    :ivar summary: its part of the summary.
-    """
+    """The bytes before the messages, equal for equal arguments, and their summary."""
 
     def __init__(
         self,

@@ -16,7 +16,8 @@ from trt_ros.labelling.task import LabelTask
 from trt_ros.progress import Reporter
 from trt_ros.recording import Recording
 from trt_ros.regular_file import sha256_of_file
-from trt_ros.runtime.options import LabeledOptions, RunOptions
+from trt_ros.runtime.machine_options import RunOptions
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 
 PACKAGES = (

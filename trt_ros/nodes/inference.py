@@ -54,13 +54,7 @@ class InferenceParameters(NodeParameters, BindingParameters, ImageTopicsParamete
 
 
 class Camera:
-    """
-    An image topic and the publishers of its results.
-
-    :param topic: as for create_subscription().
-    :param prefix: prefix of the result topics, below the node's name: '' or 'front/image_raw/'.
-    :ivar outputs: return value of `advertise` for this camera.
-    """
+    """An image topic, and the publishers of its results below `prefix`: `outputs`."""
 
     def __init__(self, node: InferenceNode, topic: str, prefix: str, counts: FrameCounts) -> None:
         self.topic, self.counts = topic, counts

@@ -20,13 +20,7 @@ ENGINE_DROP = 0.05  # By which an engine may agree less than the same file with 
 
 @dataclass(frozen=True)
 class EngineCheck:
-    """
-    Agreement of the engine's results with those of the original.
-
-    :param agreement: None where the engine cannot be built or run.
-    :param error: why there is no agreement.
-    :param problem: in what the engine differs from the file, '' where it does not.
-    """
+    """Agreement of an engine's results with the original's; `error`: why there is none."""
 
     agreement: ResultAgreement | None
     error: str = ''

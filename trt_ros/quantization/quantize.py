@@ -37,13 +37,7 @@ EVALUATED_FRAMES = 32
 
 @dataclass(frozen=True)
 class FrameSource:
-    """
-    Frames to calibrate with.
-
-    :param open: yields them from the first; called once.
-    :param count: expected number, which may be wrong for videos.
-    :param fingerprint: changes when the frames do.
-    """
+    """Frames to calibrate with: `open` yields about `count`; `fingerprint` names them."""
 
     open: Callable[[], Iterator[Frame]]
     count: int
@@ -67,14 +61,7 @@ class LayerResult:
 
 @dataclass
 class QuantReport:
-    """
-    Result of a quantization.
-
-    :param frames: number of frames of the calibration.
-    :param resumed: number of them whose values were kept by an earlier run.
-    :param engine: None where no engine was compared.
-    :param latency: None where it was not asked for.
-    """
+    """Result of a quantization; `resumed` frames are of an earlier run."""
 
     model: str
     output: str

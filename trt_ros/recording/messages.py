@@ -32,12 +32,7 @@ class RecordedTopic:
 
 
 class RecordedMessage(NamedTuple):
-    """
-    A message of a recording.
-
-    :param time_ns: time of recording; negative before 1970.
-    :param data: serialized message, (N,) uint8.
-    """
+    """A message of a recording: (N,) uint8, at a time that is negative before 1970."""
 
     topic: str
     time_ns: int

@@ -24,13 +24,7 @@ DISCOVERY_SECONDS = 1.0
 
 
 def wait_for_publishers(node: ManagedNode, topics: Sequence[str]) -> None:
-    """
-    Wait until each topic has a publisher, or the discovery time has passed.
-
-    Call it in the transition thread, before subscribing with the publishers' reliability.
-
-    :param topics: as given to create_subscription().
-    """
+    """Wait until each topic has a publisher, or discovery is over, in the transition thread."""
     while not all(map(node.count_publishers, topics)):
         left = node.created_at + DISCOVERY_SECONDS - time.monotonic()
         if left <= 0 or node.cancelled.wait(min(left, 0.02)):
@@ -38,13 +32,7 @@ def wait_for_publishers(node: ManagedNode, topics: Sequence[str]) -> None:
 
 
 class PublisherFollower(ABC):
-    """
-    A subscription that is checked against the publishers of its topic from time to time.
-
-    :param topic: as given to create_subscription().
-    :param subscription: an object with close(); owned by this one from now on.
-    :cvar noun: what of the subscription follows the publishers.
-    """
+    """A subscription, which it owns, that follows `noun` of the publishers of its topic."""
 
     noun: ClassVar[str]
 
@@ -87,12 +75,7 @@ class PublisherFollower(ABC):
 
 
 class FollowingSubscription(PublisherFollower):
-    """
-    A subscription that changes its QoS to match the known publishers.
-
-    :param subscription: created with `qos`.
-    :param is_reliability: whether its reliability follows them; `is_durability`: its durability.
-    """
+    """A subscription whose reliability or durability follows the known publishers."""
 
     noun = 'QoS'
 

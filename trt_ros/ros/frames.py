@@ -40,13 +40,7 @@ VIDEO_READERS: Mapping[str, Callable[[np.ndarray], VideoView]] = dict(
 
 
 class FrameReader:
-    """
-    The frames of one topic of a recording, whose messages are read in order.
-
-    :param message_type: one of IMAGE_TYPES.
-    :param max_pixels: as for to_frame().
-    :raises ParameterError: when the topic is a video, and PyAV is not installed.
-    """
+    """The frames of one topic of a recording, whose messages are read in order; or raise."""
 
     def __init__(self, message_type: str, max_pixels: int = MAX_IMAGE_PIXELS) -> None:
         self._max_pixels = max_pixels

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-import gc
-import threading
 import time
 import traceback
 from typing import Any
@@ -20,16 +18,16 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.publisher import Publisher
 from rclpy.subscription import Subscription
-from rclpy.task import Future
 from rclpy.time_source import CLOCK_TOPIC
 
 from trt_ros.errors import ParameterError, TrtRosError, printable
-from trt_ros.parameter_field import specifications
+from trt_ros.process_memory import freeze_garbage_collector
 from trt_ros.progress import CancelledError
 from trt_ros.ros.bond import Bond, bond_message
-from trt_ros.ros.parameters import declare, is_same, param, read
+from trt_ros.ros.parameters import changes_of, declare, param, read
 from trt_ros.ros.qos import overridden, unused_overrides
 from trt_ros.ros.releases import can_trigger, count_clients
+from trt_ros.ros.transition_thread import TransitionThread, log_traceback
 from trt_ros.video import Cuda
 
 CLEANUP, SHUTDOWN = 'cleanup', 'shutdown'
@@ -101,7 +99,8 @@ class ManagedNode(LifecycleNode):
         service: Any = self._service_change_state
         service.callback = self._answer_change_state
         self.while_configured, self.while_active = ExitStack(), ExitStack()
-        self.cancelled = threading.Event()
+        self._transitions = TransitionThread(self)
+        self.cancelled = self._transitions.cancelled
         self.created_at = time.monotonic()
         self.failure = ''
         self.on_failed_start: Callable[[], None] | None = None
@@ -112,10 +111,6 @@ class ManagedNode(LifecycleNode):
         self._warned: set[str] = set()
         self.parameters: Any = None
         self._fault: TrtRosError | None = None
-        self._stopping = threading.Event()
-        self._transition_lock = threading.Lock()
-        self._transition_thread: threading.Thread | None = None
-        self._transition_done: Future | None = None
         declare(self, self.Parameters)
         self.add_on_set_parameters_callback(self._check_parameters)
         self.create_timer(
@@ -187,42 +182,13 @@ class ManagedNode(LifecycleNode):
             message_type, topic, overridden(self, Publisher, topic, qos)
         )
         self.while_configured.callback(
-            lambda: self.run_on_executor(lambda: self.destroy_publisher(publisher))
+            self.run_on_executor, lambda: self.destroy_publisher(publisher)
         )
         return publisher
 
     def run_on_executor(self, work: Callable[[], Any]) -> Any:
-        """
-        Run `work` in the executor's thread and wait for its end.
-
-        If another thread destroyed an entity that the executor waits for, spin() would raise
-        InvalidHandle.
-
-        :returns: the result of `work`; its exceptions are raised here.
-        """
-        executor = self.executor
-        if executor is None or threading.current_thread() is not self._transition_thread:
-            return work()
-        claim, done = threading.Lock(), threading.Event()
-        outcome: list[tuple[Any, Exception | None]] = []
-
-        def once() -> None:
-            if not claim.acquire(blocking=False):
-                return
-            try:
-                outcome.append((work(), None))
-            except Exception as error:
-                outcome.append((None, error))
-            done.set()
-
-        executor.create_task(once)
-        while not done.wait(0.05):
-            if self._stopping.is_set() or not self.context.ok():
-                once()  # The executor's thread waits for this one, or has stopped spinning.
-        result, error = outcome[0]
-        if error is not None:
-            raise error
-        return result
+        """Run `work` where entities may be destroyed: spin() raises if another thread does."""
+        return self._transitions.run_on_executor(work)
 
     def fail(self, fault: TrtRosError) -> None:
         """
@@ -232,13 +198,12 @@ class ManagedNode(LifecycleNode):
         """
         self._fault, self.failure = fault, fault.problem
         if self.state_label == 'active':
-            self._start(lambda: self._trigger('deactivate'))
+            self._transitions.start(lambda: self._trigger('deactivate'))
 
     @property
     def state_label(self) -> str:
         """Label of the lifecycle state: 'unconfigured', 'configuring', 'inactive', ..."""
-        label: str = self._state_machine.current_state[1]
-        return label
+        return str(self._state_machine.current_state[1])
 
     # Transitions: rclpy calls these.
 
@@ -284,16 +249,12 @@ class ManagedNode(LifecycleNode):
         try:
             self._release()
         except Exception:  # A failure here would finalize the node permanently.
-            self._log_traceback('Failed to release all resources.')
+            log_traceback(self, 'Failed to release all resources.')
         return TransitionCallbackReturn.SUCCESS
 
     def stop(self) -> None:
         """Cancel a running configure and wait for its end; later transitions are refused."""
-        self._stopping.set()
-        self.cancelled.set()
-        thread = self._transition_thread
-        if thread is not None:
-            thread.join()
+        self._transitions.stop()
         self.while_active.close()
 
     def destroy_node(self) -> None:
@@ -352,8 +313,8 @@ class ManagedNode(LifecycleNode):
         if label in (CLEANUP, SHUTDOWN) and self.state_label == 'configuring':
             self.get_logger().info(f'Cancelling configure: {label} requested.')
             self.cancelled.set()
-            if self._transition_done is not None:
-                await self._transition_done
+            if self._transitions.done is not None:
+                await self._transitions.done
             if label == CLEANUP and self.state_label == 'unconfigured':
                 response.success = True
                 return response
@@ -364,7 +325,7 @@ class ManagedNode(LifecycleNode):
         ):
             self._refuse(f'Transition id {transition.id} does not apply while {self.state_label}.')
             return response
-        done = self._start(lambda: self._trigger(label))
+        done = self._transitions.start(lambda: self._trigger(label))
         if done is None:
             self._refuse(f'{label}: another transition is in progress ({self.state_label}).')
         else:
@@ -380,7 +341,8 @@ class ManagedNode(LifecycleNode):
         name = self.get_fully_qualified_name()
         # By a launch file, or the lifecycle manager of nav2.
         is_managed = count_clients(self, f'{name}/change_state') > 0
-        if not is_managed and self.state_label == 'unconfigured' and self._transition_done is None:
+        is_new = self.state_label == 'unconfigured' and self._transitions.done is None
+        if is_new and not is_managed:
             self.get_logger().info(
                 f'Waiting for configure: ros2 lifecycle set {name} configure, then '
                 f'ros2 lifecycle set {name} activate. autostart:=true does both at startup.'
@@ -403,34 +365,7 @@ class ManagedNode(LifecycleNode):
                     self.on_failed_start()
             return is_active
 
-        self._start(configure_and_activate)
-
-    def _start(self, work: Callable[[], bool]) -> Future | None:
-        """Start `work` in the transition thread; None if it is busy or the node is stopping."""
-        if self._stopping.is_set() or not self._transition_lock.acquire(blocking=False):
-            return None
-        done = Future(executor=self.executor)
-        # Awaiting alone would not wake the executor; a done callback does.
-        done.add_done_callback(lambda _: None)
-        self.cancelled.clear()
-        if self._stopping.is_set():
-            self.cancelled.set()
-
-        def run() -> None:
-            result = False
-            try:
-                result = work()
-            except Exception:
-                self._log_traceback('Transition failed.')
-            finally:
-                self._transition_thread = None
-                self._transition_lock.release()
-                done.set_result(result)
-
-        self._transition_done = done
-        self._transition_thread = threading.Thread(target=run, name='transition')
-        self._transition_thread.start()
-        return done
+        self._transitions.start(configure_and_activate)
 
     def _trigger(self, label: str) -> bool:
         """Run a transition; refuse it where the state machine does not allow it."""
@@ -448,49 +383,17 @@ class ManagedNode(LifecycleNode):
     def _refuse(self, why: str) -> None:
         self.get_logger().warning(printable(f'Transition refused. {why}'))
 
-    def _log_traceback(self, problem: str) -> None:
-        self.get_logger().error(printable(f'{problem}\n{traceback.format_exc()}', lines=True))
-
     # Parameters at run time.
 
     def _check_parameters(self, given: list[Parameter]) -> SetParametersResult:
-        known = specifications(self.Parameters)
-        changes = {}
+        before = self.parameters
         try:
-            for each in given:
-                if each.name not in known:
-                    continue
-                specification = known[each.name]
-                if is_same(each, self.get_parameter(each.name)):
-                    continue  # As in a file written by `ros2 param dump`.
-                value = specification.check(each.value)
-                if not specification.mutable and self.state_label != 'unconfigured':
-                    raise ParameterError(
-                        f'{each.name} cannot change while {self.state_label}.',
-                        remedy='Clean up the node, set the parameter, and configure it again.',
-                    )
-                changes[each.name] = value
-            if self.parameters is not None and changes:
-                before = self.parameters
-                self.parameters = replace(self.parameters, **changes)
-                try:
-                    if self.state_label in ('inactive', 'activating', 'active', 'deactivating'):
-                        self.parameters_changed()
-                except ParameterError:
-                    self.parameters = before
-                    raise
+            changes = changes_of(self, self.Parameters, given, self.state_label)
+            if before is not None and changes:
+                self.parameters = replace(before, **changes)
+                if self.state_label in ('inactive', 'activating', 'active', 'deactivating'):
+                    self.parameters_changed()
         except ParameterError as error:
+            self.parameters = before
             return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)
-
-
-def freeze_garbage_collector() -> None:
-    """
-    Collect garbage, and exclude all present objects from future collections.
-
-    A full collection then takes almost no time, instead of 3 ms for a bare node and 60 ms with
-    torch imported.
-    """
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()

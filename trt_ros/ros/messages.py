@@ -48,14 +48,7 @@ MessageT = TypeVar('MessageT')
 def to_detection_array(
     found: Objects, header: Header, *, class_id_format: str
 ) -> Detection2DArray:
-    """
-    Convert the boxes of objects to a message, in source-image pixels, best score first.
-
-    The classes of a further network follow the result of the detector.
-
-    :param header: the image's own, also given to each detection.
-    :param class_id_format: 'name' (the number where there is no name) or 'index'.
-    """
+    """Convert objects, best score first, and classes of a further network to a message."""
     # Python floats: message fields do not accept NumPy scalars.
     boxes, scores = found.rotated_boxes().tolist(), found.scores.tolist()
     class_ids = found.names if class_id_format == 'name' else map(str, found.labels.tolist())
@@ -142,14 +135,7 @@ def _is_read_by_rclpy(writer: DetectionWriter) -> bool:
 
 
 def from_detection_array(message: Detection2DArray, class_ids: ClassIds) -> Boxes:
-    """
-    Convert a message to detections; the result with the highest score counts.
-
-    Boxes and scores that are not finite, and boxes beyond MAX_PIXELS, are left out.
-
-    :param class_ids: gives the labels; new class ids are added.
-    :returns: Detections or, unless all boxes are axis-aligned, OrientedBoxes.
-    """
+    """Convert the valid boxes of a message, by their best results, to Detections or others."""
     return _gather(_entries(message), class_ids)
 
 

@@ -123,6 +123,22 @@ def read(node: Node, cls: type) -> Any:
     )
 
 
+def changes_of(node: Node, cls: type, given: list[Parameter], state: str) -> dict[str, Any]:
+    """Return the values of `cls` that change in a lifecycle state, or raise ParameterError."""
+    known, changes = specifications(cls), {}
+    for each in given:
+        # Those that keep their value are given in a file written by `ros2 param dump`.
+        if each.name not in known or is_same(each, node.get_parameter(each.name)):
+            continue
+        changes[each.name] = known[each.name].check(each.value)
+        if state != 'unconfigured' and not known[each.name].mutable:
+            raise ParameterError(
+                f'{each.name} cannot change while {state}.',
+                remedy='Clean up the node, set the parameter, and configure it again.',
+            )
+    return changes
+
+
 def yaml_text(cls: type, node_name: str, without: Collection[str] = ()) -> str:
     """Return a parameter file with defaults and descriptions, but for the names in `without`."""
     rest = ' inference.yaml has the rest.' if without else ''

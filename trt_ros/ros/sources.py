@@ -49,14 +49,7 @@ class PictureSource:
 def open_source(
     source: str, camera_wh: Sequence[int] = (), max_pixels: int = MAX_IMAGE_PIXELS
 ) -> PictureSource:
-    """
-    Open a folder, a file, a glob pattern, a video, a recording, a stream or a V4L2 camera.
-
-    :param source: of a recording with several image topics: PATH#TOPIC.
-    :param camera_wh: requested width and height of a camera; empty for its default.
-    :param max_pixels: larger pictures and videos are refused before they are decoded.
-    :raises ParameterError: when the source does not exist or cannot be opened.
-    """
+    """Open a folder, file, glob, video, recording (PATH#TOPIC), stream or camera; or raise."""
     if not source:
         raise ParameterError(
             'The parameter source is empty.',

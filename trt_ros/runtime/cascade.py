@@ -14,11 +14,10 @@ from trt_ros.model.leapp import read_bundle
 from trt_ros.model.run_inputs import NO_TENSORS
 from trt_ros.results.base import Result
 from trt_ros.runtime.future import Future
+from trt_ros.runtime.machine_options import EngineOptions, RunOptions
 from trt_ros.runtime.options import (
-    EngineOptions,
     ModelOptions,
     PipelineOptions,
-    RunOptions,
     options_of,
 )
 from trt_ros.runtime.pipeline import Pipeline

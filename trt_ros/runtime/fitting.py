@@ -43,15 +43,7 @@ ResultT = TypeVar('ResultT')
 
 @dataclass(frozen=True)
 class ResolvedModel(Generic[ResultT]):
-    """
-    The decisions about a network: what its inputs get and how results come out.
-
-    :param feeds: by network input, one each; those of bindings in their order.
-    :param output_specs: the outputs that are decoded, in order.
-    :param class_names: by class index; () where nothing names them.
-    :param log_lines: lines for the log: each decision with its reason.
-    :param bindings: of the network inputs, in their order; () where none were given.
-    """
+    """The decisions about a network: what its inputs get, how results come out, and why."""
 
     feeds: Feeds
     output_specs: tuple[TensorSpec, ...]
@@ -94,15 +86,11 @@ def fit(
     infer: Infer | None = None,
 ) -> ResolvedModel[ResultT]:
     """
-    Decide what the inputs of a network get and how its outputs are decoded.
+    Decide what the inputs of a network get and how its outputs are decoded; or raise.
 
     Keeps nothing; the only files it reads are `labels_path` and those beside the model.
 
-    :param network: its inputs, outputs and metadata are read.
-    :param families: those that `options.decoder` chooses from.
     :param infer: runs the network, see `Runner.infer`, for a trial run; None: there is none.
-    :raises ParameterError: when an option does not fit the network.
-    :raises TensorMismatchError: when an input has no feed, or no family reads the outputs.
     """
     network, published = with_published(network, options.model_path)
     bindings = bindings_of(network, options)

@@ -62,14 +62,7 @@ def several_masks(
     count: int,
     error: TensorMismatchError,
 ) -> Decoder[Any]:
-    """
-    Return the decoder of a mask per output, if all chosen outputs are masks.
-
-    :param alone: return value of `decoders_of_each`.
-    :param count: number of outputs.
-    :param error: the error of decoding the outputs together.
-    :raises TensorMismatchError: `error`, if they are not; its remedy names the outputs to choose.
-    """
+    """Return the decoder of a mask per output, if all are masks, or raise the given error."""
     heads: list[Any] = [each.head for each in alone.values() if each.head.classes_by_output]
     if options.outputs and len(heads) == count:
         first = next(iter(alone.values()))

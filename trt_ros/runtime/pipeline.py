@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-import math
 import os
 from pkgutil import resolve_name
 import sys
@@ -16,7 +14,6 @@ from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
-from trt_ros.engine.download import local_model
 from trt_ros.errors import ClosedError, ParameterError, printable
 from trt_ros.families.family import Family, Head
 from trt_ros.model.feeds.image import Image, as_frame
@@ -32,16 +29,13 @@ from trt_ros.model.run_inputs import (
     zeros_of,
 )
 from trt_ros.progress import Progress, Reporter
-from trt_ros.regular_file import FILE_SCHEMES
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
 from trt_ros.results.watch import ResultWatch
-from trt_ros.runtime.backends import cpu_backend, open_network
 from trt_ros.runtime.device import Device
-from trt_ros.runtime.faster import faster_of
-from trt_ros.runtime.fitting import ResolvedModel, default_families, fit
+from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.future import Future
-from trt_ros.runtime.options import PipelineOptions, TiledOptions, options_of
+from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.runner import Network, Runner
 from trt_ros.vision.class_choice import ClassLookup
 from trt_ros.vision.frame import Frame
@@ -57,15 +51,13 @@ class Pipeline(ABC, Generic[ResultT]):
     """
     A network with its preprocessing and decoding. Owns the network until close().
 
-    A context manager. docs/python_api.md lists which thread may call what. A backend implements
-    `start`, and overrides what it needs of the other methods.
+    A backend implements `start`, and overrides what it needs of the other methods.
 
     :ivar backend: name of the backend that runs it.
     :ivar feeds: origin of each network input, by its name.
     :ivar bindings: of the network inputs, in their order; () where none were given.
     :ivar outputs: the network's outputs that are decoded, in order.
-    :ivar frequency: of the runs in Hz, of a bundle; 0.0 if unknown.
-    :ivar commands: outputs of a bundle, whose kind and elements are known, by name.
+    :ivar frequency, commands: see `Network`.
     :ivar class_names: by class index; () where nothing names them.
     :ivar is_one_image: whether runs get one image each, beside constants.
     :ivar max_batch: maximum number of frames per run.
@@ -111,85 +103,18 @@ class Pipeline(ABC, Generic[ResultT]):
         >>> Pipeline.open('model.onnx', precision='fp16')
 
         :param model: options, or the path or address of an ONNX file or a TensorRT engine.
-        :param families: model families that the option `decoder` chooses from; by default those
-            of every task.
+        :param families: those that the option `decoder` chooses from; by default all.
         :param on_progress: called with each phase, on this thread.
         :param cancelled: set it from another thread to stop at the next phase.
         :param batch: maximum number of frames per run; an engine is built for it.
-        :param runner: an open runner to use instead of opening one; the pipeline then owns it,
-            also when this raises, and does not warm it up.
+        :param runner: an open runner to use and own, also when this raises; not warmed up.
         :param options: fields of `ModelOptions` by name, which are also the nodes' parameters.
-        :raises TrtRosError: a ParameterError, ModelError, BackendError, TensorMismatchError or
-            CancelledError; nothing stays open.
+        :raises TrtRosError: of any kind; nothing stays open.
         """
+        open_any = resolve_name('trt_ros.runtime.opening:open_any')  # Imports this.
         report = Reporter(on_progress, cancelled)
-        with ExitStack() as undo, ExitStack() as compiling:
-            if runner is not None:
-                undo.callback(runner.close)
-            chosen_options = options_of(model, options)
-            if isinstance(chosen_options, TiledOptions) and chosen_options.tiles:
-                batch = math.prod(chosen_options.tile_grid)
-            if chosen_options.model_path.startswith(FILE_SCHEMES):
-                path = local_model(
-                    chosen_options.model_path, report, chosen_options.engine_cache_dir
-                )
-                chosen_options = replace(chosen_options, model_path=path)
-            opened = partial(cls._opened, report=report, compiling=compiling)
-            pipeline: Pipeline[ResultT]
-            if chosen_options.is_cascade and runner is None:
-                open_cascade = resolve_name(
-                    'trt_ros.runtime.cascade:open_cascade'
-                )  # Imports this.
-                pipeline = open_cascade(chosen_options, families, batch, opened)
-            else:
-                pipeline = opened(chosen_options, families, batch, runner=runner)
-            undo.callback(pipeline.close)
-            if runner is None:
-                report('warming up')
-                pipeline.warm_up()
-                compiling.close()
-                pipeline, lines = faster_of(
-                    pipeline,
-                    chosen_options,
-                    partial(cls.open, families=families, cancelled=cancelled, batch=batch),
-                )
-                undo.callback(pipeline.close)
-                pipeline._choice += lines
-            report('ready', 100.0)
-            undo.pop_all()
-            return pipeline
-
-    @classmethod
-    def _opened(
-        cls,
-        options: PipelineOptions,
-        families: tuple[Family[Head[ResultT]], ...] | None,
-        batch: int,
-        *,
-        report: Reporter,
-        compiling: ExitStack,
-        runner: Runner | None = None,
-    ) -> Pipeline[ResultT]:
-        """Return a pipeline that is not warmed up; see `open`."""
-        with ExitStack() as undo:
-            network, backend, chosen = (
-                open_network(options, report, batch)
-                if runner is None
-                else (runner, cpu_backend(), f'backend {runner.backend}')
-            )
-            undo.callback(network.close)
-            compiling.enter_context(network.compiling(report))
-            report('choosing the decoder')
-            fitted = fit(
-                network,
-                options,
-                families or default_families(network, options),
-                infer=network.infer if runner is None else None,
-            )
-            pipeline: Pipeline[ResultT] = backend.pipeline(network, fitted, batch)
-            pipeline._choice = (chosen,)
-            undo.pop_all()
-            return pipeline
+        opened: Pipeline[ResultT] = open_any(model, options, families, report, batch, runner)
+        return opened
 
     @abstractmethod
     def start(
@@ -201,8 +126,7 @@ class Pipeline(ABC, Generic[ResultT]):
         """
         Start a run; without a GPU, finish it too.
 
-        :param frames: a batch of up to `max_batch` images, or the images of one run in the order
-            of their feeds.
+        :param frames: up to `max_batch` images, or those of one run in the order of the feeds.
         :param thresholds: with classes looked up, see `resolve_classes`.
         :param tensors: as `split_inputs` returns them; or, for regions of the only image, REGIONS
             with their maps, (N, 8) float32.
@@ -224,12 +148,9 @@ class Pipeline(ABC, Generic[ResultT]):
 
     def join(self, regions: Pipeline[Any], count: int) -> None:
         """
-        Run another pipeline in the same launches, on the objects found, where the backend can.
-
-        Before the first run.
+        Run another pipeline on up to `count` objects, before the first run and where possible.
 
         :param regions: opened with `regions`; it outlives this one.
-        :param count: maximum number of objects per image.
         """
 
     @property
@@ -293,13 +214,9 @@ class Pipeline(ABC, Generic[ResultT]):
         **limits: Any,
     ) -> ResultT | Sequence[ResultT]:
         """
-        Run one image, several, or an image or array per network input.
+        Run what `infer` takes, or a list of images; `limits` are fields of `Thresholds`.
 
         >>> pipeline('street.jpg', score=0.5)
-
-        :param image: see `infer`; a list of images, see `infer_all`; or a mapping from network
-            inputs to images and arrays, see `infer`.
-        :param limits: fields of `Thresholds` by name.
         """
         if limits:
             thresholds = replace(thresholds, **limits)
@@ -315,7 +232,6 @@ class Pipeline(ABC, Generic[ResultT]):
 
         :param image: by network input or topic: an image, several where they are stacked or the
             second is the fourth channel, or an array of the input's shape.
-        :param thresholds: of objects.
         :returns: the task's result, in pixels of the (first) image.
         :raises ParameterError: when the thresholds name an unknown class.
         :raises TensorMismatchError: when an input is missing, unknown, or does not fit.
@@ -331,9 +247,7 @@ class Pipeline(ABC, Generic[ResultT]):
         Run several images, in as few runs as the network allows.
 
         :param images: of any sizes and encodings; may be empty.
-        :returns: the task's result per image, in its pixels.
-        :raises BadFrameError: when one of them cannot be read, or not as its encoding declares.
-        :raises ClosedError: after close().
+        :returns: the task's result per image, in its pixels; raises as `infer`.
         """
         thresholds = self._prepare(thresholds)
         frames = list(map(as_frame, images))
@@ -368,10 +282,7 @@ class Pipeline(ABC, Generic[ResultT]):
         :param regions: objects of another network; or (N, 5): center x, y, width and height in the
             image's pixels, and the angle of the width from the x axis towards the y axis in
             radians; finite, sides above 0.
-        :returns: the task's result per region, in the image's pixels.
-        :raises ParameterError: when the pipeline was opened without `regions`.
-        :raises BadFrameError: when the image cannot be read as its encoding declares.
-        :raises ClosedError: after close().
+        :returns: the task's result per region, in the image's pixels; raises as `infer`.
         """
         crop = next((feed.crop for feed in image_feeds(self.feeds).values()), None)
         if crop is None:
@@ -401,8 +312,6 @@ class Pipeline(ABC, Generic[ResultT]):
 
         :param image: as for a call; it must stay unchanged until the result is there.
         :param limits: fields of `Thresholds` by name.
-        :raises BadFrameError: when the image cannot be read, or not as its encoding declares.
-        :raises ClosedError: after close().
         """
         if limits:
             thresholds = replace(thresholds, **limits)

@@ -46,12 +46,7 @@ def average_precision(scores: np.ndarray, is_true_positive: np.ndarray, truth_co
 def average_precisions(
     pictures: Iterable[tuple[Detections, np.ndarray, np.ndarray]], *, class_count: int
 ) -> np.ndarray:
-    """
-    Compute the average precision per class at an IoU of 0.5; their mean is mAP50.
-
-    :param pictures: detections, true boxes (M, 4) and true labels (M,) per picture.
-    :returns: (class_count,) float64, NaN for a class without true boxes.
-    """
+    """Compute the average precision per class at an IoU of 0.5; NaN without true boxes."""
     labels, scores, hits = [np.zeros(0, int)], [np.zeros(0)], [np.zeros(0, bool)]
     truth_counts = np.zeros(class_count, int)
     for found, true_xyxy, true_labels in pictures:

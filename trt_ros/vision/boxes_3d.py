@@ -49,13 +49,7 @@ class Boxes3D:
 
 
 def box_corners(centers: np.ndarray, sizes: np.ndarray, quaternions: np.ndarray) -> np.ndarray:
-    """
-    Compute the corners of boxes in space.
-
-    :param centers: (N, 3) meters; `sizes`: (N, 3), along the axes of each box.
-    :param quaternions: (N, 4) x, y, z, w; all zeros count as no rotation.
-    :returns: (N, 8, 3) meters; the first four have the smaller z of the box.
-    """
+    """Compute the corners of boxes in space, (N, 8, 3); the first four have the smaller z."""
     local = _SIGNS * sizes[:, None] / 2
     vector, w = quaternions[:, None, :3], quaternions[:, None, 3:]
     # Rotation of a vector by a unit quaternion: v + 2 q x (q x v + w v).
@@ -176,12 +170,7 @@ class DepthScene:
         return Boxes3D(centers, sizes, ranges)
 
     def points(self, box: np.ndarray, index: int, near_far: np.ndarray) -> np.ndarray:
-        """
-        Return the points of one object, (K, 3) float32 in meters in the optical frame.
-
-        :param box: (5,) as for measure(); `index`: that of the object.
-        :param near_far: its depths, from Boxes3D.
-        """
+        """Return the points of one object, (K, 3) float32 in meters in the optical frame."""
         x, y, width, height, theta = box
         cos, sin = np.cos(theta), np.sin(theta)
         reach_x = (abs(cos) * width + abs(sin) * height) / 2
@@ -286,12 +275,7 @@ def _largest_peak(meters: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _trimmed(points: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Return the smallest and largest coordinates, (3, N), without the outermost.
-
-    :param points: (3, N, K), ascending along K.
-    :param seen: (N,) number of points.
-    """
+    """Return the smallest and largest of (3, N, K) coordinates without the outermost: (3, N)."""
     last = np.maximum(seen - 1, 0)
     trim = np.array([[_TRIM_XY], [_TRIM_XY], [_TRIM_Z]]) * last
     low = np.rint(trim).astype(np.intp)

@@ -164,17 +164,11 @@ def _paint(
     scores: list[np.ndarray],
 ) -> np.ndarray:
     """
-    Write the classes into the pixels of the image.
+    Write the classes into the pixels of the image: (len(rows), len(cols)) class indices.
 
     Between two rows of cells, the scores in a column of pixels lie on straight lines. So only the
     two ends are computed, and the number of pixels before the lines of the two best classes cross.
     If a third line passes above the crossing, each pixel is computed.
-
-    :param best: (h, w) best class of each cell.
-    :param numbers: (h, w) index of the group of four cells that begins there; -1: not mixed.
-    :param counts: (Q,) number of contending classes per group; `label`: (P,) these classes, group
-        by group; `scores`: (P,) per corner.
-    :returns: (len(rows), len(cols)) class indices.
     """
     upper = best.take(cols.first, axis=1)
     lower, width = upper.copy(), upper.shape[1]
@@ -262,11 +256,7 @@ def _ends(corners: list[np.ndarray], rights: np.ndarray) -> tuple[np.ndarray, np
 def _spread(
     upper: np.ndarray, lower: np.ndarray, before: np.ndarray, first: np.ndarray, down: np.ndarray
 ) -> np.ndarray:
-    """
-    Expand rows of cells (h, W) to pixels: `before` pixels of the upper value, then the lower one.
-
-    :param first: (H,) row of cells of each pixel; `down`: (H,) index of the pixel in that row.
-    """
+    """Expand rows of cells (h, W) to pixels: `before` of the upper value, then the lower one."""
     change = upper ^ lower
     mask = lower.take(first, axis=0)
     for start in range(0, len(mask), 64):
@@ -322,11 +312,7 @@ def mask_confidence(
 
 
 class _Probabilities:
-    """
-    The probabilities of a grid of scores (C, h, w), computed where they are needed.
-
-    :ivar best: (h, w) class with the highest score of each cell; `highest`: its probability.
-    """
+    """The probabilities of a grid of scores (C, h, w), computed where they are needed."""
 
     def __init__(self, cells: np.ndarray, are_probabilities: bool | None) -> None:
         count, height, width = cells.shape

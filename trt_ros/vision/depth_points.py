@@ -46,12 +46,7 @@ def check_is_depth(encoding: str) -> None:
 
 @dataclass(frozen=True)
 class DepthImage:
-    """
-    A depth image (REP 118): z in the optical frame, not the length of the ray.
-
-    :param values: (H, W) uint16 or float32, a view of the frame's data.
-    :param unit: meters per unit of `values`.
-    """
+    """A depth image (REP 118): z in the optical frame, not the length of the ray."""
 
     values: np.ndarray
     unit: float
@@ -176,12 +171,7 @@ class OrganizedPoints:
 
 
 class _Rays:
-    """
-    Directions of the pixels' rays: x and y at z = 1.
-
-    :ivar across: (width,) float32; `down`: (height, 1) float32.
-    :ivar rows: rows per band.
-    """
+    """Directions of the pixels' rays at z = 1: x across and y down, for bands of rows."""
 
     def __init__(self, camera: Intrinsics, stride: int) -> None:
         self.key, self.stride = (camera, stride), stride

@@ -283,12 +283,7 @@ def plain_channels(frame: Frame, order: Order) -> tuple[np.ndarray, int, tuple[i
 
 
 def color_at(frame: Frame, order: Order, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
-    """
-    Compute to_color(frame, order)[rows][:, cols], converting only these pixels.
-
-    :param rows: (R,) indices, 0 to height - 1; `cols`: (C,) alike.
-    :returns: (R, C, 3) uint8, a copy.
-    """
+    """Compute to_color(frame, order)[rows][:, cols], a copy, converting only these pixels."""
     if frame.encoding in _PACKED or frame.encoding in _GRAY:
         return np.ascontiguousarray(to_color(frame, order)[rows][:, cols])
     convert = _from_bayer if frame.encoding in _BAYER else _from_yuv

@@ -84,13 +84,7 @@ def taps(letterbox: Letterbox, grid_hw: tuple[int, int]) -> tuple[Taps, Taps]:
 
 
 def line(letterbox: Letterbox, axis: int, cells: int) -> tuple[float, float, int, int]:
-    """
-    Compute the positions of source pixel centers in cells along one axis.
-
-    :param axis: 0 for columns, 1 for rows.
-    :returns: origin, pitch, low, high: pixel i lies at origin + i * pitch, clamped to the cells
-        `low` to `high`, the first and last that overlap the image.
-    """
+    """Compute origin and pitch of pixel centers in cells along an axis, and the outer cells."""
     scale, pad = letterbox.scale_xy[axis], letterbox.pad_xy[axis]
     ratio = cells / letterbox.input_hw[1 - axis]
     low = max(math.floor(pad * ratio), 0)

@@ -101,14 +101,7 @@ class JpegFrame(Frame):
 
 
 def read_jpeg_header(data: np.ndarray, *, is_whole: bool = True) -> JpegHeader | None:
-    """
-    Read the header of a JPEG, (N,) uint8; allocates no pixels.
-
-    :param is_whole: whether `data` also has the end of the JPEG.
-    :returns: None for anything but a JPEG.
-    :raises BadFrameError: 'undecodable image', when the header or the end is missing, or when the
-        size of the image is impossible for so few bytes.
-    """
+    """Read the header of a JPEG without its pixels; None for others; or raise BadFrameError."""
     if data[:2].tobytes() != b'\xff\xd8':
         return None
     frame, is_plain, has_tables, scan = b'', True, False, 2

@@ -120,12 +120,7 @@ class Letterbox:
         )
 
     def to_image(self, xyxy: np.ndarray) -> np.ndarray:
-        """
-        Convert boxes from input to image pixels, clipped to the image.
-
-        :param xyxy: (N, 4), x1, y1, x2, y2 in input pixels.
-        :returns: (N, 4) float32 in image pixels, 0 to image_wh.
-        """
+        """Convert (N, 4) boxes from input to image pixels, float32, clipped to the image."""
         pad = np.array(self.pad_xy * 2, np.float32)
         scale = np.array(self.scale_xy * 2, np.float32)
         limit = np.array(self.image_wh * 2, np.float32)
@@ -292,13 +287,7 @@ class Preprocess:
         letterbox: Letterbox,
         resized: Callable[..., Iterator[tuple[slice, np.ndarray]]],
     ) -> None:
-        """
-        Write some channels of the network's input.
-
-        :param planes: (channels, H, W) view of the whole input.
-        :param letterbox: placement of the first image, which a second one shares.
-        :param resized: `resample`, or another function with its arguments.
-        """
+        """Write channels of the input, a (channels, H, W) view, by a function like `resample`."""
         if is_depth(frame) and channels != slice(0, 3):
             self = self.for_depth()
         (left, top), (width, height) = map(int, letterbox.pad_xy), letterbox.inner_wh

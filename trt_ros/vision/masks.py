@@ -156,12 +156,7 @@ def _mixed(
     x1: np.ndarray,
     x2: np.ndarray,
 ) -> tuple[np.ndarray, ...]:
-    """
-    Find groups of four cells that differ, and the runs of pixels of a box between them.
-
-    :param high: cells above the threshold, of all stacked planes.
-    :returns: (Q,) each: index of the upper-left cell, its plane, its row there, index of the run.
-    """
+    """Find groups of four cells that differ: cell, plane, cell in it and run, (Q,) each."""
     ones, stride = high.reshape(-1).view(np.uint8), high.shape[1]
     pairs = ones[:-1] + ones[1:]
     at = np.flatnonzero(pairs[:-stride] + pairs[stride:] - np.uint8(1) < 3)

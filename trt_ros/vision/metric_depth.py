@@ -12,25 +12,14 @@ CANONICAL_FOCAL = 300.0
 def depth_of_disparity(
     disparity: np.ndarray, focal: float, baseline: float, offset: float = 0.0
 ) -> np.ndarray:
-    """
-    Triangulate: depth = focal * baseline / (disparity - offset).
-
-    :param disparity: (H, W) float32 in pixels, column on the left - column on the right.
-    :param focal: in pixels; `baseline`: in meters.
-    :param offset: cx on the left - cx on the right, the disparity of infinite depth.
-    :returns: (H, W) float32 in meters; not above 0 or not finite where there is none.
-    """
+    """Triangulate pixels, (H, W) float32: depth = focal * baseline / (disparity - offset)."""
     with np.errstate(divide='ignore', invalid='ignore'):
         depth: np.ndarray = np.float32(focal * baseline) / (disparity - np.float32(offset))
     return depth
 
 
 def depth_of_canonical(values: np.ndarray, camera: Intrinsics, scale: float) -> np.ndarray:
-    """
-    Convert the depths of a camera of CANONICAL_FOCAL to those of another one.
-
-    :param scale: pixels of the network's input per pixel of the image.
-    """
+    """Convert the depths of a camera of CANONICAL_FOCAL to those of another one."""
     focal = scale * (camera.fx + camera.fy) / 2
     depth: np.ndarray = values * np.float32(focal / CANONICAL_FOCAL)
     return depth

@@ -73,13 +73,7 @@ CHUNK = 128  # Boxes compared at once; fastest of 32 to 512.
 
 
 def iou(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """
-    Compute the intersection over union, in float32.
-
-    :param boxes: (..., 4) x1, y1, x2, y2; `others`: (..., 4) in the same frame. They broadcast:
-        (4,) with (N, 4) is one against N, (M, 1, 4) with (N, 4) is M against N.
-    :returns: (...) float32, 0 to 1; 0 where both are empty.
-    """
+    """Compute the IoU of (..., 4) corners that broadcast, float32; 0 where both are empty."""
     x1, y1, x2, y2 = np.moveaxis(np.asarray(boxes, np.float32), -1, 0)
     u1, v1, u2, v2 = np.moveaxis(np.asarray(others, np.float32), -1, 0)
     zero = np.float32(0)

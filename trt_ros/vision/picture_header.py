@@ -36,14 +36,7 @@ def picture_codec(start: bytes) -> str:
 def read_picture_header(
     data: np.ndarray, max_pixels: int, *, is_whole: bool = True
 ) -> JpegHeader | PictureHeader:
-    """
-    Read the header of a JPEG, PNG, TIFF, WebP, BMP or PNM, (N,) uint8; allocates no pixels.
-
-    :param max_pixels: maximum of width times height.
-    :param is_whole: whether `data` also has the end of the image, which a JPEG or PNG needs then.
-    :raises BadFrameError: 'too many pixels'; 'undecodable image' when the header or the end is
-        missing, or for another format.
-    """
+    """Read the header of a JPEG, PNG, TIFF, WebP, BMP or PNM without pixels, or raise."""
     header = read_jpeg_header(data, is_whole=is_whole) or _read_header(data, is_whole)
     check_pixels(header.width, header.height, max_pixels)
     return header

@@ -161,12 +161,7 @@ def _overlaps(boxes: np.ndarray, image_wh: np.ndarray) -> np.ndarray:
 def sample(
     frame: Frame, order: Order, region: np.ndarray, input_hw: tuple[int, int], pad_value: float
 ) -> np.ndarray:
-    """
-    Interpolate the pixels of one region; see `Crop`.
-
-    :param region: (2, 4) float32, as `Crop.maps` returns it.
-    :returns: (H, W, 3) float32, 0 to 255, unrounded.
-    """
+    """Interpolate a region, a (2, 4) map of `Crop.maps`: (H, W, 3) float32, 0 to 255."""
     (a, b, c, columns), (d, e, f, _) = np.asarray(region, np.float32)
     half = np.float32(0.5)
     u = np.arange(input_hw[1], dtype=np.float32)[None] + half
@@ -195,12 +190,7 @@ def sample(
 
 
 def _taps(at: np.ndarray, size: int) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """
-    Compute the two source pixels around each position along one axis, and their weights.
-
-    :param at: float32 positions, with pixel centers at integers.
-    :returns: per tap the intp index, within the image, and the float32 weight, 0 outside.
-    """
+    """Compute two source pixels, within the image, around each position, and their weights."""
     at = np.clip(at, np.float32(-1), np.float32(size))  # Beyond, all is padding.
     first = np.floor(at)
     right, index = at - first, first.astype(np.intp)

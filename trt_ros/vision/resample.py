@@ -102,12 +102,7 @@ def resample_values(values: np.ndarray, out: Scaled) -> np.ndarray:
 def _resize_with_opencv(
     frame: Frame, plain: tuple[np.ndarray, int, tuple[int, ...]], out_wh: tuple[int, int]
 ) -> np.ndarray:
-    """
-    Resize a whole frame with OpenCV: the fastest way where most pixels have weight.
-
-    :param plain: result of plain_channels().
-    :returns: (h, w, 3) float32, or (h, w, 1) when all three channels are equal.
-    """
+    """Resize a whole frame, as plain_channels() returned it, with OpenCV: the fastest way."""
     import cv2  # Imported here: the GPU kernel resizes without it.
 
     lines, pixel_nbytes, channels = plain
@@ -124,11 +119,7 @@ def _resize_with_opencv(
 
 @lru_cache(maxsize=32)
 def _taps(size: int, out_size: int, antialias: bool, start: int, count: int) -> Taps:
-    """
-    Compute the source pixels of an axis and their weights, one entry per tap of an output.
-
-    :param start: first output pixel; `count`: number of output pixels.
-    """
+    """Compute source pixels and weights of `count` outputs of an axis, from `start` on."""
     shrink = size / out_size
     at = np.arange(start, start + count)
     if antialias and shrink > 2:
@@ -209,12 +200,7 @@ def resample_gray(frame: Frame, out: Scaled) -> Iterator[tuple[slice, np.ndarray
 
 
 def resample_alpha(frame: Frame, out: Scaled) -> Iterator[tuple[slice, np.ndarray]]:
-    """
-    Resize the alpha channel of a picture, as `resample` does.
-
-    :returns: rows, and their (1, R, w) float32 values, 0 to 255.
-    :raises BadFrameError: 'no fourth channel', when it has none.
-    """
+    """Resize the alpha channel of a picture as `resample` does, (1, R, w); or BadFrameError."""
     refuse_opaque(frame.encoding)
     alpha: np.ndarray = np.ndarray(
         (frame.height, frame.width), np.uint8, frame.data, 3, (frame.step, 4)

@@ -45,14 +45,7 @@ ROUNDING = 1e-3  # Step of float16 just above 1.
 
 
 def passing(scores: np.ndarray, score_threshold: float, *, is_padded: bool = False) -> np.ndarray:
-    """
-    Compare scores with a threshold; NaN and Inf never pass.
-
-    :param scores: float32 of any shape; may be empty.
-    :param is_padded: unused entries may be any value below 0.
-    :returns: bool, of the same shape.
-    :raises ScoreRangeError: when a score is finite and outside 0 to 1.
-    """
+    """Compare scores with a threshold: NaN and Inf never pass; or raise ScoreRangeError."""
     check_range(scores, is_padded=is_padded)
     return np.asarray((scores >= score_threshold) & np.isfinite(scores))
 
@@ -69,13 +62,7 @@ def finite_or_zero(values: np.ndarray) -> np.ndarray:
 
 
 def check_range(scores: np.ndarray, *, is_padded: bool = False) -> np.ndarray:
-    """
-    Check that finite scores are 0 to 1, up to rounding, and limit them to this range.
-
-    :param is_padded: unused entries may be any value below 0.
-    :returns: the scores themselves where no value changes; NaN and Inf stay.
-    :raises ScoreRangeError: when a finite score is outside.
-    """
+    """Limit finite scores to 0 to 1, beyond which only rounding is; or ScoreRangeError."""
     if not scores.size or (scores.min() >= 0 and scores.max() <= 1):
         return scores
     is_finite = np.isfinite(scores)

@@ -20,12 +20,7 @@ MIN_SIDE = 32  # Pixels; fewer show nothing that the whole image does not.
 
 
 class TilePlaces(NamedTuple):
-    """
-    Places of the tiles of an image, row by row.
-
-    :param letterbox: placement of each tile in the network's input, as of an image of its own.
-    :param origins: (N, 2) int, the first pixel of each.
-    """
+    """Places of the tiles of an image, row by row, and of each in the network's input."""
 
     letterbox: Letterbox
     origins: np.ndarray

@@ -26,12 +26,7 @@ def is_nv12_on_gpu(picture: Any) -> bool:
 
 
 class VideoFrame(Frame):
-    """
-    A decoded picture as a frame: nv12, or bgr8 where nv12 cannot hold its size, depth or colors.
-
-    :param picture: an av.VideoFrame.
-    :param is_nv12: whether one in GPU memory is nv12; as is_nv12_on_gpu() returns it.
-    """
+    """A decoded picture (av.VideoFrame) as a frame: nv12, or bgr8 where that cannot hold it."""
 
     def __init__(self, picture: Any, is_nv12: bool = True) -> None:
         width, height = picture.width, picture.height

@@ -75,12 +75,13 @@ def test_detects_other_structure_layouts_before_use(monkeypatch):
 
 
 def test_reports_library_without_required_functions(monkeypatch):
-    monkeypatch.setattr(rcl_module, 'RCL', 'librcutils.so')
-    with pytest.raises(RclError, match='rcl_take_serialized_message'):
-        Rcl()
-    monkeypatch.setattr(rcl_module, 'RCL', 'librcl_of_another_system.so')
-    with pytest.raises(RclError, match='librcl_of_another_system'):
-        Rcl()
+    for library, missing in (
+        ('librcutils.so', 'rcl_take_serialized_message'),
+        ('librcl_of_another_system.so', 'librcl_of_another_system'),
+    ):
+        monkeypatch.setattr(rcl_module, 'RCL', library)
+        with pytest.raises(RclError, match=missing):
+            Rcl()
 
 
 def test_rclpy_fallback_receives_same_messages(context, node, monkeypatch, unchecked):

@@ -3,7 +3,7 @@
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.runtime import backends
+from trt_ros.runtime.backends import BACKENDS
 
 
 @pytest.fixture
@@ -13,12 +13,12 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def engine_is(monkeypatch):
+def engine_is(monkeypatch, use_backend):
     """Run a network, or with None the one asked for, in place of an engine of TensorRT."""
     from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 
     def use(network, open_runner=OnnxRuntimeRunner.open):
-        monkeypatch.setattr(backends, 'choose_backend', lambda _: (backends.BACKENDS[0], ''))
+        use_backend(BACKENDS[0])
         monkeypatch.setattr(
             'trt_ros.runtime.gpu.open.open_tensor_runner',
             lambda path, *_, **__: open_runner(network or path),

@@ -52,7 +52,9 @@ def test_without_a_gpu_onnx_runtime_is_measured_and_named(bench):
     assert 0 < parts <= result['host_ms']['frame']['mean']
 
 
-def test_requested_batch_is_measured(bench, monkeypatch):
+@pytest.fixture
+def shapes(monkeypatch):
+    """Record the shape of the images of each run."""
     from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 
     shapes, infer = [], OnnxRuntimeRunner.infer
@@ -61,6 +63,10 @@ def test_requested_batch_is_measured(bench, monkeypatch):
         'infer',
         lambda self, tensors: (shapes.append(tensors['images'].shape), infer(self, tensors))[1],
     )
+    return shapes
+
+
+def test_requested_batch_is_measured(bench, shapes):
     code, found, said = bench('--batch', 8, batch='n')
     assert code == 0
     assert shapes[-4:] == [(8, 3, 64, 64)] * 4
@@ -121,22 +127,14 @@ def test_rejects_tensorrt_options_without_tensorrt(bench, flags):
     assert f'{flags[0]} cannot be used with ONNX Runtime on the CPU.\nCause: backend ' in said.err
 
 
-def test_frames_before_the_measured_ones_are_not_counted(bench, monkeypatch):
-    from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-
-    calls, infer = [], OnnxRuntimeRunner.infer
-    monkeypatch.setattr(
-        OnnxRuntimeRunner,
-        'infer',
-        lambda self, tensors: (calls.append(1), infer(self, tensors))[1],
-    )
+def test_frames_before_the_measured_ones_are_not_counted(bench, shapes):
     counts = []
     for warm_up in (1, 6):
-        calls.clear()
+        shapes.clear()
         code, found, said = bench('--warm-up', warm_up)
         assert code == 0 and f'warm-up: {warm_up} runs\n' in said.out
         assert len(found['results'][0]['frame_times_ms']) == 4
-        counts.append(len(calls))
+        counts.append(len(shapes))
     assert counts[1] - counts[0] == 5
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from trt_ros.cli._doctor_gpu import cpu_list, jetson_findings, read_state
 from trt_ros.cli.doctor import findings, ros_findings
-from trt_ros.driver import Driver, GpuInfo
+from trt_ros.driver import GpuInfo
 from trt_ros.trt import Library, installed
 
 needs_rtx = pytest.mark.skipif(not installed('tensorrt_rtx'), reason='tensorrt_rtx is missing')
@@ -18,7 +18,7 @@ ORIN = GpuInfo(0, 'Orin', (8, 7), 16, 30 << 30, True, 'GPU-2', '')
 
 
 @pytest.fixture
-def machine(tmp_path, monkeypatch, cache):
+def machine(tmp_path, monkeypatch, set_driver, cache):
     """Give files of a system and commands, and return what doctor finds there, by name."""
     tools = tmp_path / 'tools'
     tools.mkdir()
@@ -32,11 +32,23 @@ def machine(tmp_path, monkeypatch, cache):
         for name, script in dict(commands).items():
             (tools / name).write_text(f'#!/bin/sh\n{script}\n')
             (tools / name).chmod(0o755)
-        driver = Driver('580.65', cuda, (gpu,), '') if gpu else Driver('', (0, 0), (), 'no GPU')
-        monkeypatch.setattr('trt_ros.driver.nvidia_driver', lambda: driver)
+        set_driver(*(gpu,) * (gpu is not None), cuda=cuda)
         return {each.name: each for each in findings(root)}
 
     return look
+
+
+@pytest.fixture
+def install_rclpy(monkeypatch):
+    """Return a function that puts a package rclpy into a folder, which Python finds first."""
+
+    def install(folder):
+        (folder / 'rclpy').mkdir(parents=True)
+        (folder / 'rclpy' / '__init__.py').touch()
+        monkeypatch.syspath_prepend(folder)
+        monkeypatch.delitem(sys.modules, 'rclpy', raising=False)
+
+    return install
 
 
 def test_every_check_runs(call):
@@ -94,14 +106,10 @@ def test_python_without_ros_is_named(tmp_path, monkeypatch, distro, files, state
     ],
 )
 def test_release_of_ros_is_compared_with_this_python(
-    tmp_path, monkeypatch, distro, python, state, said
+    tmp_path, monkeypatch, install_rclpy, distro, python, state, said
 ):
-    folder = tmp_path / 'lib' / python / 'site-packages'
-    (folder / 'rclpy').mkdir(parents=True)
-    (folder / 'rclpy' / '__init__.py').touch()
+    install_rclpy(tmp_path / 'lib' / python / 'site-packages')
     monkeypatch.setenv('ROS_DISTRO', distro)
-    monkeypatch.setattr('sys.path', [str(folder)])
-    monkeypatch.delitem(sys.modules, 'rclpy', raising=False)
     ros = next(iter(ros_findings(tmp_path)))
     assert ros.state == state and said in f'{ros.detail} {ros.remedy}'
 
@@ -124,7 +132,9 @@ def test_release_of_ros_is_compared_with_this_python(
         ({'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'}, None, ''),
     ],
 )
-def test_fast_dds_settings_for_large_images(monkeypatch, machine, given, state, said):
+def test_fast_dds_settings_for_large_images(
+    monkeypatch, machine, install_rclpy, tmp_path, given, state, said
+):
     for name in (
         'FASTDDS_BUILTIN_TRANSPORTS',
         'FASTRTPS_DEFAULT_PROFILES_FILE',
@@ -136,7 +146,7 @@ def test_fast_dds_settings_for_large_images(monkeypatch, machine, given, state, 
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr('trt_ros.cli.doctor._rclpy', lambda: '/rclpy/__init__.py')
+    install_rclpy(tmp_path / 'site-packages')
     found = machine().get('fast dds')
     assert (found and found.state) == state
     assert found is None or said in f'{found.detail} {found.remedy}'

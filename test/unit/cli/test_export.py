@@ -1,6 +1,7 @@
 """Verb `export`: which library exports a source. test/exports/test_export_verb.py exports."""
 
 import json
+import sys
 import zipfile
 
 import pytest
@@ -52,7 +53,7 @@ def test_other_files_are_refused_with_the_command_that_exports_them(checkpoint, 
 
 
 def test_the_command_is_printed_where_the_library_is_missing(call, monkeypatch):
-    monkeypatch.setattr('trt_ros.cli.export.find_spec', lambda name: None)
+    monkeypatch.setitem(sys.modules, 'ultralytics', None)
     code, _, err = call('export', 'my yolo.pt')
     assert code == 1
     assert "yolo export model='my yolo.pt' format=onnx" in err

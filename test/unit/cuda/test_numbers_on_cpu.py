@@ -12,7 +12,8 @@ from support.numbers_on_cpu import NumbersOnCpu
 from trt_ros.model.bindings import parse_bindings
 from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import Given
-from trt_ros.runtime.gpu import inputs
+from trt_ros.runtime.gpu import input_kinds
+from trt_ros.runtime.gpu.inputs import INPUTS
 from trt_ros.tensors import TensorSpec, host_dtype
 
 pytestmark = pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++')
@@ -31,12 +32,12 @@ def assert_equal_runs(kernels, monkeypatch):
 
     class HostBuffer:
         def __init__(self, nbytes, owner, account):
-            self._bytes = ctypes.create_string_buffer(nbytes)
+            self.nbytes, self._bytes = nbytes, ctypes.create_string_buffer(nbytes)
             self.ptr, self.close = ctypes.addressof(self._bytes), lambda: None
 
-    monkeypatch.setattr(inputs, 'DeviceBuffer', HostBuffer)
+    monkeypatch.setattr(input_kinds, 'DeviceBuffer', HostBuffer)
     monkeypatch.setattr(
-        inputs,
+        input_kinds,
         'copy_async',
         lambda target, source, nbytes, stream: ctypes.memmove(target, source, nbytes),
     )
@@ -49,7 +50,7 @@ def assert_equal_runs(kernels, monkeypatch):
         spec = TensorSpec('k', shape, dtype, 'input')
         feed = FEEDS[binding.kind].bind(binding, spec, ())
         with ExitStack() as undo:
-            ours = inputs.INPUTS[type(feed)]('k', feed, 0, None, undo)
+            ours = INPUTS[type(feed)]('k', feed, 0, None, undo)
         batch = SimpleNamespace(kernels=SimpleNamespace(launch=launch))
         before, after = ours.before(batch, (), None), ours.after(batch)
         found = array_at(ours.memory.ptr, ours.shape(1, {}), host_dtype(spec))

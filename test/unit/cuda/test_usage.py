@@ -1,27 +1,30 @@
 """GPU memory of libraries: what belongs to this process, and what is counted elsewhere."""
 
 import os
+import sys
 import threading
 from types import SimpleNamespace
 
 import pytest
 
 from support.waiting import DEADLINE_SECONDS
-from trt_ros.cuda import usage
+from trt_ros.cuda import calls, usage
 from trt_ros.cuda.memory import Account
 
 
 class Gpu:
-    """A GPU's memory, as CUDA and NVML report it."""
+    """A GPU's memory, as CUDA and NVML report it; `refused`: whether it lists processes."""
 
     def __init__(self) -> None:
-        self.mine, self.others, self.listed = 1000, 5000, True
+        self.mine, self.others, self.listed, self.refused = 1000, 5000, True, iter(())
 
     def cudaMemGetInfo(self):
         return 0, 20_000 - self.mine - self.others, 20_000
 
     @property
     def compute_running_processes(self):
+        if next(self.refused, False):
+            raise RuntimeError('Insufficient Size')
         own = [SimpleNamespace(pid=os.getpid(), used_gpu_memory=self.mine)] if self.listed else []
         return [SimpleNamespace(pid=0, used_gpu_memory=self.others), *own]
 
@@ -30,12 +33,17 @@ class Gpu:
 def gpu(monkeypatch):
     gpu = Gpu()
     device = SimpleNamespace(pci_bus_id='0000:01:00.0')
-    monkeypatch.setattr(usage, 'core', lambda: SimpleNamespace(Device=lambda: device))
-    monkeypatch.setattr(usage, 'runtime', lambda: gpu)
-    monkeypatch.setattr(
-        usage, 'import_module', lambda _: SimpleNamespace(Device=lambda pci_bus_id: gpu)
-    )
-    return gpu
+    for name, module in {
+        'cuda.core': SimpleNamespace(Device=lambda: device),
+        'cuda.core.system': SimpleNamespace(Device=lambda pci_bus_id: gpu),
+        'cuda.bindings.runtime': gpu,
+    }.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    for cached in (calls.core, calls.runtime):
+        cached.cache_clear()
+    yield gpu
+    for cached in (calls.core, calls.runtime):
+        cached.cache_clear()
 
 
 def test_only_the_memory_of_this_process_is_counted(gpu):
@@ -54,16 +62,9 @@ def test_free_memory_is_measured_where_nvml_does_not_list_the_process(gpu):
     assert account.report()['device'] == {'engine': 300}
 
 
-def test_a_process_that_starts_while_nvml_lists_them_does_not_matter(gpu, monkeypatch):
+def test_a_process_that_starts_while_nvml_lists_them_does_not_matter(gpu):
     """NVML then refuses the list, and the memory of the whole GPU would be counted."""
-    listed, refused = Gpu.compute_running_processes.fget, iter([True, False, True, True, False])
-
-    def list_processes(self):
-        if next(refused, False):
-            raise RuntimeError('Insufficient Size')
-        return listed(self)
-
-    monkeypatch.setattr(Gpu, 'compute_running_processes', property(list_processes))
+    gpu.refused = iter([True, False, True, True, False])
     account = Account()
     with usage.measured(account, 'engine'):
         gpu.mine += 300

@@ -1,16 +1,26 @@
 """Small ONNX models, made where they are needed; and the real tensorrt_rtx."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+import struct
+from types import SimpleNamespace
+import weakref
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 import pytest
 
+from trt_ros.cuda.memory import Account
 from trt_ros.driver import nvidia_driver
+from trt_ros.engine import engine as engines
+from trt_ros.engine import open as opening
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.options import BuildOptions
-from trt_ros.trt import installed, load_trt
+from trt_ros.trt import Library, installed, load_trt
 
 FLOAT = TensorProto.FLOAT
 
@@ -131,3 +141,71 @@ def no_gpu():
     """Skip where there is a GPU."""
     if nvidia_driver().gpus:
         pytest.skip('this machine has a GPU')
+
+
+class Handle:
+    """An ICudaEngine without tensors."""
+
+    num_io_tensors = num_optimization_profiles = 0
+
+
+class Runtime:
+    """An IRuntime."""
+
+    engine_host_code_allowed = False
+
+    def __init__(self, library: CountingLibrary) -> None:
+        self._library = library
+
+    def deserialize_cuda_engine(self, plan: bytes) -> Handle | None:
+        return self._library.deserialize(self)
+
+
+class CountingLibrary:
+    """
+    A TensorRT without a GPU that counts what it loads and destroys.
+
+    `host_code` has, per load, whether the plan was allowed to run code of its own.
+    """
+
+    def __init__(self, monkeypatch) -> None:
+        self.loaded, self.destroyed, self.host_code = 0, [], []
+        self.errors, self.is_refusing = ['Magic tag does not match'], False
+        log = SimpleNamespace(collect=lambda: nullcontext(SimpleNamespace(errors=self.errors)))
+        library = Library('tensorrt', SimpleNamespace(), (10, 3, 0, 26), '10.3.0.26', log)
+        monkeypatch.setattr(Library, 'new_runtime', lambda _: self.new_runtime())
+        for module in (engines, opening):
+            monkeypatch.setattr(module, 'load_trt', lambda prefer='auto': library)
+        monkeypatch.setattr(engines, 'measured', self.measured)
+
+    @contextmanager
+    def measured(self, account: Account, owner: str) -> Iterator[None]:
+        yield
+        account.add(owner, 700)
+
+    def new_runtime(self) -> Runtime:
+        runtime = Runtime(self)
+        weakref.finalize(runtime, self.destroyed.append, 'runtime')
+        return runtime
+
+    def deserialize(self, runtime: Runtime) -> Handle | None:
+        if self.is_refusing:
+            return None
+        self.loaded += 1
+        self.host_code.append(runtime.engine_host_code_allowed)
+        handle = Handle()
+        weakref.finalize(handle, self.destroyed.append, 'engine')
+        return handle
+
+
+@pytest.fixture
+def library(monkeypatch) -> CountingLibrary:
+    return CountingLibrary(monkeypatch)
+
+
+@pytest.fixture
+def plan(tmp_path) -> Path:
+    """Write a plan of TensorRT 10.3."""
+    path = tmp_path / 'net.engine'
+    path.write_bytes(struct.pack('<4s20x4B36x', b'ftrt', 10, 3, 0, 26))
+    return path

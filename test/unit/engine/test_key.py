@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import onnx
 import pytest
 
-from trt_ros.driver import Driver, GpuInfo
+from trt_ros.driver import GpuInfo
 from trt_ros.engine import key as keys
 from trt_ros.engine.key import OnnxFile, cache_key, external_names
 from trt_ros.engine.options import BuildOptions, ShapeRange
@@ -18,17 +18,6 @@ H200 = GpuInfo(0, 'NVIDIA H200', (9, 0), 132, 150 << 30, False, 'GPU-1', '0000:0
 RTX = Library('tensorrt_rtx', SimpleNamespace(), (1, 5, 0, 114), '1.5.0.114', None)
 TRT = Library('tensorrt', SimpleNamespace(), (10, 13, 3, 9), '10.13.3.9', None)
 MODEL = OnnxFile(None, 'aa', 10, ())
-
-
-@pytest.fixture
-def on(monkeypatch):
-    """Choose the GPU that the driver tells of."""
-
-    def choose(gpu):
-        found = Driver('580.65.06', (13, 0), (gpu,), '')
-        monkeypatch.setattr(keys, 'nvidia_driver', lambda: found)
-
-    return choose
 
 
 def rtx_key(model=MODEL, library=RTX, **options):
@@ -141,37 +130,37 @@ def test_options_survive_json():
     assert BuildOptions.from_json(options.to_json()) == options
 
 
-def test_rtx_engines_depend_on_the_exact_release_but_not_on_the_gpu(on):
-    on(H200)
+def test_rtx_engines_depend_on_the_exact_release_but_not_on_the_gpu(set_driver):
+    set_driver(H200)
     plain = rtx_key()
     current = rtx_key(compute_capabilities=('current',))
-    on(dataclasses.replace(H200, name='other', compute_capability=(8, 9)))
+    set_driver(dataclasses.replace(H200, name='other', compute_capability=(8, 9)))
     assert rtx_key() == plain
     assert rtx_key(compute_capabilities=('current',)) != current
     assert rtx_key(library=dataclasses.replace(RTX, version=(1, 5, 0, 115))) != plain
 
 
-def test_tensorrt_engines_depend_on_the_gpu_unless_hardware_compatible(on):
+def test_tensorrt_engines_depend_on_the_gpu_unless_hardware_compatible(set_driver):
     def found(**options):
         return cache_key(MODEL, BuildOptions(**options), TRT, 0)
 
-    on(H200)
+    set_driver(H200)
     assert found(cut_nms=True) != found()
     plain, ampere, same = (
         found(),
         found(hardware_compatible='ampere_plus'),
         found(hardware_compatible='same_compute_capability'),
     )
-    on(dataclasses.replace(H200, name='NVIDIA H100'))
+    set_driver(dataclasses.replace(H200, name='NVIDIA H100'))
     assert found() != plain
     assert found(hardware_compatible='ampere_plus') == ampere
     assert found(hardware_compatible='same_compute_capability') == same
-    on(dataclasses.replace(H200, compute_capability=(10, 0)))
+    set_driver(dataclasses.replace(H200, compute_capability=(10, 0)))
     assert found(hardware_compatible='same_compute_capability') != same
 
 
-def test_version_compatible_engines_depend_on_the_major_release_only(on):
-    on(H200)
+def test_version_compatible_engines_depend_on_the_major_release_only(set_driver):
+    set_driver(H200)
     newer = dataclasses.replace(TRT, version=(10, 16, 1, 11))
     options = BuildOptions(version_compatible=True)
     assert cache_key(MODEL, options, TRT, 0) == cache_key(MODEL, options, newer, 0)
@@ -179,10 +168,18 @@ def test_version_compatible_engines_depend_on_the_major_release_only(on):
 
 
 @pytest.fixture
-def debian(monkeypatch, tmp_path):
-    """Answer as dpkg-query does where TensorRT came by apt."""
+def without_packages(monkeypatch, tmp_path):
+    """Hide the packages that TensorRT may have come by."""
     monkeypatch.setattr(keys, 'cuda_package', lambda library: '')
     monkeypatch.setenv('PATH', str(tmp_path))
+    keys._debian_version.cache_clear()
+    yield
+    keys._debian_version.cache_clear()
+
+
+@pytest.fixture
+def debian(without_packages, tmp_path):
+    """Answer as dpkg-query does where TensorRT came by apt."""
 
     def say(version):
         keys._debian_version.cache_clear()
@@ -190,28 +187,23 @@ def debian(monkeypatch, tmp_path):
         script.write_text(f'#!/bin/sh\n[ "$4" = libnvinfer10 ] && printf %s "{version}"\n')
         script.chmod(0o755)
 
-    yield say
-    keys._debian_version.cache_clear()
+    return say
 
 
-def test_key_of_apt_tensorrt_contains_cuda_of_package_and_driver(on, debian, monkeypatch):
+def test_key_of_apt_tensorrt_contains_cuda_of_package_and_driver(set_driver, debian):
     def found():
         return cache_key(MODEL, BuildOptions(), TRT, 0)
 
-    on(H200)
+    set_driver(H200)
     debian('10.3.0.30-1+cuda12.5')
     old = found()
     assert keys.cuda_version(TRT) == '10.3.0.30-1+cuda12.5 driver 13.0'
     debian('10.3.0.30-1+cuda12.8')
     newer = found()
-    monkeypatch.setattr(keys, 'nvidia_driver', lambda: Driver('570', (12, 8), (H200,), ''))
+    set_driver(H200, cuda=(12, 8))
     assert len({old, newer, found()}) == 3
 
 
-def test_without_any_package_the_driver_decides(on, monkeypatch, tmp_path):
-    on(H200)
-    monkeypatch.setattr(keys, 'cuda_package', lambda library: '')
-    monkeypatch.setenv('PATH', str(tmp_path))
-    keys._debian_version.cache_clear()
+def test_without_any_package_the_driver_decides(set_driver, without_packages):
+    set_driver(H200)
     assert keys.cuda_version(TRT) == 'driver 13.0'
-    keys._debian_version.cache_clear()

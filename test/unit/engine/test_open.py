@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.driver import Driver, GpuInfo
+from trt_ros.driver import GpuInfo
 from trt_ros.engine import engine as engines
 from trt_ros.engine import open as opening
 from trt_ros.engine.cache import EngineCache
@@ -24,6 +24,7 @@ from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.tensors import TensorSpec
 
 pytestmark = pytest.mark.slow
+L4 = GpuInfo(0, 'NVIDIA L4', (8, 9), 58, 24 << 30, False, 'GPU-1', '0000:01:00.0')
 
 
 def test_no_engine_is_built_without_gpu(models, no_gpu, tmp_path):
@@ -111,11 +112,9 @@ def test_mismatched_engine_names_rebuild_command(models, rtx, tmp_path):
     ],
 )
 def test_engine_is_kept_if_the_gpu_has_too_little_memory(
-    models, rtx, built_cache, tmp_path, monkeypatch, text
+    models, rtx, built_cache, tmp_path, monkeypatch, set_driver, text
 ):
-    gpu = GpuInfo(0, 'NVIDIA L4', (8, 9), 58, 24 << 30, False, 'GPU-1', '0000:01:00.0')
-    driver = Driver('580', (13, 0), (gpu,), '')
-    monkeypatch.setattr('trt_ros.engine.open.nvidia_driver', lambda: driver)
+    set_driver(L4)
     monkeypatch.setattr(engines, 'describe_gpu_memory', lambda: 'free 3.0 MB; used by other (7)')
     shutil.copytree(built_cache, tmp_path / 'cache')
     entry = EngineCache(tmp_path / 'cache').get_or_build(models.conv(), BuildOptions(), rtx)
@@ -134,10 +133,9 @@ def test_engine_is_kept_if_the_gpu_has_too_little_memory(
 
 
 @pytest.fixture
-def loads(monkeypatch):
+def loads(monkeypatch, set_driver):
     """Return what was loaded on a GPU that refuses all engines."""
-    gpu = GpuInfo(0, 'NVIDIA L4', (8, 9), 58, 24 << 30, False, 'GPU-1', '0000:01:00.0')
-    monkeypatch.setattr(opening, 'nvidia_driver', lambda: Driver('580', (13, 0), (gpu,), ''))
+    set_driver(L4)
     loaded = []
 
     def refuse(plan, **_):
@@ -213,17 +211,15 @@ def test_other_failures_to_load_name_the_rebuild(rtx):
     [([], True, 1), ([], False, 0), (['--compute-capability', '8.9'], True, 0)],
 )
 def test_build_refuses_what_this_gpu_would_not_load_and_tells_others(
-    models, rtx, tmp_path, monkeypatch, capsys, target, has_gpu, code
+    models, rtx, tmp_path, set_driver, capsys, target, has_gpu, code
 ):
     gpu = GpuInfo(0, 'NVIDIA H100', (9, 0), 132, 80 << 30, False, 'GPU-1', '0000:01:00.0')
-    driver = Driver('580', (13, 0), (gpu,) if has_gpu else (), '')
     cache = EngineCache(tmp_path / 'cache')
     options = BuildOptions(compute_capabilities=tuple(target[1:]))
     entry = cache.get_or_build(models.conv(), options, rtx)
     sidecar = {**entry.sidecar, 'quantized': {'fp8 convolutions': ['stem']}}
     sidecar_path(entry.path).write_text(json.dumps(sidecar))
-    monkeypatch.setattr('trt_ros.driver.nvidia_driver', lambda: driver)
-    monkeypatch.setattr('trt_ros.engine.open.nvidia_driver', lambda: driver)
+    set_driver(*(gpu,) * has_gpu)
     found = main(['build', str(models.conv()), '--engine-cache-dir', str(cache.root), *target])
     assert found == code
     shown = capsys.readouterr().err

@@ -1,77 +1,13 @@
 """Engines of one plan in one process: loaded once per GPU, destroyed with the last of them."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
 import gc
-import struct
 import threading
-from types import SimpleNamespace
-import weakref
 
 import pytest
 
 from support.waiting import DEADLINE_SECONDS
-from trt_ros.cuda.memory import Account
-from trt_ros.engine import engine as engines
 from trt_ros.engine.engine import engines_on, load_engine
 from trt_ros.errors import BackendError, ClosedError, ModelError
-from trt_ros.trt import Library
-
-
-class Handle:
-    """An ICudaEngine without tensors."""
-
-    num_io_tensors = num_optimization_profiles = 0
-
-
-class Runtime:
-    """An IRuntime."""
-
-    def __init__(self, deserialize: Callable[[bytes], Handle | None]) -> None:
-        self.deserialize_cuda_engine = deserialize
-
-
-class CountingLibrary:
-    """A TensorRT without a GPU that counts what it loads and destroys."""
-
-    def __init__(self, monkeypatch) -> None:
-        self.loaded, self.destroyed, self.errors = 0, [], ['Magic tag does not match']
-        self.is_refusing = False
-        log = SimpleNamespace(collect=lambda: nullcontext(SimpleNamespace(errors=self.errors)))
-        library = Library('tensorrt', SimpleNamespace(), (10, 3, 0, 26), '10.3.0.26', log)
-        monkeypatch.setattr(Library, 'new_runtime', lambda _: self.new_runtime())
-        monkeypatch.setattr(engines, 'load_trt', lambda prefer='auto': library)
-        monkeypatch.setattr(engines, 'measured', self.measured)
-
-    @contextmanager
-    def measured(self, account: Account, owner: str) -> Iterator[None]:
-        yield
-        account.add(owner, 700)
-
-    def new_runtime(self) -> Runtime:
-        runtime = Runtime(self.deserialize)
-        weakref.finalize(runtime, self.destroyed.append, 'runtime')
-        return runtime
-
-    def deserialize(self, plan: bytes) -> Handle | None:
-        if self.is_refusing:
-            return None
-        self.loaded += 1
-        handle = Handle()
-        weakref.finalize(handle, self.destroyed.append, 'engine')
-        return handle
-
-
-@pytest.fixture
-def library(monkeypatch) -> CountingLibrary:
-    return CountingLibrary(monkeypatch)
-
-
-@pytest.fixture
-def plan(tmp_path):
-    path = tmp_path / 'net.engine'
-    path.write_bytes(struct.pack('<4s20x4B36x', b'ftrt', 10, 3, 0, 26))
-    return path
 
 
 def test_engines_of_a_plan_share_it_until_the_last_is_closed(library, plan):

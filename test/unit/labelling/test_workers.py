@@ -10,7 +10,6 @@ import pickle
 import signal
 import subprocess
 import threading
-from types import SimpleNamespace
 
 import pytest
 
@@ -184,11 +183,10 @@ def test_closed_output_ends_the_workers(label, tmp_path):
         assert process.wait(DEADLINE_SECONDS) != 0
 
 
-def test_workers_take_the_gpus_in_turn_with_device_auto(monkeypatch):
+def test_workers_take_the_gpus_in_turn_with_device_auto(monkeypatch, set_driver):
     opened = []
     monkeypatch.setattr('trt_ros.labelling.workers.LocalWorker', opened.append)
-    gpus = SimpleNamespace(gpus=('one', 'other'))
-    monkeypatch.setattr('trt_ros.cli.label.nvidia_driver', lambda: gpus)
+    set_driver('one', 'other')
     args = Namespace(workers=3, ray=None)
     options = LabeledOptions(backend='onnxruntime', device='auto')
     make_worker, count = _worker_maker(options, args, 5)

@@ -133,16 +133,22 @@ def test_errors_of_layers_are_measured_once(quantize, monkeypatch, tmp_path):
     assert all(each['error'] for each in reasons(tmp_path / 'report.json')[0]['layers'][:2])
 
 
-def test_layers_return_to_float_until_the_results_agree(quantize, monkeypatch, tmp_path):
-    """The range of one activation is spoilt: its layer returns, the other stays quantized."""
+@pytest.fixture
+def spoil(monkeypatch):
+    """Return a function that replaces the ranges of some activations."""
     from trt_ros.quantization.calibration import Calibration
 
     ranges = Calibration.ranges
 
-    def spoil(calibration, *args):
-        return {**ranges(calibration, *args), 'a': 1e-3}
+    def spoil(**spoiled):
+        monkeypatch.setattr(Calibration, 'ranges', lambda *args: {**ranges(*args), **spoiled})
 
-    monkeypatch.setattr(Calibration, 'ranges', spoil)
+    return spoil
+
+
+def test_layers_return_to_float_until_the_results_agree(quantize, spoil, tmp_path):
+    """The range of one activation is spoilt: its layer returns, the other stays quantized."""
+    spoil(a=1e-3)
     path = tmp_path / 'report.json'
     assert quantize('--json', path, '--max-drop', '0.05')[0] == 0
     report, why = reasons(path)
@@ -156,10 +162,8 @@ def test_layers_return_to_float_until_the_results_agree(quantize, monkeypatch, t
     assert report['agreement']['value'] < 0.9
 
 
-def test_drop_that_no_layer_meets_is_an_error(quantize, monkeypatch):
-    from trt_ros.quantization.calibration import Calibration
-
-    monkeypatch.setattr(Calibration, 'ranges', lambda *_: {'images': 1e-6, 'a': 1e-6})
+def test_drop_that_no_layer_meets_is_an_error(quantize, spoil):
+    spoil(images=1e-6, a=1e-6)
     code, printed = quantize()
     assert code == 1
     assert 'No layer can be quantized to int8 with a drop of 0.01.' in printed.err

@@ -291,7 +291,7 @@ class FakeCuda:
 
 
 @pytest.fixture
-def cuda(monkeypatch) -> FakeCuda:
+def cuda(monkeypatch, set_constants) -> FakeCuda:
     """Put FakeCuda where cuda-python is looked for."""
     from trt_ros.cuda import calls, kernels, share
 
@@ -310,8 +310,7 @@ def cuda(monkeypatch) -> FakeCuda:
     for name in ('runtime', 'driver'):
         monkeypatch.setitem(sys.modules, f'cuda.bindings.{name}', fake)
     monkeypatch.setattr(kernels, 'cubin_of', lambda *_: CUBIN)
-    monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.kernel_folder', lambda _: None)
-    monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.COPY_THREADS', 0)
+    set_constants(kernel_folder=lambda _: None, COPY_THREADS=0)
     for cached in (calls.runtime, calls.driver, calls.core):
         cached.cache_clear()
     yield fake
@@ -488,9 +487,9 @@ def open_graph(network_of, opened) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def decode_on_cpu(monkeypatch) -> None:
+def decode_on_cpu(set_constants) -> None:
     """Leave decoding to the CPU, as for heads without kernels."""
-    monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.gpu_decoder', lambda *_: None)
+    set_constants(gpu_decoder=lambda *_: None)
 
 
 @pytest.fixture

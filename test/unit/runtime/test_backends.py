@@ -9,7 +9,7 @@ import pytest
 
 from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.progress import Reporter
-from trt_ros.runtime import options
+from trt_ros.runtime import machine_options, options
 from trt_ros.runtime.backends import BACKENDS, FOR_GPUS, Backend, choose_backend
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision import letterbox
@@ -65,7 +65,7 @@ def test_an_unknown_backend_names_the_known_ones():
 
 def test_options_list_exactly_the_known_backends():
     names = [each.name for each in BACKENDS]
-    assert list(options.BACKENDS) == ['auto', *names]
+    assert list(machine_options.BACKENDS) == ['auto', *names]
     assert letterbox.RESIZES == options.RESIZES
 
 

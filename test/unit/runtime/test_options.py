@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import ParameterError
-from trt_ros.runtime.options import LEAST_BUSY, LabeledOptions
+from trt_ros.runtime.machine_options import LEAST_BUSY
+from trt_ros.runtime.options import LabeledOptions
 
 
 def test_defaults_are_consistent():

@@ -15,7 +15,6 @@ from trt_ros.errors import (
 )
 from trt_ros.families.registry import CLASSIFIERS, DEPTHS, DETECTORS
 from trt_ros.progress import CancelledError
-from trt_ros.runtime import backends as choice
 from trt_ros.runtime.backends import Backend
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.options import LabeledOptions, PipelineOptions
@@ -229,21 +228,21 @@ def test_cancel_during_open_stops_before_next_phase(color_detector):
 
 
 def test_an_opened_network_is_warmed_up_on_a_frame_of_its_own_size_and_closed_on_failure(
-    monkeypatch,
+    use_backend,
 ):
     head_of_another_network = {'output0': np.zeros((1, 9, 84), np.float32)}
     runner = fake_detector(head_of_another_network)
     backend = Backend('fake', 'Fake', lambda: '', lambda *_: runner, CpuPipeline)
-    monkeypatch.setattr(choice, 'choose_backend', lambda wanted: (backend, 'backend fake'))
+    use_backend(backend)
     with pytest.raises(TensorMismatchError):
         open_detector(LabeledOptions(model_path='any.onnx'))
     assert (runner.call_count, runner.is_closed) == (3, True)  # The trial run has two pictures.
 
 
-def test_reported_backend_runs_the_network(monkeypatch):
+def test_reported_backend_runs_the_network(use_backend):
     """An engine has a library of its own, whichever TensorRT was chosen."""
     chosen = Backend('tensorrt', 'TensorRT', lambda: '', lambda *_: fake_detector(), CpuPipeline)
-    monkeypatch.setattr(choice, 'choose_backend', lambda wanted: (chosen, 'backend tensorrt'))
+    use_backend(chosen)
     opened = open_detector(LabeledOptions(model_path='any.engine'))
     assert opened.backend == 'fake'
     opened.close()

@@ -12,7 +12,7 @@ from trt_ros.decode.cuda.box_result import BoxViews, box_views, boxes_nbytes, po
 from trt_ros.decode.cuda.decoder import (
     COUNTERS_NBYTES,
     FLOATS,
-    Address,
+    Addresses,
     Launch,
     Outputs,
     Reader,
@@ -172,14 +172,14 @@ class GpuBoxes:
         """Bytes of the header and of the arrays of boxes in the result."""
         return boxes_nbytes(self.capacity, self.extra_floats)
 
-    def _levels(self, address: Address) -> ctypes.Array[codes.LevelArgs]:
+    def _levels(self, at: Addresses) -> ctypes.Array[codes.LevelArgs]:
         found, first = [], 0
         for level, slices in zip(self.places.levels, self._slices):
             grid = level.grid or Grid((1, 1), (1, 1))
             found.append(
                 codes.LevelArgs(
                     **{
-                        field: self._at(slices[role], address)
+                        field: self._at(slices[role], at)
                         for role, field in VALUES.items()
                         if role in slices
                     },
@@ -194,12 +194,10 @@ class GpuBoxes:
             first += level.rows
         return (codes.LevelArgs * codes.MAX_LEVELS)(*found)
 
-    def _at(self, place: Slice | None, address: Address) -> int | None:
-        return None if place is None else self.outputs[place.output].at(address, place.start)
+    def _at(self, place: Slice | None, at: Addresses) -> int | None:
+        return None if place is None else self.outputs[place.output].at(at, place.start)
 
-    def _args(
-        self, letterbox: Letterbox, address: Address, request: int, scratch: int, result: int
-    ) -> codes.HeadArgs:
+    def _args(self, letterbox: Letterbox, at: Addresses) -> codes.HeadArgs:
         layout, coding, places = self.layout, self.layout.coding, self.places
         first, count = self._slices[0], places.tensors.get('count')
         height, width = letterbox.input_hw
@@ -209,12 +207,12 @@ class GpuBoxes:
         boxes = first.get('box') or first['sizes']
         extras, label = first.get('extras', absent), first.get('label')
         return codes.HeadArgs(
-            self._levels(address),
-            **{name: scratch + offset for name, offset in self._scratch[0].items()},
-            labels=self._at(label, address),
-            count=self._at(count, address),
-            request=request,
-            result=result,
+            self._levels(at),
+            **{name: at.scratch + offset for name, offset in self._scratch[0].items()},
+            labels=self._at(label, at),
+            count=self._at(count, at),
+            request=at.request,
+            result=at.result,
             pitch=self._compared_groups * (GROUP // 64),
             capacity=self.capacity,
             places=self.candidates,
@@ -271,11 +269,9 @@ class GpuBoxes:
             return 0
         return codes.INTEGERS.get(self.outputs.dtypes[place.output], codes.SCORES)
 
-    def launches(
-        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
-    ) -> tuple[Launch, ...]:
+    def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:
         """Return the kernels to launch for an image, see `GpuDecoder`."""
-        args = self._args(letterbox, address, request, scratch, result)
+        args = self._args(letterbox, at)
         dtype, anchors = self.dtype, '_anchors' if self.layout.is_anchored else ''
         shape = '_rotated' if self.layout.coding.form == 'rotated' else ''
         wide, one = (512, 1, 1), (1, 1, 1)

@@ -45,11 +45,7 @@ def gpu_decoder(
     """
     Return the GPU decoder that equals `decoder`; None where only the CPU can decode.
 
-    Inconsistent shapes are left to the CPU decoder too, which reports the error.
-
-    :param shapes: shapes of the outputs for the present inputs.
-    :param input_hw: size of the network's images.
-    :param tiles: tiles of an image, which the outputs are for.
+    Inconsistent shapes (for the present inputs) are left to the CPU, which reports the error.
     """
     open_decoder = _DECODERS.get(type(decoder.head))
     if open_decoder is None:

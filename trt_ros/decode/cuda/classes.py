@@ -10,7 +10,7 @@ from trt_ros.decode.cuda.decoder import (
     COUNTERS_NBYTES,
     DATA_OFFSET,
     FLOATS,
-    Address,
+    Addresses,
     Launch,
     Output,
     Reader,
@@ -52,21 +52,19 @@ class GpuClasses:
         """Return the bytes of host memory for the result: header and scores."""
         return DATA_OFFSET + 4 * self.count
 
-    def launches(
-        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
-    ) -> tuple[Launch, ...]:
+    def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:
         """Return the kernel to launch for an image, see `GpuDecoder`."""
-        return (self.launch(address, result, 1),)
+        return (self.launch(at, 1),)
 
     @property
     def row_nbytes(self) -> int:
         """Bytes of the result of one row of several."""
         return aligned(DATA_OFFSET + 4 * self.count)
 
-    def launch(self, address: Address, result: int, rows: int) -> Launch:
+    def launch(self, at: Addresses, rows: int) -> Launch:
         """Return the launch that decodes the scores of several images; see `row_nbytes`."""
-        scores, target = self.scores.at(address), result + DATA_OFFSET
-        args = ClassesArgs(scores, result, target, self.count, self.row_nbytes)
+        scores, target = self.scores.at(at), at.result + DATA_OFFSET
+        args = ClassesArgs(scores, at.result, target, self.count, self.row_nbytes)
         return Launch(f'classify_{self.scores.dtype}', (rows, 1, 1), (1024, 1, 1), args)
 
     def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
@@ -94,10 +92,10 @@ class GpuText(GpuClasses):
         """Bytes of the result of one row of several."""
         return aligned(STEP.itemsize * self.steps)
 
-    def launch(self, address: Address, result: int, rows: int) -> Launch:
+    def launch(self, at: Addresses, rows: int) -> Launch:
         """Return the launch that decodes the scores of several images; see `row_nbytes`."""
-        scores = self.scores.at(address)
-        args = ClassesArgs(scores, result, result, self.count, self.row_nbytes)
+        scores = self.scores.at(at)
+        args = ClassesArgs(scores, at.result, at.result, self.count, self.row_nbytes)
         grid = self.steps, rows, 1
         return Launch(f'read_text_{self.scores.dtype}', grid, (1024, 1, 1), args)
 

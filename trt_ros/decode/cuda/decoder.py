@@ -15,8 +15,6 @@ COUNTERS_NBYTES = 256  # common.cu: struct Counters, aligned
 DATA_OFFSET = 256  # Values per pixel behind the header, aligned.
 FLOATS = ('float32', 'float16', 'bfloat16')
 
-Address = Callable[[str], int]  # Name of an output to its GPU address for one image.
-
 #: Returns a copy of a result, and whether any output value was NaN or infinite.
 Reader = Callable[[], tuple[Any, bool]]
 
@@ -33,6 +31,21 @@ class Launch(NamedTuple):
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     argument: ctypes.Structure
+
+
+class Addresses(NamedTuple):
+    """
+    GPU addresses of the memory for one image.
+
+    :param output: returns the address of an output by its name.
+    :param request: see `write_request`.
+    :param result: host memory for the result.
+    """
+
+    output: Callable[[str], int]
+    request: int
+    scratch: int
+    result: int
 
 
 class GpuDecoder(Protocol):
@@ -52,17 +65,8 @@ class GpuDecoder(Protocol):
         """Return the bytes of host memory for the result of an image of this size."""
         ...
 
-    def launches(
-        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
-    ) -> tuple[Launch, ...]:
-        """
-        Return the kernels to launch for an image, in order.
-
-        :param address: returns the GPU address of an output.
-        :param request: GPU address of the request, see `write_request`.
-        :param scratch: GPU address of the scratch memory.
-        :param result: GPU address of the host memory for the result.
-        """
+    def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:
+        """Return the kernels to launch for an image, in order."""
         ...
 
     def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
@@ -82,9 +86,9 @@ class Output(NamedTuple):
     name: str
     dtype: str
 
-    def at(self, address: Address, start: int = 0) -> int:
+    def at(self, at: Addresses, start: int = 0) -> int:
         """Return the GPU address of element `start`."""
-        return address(self.name) + start * item_nbytes(self.dtype)
+        return at.output(self.name) + start * item_nbytes(self.dtype)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from trt_ros.decode.cuda.decoder import (
     COUNTERS_NBYTES,
     DATA_OFFSET,
     FLOATS,
-    Address,
+    Addresses,
     Launch,
     Output,
     Reader,
@@ -96,9 +96,7 @@ class GpuDense:
         width, height = image_wh
         return height * self._pitch(width) * np.dtype(self.dtype).itemsize
 
-    def launches(
-        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
-    ) -> tuple[Launch, ...]:
+    def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:
         """Return the kernels to launch for an image, see `GpuDecoder`."""
         (rows, columns), (width, height) = self.grid_hw, letterbox.image_wh
         steps = (
@@ -108,12 +106,12 @@ class GpuDense:
         )
         row_taps, column_taps = taps(letterbox, self.grid_hw)
         args = DenseArgs(
-            self.cells.at(address),
-            scratch,
-            result,
-            result + DATA_OFFSET,
+            self.cells.at(at),
+            at.scratch,
+            at.result,
+            at.result + DATA_OFFSET,
             None,
-            scratch + COUNTERS_NBYTES,
+            at.scratch + COUNTERS_NBYTES,
             self.classes,
             *steps,
             columns,
@@ -177,17 +175,13 @@ class GpuArgmax(GpuDense):
         width, height = image_wh
         return self._confidence_start(image_wh) + height * self._pitch(width)
 
-    def launches(
-        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
-    ) -> tuple[Launch, ...]:
+    def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:
         """Return the kernels to launch for an image, see `GpuDecoder`."""
-        found = super().launches(
-            letterbox, address, request=request, scratch=scratch, result=result
-        )
+        found = super().launches(letterbox, at)
         args = found[0].argument
         assert isinstance(args, DenseArgs)
         if self.confidence:
-            args.confidence = result + self._confidence_start(letterbox.image_wh)
+            args.confidence = at.result + self._confidence_start(letterbox.image_wh)
         if not self._summarizes:
             return found
         blocks = (-(-self.grid_hw[0] * self.grid_hw[1] // 256), 1, 1)
@@ -245,18 +239,16 @@ class GpuQueries(GpuArgmax):
         cells = self.grid_hw[0] * self.grid_hw[1]
         return COUNTERS_NBYTES + 4 * self.classes * (self.queries + cells)
 
-    def launches(
-        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
-    ) -> tuple[Launch, ...]:
+    def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:
         """Return the kernels to launch for an image, see `GpuDecoder`."""
         logits, masks = self.outputs
         cells = self.grid_hw[0] * self.grid_hw[1]
-        probabilities = scratch + COUNTERS_NBYTES
+        probabilities = at.scratch + COUNTERS_NBYTES
         scores = probabilities + 4 * self.classes * self.queries
         args = QueriesArgs(
-            logits.at(address),
-            masks.at(address),
-            scratch,
+            logits.at(at),
+            masks.at(at),
+            at.scratch,
             probabilities,
             scores,
             self.queries,
@@ -268,9 +260,7 @@ class GpuQueries(GpuArgmax):
         return (
             Launch(f'weigh_queries_{logits.dtype}', warps, (256, 1, 1), args),
             Launch(f'sum_queries_{logits.dtype}', tiles, (256, 1, 1), args),
-            *super().launches(
-                letterbox, lambda _: scores, request=request, scratch=scratch, result=result
-            ),
+            *super().launches(letterbox, at._replace(output=lambda _: scores)),
         )
 
 
@@ -298,15 +288,12 @@ class GpuMasks:
         """Return the bytes of host memory for the results of all outputs."""
         return self._starts(image_wh)[-1]
 
-    def launches(
-        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
-    ) -> tuple[Launch, ...]:
+    def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:
         """Return the kernels to launch for an image, see `GpuDecoder`."""
-        launches = list[Launch]()
+        launches, scratch = list[Launch](), at.scratch
         for mask, start in zip(self.masks.values(), self._starts(letterbox.image_wh)):
-            launches += mask.launches(
-                letterbox, address, request=request, scratch=scratch, result=result + start
-            )
+            own = at._replace(scratch=scratch, result=at.result + start)
+            launches += mask.launches(letterbox, own)
             scratch += aligned(mask.scratch_nbytes)
         return tuple(launches)
 
@@ -391,13 +378,9 @@ class GpuPicture(GpuDense):
         """Return the bytes of host memory for the result: header and colors."""
         return DATA_OFFSET + 3 * self._pixels_nbytes(self._wh(image_wh))
 
-    def launches(
-        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
-    ) -> tuple[Launch, ...]:
+    def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:
         """Return the kernels to launch for an image, see `GpuDecoder`."""
-        found = super().launches(
-            self._enlarged(letterbox), address, request=request, scratch=scratch, result=result
-        )
+        found = super().launches(self._enlarged(letterbox), at)
         args = found[0].argument
         assert isinstance(args, DenseArgs)
         args.gain, args.offset = self.head.gain, self.head.offset + 0.5

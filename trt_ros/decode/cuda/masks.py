@@ -9,7 +9,7 @@ import numpy as np
 from trt_ros.decode.cuda.box_args import COEFFICIENTS, HeadArgs
 from trt_ros.decode.cuda.box_result import boxes_nbytes
 from trt_ros.decode.cuda.boxes import GpuBoxes
-from trt_ros.decode.cuda.decoder import Address, Launch, Output, Reader, fields
+from trt_ros.decode.cuda.decoder import Addresses, Launch, Output, Reader, fields
 from trt_ros.decode.cuda.dense import Axis
 from trt_ros.results.masks import LazyMasks, PaintedInstances, mask_dtype
 from trt_ros.tensors import item_nbytes, widen
@@ -103,28 +103,24 @@ class GpuInstances(GpuBoxes):
         """Return the bytes of host memory: boxes, prototypes and two values per pixel."""
         return self._parts(image_wh)[4]
 
-    def launches(
-        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
-    ) -> tuple[Launch, ...]:
+    def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:
         """Return the kernels to launch for an image, see `GpuDecoder`."""
-        boxes = super().launches(
-            letterbox, address, request=request, scratch=scratch, result=result
-        )
+        boxes = super().launches(letterbox, at)
         head = boxes[0].argument
         assert isinstance(head, HeadArgs)
         (rows, columns), (width, height) = self.grid_hw, letterbox.image_wh
         placement, prototypes, owners, labels, _, pitch = self._parts(letterbox.image_wh)
         args = MasksArgs(
-            self.prototypes.at(address),
+            self.prototypes.at(at),
             head.levels[0].extras,
             head.counters,
             head.instances,
-            result,
-            result + placement,
-            result + prototypes,
-            result + boxes_nbytes(self.capacity, 0),
-            result + owners,
-            result + labels,
+            at.result,
+            at.result + placement,
+            at.result + prototypes,
+            at.result + boxes_nbytes(self.capacity, 0),
+            at.result + owners,
+            at.result + labels,
             head.extra_row,
             head.extra_column,
             self.extra_count,

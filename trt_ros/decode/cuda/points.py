@@ -10,7 +10,7 @@ from trt_ros.decode.cuda.box_result import box_views, boxes_nbytes, poses_reader
 from trt_ros.decode.cuda.decoder import (
     COUNTERS_NBYTES,
     FLOATS,
-    Address,
+    Addresses,
     Launch,
     Output,
     Reader,
@@ -47,13 +47,7 @@ class PointsArgs(ctypes.Structure):
 
 @dataclass(frozen=True)
 class GpuPoints:
-    """
-    Decoder of keypoints; fields as in points.cu's `Points`.
-
-    :param parts: the outputs that the form reads.
-    :param objects: number of objects at most, 1 unless they are lanes.
-    :param points: keypoints per object.
-    """
+    """Decoder of keypoints of `objects`, 1 unless they are lanes; fields as in points.cu."""
 
     form: str
     parts: tuple[Output | None, ...]
@@ -90,18 +84,16 @@ class GpuPoints:
         """Return the bytes of host memory for the result: boxes and keypoints."""
         return boxes_nbytes(self.objects, 3 * self.points)
 
-    def launches(
-        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
-    ) -> tuple[Launch, ...]:
+    def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:
         """Return the kernel to launch for an image, see `GpuDecoder`."""
         height, width = letterbox.input_hw
         (box,) = letterbox.to_image(np.array([[0, 0, width, height]], np.float32)).tolist()
         args = PointsArgs(
-            (c_void_p * 4)(*(part and part.at(address) for part in self.parts)),
-            request,
-            result,
-            scratch,
-            scratch + COUNTERS_NBYTES,
+            (c_void_p * 4)(*(part and part.at(at) for part in self.parts)),
+            at.request,
+            at.result,
+            at.scratch,
+            at.scratch + COUNTERS_NBYTES,
             FORMS.index(self.form),
             self.objects,
             self.points,

@@ -10,7 +10,7 @@ import numpy as np
 
 from trt_ros.decode.cuda.box_args import HeadArgs
 from trt_ros.decode.cuda.boxes import GpuBoxes
-from trt_ros.decode.cuda.decoder import Address, Launch, Outputs, Reader, aligned
+from trt_ros.decode.cuda.decoder import Addresses, Launch, Outputs, Reader, aligned
 from trt_ros.families.layout import BoxLayout, Coding, Out
 from trt_ros.families.places import LevelSlices, Places, Slice
 from trt_ros.vision.letterbox import Letterbox
@@ -89,29 +89,23 @@ class GpuTiles:
         """Return the bytes of host memory for the result."""
         return self.merge.result_nbytes(image_wh)
 
-    def launches(
-        self, letterbox: Letterbox, address: Address, *, request: int, scratch: int, result: int
-    ) -> tuple[Launch, ...]:
+    def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:
         """Return the kernels to launch for an image by its first tile, see `GpuDecoder`."""
-        parts = {name: scratch + offset for name, offset in self._scratch[0].items()}
+        parts = {name: at.scratch + offset for name, offset in self._scratch[0].items()}
         placement, origins = self.tiles.places(letterbox.image_wh)
         stride, found = aligned(self.tile.boxes_nbytes), list[Launch]()
         for index in range(self.tiles.count):
 
             def address_of(name: str, index: int = index) -> int:
-                return address(name) + index * self.strides[name]
+                return at.output(name) + index * self.strides[name]
 
-            found += self.tile.launches(
-                placement,
-                address_of,
-                request=request,
-                scratch=parts['tile'],
-                result=parts['results'] + index * stride,
+            own = Addresses(
+                address_of, at.request, parts['tile'], parts['results'] + index * stride
             )
+            found += self.tile.launches(placement, own)
         whole = Letterbox((1.0, 1.0), (0.0, 0.0), letterbox.image_wh, letterbox.image_wh[::-1])
-        _, *merging = self.merge.launches(
-            whole, parts.__getitem__, request=request, scratch=parts['merge'], result=result
-        )
+        merged = at._replace(output=parts.__getitem__, scratch=parts['merge'])
+        _, *merging = self.merge.launches(whole, merged)
         args = TilesArgs(
             HeadArgs.from_buffer_copy(merging[-1].argument),
             parts['results'],

@@ -30,12 +30,7 @@ class BuildLog:
 
 @dataclass(frozen=True)
 class Built:
-    """
-    A built plan in an anonymous memory file; close() releases it.
-
-    :param report: build report, the part of the sidecar that the build determines.
-    :param timing_cache: updated kernel times of TensorRT; b'' if it has none.
-    """
+    """A built plan in an anonymous memory file, its report and kernel times, until close()."""
 
     plan: IO[bytes]
     report: Mapping[str, Any]
@@ -63,16 +58,12 @@ def build(
 
     :param report: called on this thread with phases and percentages and to check for
         cancellation, both within a second whatever TensorRT does.
-    :param timeout_seconds: time limit; None for no limit.
-    :param device: CUDA device index of the GPU to build on, if one is needed.
     :param timing_cache: file of measured kernel times to start from.
     :param build_log: destination of TensorRT's own log; None for the logger of the library at
         debug level, if that is enabled.
     :param refit: `path` and `structure` of an engine whose weights may be replaced instead.
     :raises CancelledError: if `report` was cancelled; the child process has exited by then.
-    :raises TimeLimitError: if the build took longer than `timeout_seconds`.
-    :raises ModelError: if the model cannot be read, parsed or built, or needs too much memory.
-    :raises ParameterError: if an option is not supported.
+    :raises TrtRosError: a TimeLimitError, ModelError or ParameterError.
     """
     refuse_unsupported(library, options)
     check_model_file(onnx)

@@ -14,7 +14,7 @@ from trt_ros.model.feeds.state import StateFeed
 from trt_ros.model.feeds.tensor import TensorFeed
 from trt_ros.model.feeds.transform import TransformFeed
 
-#: Feeds by kind. A new kind is a class here and, to run on a GPU, one in runtime/gpu/inputs.py.
+#: Feeds by kind. A new kind is a class here and, to run on a GPU, one for runtime/gpu/inputs.py.
 FEEDS: Mapping[str, type[Feed]] = {
     **{
         feed.kind: feed

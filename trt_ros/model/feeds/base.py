@@ -118,12 +118,7 @@ class Feed:
 
     @classmethod
     def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """
-        Return the sources and the topics of a binding: `source` as written, and no topics.
-
-        :param text: the whole binding, for errors; `source`: its part after the colon.
-        :raises ParameterError: when it is malformed.
-        """
+        """Return the sources and topics of a binding by its text and source, or raise."""
         if not source:
             raise empty_source(text)
         return (source,), ()
@@ -184,12 +179,7 @@ class Feed:
         return None if spec is None or spec.is_dynamic else np.zeros(spec.shape, host_dtype(spec))
 
     def check(self, value: Any) -> np.ndarray:
-        """
-        Return the array of a run as `stage` takes it.
-
-        :param value: what the run gives for `origin`, or for this input.
-        :raises TensorMismatchError: when it has another shape, or values that would change.
-        """
+        """Return the array of a run as `stage` takes it, of its value for `origin`; or raise."""
         raise NotImplementedError
 
     def initial(self) -> Any:

@@ -32,13 +32,7 @@ from trt_ros.vision.letterbox import Letterbox
 
 @dataclass(frozen=True)
 class TensorFeed(Feed):
-    """
-    An array of the shape of `spec`, converted to its dtype.
-
-    :param arithmetic: applied to each array before; None for none.
-    :param first: the array while a held topic has no message; None for none.
-    :param padding: applied to each array after the arithmetic; None for none.
-    """
+    """An array of the shape of `spec`, after arithmetic and padding; `first` until one comes."""
 
     spec: TensorSpec
     arithmetic: Arithmetic | None = None

@@ -28,12 +28,7 @@ Take = Callable[[Sequence[Any]], np.ndarray]
 
 
 class MessageCodec(Codec):
-    """
-    Numbers of the messages of one topic, by the fields that bindings name.
-
-    :param bound: the bindings of the topic, each with the array of its network input.
-    :raises ParameterError: when a type is not installed, or has not these fields.
-    """
+    """Numbers of the messages of one topic by the fields of its bindings; or ParameterError."""
 
     def __init__(
         self, node: Node, topic: str, bound: Sequence[tuple[Binding, TensorSpec]]

@@ -20,12 +20,7 @@ _STAMP = _STAMP_AND_NUMBER['<'][0]
 
 @dataclass(frozen=True, eq=False)
 class ImageView:
-    """
-    The fields of a sensor_msgs/Image.
-
-    :param stamp: seconds, nanoseconds.
-    :param data: (N,) uint8, a view into the message, which it keeps allocated.
-    """
+    """The fields of a sensor_msgs/Image; `data` is a view into the message, (N,) uint8."""
 
     stamp: tuple[int, int]
     frame_id: str

@@ -65,14 +65,7 @@ def read_multi_array(message: np.ndarray, dtype: np.dtype, name: str = 'data') -
 
 
 def write_multi_array(tensor: np.ndarray) -> np.ndarray:
-    """
-    Write a serialized std_msgs multi-array of the type multi_array_name(tensor.dtype.name).
-
-    The layout is row-major, with the labels 'dim0', 'dim1' and so on.
-
-    :returns: (N,) uint8.
-    :raises BadFrameError: 'bad tensor' when std_msgs has no multi-array of its type.
-    """
+    """Write a serialized multi-array, row-major with labels dim0, dim1, ..; or BadFrameError."""
     multi_array_name(tensor.dtype.name)
     native = tensor.dtype.newbyteorder('=')
     dtype = SENT_AS.get(native, native).newbyteorder('<')

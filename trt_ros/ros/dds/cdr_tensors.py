@@ -36,12 +36,7 @@ _MAX_DIMENSIONS = 32  # NumPy's, before 2.0.
 
 @dataclass(frozen=True, eq=False)
 class TensorListView:
-    """
-    The fields of a tensor list.
-
-    :param stamp: seconds, nanoseconds.
-    :param tensors: views into the message by name, in its order and with any strides.
-    """
+    """The fields of a tensor list; tensors by name are views with any strides."""
 
     stamp: tuple[int, int]
     frame_id: str
@@ -49,13 +44,7 @@ class TensorListView:
 
 
 def read_tensor_list(message: np.ndarray) -> TensorListView:
-    """
-    Read a serialized isaac_ros_tensor_list_interfaces/TensorList.
-
-    :param message: (N,) uint8, contiguous; borrowed by the result.
-    :raises BadFrameError: 'bad CDR', or 'bad tensor' when a tensor exceeds its data, has an
-        unknown type, or a duplicate name; no byte outside of the message is read.
-    """
+    """Read an isaac_ros_tensor_list_interfaces/TensorList, or raise BadFrameError."""
     fields = Fields(message)
     stamp, frame_id = fields.stamp(), fields.text('frame_id')
     tensors: dict[str, np.ndarray] = {}
@@ -195,13 +184,7 @@ _DLPACK_BITS = {'i': (8, 16, 32, 64), 'u': (8, 16, 32, 64), 'f': (16, 32, 64), '
 
 
 def read_dlpack_list(message: np.ndarray) -> TensorListView:
-    """
-    Read a serialized isaac_ros_tensor_msgs/TensorList of tensor_msgs/ExperimentalTensor.
-
-    :param message: (N,) uint8, contiguous; borrowed by the result.
-    :raises BadFrameError: 'bad CDR', or 'bad tensor' when a tensor exceeds its data, has an
-        unsupported type, or a duplicate or no name; no byte outside of the message is read.
-    """
+    """Read an isaac_ros_tensor_msgs/TensorList of ExperimentalTensor, or BadFrameError."""
     fields = Fields(message)
     stamp, frame_id = fields.stamp(), fields.text('frame_id')
     names = [fields.text('names') for _ in range(fields.number('names'))]
@@ -249,13 +232,7 @@ def _dlpack_tensor(name: str, fields: Fields) -> np.ndarray:
 def write_dlpack_list(
     tensors: Mapping[str, np.ndarray], stamp: tuple[int, int], frame_id: str
 ) -> np.ndarray:
-    """
-    Write a serialized isaac_ros_tensor_msgs/TensorList: row-major, with strides in elements.
-
-    :param stamp: seconds, nanoseconds.
-    :returns: (N,) uint8.
-    :raises BadFrameError: 'bad tensor' when the type of a tensor is unsupported.
-    """
+    """Write an isaac_ros_tensor_msgs/TensorList: row-major, (N,) uint8; or BadFrameError."""
     head = bytearray(ENCAPSULATION + struct.pack('<iI', *stamp))
     append_text(head, frame_id)
     append_number(head, len(tensors))

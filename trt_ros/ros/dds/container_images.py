@@ -93,12 +93,7 @@ class ContainerImages(Protocol):
         step: int,
         data: np.ndarray,
     ) -> int:
-        """
-        Copy an image into memory of the container and pass it to the subscriptions.
-
-        :param data: (N,) uint8, contiguous.
-        :returns: number of the subscriptions; without any, nothing is copied.
-        """
+        """Copy an image to the subscriptions by pointer, if there are any; return their number."""
         ...
 
 

@@ -127,14 +127,7 @@ class Rcl:
         self.counts_messages = self.orders_messages = self.stamps_messages = False
 
     def take(self, subscription: Any, c_bytes: _Bytes, info: ctypes.Array[c_uint8]) -> bool:
-        """
-        Take the next message; the GIL is released meanwhile.
-
-        :param subscription: rclpy's handle of the subscription, entered.
-        :param info: a MessageInfo to fill in.
-        :returns: whether there was a message.
-        :raises RclError: when the call failed; a message may be lost.
-        """
+        """Take the next message by an entered handle; return whether one came; or RclError."""
         code = self._take(subscription.pointer, byref(c_bytes), byref(info), None)
         if code not in (OK, TAKE_FAILED):
             raise self._error('rcl_take_serialized_message failed', code)
@@ -277,13 +270,7 @@ class ReceiveBufferPool:
         return self._next
 
     def take(self, rcl: Rcl, subscription: Any) -> np.ndarray | None:
-        """
-        Take the next message.
-
-        :returns: (N,) uint8, read-only; its buffer is reused once no view of it is left. None
-            if there is no message.
-        :raises RclError: when the call failed.
-        """
+        """Take the next message, valid while a view of it is left, or None; or raise RclError."""
         loan, memory, address = self.prepare()
         try:
             if not rcl.take(subscription, loan.buffer.c_bytes, self.info):

@@ -12,12 +12,12 @@ import numpy as np
 
 from trt_ros.cuda.device import Event, Stream
 from trt_ros.cuda.memory import DeviceBuffer, copy_async, fill_async
-from trt_ros.decode.cuda.decoder import Launch, Reader, aligned
+from trt_ros.decode.cuda.decoder import Addresses, Launch, Reader, aligned
 from trt_ros.errors import TensorMismatchError
 from trt_ros.model.feeds.padding import CAPACITY
 from trt_ros.model.run_inputs import REGIONS
 from trt_ros.runtime.gpu.captured_graph import RunAddresses, Stage
-from trt_ros.runtime.gpu.inputs import Batch
+from trt_ros.runtime.gpu.input_kinds import Batch
 from trt_ros.runtime.gpu.preprocess import Geometry
 from trt_ros.runtime.gpu.regions import GpuRegions, boxes_of
 from trt_ros.runtime.gpu.shared_resources import SharedResources
@@ -217,13 +217,9 @@ class BatchBuffers:
             def address(name: str, i: int = i) -> int:
                 return self.tensors[name].ptr + i * (self.sizes[name] // self.batch)
 
-            launches += decoder.launches(
-                shared.preprocess.letterbox((geometry.width, geometry.height)),
-                address,
-                request=addresses.request,
-                result=addresses.results[i],
-                scratch=scratch.ptr,
-            )
+            letterbox = shared.preprocess.letterbox((geometry.width, geometry.height))
+            at = Addresses(address, addresses.request, scratch.ptr, addresses.results[i])
+            launches += decoder.launches(letterbox, at)
 
         kernels = shared.decode_kernels.load(launches)
 

@@ -93,14 +93,7 @@ class StageSequence:
 
 @dataclass(frozen=True, eq=False)
 class CapturedGraph:
-    """
-    A CUDA graph captured for one combination of image geometries. Owns the graph.
-
-    :param memory: the slot's memory that the graph uses; borrowed.
-    :param parts: each image and tensor.
-    :param readers: of each image's result in the result buffer; none if the CPU decodes.
-    :param pieces: copies to pinned memory; none for zero-copy sources.
-    """
+    """A CUDA graph captured for one combination of image geometries. Owns the graph."""
 
     graph: Graph | StageSequence
     memory: SlotMemory

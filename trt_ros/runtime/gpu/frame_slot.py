@@ -139,13 +139,10 @@ class FrameSlot:
         tensors: Mapping[str, np.ndarray] = NO_TENSORS,
     ) -> Launched:
         """
-        Copy images and tensors to the GPU and launch their graph; returns while it runs.
+        Copy images and tensors to the GPU and launch their graph; see `Pipeline.start`.
 
-        :param frames: a batch of images, or the images of one run in the order of their feeds.
         :param device_address: returns the GPU's address of registered memory; None without any.
         :param after: end of the previous run, whose activation memory this one reuses.
-        :param tensors: as `split_inputs` returns them; or, for regions of the only image, REGIONS
-            with their maps, (N, 8) float32.
         """
         with mark('copy'):
             launched = self.stage_inputs(frames, thresholds, device_address, after, tensors)

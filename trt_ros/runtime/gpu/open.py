@@ -23,7 +23,8 @@ from trt_ros.runtime.bundle import open_members
 from trt_ros.runtime.gpu.bundle import TensorRTBundle
 from trt_ros.runtime.gpu.profile import build_options_of_member, with_published_size
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
-from trt_ros.runtime.options import LEAST_BUSY, PipelineOptions, options_of
+from trt_ros.runtime.machine_options import LEAST_BUSY
+from trt_ros.runtime.options import PipelineOptions, options_of
 
 log = logging.getLogger('trt_ros.runtime')
 _lock = threading.Lock()

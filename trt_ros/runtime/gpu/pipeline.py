@@ -219,12 +219,7 @@ class GpuPipeline(Pipeline[Any]):
         thresholds: Thresholds,
         tensors: Mapping[str, np.ndarray] = NO_TENSORS,
     ) -> Pending:
-        """
-        Launch a run; returns while the GPU works; see Pipeline.start.
-
-        :param thresholds: a GPU decoder returns at most `max_detections` boxes.
-        :returns: the run in flight; its slot is busy until it is waited for.
-        """
+        """Launch a run, whose slot is busy until it is waited for; see Pipeline.start."""
         self.faults.check()
         slot = self.slots.take(self.options.gpu_timeout or 60.0)
         number = next(self._numbers)

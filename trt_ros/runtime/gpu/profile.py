@@ -25,14 +25,9 @@ from trt_ros.runtime.runner import Network
 
 def build_options_of(options: PipelineOptions, batch: int) -> BuildOptions:
     """
-    Return the options to build the engine of a pipeline with.
+    Return the options to build the engine of a pipeline with, or raise.
 
     Inputs that bindings give a shape have it; the builder has defaults for others.
-
-    :param batch: maximum number of images per run; a network of a fixed batch needs no engine per
-        batch size.
-    :raises TrtRosError: a ModelError of the file, or a ParameterError or TensorMismatchError of a
-        binding that does not fit it.
     """
     path = Path(options.model_path).expanduser()
     ranges: tuple[ShapeRange, ...] = ()

@@ -10,7 +10,7 @@ from trt_ros.cuda.memory import DeviceBuffer
 from trt_ros.decode.cuda.boxes import GpuBoxes, GpuOrientedBoxes
 from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.decode.cuda.classes import GpuClasses
-from trt_ros.decode.cuda.decoder import Reader, aligned
+from trt_ros.decode.cuda.decoder import Addresses, Reader, aligned
 from trt_ros.results.base import Result
 from trt_ros.runtime.gpu.captured_graph import RunAddresses
 from trt_ros.runtime.gpu.preprocess import Geometry, RegionArgs, region_args
@@ -111,7 +111,8 @@ class GpuRegions:
         return args
 
     def _classify(self, classes: GpuClasses, result: int) -> Callable[[int], None]:
-        launch = classes.launch(lambda name: self.buffers.tensors[name].ptr, result, self._batch)
+        at = Addresses(lambda name: self.buffers.tensors[name].ptr, 0, 0, result)
+        launch = classes.launch(at, self._batch)
         return partial(self.shared.decode_kernels.load([launch]).launch, *launch)
 
     def reader(self, read: Reader, memory: np.ndarray) -> Reader:

@@ -256,12 +256,7 @@ def plan_transfers(
 
 
 class CopyThreadPool:
-    """
-    Threads that share a large copy; NumPy releases the GIL while it copies.
-
-    :param threads: number of threads beside the calling one; 0 starts none.
-    :param context: CUDA context of the GPU, which is per thread: entered for each copy.
-    """
+    """Threads that share a large copy, in a CUDA context; NumPy releases the GIL meanwhile."""
 
     def __init__(self, threads: int, context: AbstractContextManager[None]) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()

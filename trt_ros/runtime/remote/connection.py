@@ -74,16 +74,11 @@ class Connection:
         self, method: str, timeout_seconds: float, report: Reporter | None = None, **fields: Any
     ) -> Any:
         """
-        Send a request and wait for the reply.
+        Send a request and wait for the reply; `report` cancels the wait.
 
-        :param method: of the protocol, as in 'ModelInfer'.
-        :param report: cancels the wait.
-        :param fields: those of the request.
         :raises RemoteUnavailableError: when the server does not answer in time; a
             NotOnServerError when it lacks what was requested.
         :raises RemoteRefusedError: when the server refuses or fails the request.
-        :raises CancelledError: when `report` was cancelled.
-        :raises ClosedError: after close().
         """
         if self._is_closed:
             raise ClosedError(f'The connection to {self.address}')

@@ -12,7 +12,7 @@ from support.descriptions import specs
 from trt_ros.cuda import kernels
 from trt_ros.decode.cuda import box_args, boxes, classes, dense, masks, points
 from trt_ros.decode.cuda.choice import gpu_decoder
-from trt_ros.decode.cuda.decoder import DATA_OFFSET
+from trt_ros.decode.cuda.decoder import DATA_OFFSET, Addresses
 from trt_ros.decode.cuda.dense import GpuArgmax, GpuDepth, GpuPicture
 from trt_ros.errors import ScoreRangeError
 from trt_ros.families.classify import ClassifyHead
@@ -21,7 +21,7 @@ from trt_ros.families.image import PictureHead
 from trt_ros.families.semantic import MaskHeads, SemanticHead
 from trt_ros.results.masks import Instances
 from trt_ros.runtime.gpu import preprocess as graph_steps
-from trt_ros.runtime.gpu.inputs import NumberedArgs
+from trt_ros.runtime.gpu.input_kinds import NumberedArgs
 from trt_ros.runtime.gpu.staging import RequestArgs
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
@@ -64,7 +64,7 @@ def without_addresses(value: object) -> str:
 )
 def test_more_candidates_than_are_sorted_at_once_take_more_kernels(anchors, expected):
     decoder = boxes_of('yolov8', f'head (1, 84, {anchors})')
-    launches = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)
+    launches = decoder.launches(BOX, Addresses(lambda name: 4096, 1, 2, 3))
     names = [launch.function.partition('_')[0] for launch in launches]
     assert list(dict.fromkeys(names)) == expected.split()
     digits = [launch.argument.shift for launch in launches if launch.function == 'narrow']
@@ -73,7 +73,7 @@ def test_more_candidates_than_are_sorted_at_once_take_more_kernels(anchors, expe
 
 def test_parts_of_the_scratch_memory_do_not_overlap():
     decoder = boxes_of('yolov8', 'head (1, 84, 25200)')
-    args = decoder.launches(BOX, lambda name: 4096, request=1, scratch=1024, result=3)[0].argument
+    args = decoder.launches(BOX, Addresses(lambda name: 4096, 1, 1024, 3))[0].argument
     sizes = {
         'counters': 64,
         'keys': 8 * 25200,
@@ -92,7 +92,7 @@ def test_parts_of_the_scratch_memory_do_not_overlap():
 
 def test_reads_concatenated_output_at_offsets():
     decoder = boxes_of('yolov5', 'head (1, 100, 8) float16')
-    args = decoder.launches(BOX, lambda name: 4096, request=1, scratch=2, result=3)[0].argument
+    args = decoder.launches(BOX, Addresses(lambda name: 4096, 1, 2, 3))[0].argument
     level = args.levels[0]
     assert (level.boxes, level.objectness, level.scores) == (4096, 4096 + 8, 4096 + 10)
     assert (args.box_row, args.score_row, args.rows, args.classes) == (8, 8, 100, 3)
@@ -193,7 +193,7 @@ def test_class_mask_equals_cpu_result(classes, dtype, channels_first):
 def test_confidence_that_nobody_asked_for_is_not_computed():
     shape = (1, 3, 8, 10)
     decoder = decoder_of(SemanticHead('scores', shape, True, False), outputs(scores=shape))
-    launches = decoder.launches(BOX, lambda name: 0, request=0, scratch=0, result=0)
+    launches = decoder.launches(BOX, Addresses(lambda name: 0, 0, 0, 0))
     assert [each.function for each in launches] == ['argmax_float32', 'finish']
     assert not launches[0].argument.confidence
     assert decoder.scratch_nbytes == 256
@@ -214,7 +214,7 @@ def test_masks_of_several_outputs_are_decoded_side_by_side():
     addresses = {'area': 1 << 16, 'line': 1 << 20}
     letterbox = Letterbox.fit((30, 20), (64, 64), 'stretch')
     start = 1024  # Header and 20 lines of 32 bytes, aligned.
-    found = decoder.launches(letterbox, addresses.get, request=0, scratch=4096, result=8192)
+    found = decoder.launches(letterbox, Addresses(addresses.get, 0, 4096, 8192))
     assert [each.function for each in found] == ['argmax_float32', 'finish'] * 2
     assert [
         (each.argument.cells, each.argument.counters, each.argument.result) for each in found[::2]
@@ -276,7 +276,7 @@ def test_painted_instances_are_read_behind_the_boxes(is_decoded, dtype):
     assert isinstance(decoder, masks.GpuInstances)
     memory = np.zeros(decoder.result_nbytes((30, 20)), np.uint8)
     letterbox = Letterbox.fit((30, 20), (640, 640), 'letterbox')
-    launches = decoder.launches(letterbox, lambda name: 0, request=0, scratch=0, result=0)
+    launches = decoder.launches(letterbox, Addresses(lambda name: 0, 0, 0, 0))
     assert [launch.function for launch in launches[-3:]] == [
         'paint_float32',
         'keep_float32',

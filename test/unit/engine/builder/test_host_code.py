@@ -1,6 +1,5 @@
 """A plan may bring host code of its own; the library runs it only where the sidecar vouches."""
 
-from contextlib import nullcontext
 import hashlib
 import json
 import os
@@ -17,37 +16,6 @@ from trt_ros.engine.builder.config import load_plugins
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.sidecar import sidecar_path
 from trt_ros.errors import BackendError, ParameterError
-from trt_ros.trt import Library
-
-
-@pytest.fixture
-def runtimes(monkeypatch):
-    """Load plans with a library that has no GPU; give the runtimes that it makes."""
-    made = []
-    handle = SimpleNamespace(num_io_tensors=0, num_optimization_profiles=0)
-
-    def new_runtime(self):
-        made.append(
-            SimpleNamespace(
-                engine_host_code_allowed=False, deserialize_cuda_engine=lambda plan: handle
-            )
-        )
-        return made[-1]
-
-    log = SimpleNamespace(collect=lambda: nullcontext(SimpleNamespace(errors=[])))
-    library = Library('tensorrt', SimpleNamespace(), (10, 3, 0, 26), '10.3.0.26', log)
-    monkeypatch.setattr(Library, 'new_runtime', new_runtime)
-    monkeypatch.setattr(engines, 'measured', lambda *_: nullcontext())
-    for module in (engines, opening):
-        monkeypatch.setattr(module, 'load_trt', lambda prefer='auto': library)
-    return made
-
-
-@pytest.fixture
-def plan(tmp_path):
-    path = tmp_path / 'net.engine'
-    path.write_bytes(struct.pack('<4s20x4B36x', b'ftrt', 10, 3, 0, 26))
-    return path
 
 
 def describe(plan, **options):
@@ -60,25 +28,25 @@ def describe(plan, **options):
     sidecar_path(plan).write_text(json.dumps(sidecar))
 
 
-def test_a_plan_of_unknown_origin_may_not_run_its_host_code(plan, runtimes):
+def test_a_plan_of_unknown_origin_may_not_run_its_host_code(plan, library):
     opening.open_plan(plan, 0, BuildOptions())
     engines.load_engine(plan)
     engines.load_engine(plan.read_bytes())
-    assert [each.engine_host_code_allowed for each in runtimes] == [False] * 3
+    assert library.host_code == [False] * 3
 
 
-def test_version_compatible_option_does_not_trust_foreign_plan(plan, runtimes):
+def test_version_compatible_option_does_not_trust_foreign_plan(plan, library):
     opening.open_plan(plan, 0, BuildOptions(version_compatible=True))
-    assert [each.engine_host_code_allowed for each in runtimes] == [False]
+    assert library.host_code == [False]
 
 
 @pytest.mark.parametrize('version_compatible', [False, True])
 def test_host_code_is_allowed_only_to_an_engine_that_was_built_version_compatible(
-    plan, runtimes, version_compatible
+    plan, library, version_compatible
 ):
     describe(plan, version_compatible=version_compatible)
     opening.open_plan(plan, 0, BuildOptions())
-    assert [each.engine_host_code_allowed for each in runtimes] == [version_compatible]
+    assert library.host_code == [version_compatible]
 
 
 @pytest.fixture
@@ -89,7 +57,7 @@ def loaded(monkeypatch):
     return loaded
 
 
-def test_plugins_of_a_sidecar_load_only_if_the_user_lists_them(plan, runtimes, loaded, tmp_path):
+def test_plugins_of_a_sidecar_load_only_if_the_user_lists_them(plan, library, loaded, tmp_path):
     plugin = tmp_path / 'plugin.so'
     plugin.touch()
     describe(plan, plugins=(str(plugin),))
@@ -102,7 +70,7 @@ def test_plugins_of_a_sidecar_load_only_if_the_user_lists_them(plan, runtimes, l
     assert loaded == [str(plugin)]
 
 
-def test_plugins_of_a_tensorrt_rtx_engine_are_refused(plan, runtimes, loaded):
+def test_plugins_of_a_tensorrt_rtx_engine_are_refused(plan, library, loaded):
     plan.write_bytes(struct.pack('<4s12xQ8x4B36x', b'vtrt', 64, 1, 5, 0, 0)[:64].ljust(64, b'\0'))
     describe(plan, plugins=('plugin.so',))
     with pytest.raises(ParameterError, match='needs the plugin library') as caught:
@@ -113,7 +81,7 @@ def test_plugins_of_a_tensorrt_rtx_engine_are_refused(plan, runtimes, loaded):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason='only root can give files away')
 @pytest.mark.parametrize('file', ['engine', 'sidecar', 'plugin'])
-def test_files_of_another_user_are_not_run(plan, runtimes, loaded, tmp_path, file):
+def test_files_of_another_user_are_not_run(plan, library, loaded, tmp_path, file):
     plugin = tmp_path / 'plugin.so'
     plugin.touch()
     describe(plan, plugins=(str(plugin),), version_compatible=True)
@@ -123,10 +91,10 @@ def test_files_of_another_user_are_not_run(plan, runtimes, loaded, tmp_path, fil
     with pytest.raises(ParameterError, match='is not secure') as caught:
         opening.open_plan(plan, 0, BuildOptions(plugins=(str(plugin),)))
     assert 'belongs to another user' in caught.value.cause
-    assert (loaded, runtimes) == ([], [])
+    assert (loaded, library.loaded) == ([], 0)
 
 
-def test_planted_kernels_of_an_engine_are_not_used(plan, runtimes, monkeypatch, tmp_path):
+def test_planted_kernels_of_an_engine_are_not_used(plan, library, monkeypatch, tmp_path):
     cache = Blob(tmp_path / 'net.engine.gpu.runtime')
     monkeypatch.setattr(opening.caches, 'runtime_cache', lambda *_: cache)
     cache.save(b'kernels')

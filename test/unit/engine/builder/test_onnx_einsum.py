@@ -4,6 +4,7 @@ import numpy as np
 from onnx import helper
 import pytest
 
+from trt_ros.driver import GpuInfo
 from trt_ros.engine.builder.onnx_rewrites import lower_equation, lower_equations
 from trt_ros.engine.builder.parent import build
 from trt_ros.engine.options import BuildOptions
@@ -79,7 +80,7 @@ def test_rtx_builds_upper_case_equations(upper, rtx, precision):
 
 
 @pytest.mark.slow
-def test_stripped_weights_are_refused_for_they_are_read_from_the_file(upper, monkeypatch, rtx):
-    monkeypatch.setattr('trt_ros.engine.builder.parent.refuse_unsupported', lambda *_: None)
+def test_stripped_weights_are_refused_for_they_are_read_from_the_file(upper, set_driver, rtx):
+    set_driver(GpuInfo(0, 'NVIDIA L4', (8, 9), 58, 24 << 30, False, 'GPU-1', '0000:01:00.0'))
     with pytest.raises(ParameterError, match='strip_weights cannot be combined with upper-case'):
         build(upper, BuildOptions(strip_weights=True), rtx)

@@ -1,8 +1,8 @@
 """ONNX Runtime on the CPU, on real models."""
 
-import builtins
 import os
 from pathlib import Path
+import sys
 
 import numpy as np
 import onnx
@@ -347,14 +347,8 @@ def test_rejects_bfloat16_inputs(write):
 
 
 def test_without_onnxruntime_the_error_is_the_pip_command(write, monkeypatch):
-    path, real_import = write(), builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name == 'onnxruntime':
-            raise ModuleNotFoundError(f'No module named {name!r}', name=name)
-        return real_import(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, '__import__', without)
+    path = write()
+    monkeypatch.setitem(sys.modules, 'onnxruntime', None)
     with pytest.raises(BackendError, match='pip install onnxruntime'):
         OnnxRuntimeRunner.open(path)
 

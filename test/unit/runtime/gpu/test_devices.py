@@ -11,6 +11,7 @@ from support.waiting import DEADLINE_SECONDS
 from trt_ros.cuda.context import current_context
 from trt_ros.cuda.device import Event, Stream, open_gpu
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer
+from trt_ros.driver import device_order
 from trt_ros.errors import GpuFailedError
 from trt_ros.vision.thresholds import Thresholds
 
@@ -35,9 +36,8 @@ def in_thread(work) -> None:
         raise errors[0]
 
 
-def test_thread_with_reused_id_has_gpu_context(open_graph, cuda, picture, monkeypatch):
-    monkeypatch.setattr('trt_ros.runtime.gpu.shared_resources.COPY_THREADS', 2)
-    monkeypatch.setattr('trt_ros.runtime.gpu.frame_slot.CHUNK_NBYTES', 4096)
+def test_thread_with_reused_id_has_gpu_context(open_graph, cuda, picture, set_constants):
+    set_constants(COPY_THREADS=2, CHUNK_NBYTES=4096)
     pipeline = open_graph(device=1)
     for size in (100, 120, 140, 400):  # Each is captured anew; the last makes memory grow.
         in_thread(lambda size=size: pipeline.infer(picture(size, 90), ASKED))
@@ -131,10 +131,15 @@ def test_contexts_nest_and_restore_previous(cuda):
 
 
 def test_gpu_name_includes_pci_address(cuda, monkeypatch):
-    monkeypatch.setattr('trt_ros.cuda.device.device_order', lambda: 'PCI_BUS_ID')
-    assert str(open_gpu(1)) == 'Fake GPU (sm_90, device 1, PCI 0000:01:00.0)'
-    monkeypatch.setattr('trt_ros.cuda.device.device_order', lambda: 'FASTEST_FIRST')
-    assert 'device 1 in CUDA_DEVICE_ORDER=FASTEST_FIRST,' in str(open_gpu(1))
+    for order, named in (
+        ('PCI_BUS_ID', ''),
+        ('FASTEST_FIRST', ' in CUDA_DEVICE_ORDER=FASTEST_FIRST'),
+    ):
+        monkeypatch.setenv('CUDA_DEVICE_ORDER', order)
+        device_order.cache_clear()
+        assert str(open_gpu(1)) == f'Fake GPU (sm_90, device 1{named}, PCI 0000:01:00.0)'
+    monkeypatch.undo()
+    device_order.cache_clear()
 
 
 def test_tensor_runner_uses_requested_priority_and_wait(cuda, engine, network_of):

@@ -9,7 +9,7 @@ from trt_ros.engine.engine import load_once
 from trt_ros.errors import ParameterError
 from trt_ros.runtime.gpu import open as device_choice
 from trt_ros.runtime.gpu.open import GpuLoad, least_busy, reserved_device
-from trt_ros.runtime.options import LEAST_BUSY
+from trt_ros.runtime.machine_options import LEAST_BUSY
 
 GPU = SimpleNamespace(context=nullcontext(), close=lambda: None)
 #: Indices at which no other engines of this process are.
@@ -39,11 +39,11 @@ def test_pipelines_and_utilization_count_before_free_memory(loads, chosen):
 
 
 @pytest.fixture
-def two_gpus(monkeypatch):
+def two_gpus(monkeypatch, set_driver):
     """Two idle GPUs; the second has more free memory. The loads may be changed."""
     loads = {'0000:01:00.0': (0, 10 * 10**9), '0000:02:00.0': (0, 12 * 10**9)}
     gpus = [SimpleNamespace(index=i, pci_bus_id=bus) for i, bus in zip((FIRST, SECOND), loads)]
-    monkeypatch.setattr(device_choice, 'nvidia_driver', lambda: SimpleNamespace(gpus=gpus))
+    set_driver(*gpus)
     monkeypatch.setattr(device_choice, 'read_load', lambda bus: loads[bus])
     return loads
 
@@ -85,7 +85,7 @@ def test_work_of_other_processes_counts(two_gpus):
         assert device == FIRST
 
 
-def test_without_a_gpu_device_0_reports_the_reason(monkeypatch):
-    monkeypatch.setattr(device_choice, 'nvidia_driver', lambda: SimpleNamespace(gpus=()))
+def test_without_a_gpu_device_0_reports_the_reason(set_driver):
+    set_driver()
     with reserved_device(LEAST_BUSY) as chosen:
         assert chosen == (0, ())

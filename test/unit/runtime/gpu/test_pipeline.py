@@ -48,9 +48,9 @@ def test_frame_is_one_graph_launch(open_graph, cuda, picture):
     assert cuda.launched == ['preprocess', *DECODED]
 
 
-def test_the_images_bytes_reach_the_gpu(open_graph, cuda, picture, monkeypatch):
+def test_the_images_bytes_reach_the_gpu(open_graph, cuda, picture, set_constants):
     for chunk_nbytes in (4096, 1 << 20):
-        monkeypatch.setattr('trt_ros.runtime.gpu.frame_slot.CHUNK_NBYTES', chunk_nbytes)
+        set_constants(CHUNK_NBYTES=chunk_nbytes)
         pipeline = open_graph(frames_in_flight=1)
         frame = picture()
         pipeline.infer(frame, ASKED)
@@ -88,8 +88,8 @@ def test_larger_image_discards_graphs_of_old_buffers(open_graph, picture):
     assert len(captured(pipeline)) == 2
 
 
-def test_least_recently_used_size_is_evicted(open_graph, picture, monkeypatch):
-    monkeypatch.setattr('trt_ros.runtime.gpu.frame_slot.MAX_GRAPHS', 2)
+def test_least_recently_used_size_is_evicted(open_graph, picture, set_constants):
+    set_constants(MAX_GRAPHS=2)
     pipeline = open_graph(frames_in_flight=1)
     for width in (200, 100, 120, 140):
         pipeline.infer(picture(width, 90), ASKED)

@@ -7,7 +7,7 @@ from support.host_context import HostContext
 from support.memory import array_at
 from trt_ros.families.registry import CLASSIFIERS, TENSORS
 from trt_ros.runtime.fitting import fit
-from trt_ros.runtime.gpu import inputs
+from trt_ros.runtime.gpu import input_kinds
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.options import ModelOptions
 from trt_ros.tensors import TensorSpec
@@ -45,7 +45,7 @@ def open_regions(make_engine, cuda, network_of, opened, monkeypatch):
 
         cuda._put(work)
 
-    monkeypatch.setattr(inputs, 'launch_crop', crop_on_host)
+    monkeypatch.setattr(input_kinds, 'launch_crop', crop_on_host)
     crop: Crop
 
     def make(batch=-1, max_batch=4, decoder='embedding', families=TENSORS, **options):

@@ -11,7 +11,7 @@ from trt_ros.decode.cuda.tiles import GpuTiles
 from trt_ros.errors import BadFrameError, TensorMismatchError
 from trt_ros.families.registry import DETECTORS
 from trt_ros.runtime.fitting import fit
-from trt_ros.runtime.gpu import inputs
+from trt_ros.runtime.gpu import input_kinds
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.options import ModelOptions
 from trt_ros.vision.frame import Frame
@@ -49,7 +49,7 @@ def open_tiles(make_engine, cuda, network_of, opened, monkeypatch):
             else (*context.shapes['images'][:1], 7, 96)
         )
 
-    monkeypatch.setattr(inputs, 'launch_preprocess', preprocess_on_host)
+    monkeypatch.setattr(input_kinds, 'launch_preprocess', preprocess_on_host)
 
     def make(batch=-1, max_batch=4, tiles='2x2', **options):
         engine = make_engine(batch, max_batch)
