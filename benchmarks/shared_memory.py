@@ -2,14 +2,14 @@
 Latency of 1080p images between two processes: shared memory, DDS, and the wake-up alone.
 
 An image's age runs from the call that publishes it, after its pixels were drawn, to the callback
-that reads them. The wake-up alone is that of a thread that waits for a few bytes from a socket.
+that reads them. Beyond the wake-up: without the time between the call that sends and the return of
+the call that waits. The wake-up alone is that of a thread that waits for bytes from a socket.
 
     ./dev shell -c 'python benchmarks/shared_memory.py [--frames 600] [--json]'
 """
 
 import argparse
 from collections.abc import Callable
-from itertools import chain
 import json
 import os
 from pathlib import Path
@@ -59,7 +59,7 @@ def camera(frames: int, rate_hz: float) -> list[float]:
     def send(number: int) -> float:
         pixels = sender.begin(Header(), SIZE)
         pixels[:] = number % 256
-        pixels.reshape(-1)[:8].view(np.int64)[0] = time.monotonic_ns()
+        pixels.reshape(-1)[:8].view(np.int64)[0] = time.time_ns()
         began = time.perf_counter()
         sender.send()
         return 1e6 * (time.perf_counter() - began)
@@ -73,8 +73,8 @@ def camera(frames: int, rate_hz: float) -> list[float]:
     return took
 
 
-def viewer(frames: int) -> list[float]:
-    """Return the age of each image in microseconds."""
+def viewer(frames: int) -> dict[str, list[float]]:
+    """Return the age of each image in microseconds, and how much is beyond the wake-up."""
     import rclpy
     from rclpy.qos import QoSProfile
     from sensor_msgs.msg import Image
@@ -86,12 +86,17 @@ def viewer(frames: int) -> list[float]:
     from trt_ros.ros.dds.transport import subscribe_serialized
 
     ages: list[float] = []
+    beyond: list[float] = []
     is_shared: list[bool] = []
     arrived = threading.Event()
+    woken = 0
 
     def on_message(message: np.ndarray) -> None:
         data = read_image(message).data
-        ages.append(1e-3 * (time.monotonic_ns() - int(data[:8].view(np.int64)[0])))
+        now, drawn = time.time_ns(), int(data[:8].view(np.int64)[0])
+        ages.append(1e-3 * (now - drawn))
+        sent = [each.last for each in shared._lenders.values() if each] if shared else []
+        beyond.extend(1e-3 * (each - drawn + now - woken) for each in sent)
         assert data[8] == data[data.size // 2] == data[-1]
         is_shared.append(pool_memory_of(message) is not None)
         arrived.set()
@@ -102,6 +107,16 @@ def viewer(frames: int) -> list[float]:
     subscription = subscribe_serialized(
         node, Image, 'image', QoSProfile(depth=2), MessageCallbacks(on_message)
     )
+    shared = subscription._shared  # type: ignore
+    if shared is not None:
+        on_ready = shared._on_ready
+
+        def note_and_take() -> None:
+            nonlocal woken
+            woken = time.time_ns()
+            on_ready()
+
+        shared._on_ready = note_and_take
     arrived.wait(60.0)
     while len(ages) < WARM_UP_FRAMES + frames:
         arrived.clear()
@@ -112,7 +127,7 @@ def viewer(frames: int) -> list[float]:
     rclpy.try_shutdown()
     expected = os.environ.get('TRT_ROS_TRANSPORT') != 'dds'
     assert all(each == expected for each in is_shared[WARM_UP_FRAMES:])
-    return ages[WARM_UP_FRAMES:]
+    return {'age': ages[WARM_UP_FRAMES:], 'beyond the wake-up': beyond[WARM_UP_FRAMES:]}
 
 
 def pinger(fd: int, frames: int, rate_hz: float) -> list[float]:
@@ -122,21 +137,21 @@ def pinger(fd: int, frames: int, rate_hz: float) -> list[float]:
         def send(number: int) -> float:
             pixels[:] = number % 256  # As a camera does, with the same effect on the caches.
             began = time.perf_counter()
-            connection.send(time.monotonic_ns().to_bytes(8, 'little'))
+            connection.send(time.time_ns().to_bytes(8, 'little'))
             return 1e6 * (time.perf_counter() - began)
 
         return at_rate(send, frames, rate_hz)
 
 
-def woken(fd: int, frames: int) -> list[float]:
+def waiter(fd: int, frames: int) -> dict[str, list[float]]:
     ages: list[float] = []
     with socket.socket(fileno=fd) as connection, select.epoll() as poll:
         poll.register(connection, select.EPOLLIN)
         while len(ages) < WARM_UP_FRAMES + frames:
             poll.poll()
             sent = int.from_bytes(connection.recv(8), 'little')
-            ages.append(1e-3 * (time.monotonic_ns() - sent))
-    return ages[WARM_UP_FRAMES:]
+            ages.append(1e-3 * (time.time_ns() - sent))
+    return {'age': ages[WARM_UP_FRAMES:]}
 
 
 def start(role: str, env: dict[str, str], *args: object, fds: Any = ()) -> subprocess.Popen:
@@ -149,23 +164,22 @@ def start(role: str, env: dict[str, str], *args: object, fds: Any = ()) -> subpr
     )
 
 
-def printed(process: subprocess.Popen) -> list[float]:
+def printed(process: subprocess.Popen) -> Any:
     text, _ = process.communicate(timeout=300)
     assert process.returncode == 0, process.args
-    found: list[float] = json.loads(text)
-    return found
+    return json.loads(text)
 
 
-def measure(transport: str, frames: int, rate_hz: float) -> tuple[list[float], list[float]]:
+def measure(transport: str, frames: int, rate_hz: float) -> dict[str, list[float]]:
     """Return the ages and the durations of the publishing calls in microseconds."""
     if transport == WAKE_UP:
         ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         near, far = (each.fileno() for each in ends)
-        receiving = start('woken', {}, far, frames, fds=[far])
+        receiving = start('waiter', {}, far, frames, fds=[far])
         sending = start('pinger', {}, near, frames, rate_hz, fds=[near])
         for each in ends:
             each.close()
-        return printed(receiving), printed(sending)
+        return {**printed(receiving), 'call of the publisher': printed(sending)}
     env = {
         'FASTRTPS_DEFAULT_PROFILES_FILE': str(PROFILE),
         'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
@@ -173,13 +187,12 @@ def measure(transport: str, frames: int, rate_hz: float) -> tuple[list[float], l
         'TRT_ROS_TRANSPORT': 'dds' if transport == DDS else '',
     }
     receiving, sending = start('viewer', env, frames), start('camera', env, frames, rate_hz)
-    ages = printed(receiving)
-    return ages, printed(sending)
+    return {**printed(receiving), 'call of the publisher': printed(sending)}
 
 
 def main() -> None:
     if sys.argv[1:2] == ['--role']:
-        roles = {each.__name__: each for each in (camera, viewer, pinger, woken)}
+        roles = {each.__name__: each for each in (camera, viewer, pinger, waiter)}
         print(json.dumps(roles[sys.argv[2]](*map(json.loads, sys.argv[3:]))))  # type: ignore
         return
     parser = argparse.ArgumentParser(
@@ -190,44 +203,23 @@ def main() -> None:
     parser.add_argument('--rate-hz', type=float, default=60.0)
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
-    found: dict[str, list[tuple[list[float], list[float]]]] = {}
+    found: dict[str, dict[str, list[float]]] = {}
     for _ in range(args.rounds):  # Alternately, so that load affects all.
         for transport in (WAKE_UP, SHARED, DDS):
-            result = measure(transport, args.frames, args.rate_hz)
-            found.setdefault(transport, []).append(result)
-    ages = {
-        name: percentiles(list(chain.from_iterable(each for each, _ in rounds)))
-        for name, rounds in found.items()
-    }
-    calls = {
-        name: percentiles(list(chain.from_iterable(each for _, each in rounds)))
-        for name, rounds in found.items()
-    }
-    beyond = {
-        name: {key: ages[name][key] - ages[WAKE_UP][key] for key in ('p50', 'p99')}
-        for name in (SHARED, DDS)
+            for name, values in measure(transport, args.frames, args.rate_hz).items():
+                found.setdefault(name, {}).setdefault(transport, []).extend(values)
+    tables = {
+        name: {transport: percentiles(values) for transport, values in rows.items() if values}
+        for name, rows in found.items()
     }
     if args.json:
-        print(
-            json.dumps(
-                {
-                    'machine': machine(),
-                    'age_us': ages,
-                    'publish_us': calls,
-                    'beyond_wake_up_us': beyond,
-                }
-            )
-        )
+        print(json.dumps({'machine': machine(), 'microseconds': tables}))
         return
     print(machine())
-    for title, table in (
-        ('age (us)', ages),
-        ('call of the publisher (us)', calls),
-        ('age beyond the wake-up (us)', beyond),
-    ):
-        print(title)
-        for name, row in table.items():
-            print(f'  {name:<16} p50 {row["p50"]:8.0f}  p99 {row["p99"]:8.0f}')
+    for name, rows in tables.items():
+        print(f'{name} (us)')
+        for transport, row in rows.items():
+            print(f'  {transport:<16} p50 {row["p50"]:8.0f}  p99 {row["p99"]:8.0f}')
 
 
 if __name__ == '__main__':

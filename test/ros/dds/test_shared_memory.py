@@ -1,6 +1,6 @@
 """Images through shared memory between real processes, also those that are killed."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 import os
 from pathlib import Path
 import signal
@@ -35,16 +35,31 @@ def mapped():
     return Path('/proc/self/maps').read_text().count('memfd:trt_ros')
 
 
+def links(process):
+    """Return what the descriptors of a process refer to."""
+    found = []
+    for each in Path(f'/proc/{process}/fd').iterdir():
+        with suppress(FileNotFoundError):  # Closed meanwhile.
+            found.append(os.readlink(each))
+    return found
+
+
 def descriptors():
     """Return the number of descriptors of shared memory of this process."""
-    links = [Path('/proc/self/fd') / each for each in os.listdir('/proc/self/fd')]
-    return sum('memfd:trt_ros' in os.readlink(each) for each in links if each.is_symlink())
+    return sum('memfd:trt_ros' in each for each in links('self'))
 
 
-def names():
-    """Return what processes of this package have left in the file system and among sockets."""
-    files = {each for each in os.listdir('/dev/shm') if 'fastrtps' not in each}
-    return files, Path('/proc/net/unix').read_text().count('@trt_ros/')
+def sockets(process):
+    """Return the names that a process listens at."""
+    lines = [line.split() for line in Path('/proc/net/unix').read_text().splitlines()]
+    named = [line[6:] for line in lines if len(line) > 7 and '@trt_ros/' in line[7]]
+    return {name for inode, name in named if f'socket:[{inode}]' in links(process)}
+
+
+def is_left(names):
+    """Return whether a name is still in use, or a file of shared memory exists."""
+    files = [each for each in os.listdir('/dev/shm') if 'trt_ros' in each]
+    return files or any(each in Path('/proc/net/unix').read_text() for each in names)
 
 
 class Other:
@@ -161,14 +176,16 @@ def test_dds_alone_on_request(node, subscribe, other):
 
 
 def test_a_killed_publisher_leaves_nothing_and_its_successor_is_received(node, subscribe, other):
-    before = names(), mapped(), descriptors()
+    before = mapped(), descriptors()
     inbox, camera = Inbox(), other('publish')
     subscription = subscribe(node, inbox)
     camera.settle(inbox)
     camera.send(7)
     (kept,) = inbox.wait(1)
-    assert names()[1] > before[0][1]
+    used = sockets(camera.process.pid)
+    assert len(used) == 1 and is_left(used)
     camera.kill()
+    assert not is_left(used)
     assert number_of(kept) == 7  # As it was.
     inbox.messages.clear()
     successor = other('publish')
@@ -177,11 +194,11 @@ def test_a_killed_publisher_leaves_nothing_and_its_successor_is_received(node, s
     del kept
     subscription.close()
     inbox.messages.clear()
-    assert (names(), mapped(), descriptors()) == before
+    assert (mapped(), descriptors()) == before
 
 
 def test_a_killed_subscriber_leaves_nothing_and_the_others_go_on(node, subscribe, other):
-    before = names(), mapped(), descriptors()
+    before = mapped(), descriptors()
     camera = Camera(node)
     killed, remaining = other('receive'), other('receive')
     camera.meets(2)
@@ -197,10 +214,12 @@ def test_a_killed_subscriber_leaves_nothing_and_the_others_go_on(node, subscribe
             assert found[0] < number
     remaining.close()
     camera.send(40, NBYTES)
-    assert mapped() <= before[1] + 4
+    assert mapped() <= before[0] + 4
+    used = sockets('self')
     camera.close()
     del camera, each
-    assert (names(), mapped(), descriptors()) == before
+    assert used and not is_left(used)
+    assert (mapped(), descriptors()) == before
 
 
 OTHER_USER = """

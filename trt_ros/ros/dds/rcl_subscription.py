@@ -213,8 +213,7 @@ class RclSubscription:
     def _take_shared(self) -> None:
         if self._shared is not None:
             with mark('take'), self._delivering:
-                self._registered_pools.release()
-                self._deliver(self._registered(self._shared.take()))
+                self._deliver(self._taken_shared())
 
     def _wake(self) -> None:
         self._stopping.set()
@@ -317,16 +316,21 @@ class RclSubscription:
                     break
                 if self._is_new_message(is_new):
                     is_copy = self._is_copy()
-                    if self._shared is not None:
-                        yield from self._registered(self._shared.take())
+                    yield from self._taken_shared()
                     if not is_copy:
                         yield message
                 del message
         if self._buffer is not None:
-            yield from self._registered(self._buffer.take_all(self._stopping))
+            for message in self._buffer.take_all(self._stopping):
+                self._registered_pools.add(message)
+                yield message
+                del message
 
-    def _registered(self, messages: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-        for message in messages:
+    def _taken_shared(self) -> Iterator[np.ndarray]:
+        messages = self._shared.take() if self._shared is not None else []
+        self._registered_pools.release()
+        while messages:
+            message = messages.pop(0)
             self._registered_pools.add(message)
             yield message
             del message

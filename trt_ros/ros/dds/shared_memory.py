@@ -74,7 +74,7 @@ class _Borrower:
     """A subscription, as its publisher sees it."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+        self._connection, self.has_left = connection, False
         self._max_loans = 0  # Until the subscription tells it.
         self._is_on = False  # Whether its last message went through shared memory.
         self._count = 0
@@ -87,15 +87,21 @@ class _Borrower:
         Lend a message in shared memory, unless too many are lent; never waits.
 
         :returns: whether the message was lent; otherwise it must go through DDS.
-        :raises OSError: when the subscription has left.
         """
         if len(self._lent) >= self._max_loans:
             self.take_back()
-        if len(self._lent) >= self._max_loans:
+        try:
+            if len(self._lent) < self._max_loans:
+                self._lend(message, memory, stamp)
+                return True
             if self._is_on:
                 self._connection.send(NOTICE.pack(stamp, 0, 0, 0, 0), socket.MSG_NOSIGNAL)
                 self._is_on = False
-            return False
+        except OSError:
+            self.has_left = True
+        return False
+
+    def _lend(self, message: np.ndarray, memory: Memory, stamp: int) -> None:
         self._count += 1
         key = id(memory)
         offset = message.__array_interface__['data'][0] - memory.address
@@ -111,26 +117,21 @@ class _Borrower:
             weakref.finalize(memory, self._freed.append, key).atexit = False
             socket.send_fds(self._connection, [notice], [memory.fd], socket.MSG_NOSIGNAL)
         self._is_on = True
-        return True
 
     def take_back(self) -> None:
-        """
-        Take back the messages that the subscription has returned; never waits.
-
-        :raises OSError: when the subscription has left.
-        """
-        while True:
-            try:
-                data = self._connection.recv(NUMBER.size)
-            except BlockingIOError:
-                return
-            if len(data) < NUMBER.size:
-                raise ConnectionResetError
-            (number,) = NUMBER.unpack(data)
-            if self._max_loans:
-                self._lent.pop(number, None)
-            else:
-                self._max_loans = min(number, _MAX_LOANS)
+        """Take back the messages that the subscription has returned; never waits."""
+        try:
+            while len(data := self._connection.recv(NUMBER.size)) == NUMBER.size:
+                (number,) = NUMBER.unpack(data)
+                if self._max_loans:
+                    self._lent.pop(number, None)
+                else:
+                    self._max_loans = min(number, _MAX_LOANS)
+            self.has_left = True
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.has_left = True
 
     def close(self) -> None:
         """Disconnect; what is lent stays unchanged, as the subscription may still read it."""
@@ -168,12 +169,14 @@ class SharedPublisher:
 
         :returns: number of the publisher's DDS subscriptions that do not need this message.
         """
-        if not self._end.alive:
-            return 0
         delivered = self._lend(message) if self._borrowers else 0
         # Not before: it would delay the message.
         self._accept()
-        self._each(_Borrower.take_back)
+        for each in self._borrowers:
+            each.take_back()
+        for left in [each for each in self._borrowers if each.has_left]:
+            left.close()
+            self._borrowers.remove(left)
         return delivered
 
     def _lend(self, message: np.ndarray) -> int:
@@ -187,19 +190,10 @@ class SharedPublisher:
             if memory is None or memory.fd < 0:
                 self._fail(OSError('no memory or file descriptor is left'))
                 return 0
-        stamp = time.time_ns()
-        return self._each(lambda each: each.send(message, memory, stamp))
-
-    def _each(self, call: Callable[[_Borrower], bool | None]) -> int:
-        """Return how many calls return true; disconnect the subscriptions that have left."""
-        count = 0
-        for each in tuple(self._borrowers):
-            try:
-                count += bool(call(each))
-            except OSError:
-                each.close()
-                self._borrowers.remove(each)
-        return count
+        stamp, delivered = time.time_ns(), 0
+        for each in self._borrowers:
+            delivered += each.send(message, memory, stamp)
+        return delivered
 
     def _accept(self) -> None:
         for _ in range(MAX_PUBLISHERS):

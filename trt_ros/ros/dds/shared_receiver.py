@@ -1,8 +1,7 @@
 """The receiving side of images through shared memory."""
 
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,35 +53,39 @@ class _Lender:
 
         :raises OSError: when the publisher has left, or sent something else.
         """
-        while True:
-            try:
-                data, ancillary, _, _ = self.connection.recvmsg(
-                    _MAX_NOTICE_NBYTES, _FD_NBYTES, socket.MSG_CMSG_CLOEXEC
-                )
-            except BlockingIOError:
-                return None
-            fds = [int.from_bytes(fd[:4], sys.byteorder) for _, _, fd in ancillary]
-            try:
-                if len(data) < NOTICE.size:
-                    raise ConnectionResetError
-                self.last, loan, key, offset, nbytes = NOTICE.unpack_from(data)
-                for (freed,) in NUMBER.iter_unpack(data[NOTICE.size :]):
-                    self.memory.pop(freed, None)
-                if fds:
-                    self.memory[key] = Memory(map_shared(fds[0]))
-            finally:
-                for fd in fds:
-                    os.close(fd)
-            if bool(loan) != len(self.switches) % 2:
-                self.switches.append(self.last)
-                del self.switches[: 2 * (len(self.switches) > _MAX_SWITCHES)]
-            if not loan:
-                continue
-            memory = self.memory.get(key)
-            if memory is None or offset + nbytes > memory.nbytes:
+        # Of Python's code, as little as possible: it delays each image.
+        try:
+            data, ancillary, _, _ = self.connection.recvmsg(
+                _MAX_NOTICE_NBYTES, _FD_NBYTES, socket.MSG_CMSG_CLOEXEC
+            )
+        except BlockingIOError:
+            return None
+        if len(data) != NOTICE.size or ancillary:
+            self._change_memory(
+                data, [int.from_bytes(fd[:4], sys.byteorder) for *_, fd in ancillary]
+            )
+        self.last, loan, key, offset, nbytes = NOTICE.unpack_from(data)
+        if bool(loan) != len(self.switches) % 2:
+            self.switches.append(self.last)
+            del self.switches[: 2 * (len(self.switches) > _MAX_SWITCHES)]
+        if not loan:
+            return self.take()
+        memory = self.memory.get(key)
+        if memory is None or offset + nbytes > memory.nbytes:
+            raise ConnectionResetError
+        return lend(memory, offset, nbytes, partial(_give_back, self.connection, loan))
+
+    def _change_memory(self, data: bytes, fds: list[int]) -> None:
+        try:
+            if len(data) < NOTICE.size:
                 raise ConnectionResetError
-            give_back = partial(_give_back, self.connection, loan)
-            return lend(memory, offset, nbytes, give_back)
+            for (freed,) in NUMBER.iter_unpack(data[NOTICE.size :]):
+                self.memory.pop(freed, None)
+            if fds:
+                self.memory[NOTICE.unpack_from(data)[2]] = Memory(map_shared(fds[0]))
+        finally:
+            for fd in fds:
+                os.close(fd)
 
     def close(self) -> None:
         """Disconnect; messages that were taken stay as they are."""
@@ -113,7 +116,7 @@ class SharedReceiver:
         self._max_loans, self._on_ready = max_loans, on_ready
         self._is_newest_only = is_newest_only
         self._lenders: dict[bytes, _Lender | None] = {}  # None: not by shared memory.
-        self._waiting: deque[np.ndarray] = deque()
+        self._waiting: list[np.ndarray] = []
         self._is_closed = False
         self._poll = select.epoll()
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC)
@@ -143,13 +146,13 @@ class SharedReceiver:
             self._lenders[gid] = self._connect(gid, lender.switches if lender else [])
         return False
 
-    def take(self) -> Iterator[np.ndarray]:
-        """Yield the messages, (N,) uint8 and read-only, that have arrived."""
+    def take(self) -> list[np.ndarray]:
+        """Return the messages, (N,) uint8 and read-only, that have arrived."""
         for lender in self._lenders.values():
             if lender is not None and lender.is_open:
                 self._read(lender)
-        while self._waiting:
-            yield self._waiting.popleft()
+        waiting, self._waiting = self._waiting, []
+        return waiting
 
     def close(self) -> None:
         """Disconnect and wait for the message in progress."""
