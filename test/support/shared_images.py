@@ -1,17 +1,67 @@
 """A process that publishes or receives numbered images, as its standard input and output tell."""
 
+import os
+import subprocess
 import sys
 
 import rclpy
 from sensor_msgs.msg import Image
 
 from support.dds import RELIABLE, Camera, number_of
+from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.memory import pool_memory_of
 from trt_ros.ros.dds.rcl import Rcl
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 
 NBYTES = 300_000
+
+
+class Other:
+    """A process with `role` of support.shared_images."""
+
+    def __init__(self, role, domain_id, **environment):
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, role, str(domain_id)],
+            env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path), **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def send(self, number):
+        """Publish an image; return how many went through DDS until then."""
+        self.process.stdin.write(f'{number}\n')
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def received(self):
+        """Return the next number received, and its path."""
+        number, path = self.process.stdout.readline().split()
+        return int(number), path
+
+    def settle(self, inbox):
+        """Send until images go through shared memory alone; return how many went through DDS."""
+        sent = 0
+
+        def is_settled():
+            nonlocal sent
+            before, sent = sent, self.send(0)
+            return sent == before and inbox.messages and pool_memory_of(inbox.messages[-1])
+
+        wait_until(is_settled, 'shared memory')
+        assert self.send(1000) == sent
+        wait_until(lambda: number_of(inbox.messages[-1]) == 1000)
+        inbox.messages.clear()
+        return sent
+
+    def kill(self):
+        self.process.kill()
+        self.close()
+
+    def close(self):
+        if not self.process.stdout.closed:
+            self.process.communicate(timeout=DEADLINE_SECONDS)
 
 
 def publish(node: rclpy.node.Node) -> None:

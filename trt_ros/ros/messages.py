@@ -234,6 +234,7 @@ def _gather(entries: list[Entry], class_ids: ClassIds) -> Boxes:
 # Data type and number of channels of the published encodings.
 _PIXELS: dict[str, tuple[np.dtype[Any], int]] = {
     'bgr8': (np.dtype('u1'), 3),
+    'rgb8': (np.dtype('u1'), 3),
     'bgra8': (np.dtype('u1'), 4),
     'mono8': (np.dtype('u1'), 1),
     'mono16': (np.dtype('<u2'), 1),
@@ -261,8 +262,8 @@ class ImageSender:
         """
         Return the pixels of a new image, C-contiguous, to be filled.
 
-        :returns: 'bgr8', 'bgra8': (H, W, 3 or 4) uint8; 'mono8', 'mono16', '32FC1': (H, W) of
-            that type.
+        :returns: 'bgr8', 'rgb8', 'bgra8': (H, W, 3 or 4) uint8; 'mono8', 'mono16', '32FC1':
+            (H, W) of that type.
         """
         stamp = header.stamp
         dtype, channels = _PIXELS[encoding]

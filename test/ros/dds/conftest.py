@@ -177,3 +177,19 @@ def wire(here, monkeypatch):
 def unchecked(monkeypatch):
     """Let the next use of rcl be checked anew."""
     monkeypatch.setattr('trt_ros.ros.dds.transport._known', None)
+
+
+@pytest.fixture
+def other(domain_id):
+    """Start another process, `support.shared_images.Other`; ended with the test."""
+    from support.shared_images import Other
+
+    started = []
+
+    def start(role, **environment):
+        started.append(Other(role, domain_id, **environment))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()

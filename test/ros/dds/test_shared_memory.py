@@ -12,7 +12,6 @@ import time
 
 import pytest
 
-from support import shared_images
 from support.dds import Camera, Inbox, number_of
 from support.shared_images import NBYTES
 from support.waiting import DEADLINE_SECONDS, wait_until
@@ -60,66 +59,6 @@ def is_left(names):
     """Return whether a name is still in use, or a file of shared memory exists."""
     files = [each for each in os.listdir('/dev/shm') if 'trt_ros' in each]
     return files or any(each in Path('/proc/net/unix').read_text() for each in names)
-
-
-class Other:
-    """A process with `role` of support.shared_images."""
-
-    def __init__(self, role, domain_id, **environment):
-        self.process = subprocess.Popen(
-            [sys.executable, shared_images.__file__, role, str(domain_id)],
-            env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path), **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def send(self, number):
-        """Publish an image; return how many went through DDS until then."""
-        self.process.stdin.write(f'{number}\n')
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-    def received(self):
-        """Return the next number received, and its path."""
-        number, path = self.process.stdout.readline().split()
-        return int(number), path
-
-    def settle(self, inbox):
-        """Send until images go through shared memory alone; return how many went through DDS."""
-        sent = 0
-
-        def is_settled():
-            nonlocal sent
-            before, sent = sent, self.send(0)
-            return sent == before and inbox.messages and is_shared(inbox.messages[-1])
-
-        wait_until(is_settled, 'shared memory')
-        assert self.send(1000) == sent
-        wait_until(lambda: number_of(inbox.messages[-1]) == 1000)
-        inbox.messages.clear()
-        return sent
-
-    def kill(self):
-        self.process.kill()
-        self.close()
-
-    def close(self):
-        if not self.process.stdout.closed:
-            self.process.communicate(timeout=DEADLINE_SECONDS)
-
-
-@pytest.fixture
-def other(domain_id):
-    started = []
-
-    def start(role, **environment):
-        started.append(Other(role, domain_id, **environment))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.close()
 
 
 def test_each_image_arrives_once_and_in_order_without_dds(node, subscribe, other):

@@ -1,0 +1,77 @@
+"""Nodes of users that receive and send images as those of the package do."""
+
+import os
+from pathlib import Path
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+
+from sensor_msgs.msg import Image
+from std_msgs.msg import Header
+
+from support.dds import RELIABLE, Inbox
+from support.shared_images import NBYTES
+from support.waiting import wait_until
+from trt_ros.demo.scene import MODEL, held_out
+from trt_ros.ros.dds.cdr import read_image
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
+from trt_ros.ros.dds.transport import subscribe_serialized
+from trt_ros.ros.images import ImageSender, subscribe_images
+
+
+def test_nodes_of_users_receive_and_send_images(node, subscribe, other):
+    camera, far, frames = other('publish'), Inbox(read_image), Inbox()
+
+    def on_image(frame, header):
+        if header.stamp.sec == 2:
+            raise ValueError('two')  # Logged; the next one arrives.
+        frames((header.stamp.sec, header.frame_id, frame.wh, set(frame.data)))
+
+    subscription = subscribe_images(node, 'images', on_image)
+    wait_until(lambda: camera.send(1) and frames.messages)
+    camera.send(2)
+    wait_until(lambda: camera.send(3) and frames.messages[-1][0] == 3)
+    expected = [(number, 'camera', (NBYTES, 1), {number}) for number in (1, 3)]
+    assert all(each in expected for each in frames.messages)
+    subscription.close()
+    sender = ImageSender(node, node.create_publisher(Image, 'images', RELIABLE))
+    subscribe(node, far)
+    wait_until(sender.publisher.get_subscription_count)
+    sender.begin(Header(), (100, 1), 'rgb8')[:] = 1, 2, 3
+    sender.send()
+    (image,) = far.wait(1)
+    assert (image.encoding, bytes(image.data[:4])) == ('rgb8', bytes([1, 2, 3, 1]))
+    node.destroy_publisher(sender.publisher)
+
+
+def test_the_node_of_the_page_draws_on_images(node, domain_id, tmp_path):
+    page = Path(__file__).parents[3] / 'docs/python_api.md'
+    code = re.search(r'((?:    .*\n|\n)*    rclpy\.spin\(node\)\n)', page.read_text()).group(1)
+    shutil.copy(MODEL, tmp_path / 'model.onnx')
+    environment = {'ROS_DOMAIN_ID': str(domain_id), 'XDG_CACHE_HOME': str(tmp_path)}
+    drawn, shown = Inbox(read_image), next(held_out(1))[0]
+    sender = ImageSender(node, node.create_publisher(Image, 'image', RELIABLE))
+    subscription = subscribe_serialized(node, Image, 'drawn', RELIABLE, MessageCallbacks(drawn))
+    process = subprocess.Popen(
+        [sys.executable, '-c', textwrap.dedent(code)],
+        cwd=tmp_path,
+        env={**os.environ, **environment, 'PYTHONPATH': os.pathsep.join(sys.path)},
+    )
+    try:
+
+        def is_drawn():
+            assert process.poll() is None
+            height, width = shown.shape[:2]
+            sender.begin(Header(), (width, height))[:] = shown
+            sender.send()
+            return drawn.messages
+
+        (image, *_) = wait_until(is_drawn, 'a drawn image')
+        assert image.data.size == shown.size and (image.data != shown.reshape(-1)).any()
+    finally:
+        process.kill()
+        process.wait()
+        subscription.close()
+        node.destroy_publisher(sender.publisher)

@@ -1,0 +1,58 @@
+"""Images to and from nodes of users, as the nodes of this package send and receive them."""
+
+from collections.abc import Callable
+import traceback
+
+import numpy as np
+from rclpy.node import Node
+from rclpy.qos import QoSProfile
+from sensor_msgs.msg import Image
+from std_msgs.msg import Header
+
+from trt_ros.errors import TrtRosError
+from trt_ros.ros.codecs.codec import to_header
+from trt_ros.ros.dds.cdr import ImageView, read_image
+from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
+from trt_ros.ros.dds.transport import SerializedSubscription, subscribe_serialized
+from trt_ros.ros.frames import to_frame
+from trt_ros.ros.messages import ImageSender as ImageSender
+from trt_ros.vision.frame import Frame
+
+
+def subscribe_images(
+    node: Node,
+    topic: str,
+    on_image: Callable[[Frame, Header], object],
+    qos: int | QoSProfile = 2,
+    hooks: MemoryHooks = NO_HOOKS,
+) -> SerializedSubscription:
+    """
+    Subscribe to raw images; of those that wait, the newest is delivered.
+
+    :param on_image: called in a thread of its own, one at a time. The frame borrows the memory
+        of the message, which is read-only; errors are logged.
+    :param qos: a profile, or the queue depth of a reliable one.
+    :param hooks: `MemoryHooks(device.register, device.unregister)`, where `device` is that of a
+        Pipeline, lets its GPU read the images in place.
+    :returns: an object with close().
+    """
+
+    def receive(message: np.ndarray | ImageView) -> None:
+        try:
+            view = read_image(message)
+            on_image(to_frame(view), to_header(view.frame_id, view.stamp))
+        except Exception as error:
+            why = str(error) if isinstance(error, TrtRosError) else traceback.format_exc()
+            node.get_logger().error(
+                f'An image of {topic} was dropped. {why}', throttle_duration_sec=10.0
+            )
+
+    return subscribe_serialized(
+        node,
+        Image,
+        topic,
+        QoSProfile(depth=qos) if isinstance(qos, int) else qos,
+        MessageCallbacks(receive, on_replaced=lambda: None),
+        hooks,
+    )
