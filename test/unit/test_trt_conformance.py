@@ -207,17 +207,9 @@ def fetch(package, version) -> Path:
         part = cache / f'{tag}.{os.getpid()}'
         done = subprocess.run(
             [
-                sys.executable,
-                '-m',
-                'pip',
-                'download',
-                '--quiet',
-                '--no-deps',
-                '--only-binary=:all:',
-                '--disable-pip-version-check',
-                '--dest',
-                str(part),
-                f'{package}=={version}',
+                *(sys.executable, '-m', 'pip', 'download', '--quiet', '--no-deps'),
+                *('--only-binary=:all:', '--disable-pip-version-check'),
+                *('--dest', str(part), f'{package}=={version}'),
             ],
             capture_output=True,
             text=True,
@@ -263,15 +255,8 @@ def release(request, tmp_path, compiler):
         for name in names:
             subprocess.run(
                 [
-                    compiler,
-                    '-shared',
-                    '-fPIC',
-                    '-w',
-                    f'-DVERSION={library}',
-                    f'-Wl,-soname,{name}',
-                    'stub.c',
-                    '-o',
-                    name,
+                    *(compiler, '-shared', '-fPIC', '-w', f'-DVERSION={library}'),
+                    *(f'-Wl,-soname,{name}', 'stub.c', '-o', name),
                 ],
                 cwd=tmp_path,
                 check=True,

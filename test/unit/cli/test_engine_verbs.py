@@ -84,47 +84,14 @@ def test_flags_and_options_convert_both_ways(cache):
     assert build_options(parser.parse_args(['x.onnx'])) == BuildOptions()
     options = build_options(
         parser.parse_args(
-            [
-                'x.onnx',
-                '--precision',
-                'fp16',
-                '--io-dtypes',
-                'lower',
-                '--cut-nms',
-                '--profile',
-                'x=1x2:1x2:4x2,y=3',
-                '--profile',
-                'x=8x2,y=3',
-                '--input-size',
-                '32x64',
-                '--workspace-mib',
-                '64',
-                '--optimization-level',
-                '2',
-                '--aux-streams',
-                '1',
-                '--no-timing-cache',
-                '--dla-core',
-                '0',
-                '--plugin',
-                'a.so',
-                '--plugin',
-                'b.so',
-                '--version-compatible',
-                '--hardware-compatible',
-                'ampere_plus',
-                '--compute-capability',
-                '8.6',
-                '--compute-capability',
-                '8.9',
-                '--avg-timing-iterations',
-                '4',
-                '--sparse',
-                '--strip-weights',
-                '--refit',
-                '--weight-streaming-budget-mib',
-                '16',
-            ]
+            shlex.split(
+                'x.onnx --precision fp16 --io-dtypes lower --cut-nms --profile x=1x2:1x2:4x2,y=3 '
+                '--profile x=8x2,y=3 --input-size 32x64 --workspace-mib 64 --optimization-level 2 '
+                '--aux-streams 1 --no-timing-cache --dla-core 0 --plugin a.so --plugin b.so '
+                '--version-compatible --hardware-compatible ampere_plus --compute-capability 8.6 '
+                '--compute-capability 8.9 --avg-timing-iterations 4 --sparse --strip-weights '
+                '--refit --weight-streaming-budget-mib 16'
+            )
         )
     )
     assert options == BuildOptions(
