@@ -25,17 +25,17 @@ class Structure(NamedTuple):
 def structure(model: Any) -> Structure:
     """Return the structure of a ModelProto; other constants are a part of it."""
     graph = model.graph
-    others = {output.name for output in graph.output}
+    operands, others = set(), {output.name for output in graph.output}
     for node in graph.node:
-        others.update(used(node) if node.op_type not in _WEIGHTED else ())
+        (operands if node.op_type in _WEIGHTED else others).update(used(node))
     weights, parts = [], [*graph.node, *graph.input, *graph.output, *graph.sparse_initializer]
     digest = sha256()
     for tensor in graph.initializer:
-        if tensor.name in others or tensor.data_type not in _FLOATS:
-            parts.append(tensor)
-        else:
+        if tensor.name in operands - others and tensor.data_type in _FLOATS:
             weights.append(tensor.name)
             digest.update(repr((tensor.name, [*tensor.dims], tensor.data_type)).encode())
+        else:
+            parts.append(tensor)
     for part in (*parts, *model.functions, *model.opset_import):
         digest.update(sha256(part.SerializeToString(deterministic=True)).digest())
     return Structure(digest.hexdigest(), frozenset(weights))

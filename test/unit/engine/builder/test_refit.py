@@ -2,7 +2,7 @@
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 import pytest
 
 from trt_ros.engine.builder.refit import structure
@@ -31,9 +31,10 @@ def test_weights_and_metadata_are_no_part_of_the_structure(models):
     assert all(structure(resized(models, **other)).digest != digest for other in others)
 
 
-def test_a_weight_that_is_an_output_is_a_part_of_the_structure(models):
+def test_outputs_and_unused_tensors_are_no_weights(models):
     model = resized(models)
     model.graph.output.append(helper.make_tensor_value_info('w', 1, (4,)))
+    model.graph.initializer.append(numpy_helper.from_array(np.float32([1]), 'unused'))
     assert not structure(model).weights
 
 
