@@ -25,7 +25,8 @@ class Structure(NamedTuple):
 def structure(model: Any) -> Structure:
     """Return the structure of a ModelProto; other constants are a part of it."""
     graph = model.graph
-    operands, others = set(), {output.name for output in graph.output}
+    operands: set[str] = set()
+    others = {output.name for output in graph.output}
     for node in graph.node:
         (operands if node.op_type in _WEIGHTED else others).update(used(node))
     weights, parts = [], [*graph.node, *graph.input, *graph.output, *graph.sparse_initializer]
