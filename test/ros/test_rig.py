@@ -1,4 +1,4 @@
-"""Two cameras of a rig with extrinsics on /tf_static, and a tracker of the objects around it."""
+"""Two cameras of a robot that drives, and a tracker of the objects around it."""
 
 from importlib.util import find_spec
 import itertools
@@ -24,7 +24,7 @@ from std_msgs.msg import Header
 from tf2_msgs.msg import TFMessage
 from vision_msgs.msg import BoundingBox2D, Detection2DArray, Detection3DArray, Point2D, Pose2D
 
-from support.rig_scenes import CAMERA, WALKERS, detect, look, pose
+from support.rig_scenes import CAMERA, WALKERS, detect, look, pose, turn
 from support.ros_messages import detection
 from trt_ros.nodes.rig import RigTracks
 from trt_ros.ros.messages import detection_3d
@@ -39,16 +39,25 @@ def header(camera, seconds):
     return Header(stamp=stamp, frame_id=f'optical_{camera}')
 
 
-def extrinsics(camera):
-    rotation, place = pose(camera)
+def base_at(seconds):
+    """Return rotation and place of the base, which drives a curve from second 12.3 on."""
+    driven = max(seconds - 12.3, 0)
+    return turn(0.25 * driven), np.array([0.4 * driven, -0.2 * driven, 0])
+
+
+def transform(parent, child, rotation, place):
     return TransformStamped(
-        header=Header(frame_id='odom'),
-        child_frame_id=f'optical_{camera}',
+        header=parent,
+        child_frame_id=child,
         transform=Transform(
             translation=Vector3(**dict(zip('xyz', place.tolist()))),
             rotation=Quaternion(**dict(zip('xyzw', quaternion_of(rotation).tolist()))),
         ),
     )
+
+
+def extrinsics(camera):
+    return transform(Header(frame_id='base'), f'optical_{camera}', *pose(camera))
 
 
 class Rig:
@@ -89,6 +98,7 @@ class Rig:
         ]
         latched = QoSProfile(depth=9, durability=DurabilityPolicy.TRANSIENT_LOCAL)
         self.transforms = peer.publisher(TFMessage, '/tf_static', latched)
+        self.base = peer.publisher(TFMessage, '/tf')
         self.boxes = [
             peer.publisher(Detection3DArray, f'/rig_{camera}/detections_3d') for camera in range(2)
         ]
@@ -98,7 +108,10 @@ class Rig:
 
     def send(self, camera, seconds):
         """Publish what a camera sees."""
-        scene, stamped = look(camera, seconds, WALKING), header(camera, seconds)
+        base, stamped = base_at(seconds), header(camera, seconds)
+        odom = Header(stamp=stamped.stamp, frame_id='odom')
+        self.base.publish(TFMessage(transforms=[transform(odom, 'base', *base)]))
+        scene = look(camera, seconds, WALKING, base)
         info, detections, depth = self.publishers[camera]
         found = Detection2DArray(header=stamped)
         for x, y, width, height, _ in detect(scene, len(WALKING)).values():
@@ -160,7 +173,7 @@ def test_an_object_keeps_its_identity_from_one_camera_to_the_next(start_node, re
 
     owners = {}
     for step in range(20):
-        seconds = 12.3 + step / 10  # From -8 to 47 degrees, and from 15 to 70.
+        seconds = 12.3 + step / 10  # Objects from -8 to 47 degrees, and from 15 to 70.
         for tracks in rig.track(seconds, late=0.05):
             assert tracks.header.frame_id == 'odom'
             near = {}

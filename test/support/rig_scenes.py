@@ -47,9 +47,15 @@ WALKERS = (
 )
 
 
-def look(camera: int, seconds: float, walkers: tuple[Walker, ...] = WALKERS) -> Scene:
-    """Render what a camera sees at a time."""
+def look(
+    camera: int,
+    seconds: float,
+    walkers: tuple[Walker, ...] = WALKERS,
+    base: tuple[np.ndarray, np.ndarray] = (np.eye(3), np.zeros(3)),
+) -> Scene:
+    """Render what a camera sees at a time; `base`: rotation and place of the rig."""
     rotation, place = pose(camera)
+    rotation, place = base[0] @ rotation, base[0] @ place + base[1]
     solids = []
     for each in walkers:
         heading = turn(each.begin + each.speed * seconds)
