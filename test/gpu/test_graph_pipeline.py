@@ -308,17 +308,6 @@ def test_nan_and_inf_are_counted(open_graph, small_detector, caplog):
         pipeline.close()
 
 
-def test_network_that_cannot_be_captured_runs_without_graph_and_logs_reason(
-    open_graph, on_cpu, monkeypatch
-):
-    from trt_ros.runtime.gpu.tensorrt_context import Execution
-
-    monkeypatch.setattr(Execution, 'why_not_capturable', lambda *_: 'it loops on the host')
-    pipeline = open_graph()
-    assert 'CUDA graph fallback: it loops on the host' in pipeline.log_lines
-    assert_same(pipeline.infer(picture(), ASKED), on_cpu(picture()))
-
-
 def test_out_of_memory_reports_requested_and_free_bytes(open_graph):
     pipeline = open_graph(frames_in_flight=1)
     from trt_ros.cuda.memory import DeviceBuffer

@@ -29,12 +29,15 @@ class FakeImages:
 
     :ivar opened: all subscriptions so far.
     :ivar advertised: topic, gid, is_reliable and depth of all publishers so far.
+    :ivar error: raised by open(), if it is set.
     """
 
     def __init__(self):
-        self.opened, self.advertised = [], []
+        self.opened, self.advertised, self.error = [], [], None
 
     def open(self, topic, is_reliable, depth):
+        if self.error is not None:
+            raise self.error
         self.opened.append(FakeSubscription(topic, is_reliable, depth))
         return self.opened[-1]
 

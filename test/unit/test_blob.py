@@ -12,31 +12,26 @@ from trt_ros.blob import Blob, write_atomically
 
 @pytest.fixture
 def steps(monkeypatch):
-    """Record what reaches the disk, in order: ('fsync', path, size) and ('rename', path)."""
-    found = []
-    fsync, replace = os.fsync, os.replace
+    """Record what is synced, in order, with its size and the names beside it at that time."""
+    found, fsync = [], os.fsync
 
-    def recorded_fsync(fd):
-        found.append(('fsync', Path(os.readlink(f'/proc/self/fd/{fd}')), os.fstat(fd).st_size))
+    def recorded(fd):
+        path = Path(os.readlink(f'/proc/self/fd/{fd}'))
+        folder = path if path.is_dir() else path.parent
+        found.append((path, os.fstat(fd).st_size, os.listdir(folder)))
         fsync(fd)
 
-    def recorded_replace(source, target):
-        found.append(('rename', Path(target)))
-        replace(source, target)
-
-    monkeypatch.setattr(os, 'fsync', recorded_fsync)
-    monkeypatch.setattr(os, 'replace', recorded_replace)
+    monkeypatch.setattr(os, 'fsync', recorded)
     return found
 
 
 def test_file_is_synced_before_rename_and_folder_before_return(tmp_path, steps):
     path = tmp_path / 'net.engine'
     write_atomically(path, io.BytesIO(b'plan'))
-    (first, part, nbytes), second, third = steps
-    assert (first, nbytes) == ('fsync', 4)
+    (part, nbytes, before), (folder, _, after) = steps
     assert part.parent == tmp_path and part.name.endswith('.part')
-    assert second == ('rename', path)
-    assert third[:2] == ('fsync', tmp_path)
+    assert (nbytes, before) == (4, [part.name])
+    assert (folder, after) == (tmp_path, ['net.engine'])
     assert path.read_bytes() == b'plan'
 
 

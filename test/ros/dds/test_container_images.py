@@ -166,12 +166,9 @@ def test_closing_ends_the_thread_and_may_be_repeated(images, here, subscribe):
     assert images.opened[-1].is_closed
 
 
-def test_subscription_that_cannot_be_opened_leaves_nothing(images, here, subscribe, monkeypatch):
-    def fail(*_):
-        raise RuntimeError('no images here')
-
+def test_subscription_that_cannot_be_opened_leaves_nothing(images, here, subscribe):
     before = set(threading.enumerate())
-    monkeypatch.setattr(images, 'open', fail)
+    images.error = RuntimeError('no images here')
     with pytest.raises(RuntimeError, match='no images here'):
         subscribe(here, Inbox())
     assert set(threading.enumerate()) <= before

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from trt_ros.cli import doctor
 from trt_ros.cli._doctor_gpu import cpu_list, jetson_findings, read_state
 from trt_ros.cli.doctor import findings, ros_findings
 from trt_ros.driver import GpuInfo
@@ -349,26 +350,23 @@ def test_tensorrt_of_apt_that_this_python_does_not_see(machine, file, said):
 @pytest.mark.parametrize(
     ('version', 'cores', 'said'),
     [
-        ((10, 3, 0, 26), 2, 'supports DLA'),
+        ((10, 3, 0, 26), 2, '; supports DLA'),
         (
             (11, 3, 0, 20),
             2,
-            'does not support DLA (10.3 to 10.7 do, and 11.4.1 with JetPack 7.2.2)',
+            '; does not support DLA (10.3 to 10.7 do, and 11.4.1 with JetPack 7.2.2)',
         ),
-        ((11, 4, 1, 2), 1, 'supports DLA'),
-        ((10, 3, 0, 26), 0, 'from apt: builds engines, runs engines'),
+        ((11, 4, 1, 2), 1, '; supports DLA'),
+        ((10, 3, 0, 26), 0, ''),
     ],
 )
-def test_dla_is_named_by_release(monkeypatch, machine, version, cores, said):
+def test_dla_is_named_by_release(tmp_path, version, cores, said):
     trt = SimpleNamespace(__file__='/usr/lib/python3/dist-packages/tensorrt/__init__.py')
     library = Library('tensorrt', trt, version, '', None)
-    monkeypatch.setattr('trt_ros.trt.installed', lambda name: name == 'tensorrt')
-    monkeypatch.setattr('trt_ros.trt.load_trt', lambda name: library)
-    found = machine(
-        {f'sys/bus/platform/devices/158{n}0000.nvdla{n}/uevent': '' for n in range(cores)},
-        gpu=ORIN,
-    )['tensorrt']
-    assert found.state == 'ok' and found.detail.endswith(said)
+    for core in range(cores):
+        (tmp_path / f'sys/bus/platform/devices/158{core}0000.nvdla{core}').mkdir(parents=True)
+    assert doctor._dla(library, tmp_path) == said
+    assert doctor._origin(library) == 'from apt'
 
 
 # Jetson

@@ -103,14 +103,13 @@ def test_planted_kernels_of_an_engine_are_not_used(plan, library, monkeypatch, t
     assert opening.open_plan(plan, 0, BuildOptions()).runtime_cache is None
 
 
-def test_plugins_in_python_are_registered_once_or_refused_with_the_reason(tmp_path, monkeypatch):
-    library, registered = SimpleNamespace(), []
-    monkeypatch.setattr('builtins.registered_plugins', registered, raising=False)
+def test_plugins_in_python_are_registered_once_or_refused_with_the_reason(tmp_path):
+    library, registered = SimpleNamespace(), tmp_path / 'registered'
     good, bad = tmp_path / 'good.py', tmp_path / 'bad.py'
-    good.write_text('registered_plugins.append(__name__)')
+    good.write_text(f'with open({str(registered)!r}, "a") as file: file.write(__name__)')
     bad.write_text('import nothing_of_this_name')
     for _ in range(2):
         load_plugins(library, [str(good)])
-    assert registered == ['trt_ros_plugins']
+    assert registered.read_text() == 'trt_ros_plugins'
     with pytest.raises(BackendError, match=r'(?s)bad\.py cannot be registered.*nothing_of_this'):
         load_plugins(library, [str(bad)])

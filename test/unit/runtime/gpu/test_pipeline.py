@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from support.host_context import HostContext
 from trt_ros.cuda.calls import CudaError, live
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import (
@@ -175,11 +176,12 @@ def test_images_take_fewest_launches_that_engine_allows(
     assert line in pipeline.log_lines
 
 
-def test_rejects_output_without_batch_with_remedy(open_graph, make_engine, cuda, monkeypatch):
-    from trt_ros.runtime.gpu.tensorrt_context import Execution
-
-    monkeypatch.setattr(Execution, 'shape_of', lambda self, name: (1, 7, 96))
-    pipeline = open_graph(make_engine(-1), batch=2)
+def test_rejects_output_without_batch_with_remedy(open_graph, make_engine):
+    engine = make_engine(-1)
+    engine.create_execution_context = lambda strategy: HostContext(
+        engine, lambda *_: None, lambda *_: (1, 7, 96)
+    )
+    pipeline = open_graph(engine, batch=2)
     with pytest.raises(
         TensorMismatchError,
         match=r'output0 has shape \(1, 7, 96\) for a batch of 2(?s:.*)'
