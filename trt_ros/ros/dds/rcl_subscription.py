@@ -39,12 +39,10 @@ class MessageCallbacks:
         came by pointer; one at a time; must not raise.
     :param on_replaced: called for each waiting message but the newest, which alone is delivered.
         None: all messages are delivered.
-    :param on_lost: called for each intra-process message that a newer one replaced because the
-        queue of depth `qos.depth` was full. None: as on_replaced. DDS does not report messages
-        that it drops this way.
-    :param on_missed: called with the number of messages that a publisher sent and that never
-        arrived, by the gaps in its sequence numbers; once with 0 where the middleware numbers
-        messages. None: gaps are not reported.
+    :param on_lost: called for each intra-process message that a newer one replaced in the full
+        queue of depth `qos.depth`, which DDS does not report. None: as on_replaced.
+    :param on_missed: called with the number of messages that never arrived, by gaps in sequence
+        numbers; once with 0 where the middleware numbers messages. None: gaps are not reported.
     :param on_incompatible: called with the incompatible QoS policy, such as 'RELIABILITY', of a
         new publisher that offers less than `qos` requests. None: rclpy logs it.
     :param is_polled: whether poll() delivers the messages, where the transport can wait with them.
