@@ -331,6 +331,7 @@ def environment() -> dict[str, str]:
         'FASTRTPS_DEFAULT_PROFILES_FILE': str(PROFILE),
         'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST',
         'ROS_DOMAIN_ID': str(random.randint(1, 100)),
+        'TRT_ROS_TRANSPORT': 'dds',  # shared_memory.py measures shared memory.
     }
 
 
