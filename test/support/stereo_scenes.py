@@ -5,7 +5,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 from onnx import helper
+import yaml
 
+from support.bundles import write_bundle
 from support.save_network import save_network
 from trt_ros.vision.depth_points import Intrinsics
 from trt_ros.vision.lens import Lens
@@ -164,3 +166,34 @@ def save_stereo(path: Path, *, stacked: str = '') -> str:
     return save_network(
         path, nodes, inputs, {'disparity': plane, 'confidence': plane}, constants=constants
     )
+
+
+def save_iterations(folder: Path) -> Path:
+    """Write that network, and one that halves the error of a disparity 12 times, as a bundle."""
+    save_stereo(folder / 'match.onnx')
+    image, plane = (1, 3, *CAMERA.image_wh[::-1]), (1, 1, *CAMERA.image_wh[::-1])
+    match = {
+        'inputs': [{'name': each, 'shape': list(image)} for each in ('left', 'right')],
+        'outputs': [{'name': each, 'shape': list(plane)} for each in ('disparity', 'confidence')],
+        'parameters': {'model_path': 'match.onnx'},
+    }
+    step = {
+        'nodes': 'gap = Sub(goal, disp) part = Mul(gap, half) disp_next = Add(disp, part)',
+        'inputs': {'disp': plane, 'goal': plane},
+        'outputs': {'disp_next': plane},
+        'constants': {'half': np.array(0.5, np.float32)},
+    }
+    path = write_bundle(
+        folder,
+        {'step': step},
+        inputs={'match': ['left', 'right']},
+        outputs={'step': ['disp_next']},
+        data_flow={'match/disparity': ['step/goal'], 'match/confidence': ['step/disp']},
+        loops=[
+            {'models': ['step'], 'steps': 12, 'carry': {'step/disp_next': 'step/disp'}},
+        ],
+    )
+    document = yaml.safe_load(path.read_text())
+    document['models'] = {'match': match, **document['models']}
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    return path

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from support.stereo_scenes import BASELINE, CAMERA, LENSES, render, save_stereo, visible
+from support.stereo_scenes import (
+    BASELINE,
+    CAMERA,
+    LENSES,
+    render,
+    save_iterations,
+    save_stereo,
+    visible,
+)
 from trt_ros import Pipeline
 from trt_ros.families.depth import DepthHead, PointsHead
 from trt_ros.families.registry import DEPTHS
@@ -35,6 +43,16 @@ def test_depth_of_a_rendered_pair_is_within_1_percent_where_visible(tmp_path, st
     assert len(errors) > 5000
     assert np.median(errors) < 0.003
     assert (errors < 0.01).mean() > 0.97
+
+
+def test_iterations_are_a_loop_of_a_bundle(tmp_path):
+    (left, depth), (right, _) = render(False), render(True)
+    options = {'families': DEPTHS, 'inputs': PAIR, 'backend': 'onnxruntime', 'decoder': 'depth'}
+    with Pipeline.open(save_iterations(tmp_path), **options) as pipeline:
+        assert pipeline.decoder.head.kind == 'disparity'
+        found = pipeline({'left': left[..., ::-1], 'right': right[..., ::-1]})
+    errors = abs(depth_of_disparity(found.values, CAMERA.fx, BASELINE) / depth - 1)
+    assert np.median(errors[visible(depth)]) < 0.003
 
 
 def test_triangulation_is_exact_with_other_principal_points():
