@@ -10,9 +10,10 @@ import pytest
 
 # Not `launch`: where that is not installed, the checkout's folder of that name is imported.
 pytest.importorskip('launch_ros')
+from demo.domain import reserved_domain
 from rcl_interfaces.srv import GetParameters
 
-from support.ros_peer import Peer, reserved_domain
+from support.ros_peer import Peer
 
 CHECKOUT = Path(__file__).parents[2]
 

@@ -8,12 +8,13 @@ import subprocess
 import sys
 from typing import Any
 
+from demo.domain import reserved_domain
 import numpy as np
 import pytest
 
 from support.node_server import NodeServer
 from support.ros_nodes import Lane, NodeProcess
-from support.ros_peer import Peer, reserved_domain
+from support.ros_peer import Peer
 from support.waiting import DEADLINE_SECONDS
 
 # Before any ROS context of this process; the processes it starts inherit it.

@@ -31,11 +31,13 @@ from soak_nodes import BAD, STAMP
 from vision_msgs.msg import Detection2DArray
 
 CHECKOUT = Path(__file__).parents[2]
-sys.path.append(str(CHECKOUT / 'test'))
+sys.path += [str(CHECKOUT / 'test'), str(CHECKOUT / 'tools')]
 os.environ.setdefault('TRT_ROS_TEST_DEADLINE_SECONDS', '300')  # Others use this machine meanwhile.
 
+from demo.domain import reserved_domain  # noqa: E402
+
 from support.ros_nodes import NodeProcess, RemoteNode  # noqa: E402
-from support.ros_peer import Peer, reserved_domain  # noqa: E402
+from support.ros_peer import Peer  # noqa: E402
 from support.waiting import wait_until  # noqa: E402
 
 CONTAINER = 'soak_container'

@@ -1,16 +1,9 @@
 """A ROS node in the test's process that talks to the nodes under test, in a domain of its own."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-import fcntl
-from pathlib import Path
-import random
-import tempfile
+from collections.abc import Callable
 import threading
 import time
 from typing import Any
-
-import pytest
 
 from support.waiting import DEADLINE_SECONDS, wait_until
 
@@ -172,23 +165,3 @@ class Peer:
 
     def publisher(self, kind: type, topic: str, qos: Any = 100) -> Any:
         return self.run_on_executor(lambda: self.node.create_publisher(kind, topic, qos))
-
-
-@contextmanager
-def reserved_domain() -> Iterator[int]:
-    """Hold a ROS domain that no other test run on this machine uses at this time."""
-    for number in random.sample(range(1, 101), 100):
-        path = Path(tempfile.gettempdir()) / f'trt_ros_test_domain_{number}.lock'
-        try:
-            lock = path.open('w')
-        except PermissionError:  # Another user's.
-            continue
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
-            yield number
-            path.unlink(missing_ok=True)
-            return
-    pytest.fail('All ROS domains are in use.')

@@ -3,10 +3,10 @@
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 import os
 from pathlib import Path
-import random
 import signal
 import sys
 
+from demo.domain import reserved_domain
 from demo.robot.world import TARGETS
 from trt_ros.errors import TrtRosError
 
@@ -50,26 +50,29 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error('--seed must be at least 0')
     for number in (signal.SIGTERM, signal.SIGHUP):  # So that the nodes are stopped, too.
         signal.signal(number, signal.default_int_handler)
-    set_up_transport()
     try:
-        try:
-            # Imported late, so that --help works without ROS.
+        with reserved_domain() as domain:
+            set_up_transport(domain)
+            try:
+                # Imported late, so that --help works without ROS.
+                if is_robot:
+                    # Images are rays that MuJoCo casts: it is not to look for OpenGL and windows.
+                    os.environ.setdefault('MUJOCO_GL', 'disabled')
+                    from demo.robot.show import show_robot
+                else:
+                    from demo.show import show
+            except ImportError as error:
+                raise TrtRosError(
+                    f'The demo needs {"MuJoCo" if error.name == "mujoco" else "ROS 2"}.',
+                    cause=str(error),
+                    remedy='Run ./dev demo robot.'
+                    if error.name == 'mujoco'
+                    else 'Run ./dev demo.',
+                ) from error
             if is_robot:
-                # Images are rays that MuJoCo casts: it is not to look for OpenGL and windows.
-                os.environ.setdefault('MUJOCO_GL', 'disabled')
-                from demo.robot.show import show_robot
+                print(show_robot(args.seed, args.find, args.output))
             else:
-                from demo.show import show
-        except ImportError as error:
-            raise TrtRosError(
-                f'The demo needs {"MuJoCo" if error.name == "mujoco" else "ROS 2"}.',
-                cause=str(error),
-                remedy='Run ./dev demo robot.' if error.name == 'mujoco' else 'Run ./dev demo.',
-            ) from error
-        if is_robot:
-            print(show_robot(args.seed, args.find, args.output))
-        else:
-            print(show(args.seconds, args.output))
+                print(show(args.seconds, args.output))
     except TrtRosError as error:
         print(error, file=sys.stderr)
         return 1
@@ -79,9 +82,9 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def set_up_transport() -> None:
-    """Set a random ROS domain, restrict discovery to this machine, enlarge shared memory."""
-    os.environ['ROS_DOMAIN_ID'] = str(random.randint(1, 100))
+def set_up_transport(domain: int) -> None:
+    """Set the ROS domain, restrict discovery to this machine, enlarge shared memory."""
+    os.environ['ROS_DOMAIN_ID'] = str(domain)
     if os.environ.get('ROS_DISTRO') == 'humble':
         os.environ['ROS_LOCALHOST_ONLY'] = '1'
     else:

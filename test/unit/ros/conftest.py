@@ -11,9 +11,8 @@ from support.waiting import wait_until
 def context() -> Iterator:
     """Return a context in a domain of its own."""
     pytest.importorskip('rclpy')
+    from demo.domain import reserved_domain
     from rclpy.context import Context
-
-    from support.ros_peer import reserved_domain
 
     with reserved_domain() as number:
         context = Context()
