@@ -1,5 +1,7 @@
 """Depth of rendered pairs of images, of points, and of other focal lengths, in meters."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -43,6 +45,23 @@ def test_depth_of_a_rendered_pair_is_within_1_percent_where_visible(tmp_path, st
     assert len(errors) > 5000
     assert np.median(errors) < 0.003
     assert (errors < 0.01).mean() > 0.97
+
+
+@pytest.mark.parametrize('lenses', [(), ('plumb_bob', 'equidistant')])
+def test_depth_of_a_trained_network_is_within_1_percent_at_the_median(lenses):
+    """The network of tools/train_stereo.py, which has not seen such surfaces."""
+    depth = render(False)[1]
+    frames = [
+        Frame.from_pixels(render(is_right, lens)[0]).with_lens(lens)
+        for is_right, lens in zip((False, True), map(LENSES.get, lenses or ('', '')))
+    ]
+    options = {'families': DEPTHS, 'inputs': PAIR, 'backend': 'onnxruntime'}
+    with Pipeline.open(Path(__file__).with_name('stereo.onnx'), **options) as pipeline:
+        found = pipeline(dict(zip(('left', 'right'), frames)))
+    is_used = visible(depth) & (found.confidence > 0.5)
+    assert is_used.sum() > 0.95 * visible(depth).sum()
+    errors = abs(depth_of_disparity(found.values, CAMERA.fx, BASELINE) / depth - 1)
+    assert np.median(errors[is_used]) < 0.01
 
 
 def test_iterations_are_a_loop_of_a_bundle(tmp_path):

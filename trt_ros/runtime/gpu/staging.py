@@ -90,8 +90,14 @@ class Source:
     is_decoded_on_gpu = False
 
     def __init__(self, frame: Frame) -> None:
-        layout = frame.width, frame.height, frame.step, frame.encoding, frame.is_bigendian
-        self.key = (*layout, frame.lens)
+        self.key = (
+            frame.width,
+            frame.height,
+            frame.step,
+            frame.encoding,
+            frame.is_bigendian,
+            frame.lens,
+        )
         self.nbytes, self.data = frame.nbytes, frame.data
         self._address: int | None = None
 
