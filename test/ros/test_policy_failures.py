@@ -54,6 +54,12 @@ def models(tmp_path_factory):
             {'action': (1, HORIZON, 2)},
             constants={'plan': np.arange(2 * HORIZON, dtype=np.float32).reshape(1, HORIZON, 2)},
         ),
+        'pair': save_network(
+            folder / 'pair.onnx',
+            [helper.make_node('Max', ['q', 'other'], ['action'])],
+            {'q': (1, 2), 'other': (1, 2)},
+            outputs,
+        ),
         'slow': save_network(
             folder / 'slow.onnx',
             [helper.make_node('MatMul', each, [out]) for each, out in zip(wide, outs)],
@@ -225,6 +231,7 @@ def test_a_lost_gpu_is_held_and_the_node_that_follows_waits_for_enable(start, pe
     peer.wait_until(lambda: lost.node.state == 'unconfigured', 'everything to be released')
     status = wait_for(**{'holds: lost GPU': '1'})
     assert status.level == DiagnosticStatus.ERROR and 'GPU' in status.message
+    assert not any('jitter' in each.key for each in status.values), 'of one command'
     count = len(lost.commands.messages)
     lost.observe(0.5, 0.25)
     lost.node.stop()
@@ -291,6 +298,31 @@ def test_commands_begin_at_the_measured_pose_after_enable(start, peer):
             return list(arm.commands.messages[-1].data) == pytest.approx([0.5 + part, 0.25 + part])
 
         peer.wait_until(is_there, f'{part} of the way')
+
+
+def test_a_silent_topic_beside_another_is_held_after_its_max_age(start, peer):
+    inputs = ['q=joints:joint_states#position[a,b]', 'other=joints:other#position[a,b]']
+    arm = start('pair', 'pair', inputs=inputs, rate_hz=50.0, max_age=60.0, deadline=60.0)
+    other = peer.publisher(JointState, '/other')
+    peer.wait_until(other.get_subscription_count, '/other')
+    last = 0.0
+
+    def commands(value, is_silent):
+        nonlocal last
+        arm.observe(value, value)
+        if not is_silent:
+            last = arm.now
+            other.publish(stamped(JointState(name=['a', 'b'], position=[0.0, 0.0]), last))
+        arm.tick()
+        return arm.commands.messages and list(arm.commands.messages[-1].data) == [value, value]
+
+    peer.wait_until(lambda: commands(0.5, False), 'a command')
+    arm.tick(40.0)
+    peer.wait_until(lambda: commands(0.75, True), 'a command with an old message')
+    arm.tick(last + 61.0 - arm.now)
+    peer.wait_until(
+        lambda: arm.tick(0) or 'Holding: stale observations.' in arm.node.log, arm.node.log
+    )
 
 
 def test_a_first_pose_that_is_incomplete_is_reported(start):

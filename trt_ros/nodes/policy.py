@@ -64,8 +64,17 @@ class PolicyInputs(BoundInputs):
         return parameters.max_age if parameters.rate_hz else None
 
     def complete(self, header: Header) -> Any:
-        """Take the time of a set; see NodeInputs.complete."""
-        self._node.observe(self._node.seconds_of(header))
+        """Take the time of a set, sampled: by the topic that expires first; see the base."""
+        node = self._node
+        expiries = [
+            topic.stamp[0] + 1e-9 * topic.stamp[1] + topic.max_age
+            for topic in self.topics
+            if topic.held is None and topic.max_age
+        ]
+        if expiries:
+            node.observe(min(min(expiries) - node.parameters.max_age, node.now_ns() * 1e-9))
+        else:
+            node.observe(node.seconds_of(header))
         return super().complete(header)
 
 
@@ -302,7 +311,7 @@ class PolicyNode(InferenceNode):
             rows = np.concatenate([rows, safety.clip(later)]) if len(later) else rows
         self._publish(rows, bool(safety.reason))
         sent = time.monotonic()
-        if not safety.reason:
+        if not (before or safety.reason):
             jitter = abs(sent - self._last_sent - self._period)
             self._counts.record_duration('period jitter', jitter)
         self._last_sent = sent

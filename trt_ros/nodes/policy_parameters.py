@@ -338,6 +338,7 @@ class CommandParameters(HoldParameters):
     def safety_options(self, columns: Columns) -> SafetyOptions:
         """Return the limits of the commands; raises ParameterError where they contradict."""
         count, size = columns.count, columns.count * len(columns.fields)
+        rate_hz: float = getattr(self, 'rate_hz', 0.0)
         low, high = np.full(size, -np.inf), np.full(size, np.inf)
         low[:count] = self._of_joints('lower_limits', count, -np.inf)
         high[:count] = self._of_joints('upper_limits', count, np.inf)
@@ -360,6 +361,12 @@ class CommandParameters(HoldParameters):
                 )
             pose = np.full(size, np.nan)
             pose[columns.is_of('position')] = self._of_joints(name, count, 0.0)
+            if ((pose < low) | (pose > high)).any():
+                raise ParameterError(
+                    f'{name} is {list(getattr(self, name))}, which is beyond the limits.',
+                    cause='hold is pose, and each command is within the limits.',
+                    remedy='Correct hold_pose, lower_limits or upper_limits.',
+                )
         if self.blend_seconds and 'position' in columns.fields and not columns.joints:
             raise ParameterError(
                 f'blend_seconds is {self.blend_seconds:g}, but joints is empty.',
@@ -367,7 +374,8 @@ class CommandParameters(HoldParameters):
                 remedy='Set joints, or blend_seconds to 0.0.',
             )
         return SafetyOptions(
-            max_age=self.max_age,
+            # Between two samples, no observation is newer.
+            max_age=self.max_age + (1 / rate_hz if rate_hz else 0.0),
             max_jump=self.max_jump,
             blend_seconds=self.blend_seconds,
             require_enable=self.require_enable,

@@ -36,9 +36,12 @@ def _values(key: str, text: str, kind: type) -> tuple[Any, ...]:
     try:
         values = json.loads(text)
     except ValueError:
-        values = [each.strip() for each in text.split(',')]
+        values = [each.strip(' \'"') for each in text.strip(' []()').split(',')]
+    values = values if isinstance(values, list) else [values]
     try:
-        return tuple(map(kind, values if isinstance(values, list) else [values]))
+        if not all(isinstance(each, (str, int, float)) and each != '' for each in values):
+            raise TypeError('neither names nor numbers')
+        return tuple(map(kind, values))
     except (TypeError, ValueError) as error:
         raise ParameterError(
             f'The metadata {key} of the network cannot be read.',

@@ -33,6 +33,7 @@ class Topic(CountedTopic):
     :param name: as in parameters and diagnostics; `codec` has the topic subscribed to.
     :param max_age: maximum age in seconds of a sampled or held message; None sets no limit.
     :param held: what keeps its messages, if they start no run.
+    :ivar stamp: of its message in the last set.
     :ivar prepare: called with each value before it is used; may raise BadFrameError.
     """
 
@@ -47,6 +48,7 @@ class Topic(CountedTopic):
     ) -> None:
         super().__init__(name, counts)
         self._node, self.codec, self.max_age, self.held = node, codec, max_age, held
+        self.stamp: Stamp = 0, 0
         counts.noun = codec.noun
         self.may_be_silent = held is not None
         self.prepare: Callable[[Any], Any] = lambda value: value
@@ -145,7 +147,7 @@ class TopicStream:
         ]
         parameters = node.parameters
         self._rate_hz = rate_hz = parameters.rate_hz if in_sets else 0.0
-        self._polled: list[Any] = []
+        self._subscriptions: list[Any] = []
         self._held = {
             number: topic.held for number, topic in enumerate(topics) if topic.held is not None
         }
@@ -197,8 +199,7 @@ class TopicStream:
                 subscribe = partial(self._subscribe, number, topic.codec)
                 subscription = subscribe_following(node, topic.codec, subscribe)
                 undo.enter_context(closing(subscription))
-                if self._is_polled(topic.codec):
-                    self._polled.append(subscription)
+                self._subscriptions.append(subscription)
             if rate_hz > 0 and self._sets is not None:
                 self._sets_run_here = self._runs_here and not node.is_simulated
                 undo.enter_context(closing(Ticks(node, 1 / rate_hz, self._sample)))
@@ -220,9 +221,10 @@ class TopicStream:
         Return whether messages wait until a sample is taken: a thread less that wakes for each.
 
         Images are copied as they come, and without a stamp the age counts from the arrival.
+        Between slow samples, the diagnostics would miss the messages.
         """
         return (
-            self._rate_hz > 0
+            self._rate_hz >= 1
             and not self._node.is_simulated
             and codec.noun == 'message'
             and codec.has_stamp
@@ -230,7 +232,7 @@ class TopicStream:
         )
 
     def _sample(self) -> None:
-        for subscription in self._polled:
+        for subscription in self._subscriptions:
             subscription.poll()
         assert self._sets is not None
         self._sets.sample()
@@ -251,9 +253,9 @@ class TopicStream:
             counts.miss(count)
             codec.lose(count)
 
-        is_polled = self._is_polled(codec)
         codec.close()
         topic, message_type = codec.follow()
+        is_polled = self._is_polled(codec)
         depth = 0 if self._is_newest_only else parameters.queue_size
         return subscribe_input(
             self._node,
@@ -333,6 +335,7 @@ class TopicStream:
             with self._dropping(primary, index), mark('read'):
                 content = read()
                 values[number] = self._topics[number].prepare(content.value)
+                self._topics[number].stamp = stamp or content.stamp
                 if number == primary:
                     primary_stamp, frame_id = stamp or content.stamp, content.frame_id
                 continue

@@ -167,6 +167,31 @@ def test_held_messages_start_no_run_and_stay(start, peer, publisher):
 
 
 @ON_CPU
+@pytest.mark.parametrize('settings', ['', '?held=true&initial=0'])
+def test_a_type_with_a_stamp_that_comes_later_is_sampled(start, peer, publisher, settings):
+    inputs = [
+        'q=joints:joint_states#position[a,b]',
+        'gain=number:gain?held=true&initial=0.5',
+        f'prompt=twist:cmd_vel#linear[x,y]{settings}',
+    ]
+    node = start(
+        'tensor', 'retyped', 'guided', inputs=inputs, rate_hz=20.0, tensor_format='multiarray'
+    )
+    joints, command = publisher(JointState, '/joint_states'), publisher(TwistStamped, '/cmd_vel')
+    actions = peer.inbox(Float32MultiArray, '/retyped/tensors/action')
+    wanted = stamped(TwistStamped(), 1)
+    wanted.twist.linear.x = 0.75
+
+    def is_there():
+        joints.publish(stamped(JointState(name=['a', 'b'], position=[1.0, 2.0]), 1))
+        command.publish(wanted)
+        return any(list(each.data) == [1, 2, 0.5, 0.75, 0] for each in actions.messages)
+
+    peer.wait_until(is_there, 'the command of a type with a stamp')
+    node.stop()
+
+
+@ON_CPU
 def test_held_topics_and_those_beside_images_of_another_type_are_warned_about(
     start, start_node, peer
 ):

@@ -12,6 +12,7 @@ from rclpy.serialization import deserialize_message
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.bundle import Port
+from trt_ros.nodes.policy import PolicyParameters
 from trt_ros.nodes.policy_parameters import CommandParameters
 from trt_ros.ros.commands import OUTPUTS
 from trt_ros.tensors import TensorSpec
@@ -151,6 +152,7 @@ def test_a_bundle_gives_fields_and_joints_that_the_messages_have():
         ({'joints': ('a', 'a')}, 'has a name twice'),
         ({'lower_limits': (2.0,), 'upper_limits': (1.0,)}, 'lower_limits is'),
         ({'hold': 'pose'}, 'there is no pose'),
+        ({'hold': 'pose', 'hold_pose': (3.0,), 'upper_limits': (2.0,)}, 'beyond the limits'),
         ({'hold': 'damping'}, 'hold is damping'),
         ({'joints': (), 'blend_seconds': 1.0}, 'blend_seconds is 1'),
         ({'output_fields': ('positon',)}, "Did you mean 'position'"),
@@ -170,6 +172,12 @@ def test_contradictions_are_refused(given, problem):
         columns = parameters.columns(outputs, fields)
         parameters.command(columns, 0.1)
         parameters.safety_options(columns)
+
+
+def test_the_time_between_two_samples_is_no_age():
+    parameters = PolicyParameters(joints=('a', 'b'), rate_hz=2.0, max_age=0.25)
+    columns = parameters.columns(specs(action=(1, 2)), ('position',))
+    assert parameters.safety_options(columns).max_age == 0.75
 
 
 def test_a_missing_message_package_is_named(monkeypatch):
