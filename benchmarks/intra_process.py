@@ -37,11 +37,11 @@ if SIZE in os.environ:  # A measured process.
     from trt_ros.nodes import image_source, overlay
     from trt_ros.nodes.detector import DetectorNode
     from trt_ros.results.boxes import Detections
-    from trt_ros.ros.frames import to_frame
     from trt_ros.ros.messages import ImageSender
     from trt_ros.ros.process import run_node
     from trt_ros.ros.sources import PictureSource
     from trt_ros.runtime.pipeline import Pipeline
+    from trt_ros.runtime.runner import Runner
     from trt_ros.tensors import TensorSpec
     from trt_ros.vision.frame import Frame
 
@@ -65,7 +65,7 @@ if SIZE in os.environ:  # A measured process.
     def save(name: str, records: Mapping[int, Any]) -> None:
         Path(os.environ[FOLDER], f'{name}.json').write_text(json.dumps(records))
 
-    class NoNetwork:
+    class NoNetwork(Runner):
         """A runner with the shape of YOLOv8 that computes nothing."""
 
         backend = 'none'
@@ -115,15 +115,14 @@ if SIZE in os.environ:  # A measured process.
 
         def __init__(self, **kwargs: Any) -> None:
             self._times: dict[int, int] = {}
-            overlay.to_frame = self._noted
             super().__init__(**kwargs)
 
-        def _noted(self, image: Any) -> Any:
-            frame = to_frame(image)
+        def _draw(self, pair: tuple[Any, np.ndarray]) -> None:
             if not self._times:
                 save('first', {})
+            frame = self._codec.frame(pair[0]).value
             self._times[sent_ns(frame)] = time.monotonic_ns()
-            return frame
+            super()._draw(pair)
 
         def destroy_node(self) -> None:
             super().destroy_node()
@@ -181,6 +180,7 @@ class Requests:
             'load_node',
             60.0,
             plugin_name=f'intra_process:{name}',
+            node_name=name.lower(),
             remap_rules=remaps,
             parameters=messages(parameters),
             extra_arguments=messages({'use_intra_process_comms': by_reference}),
@@ -216,6 +216,8 @@ def running(
                     '--role',
                     name,
                     '--ros-args',
+                    '-r',
+                    f'__node:={name.lower()}',
                     *(part for each in remaps for part in ('-r', each)),
                     *(part for each in given for part in ('-p', each)),
                 )
