@@ -5,6 +5,7 @@ Importing takes each node a second of CPU time; a suite starts hundreds. Request
 on stdin, each is answered by the pid; the exit code is written to a file.
 """
 
+import faulthandler
 from importlib import import_module
 import json
 import os
@@ -16,6 +17,9 @@ import sys
 import time
 from typing import Any
 import warnings
+
+#: Other threads of OpenBLAS crash a forked process at its end, on a machine of many cores.
+ONE_THREAD = {'OPENBLAS_NUM_THREADS': '1'}
 
 
 class ForkedProcess:
@@ -51,8 +55,7 @@ class NodeServer:
         self._folder = folder
         self._process = subprocess.Popen(
             [sys.executable, __file__, str(folder)],
-            # Threads of OpenBLAS do not survive a fork: a node that used them crashes at its end.
-            env=environment | {'OPENBLAS_NUM_THREADS': '1'},
+            env=environment | ONE_THREAD,
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -63,7 +66,7 @@ class NodeServer:
         assert self._process.stdin is not None and self._process.stdout is not None
         request = {
             'command': command,
-            'environment': environment,
+            'environment': environment | ONE_THREAD,
             'log': str(log),
             'ignores_hangup': signal.getsignal(signal.SIGHUP) == signal.SIG_IGN,
         }
@@ -114,6 +117,7 @@ def run(request: dict[str, Any]) -> None:
         os.dup2(source, target)
     for file in (nothing, log):
         os.close(file)
+    faulthandler.enable()
     os.environ.clear()
     os.environ.update(request['environment'])
     added = os.environ.get('PYTHONPATH', '').split(os.pathsep)

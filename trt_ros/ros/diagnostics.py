@@ -62,13 +62,13 @@ class FrameCounts:
         self._last_logged: dict[str, float] = {}
         self._times: dict[str, deque[tuple[float, float]]] = {}
 
-    def receive(self) -> None:
-        """Count a received frame."""
+    def receive(self, count: int = 1) -> None:
+        """Count received frames."""
         now = time.monotonic()
         if self._total is not None:
-            self._total.receive()
+            self._total.receive(count)
         with self._lock:
-            self.received += 1
+            self.received += count
             self._last_received = now
             self._no_result_since = min(self._no_result_since, now)
 
@@ -80,18 +80,18 @@ class FrameCounts:
             self.published += 1
             self._no_result_since = math.inf
 
-    def drop(self, cause: str, why: str = '') -> bool:
+    def drop(self, cause: str, why: str = '', count: int = 1) -> bool:
         """
-        Count a dropped frame.
+        Count dropped frames.
 
         :param cause: a few words without numbers: the key of a counter.
         :param why: the value of 'last error'; the cause by default.
         :returns: whether to log it: the cause is new, or was last logged SECONDS_BETWEEN_LOGS ago.
         """
         if self._total is not None:
-            self._total.drop(cause, why)
+            self._total.drop(cause, why, count)
         with self._lock:
-            self.dropped[cause] += 1
+            self.dropped[cause] += count
             if cause not in WITHOUT_RESULT:
                 self._no_result_since = math.inf
             if cause in HARMLESS:

@@ -1,12 +1,12 @@
 """
-Differences between releases of ROS 2; no other module of the nodes names one.
+Differences between releases of ROS 2; no other module of the nodes names one::
 
-| release | rclpy | rcl | differs |
-|---|---|---|---|
-| Humble | 3.3 | 5.3.13 | events, parameter callbacks, clients, ids of 24 bytes, QoS presets |
-| Jazzy | 7.1.6 | 9.2.11 | |
-| Kilted | 9.1.2 | 10.1.4 | an impossible transition is logged, no longer raised |
-| Lyrical, Rolling | | 10.4.4, 10.5.1 | headers of rcl as Kilted's; rclpy not compared |
+    | release | rclpy | rcl | differs |
+    |---|---|---|---|
+    | Humble | 3.3 | 5.3.13 | events, parameter callbacks, clients, ids of 24 bytes, QoS presets |
+    | Jazzy | 7.1.6 | 9.2.11 | |
+    | Kilted | 9.1.2 | 10.1.4 | an impossible transition is logged, no longer raised |
+    | Lyrical, Rolling | | 10.4.4, 10.5.1 | headers of rcl as Kilted's; rclpy not compared |
 
 `tools/rcl_headers.py` compares the declarations that `dds/rcl.py` binds. QoS presets are looked up
 by name, and type hashes are not read.

@@ -247,8 +247,8 @@ class TopicStream:
 
         def missed(count: int) -> None:
             if is_polled:  # Newer ones came before the sample.
-                for _ in range(count):
-                    replaced()
+                counts.receive(count)
+                counts.drop(REPLACED, count=count)
                 return
             counts.miss(count)
             codec.lose(count)
