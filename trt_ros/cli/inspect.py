@@ -318,7 +318,9 @@ def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
         yield from _layer_lines(found)
     known = [EngineLayer.read(entry) for entry in found['layers']]
     precision = found.get('options', {}).get('precision', 'auto')
-    yield from (f'advice: {line}' for line in advise_on_layers(known, precision))
+    is_fused = found['layers_from'] == 'engine'
+    advice = advise_on_layers(known, precision, is_fused=is_fused)
+    yield from (f'advice: {line}' for line in advice)
     for kind in ('parser_errors', 'parser_warnings', 'build_warnings'):
         yield from (f'{kind[:-1].replace("_", " ")}: {line}' for line in found[kind])
 

@@ -177,12 +177,27 @@ def _download_all(file: _File, expected: str, report: Reporter) -> None:
                 raise
 
     add(file, is_optional=False)
+    _refuse_page(file)
     for name in sorted(set(external_locations(file.path))):
         add(file.beside(name), is_optional=True)  # It may be no name at all.
     for name in DESCRIPTIONS if file.is_of_hub else ():
         add(file.beside(name, 1 + (folder.name == 'onnx')), is_optional=True)
     lines = ''.join(f'{digest}  {name}\n' for name, digest in digests.items())
     write_atomically(file.path.with_name(file.path.name + RECORD), io.BytesIO(lines.encode()))
+
+
+def _refuse_page(file: _File) -> None:
+    """Remove what is no model, so that the next start downloads it again, and raise ModelError."""
+    with file.path.open('rb') as opened:
+        start = opened.read(64).lstrip()
+    if start.startswith((b'<', b'version https://git-lfs')):
+        file.path.unlink()
+        what = 'a web page' if start[:1] == b'<' else 'a Git LFS pointer'
+        raise ModelError(
+            f'{file} is {what}, not a model.',
+            cause='The server asks for a login, or shows the file instead of sending it.',
+            remedy='Use the address of the file itself, as behind a download button.',
+        )
 
 
 def _download(file: _File, known: str, report: Reporter) -> str:

@@ -220,6 +220,21 @@ def test_a_file_that_is_not_what_the_hub_names_is_refused(server, get, tmp_path)
         get(NAME)
 
 
+@pytest.mark.parametrize(
+    ('content', 'what'),
+    [
+        (b'\n<!DOCTYPE html>', 'web page'),
+        (b'version https://git-lfs.github.com/spec/v1', 'LFS pointer'),
+    ],
+)
+def test_what_is_no_model_is_told_and_downloaded_again(content, what, server, get):
+    server.files['onnx/model.onnx'] = content
+    with pytest.raises(ModelError, match=what):
+        get(NAME)
+    server.files['onnx/model.onnx'] = CONTENT
+    assert Path(get(NAME)).read_bytes() == CONTENT
+
+
 def test_the_first_hash_is_kept(server, get):
     path = Path(get(NAME))
     path.write_bytes(b'damaged')

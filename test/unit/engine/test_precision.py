@@ -206,3 +206,15 @@ def test_the_build_of_fp8_convolutions_never_ends_in_silence(rtx, tmp_path, monk
     assert main(['build', str(path), '--compute-capability', '8.9']) == 0
     wrong = '1 fp8 convolutions; on compute capability 9.0, it computes them wrongly'
     assert wrong in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('side', [0, 1])
+def test_a_convolution_of_one_quantized_input_computes_in_float(side, rtx, tmp_path):
+    model = network('int8', 'Conv')
+    model.graph.initializer.append(ones('float', TensorProto.FLOAT, [64, 64, 3, 3]))
+    model.graph.node[-1].input[side] = ('x', 'float')[side]
+    path = tmp_path / 'one_side.onnx'
+    onnx.save(model, str(path))
+    assert layers_by_precision(model.graph) == {}
+    build_here(path, rtx)

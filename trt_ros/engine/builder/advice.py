@@ -231,8 +231,14 @@ def advise_on_layers(
     layers: Sequence[EngineLayer],
     precision: str = 'auto',
     times: Mapping[str, float] | None = None,
+    *,
+    is_fused: bool = True,
 ) -> list[str]:
-    """Return lines on the layers of an engine, each with the change to export or build."""
+    """
+    Return lines on the layers of an engine, each with the change to export or build.
+
+    :param is_fused: whether they are the engine's own; of the network's, only types are judged.
+    """
     texts = [f'{each.kind} {each.name} {each.tactic}' for each in layers]
     products = [bool(_PRODUCT.search(text)) for text in texts]
     split = [
@@ -252,34 +258,39 @@ def advise_on_layers(
     is_lowered = any(each.dtype in ('float16', 'bfloat16') for each in layers)
     mixed, tf32 = (floats, []) if is_lowered else ([], floats if precision != 'fp32' else [])
     found = []
-    for title, which, change in (
+    for is_known, title, which, change in (
         (
+            is_fused,
             'reformat layers',
             [each for each in layers if _REFORMAT.search(f'{each.kind} {each.name}')],
             'Use one type throughout (--io-dtypes lower), and no transposes at the inputs',
         ),
         (
+            is_fused,
             'Q/DQ layers that were not fused',
             [each for each in layers if _QUANTIZING.search(each.name) or each.kind == 'QUANTIZE'],
             'Move Q/DQ to the inputs of convolutions and matrix products: inspect MODEL.onnx',
         ),
         (
+            is_fused,
             'attention that is not fused',
             split,
             'Build it with --precision fp16 or bf16, without Q/DQ inside: inspect MODEL.onnx',
         ),
         (
+            True,
             'convolutions and matrix products in float32 beside lower ones',
             mixed,
             'Leave out --fp32 for them, or export their weights in the lower type',
         ),
         (
+            True,
             'convolutions and matrix products in TF32',
             tf32,
             'Build them with --precision fp16 or bf16, which is faster',
         ),
     ):
-        if which:
+        if which and is_known:
             names = [each.name for each in which]
             share = _share(names, times or {})
             found.append(f'{title}: {_some(names, len(layers))}{share}. {change}')

@@ -17,7 +17,8 @@ def refuse_unsupported(library: Library, options: BuildOptions) -> None:
     unknown = [
         name
         for name in options.compute_capabilities
-        if library.member('ComputeCapability', _target(name)) is None
+        if not (name == 'current' or '.' in name)
+        or library.member('ComputeCapability', _target(name)) is None
     ]
     refusals = (
         (

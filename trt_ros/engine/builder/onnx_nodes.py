@@ -123,7 +123,10 @@ def layers_by_precision(graph: Any) -> dict[str, list[str]]:
             read[node.output[0]] = read[node.input[0]]
         elif node.op_type in HEAVY:
             layers = 'convolutions' if 'Conv' in node.op_type else 'matrix products'
-            for kind in sorted({read[name] for name in node.input if read.get(name)}):
+            kinds_read = {read[name] for name in node.input if read.get(name)}
+            if not all(map(read.get, node.input[:2])):
+                kinds_read.discard('int8')  # It is dequantized, and computed in float.
+            for kind in sorted(kinds_read):
                 found.setdefault(f'{kind} {layers}', []).append(node_key(node))
     return found
 

@@ -162,6 +162,8 @@ CONV = layer('conv1 + relu1', 'CaskConvolution')
 def test_layers_of_an_engine_are_told_what_to_change(layers, start):
     found = advise_on_layers(layers)
     assert [line[: len(start)] for line in found] == ([start] if start else []), found
+    if not start.startswith('convolutions'):  # Before fusion, only types are known.
+        assert advise_on_layers(layers, is_fused=False) == []
 
 
 def logged_layers(path, library, **options):

@@ -20,6 +20,7 @@ REFUSED = [
         {'compute_capabilities': ('5.3',)},
         'compute_capabilities.*Unknown compute capability: 5.3.*8.6, 8.9, 12.0',
     ),
+    ({'compute_capabilities': ('86',)}, 'compute_capabilities.*Unknown compute capability: 86'),
     ({'strip_weights': True, 'precision': 'fp16'}, 'strip_weights'),
 ]
 
