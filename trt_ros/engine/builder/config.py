@@ -7,6 +7,7 @@ from typing import Any
 
 from trt_ros.driver import nvidia_driver
 from trt_ros.engine.options import BuildOptions, Profile
+from trt_ros.engine.precision import text_of
 from trt_ros.errors import BackendError, ParameterError
 from trt_ros.trt import Library
 
@@ -254,7 +255,7 @@ def _target(name: str) -> str:
 
 def _has_target_gpu(library: Library) -> bool:
     return any(
-        library.member('ComputeCapability', 'SM{}{}'.format(*gpu.compute_capability))
+        library.member('ComputeCapability', _target(text_of(gpu.compute_capability)))
         for gpu in nvidia_driver().gpus
     )
 
