@@ -19,6 +19,7 @@ import json
 import math
 from pathlib import Path
 import platform
+import subprocess
 import sys
 import tempfile
 import threading
@@ -48,6 +49,7 @@ class Graph:
     :param write: writes the network for (height, width).
     :param image_wh: size of the camera image; None for a tensor of the network's size.
     :param result: message type, and the topic of the results below the node.
+    :param topics: of the images; each message is published on all of them.
     """
 
     title: str
@@ -58,6 +60,38 @@ class Graph:
     image_wh: tuple[int, int] | None
     result: tuple[str, str]
     parameters: Mapping[str, Any]
+    topics: Sequence[str] = ('image',)
+
+
+def stereo(path: Path, input_hw: tuple[int, int]) -> None:
+    """Write the trained network of the tests for a size; needs torch."""
+    root = Path(__file__).resolve().parents[1]
+    command = [sys.executable, root / 'tools/train_stereo.py', path, '--minutes', 0]
+    command += ['--weights', root / 'test/unit/families/stereo.onnx', '--size', *input_hw]
+    command += ['--disparities', input_hw[1] // 10 * 2]
+    subprocess.run(list(map(str, command)), check=True)
+
+
+def pair(
+    title: str,
+    network_wh: tuple[int, int],
+    image_wh: tuple[int, int],
+    result: tuple[str, str] = ('stereo_msgs.msg.DisparityImage', 'disparity'),
+) -> Graph:
+    """Return the graph of a pair of images, which are the same one."""
+    topics = 'left/image_rect', 'right/image_rect'
+    inputs = [f'{topic.partition("/")[0]}=image:{topic}?mean=0&std=1' for topic in topics]
+    return Graph(
+        title,
+        'depth',
+        'DepthNode',
+        stereo,
+        network_wh,
+        image_wh,
+        result,
+        {'inputs': inputs, 'resize': 'stretch', 'point_stride': 2},
+        topics,
+    )
 
 
 HALF = {'mean': [0.5], 'std': [0.5], 'resize': 'stretch'}
@@ -103,6 +137,14 @@ GRAPHS = {
         None,
         (TENSORS, 'tensors'),
         {'input': 'tensors', 'tensor_format': 'isaac'},
+    ),
+    'stereo': pair('stereo pair to disparity', (960, 576), (960, 576)),
+    'stereo_light': pair('stereo pair to disparity', (480, 288), (480, 288)),
+    'stereo_points': pair(
+        'stereo pair to 960×600 points',
+        (960, 576),
+        (1920, 1200),
+        ('sensor_msgs.msg.PointCloud2', 'points'),
     ),
 }
 
@@ -260,6 +302,22 @@ def serialized(graph: Graph, scale: float) -> list[np.ndarray]:
     return messages
 
 
+def publish_calibrations(node: Any, topics: Sequence[str], wh: tuple[int, int]) -> None:
+    """Publish the calibrations of a pair with a baseline of 0.1 m."""
+    from rclpy.qos import QoSProfile
+    from sensor_msgs.msg import CameraInfo
+
+    for number, topic in enumerate(topics):
+        publisher = node.create_publisher(
+            CameraInfo, topic.replace('image_rect', 'camera_info'), QoSProfile(depth=1)
+        )
+        while not publisher.get_subscription_count():
+            time.sleep(0.05)
+        focal = float(wh[0])
+        p = [focal, 0.0, wh[0] / 2, -0.1 * focal * number, 0.0, focal, wh[1] / 2, *[0.0] * 5]
+        publisher.publish(CameraInfo(width=wh[0], height=wh[1], p=p))
+
+
 def load(name: str) -> Any:
     from importlib import import_module
 
@@ -309,11 +367,15 @@ def opened(graph: Graph, args: argparse.Namespace, folder: Path) -> Iterator[tup
             if time.monotonic() > end or node.failure:
                 raise SystemExit(f'The node does not start: {node.failure}')
             time.sleep(0.05)
-        kind, topic = (
-            ('sensor_msgs.msg.Image', 'image') if graph.image_wh else (TENSORS, 'tensors')
+        kind = 'sensor_msgs.msg.Image' if graph.image_wh else TENSORS
+        publishers = [
+            ends.create_publisher(load(kind), topic, QoSProfile(depth=10))
+            for topic in (graph.topics if graph.image_wh else ('tensors',))
+        ]
+        sends = [serialized_publish(ends, each) for each in publishers]
+        player = Player(
+            lambda message: [send(message) for send in sends], serialized(graph, args.scale)
         )
-        publisher = ends.create_publisher(load(kind), topic, QoSProfile(depth=10))
-        player = Player(serialized_publish(ends, publisher), serialized(graph, args.scale))
         kind, topic = graph.result
         monitor = subscribe_serialized(
             ends,
@@ -323,8 +385,10 @@ def opened(graph: Graph, args: argparse.Namespace, folder: Path) -> Iterator[tup
             MessageCallbacks(player.on_result),
         )
         stack.callback(monitor.close)
-        while not publisher.get_subscription_count():
+        while not all(each.get_subscription_count() for each in publishers):
             time.sleep(0.05)
+        if len(publishers) > 1:
+            publish_calibrations(ends, graph.topics, scaled(graph.image_wh, args.scale))
         yield node, player
 
 

@@ -5,7 +5,7 @@ A development tool that the package itself never imports. It needs torch:
 
     python tools/train_stereo.py stereo.onnx --minutes 10
     python tools/train_stereo.py stereo.onnx --minutes 3 --batch 32 --pairs 4000 --device cuda
-    python tools/train_stereo.py big.onnx --weights stereo.onnx.pt --minutes 0 --size 576 960 \
+    python tools/train_stereo.py big.onnx --weights stereo.onnx --minutes 0 --size 576 960 \
         --disparities 192
 
 The last one exports trained weights for another size of images, which they do not depend on.
@@ -18,6 +18,7 @@ import time
 
 import cv2
 import numpy as np
+import onnx
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -151,16 +152,11 @@ class Stereo(nn.Module):
         ours, theirs = (
             functional.normalize(self.features(each - 0.5), dim=1) for each in (left, right)
         )
-        padded = functional.pad(theirs, (shifts - 1, 0, 0, 0))
-        volume = torch.stack(
-            [
-                (ours * padded[..., shifts - 1 - shift : shifts - 1 - shift + width])
-                .unflatten(1, (GROUPS, 32 // GROUPS))
-                .sum(2)
-                for shift in range(shifts)
-            ],
-            dim=2,
-        )
+        # One operator for all shifts: TensorRT needs minutes for one each.
+        at = torch.arange(shifts, device=left.device)
+        columns = torch.arange(width, device=left.device) + shifts - 1 - at[:, None]
+        moved = functional.pad(theirs, (shifts - 1, 0, 0, 0))[..., columns].transpose(2, 3)
+        volume = (ours[:, :, None] * moved).unflatten(1, (GROUPS, 32 // GROUPS)).sum(2)
         likeness = 20 * volume.sum(1)
         # The two parts of 3-D convolutions, which are slow on the CPU.
         height = left.shape[2] // 2
@@ -171,7 +167,7 @@ class Stereo(nn.Module):
             if across.out_channels > 1:
                 volume = volume.relu().view(-1, GROUPS, shifts, height, width)
         odds = (likeness + volume.view(-1, shifts, height, width)).softmax(1)
-        at = torch.arange(shifts, dtype=left.dtype, device=left.device).view(1, -1, 1, 1)
+        at = at.to(left.dtype).view(1, -1, 1, 1)
         coarse = torch.cat([2 * (odds * at).sum(1, True), odds.amax(1, True)], 1)
         coarse = functional.interpolate(coarse, scale_factor=2, mode='bilinear')
         found = self.refine(torch.cat([left, coarse / TRAINED_DISPARITIES], 1))
@@ -249,18 +245,19 @@ def main() -> None:
     parser.add_argument('--batch', type=int, default=4)
     parser.add_argument('--pairs', type=int, default=800, help='number of drawn pairs')
     parser.add_argument('--device', default='cpu', help='cpu, or cuda')
-    parser.add_argument('--weights', type=Path, help='file of a training, to continue')
+    parser.add_argument('--weights', type=Path, help='ONNX file of a training, to continue')
     parser.add_argument('--size', type=int, nargs=2, default=TRAINED_HW, metavar=('H', 'W'))
     parser.add_argument('--disparities', type=int, default=TRAINED_DISPARITIES)
     given = parser.parse_args()
     torch.manual_seed(0)
     network = Stereo()
     if given.weights:
-        network.load_state_dict(torch.load(given.weights))
+        weights = onnx.load(given.weights).graph.initializer
+        found = {each.name: torch.tensor(onnx.numpy_helper.to_array(each)) for each in weights}
+        network.load_state_dict({name: found[name] for name in network.state_dict()})
     if given.minutes:
         train(network.to(given.device), draw_pairs(range(given.pairs)), given)
-        torch.save(network.cpu().state_dict(), f'{given.onnx}.pt')
-    network.disparities = given.disparities
+    network.cpu().disparities = given.disparities
     example = torch.zeros(1, 3, *given.size)
     names = {'input_names': ['left', 'right'], 'output_names': ['disparity', 'confidence']}
     torch.onnx.export(

@@ -198,8 +198,10 @@ class DepthNode(InferenceNode):
             return values + np.float32(
                 np.nan if points is None else missing_offset(points, camera)
             )
-        # The flow to the right image, as RAFT-Stereo gives it, is negative.
-        disparity = values / np.float32(-scale[0] if np.nanmedian(values) < 0 else scale[0])
+        # The flow to the right image, as RAFT-Stereo gives it, is negative. Some pixels tell: the
+        # median of all takes 14 ms.
+        is_flow = np.nanmedian(values[::16, ::16]) < 0
+        disparity = values / np.float32(-scale[0] if is_flow else scale[0])
         rig = self._rig(camera)
         if rig is None:
             return None
