@@ -9,7 +9,7 @@ What a frame costs on an NVIDIA GPU, as one CUDA graph and as a naive node would
 Prints a Markdown table; times are medians in microseconds unless the column says otherwise.
 --waits compares the values of gpu_wait instead: latency, and CPU time of the calling thread, of
 frames in registered memory, one after another and at 60 Hz. --first measures the first frames of a
-pipeline, which the engine cache knows from an earlier start or not.
+pipeline.
 """
 
 import argparse
@@ -25,7 +25,6 @@ from typing import Any
 import cv2
 import numpy as np
 
-from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.options import BuildOptions
 from trt_ros.runtime.gpu.measure import (
     Summary,
@@ -195,38 +194,33 @@ def wait_rows(model: Path, frame: Frame, precision: str, rounds: int) -> list[di
 
 
 def first_rows(model: Path, frame: Frame, precision: str) -> list[dict[str, Any]]:
-    """Measure the first frames, in new pipelines, of images that are remembered or not."""
+    """Measure the first frames of new pipelines."""
     rows = []
     for memory in ('copied', 'registered'):
-        for start in ('first', 'next'):
-            if start == 'first':
-                for path in EngineCache().root.glob('.images/*.json'):
-                    path.unlink()
-            pipeline = open_frames(model, BuildOptions(precision=precision), remember_images=True)
-            pipeline.warm_up()
-            data = frame.data.copy()
-            if memory == 'registered':
-                pipeline.device.register(data)
-            each = Frame(data, frame.width, frame.height, frame.step, frame.encoding)
-            times = []
-            for _ in range(200):
-                time.sleep(0.01)
-                began = time.perf_counter()
-                pipeline.start([each] * pipeline.max_batch, ASKED).wait()
-                times.append((time.perf_counter() - began) * 1e6)
-            pipeline.close()
-            p50 = float(np.median(times[20:]))
-            rows.append(
-                {
-                    'model': model.stem,
-                    'image': f'{frame.width}x{frame.height}',
-                    'memory': memory,
-                    'start': start,
-                    **{f'frame {number + 1}': times[number] for number in range(3)},
-                    'p50 of 21 to 200': p50,
-                    'worst of 3, % of p50': 100 * max(times[:3]) / p50,
-                }
-            )
+        pipeline = open_frames(model, BuildOptions(precision=precision))
+        pipeline.warm_up()
+        data = frame.data.copy()
+        if memory == 'registered':
+            pipeline.device.register(data)
+        each = Frame(data, frame.width, frame.height, frame.step, frame.encoding)
+        times = []
+        for _ in range(200):
+            time.sleep(0.01)
+            began = time.perf_counter()
+            pipeline.start([each] * pipeline.max_batch, ASKED).wait()
+            times.append((time.perf_counter() - began) * 1e6)
+        pipeline.close()
+        p50 = float(np.median(times[20:]))
+        rows.append(
+            {
+                'model': model.stem,
+                'image': f'{frame.width}x{frame.height}',
+                'memory': memory,
+                **{f'frame {number + 1}': times[number] for number in range(3)},
+                'p50 of 21 to 200': p50,
+                'worst of 3, % of p50': 100 * max(times[:3]) / p50,
+            }
+        )
     return rows
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trt_ros.blob import Blob
 from trt_ros.cuda.calls import CudaError, check, live, runtime
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.engine.options import BuildOptions
@@ -22,7 +21,6 @@ from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.gpu.waiting import MAX_RUNS
-from trt_ros.runtime.gpu.warm_up import RecentImages
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -327,29 +325,6 @@ def test_use_after_close_names_the_object(open_graph):
     pipeline.close()
     with pytest.raises(ClosedError):
         pipeline.infer(picture(), ASKED)
-
-
-def test_graphs_of_last_images_are_captured_at_warm_up(open_graph, on_cpu, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        'trt_ros.runtime.gpu.pipeline.RecentImages.open',
-        lambda *_: RecentImages(Blob(tmp_path / 'images.json')),
-    )
-    ring = np.zeros(1 << 20, np.uint8)
-    copied, other = picture(200, 100, seed=1), picture(90, 90, seed=3)
-    ring[: other.nbytes] = other.data
-    lying = Frame(ring[: other.nbytes], 90, 90, 270, 'bgr8')
-    for number in range(2):
-        pipeline = open_graph(frames_in_flight=2, remember_images=True)
-        assert pipeline.device.expected_image_nbytes == (other.nbytes if number else 0)
-        pipeline.device.register(ring)
-        made = [slot.captured(slot.buffers_for(1)).made for slot in pipeline.slots.all]
-        for frame in (copied, lying) * 2:
-            assert_same(pipeline.infer(frame, ASKED), on_cpu(frame))
-        after = [slot.captured(slot.buffers_for(1)).made for slot in pipeline.slots.all]
-        assert (after == made) == bool(number)
-        assert pipeline.health.frames == 4
-        pipeline.device.unregister(ring)
-        pipeline.close()
 
 
 def hold_up(pipeline: GpuPipeline, work: Callable[[], object]) -> None:

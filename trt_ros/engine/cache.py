@@ -215,13 +215,8 @@ class EngineCache:
         yield from sorted(self.root.glob('*/*/bs*/*.engine'))
 
     def blobs(self) -> Iterator[Blob]:
-        """Yield what is kept beside the engines: compiled kernels, kernel times, image sizes."""
-        for pattern in (
-            'kernels/*.blob',
-            '.timing/*.timing',
-            '.images/*.json',
-            '*/*/bs*/*.runtime',
-        ):
+        """Yield what is kept beside the engines: compiled kernels and kernel times."""
+        for pattern in ('kernels/*.blob', '.timing/*.timing', '*/*/bs*/*.runtime'):
             yield from map(Blob, sorted(self.root.glob(pattern)))
 
     def timing_cache(self, library: Library, device: int) -> Blob | None:

@@ -318,9 +318,7 @@ class InferenceNode(ManagedNode):
                     complete=inputs.complete,
                     max_batch=min(pipeline.max_batch, self.batch_size()),
                     in_flight=1 if inputs.has_state else self.parameters.frames_in_flight,
-                    hooks=MemoryHooks(
-                        device.register, device.unregister, device.expected_image_nbytes
-                    ),
+                    hooks=MemoryHooks(device.register, device.unregister),
                 )
             )
         )

@@ -268,7 +268,7 @@ class TopicStream:
                 on_missed=missed,
                 is_polled=is_polled,
             ),
-            codec.hooks(self._hooks),
+            NO_HOOKS if codec.is_copied else self._hooks,
             is_held=self._topics[number].held is not None,
             depth=max(parameters.qos_depth, codec.min_depth, depth),
         )

@@ -129,7 +129,7 @@ def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch:
         log.warning('Ignored by TensorRT: cpu_threads.')
     build = build_options_of(options, batch)
     return open_split(options, build, report, name) or open_tensor_runner(
-        options, build, report=report, remember_images=True, backend=name
+        options, build, report=report, backend=name
     )
 
 

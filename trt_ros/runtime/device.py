@@ -12,11 +12,6 @@ class Device:
     """The device that a pipeline runs on; without a GPU, nothing of this has an effect."""
 
     @property
-    def expected_image_nbytes(self) -> int:
-        """Bytes of the largest image to expect in registered memory; 0 if unknown."""
-        return 0
-
-    @property
     def cuda(self) -> Cuda | None:
         """The GPU on which decoders leave pictures in its memory; None without one."""
         return None

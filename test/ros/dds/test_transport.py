@@ -97,23 +97,6 @@ def test_hooks_are_called_when_memory_is_allocated_and_before_it_is_freed(
     assert not lent
 
 
-def test_memory_for_expected_messages_is_registered_before_the_first(publisher, subscribe_rcl):
-    registered = []
-    hooks = MemoryHooks(registered.append, lambda memory: None, expected_nbytes=100_000)
-    inbox = Inbox(
-        lambda message: any(
-            memory.ctypes.data <= message.ctypes.data < memory.ctypes.data + memory.size
-            for memory in registered
-        )
-    )
-    subscribe_rcl(inbox, publisher, hooks=hooks)
-    assert [memory.size for memory in registered] == [102400] * 3
-    for number in range(5):
-        publisher.publish(numbered(number, 90_000))
-        assert inbox.wait(number + 1)[-1]
-    assert len(registered) == 3
-
-
 def send_while_busy(publisher, subscribe_rcl, numbers, **options):
     """Send these while the first is in hand; return the inbox of the others."""
     inbox = HeldInbox()

@@ -265,7 +265,6 @@ def test_an_empty_cache_is_listed_as_such(call, cache):
     [
         'kernels/decode-sm_90-0123.blob',
         '.timing/tensorrt10.9-GPU.timing',
-        '.images/0123.json',
         'net/fp16/bs1/net-0123.engine.GPU-580.runtime',
     ],
 )

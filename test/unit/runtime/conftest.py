@@ -427,9 +427,6 @@ def engine(make_engine) -> FakeEngine:
     return make_engine()
 
 
-FLAGS = ('use_graph', 'remember_images')  # Of TensorRTRunner; the others are options.
-
-
 @pytest.fixture
 def network_of(cuda) -> Callable[..., Any]:
     """Return an engine as an open network on the fake GPU of the options."""
@@ -438,10 +435,10 @@ def network_of(cuda) -> Callable[..., Any]:
     from trt_ros.runtime.options import PipelineOptions
 
     def make(engine: FakeEngine, **options: Any) -> TensorRTRunner:
-        flags = {each: options.pop(each) for each in FLAGS if each in options}
+        use_graph = options.pop('use_graph', True)  # Of TensorRTRunner; the others are options.
         options = PipelineOptions(**{'frames_in_flight': 2, **options})
         gpu = open_gpu(options.device, options.gpu_share)
-        return TensorRTRunner(gpu, engine, options=options, **flags)
+        return TensorRTRunner(gpu, engine, options=options, use_graph=use_graph)
 
     return make
 

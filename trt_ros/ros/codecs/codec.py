@@ -9,7 +9,6 @@ from rclpy.node import Node
 from std_msgs.msg import Header
 
 from trt_ros.ros.dds.cdr import ImageView, read_stamp
-from trt_ros.ros.dds.rcl import MemoryHooks
 from trt_ros.ros.qos import type_name
 
 #: Seconds, nanoseconds.
@@ -43,6 +42,7 @@ class Codec(ABC):
     :cvar needs_all: whether each message is read on arrival, in order; None is read where the
         content comes with a later one.
     :cvar min_depth: minimum queue depth.
+    :cvar is_copied: whether no value lies in the memory of its message.
     :ivar message_type: the present type of the messages.
     :ivar message_types: those that it follows the publishers among; () for `message_type` alone.
     """
@@ -51,6 +51,7 @@ class Codec(ABC):
     has_names: ClassVar[bool] = True
     needs_all: ClassVar[bool] = False
     min_depth: ClassVar[int] = 1
+    is_copied: ClassVar[bool] = False
     message_type: type
     message_types: Sequence[type] = ()
 
@@ -79,10 +80,6 @@ class Codec(ABC):
     def close(self) -> None:
         """Forget the messages read so far, since the next ones are not read."""
         return
-
-    def hooks(self, hooks: MemoryHooks) -> MemoryHooks:
-        """Return the hooks for the memory of the messages, of those for raw images."""
-        return hooks._replace(expected_nbytes=0)
 
     def stamp_of(self, message: Serialized) -> Stamp:
         """Return the stamp of a message on arrival, in node time; raises BadFrameError."""

@@ -7,7 +7,6 @@ from rclpy.node import Node
 from vision_msgs.msg import Detection2DArray
 
 from trt_ros.ros.codecs.codec import Codec, Content
-from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.messages import read_message
 
 
@@ -15,14 +14,11 @@ class DetectionCodec(Codec):
     """Detections of one topic, in images or in space; the values are messages."""
 
     message_type: type = Detection2DArray
+    is_copied = True
 
     def __init__(self, node: Node, topic: str, message_type: type = Detection2DArray) -> None:
         super().__init__(node, topic)
         self.message_type = message_type
-
-    def hooks(self, hooks: MemoryHooks) -> MemoryHooks:
-        """Return no hooks: the messages are copied."""
-        return NO_HOOKS
 
     def reader(self) -> Callable[[Any], Content]:
         """Return the function that deserializes a message; see Codec.reader."""

@@ -18,7 +18,6 @@ from trt_ros.ros.dds.cdr import (
     read_compressed_image,
     read_image,
 )
-from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.frames import VIDEO_READERS, to_frame
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.qos import type_name
@@ -50,12 +49,6 @@ class RawImageCodec(ImageCodec):
     """Raw images, whose pixels are not copied."""
 
     message_type = Image
-
-    def hooks(self, hooks: MemoryHooks) -> MemoryHooks:
-        """Return the hooks, with the expected size of a message with a long header."""
-        nbytes = hooks.expected_nbytes
-        return hooks._replace(expected_nbytes=nbytes + 4096 if nbytes else 0)
-
     view = staticmethod(read_image)
 
 
@@ -63,17 +56,13 @@ class CompressedImageCodec(ImageCodec):
     """Compressed images of `topic`/compressed, for a node with TransportParameters."""
 
     message_type = CompressedImage
+    is_copied = True
+    view = staticmethod(read_compressed_image)
 
     def __init__(self, node: ManagedNode, topic: str) -> None:
         super().__init__(node, transport_topic(node, topic, 'compressed'))
         self._max_pixels = node.parameters.max_image_pixels
         self._jpegs_on_gpu = node.jpegs_on_gpu
-
-    def hooks(self, hooks: MemoryHooks) -> MemoryHooks:
-        """Return no hooks: the messages are decoded."""
-        return NO_HOOKS
-
-    view = staticmethod(read_compressed_image)
 
     def frame(self, image: CompressedImageView) -> Content:
         """Return the decoded frame of a view."""
@@ -84,7 +73,7 @@ class CompressedImageCodec(ImageCodec):
 class VideoCodec(ImageCodec):
     """Packets of a video, each decoded on arrival; raises ParameterError without PyAV."""
 
-    needs_all = True
+    needs_all = is_copied = True
     min_depth = 100
 
     def __init__(self, node: ManagedNode, topic: str) -> None:
@@ -116,10 +105,6 @@ class VideoCodec(ImageCodec):
     def close(self) -> None:
         """Release the decoder; it begins anew with the next message."""
         self._decoder.close()
-
-    def hooks(self, hooks: MemoryHooks) -> MemoryHooks:
-        """Return no hooks: the messages are decoded."""
-        return NO_HOOKS
 
     def stamp_of(self, message: Any) -> Stamp:
         """Return the stamp of a picture."""

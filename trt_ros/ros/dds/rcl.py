@@ -21,7 +21,6 @@ from trt_ros.ros.releases import GID_CAPACITY, GID_NBYTES, MESSAGE_INFO_CAPACITY
 RCL, RCUTILS = 'librcl.so', 'librcutils.so'
 OK, TAKE_FAILED = 0, 401
 _SMALL_NBYTES = 1 << 16
-_EXPECTED_BUFFERS = 3  # One receives, one waits, one is processed.
 # Offsets in rmw_message_info_t.
 _SOURCE_TIMESTAMP_AT, _SEQUENCE_NUMBER_AT = 0, 16
 _UINT64 = Struct('=Q')
@@ -226,13 +225,10 @@ class MemoryHooks(NamedTuple):
 
     :param register: called with (N,) uint8 before the first message in that memory is handed out.
     :param unregister: called with the same array before that memory is freed.
-    :param expected_nbytes: size of the messages, if known: memory for them is registered before
-        the first one arrives.
     """
 
     register: Callable[[np.ndarray], None]
     unregister: Callable[[np.ndarray], None]
-    expected_nbytes: int = 0
 
 
 NO_HOOKS = MemoryHooks(lambda memory: None, lambda memory: None)
@@ -253,12 +249,6 @@ class ReceiveBufferPool:
         self._next: tuple[_BufferLoan, np.ndarray, int] | None = None
         self.info = MessageInfo()
         self._is_closed = False
-        if hooks.expected_nbytes:
-            self._nbytes = hooks.expected_nbytes
-            for _ in range(_EXPECTED_BUFFERS):
-                buffer = _Buffer(self._nbytes, hooks)
-                buffer.register()
-                self._free.append(buffer)
 
     def prepare(self) -> tuple[_BufferLoan, np.ndarray, int]:
         """Prepare the buffer of the next take() while there is no message."""
@@ -340,13 +330,10 @@ class _Buffer:
 
     def expose(self) -> int:
         """Register the memory, if it is new, and return the size of the message."""
-        self.register()
-        return int(self.c_bytes.length)
-
-    def register(self) -> None:
         if not self._is_registered:
             self._hooks.register(self._memory)
             self._is_registered = True
+        return int(self.c_bytes.length)
 
     def close(self) -> None:
         self._unregister()

@@ -12,7 +12,6 @@ from trt_ros.errors import GpuFailedError, TrtRosError
 from trt_ros.runtime.device import Device
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.waiting import Faults
-from trt_ros.runtime.gpu.warm_up import RecentImages
 from trt_ros.video import Cuda
 from trt_ros.vision.jpeg import example_jpeg
 
@@ -26,19 +25,12 @@ class GpuDevice(Device):
     :param launching: held while images are brought to the GPU.
     :ivar blocks: replaced, never changed, so that a frame may search it while another thread
         registers memory.
-    :ivar recent: images of the last runs; None where they are not remembered.
     """
 
     def __init__(self, shared: SharedResources, faults: Faults, launching: threading.Lock) -> None:
         self.blocks: tuple[RegisteredMemory, ...] = ()
-        self.recent: RecentImages | None = None
         self._shared, self._faults, self._launching = shared, faults, launching
         self._gpu, self._changes, self._is_closed = shared.gpu, threading.Lock(), False
-
-    @property
-    def expected_image_nbytes(self) -> int:
-        """Bytes of the largest image that the last runs read in registered memory; 0 for none."""
-        return self.recent.zero_copy_nbytes() if self.recent is not None else 0
 
     @property
     def cuda(self) -> Cuda:

@@ -113,7 +113,6 @@ def open_tensor_runner(
     *,
     report: Reporter | None = None,
     use_graph: bool = True,
-    remember_images: bool = False,
     **changes: Any,
 ) -> TensorRTRunner:
     """Open a network with TensorRT; build its engine the first time. The caller closes it."""
@@ -138,7 +137,6 @@ def open_tensor_runner(
             log_lines=found.log_lines if options.is_bundle else (*lines, *found.log_lines),
             options=own,
             use_graph=use_graph,
-            remember_images=remember_images and not options.is_bundle,
         )
 
     def open_member(own: PipelineOptions, file: NetworkFile) -> TensorRTRunner:

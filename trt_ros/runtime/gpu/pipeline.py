@@ -1,6 +1,6 @@
 """Execution of frames on one GPU: each frame is one launch of a CUDA graph."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,14 @@ from trt_ros.cuda.monitor import Monitor
 from trt_ros.cuda.usage import measured
 from trt_ros.decode.cuda.boxes import MAX_DETECTIONS
 from trt_ros.errors import ParameterError
-from trt_ros.model.run_inputs import NO_LETTERBOX, NO_TENSORS, REGIONS, has_memory
+from trt_ros.model.run_inputs import (
+    NO_LETTERBOX,
+    NO_TENSORS,
+    REGIONS,
+    example_inputs,
+    has_memory,
+    split_inputs,
+)
 from trt_ros.profiling import mark
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.future import Future
@@ -24,6 +31,7 @@ from trt_ros.runtime.gpu.device import GpuDevice
 from trt_ros.runtime.gpu.frame_slot import FrameSlot, Launched
 from trt_ros.runtime.gpu.regions import GpuRegions
 from trt_ros.runtime.gpu.shared_resources import (
+    SharedResources,
     batch_log_lines,
     open_shared_resources,
     with_own_context,
@@ -32,11 +40,11 @@ from trt_ros.runtime.gpu.slots import Slots
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.gpu.tensorrt_context import CONTEXTS
 from trt_ros.runtime.gpu.waiting import Faults
-from trt_ros.runtime.gpu.warm_up import RecentImages, example_runs, example_tensors
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import is_finite, widen
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.regions import whole_image
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 log = logging.getLogger('trt_ros.runtime')
@@ -97,7 +105,6 @@ class GpuPipeline(Pipeline[Any]):
     ) -> None:
         super().__init__(network, fitted)
         self.gpu, self.options = network.gpu, network.options
-        self._remember_images = network.remember_images
         self.account, self.health = network.engine.account, Health()
         self._submit, self._counting = threading.Lock(), threading.Lock()
         self._numbers = count(1)
@@ -158,24 +165,21 @@ class GpuPipeline(Pipeline[Any]):
 
         TensorRT initializes, TensorRT-RTX compiles its kernels, and graphs are captured.
 
-        With `remember_images`, images like those of the last time run, too. A network of tensors
-        of dynamic shapes is left alone: its first run does this.
+        A network of tensors of dynamic shapes is left alone: its first run does this.
 
         :param frame: a frame of the expected size and encoding; default the network's size, bgr8.
         """
         thresholds = Thresholds(score=1.0, iou=0.5, max_detections=1)
         with self.rehearsal(), self.gpu.context, measured(self.account, CONTEXTS):
-            for frames, tensors in example_runs(self.shared, frame):
+            for frames, tensors in _example_runs(self.shared, frame):
                 runs = [self.start(frames, thresholds, tensors) for _ in self.slots.all]
                 for pending in runs:
                     pending.wait()
-            recent = self._warm_up_recent(thresholds)
         self.faults.check()
         self.account.check_budget(self.options.memory_budget_mb)
         with self.gpu.launch_context:
             for each in (self.shared, *(each.shared for each in self.shared.joined)):
                 each.contexts.save_cache()
-        self.device.recent = recent
 
     def join(self, regions: Pipeline[Any], count: int) -> None:
         """Run a pipeline of this GPU on the objects found, in the same graphs; see Pipeline."""
@@ -190,21 +194,6 @@ class GpuPipeline(Pipeline[Any]):
     def has_joined(self) -> bool:
         """Whether the pipeline of `join` runs in the same graphs."""
         return self.slots.all[0].buffers.has_joined
-
-    def _warm_up_recent(self, thresholds: Thresholds) -> RecentImages | None:
-        """Run every slot on images like those of the last time."""
-        if not (self._remember_images and self.is_one_image):
-            return None
-
-        def run(frames: list[Frame]) -> None:
-            for tensors in example_tensors(self.shared):
-                for _ in self.slots.all:
-                    self.start(frames, thresholds, tensors).wait()
-
-        key = self.shared.contexts.engine.diagnostics.get('engine key', '')
-        recent = RecentImages.open(self.options.engine_cache_dir, key)
-        recent.warm_up(run, self.device.register, self.device.unregister)
-        return recent
 
     def reset_state(self) -> None:
         """Set the states to their initial values before the next run."""
@@ -243,8 +232,6 @@ class GpuPipeline(Pipeline[Any]):
                 count = len(self.shared.decoded(frames)) or 1
                 self.health.frames += count
                 self.health.zero_copy_frames += launched.zero_copy * count
-                if device.recent is not None:
-                    device.recent.add(frames, launched.zero_copy)
         except BaseException as error:
             self._release_failed(slot, number, error)
             raise
@@ -367,7 +354,27 @@ class GpuPipeline(Pipeline[Any]):
 
     def _close(self) -> None:
         """Release everything, after the frames in flight."""
-        if self.device.recent is not None:
-            self.device.recent.wait()
         self.gpu.launch_context.release(self.slots.close, self.options.gpu_timeout)
         self.gpu.launch_context.release(self._owned.close)
+
+
+def _example_runs(
+    shared: SharedResources, frame: Frame | None
+) -> Iterator[tuple[Sequence[Frame], Mapping[str, np.ndarray]]]:
+    """Yield images (`frame` or gray) and tensors of each kind of run; none if dynamic."""
+    inputs = example_inputs(shared.feeds)
+    if inputs is None:
+        return
+    frames, tensors = split_inputs(shared.feeds, inputs)
+    if frame is not None:
+        frames = (frame,) * len(frames)
+    crop = shared.crop
+    if crop is not None:
+        for batch in reversed(shared.batches):
+            yield (
+                frames,
+                {REGIONS: whole_image(crop, crop.preprocess.input_hw[::-1], batch)},
+            )
+        return
+    for images in range(shared.batches[-1], 0, -1):
+        yield frames * images, tensors

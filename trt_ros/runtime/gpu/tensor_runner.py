@@ -51,8 +51,6 @@ class TensorRTRunner(Runner):
     :param log_lines: lines for the log about the engine.
     :param options: of these stream_priority, gpu_wait and gpu_timeout apply to arrays.
     :param use_graph: False launches every stage of a frame separately instead of one CUDA graph.
-    :param remember_images: whether pipelines capture, at warm-up, graphs for the images of the
-        last time, whose sizes the engine cache keeps.
     """
 
     def __init__(
@@ -64,11 +62,10 @@ class TensorRTRunner(Runner):
         log_lines: tuple[str, ...] = (),
         options: PipelineOptions | None = None,
         use_graph: bool = True,
-        remember_images: bool = False,
     ) -> None:
         self.gpu, self.engine, self.cache, self.log_lines = gpu, engine, cache, log_lines
         self.options, self.account = options or PipelineOptions(), engine.account
-        self.use_graph, self.remember_images = use_graph, remember_images
+        self.use_graph = use_graph
         self.backend = engine.library.name
         self.inputs, self.outputs, self.metadata = engine.inputs, engine.outputs, engine.metadata
         self.faults = Faults(self.options.gpu_timeout, engine.retire)

@@ -1,4 +1,4 @@
-"""Memory of the GPU executor: buffers, registered memory, remembered images."""
+"""Memory of the GPU executor: buffers, registered memory."""
 
 import numpy as np
 import pytest
@@ -226,50 +226,6 @@ def test_memory_that_cannot_be_page_locked_warns_of_the_consequence(open_graph, 
     pipeline.close()
     pipeline.device.register(ring)
     assert not cuda.registered
-
-
-def test_images_of_last_time_are_captured_at_warm_up(open_graph, cuda, picture, tmp_path):
-    def opened():
-        pipeline = open_graph(engine_cache_dir=str(tmp_path), remember_images=True)
-        pipeline.warm_up()
-        return pipeline
-
-    first = opened()
-    assert first.device.expected_image_nbytes == 0
-    ring = np.zeros(300_000, np.uint8)
-    first.device.register(ring)
-    lying = Frame(ring[: 320 * 240 * 3], 320, 240, 960, 'bgr8')
-    for frame in (picture(), lying, picture()):
-        first.infer(frame, ASKED)
-    first.close()
-    second = opened()
-    assert second.device.expected_image_nbytes == lying.nbytes
-    assert second.memory()['pinned'].keys() == {'slots', 'results'}  # Nothing stays registered.
-    second.device.register(ring)
-    made = [captured(second, slot).made for slot in range(2)]
-    before = second.memory(), cuda.calls['cudaHostAlloc'], cuda.calls['cudaStreamBeginCapture']
-    for frame in (picture(), lying, picture(), lying):
-        second.infer(frame, ASKED)
-    assert [captured(second, slot).made for slot in range(2)] == made
-    assert before == (
-        second.memory(),
-        cuda.calls['cudaHostAlloc'],
-        cuda.calls['cudaStreamBeginCapture'],
-    )
-    assert second.health.frames == 4
-
-
-def test_remembered_images_that_do_not_fit_are_skipped(open_graph, make_engine, picture, tmp_path):
-    for max_batch in (4, 1):
-        pipeline = open_graph(
-            make_engine(-1, max_batch=max_batch),
-            batch=max_batch,
-            engine_cache_dir=str(tmp_path),
-            remember_images=True,
-        )
-        pipeline.warm_up()
-        pipeline.infer_all([picture()] * max_batch, ASKED)
-        pipeline.close()
 
 
 def test_memory_that_libraries_take_at_warm_up_belongs_to_contexts(open_graph, cuda, picture):
