@@ -61,14 +61,6 @@ def test_non_finite_scores_pass_no_threshold(agnostic, decode_on_gpu):
     assert counts[2] == np.count_nonzero(~np.isfinite(head))
 
 
-def test_the_best_of_the_chosen_are_kept(decode_on_gpu):
-    """Classes that are refused have the better scores."""
-    outputs = columns(6000, 4)
-    outputs['head'][0, 5] *= 0.5
-    few, _ = assert_equal(decode_on_gpu, YOLOV8, outputs, asked(0.1, most=7, classes=(1,)))
-    assert few.labels.tolist() == [1] * 7
-
-
 @pytest.mark.parametrize('count', [12000, 140000])
 def test_more_candidates_than_are_sorted_at_once_suppress_other_classes(count, decode_on_gpu):
     outputs = columns(count, 5, seed=3)

@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 
 from support.box_cases import (
-    BOX,
     CASES,
     POINT_CASES,
     YOLOV8,
     assert_same,
     crowd,
-    queries,
     rounded,
     spoiled,
     yolov8_head,
@@ -85,36 +83,6 @@ def test_nothing_is_found_if_all_classes_are_refused(name, decode_on_gpu):
         assert (len(found), counts[:2].tolist()) == (0, [0, 0])
 
 
-@pytest.mark.parametrize('name', CASES)
-def test_nothing_above_the_threshold_is_an_empty_result(name, decode_on_gpu):
-    head, outputs, letterbox = CASES[name](0)
-    found, counts = decode_on_gpu(head, outputs, letterbox, Thresholds(1.01, 0.5, 300))
-    assert len(found) == 0
-    assert counts[:2].tolist() == [0, 0]
-
-
-@pytest.mark.parametrize('seed', range(12))
-@pytest.mark.parametrize('threshold', [0.25, 0.6])
-def test_random_yolov8_heads_give_the_boxes_of_numpy(seed, threshold, decode_on_gpu):
-    outputs = {'head': yolov8_head(seed=seed, dense=(0.0005, 0.02, 0.2)[seed % 3])[None]}
-    asked = Thresholds(score=threshold, iou=0.45, max_detections=300)
-    got, _ = decode_on_gpu(YOLOV8, outputs, BOX, asked)
-    assert_same(got, YOLOV8(outputs, BOX, asked), pixels=1e-3)
-
-
-def test_more_candidates_than_are_sorted_at_once_still_equal_numpy(decode_on_gpu):
-    """All 8400 pass; the answer needs several rounds of 2048."""
-    rng = np.random.default_rng(5)
-    head = yolov8_head(seed=5)
-    head[:2] = rng.uniform(300, 340, (2, 8400))  # One heap: nearly all are suppressed.
-    head[2:4] = rng.uniform(80, 120, (2, 8400))
-    for iou_threshold in (0.1, 0.5, 0.9):
-        asked = Thresholds(score=0.001, iou=iou_threshold, max_detections=1000)
-        got, counts = decode_on_gpu(YOLOV8, {'head': head[None]}, BOX, asked)
-        assert counts[1] > 8000
-        assert_same(got, YOLOV8({'head': head[None]}, BOX, asked), pixels=1e-3)
-
-
 def test_more_candidates_of_anchors_than_are_sorted_at_once_equal_numpy(decode_on_gpu):
     head, outputs, letterbox = crowd()
     for iou_threshold in (0.1, 0.3, 0.5):
@@ -122,50 +90,6 @@ def test_more_candidates_of_anchors_than_are_sorted_at_once_equal_numpy(decode_o
         got, counts = decode_on_gpu(head, outputs, letterbox, asked)
         assert counts[1] == 21504
         assert_same(got, head(outputs, letterbox, asked), scores=1e-5)
-
-
-def test_equal_scores_keep_the_earlier_anchor(decode_on_gpu):
-    head = np.zeros((1, 6, 5000), np.float32)
-    head[0, :4] = np.array([320, 320, 50, 50], np.float32)[:, None]
-    head[0, 4] = 0.5
-    found, counts = decode_on_gpu(YOLOV8, {'head': head}, BOX, Thresholds(0.5, 0.5, 10))
-    assert counts[:2].tolist() == [1, 5000]
-    assert found.scores.tolist() == [0.5]
-
-
-def test_max_detections_keeps_the_best(decode_on_gpu):
-    outputs = {'head': yolov8_head(dense=0.2)[None]}
-    few, _ = decode_on_gpu(YOLOV8, outputs, BOX, Thresholds(0.25, 0.7, 7))
-    many, _ = decode_on_gpu(YOLOV8, outputs, BOX, Thresholds(0.25, 0.7, 300))
-    assert len(few) == 7
-    assert few.scores.tolist() == many.scores[:7].tolist()
-
-
-def test_no_more_boxes_than_queries_are_found(decode_on_gpu):
-    logits, boxes = queries(80, count=5)
-    outputs = {'logits': logits[None], 'boxes': boxes[None]}
-    head = open_as('rtdetr', outputs)
-    found, counts = decode_on_gpu(head, outputs, BOX, Thresholds(0.0, 0.5, 300))
-    assert counts[:2].tolist() == [5, 400]
-    assert_same(
-        found, head(outputs, BOX, Thresholds(score=0.0, iou=0.5, max_detections=300)), scores=1e-5
-    )
-
-
-def test_boxes_of_a_network_without_nms_do_not_suppress_each_other(decode_on_gpu):
-    rows = np.tile(np.array([10, 200, 50, 250, 0.9, 1], np.float32), (4, 1))
-    head = open_as('yolov10', 'head (1, 4, 6)')
-    found, _ = decode_on_gpu(head, {'head': rows[None]}, BOX, Thresholds(0.5, 0.0, 300))
-    assert len(found) == 4
-
-
-def test_boxes_of_different_classes_do_not_suppress_each_other(decode_on_gpu):
-    head = np.zeros((1, 6, 2), np.float32)
-    head[0, :4] = np.array([320, 320, 100, 100], np.float32)[:, None]
-    head[0, 4, 0], head[0, 5, 1] = 0.9, 0.8
-    found, _ = decode_on_gpu(YOLOV8, {'head': head}, BOX, Thresholds(0.5, 0.1, 10))
-    assert found.labels.tolist() == [0, 1]
-    assert found.xyxy[0].tolist() == pytest.approx([810, 390, 1110, 690], abs=1e-3)
 
 
 @pytest.mark.parametrize('name', CASES)

@@ -61,31 +61,6 @@ def test_the_gpu_finds_what_the_cpu_finds_in_held_out_pictures(gpu, precision):
     assert alike >= 0.97 * found
 
 
-def test_bench_measures(gpu, tmp_path, capsys):
-    code = main(
-        [
-            'bench',
-            str(MODEL),
-            '--device',
-            str(gpu.index),
-            '--image-size',
-            '640x480',
-            '--image-size',
-            '1280x720',
-            '--frames',
-            '30',
-            '--layers',
-            '--json',
-            str(tmp_path / 'all.json'),
-        ]
-    )
-    said = capsys.readouterr().out
-    assert code == 0
-    for word in ('copy in', 'preprocess', 'inference', 'decode', 'p99', 'pinned memory'):
-        assert word in said
-    assert (tmp_path / 'all.json').stat().st_size > 1000
-
-
 def test_bench_decodes_what_is_no_box_on_the_gpu(gpu, tmp_path, capsys):
     from support.save_network import save_text
 

@@ -122,14 +122,6 @@ def test_auto_takes_the_faster_of_gpu_and_cpu(gru, gpu, nothing_left):
             assert_close(ours(value), reference(value))
 
 
-def test_initial_states_from_a_file_equal_onnxruntime(gru, both, tmp_path):
-    np.save(tmp_path / 'h0.npy', weights(1, 16, seed=7, scale=1.0))
-    ours, reference = both(gru, inputs=['x=tensor:x', f'h=state:hn?initial={tmp_path}/h0.npy'])
-    for seed in range(5):
-        inputs = {'x': weights(1, 8, seed=10 + seed)}
-        assert_close(ours(inputs), reference(inputs))
-
-
 def test_initial_states_and_constants_equal_onnxruntime(both, write):
     x = ', '.join(f'{value:.3f}' for value in weights(8, seed=8))
     path = write(
@@ -363,44 +355,6 @@ def test_two_images_of_any_geometry_equal_onnxruntime(flow, both, unified_memory
         assert_close(ours(inputs), reference(inputs))
 
 
-def test_a_policy_of_two_cameras_and_joints_equals_onnxruntime(write, both):
-    path = write(
-        [
-            node('Conv', ['top', 'wt'], ['a'], strides=[4, 4]),
-            node('Conv', ['wrist', 'ww'], ['b'], strides=[4, 4]),
-            node('GlobalAveragePool', ['a'], ['ga']),
-            node('GlobalAveragePool', ['b'], ['gb']),
-            node('Flatten', ['ga'], ['fa']),
-            node('Flatten', ['gb'], ['fb']),
-            node('Concat', ['fa', 'fb', 'joints'], ['all'], axis=1),
-            node('MatMul', ['all', 'w'], ['flat']),
-            node('Reshape', ['flat', 'shape'], ['actions']),
-        ],
-        [
-            ('top', FLOAT, [1, 3, 96, 96]),
-            ('wrist', FLOAT, [1, 3, 64, 64]),
-            ('joints', FLOAT, [1, 14]),
-        ],
-        [('actions', FLOAT, [1, 10, 14])],
-        wt=weights(8, 3, 4, 4),
-        ww=weights(8, 3, 4, 4, seed=1),
-        w=weights(30, 140, seed=2),
-        shape=np.array([1, 10, 14]),
-    )
-    ours, reference = both(
-        path, inputs=('joints=tensor:joints', 'top=image:top', 'wrist=image:wrist')
-    )
-    for number in range(10):
-        inputs = {
-            'top': picture(number, 640, 480),
-            'wrist': picture(number + 50, 640, 480),
-            'joints': np.random.default_rng(number).normal(size=(1, 14)),
-        }
-        found = ours(inputs)
-        assert found['actions'].shape == (1, 10, 14)
-        assert_close(found, reference(inputs))
-
-
 @pytest.mark.parametrize('frames_in_flight', [1, 2])
 @pytest.mark.parametrize('unified_memory', ['off', 'on'])
 @pytest.mark.parametrize(
@@ -452,24 +406,6 @@ def test_a_stack_of_images_equals_onnxruntime(
             pipeline({'x': [*cases[0][:2], depth]})
 
 
-def test_color_stacks_beside_calibrations_equal_onnxruntime(write, both):
-    path = write(
-        [
-            node('GlobalAveragePool', ['x'], ['pooled']),
-            node('Reshape', ['pooled', 'shape'], ['means']),
-            node('Concat', ['means', 'k'], ['y'], axis=1),
-        ],
-        [('x', FLOAT, [2, 3, 64, 96]), ('k', FLOAT, [1, 4])],
-        [('y', FLOAT, [1, 10])],
-        shape=np.array([1, 6]),
-    )
-    ours, reference = both(path, inputs=['k=tensor:k', 'x=images:front,rear'])
-    for number in range(4):
-        frames = [picture(number, 640, 480), picture(number + 9, 160, 120)]
-        inputs = {'x': frames, 'k': weights(1, 4, seed=number)}
-        assert_close(ours(inputs), reference(inputs))
-
-
 @pytest.mark.parametrize('encoding', ['16UC1', '32FC1', 'mono16'])
 def test_color_and_depth_equal_onnxruntime(write, both, encoding):
     path = write(
@@ -483,37 +419,6 @@ def test_color_and_depth_equal_onnxruntime(write, both, encoding):
         second = picture(number, *((320, 240), (300, 300))[number % 2], encoding)
         inputs = {'x': (picture(number, 640, 480), second)}
         assert_close(ours(inputs), reference(inputs))
-
-
-def test_alpha_equals_onnxruntime_and_an_image_without_it_is_refused(write, both):
-    path = write(
-        [node('Conv', ['x', 'w'], ['y'], pads=[1, 1, 1, 1])],
-        [('x', FLOAT, [1, 4, 64, 96])],
-        [('y', FLOAT, [1, 2, 64, 96])],
-        w=weights(2, 4, 3, 3),
-    )
-    ours, reference = both(path)
-    pixels = np.random.default_rng(0).integers(0, 256, (120, 160, 4), dtype=np.uint8)
-    for encoding in ('rgba8', 'bgra8'):
-        frame = Frame.from_pixels(pixels, encoding)
-        assert_close(ours(frame), reference(frame))
-        for pipeline in (ours, reference):
-            with pytest.raises(BadFrameError, match='bgr8 has no fourth channel'):
-                pipeline(picture(0))
-    assert ours.diagnostics()['CUDA graph fallbacks'] == ''
-
-
-@pytest.mark.parametrize('encoding', ['mono16', '16UC1', '32FC1', 'bgr8'])
-def test_one_channel_equals_onnxruntime(write, both, encoding):
-    path = write(
-        [node('Conv', ['x', 'w'], ['y'])],
-        [('x', FLOAT, [1, 1, 64, 96])],
-        [('y', FLOAT, [1, 2, 62, 94])],
-        w=weights(2, 1, 3, 3),
-    )
-    ours, reference = both(path)
-    frame = picture(5, 320, 240, encoding)
-    assert_close(ours(frame), reference(frame))
 
 
 @pytest.mark.parametrize('frames_in_flight', [1, 2])

@@ -227,19 +227,3 @@ def test_tensors_on_two_gpus(order, small_detector, tmp_path):
         str(tmp_path),
         order,
     )
-
-
-def test_tensors_on_the_second_gpu_leave_the_first_alone(small_detector, tmp_path):
-    run(
-        """
-        runner = open_network(options(1), Reporter())[0]
-        tensor = np.zeros((1, 3, 64, 96), np.float32)
-        for _ in range(3):
-            in_thread(lambda: runner.infer({'images': tensor}))
-        in_thread(runner.close)
-        assert used() == [1], used()
-        print('done')
-    """,
-        str(small_detector()),
-        str(tmp_path),
-    )

@@ -1,7 +1,6 @@
 """Bundles run on the CPU, and bundles refused."""
 
 import numpy as np
-from onnx import helper
 import onnxruntime
 import pytest
 
@@ -152,31 +151,6 @@ def test_unknown_and_misshapen_inputs_are_refused(tmp_path, open_cpu):
     with pytest.raises(TensorMismatchError, match='ai1 came as'):
         pipeline({'ai1': np.ones(2, np.float32)})
     assert pipeline({'ai1': ONE})['bo1'].item() == 1
-
-
-def test_an_image_goes_into_a_network_of_a_bundle(tmp_path, open_cpu):
-    eyes = {
-        'nodes': [helper.make_node('ReduceMean', ['rgb'], ['mean'], axes=[1, 2], keepdims=0)],
-        'inputs': {'rgb': (1, 4, 6, 3)},
-        'outputs': {'mean': (1, 3)},
-        'ports': {'rgb': {'kind': 'state/camera/image'}},
-    }
-    hand = {
-        'nodes': [helper.make_node('Neg', ['mean'], ['act'])],
-        'inputs': {'mean': (1, 3)},
-        'outputs': {'act': (1, 3)},
-    }
-    path = write_bundle(
-        tmp_path,
-        {'eyes': eyes, 'hand': hand},
-        inputs={'eyes': ['rgb']},
-        data_flow={'eyes/mean': ['hand/mean']},
-        outputs={'hand': ['act']},
-    )
-    pixels = np.zeros((4, 6, 3), np.uint8)
-    pixels[..., 0] = 200  # Blue of BGR.
-    found = open_cpu(path)({'rgb': pixels})
-    np.testing.assert_allclose(found['act'], [[0, 0, -200]], atol=1e-4)
 
 
 def prompted(tmp_path):

@@ -60,14 +60,6 @@ def test_a_network_of_two_images_suggests_its_bindings(difference):
     assert "['left=image:left/image_raw', 'right=image:right/image_raw']" in caught.value.remedy
 
 
-def test_suggested_bindings_are_accepted(counter):
-    with pytest.raises(TensorMismatchError, match='get no value') as caught:
-        open_pipeline(counter, families=DETECTORS)
-    suggested = ['step=tensor:step', 'h=state:hn']
-    assert f'Set inputs to {suggested}' in caught.value.remedy
-    open_pipeline(counter, inputs=suggested).close()
-
-
 def test_a_single_string_is_a_list_of_one_binding(counter):
     with open_pipeline(counter, inputs='*=tensor:inputs', outputs='total') as pipeline:
         assert list(pipeline.feeds) == ['step', 'h']
@@ -264,24 +256,6 @@ def test_a_constant_of_one_row_is_repeated_for_each_image_of_a_batch(write):
     with open_pipeline(path, inputs=inputs, batch=3) as pipeline:
         found = pipeline([uniform(value) for value in (1, 2, 3)])
     assert [each['y'].item() for each in found] == [2, 4, 6]
-
-
-def test_all_inputs_may_be_tensors(counter):
-    with open_pipeline(counter, inputs=('*=tensor:tensors',)) as pipeline:
-        one = np.ones((1, 2), np.float32)
-        found = pipeline({'step': one, 'h': one})
-        assert list(found) == ['hn', 'total'] and found['hn'].tolist() == [[2, 2]]
-        assert {name: feed.kind for name, feed in pipeline.feeds.items()} == {
-            'step': 'tensor',
-            'h': 'tensor',
-        }
-
-
-def test_a_network_of_arrays_is_opened_by_its_path_and_bindings(counter):
-    options = {'inputs': ('step=tensor:step', 'h=state:hn'), 'backend': 'onnxruntime'}
-    with Pipeline.open(counter, **options) as pipeline:
-        assert 'decoder tensor: the network gets no image' in pipeline.log_lines
-        assert pipeline({'step': np.array([[1, 2]])})['hn'].tolist() == [[1, 2]]
 
 
 def test_a_detector_needs_an_image(counter):

@@ -10,7 +10,6 @@ from trt_ros.families.registry import (
     DETECTORS,
     POSES,
     SEGMENTERS,
-    TENSORS,
 )
 from trt_ros.model.feeds.tensor import TensorFeed
 from trt_ros.runtime.fitting import fit, resolve
@@ -44,14 +43,6 @@ def test_fit_needs_only_a_network_description():
     assert decoder.startswith('decoder yolov8: ')
     assert preprocess.startswith('input 96x64 (fixed by the network), letterbox padded with 114')
     assert names == '2 class names'
-
-
-def test_the_same_network_can_be_fitted_again_after_a_mismatch():
-    described = network(output=(1, 7))
-    with pytest.raises(TensorMismatchError):
-        fit(described, PipelineOptions(), DETECTORS)
-    fitted = fit(described, PipelineOptions(decoder='tensor'), TENSORS)
-    assert (fitted.decoder.name, len(fitted.log_lines)) == ('tensor', 2)
 
 
 def test_a_dynamic_size_comes_from_options_metadata_or_default():

@@ -111,13 +111,6 @@ def test_a_stack_of_one_image_takes_batches(write):
             assert found['y'].tobytes() == alone.tobytes()
 
 
-def test_pixels_are_images_of_a_stack(write):
-    pixels = [np.full((8, 12, 3), value, np.uint8) for value in (0, 51, 255)]
-    with open_pipeline(write(1, 3, 3, 8, 12), 'x=images:a,b,c') as pipeline:
-        found = pipeline({'x': pixels})['y']
-    np.testing.assert_allclose(found[0, :, 0, 0, 0], [0, 0.2, 1], rtol=1e-6)
-
-
 def test_a_run_of_fewer_images_is_refused(write):
     with open_pipeline(write(1, 3, 3, 8, 12)) as pipeline:
         with pytest.raises(TensorMismatchError, match="'x' takes 3 images, but got 2"):

@@ -65,44 +65,11 @@ def test_log_lines_name_backend_decoder_and_preprocessing(color_detector):
     assert classes == '3 class names'
 
 
-def test_log_lines_report_removed_background_class(color_detector, tmp_path):
-    labels = tmp_path / 'labels.txt'
-    labels.write_text('BACKGROUND\na\nb\nc\n')
-    pipeline = open_detector(
-        LabeledOptions(model_path=str(color_detector()), labels_path=str(labels), cpu_threads=1)
-    )
-    assert pipeline.class_names == ('a', 'b', 'c')
-    assert pipeline.log_lines[-1] == (
-        "3 class names, without 'BACKGROUND', which is not a class of the network"
-    )
-
-
 def test_labels_longer_than_the_networks_classes_are_refused_with_both_counts(color_detector):
     with pytest.raises(ParameterError, match='names 4 classes, but the network has 3'):
         open_detector(
             LabeledOptions(model_path=str(color_detector()), labels=('a', 'b', 'c', 'd'))
         )
-
-
-@pytest.mark.parametrize(
-    ('metadata', 'input_hw', 'why'),
-    [
-        ({'imgsz': '[96, 64]'}, (96, 64), 'from the metadata'),
-        ({'imgsz': 'big'}, (640, 640), 'by default'),
-        ({'imgsz': '[0, 0]'}, (640, 640), 'by default'),
-        ({}, (640, 640), 'by default'),
-    ],
-)
-def test_a_dynamic_size_comes_from_the_metadata_or_is_640(metadata, input_hw, why):
-    runner = FakeRunner(
-        [{}],
-        metadata=metadata,
-        inputs=[TensorSpec('x', (-1, 3, -1, -1), 'float32', 'input')],
-        outputs=[TensorSpec('y', (-1, 7, -1), 'float32', 'output')],
-    )
-    pipeline = open_detector(LabeledOptions(decoder='yolov8'), runner=runner)
-    assert pipeline.preprocess.input_hw == input_hw
-    assert why in pipeline.log_lines[2]
 
 
 def test_phases_are_reported_in_order(color_detector):
@@ -146,18 +113,6 @@ def test_rejects_network_of_another_task():
     assert runner.is_closed
 
 
-def test_a_network_with_two_inputs_is_refused_and_both_are_named():
-    runner = fake_detector(inputs=[IMAGE, TensorSpec('size', (1, 2), 'int64', 'input')])
-    with pytest.raises(
-        TensorMismatchError, match='The network input size gets no value'
-    ) as caught:
-        open_detector(LabeledOptions(), runner=runner)
-    assert caught.value.cause == (
-        'The network has 2 inputs: images (1, 3, 64, 64) float32; size (1, 2) int64.'
-    )
-    assert "['images=image:images/image_raw', 'size=tensor:size']" in caught.value.remedy
-
-
 @pytest.mark.parametrize(
     ('options', 'error', 'message'),
     [
@@ -174,11 +129,6 @@ def test_rejects_options_that_contradict_the_network(options, error, message):
     with pytest.raises(error, match=message):
         open_detector(LabeledOptions(**options), runner=runner)
     assert runner.is_closed
-
-
-def test_accepts_input_size_equal_to_fixed_size():
-    pipeline = open_detector(LabeledOptions(input_size=(64, 64)), runner=fake_detector())
-    assert pipeline.preprocess.input_hw == (64, 64)
 
 
 def test_normalizing_a_uint8_input_is_refused():

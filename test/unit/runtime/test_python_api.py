@@ -1,6 +1,5 @@
 """The Python API: what `trt_ros` exports, and the programs of docs/python_api.md as printed."""
 
-import os
 from pathlib import Path
 import re
 import shutil
@@ -54,22 +53,6 @@ def folder(tmp_path_factory):
     return path
 
 
-def printed_by(code, folder):
-    found = subprocess.run(
-        [sys.executable, '-c', code],
-        cwd=folder,
-        env={
-            'PYTHONPATH': os.pathsep.join([str(CHECKOUT), *sys.path]),
-            'XDG_CACHE_HOME': str(folder / 'cache'),
-            'PATH': '',
-        },
-        text=True,
-        capture_output=True,
-    )
-    assert found.returncode == 0, found.stderr
-    return found.stdout.splitlines()
-
-
 def test_the_page_has_ten_programs_of_at_most_ten_lines():
     lines = [[line for line in code.splitlines() if line] for code in PROGRAMS]
     assert len(PROGRAMS) == 10
@@ -82,22 +65,15 @@ def test_the_programs_of_the_page_run(folder, index, monkeypatch, capsys):
         pytest.importorskip('supervision')
     monkeypatch.chdir(folder)
     exec(PROGRAMS[index], {})
-    assert capsys.readouterr().out
-
-
-def test_the_first_program_prints_the_objects_of_the_picture(folder):
-    printed = printed_by(PROGRAMS[0], folder)
+    printed = capsys.readouterr().out.splitlines()
     assert printed
-    assert {line.split()[0] for line in printed} <= set(CLASSES)
-
-
-def test_five_lines_track_a_video(folder):
-    (code,) = [code for code in PROGRAMS if 'Tracker()' in code]
-    (printed,) = printed_by(code, folder)
-    names, ids = re.fullmatch(r'\[(.*)\] \[(.*)\]', printed).groups()
-    assert len(names.split(', ')) == len(ids.split()) > 3
-    assert sorted(map(int, ids.split()))[0] == 1
-    assert len(list(folder.glob('tracked_*.png'))) == 3
+    if index == 0:
+        assert {line.split()[0] for line in printed} <= set(CLASSES)
+    if 'Tracker()' in PROGRAMS[index]:
+        names, ids = re.fullmatch(r'\[(.*)\] \[(.*)\]', printed[0]).groups()
+        assert len(names.split(', ')) == len(ids.split()) > 3
+        assert min(map(int, ids.split())) == 1
+        assert len(list(folder.glob('tracked_*.png'))) == 3
 
 
 def test_the_package_exports_names_and_imports_them_late():

@@ -8,7 +8,7 @@ import pytest
 
 from fuzz import attributes, control_flow, graphs, models, tensors
 from trt_ros.errors import ClosedError, MemoryLimitError, ModelError, TimeLimitError
-from trt_ros.progress import CancelledError, Reporter
+from trt_ros.progress import CancelledError
 from trt_ros.runtime.cpu import checked_runner as onnx_check
 from trt_ros.runtime.cpu.checked_runner import CheckedRunner
 from trt_ros.runtime.options import LabeledOptions
@@ -104,7 +104,7 @@ def test_model_that_crashes_fails_each_time(write, cache, starts):
     assert len(starts) == 2
 
 
-@pytest.mark.parametrize('name', ['constant_of_shape_33', 'range_33', 'expand_33', 'tile_36'])
+@pytest.mark.parametrize('name', ['range_33', 'tile_36'])
 def test_a_memory_bomb_is_an_error(write, cache, name):
     path = write(dict(attributes.memory())[name])
     with pytest.raises(MemoryLimitError, match=r'model\.onnx needs more than .* GiB of memory'):
@@ -177,7 +177,7 @@ def test_accepts_tensor_names_reserved_by_numpy(write, cache):
     runner.close()
 
 
-@pytest.mark.parametrize('name', ['image_4', 'image_5', 'image_8', 'imgsz_0', 'imgsz_11'])
+@pytest.mark.parametrize('name', ['image_8', 'imgsz_0'])
 def test_an_input_that_cannot_be_allocated_is_refused(write, cache, name):
     path = write(dict(tensors.shapes())[name])
     with pytest.raises(ModelError, match=r'The input images .* is too large') as caught:
@@ -192,16 +192,3 @@ def test_metadata_that_is_not_utf8_is_an_error(tmp_path, cache):
     path.write_bytes(dict(models.files())['bytes_not_utf8_0'])
     with pytest.raises(ModelError, match='are not UTF-8'):
         CheckedRunner.open(path, engine_cache_dir=cache)
-
-
-def test_progress_reports_name_phase_of_child(write, cache):
-    seen = []
-    runner = CheckedRunner.open(
-        write(graphs.detector()), engine_cache_dir=cache, report=Reporter(seen.append)
-    )
-    runner.infer(picture())
-    runner.close()
-    assert list(dict.fromkeys(one.phase for one in seen)) == [
-        'loading the model',
-        'running the model once',
-    ]

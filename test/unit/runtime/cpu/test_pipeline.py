@@ -138,11 +138,6 @@ def test_single_image_is_padded_to_fixed_batch():
     assert seen == [4, 4]
 
 
-def test_single_frame_without_batch_logs_nothing():
-    frames, _ = brightness_finder(-1, 1)
-    assert (frames.log_lines, frames.max_batch) == ((), 1)
-
-
 def test_batched_results_equal_single_results(color_detector):
     runner = OnnxRuntimeRunner.open(color_detector(batch='batch'), threads=1)
     decoder = choose_decoder('auto', runner.inputs, runner.outputs, runner.metadata, (64, 64))

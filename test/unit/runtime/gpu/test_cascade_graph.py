@@ -131,16 +131,6 @@ def test_text_is_decoded_in_the_same_launch_and_in_runs_of_its_own(tmp_path, ope
     assert {'r', 'g', 'b'} > {each.text for each in found} > set()
 
 
-def test_images_of_a_batch_have_their_own_regions(tmp_path, open_gpu):
-    detector = with_batch(tmp_path / 'shapes.onnx', 'n')
-    path = write_cascade(tmp_path, detector, max_regions=4)
-    ours = open_gpu(path, batch=2)
-    images = [scene(3), scene(1)]
-    with Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as reference:
-        for found, wanted in zip(ours(images, ASKED), reference(images, ASKED)):
-            assert_equal(found, wanted)
-
-
 def test_regions_follow_the_merged_tiles(tmp_path, open_gpu):
     detector = with_batch(tmp_path / 'shapes.onnx', 'n')
     path = write_cascade(tmp_path, detector, max_regions=4)

@@ -56,22 +56,6 @@ def test_one_thread_serves_pipelines_on_two_gpus(order, open_graph, cuda, pictur
     assert cuda.current is None
 
 
-def test_results_can_be_collected_in_another_thread(open_graph, picture):
-    pipeline = open_graph(device=1)
-    pending = pipeline.start([picture()], ASKED)
-    in_thread(pending.result)
-
-
-def test_receive_buffers_are_registered_and_given_back_on_the_pipelines_gpu(open_graph, cuda):
-    pipeline = open_graph(device=1)
-    ring = np.zeros(4096, np.uint8)
-    in_thread(lambda: pipeline.device.register(ring))
-    in_thread(lambda: pipeline.device.unregister(ring))
-    in_thread(lambda: pipeline.device.register(ring))
-    in_thread(pipeline.close)
-    assert cuda.used == {1}
-
-
 def test_memory_that_several_pipelines_read_is_page_locked_once(open_graph, cuda, picture):
     pipelines = [open_graph(device=device) for device in (0, 0, 1)]
     frame = picture()
@@ -140,15 +124,6 @@ def test_gpu_name_includes_pci_address(cuda, monkeypatch):
         assert str(open_gpu(1)) == f'Fake GPU (sm_90, device 1{named}, PCI 0000:01:00.0)'
     monkeypatch.undo()
     device_order.cache_clear()
-
-
-def test_tensor_runner_uses_requested_priority_and_wait(cuda, engine, network_of):
-    network = network_of(engine, stream_priority=-3, gpu_wait='block')
-    with closing(network) as runner:
-        runner.infer(TENSORS)
-        assert cuda.streams == [-3]
-        assert cuda.event_flags[-1] & cuda.cudaEventBlockingSync
-        assert cuda.calls['cudaEventSynchronize'] == 1
 
 
 def test_a_sticky_error_fails_a_runner_of_tensors_and_is_reported_once(cuda, engine, network_of):

@@ -13,7 +13,6 @@ from support.numbers_on_cpu import NumbersOnCpu
 from trt_ros.errors import (
     BadFrameError,
     CapacityError,
-    GpuFailedError,
     ParameterError,
     TensorMismatchError,
 )
@@ -97,15 +96,6 @@ def test_a_state_goes_from_run_to_run_and_is_reset(counter, open_inputs, slots, 
     assert pipeline.infer({'step': STEP}, ASKED)['total'].tolist() == [[1, 10]]
 
 
-def test_an_initial_value_returns_with_a_reset(counter, open_inputs):
-    pipeline = open_inputs(counter(), ('step=tensor:step', 'h=state:hn?initial=5,6'))
-    pipeline.warm_up()
-    for _ in range(2):
-        assert pipeline.infer({'step': STEP}, ASKED)['hn'].tolist() == [[6, 16]]
-        assert pipeline.infer({'step': STEP}, ASKED)['hn'].tolist() == [[7, 26]]
-        pipeline.reset_state()
-
-
 @pytest.mark.parametrize('slots', [1, 2])
 @pytest.mark.parametrize('settings', ['', '&scale=2'])
 def test_a_held_array_is_sent_when_it_changes(counter, open_inputs, cuda, slots, settings):
@@ -163,13 +153,6 @@ def test_a_history_equals_that_of_the_cpu(counter, open_inputs, cuda, slots, set
             if number in (2, 3, 4):
                 assert cuda.calls['cudaMemcpyAsync'] == copies
         pipeline.reset_state()
-
-
-def test_a_constant_is_in_each_run(counter, open_inputs):
-    pipeline = open_inputs(counter(), ('step=tensor:step', 'h=constant:5,6'))
-    for count in (1, 2):
-        found = pipeline.infer({'step': count * STEP}, ASKED)
-        assert found['hn'].tolist() == [[5 + count, 6 + 10 * count]]
 
 
 @pytest.fixture(scope='module')
@@ -251,16 +234,6 @@ def test_nonfinite_outputs_are_counted_after_the_warm_up(counter, open_inputs, c
         assert pipeline.diagnostics()[key] == count
     (message,) = [each.getMessage() for each in caplog.records]
     assert message.endswith('States keep them: reset the states.')
-
-
-def test_capturing_another_graph_does_not_advance_the_state(counter, open_inputs):
-    pipeline = open_inputs(counter((-1, 2)), ('step=tensor:step', 'h=tensor:h'))
-    assert pipeline.infer({'step': STEP, 'h': STEP}, ASKED)['hn'].tolist() == [[2, 20]]
-    pipeline = open_inputs(counter(), STATEFUL)
-    pipeline.infer({'step': STEP}, ASKED)
-    # A converted tensor has a graph of its own.
-    found = pipeline.infer({'step': STEP.astype(np.float64)}, ASKED)
-    assert found['hn'].tolist() == [[2, 20]]
 
 
 def test_a_run_of_tensors_is_one_graph_launch_without_pageable_copies(counter, open_inputs, cuda):
@@ -434,22 +407,6 @@ def test_a_stack_of_images_equals_that_of_the_cpu(
         pipeline.infer({'x': [*frames[:2], depth]}, ASKED)
 
 
-def test_a_stack_behind_another_image_takes_its_own_images(
-    make_engine, open_inputs, numbers, cuda
-):
-    engine = make_engine()
-    engine.inputs = (tensor('x', (2, 3, 8, 12)), tensor('first', (1, 3, 8, 12)))
-    engine.outputs = (tensor('y', (2, 3, 8, 12), mode='output'),)
-    engine.create_execution_context = lambda strategy: copying(engine)
-    pipeline = open_inputs(engine, ('first=image:a', 'x=images:b,a'))
-    inputs = {
-        'first': np.full((8, 12, 3), 255, np.uint8),
-        'x': [np.full((8, 12, 3), value, np.uint8) for value in (51, 102)],
-    }
-    found = pipeline.infer(inputs, ASKED)['y']
-    np.testing.assert_allclose(found[:, 0, 0, 0], [0.2, 0.4], rtol=1e-6)
-
-
 def test_a_large_tensor_does_not_disturb_the_run_before(counter, open_inputs, cuda, set_constants):
     """Its transfer goes to memory of the slot; the graph copies it into the network's input."""
     set_constants(CHUNK_NBYTES=1 << 16)
@@ -551,17 +508,6 @@ def test_an_output_whose_shape_depends_on_the_data_is_refused_by_name(counter, o
         match=r'The shape of output chosen depends on the data(.|\n)*Remedy: Use the ONNX file',
     ):
         open_inputs(engine, ('*=tensor:tensors',)).warm_up()
-
-
-def test_a_fault_of_a_run_of_tensors_reports_the_gpu(counter, open_inputs, cuda):
-    faults = []
-    pipeline = open_inputs(counter(), ('*=tensor:tensors',))
-    pipeline.device.on_fault(faults.append)
-    pipeline.warm_up()
-    cuda.fail['cudaGraphLaunch'] = 700
-    with pytest.raises(GpuFailedError):
-        pipeline.infer({'step': STEP, 'h': STEP}, ASKED)
-    assert len(faults) == 1
 
 
 def test_contexts_cannot_share_a_state(counter, open_inputs):

@@ -117,18 +117,6 @@ def test_pixels_are_decoded_where_the_graph_reads_them(
         assert pipeline.memory()['pinned']['slots'] == 256
 
 
-def test_raw_images_and_jpegs_alternate(open_graph, cuda, codec, picture, noise):
-    pipeline = open_graph(frames_in_flight=1)
-    pipeline.device.open_jpeg_decoder()
-    jpeg, expected = jpeg_frame(noise, never)
-    raw = picture()
-    for _ in range(2):
-        pipeline.infer(raw, ASKED)
-        assert image_bytes(pipeline, cuda)[: raw.nbytes] == raw.data.tobytes()
-        pipeline.infer(jpeg, ASKED)
-        assert image_bytes(pipeline, cuda)[: expected.size] == expected.tobytes()
-
-
 def test_refused_image_is_decoded_on_the_cpu(open_graph, cuda, codec, noise):
     pipeline = open_graph(frames_in_flight=1)
     pipeline.device.open_jpeg_decoder()

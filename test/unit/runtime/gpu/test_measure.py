@@ -2,7 +2,6 @@
 
 from collections import Counter
 import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -39,15 +38,6 @@ def test_every_run_uses_full_batch(open_graph, make_engine, picture, counts, siz
         assert all(len(each) == 3 for each in times.values())
         assert set(counts) == {batch}
     assert graph_measure.measure(pipeline, picture(), rounds=3)['batch'] == batch
-
-
-def test_the_rate_counts_images_not_runs(open_graph, make_engine, picture, counts, monkeypatch):
-    pipeline = open_graph(make_engine(-1), batch=4)
-    work = graph_measure.Work.of(pipeline, picture())
-    clock = iter([10.0, 12.0])
-    monkeypatch.setattr(graph_measure, 'time', SimpleNamespace(perf_counter=clock.__next__))
-    assert graph_measure.frames_per_second(pipeline, work, 5) == 5 * 4 / 2.0
-    assert set(counts) == {4}
 
 
 def test_each_stage_is_measured_as_a_graph(open_graph, make_engine, picture, cuda, monkeypatch):

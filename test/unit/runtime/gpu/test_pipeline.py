@@ -1,7 +1,6 @@
 """Captured graphs, memory, fallbacks and failures of a pipeline, on the stand-in for CUDA."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -62,15 +61,6 @@ def test_the_images_bytes_reach_the_gpu(open_graph, cuda, picture, set_constants
         assert request.tolist() == [0.5, 0.5]
 
 
-def test_size_is_captured_once(open_graph, picture):
-    pipeline = open_graph(frames_in_flight=1)
-    pipeline.infer(picture(400, 300), ASKED)
-    for _ in range(3):
-        for width in (100, 120):
-            pipeline.infer(picture(width, 90), ASKED)
-    assert captured(pipeline).made == 3
-
-
 def test_every_encoding_and_step_has_its_own_graph(open_graph, picture):
     pipeline = open_graph(frames_in_flight=1)
     frame = picture(64, 64)
@@ -119,22 +109,6 @@ def test_batch_is_padded_with_last_image_in_place(open_graph, make_engine, cuda,
     cuda.launched.clear()
     pipeline.infer_all(frames, ASKED)
     assert cuda.launched == ['preprocess'] * 4 + DECODED * 2
-
-
-def test_cameras_of_other_sizes_share_a_graph_whatever_their_order(
-    open_graph, make_engine, cuda, picture, decode_on_cpu
-):
-    pipeline = open_graph(make_engine(-1), batch=2)
-    small, large = picture(100, 90), picture(120, 90)
-    seen = []
-    pipeline.decode_on_cpu = lambda outputs, batch, letterboxes, thresholds: [
-        seen.append(each.image_wh) or SimpleNamespace(wh=each.image_wh) for each in letterboxes
-    ]
-    for frames in ([small, large], [large, small]):
-        found = pipeline.infer_all(frames, ASKED)
-        assert [each.wh for each in found] == [frame.wh for frame in frames]
-    assert seen == [small.wh, large.wh] * 2
-    assert captured(pipeline, batch=2).made == 1
 
 
 def test_a_batch_beyond_the_profile_is_refused_and_the_slot_free_again(open_graph, picture):
@@ -204,20 +178,6 @@ def test_batches_in_two_slots_use_one_context_and_wait_for_each_other(
     assert [len(each.result()) for each in pending] == [4, 3]
 
 
-def test_buffers_of_new_batch_size_wait_for_run_in_their_memory(
-    open_graph, make_engine, cuda, picture
-):
-    pipeline = open_graph(make_engine(-1), batch=4, frames_in_flight=2)
-    pending = [pipeline.start([picture()] * 4, ASKED)]
-    before = cuda.calls['cudaStreamWaitEvent'], cuda.calls['cudaMemsetAsync']
-    pending.append(pipeline.start([picture()] * 2, ASKED))
-    assert cuda.calls['cudaMemsetAsync'] > before[1]
-    # Before the decoder's counters are zeroed, before the first run, and before the launch.
-    assert cuda.calls['cudaStreamWaitEvent'] == before[0] + 3
-    for each in pending:
-        each.wait()
-
-
 def test_slots_alternate_and_serialise_on_shared_scratch_memory(open_graph, cuda, picture):
     pipeline = open_graph(frames_in_flight=2)
     pipeline.warm_up(picture())
@@ -274,13 +234,6 @@ def test_tensorrt_execution_error_includes_its_message(open_graph, engine, pictu
     pipeline = open_graph(engine, frames_in_flight=1)
     with pytest.raises(BackendError, match=r'(?s)could not run.*the fake refused'):
         pipeline.infer(picture(), ASKED)
-
-
-def test_max_detections_reaches_the_kernels_unchanged(open_graph, picture, caplog):
-    pipeline = open_graph(frames_in_flight=1)
-    pipeline.infer(picture(), replace(ASKED, max_detections=5000))
-    assert request_of(pipeline.slots.all[0]).max_detections == 5000
-    assert 'max_detections' not in caplog.text
 
 
 def table_on_gpu(cuda, slot):

@@ -66,24 +66,6 @@ def test_a_smaller_batch_is_read_from_the_memory_of_the_largest(
     np.testing.assert_array_equal(np.concatenate(outputs), values[:2])
 
 
-def test_second_slot_adds_only_images_and_results(open_graph, make_engine, picture):
-    memory = {}
-    for slots in (1, 2):
-        pipeline = open_graph(make_engine(-1), batch=4, frames_in_flight=slots)
-        pipeline.warm_up(picture())
-        memory[slots] = pipeline.memory()
-    added = {
-        (place, owner): nbytes - memory[1][place][owner]
-        for place, owners in memory[2].items()
-        for owner, nbytes in owners.items()
-        if nbytes != memory[1][place][owner]
-    }
-    assert added == {
-        (place, owner): memory[1][place][owner]
-        for place, owner in (('device', 'slots'), ('pinned', 'slots'), ('pinned', 'results'))
-    }
-
-
 def test_registered_memory_is_uploaded_directly(open_graph, cuda, picture):
     pipeline = open_graph(frames_in_flight=1)
     ring = np.zeros(100_000, np.uint8)
@@ -182,36 +164,6 @@ def test_a_hundred_frames_allocate_nothing(open_graph, cuda, picture):
     )
 
 
-def test_memory_is_reported_per_owner(open_graph, picture):
-    pipeline = open_graph(frames_in_flight=1)
-    pipeline.infer(picture(), ASKED)
-    held = pipeline.memory()
-    assert held['device']['engine'] == 1000
-    assert held['device']['activations'] == 2000
-    assert held['device']['slots'] == held['pinned']['slots'] == 256 + 57_600
-    assert held['device']['tensors'] == 4 * (3 * 64 * 96 + 7 * 96)
-    assert held['device']['contexts'] == CONTEXT_NBYTES
-    diagnostics = pipeline.diagnostics()
-    total = sum(held['device'].values())
-    assert diagnostics['GPU memory (MB)'].endswith(f', total {total / 1e6:.1f}')
-    assert 'contexts 0.3' in diagnostics['GPU memory (MB)']
-    assert diagnostics['GPU memory peak (MB)'].endswith(f', total {total / 1e6:.1f}')
-    assert pipeline.diagnostics()['frames with non-finite values'] == '0'
-    assert pipeline.diagnostics()['engine key'] == '0123456789abcdef'
-    assert pipeline.diagnostics()['engine shared by (pipelines)'] == '1'
-
-
-def test_registering_replaces_the_blocks_that_a_frame_may_be_searching(open_graph):
-    pipeline = open_graph(frames_in_flight=1)
-    first, second = np.zeros(4096, np.uint8), np.zeros(4096, np.uint8)
-    pipeline.device.register(first)
-    seen = pipeline.device.blocks
-    pipeline.device.register(second)
-    pipeline.device.unregister(first)
-    assert [block.ptr for block in seen] == [first.ctypes.data]
-    assert [block.ptr for block in pipeline.device.blocks] == [second.ctypes.data]
-
-
 def test_memory_that_cannot_be_page_locked_warns_of_the_consequence(open_graph, cuda, caplog):
     pipeline, ring = open_graph(frames_in_flight=1), np.zeros(4096, np.uint8)
     cuda.fail['cudaHostRegister'] = 2
@@ -239,16 +191,6 @@ def test_memory_that_libraries_take_at_warm_up_belongs_to_contexts(open_graph, c
     pipeline.warm_up(picture())
     assert pipeline.memory()['device']['contexts'] == CONTEXT_NBYTES + 500_000
     cuda.library_nbytes -= 500_000
-
-
-def test_peak_of_gpu_memory_outlives_what_was_freed(open_graph, picture):
-    pipeline = open_graph(frames_in_flight=1)
-    pipeline.infer(picture(640, 480), ASKED)
-    slots, total = pipeline.memory()['device']['slots'], pipeline.account.device_nbytes
-    pipeline.slots.all[0].memory.image.close()
-    assert pipeline.account.peak()['slots'] == slots
-    assert pipeline.account.peak()['total'] == total
-    assert pipeline.account.device_nbytes < total
 
 
 @pytest.mark.parametrize('contexts', [1, 2, 4])
