@@ -40,28 +40,6 @@ def test_as_many_boxes_as_requested_are_kept(limit, decode_on_gpu):
     assert len(got) == limit if limit <= 4096 else 4096 < len(got) <= 6000
 
 
-@pytest.mark.parametrize('iou', [0.0, 1e-7, 0.5, 1.0])
-@pytest.mark.parametrize('score', [0.0, 0.5, 1.0])
-def test_extreme_thresholds_are_those_of_numpy(iou, score, decode_on_gpu):
-    outputs = piled(700, 30, classes=3)
-    outputs['head'][0, 4:, ::50] = 1
-    outputs['head'][0, 4:, 7] = 0
-    assert_equal(decode_on_gpu, outputs, Thresholds(score, iou, 300))
-
-
-def test_iou_equal_to_the_threshold_does_not_suppress(decode_on_gpu):
-    # IoU of 1/3 and, of the last pair, 1/2, exactly.
-    centers = np.array([[100, 100], [110, 100], [300, 300], [300, 310]])
-    sizes = np.array([[20, 20], [20, 20], [20, 40], [20, 20]])
-    outputs = columns(centers, sizes, np.array([[0.9], [0.8], [0.7], [0.6]]))
-    exact = float(np.float32(1) / np.float32(3))
-    for iou, expected in ((exact, 3), (np.nextafter(np.float32(exact), np.float32(0)), 2)):
-        got, _ = assert_equal(decode_on_gpu, outputs, Thresholds(0.5, float(iou), 10))
-        assert len(got) == expected
-    got, _ = assert_equal(decode_on_gpu, outputs, Thresholds(0.5, 0.5, 10))
-    assert len(got) == 4
-
-
 @pytest.mark.parametrize('count', [300, 3000, 12000])
 def test_among_equal_boxes_and_scores_the_first_is_kept(count, decode_on_gpu):
     outputs = columns(
@@ -97,13 +75,6 @@ def test_boxes_with_nan_and_infinity_neither_suppress_nor_appear(decode_on_gpu):
     got, counts = assert_equal(decode_on_gpu, outputs, Thresholds(0.25, 0.45, 300))
     assert counts[2] == np.count_nonzero(~np.isfinite(bad))
     assert np.isfinite(got.xyxy).all()
-
-
-def test_boxes_without_area_are_dropped(decode_on_gpu):
-    outputs = piled(300, 9)
-    outputs['head'][0, 2, ::2] = 0
-    outputs['head'][0, 3, 1::4] = -5
-    assert_equal(decode_on_gpu, outputs, Thresholds(0.25, 0.45, 300))
 
 
 # More candidates than are sorted at once.

@@ -194,23 +194,6 @@ def test_waiting_images_run_in_one_batch(rig):
     assert rig.runs()[runs:] == [1, 3]
 
 
-def test_network_of_batch_one_runs_cameras_singly(one_by_one):
-    rig = one_by_one
-    assert 'batch size 1: the network accepts one image per run' in rig.node.log
-    before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
-    rig.hold()
-    # The front camera is the fastest, and has had its turn.
-    stamps = {
-        topic: [rig.publish(topic) for _ in range(count)][-1]
-        for topic, count in ((FRONT, 5), (REAR, 1), (LEFT, 2))
-    }
-    rig.wait_for_received(before + 9)
-    rig.release()
-    for topic, stamp in stamps.items():
-        rig.result(topic, stamp)
-    assert rig.runs()[runs:] == [1, 1, 1, 1]
-
-
 def test_every_image_of_every_camera_is_accounted_for(rig):
     for topic in TOPICS:
         rig.detect(topic)
@@ -306,25 +289,6 @@ def test_invalid_topics_fail_configure_with_reason(fake_detector, request, topic
     node = fake_detector(f'refused_{request.node.callspec.id}', image_topics=topics)
     assert not node.change('configure')
     node.wait_for_log(f'on_configure failed. {why}')
-
-
-def test_batch_smaller_than_number_of_cameras(fake_detector, tmp_path, picture, as_image):
-    rig = Rig(
-        start_cameras(
-            fake_detector, 'two_of_three', f'runs:{tmp_path}', autostart=True, max_batch_size=2
-        ),
-        tmp_path,
-        picture,
-        as_image,
-    )
-    before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
-    rig.hold()
-    stamps = {topic: rig.publish(topic) for topic in TOPICS}
-    rig.wait_for_received(before + 4)
-    rig.release()
-    for topic, stamp in stamps.items():
-        rig.result(topic, stamp)
-    assert rig.runs()[runs:] == [1, 2, 1]
 
 
 def footprint(node):

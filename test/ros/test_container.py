@@ -9,7 +9,7 @@ from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 import pytest
 
-from support.containers import Container, check_policy
+from support.containers import Container
 
 DEADLINE_SECONDS = 60.0
 CHECKOUT = Path(__file__).parents[2]
@@ -84,10 +84,6 @@ def hold(tmp_path):
     file = tmp_path / 'hold'
     file.touch()
     return file
-
-
-def test_an_empty_container_lists_nothing(container):
-    assert container.list() == {}
 
 
 @pytest.mark.parametrize('plugin', ['Options', 'NoOptions'])
@@ -283,19 +279,6 @@ def test_extra_arguments_reach_the_node(container):
     assert 'options' not in [logger.node_name for logger in loggers]
 
 
-@pytest.mark.parametrize(
-    ('extra', 'asked'),
-    [
-        ([], False),
-        ([('use_intra_process_comms', False)], False),
-        ([('use_intra_process_comms', True)], True),
-    ],
-)
-def test_messages_go_by_reference_where_that_is_asked_for(container, extra, asked):
-    assert container.load('components:TellsHowItTalks', extra=extra).success
-    container.says(f'<by reference: {asked}>')
-
-
 def test_ids_increase_per_attempt_and_are_never_reused(start):
     container = start()
     assert container.load('components:Options').unique_id == 1
@@ -394,12 +377,6 @@ def test_a_detector_unloaded_while_it_configures_is_gone(container):
         )
         assert container.unload(loaded.unique_id).success
     container.sees_nodes(lambda names: not any(name.startswith('hasty') for name in names))
-
-
-@pytest.mark.parametrize('threads', [1, 2])
-def test_a_policy_commands_joints_from_a_container(start, tmp_path, threads):
-    pytest.importorskip('vision_msgs')
-    check_policy(start(thread_num=threads), tmp_path)
 
 
 def test_container_remap_does_not_apply_to_components(start):

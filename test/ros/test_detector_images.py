@@ -142,27 +142,6 @@ def test_every_encoding_shows_the_box_and_its_color(lane, picture, as_image, enc
     assert np.abs(np.subtract(xyxy, [32, 16, 96, 64])).max() <= tolerance
 
 
-def test_big_endian_pixels_are_read_as_such(lane, picture, as_image):
-    gray = (picture().max(axis=2).astype('>u2') << 8 | 0x11).astype('>u2')
-    image = as_image(gray, 'mono16', is_bigendian=True)
-    assert lane.boxes(lane.detect(image))[0] == ('white', 0.9, [32, 16, 96, 64])
-
-
-def test_size_and_encoding_may_change_with_every_frame(lane, picture, as_image):
-    cases = [
-        ((128, 128), 'rgb8', (32, 16, 96, 64)),
-        ((256, 128), 'mono8', (64, 32, 128, 64)),
-        ((64, 128), 'bgr8', (16, 16, 32, 64)),
-        ((640, 640), 'nv12', (100, 200, 300, 400)),
-        ((64, 64), 'yuv422', (8, 8, 24, 40)),
-        ((128, 128), 'bayer_grbg8', (32, 16, 96, 64)),
-    ]
-    for image_wh, encoding, xyxy in cases * 3:
-        pixels = np.ascontiguousarray(encoded(picture(image_wh, xyxy), encoding))
-        found = lane.boxes(lane.detect(as_image(pixels, encoding, size_wh=image_wh)))
-        assert np.abs(np.subtract(found[0][2], xyxy)).max() <= 2, (image_wh, encoding)
-
-
 BAD_FRAMES = {
     'zero size': lambda image: setattr(image, 'width', 0),
     'short data': lambda image: setattr(image, 'data', b'\0' * 100),
@@ -182,18 +161,6 @@ def test_bad_frame_is_dropped_counted_and_logged(lane, picture, as_image, cause)
     assert lane.node.log.count(f'A frame of /image was dropped ({cause}).') == 1
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
     assert bad_stamp not in {found.header.stamp.sec for found in lane.detections.messages}
-
-
-def test_an_image_without_any_data_is_a_bad_frame(lane, picture, as_image):
-    empty = as_image(picture(), 'rgb8')
-    empty.data = b''
-    lane.publish(empty)
-    lane.diagnostics.wait_for(
-        lambda array: any(
-            value.value.endswith('but the data has 0.') for value in array.status[0].values
-        )
-    )
-    assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 
 
 def test_an_encoding_for_cv_bridge_says_so_where_that_is_missing(lane, picture, as_image):
@@ -262,26 +229,6 @@ def test_label_info_reaches_late_subscriber(lane):
         (3, 'white'),
     ]
     assert info.threshold == 0.25
-
-
-def test_parameters_describe_themselves(lane):
-    from rcl_interfaces.msg import ParameterType
-    from rcl_interfaces.srv import DescribeParameters
-
-    score, backend, labels, autostart = lane.node.peer.call(
-        DescribeParameters,
-        '/detector/describe_parameters',
-        names=['score_threshold', 'backend', 'labels', 'autostart'],
-    ).descriptors
-    assert score.description == 'Minimum score of a published detection.'
-    assert score.type == ParameterType.PARAMETER_DOUBLE
-    assert (score.floating_point_range[0].from_value, score.floating_point_range[0].to_value) == (
-        0.0,
-        1.0,
-    )
-    assert 'auto' in backend.additional_constraints
-    assert labels.type == ParameterType.PARAMETER_STRING_ARRAY
-    assert autostart.read_only and not score.read_only
 
 
 @pytest.fixture(scope='module')
@@ -453,15 +400,3 @@ def test_a_parameter_of_the_wrong_type_ends_the_start_with_its_remedy(start_node
         "score_threshold is 'high', but must be of type double.\nRemedy: Set it to 0.0 to 1.0.\n"
     )
     node.process.returncode = 0  # As it should be: nothing left to stop.
-
-
-def test_boxes_of_all_tiles_are_in_source_pixels(fake_detector, lane_of, picture, as_image):
-    node = fake_detector('tiled', autostart=True, tiles='2x1', tile_overlap=0.0)
-    with_two = np.hstack([picture(), picture(rgb=(0, 0, 255))])
-    lane = lane_of(node)
-    assert lane.boxes(lane.detect(as_image(with_two, 'rgb8'))) == [
-        ('red', 0.9, [32, 16, 96, 64]),
-        ('blue', 0.9, [160, 16, 224, 64]),
-        ('red', 0.6, [56, 34, 72, 46]),
-        ('blue', 0.6, [184, 34, 200, 46]),
-    ]

@@ -36,12 +36,6 @@ def test_every_transition_reaches_its_state(node):
         assert node.state == state
 
 
-def test_transitions_are_also_taken_by_id(node):
-    assert node.change(id=Transition.TRANSITION_CONFIGURE)
-    assert node.change(id=Transition.TRANSITION_CLEANUP)
-    assert node.state == 'unconfigured'
-
-
 @pytest.mark.parametrize(
     'request_',
     [

@@ -31,10 +31,6 @@ def stamped_now(lane, image):
     return image
 
 
-def test_no_timings_before_first_frame():
-    assert FrameCounts().percentiles() == {}
-
-
 def test_percentiles_are_those_of_the_newest_frames():
     counts = FrameCounts()
     for milliseconds in (1e6, *np.arange(MAX_TIMES)):

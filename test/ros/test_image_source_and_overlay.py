@@ -197,12 +197,6 @@ def test_a_hostile_calibration_is_refused_at_once(tmp_path, text, why):
     assert re.search(why, caught.value.cause)
 
 
-def test_a_calibration_that_is_a_pipe_is_refused_at_once(tmp_path):
-    os.mkfifo(tmp_path / 'pipe')
-    with pytest.raises(ParameterError, match='Not a regular file'):
-        load_calibration(str(tmp_path / 'pipe'))
-
-
 @pytest.mark.parametrize(
     'source, why',
     [
@@ -335,14 +329,6 @@ def test_a_box_is_drawn_on_the_image_of_the_same_stamp_whichever_comes_first(
     path = overlay.folder / f'{stamp}.{7:09d}.png'
     overlay.node.peer.wait_until(path.exists, path)
     assert np.array_equal(cv2.imread(str(path)), pixels)
-
-
-def test_an_image_with_empty_detections_is_published_as_it_is(overlay, as_image):
-    image = as_image(gray(33, (64, 48)), 'rgb8', stamp=3)
-    overlay.images.publish(image)
-    overlay.detections.publish(Detection2DArray(header=image.header))
-    drawn = overlay.drawn.wait_for(lambda drawn: drawn.header.stamp.sec == 3)
-    assert bytes(drawn.data) == bytes(image.data)
 
 
 def test_style_and_trails_change_while_the_node_runs(overlay, as_image):

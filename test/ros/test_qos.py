@@ -105,18 +105,6 @@ def test_auto_requests_qos_of_all_publishers_and_logs_reason(
     assert [each.qos_profile.reliability.name.lower() for each in asked] == [line.split()[1]]
 
 
-def test_auto_requests_qos_at_each_activation(fake_detector, peer):
-    offer(peer, 'reliable', '/again')
-    node = start(fake_detector, 'again', qos_reliability='auto')
-    assert '/again: requesting reliable (1 publisher, reliable).' in node.log
-    assert node.change('deactivate')
-    offer(peer, 'best_effort', '/again')
-    assert node.change('activate')
-    peer.wait_until(lambda: asked_for(peer, 'again')[0] == 'best_effort', 'best_effort')
-    assert '(2 publishers, 1 not reliable).' in node.log
-    assert 'receives no images' not in node.log
-
-
 @pytest.mark.parametrize('transport', ['rcl', pytest.param('rclpy', marks=pytest.mark.nightly)])
 def test_incompatible_offer_is_logged_and_diagnosed_with_remedy(
     fake_detector, peer, monkeypatch, transport
@@ -135,16 +123,6 @@ def test_incompatible_offer_is_logged_and_diagnosed_with_remedy(
         f' s on /{name}: 1 publisher, 1 best_effort, but this node requests reliable: '
         'set qos_reliability to auto or best_effort'
     )
-
-
-def asked_for(peer, name):
-    """What the detector's subscription to /NAME asks for: reliability, durability."""
-    found = peer.wait_until(
-        lambda: peer.node.get_subscriptions_info_by_topic(f'/{name}'), 'the subscription'
-    )
-    return found[0].qos_profile.reliability.name.lower(), found[
-        0
-    ].qos_profile.durability.name.lower()
 
 
 @pytest.fixture
@@ -240,29 +218,6 @@ def test_rejects_invalid_override_with_reason(node_with, policy, value, cause):
         )
 
 
-def test_a_preset_and_its_override_get_the_images(fake_detector, peer, picture, as_image):
-    publisher = offer(peer, 'best_effort', '/lenient')
-    node = start(
-        fake_detector,
-        'lenient',
-        qos_preset='default',
-        qos_reliability='auto',
-        **{'qos_overrides./lenient.subscription.reliability': 'best_effort'},
-    )
-    assert 'requesting' not in node.log
-    assert_images_come(node, publisher, as_image(picture(), 'rgb8'))
-    assert asked_for(peer, 'lenient') == ('best_effort', 'volatile')
-
-
-def test_offer_incompatible_with_preset_is_reported_with_remedy(fake_detector, peer):
-    node = start(fake_detector, 'preset', qos_preset='default', qos_reliability='auto')
-    offer(peer, 'best_effort', '/preset')
-    node.wait_for_log(
-        'The publisher of /preset offers best_effort, but this node requests reliable: it '
-        'receives no images. Remedy: set qos_preset to auto or sensor_data.'
-    )
-
-
 def test_override_without_compatible_publisher_is_reported_with_remedy(fake_detector, peer):
     override = 'qos_overrides./strict.subscription.durability'
     node = start(fake_detector, 'strict', qos_reliability='auto', **{override: 'transient_local'})
@@ -302,22 +257,6 @@ def test_results_use_preset_and_overrides(fake_detector, peer):
     assert published_with(peer, '/offered/label_info') == ('reliable', 'transient_local')
     start(fake_detector, 'offering')
     assert published_with(peer, '/offering/detections') == ('reliable', 'volatile')
-
-
-def test_overrides_apply_at_every_configure(fake_detector, peer):
-    node = start(
-        fake_detector,
-        'anew',
-        qos_reliability='auto',
-        **{'qos_overrides./anew/detections.publisher.reliability': 'best_effort'},
-    )
-    assert asked_for(peer, 'anew')[0] == 'best_effort'
-    offer(peer, 'reliable', '/anew')
-    for label in ('deactivate', 'cleanup', 'configure'):
-        assert node.change(label), node.log
-    assert node.change('activate'), node.log
-    assert '/anew: requesting reliable (1 publisher, reliable).' in node.log
-    assert published_with(peer, '/anew/detections') == ('best_effort', 'volatile')
 
 
 def test_invalid_override_fails_configure_with_reason(fake_detector):

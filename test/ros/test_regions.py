@@ -494,19 +494,6 @@ def test_text_of_a_bundle_is_a_topic(run_bundle, tmp_path):
 
 
 @ON_CPU
-def test_landmarks_of_a_bundle_are_keypoints_of_its_objects(run_bundle, tmp_path):
-    path = write_cascade(tmp_path, max_regions=3, finds='landmarks')
-    _, found, marks = run_bundle(path, 'pose', 'detections', 'keypoints')
-    assert len(found.detections) > 3
-    assert [each.id for each in marks.detections] == ['0', '0', '1', '1', '2', '2']
-    for index, each in enumerate(found.detections[:3]):
-        low, high = (mark.bbox.center.position for mark in marks.detections[2 * index :][:2])
-        center = each.bbox.center.position
-        middle = (low.x + high.x) / 2, (low.y + high.y) / 2
-        assert middle == pytest.approx((center.x, center.y), abs=0.1)
-
-
-@ON_CPU
 def test_a_bundle_publishes_what_two_nodes_publish(start_node, peer, as_image, backend, tmp_path):
     """The detector and the classifier as one node, beside one node of each."""
     path = write_cascade(tmp_path, max_regions=3)

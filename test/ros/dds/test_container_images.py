@@ -54,13 +54,6 @@ def test_image_keeps_its_memory_allocated(images, here, subscribe):
     wait_until(lambda: is_allocated() is None, 'the memory of the image to be freed')
 
 
-def test_image_without_pixels_has_no_bytes(images, here, subscribe):
-    inbox = Inbox()
-    subscribe(here, inbox)
-    images.put(image_of(np.zeros((0, 0, 3), np.uint8)))
-    assert inbox.wait(1)[0].data.size == 0
-
-
 @pytest.mark.parametrize('is_newest_only', [True, False])
 def test_newest_waiting_image_or_all_are_delivered_and_lost_ones_counted(
     images, here, subscribe, is_newest_only
@@ -116,19 +109,6 @@ def test_dds_serves_the_subscribers_that_none_serves_by_pointer(
     elsewhere.destroy_subscription(stand_in)
 
 
-def test_inactive_publisher_sends_nothing_by_pointer(images, here, subscribe):
-    from rclpy.lifecycle import LifecyclePublisher
-
-    inbox = Inbox(number_of)
-    subscribe(here, inbox)
-    camera = Camera(here, publisher_class=LifecyclePublisher)
-    camera.send(1)
-    camera.publisher.on_activate(None)
-    camera.send(2)
-    assert inbox.wait(1) == [2]
-    camera.close()
-
-
 def test_subscription_has_the_resolved_name_and_the_qos(images, here, subscribe):
     subscription = subscribe(
         here, Inbox(), QoSProfile(depth=3, reliability=ReliabilityPolicy.BEST_EFFORT)
@@ -138,14 +118,6 @@ def test_subscription_has_the_resolved_name_and_the_qos(images, here, subscribe)
     subscription.change_qos(QoSProfile(depth=3, reliability=ReliabilityPolicy.RELIABLE))
     assert subscription.is_settled()
     assert (first.is_closed, images.opened[-1].is_reliable) == (True, True)
-
-
-def test_images_arrive_after_the_qos_changed(images, here, subscribe):
-    inbox = Inbox(number_of)
-    subscription = subscribe(here, inbox)
-    subscription.change_qos(RELIABLE)
-    images.put(gray(5))
-    assert inbox.wait(1) == [5]
 
 
 def test_incompatible_publishers_are_reported_by_policy(images, here, subscribe):

@@ -4,7 +4,7 @@ import pytest
 import rclpy
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode
-from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 
@@ -12,7 +12,6 @@ from support.dds import RELIABLE, Camera, HeldInbox, Inbox, number_of
 from support.waiting import DEADLINE_SECONDS
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import ImageWriter, read_image
-from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.messages import ImageSender
 
 
@@ -140,31 +139,6 @@ def test_transient_local_messages_go_through_dds(here, subscribe, wire):
     assert inbox.wait(1) == [5]
     assert wire.count == 1
     sender.close()
-
-
-def test_incompatible_qos_delivers_nothing(here, subscribe, wire):
-    unreliable = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
-    sender = Camera(here, unreliable)
-    demanding, modest = Inbox(number_of), Inbox(number_of)
-    subscribe(here, demanding, on_incompatible=lambda policy: None)
-    subscribe(here, modest, qos=unreliable)
-    for number in range(1, 6):
-        sender.send(number)
-        modest.wait(number)
-    assert demanding.messages == []
-    sender.close()
-
-
-def test_other_topics_are_not_delivered(camera, here, subscribe):
-    inbox, other = Inbox(number_of), Inbox()
-    subscribe(here, inbox)
-    elsewhere = transport.subscribe_serialized(
-        here, Image, 'other_images', RELIABLE, MessageCallbacks(other)
-    )
-    camera.send(1)
-    assert inbox.wait(1) == [1]
-    elsewhere.close()
-    assert other.messages == []
 
 
 def send_while_busy(camera, here, subscribe, numbers, **options):

@@ -119,7 +119,3 @@ def test_memory_comes_back_when_no_view_of_it_is_left():
     del view
     assert pool.take(4000).ctypes.data == address
     assert pool.take(1_000_000).size == 1_000_000
-
-
-def test_zero_bytes_can_be_allocated():
-    assert Pool().take(0).size == 0

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from rclpy.lifecycle import LifecycleNode
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import Image
@@ -14,7 +13,7 @@ from vision_msgs.msg import (
     ObjectHypothesisWithPose,
 )
 
-from support.dds import RELIABLE, Inbox, number_of, numbered
+from support.dds import RELIABLE, Inbox
 from trt_ros.results.boxes import Detections
 from trt_ros.ros import messages
 from trt_ros.ros.class_ids import ClassIds
@@ -43,25 +42,6 @@ def test_a_frame_is_written_in_place_and_arrives_as_typed_images_do(
     expected.header.stamp.sec, expected.header.stamp.nanosec = 3, 4
     assert inbox.wait(1) == [expected]
     node.destroy_publisher(publisher)
-
-
-@pytest.mark.parametrize('way', ['rcl', 'rclpy'])
-def test_an_inactive_lifecycle_publisher_sends_nothing(
-    context, subscribe_rcl, monkeypatch, unchecked, way
-):
-    monkeypatch.setenv(transport.VARIABLE, way)
-    node = LifecycleNode('managed', context=context, enable_rosout=False)
-    publisher = node.create_lifecycle_publisher(Image, 'images', RELIABLE)
-    inbox = Inbox(number_of)
-    subscribe_rcl(inbox, publisher)
-    publish = transport.serialized_publish(node, publisher)
-    node.trigger_configure()
-    publish(np.frombuffer(serialize_message(numbered(1)), np.uint8))
-    node.trigger_activate()
-    publish(np.frombuffer(serialize_message(numbered(2)), np.uint8))
-    assert inbox.wait(1) == [2]
-    node.destroy_lifecycle_publisher(publisher)
-    node.destroy_node()
 
 
 def test_detections_of_other_layout_are_read_through_rclpy(node, monkeypatch, capfd):

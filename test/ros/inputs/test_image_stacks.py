@@ -6,10 +6,10 @@ import pytest
 pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
 from isaac_ros_tensor_list_interfaces.msg import TensorList
-from sensor_msgs.msg import CameraInfo, Image
+from sensor_msgs.msg import Image
 
 from support.backends import ON_CPU
-from support.ros_messages import BLACK, GREEN, RED, at, diagnostics, read_tensors, stamped
+from support.ros_messages import GREEN, RED, at, diagnostics, read_tensors, stamped
 
 CAMERAS = ('front', 'left', 'right')
 BLUE = (0, 0, 255)
@@ -93,49 +93,6 @@ def test_encodings_of_a_stack_differ_and_bad_images_drop_their_set(start_bev, pe
             'frames published': '1',
         }
     )
-
-
-@ON_CPU
-def test_cameras_without_a_trigger_meet_beside_a_calibration(start_bev, peer, publisher):
-    _, results, publish = start_bev(
-        'untriggered',
-        'k=camera_info:front/camera_info#k[0,4,2,5]?held=true',
-        approximate_sync=True,
-    )
-    infos = publisher(CameraInfo, '/front/camera_info')
-    k = [500.0, 0.0, 32.0, 0.0, 510.0, 24.0, 0.0, 0.0, 1.0]
-    infos.publish(stamped(CameraInfo(k=k), 0.5))
-    diagnostics(peer, 'untriggered')(**{'front/camera_info: frames received': '1'})
-    publish('right', BLUE, 0.997)
-    publish('left', GREEN, 1.004)
-    publish('front', BLACK, 1.0)
-    found = results.wait_for(at(1.0))
-    assert means(found) == pytest.approx([0, 0, 0, 0, 1, 0, 0, 0, 1, 500, 510, 32, 24])
-
-
-@ON_CPU
-def test_the_newest_images_of_a_stack_are_sampled(start_bev):
-    _, results, publish = start_bev('sampled', rate_hz=20.0)
-    for stamp, camera in enumerate(CAMERAS, 1):
-        publish(camera, RED, stamp)
-    found = results.wait_for(at(1))
-    assert means(found)[:9] == pytest.approx([1, 0, 0] * 3)
-
-
-@ON_CPU
-def test_a_topic_feeds_an_image_and_a_stack(start, peer, publisher, picture_of):
-    start(
-        'tensor',
-        'context',
-        'context',
-        inputs=['main=image:context/front', 'x=images:context/front,context/rear'],
-    )
-    front, rear = (publisher(Image, f'/context/{side}') for side in ('front', 'rear'))
-    results = peer.inbox(TensorList, '/context/tensors')
-    front.publish(picture_of(RED, 1))
-    rear.publish(picture_of(GREEN, 1))
-    found = read_tensors(results.wait_for(at(1)))['differences']
-    assert np.reshape(found, (2, 3)).tolist() == [[0, 0, 0], [1, -1, 0]]
 
 
 @ON_CPU

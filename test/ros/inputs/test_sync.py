@@ -2,7 +2,6 @@
 
 import itertools
 
-import cv2
 import numpy as np
 import pytest
 
@@ -10,7 +9,7 @@ pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from isaac_ros_tensor_list_interfaces.msg import TensorList
-from sensor_msgs.msg import CompressedImage, Image
+from sensor_msgs.msg import Image
 
 from support.backends import ON_CPU
 from support.ros_messages import BLACK, GREEN, RED, at, diagnostics, read_tensors, stamped
@@ -74,24 +73,6 @@ def test_a_bad_image_drops_its_set_and_the_next_set_is_run(
             'frames published': '1',
         }
     )
-
-
-def test_compressed_images_meet(start, peer, publisher):
-    node = start(
-        'tensor',
-        'packed',
-        'stereo',
-        inputs=['left=image:packed/l', 'right=image:packed/r'],
-        image_transport='compressed',
-    )
-    for side in ('left: image on /packed/l', 'right: image on /packed/r'):
-        assert f'input {side}/compressed\n' in node.log
-    results = peer.inbox(TensorList, '/packed/tensors')
-    for side, color in (('l', (0, 0, 255)), ('r', (0, 255, 0))):  # BGR.
-        _, png = cv2.imencode('.png', np.full((24, 24, 3), color, np.uint8))
-        image = CompressedImage(format='png', data=png.tobytes())
-        publisher(CompressedImage, f'/packed/{side}/compressed').publish(stamped(image, 1))
-    assert read_tensors(results.wait_for(at(1))) == {'difference': [pytest.approx([1, -1, 0])]}
 
 
 @ON_CPU

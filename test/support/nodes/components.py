@@ -48,14 +48,6 @@ class NoOptions(Node):
         )
 
 
-class TellsHowItTalks(Node):
-    """Knows of no options, and talks at once."""
-
-    def __init__(self):
-        super().__init__('talker')
-        say(f'by reference: {self.use_intra_process_comms}')
-
-
 class Managed(LifecycleNode):
     """A lifecycle node that knows of no options."""
 

@@ -138,13 +138,6 @@ def test_frames_before_the_measured_ones_are_not_counted(bench, shapes):
     assert counts[1] - counts[0] == 5
 
 
-@pytest.mark.parametrize('flag', ['--frames-in-flight', '--slots'])
-def test_frames_in_flight_are_named(bench, flag):
-    code, found, said = bench(flag, 2)
-    assert code == 0 and found['results'][0]['frames_in_flight'] == 2
-    assert 'frames/s with 2 in flight\n' in said.out
-
-
 def test_states_are_measured_one_run_at_a_time(bench, tmp_path):
     save_text(
         tmp_path / 'own.onnx',
@@ -157,12 +150,6 @@ def test_states_are_measured_one_run_at_a_time(bench, tmp_path):
     assert '--frames-in-flight 2 cannot be used with states.\nCause: A run needs' in said.err
     code, found, said = bench(*flags, model=tmp_path / 'own.onnx')
     assert (code, found['results'][0]['frames_in_flight']) == (0, 1)
-
-
-def test_onnx_runtime_can_be_chosen(bench):
-    code, _, said = bench('--backend', 'onnxruntime')
-    assert code == 0
-    assert said.out.startswith('backend onnxruntime: ONNX Runtime on the CPU (as requested)\n')
 
 
 def test_times_of_every_frame_are_exported(bench, tmp_path):

@@ -249,17 +249,6 @@ def test_inspect_reports_nms_cut_or_why_not(call, tmp_path):
     assert 'The network has another output, moved, that does not depend on it.' in refused
 
 
-def test_inspect_of_missing_file_exits_with_1(call, tmp_path):
-    code, _, err = call('inspect', tmp_path / 'gone')
-    assert code == 1 and 'The model file' in err
-
-
-def test_an_empty_cache_is_listed_as_such(call, cache):
-    code, out, _ = call('cache', 'list')
-    assert (code, out) == (0, f'0 engines, 0.0 MiB, in {cache}\n')
-    assert json.loads(call('cache', 'list', '--json')[1]) == []
-
-
 @pytest.mark.parametrize(
     'place',
     [

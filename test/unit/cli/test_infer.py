@@ -12,7 +12,6 @@ import pytest
 from trt_ros.cli import main
 from trt_ros.cli._option_flags import add_option_flags
 from trt_ros.cli.build import add_build_arguments
-from trt_ros.runtime.options import LabeledOptions
 
 RED = {'label': 'red', 'class_index': 0, 'score': 1.0, 'xyxy': [32.0, 32.0, 96.0, 96.0]}
 
@@ -134,12 +133,6 @@ def test_rotated_boxes_are_drawn_and_written_with_their_angle(
     assert not drawn[row - 1 : row + 2, column - 1 : column + 2].any()
 
 
-def test_log_lines_go_to_stderr(infer, picture):
-    err = infer(picture())[2].err
-    assert 'backend onnxruntime: ' in err
-    assert 'decoder yolov8: ' in err
-
-
 def test_json_prints_to_stdout_and_writes_nothing_unless_told_where(
     color_detector, picture, tmp_path, capsys, monkeypatch
 ):
@@ -203,13 +196,6 @@ def test_an_output_folder_that_would_overwrite_the_originals_is_refused(infer, p
     assert path.read_bytes() == before
 
 
-def test_an_output_folder_that_is_a_file_is_refused(infer, picture, tmp_path):
-    (tmp_path / 'out').write_text('in the way')
-    code, _, captured = infer(picture())
-    assert code == 1
-    assert 'cannot be created' in captured.err
-
-
 def test_every_option_of_a_detector_is_a_flag(color_detector, picture, capsys):
     # Each changes what is found, or is refused by what stands behind it.
     def run(*flags):
@@ -230,14 +216,6 @@ def test_every_option_of_a_detector_is_a_flag(color_detector, picture, capsys):
     assert run('--labels-path', '/nowhere')[0] == 1
     assert run('--backend', 'onnxruntime')[2].startswith('backend onnxruntime: ')
     assert run('--engine-in-memory')[0] == 0
-
-
-def test_every_option_has_a_flag(capsys):
-    with pytest.raises(SystemExit):
-        main(['infer', '--help'])
-    out = capsys.readouterr().out
-    for name in LabeledOptions.__dataclass_fields__:
-        assert re.search(f'--(no-)?{name.replace("_", "-")}', out)
 
 
 @pytest.mark.parametrize(
@@ -281,15 +259,6 @@ def test_a_broken_video_is_reported(infer, tmp_path):
     code, entries, _ = infer(path)
     assert code == 1
     assert entries[0]['error'].endswith(' as a video.')
-
-
-def test_device_takes_an_index_or_auto(capsys):
-    parser = ArgumentParser(prog='x')
-    add_option_flags(parser, ['device'])
-    assert [parser.parse_args(['--device', text]).device for text in ('auto', '3')] == [-1, 3]
-    with pytest.raises(SystemExit):
-        parser.parse_args(['--device', 'all'])
-    assert "--device: invalid int or auto value: 'all'" in capsys.readouterr().err
 
 
 def test_bindings_keep_the_commas_of_topics_and_settings():

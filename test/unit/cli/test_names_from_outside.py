@@ -55,13 +55,6 @@ def test_build_escapes_names_also_in_the_log_of_tensorrt(cache, tmp_path, capfd)
     assert not UNSAFE.search(err)
 
 
-@needs_rtx
-@pytest.mark.parametrize('kind', ['Relu', 'NoSuchOperator'])
-def test_build_shortens_names(call, tmp_path, kind):
-    code, _, err = call('build', save(tmp_path / 'net.onnx', 'x' * 100_000, kind))
-    assert code == 1 and len(err) < 5000
-
-
 @pytest.mark.parametrize(
     'verb',
     [

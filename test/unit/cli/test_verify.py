@@ -103,11 +103,6 @@ def test_preprocessing_of_the_family_is_not_reported(verify):
     assert 'differs from the training' not in verify()[2]
 
 
-def test_a_stretched_input_has_no_padding(verify):
-    _, drawn, _ = verify('--resize', 'stretch')
-    assert drawn[-470, 240].tolist() == RED_BGR
-
-
 def test_a_network_of_uint8_is_shown_as_it_is(verify, color_detector):
     model = color_detector(dtype=np.uint8, scale=1 / 255)
     _, drawn, _ = verify(model=model)
@@ -228,14 +223,6 @@ def test_rejects_threshold_that_always_passes(threshold, capsys):
     with pytest.raises(SystemExit, match='2'):
         main(['verify', 'model.onnx', *threshold])
     assert f'argument {threshold[0]}: ' in capsys.readouterr().err
-
-
-def test_two_photographs_make_two_rows(verify, tmp_path):
-    other = tmp_path / 'blue.png'
-    cv2.imwrite(str(other), np.full((240, 240, 3), [255, 0, 0], np.uint8))
-    _, drawn, _ = verify(photos=(tmp_path / 'red.png', other))
-    assert drawn[-240, 240].tolist() == [255, 0, 0]
-    assert drawn[drawn.shape[0] // 2 - 240, 240].tolist() == RED_BGR
 
 
 def test_images_that_cannot_be_read_are_left_out(tmp_path, engine_is, capsys):

@@ -24,13 +24,6 @@ def painted_box(canvas: Canvas) -> list[int]:
     return [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
 
 
-def test_an_empty_canvas_has_no_boxes():
-    canvas = black_canvas()
-    assert canvas.xyxy.shape == (0, 4)
-    assert canvas.labels.shape == (0,)
-    assert canvas.visible.shape == (0,)
-
-
 @pytest.mark.parametrize('name', CLASSES)
 @pytest.mark.parametrize('angle', [0.0, 0.3, 1.2, 4.0])
 @pytest.mark.parametrize('center_xy', [(100.0, 80.0), (93.37, 71.81), (130.5, 60.25)])
@@ -59,29 +52,6 @@ def test_a_box_has_exact_edges():
     assert canvas.image[80, 79:82, 0].tolist() == [0, pytest.approx(127, abs=2), 255]
 
 
-def test_a_border_stays_inside_the_box():
-    plain, bordered = black_canvas(), black_canvas()
-    plain.paint(shape('star'))
-    bordered.paint(shape('star', border=0.2))
-    assert painted_box(bordered) == painted_box(plain)
-
-
-def test_a_shape_cut_by_the_edge_is_as_visible_as_what_is_left_of_it():
-    canvas = black_canvas()
-    canvas.paint(shape('circle', (0.0, 80.0)))
-    assert canvas.visible == pytest.approx([0.5], abs=0.02)
-    np.testing.assert_allclose(canvas.xyxy, [[0, 50, 30, 110]], atol=0.05)
-
-
-def test_a_hidden_shape_keeps_its_whole_box():
-    canvas = black_canvas()
-    canvas.paint(shape('circle', (80.0, 80.0)))
-    canvas.paint(shape('square', (110.0, 80.0), radius=30 * 2**0.5, angle=np.pi / 4))
-    assert canvas.visible == pytest.approx([0.5, 1.0], abs=0.03)
-    np.testing.assert_allclose(canvas.xyxy[0], [50, 50, 110, 110], atol=0.05)
-    assert canvas.labels.tolist() == [CLASSES.index('circle'), CLASSES.index('square')]
-
-
 def test_a_shape_that_would_hide_another_is_not_tried():
     canvas = Canvas(np.zeros((160, 200, 3), np.uint8))
     canvas.try_paint(shape('circle', (80.0, 80.0)))
@@ -89,12 +59,6 @@ def test_a_shape_that_would_hide_another_is_not_tried():
     canvas.try_paint(shape('cross', (-15.0, 80.0)))
     canvas.try_paint(shape('hexagon', (150.0, 80.0)))
     assert [CLASSES[label] for label in canvas.labels] == ['circle', 'hexagon']
-
-
-def test_a_shape_in_the_color_of_what_is_behind_is_not_tried():
-    canvas = Canvas(np.full((160, 200, 3), 250, np.uint8))
-    canvas.try_paint(shape('circle'))
-    assert len(canvas.labels) == 0
 
 
 @pytest.mark.parametrize('size_wh', [(640, 480), (333, 500)])

@@ -23,13 +23,6 @@ def drawn(corners, *, style=None):
     return pixels
 
 
-def test_corners_are_half_a_size_from_the_center():
-    corners = box((1.0, 2.0, 5.0), (0.2, 0.4, 2.0))[0]
-    assert corners.min(axis=0) == pytest.approx([0.9, 1.8, 4.0])
-    assert corners.max(axis=0) == pytest.approx([1.1, 2.2, 6.0])
-    assert (corners[:4, 2] == 4.0).all()
-
-
 def test_corners_are_turned_by_the_quaternion():
     half = np.sqrt(0.5)
     corners = box((0.0, 0.0, 5.0), (0.2, 0.4, 2.0), (0.0, half, 0.0, half))[0]

@@ -14,11 +14,6 @@ def header(magic=b'vtrt', version=(1, 5, 0, 114), nbytes=64, targets=0b1110):
     return struct.pack('<4sI8xQ4B4sQ24x', magic, 0, nbytes, *version, b'vtrt', targets)
 
 
-def test_empty_bytes_are_not_a_plan():
-    with pytest.raises(ValueError, match='only 0 bytes'):
-        parse_plan_header(b'')
-
-
 def test_reads_version_size_and_targets_of_rtx_header():
     found = parse_plan_header(header())
     assert (found.library, found.version_text, found.nbytes) == ('tensorrt_rtx', '1.5.0.114', 64)
@@ -88,10 +83,3 @@ def test_each_target_bit_of_an_rtx_header_is_a_compute_capability():
     assert capabilities_text(parse_plan_header(header(targets=63)).compute_capabilities) == (
         ' '.join(names)
     )
-
-
-def test_rejects_header_shorter_than_64_bytes():
-    whole = header()
-    assert parse_plan_header(whole).nbytes == 64
-    with pytest.raises(ValueError, match='only 63 bytes'):
-        parse_plan_header(whole[:63])

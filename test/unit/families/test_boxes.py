@@ -44,13 +44,6 @@ def found(detections):
     ]
 
 
-@pytest.mark.parametrize('family', ['boxes', 'boxes_normalised'])
-def test_no_boxes_give_no_detections(family):
-    assert len(decode(family, plain([], np.zeros((0, 3))))) == 0
-    assert len(decode(family, plain(FOUR, np.zeros((4, 3))))) == 0
-    assert len(decode(family, plain(FOUR, np.zeros(4)))) == 0
-
-
 def test_scores_per_class_are_suppressed_per_class():
     scores = [[0.6, 0.0], [0.9, 0.3], [0.0, 0.5], [0.1, 0.2]]
     assert found(decode('boxes', plain(FOUR, scores))) == [
@@ -119,8 +112,3 @@ def test_a_score_equal_to_the_threshold_passes_also_in_half_precision():
         assert len(decode('boxes', each, score_threshold=0.5)) == 1
         assert len(decode('boxes', each, score_threshold=0.5001)) == 0
     assert decode('boxes', half).xyxy.dtype == np.float32
-
-
-def test_at_most_max_detections_are_found_and_the_best():
-    outputs = plain(FOUR, [0.6, 0.9, 0.5, 0.7], labels=np.zeros((1, 4), np.int32))
-    assert decode('boxes', outputs, max_detections=2).scores.tolist() == pytest.approx([0.9, 0.7])

@@ -40,13 +40,6 @@ def decode(network, outputs, thresholds=THRESHOLDS):
     return open_head(CENTERNET, network(described(outputs), hw=HW))(outputs, TWICE, thresholds)
 
 
-def test_equal_scores_are_ordered_by_cell_and_then_by_class(network):
-    outputs = empty()
-    for label, column in ((0, 17), (2, 1), (1, 9), (0, 1)):
-        place(outputs, label, 5, column, 2)
-    assert decode(network, outputs).labels.tolist() == [0, 2, 1, 0]
-
-
 @pytest.mark.parametrize('dtype', [np.float32, np.float16])
 @pytest.mark.parametrize('are_logits', [True, False])
 def test_a_peak_is_a_center_with_offset_and_size_in_cells(network, are_logits, dtype):

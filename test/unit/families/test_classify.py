@@ -45,16 +45,6 @@ def test_non_finite_values_score_zero():
     assert scores(np.nan, np.nan).scores.tolist() == [0, 0]
 
 
-def test_axes_of_one_are_left_out():
-    assert scores(0.2, 0.8, shape=(1, 2, 1, 1)).scores.tolist() == pytest.approx([0.2, 0.8])
-
-
-@pytest.mark.parametrize('shape', [(2, 3), (6,), (1, 3, 2)])
-def test_another_shape_is_refused(shape):
-    with pytest.raises(TensorMismatchError):
-        scores(*range(6), shape=shape)
-
-
 def test_another_number_of_classes_than_promised_is_refused():
     with pytest.raises(TensorMismatchError, match='3 scores, expected 4'):
         scores(1, 2, 3, class_count=4)

@@ -53,10 +53,6 @@ def detect(
 A, B, FAR = (10, 10, 30, 30), (12, 10, 32, 30), (40, 40, 60, 60)
 
 
-def test_no_boxes_give_no_detections():
-    assert detect([], []) == []
-
-
 def test_nms_uses_the_networks_iou_threshold_per_class():
     assert detect([A, B], [(0.9, 0), (0.8, 0)]) == [(*A, 0)]
     assert detect([A, B], [(0.9, 0), (0, 0.8)]) == [(*A, 0), (*B, 1)]
@@ -96,11 +92,6 @@ def test_normalized_boxes_and_a_background():
     assert detect([(0.25, 0.25, 0.5, 0.5)], [(0.9, 0.8)], normalized=True, background=0) == [
         (16, 16, 32, 32, 1)
     ]
-
-
-def test_non_finite_values_are_dropped():
-    nan = float('nan')
-    assert detect([A, (nan, 0, 9, 9), FAR], [(nan, 0), (0.9, 0), (0.8, 0)]) == [(*FAR, 0)]
 
 
 def test_mismatched_boxes_and_scores_are_refused():

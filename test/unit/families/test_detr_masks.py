@@ -3,7 +3,6 @@ import pytest
 
 from support.descriptions import network
 from trt_ros.decode.choice import open_head
-from trt_ros.errors import TensorMismatchError
 from trt_ros.families.detr import RFDETR_SEG
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
@@ -34,12 +33,6 @@ def decode(tensors, letterbox=WHOLE, score=0.25, max_detections=100):
 
 def painted(found):
     return found.paint(np.arange(1, len(found) + 1, dtype=np.uint8))
-
-
-def test_queries_without_an_object_are_not_detected():
-    found = decode(outputs())
-    assert (len(found), found.origins_xy.shape, found.image_wh) == (0, (0, 2), (16, 16))
-    assert not painted(found).any()
 
 
 @pytest.mark.parametrize('dtype', [np.float32, np.float16])
@@ -82,12 +75,6 @@ def test_an_object_without_a_mask_is_kept():
     assert np.count_nonzero(painted(found)) == 16
 
 
-def test_thresholds_limit_the_objects():
-    tensors = outputs(({0: 1.0}, 0, 0, 2, 2), ({1: 2.0}, 4, 4, 6, 6))
-    assert decode(tensors, score=0.8).detections.labels.tolist() == [1]
-    assert decode(tensors, max_detections=1).detections.labels.tolist() == [1]
-
-
 def test_the_last_logit_is_no_class_beside_named_classes():
     seen = network(
         'dets (1, 6, 4); labels (1, 6, 4); masks (1, 6, 8, 8)', hw=(16, 16), class_count=3
@@ -95,8 +82,3 @@ def test_the_last_logit_is_no_class_beside_named_classes():
     head = open_head(RFDETR_SEG, seen)
     found = head(outputs(({3: 5.0, 1: 1.0}, 0, 0, 2, 2), classes=4), WHOLE, Thresholds())
     assert (head.class_count, found.detections.labels.tolist()) == (3, [1])
-
-
-def test_another_network_is_refused():
-    with pytest.raises(TensorMismatchError, match='not those of rfdetr_seg: expected labels'):
-        open_head(RFDETR_SEG, network('dets (1, 6, 4); labels (1, 6, 4)', hw=(16, 16)))

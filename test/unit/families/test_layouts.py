@@ -10,7 +10,8 @@ import pytest
 from support.descriptions import FAMILIES
 from trt_ros.decode.boxes import BoxHead
 from trt_ros.decode.cuda.choice import gpu_decoder
-from trt_ros.errors import TensorMismatchError
+from trt_ros.decode.scores import Values
+from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.families.family import NetworkDescription
 from trt_ros.families.layout import BoxLayout, linear, sizes_of
 from trt_ros.families.match import unify
@@ -109,6 +110,56 @@ def test_its_boxes_are_placed_and_decoded_on_both_devices(layout):
     zeros = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in outputs}
     letterbox = Letterbox.fit(HW[::-1], HW, 'stretch')
     assert len(head(zeros, letterbox, Thresholds(score=0.9))) == 0
+
+
+def found_with(layout, role, score):
+    """Decode one object in every row, of which the values of this role are `score`."""
+    reading, outputs = read(layout)
+    arrays = {spec.name: np.ones(spec.shape, spec.dtype) for spec in outputs}
+    values = Values(arrays, reading)
+    places = locate(reading, {name: each.shape for name, each in arrays.items()}, HW)
+    is_small = layout.coding.is_normalized or layout.is_anchored
+    for level in places.levels:
+        for each, place in level.slices.items():
+            given = {role: score, 'box': np.array([0.2, 0.2, 0.6, 0.6]) * (1 if is_small else 100)}
+            if each in given:
+                values.view(place, level.rows)[:] = np.resize(given[each], place.values)
+    for part in reading.parts:
+        if 'count' in part.out.fields:
+            arrays[part.spec.name][:] = ROWS
+    letterbox = Letterbox.fit(HW[::-1], HW, 'stretch')
+    found = BoxHead(reading, '')(arrays, letterbox, Thresholds(score=0.25, iou=0.5))
+    return getattr(found, 'detections', found).scores
+
+
+SCORES = [
+    pytest.param(each.values[0], role, id=f'{each.id}-{role}')
+    for each in BOXES
+    for role in ('scores', 'objectness')
+    if role in each.values[0].roles and each.values[0].activation in ('none', 'maybe_sigmoid')
+]
+
+
+@pytest.mark.parametrize(('layout', 'role'), SCORES)
+def test_scores_are_0_to_1_or_an_error(layout, role):
+    """Logits are mostly below 0: so an export without sigmoid is found before it seems to work."""
+    for score in (1.0, 1.0005):  # Rounding.
+        found = found_with(layout, role, score)
+        assert 0.9 < found.max(initial=0) <= 1
+    wrong = [315.0, 1.01, -4.0]
+    if role == 'objectness' and layout.limits_objectness:
+        wrong = []
+    elif 'label' in layout.roles or layout.activation == 'maybe_sigmoid':
+        wrong.pop()  # Unused rows, or logits.
+        assert found_with(layout, role, -4.0).size == 0
+    for score in wrong:
+        with pytest.raises(
+            ScoreRangeError, match=f'a score of {score:g}, outside 0 to 1'
+        ) as error:
+            found_with(layout, role, score)
+        assert 'Set `decoder`' in error.value.remedy
+    for score in (np.nan, np.inf, -np.inf):
+        assert found_with(layout, role, score).size == 0
 
 
 def decides(layout, out, axis):

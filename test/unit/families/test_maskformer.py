@@ -34,13 +34,6 @@ def panoptic(tensors, letterbox=WHOLE, score=0.25, max_detections=100):
     return PanopticHead(QueryOutputs('logits', 'masks', 3))(tensors, letterbox, thresholds)
 
 
-def test_queries_without_objects_find_nothing():
-    found = panoptic(outputs(*[(0, 1e-6, 0, 0, 8, 8)] * 5))
-    assert len(found) == 0
-    assert found.image_wh == (GRID, GRID)
-    assert found.paint(np.zeros(0, np.uint8)).tolist() == [[0] * GRID] * GRID
-
-
 def test_the_class_of_a_pixel_has_the_largest_sum_over_the_queries():
     # Class 1 has more in the first row by two queries, although that of class 2 is the best.
     tensors = outputs((2, 0.9, 0, 0, 8, 8), (1, 0.6, 0, 0, 8, 1), (1, 0.6, 0, 0, 8, 1))
@@ -155,12 +148,6 @@ def test_the_best_query_of_equal_masks_is_kept():
     np.testing.assert_allclose(found.detections.scores, [0.8], atol=1e-6)
 
 
-def test_thresholds_limit_the_segments():
-    tensors = outputs((0, 0.6, 0, 0, 4, 4), (1, 0.8, 4, 0, 8, 4), (2, 0.7, 0, 4, 4, 8))
-    assert panoptic(tensors, score=0.65).detections.labels.tolist() == [1, 2]
-    assert panoptic(tensors, max_detections=1).detections.labels.tolist() == [1]
-
-
 def test_a_query_whose_best_is_no_object_is_dropped_at_any_threshold():
     assert len(panoptic(outputs((0, 0.4, 0, 0, 4, 4)), score=0.0)) == 0
 
@@ -198,11 +185,6 @@ def test_other_shapes_are_refused(decode, name, shape, problem):
     tensors[name] = np.zeros(shape, np.float32)
     with pytest.raises(TensorMismatchError, match=problem):
         decode(tensors)
-
-
-def test_a_missing_output_is_refused():
-    with pytest.raises(TensorMismatchError, match="Output 'masks' does not exist"):
-        semantic({'logits': np.zeros((1, 4, 4), np.float32)})
 
 
 def test_segments_of_other_classes_keep_their_pixels():

@@ -36,10 +36,6 @@ def decode(
     ]
 
 
-def test_no_selected_indices_give_no_detections():
-    assert decode() == []
-
-
 @pytest.mark.parametrize('dtype', [np.float32, np.float16])
 def test_selected_boxes_are_detected_best_first_without_nms(dtype):
     assert decode((0, 0, 0), (0, 0, 1), (0, 1, 2), dtype=dtype) == [
@@ -57,18 +53,6 @@ def test_unused_rows_are_ignored():
     assert decode((-1, -1, -1), (0, 0, 0), (1, 0, 1), (0, 2, 0), (0, 0, 3)) == [
         (0, 0.6, [10, 20, 30, 60])
     ]
-
-
-def test_thresholds_apply():
-    all_of_them = [(0, label, row) for label in range(2) for row in range(3)]
-    assert [score for _, score, _ in decode(*all_of_them, score_threshold=0.65)] == [0.9, 0.7]
-    assert [score for _, score, _ in decode(*all_of_them, max_detections=1)] == [0.9]
-
-
-@pytest.mark.parametrize('bad', [np.nan, np.inf])
-def test_non_finite_scores_never_pass(bad):
-    assert decode((0, 0, 0), scores=[[bad, 0, 0], [0, 0, 0]]) == []
-    assert decode((0, 0, 0), boxes=[[10, bad, 30, 60], *BOXES[1:]]) == []
 
 
 def test_mismatched_outputs_are_refused():

@@ -35,11 +35,6 @@ def decode(network, outputs):
     return open_head(MEDIAPIPE_PALM, network(OUTPUTS, hw=HW))(outputs, TWICE, THRESHOLDS)
 
 
-def test_no_palms(network):
-    found = decode(network, empty())
-    assert (len(found), found.keypoints.shape) == (0, (0, 7, 3))
-
-
 @pytest.mark.parametrize('dtype', [np.float32, np.float16])
 @pytest.mark.parametrize(('stride', 'which'), [(8, 0), (8, 1), (16, 0), (16, 5)])
 def test_boxes_and_landmarks_are_relative_to_the_center_of_the_cell(network, stride, which, dtype):

@@ -68,18 +68,6 @@ def test_boxes_return_to_the_image_and_overlaps_are_suppressed(head):
     assert found.xyxy[0].tolist() == pytest.approx([158, 155, 178, 181], abs=1e-2)
 
 
-@pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize('place', range(6))
-def test_non_finite_values_never_become_boxes_outside_the_range(head, value, place):
-    outputs = empty()
-    outputs['p5'][0, 0, 2, 2] = [0, 0, 0, 0, 9, 9, -9, -9]
-    outputs['p5'][0, 0, 2, 2, place] = value
-    found = head(outputs, WHOLE, THRESHOLDS)
-    assert np.isfinite(found.xyxy).all() and (found.scores <= 1).all()
-    is_dropped = np.isnan(value) or (place > 1 and value < 0) or place > 3  # From 4 on: scores.
-    assert len(found) == (not is_dropped)
-
-
 def test_yolov7_has_anchors_of_its_own_and_no_score_of_an_only_class(network):
     outputs = empty(classes=1)
     outputs['p5'][0, 0, 2, 2] = [0, 0, 0, 0, logit(0.6), logit(0.5)]

@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 
 from support.recognized_networks import DEPLOYED
@@ -13,8 +12,6 @@ from trt_ros.families.registry import (
     choose_family,
 )
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.thresholds import Thresholds
 
 
 def choose(
@@ -66,11 +63,6 @@ def test_the_error_for_an_unknown_network_lists_outputs_nearest_families_and_the
     assert '640x640' in error.value.cause
     assert error.value.cause.count(' reads ') == 3
     assert 'node `tensor`' in error.value.remedy and 'docs/models.md' in error.value.remedy
-
-
-def test_metadata_names_take_precedence_over_user_names():
-    metadata = {'names': "['a', 'b', 'c']"}
-    assert choose((1, 8400, 8), metadata=metadata, class_count=4).name == 'yolox'
 
 
 @pytest.mark.parametrize(
@@ -135,20 +127,6 @@ def test_only_families_with_a_size_input_have_constant_inputs(network):
     size = fed('boxes (1, ?, 4); scores (1, 80, ?); chosen (?, 3) int32', 'image_shape (1, 2)')
     assert size['image_shape'].tolist() == [[480, 640]]
     assert fed('output (1, 300, 6)') == {}
-
-
-def test_selected_decoder_decodes():
-    decoder = choose((1, 6, 8400), output='output0')
-    output = np.zeros((1, 6, 8400), np.float32)
-    output[0, :, 7] = 320, 320, 64, 32, 0.1, 0.9
-    found = decoder(
-        {'output0': output},
-        Letterbox.fit((1280, 1280), (640, 640), 'letterbox'),
-        Thresholds(score=0.5, iou=0.5, max_detections=10),
-    )
-    assert found.xyxy.tolist() == [[576, 608, 704, 672]]
-    assert found.labels.tolist() == [1]
-    assert (decoder.task, decoder.class_count) == ('detect', 2)
 
 
 SSD = [(1, 3000, 21), (1, 3000, 4)]

@@ -109,13 +109,6 @@ def test_simcc_is_the_highest_bin_of_each_axis():
     assert found.detections.xyxy.tolist() == [[0, 0, 192, 256]]
 
 
-def test_simcc_in_half_precision_with_nan():
-    outputs = {'x': bins(384, (10, 0.5)), 'y': bins(512, (20, 0.5))}
-    outputs['x'][0, 0, 5] = np.nan
-    half = {name: scores.astype(np.float16) for name, scores in outputs.items()}
-    assert SIMCC_HEAD(half, WHOLE).keypoints.tolist() == [[[5.5, 10.5, 0.5]]]
-
-
 @pytest.mark.parametrize(
     ('names', 'expected'),
     [(('x_bins', 'y_bins'), 'x_bins'), (('y_bins', 'x_bins'), 'x_bins'), (('a', 'b'), 'a')],
@@ -151,10 +144,3 @@ def test_the_number_of_keypoints_names_them(network):
 def test_other_outputs_are_refused(network, family, outputs, message):
     with pytest.raises(TensorMismatchError, match=message):
         open_head(family, network(outputs, hw=INPUT_HW))
-
-
-def test_outputs_of_another_shape_are_refused():
-    with pytest.raises(TensorMismatchError, match=r'got heatmaps \(2, 17, 64, 48\)'):
-        decode(np.zeros((2, 17, 64, 48), np.float32))
-    with pytest.raises(TensorMismatchError, match=r'got x \(1, 2, 384\), y \(1, 1, 512\)'):
-        SIMCC_HEAD({'x': bins(384, (0, 1), (0, 1)), 'y': bins(512, (0, 1))}, WHOLE)

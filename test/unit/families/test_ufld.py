@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.ufld import ROWS, UfldHead
+from trt_ros.families.ufld import UfldHead
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -23,11 +23,6 @@ def outputs(lanes, rows=18, columns=200, logit=20.0, dtype=np.float32):
 
 def decode(tensors, letterbox=INPUT, rows=18, score=0.25, max_detections=100):
     return UfldHead('out', rows, 4)(tensors, letterbox, Thresholds(score, 0.5, max_detections))
-
-
-def test_no_lanes():
-    found = decode(outputs({}))
-    assert (len(found), found.keypoints.shape) == (0, (0, 18, 3))
 
 
 def test_a_lane_is_a_line_of_keypoints_in_input_pixels():
@@ -79,13 +74,6 @@ def test_lanes_come_best_score_first_and_limited():
     assert decode(lanes, max_detections=1).detections.labels.tolist() == [1]
 
 
-def test_half_precision():
-    lanes = {1: {3: 99, 4: 100, 5: 101}}
-    found, half = decode(outputs(lanes)), decode(outputs(lanes, dtype=np.float16))
-    assert half.keypoints.dtype == np.float32
-    np.testing.assert_allclose(half.keypoints, found.keypoints, atol=0.1)
-
-
 @pytest.mark.parametrize(
     'value, points', [(np.nan, [1, 3, 4]), (np.inf, [1, 3, 4]), (-np.inf, [1, 2, 3, 4])]
 )
@@ -95,11 +83,6 @@ def test_rows_with_nan_or_infinity_have_no_point_but_a_cell_may_be_impossible(va
     found = decode(tensors)
     assert found.keypoints[0, :, 2].nonzero()[0].tolist() == points
     assert np.isfinite(found.keypoints).all()
-
-
-def test_rows_lie_in_the_input():
-    assert [(count, len(rows)) for count, rows in ROWS.items()] == [(56, 56), (18, 18)]
-    assert all(0 < row < 288 for rows in ROWS.values() for row in rows)
 
 
 @pytest.mark.parametrize('shape', [(1, 201, 56, 4), (1, 201, 18, 5), (1, 2, 18, 4)])

@@ -47,12 +47,6 @@ def decode(network, name, outputs, image_wh=CULANE_IMAGE, **thresholds):
     return head(outputs, preprocess.letterbox(image_wh), Thresholds(**thresholds))
 
 
-@pytest.mark.parametrize('name', DETECTORS)
-def test_no_lanes(network, name):
-    found = decode(network, name, empty(name))
-    assert (len(found), found.keypoints.shape[1:]) == (0, (max(SIZES[name][2:]), 3))
-
-
 @pytest.mark.parametrize('dtype', [np.float32, np.float16])
 def test_middle_lanes_are_columns_at_rows_of_the_whole_image(network, dtype):
     outputs = empty(CULANE, dtype)

@@ -61,26 +61,6 @@ def test_overlapping_boxes_of_one_class_are_suppressed():
     assert found.scores.tolist() == pytest.approx([0.8, 0.7])
 
 
-def test_a_score_equal_to_the_threshold_passes():
-    output = head((50, 50, 20, 20, {0: 0.5}))
-    assert len(decode(output, score_threshold=0.5)) == 1
-    assert len(decode(output, score_threshold=0.501)) == 0
-
-
-def test_at_most_max_detections_are_found_and_the_best():
-    anchors = [(10 * i + 5, 100, 8, 8, {0: 0.3 + i / 100}) for i in range(20)]
-    found = decode(head(*anchors), max_detections=3)
-    assert found.scores.tolist() == pytest.approx([0.49, 0.48, 0.47])
-
-
-@pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize('where', range(5))
-def test_non_finite_scores_never_pass(where, bad):
-    output = head((50, 50, 20, 20, {0: 0.9}), (150, 150, 20, 20, {0: 0.8}))
-    output[0, where, 0] = bad
-    assert decode(output).scores.tolist() == pytest.approx([0.8])
-
-
 def test_a_nan_beside_the_best_class_makes_the_anchor_none():
     output = head((50, 50, 20, 20, {0: 0.9, 1: np.nan}))
     assert len(decode(output)) == 0

@@ -52,25 +52,6 @@ def test_the_score_is_objectness_times_the_best_class():
     assert found.labels.tolist() == [2]
 
 
-def test_boxes_come_back_in_image_pixels():
-    letterbox = Letterbox.fit((192, 64), (64, 96), 'letterbox')  # Half the size, 16 rows above.
-    found = decode(head((96 + 7, 0.5, 0.5, 0, 0, 1.0, {0: 0.9})), letterbox)
-    assert found.xyxy.tolist() == [[32, 0, 64, 32]]
-
-
-def test_overlapping_neighbors_are_suppressed():
-    same = [(index, 4.5 - index, 4.5, 1, 1, 1.0, {0: 0.5 + index / 10}) for index in range(4)]
-    assert decode(head(*same)).scores.tolist() == pytest.approx([0.8])
-
-
-@pytest.mark.parametrize('bad', [np.nan, np.inf])
-@pytest.mark.parametrize('where', range(7))
-def test_non_finite_scores_never_pass(where, bad):
-    output = head((3, 0, 0, 0, 0, 1.0, {0: 0.9}), (50, 0, 0, 0, 0, 1.0, {0: 0.8}))
-    output[0, 3, where] = bad
-    assert decode(output).scores.tolist() == pytest.approx([0.8])
-
-
 def test_box_size_that_overflows_is_dropped():
     assert len(decode(head((3, 0, 0, 1000, 0, 1.0, {0: 0.9})))) == 0
 

@@ -13,10 +13,6 @@ from trt_ros.model.feeds.image import IMAGE_SETTINGS
 from trt_ros.runtime.options import PipelineOptions
 
 
-def test_no_bindings():
-    assert parse_bindings(()) == ()
-
-
 @pytest.mark.parametrize(
     ('text', 'binding'),
     [

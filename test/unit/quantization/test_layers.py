@@ -10,13 +10,6 @@ from trt_ros.quantization.layers import INT8, QuantNetwork
 from trt_ros.quantization.search import with_qdq
 
 
-def test_last_convolution_stays_in_float(residual_model):
-    network = QuantNetwork(residual_model())
-    assert [layer.name for layer in network.layers] == ['a', 'b']
-    assert network.head == ['logits']
-    assert network.left_out == {'head': 'last layer before the results'}
-
-
 def test_last_convolutions_of_each_grid_of_a_detector_stay_in_float():
     network = QuantNetwork(onnx.load(MODEL))
     assert len(network.layers) == 36

@@ -53,10 +53,6 @@ def entries_of(result, image_id=1):
     return list(result.as_coco(image_id, CATEGORIES))
 
 
-def test_no_detection_has_no_entry():
-    assert entries_of(Detections.empty()) == []
-
-
 def test_boxes_are_left_top_width_and_height():
     assert entries_of(TWO, 2) == [
         {'image_id': 2, 'category_id': 18, 'bbox': [8.0, 4.0, 16.0, 12.0], 'score': 0.9},

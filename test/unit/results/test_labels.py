@@ -29,10 +29,6 @@ def named_file(tmp_path):
     return write
 
 
-def test_no_source_gives_no_names():
-    assert class_names((), '', {}, 3) == ()
-
-
 def test_the_parameter_comes_first_then_the_file_then_the_metadata(labels_file):
     path = labels_file('cat\ndog\neel\n')
     assert class_names(['a', 'b', 'c'], path, ULTRALYTICS, 3) == ('a', 'b', 'c')
@@ -48,10 +44,6 @@ def test_accepts_windows_line_ends_and_trailing_blank_lines(labels_file):
 def test_a_blank_line_between_names_counts_as_a_class(labels_file):
     names = class_names([], labels_file('cat\n\neel\n'), {}, 3)
     assert [name_of(names, index) for index in range(3)] == ['cat', '1', 'eel']
-
-
-def test_the_count_is_not_checked_while_it_is_unknown():
-    assert class_names(['a', 'b'], '', {}, None) == ('a', 'b')
 
 
 @pytest.mark.parametrize(
@@ -114,10 +106,6 @@ def test_every_built_in_list_has_one_plain_name_per_line(name):
     assert all(line and line == line.strip() and line.isascii() for line in names)
 
 
-def test_several_names_are_no_built_in_list():
-    assert class_names(['coco', 'voc'], '', {}, 2) == ('coco', 'voc')
-
-
 def test_a_file_of_the_wrong_length_is_named(labels_file):
     path = labels_file('cat\ndog')
     with pytest.raises(ParameterError, match=r'labels\.txt.* names 2 classes.* has 3'):
@@ -146,11 +134,6 @@ def test_a_single_wrong_name_may_stand_for_a_list_or_a_file(label, remedy):
 )
 def test_indices_before_the_names_are_left_out(labels_file, text):
     assert class_names([], labels_file(text), {}, 3) == ('a', 'b c', 'd')
-
-
-def test_indices_before_the_names_may_have_gaps(labels_file):
-    names = class_names([], labels_file('0 person\n1 bicycle\n3 motorcycle\n'), {}, 4)
-    assert names == ('person', 'bicycle', '', 'motorcycle')
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,6 @@ def test_auto_never_selects_a_server():
         choose_backend('auto', (backend('fast', 'no GPU'), server))
 
 
-def test_named_backend_is_used_even_if_another_is_faster():
-    chosen, why = choose_backend('slow', (backend('fast'), backend('slow')))
-    assert (chosen.name, why) == ('slow', 'backend slow: Slow (as requested)')
-
-
 def test_a_named_backend_that_is_missing_is_not_replaced():
     with pytest.raises(
         BackendError, match=r'fast cannot be used on this machine\.\nCause: no GPU\nRemedy: '

@@ -6,7 +6,7 @@ import pytest
 from support.tracking_scenes import identities, observe
 from trt_ros.errors import TensorMismatchError
 from trt_ros.results.boxes import Detections
-from trt_ros.tracking.appearance import score_trust, unit_vectors
+from trt_ros.tracking.appearance import score_trust
 from trt_ros.tracking.bytetrack import DEFAULT_OPTIONS, ByteTracker, TrackOptions
 from trt_ros.tracking.tracker import OcSortTracker
 
@@ -130,18 +130,6 @@ def test_detections_that_are_none_shift_no_vectors(make):
         assert (tracks.indices.tolist(), tracks.ids.tolist()) == ([1, 2], [2, 1])
 
 
-def test_the_minimum_similarity_is_an_option(make):
-    for minimum, expected in ((0.5, [1]), (0.7, []), (0.6, [1])):  # The cosine is 0.64.
-        options = TrackOptions(min_similarity=minimum)
-        found = detections(box(600))
-        assert ids_of(seen_red(make), found, 1.5, [[1, 1.2, 0]], options) == expected
-
-
-def test_objects_without_similarity_are_never_the_same(make):
-    options = TrackOptions(min_similarity=0.0)
-    assert ids_of(seen_red(make), detections(box(600)), 1.5, BLUE, options) == []
-
-
 def test_several_objects_are_assigned_by_the_largest_total_similarity(make):
     tracker = make()
     for seconds in (1.0, 1.1):
@@ -234,30 +222,10 @@ def test_the_appearance_is_a_mean_weighted_by_scores(make):
     assert appearance_of(tracker)[0] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    'score, high_score, mean',
-    [(1.0, 0.25, [0.95, 0.05]), (0.5, 0.5, [1, 0]), (0.2, 0.5, [1, 0]), (1.0, 1.0, [0.95, 0.05])],
-)
-def test_the_best_scores_change_the_appearance_most(make, score, high_score, mean):
-    tracker, options = seen_red(make), TrackOptions(high_score=np.array([high_score]))
-    assert ids_of(tracker, detections(box(0), score=score), 1.3, BLUE, options) == [1]
-    assert appearance_of(tracker)[0, :2] == pytest.approx(np.array(mean) / np.hypot(*mean))
-
-
 def test_each_detection_is_trusted_by_the_high_score_of_its_class():
     scores = np.array([0.8, 0.8, 1.0, 0.3], np.float32)
     trust = score_trust(scores, np.array([0.6, 0.2, 1.0, 0.6]))
     assert trust == pytest.approx([0.5, 0.75, 1, 0])
-
-
-@pytest.mark.parametrize('dtype', [np.float16, np.float32, np.float64])
-def test_vectors_of_any_length_become_unit_vectors(dtype):
-    info = np.finfo(dtype)
-    lengths = np.array([info.max, info.tiny, 1.0], dtype)
-    vectors = np.stack([lengths, -lengths], axis=1)
-    units = unit_vectors(vectors, np.array([0, 1]))
-    assert units[:2] == pytest.approx(np.array([[1, -1], [1, -1]]) / np.sqrt(2))
-    assert units[2].tolist() == [0, 0]
 
 
 def test_vectors_that_say_nothing_change_no_result(make):

@@ -19,13 +19,6 @@ def state(tracks):
     return np.concatenate([tracks['mean'].ravel(), tracks['covariance'].ravel()])
 
 
-def test_no_tracks_are_predicted_and_corrected():
-    tracks = started(np.zeros((4, 0)))
-    motion.predict(tracks, 0.1)
-    motion.correct(tracks, np.zeros((4, 0)))
-    assert len(tracks) == 0
-
-
 def test_two_half_steps_are_one_step():
     once, twice = started(), started()
     for tracks in (once, twice):

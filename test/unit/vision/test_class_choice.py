@@ -61,21 +61,6 @@ def test_a_class_has_the_minimum_of_its_own():
     assert (some.score, some.others) == (0.125, 0.5)
 
 
-def test_the_minimum_of_a_class_that_is_not_chosen_does_not_count():
-    some = limits(['dog'], ['dog:0.75', 'car:0.125'], score=0.5)
-    assert minima(some) == [np.inf, np.inf, 0.75, np.inf, np.inf, np.inf]
-    assert some.score == 0.75
-
-
-def test_labels_of_any_dtype_have_a_minimum():
-    some = limits(['1'], names=(), score=0.5)
-    for dtype in (np.int64, np.float32, np.uint8):
-        assert some.min_scores(np.array([1, 200], dtype)).tolist() == [0.5, np.inf]
-    many = limits(['1', '300'], names=(), score=0.5)
-    for dtype in (np.uint8, np.int8, np.float16):  # Some do not hold 300.
-        assert many.min_scores(np.array([1, 100], dtype)).tolist() == [0.5, np.inf]
-
-
 def test_classes_are_names_or_indices_and_a_name_may_stand_for_several():
     for classes in (['car', 2], ['car', '2']):
         assert (

@@ -77,19 +77,6 @@ def test_antialias_changes_nothing_up_to_a_half(to_wh):
     assert np.array_equal(resized(frame, to_wh), resized(frame, to_wh, antialias=True))
 
 
-def test_the_area_mean_by_hand():
-    """Five columns become two: 0..2.5 and 2.5..5."""
-    frame = Frame.from_pixels(np.array([[10, 20, 30, 40, 50]], np.uint8), 'mono8')
-    means = resized(frame, (2, 1), antialias=True)[0, :, 0]
-    assert means.tolist() == pytest.approx([(10 + 20 + 15) / 2.5, (15 + 40 + 50) / 2.5])
-
-
-def test_bilinear_by_hand():
-    """Four columns of two: at -0.25, 0.25, 0.75 and 1.25, the ends clamped."""
-    frame = Frame.from_pixels(np.array([[0, 100]], np.uint8), 'mono8')
-    assert resized(frame, (4, 1))[0, :, 0].tolist() == [0, 25, 75, 100]
-
-
 def test_same_size_returns_the_image():
     pixels = random_pixels(50, 70)
     assert np.array_equal(resized(Frame.from_pixels(pixels, 'rgb8'), (50, 70)), pixels)

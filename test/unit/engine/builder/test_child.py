@@ -3,10 +3,6 @@
 from trt_ros.engine.builder.child import Steps
 
 
-def test_progress_starts_at_zero():
-    assert Steps().percent == 0.0
-
-
 def test_inner_phases_fill_their_share_of_the_outer_one():
     steps = Steps()
     steps.start('build', 4)
@@ -28,11 +24,3 @@ def test_percentage_never_decreases():
     high = steps.percent
     steps.start('two', 2)
     assert steps.percent == high
-
-
-def test_accepts_empty_and_unknown_phases():
-    steps = Steps()
-    steps.start('empty', 0)
-    steps.step('never begun', 0)
-    steps.finish('never begun either')
-    assert 0.0 <= steps.percent <= 100.0

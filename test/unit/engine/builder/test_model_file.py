@@ -114,10 +114,6 @@ def test_saved_model_is_told_by_its_folder_and_by_its_file(tmp_path, name):
     assert caught.value.remedy == f'{TF2ONNX} --saved-model {tmp_path}/net --output net.onnx'
 
 
-def test_onnx_passes(models):
-    check_model_file(models.conv())
-
-
 @pytest.mark.parametrize('verb', ['inspect', 'build', 'bench', 'verify'])
 def test_verbs_name_the_export(tmp_path, capsys, verb):
     path = tmp_path / 'best.pt'

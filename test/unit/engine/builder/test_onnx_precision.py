@@ -69,13 +69,6 @@ def test_inputs_and_outputs_are_lowered_on_request(models):
     assert worst(y, run(onnx.load(path), x=x)) < 2e-3
 
 
-def test_weights_are_halved(models):
-    path = models.conv(layers=6)
-    weights = {one.name: one.data_type for one in light(path).graph.initializer}
-    assert {weights[f'w{index}__fp16'] for index in range(6)} == {TensorProto.FLOAT16}
-    assert 'w0' not in weights
-
-
 def test_layers_after_last_convolution_stay_float32(models):
     model = light(models.conv())
     assert [node.op_type for node in model.graph.node] == [

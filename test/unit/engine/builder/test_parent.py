@@ -1,7 +1,6 @@
 """Real builds with tensorrt_rtx, on the CPU: reports, progress and logs."""
 
 import logging
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -9,7 +8,6 @@ from onnx import TensorProto, helper
 import pytest
 
 from support.builds import build_here
-import trt_ros
 from trt_ros.engine.builder.parent import BuildLog, build
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.errors import ModelError
@@ -137,21 +135,10 @@ def test_old_and_new_opsets_build(models, rtx, opset):
     assert report_of(models.conv(opset=opset), rtx)['onnx_opset'] == opset
 
 
-def test_the_demo_model_builds(rtx):
-    model = Path(trt_ros.__file__).parent / 'demo' / 'shapes.onnx'
-    report = report_of(model, rtx, precision='fp16')
-    assert max(report['layer_precisions'], key=report['layer_precisions'].get) == 'float16'
-    assert 'names' in report['metadata']
-
-
 @pytest.mark.parametrize('precision', ['tf32', 'fp16', 'bf16'])
 def test_the_weeds_detector_builds(weeds, rtx, precision):
     report = report_of(weeds / 'weeds_yolox_nano.onnx', rtx, precision=precision)
     assert report['outputs'][0]['shape'] == [1, 3549, 8]
-
-
-def test_a_path_with_spaces_and_signs_builds(models, rtx):
-    assert report_of(models.conv(name='ein Modell (größer)'), rtx)['batch'] == 1
 
 
 def test_progress_names_phases_and_never_decreases(models, rtx):

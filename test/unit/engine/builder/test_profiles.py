@@ -142,10 +142,6 @@ def test_invalid_image_size_in_metadata_is_ignored(imgsz):
     assert metadata_hw({'imgsz': imgsz}) is None
 
 
-def test_an_image_size_is_read_from_the_metadata():
-    assert metadata_hw({'imgsz': '[480, 640]'}) == (480, 640)
-
-
 def test_inputs_that_cannot_be_allocated_are_refused():
     fixed = TensorSpec('x', (1, 3, 2**31, 2**31), 'float32', 'input')
     dynamic = TensorSpec('x', (1, 3, -1, -1), 'float32', 'input')

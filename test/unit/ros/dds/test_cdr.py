@@ -28,13 +28,6 @@ def image(*, frame_id=b'camera', encoding=b'mono8', data=b'\1\2\3\4\5\6', order=
     return np.frombuffer((head or message[:4]) + message[4:], np.uint8)
 
 
-def test_an_image_without_anything_is_read():
-    found = read_image(np.frombuffer(bytes([0, 1, 0, 0]) + bytes(44), np.uint8))
-    assert (found.stamp, found.frame_id, found.encoding) == ((0, 0), '', '')
-    assert (found.height, found.width, found.is_bigendian, found.step) == (0, 0, 0, 0)
-    assert found.data.size == 0
-
-
 @pytest.mark.parametrize('order', ['<', '>'])
 def test_every_field_is_read_in_both_byte_orders(order):
     found = read_image(image(order=order))

@@ -98,11 +98,6 @@ def two_boxes():
     )
 
 
-def test_no_detections_are_read_from_a_message_without_any():
-    message = DetectionWriter().write(Detections.empty(), (1, 2), '', class_id_format='name')
-    assert read_detections(message) == []
-
-
 def test_what_was_written_is_read_back():
     assert read_detections(two_boxes()) == [
         ('a dog', 0.5, (25, 50, 0, 30, 60), ''),

@@ -9,7 +9,6 @@ from trt_ros.vision.thresholds import Thresholds
 
 CONTEXT_NBYTES = 300_000  # What a context of the fake TensorRT takes.
 ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
-DECODED = ['select_columns_float32', 'rank_float32', 'mask_upright', 'reduce_float32']
 
 
 def captured(pipeline, slot=0, batch=1):
