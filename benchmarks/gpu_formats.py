@@ -20,8 +20,7 @@ from gpu_models import Net, resnet50
 import numpy as np
 import onnx
 
-from trt_ros.cuda.device import Event, Stream, gpu_count, open_gpu
-from trt_ros.cuda.graphs import Graph
+from trt_ros.cuda.device import Event, Graph, Stream, gpu_count, open_gpu
 from trt_ros.cuda.memory import Account, DeviceBuffer, fill_async
 from trt_ros.engine.builder.layers import parse_inspector
 from trt_ros.engine.builder.onnx_precision import convert

@@ -22,8 +22,7 @@ from typing import Any
 from anchor_outputs import anchored, further, read
 import numpy as np
 
-from trt_ros.cuda.device import Event, Stream, open_gpu
-from trt_ros.cuda.graphs import Graph
+from trt_ros.cuda.device import Event, Graph, Stream, open_gpu
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
 from trt_ros.decode.cuda.choice import gpu_decoder

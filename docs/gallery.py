@@ -18,10 +18,10 @@ from trt_ros.drawing.boxes_3d import draw_boxes_3d
 from trt_ros.drawing.objects import Trails, object_labels
 from trt_ros.families.semantic import SemanticHead
 from trt_ros.media import read_picture, write_picture
+from trt_ros.results.arrays import Depth
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.classes import Classification
-from trt_ros.results.depth import Depth
 from trt_ros.results.masks import Instances
 from trt_ros.results.poses import COCO, LIMBS, Poses
 from trt_ros.tracking.tracker import Tracker

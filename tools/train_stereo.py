@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from trt_ros import Frame, Pipeline
 from trt_ros.families.registry import DEPTHS
-from trt_ros.vision.metric_depth import depth_of_disparity
+from trt_ros.vision.depth_points import depth_of_disparity
 
 GROUPS = 8
 TRAINED_HW, TRAINED_DISPARITIES = (96, 160), 40

@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from trt_ros.drawing import draw as draw
     from trt_ros.errors import TrtRosError as TrtRosError
     from trt_ros.media import read_images as read_images
+    from trt_ros.results.arrays import Depth as Depth
+    from trt_ros.results.arrays import Tensors as Tensors
     from trt_ros.results.boxes import Detections as Detections
     from trt_ros.results.boxes import OrientedBoxes as OrientedBoxes
     from trt_ros.results.classes import Classification as Classification
-    from trt_ros.results.depth import Depth as Depth
     from trt_ros.results.masks import ClassMask as ClassMask
     from trt_ros.results.masks import ClassMasks as ClassMasks
     from trt_ros.results.masks import Instances as Instances
     from trt_ros.results.poses import Poses as Poses
-    from trt_ros.results.tensors import Tensors as Tensors
     from trt_ros.runtime.pipeline import Pipeline as Pipeline
     from trt_ros.tracking.tracker import Tracker as Tracker
     from trt_ros.vision.frame import Frame as Frame
@@ -27,14 +27,14 @@ _MODULES = {
     'ClassMask': 'trt_ros.results.masks',
     'ClassMasks': 'trt_ros.results.masks',
     'Classification': 'trt_ros.results.classes',
-    'Depth': 'trt_ros.results.depth',
+    'Depth': 'trt_ros.results.arrays',
     'Detections': 'trt_ros.results.boxes',
     'Frame': 'trt_ros.vision.frame',
     'Instances': 'trt_ros.results.masks',
     'OrientedBoxes': 'trt_ros.results.boxes',
     'Pipeline': 'trt_ros.runtime.pipeline',
     'Poses': 'trt_ros.results.poses',
-    'Tensors': 'trt_ros.results.tensors',
+    'Tensors': 'trt_ros.results.arrays',
     'Thresholds': 'trt_ros.vision.thresholds',
     'Tracker': 'trt_ros.tracking.tracker',
     'TrtRosError': 'trt_ros.errors',

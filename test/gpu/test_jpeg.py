@@ -21,7 +21,7 @@ from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async
 from trt_ros.errors import BadFrameError
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.jpeg import JpegFrame, read_jpeg_header
+from trt_ros.vision.picture_header import JpegFrame, read_jpeg_header
 from trt_ros.vision.thresholds import Thresholds
 
 pytestmark = [

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from trt_ros.blob import Blob, write_atomically
+from trt_ros.regular_file import Blob, write_atomically
 
 
 @pytest.fixture

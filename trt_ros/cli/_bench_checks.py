@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from trt_ros.cli._arguments import refuse_layers
+from trt_ros.cli._flags import refuse_layers
 from trt_ros.cli.build import build_options
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError

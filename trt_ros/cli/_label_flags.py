@@ -5,8 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trt_ros.cli._arguments import finite, positive
-from trt_ros.cli._option_flags import add_option_flags
+from trt_ros.cli._flags import add_option_flags, finite, positive
 from trt_ros.errors import ParameterError
 from trt_ros.vision.pixel_limit import PixelLimit
 from trt_ros.vision.thresholds import ThresholdOptions

@@ -17,7 +17,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import add_min_cosine, model_argument
+from trt_ros.cli._flags import add_min_cosine, model_argument
 from trt_ros.errors import ModelError, ParameterError, TensorMismatchError, printable
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Compare, write the sidecar and print its path."""
-    from trt_ros.blob import write_atomically
     from trt_ros.driver import nvidia_driver
     from trt_ros.engine.builder.onnx_check import read_network
     from trt_ros.engine.files import check_trusted
@@ -46,7 +45,7 @@ def run(args: Namespace) -> int:
     from trt_ros.engine.options import BuildOptions
     from trt_ros.engine.plan import read_plan_header
     from trt_ros.engine.sidecar import sidecar_path
-    from trt_ros.regular_file import sha256_of_file, writing
+    from trt_ros.regular_file import sha256_of_file, write_atomically, writing
 
     engine, onnx, path = args.model, args.onnx, sidecar_path(args.model)
     header = read_plan_header(engine)

@@ -16,7 +16,6 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import model_argument, positive
 from trt_ros.cli._bench_checks import (
     in_flight,
     refuse_bad_arguments,
@@ -24,7 +23,7 @@ from trt_ros.cli._bench_checks import (
     refuse_on_the_cpu,
     refuse_other_batch,
 )
-from trt_ros.cli._option_flags import add_option_flags
+from trt_ros.cli._flags import add_option_flags, model_argument, positive
 from trt_ros.cli.build import ENGINE_OPTIONS, add_build_arguments, build_options
 from trt_ros.engine.options import PRECISIONS, BuildOptions
 from trt_ros.profiling import recording

@@ -12,8 +12,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import finite, model_argument
-from trt_ros.cli._option_flags import add_option_flags, given_options
+from trt_ros.cli._flags import add_option_flags, finite, given_options, model_argument
 from trt_ros.engine.options import BuildOptions, Profile, ShapeRange
 from trt_ros.errors import ParameterError, printable
 from trt_ros.progress import Progress, ProgressThrottle, Reporter

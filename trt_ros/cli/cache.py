@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._option_flags import add_option_flags
+from trt_ros.cli._flags import add_option_flags
 from trt_ros.errors import printable
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 
-from trt_ros.cli._option_flags import image_size
+from trt_ros.cli._flags import image_size
 from trt_ros.errors import ModelError, ParameterError
 
 #: Command that exports with a library, where it is installed.

@@ -24,9 +24,15 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import make_output_folder, model_argument, positive
-from trt_ros.cli._option_flags import add_option_flags, comma_separated, given_options
-from trt_ros.cli._pictures import frames
+from trt_ros.cli._flags import (
+    add_option_flags,
+    comma_separated,
+    given_options,
+    make_output_folder,
+    model_argument,
+    positive,
+)
+from trt_ros.cli._samples import frames
 from trt_ros.errors import ParameterError, printable
 from trt_ros.runtime.options import PREPROCESSING, ModelOptions
 from trt_ros.vision.pixel_limit import PixelLimit

@@ -38,9 +38,8 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import make_output_folder, thresholds_of
-from trt_ros.cli._option_flags import add_option_flags, given_options
-from trt_ros.cli._pictures import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand
+from trt_ros.cli._flags import add_option_flags, given_options, make_output_folder, thresholds_of
+from trt_ros.cli._samples import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand
 from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.regular_file import check_output_file, writing
 from trt_ros.runtime.options import TiledOptions

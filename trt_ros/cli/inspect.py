@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from trt_ros.cli._arguments import model_argument
+from trt_ros.cli._flags import model_argument
 from trt_ros.errors import printable
 
 MAX_METADATA = 120  # Characters of a value; --json prints all.

@@ -19,9 +19,8 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import make_output_folder, thresholds_of
+from trt_ros.cli._flags import given_options, make_output_folder, thresholds_of
 from trt_ros.cli._label_flags import DEFAULT_BUDGET, add_arguments, check_flags
-from trt_ros.cli._option_flags import given_options
 from trt_ros.driver import nvidia_driver
 from trt_ros.errors import ParameterError, TrtRosError, printable
 from trt_ros.runtime.machine_options import LEAST_BUSY

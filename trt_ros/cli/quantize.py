@@ -16,9 +16,8 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import model_argument, positive
-from trt_ros.cli._option_flags import add_option_flags, given_options
-from trt_ros.cli._pictures import count_frames, fingerprint, frames
+from trt_ros.cli._flags import add_option_flags, given_options, model_argument, positive
+from trt_ros.cli._samples import count_frames, fingerprint, frames
 from trt_ros.cli.build import REPEATED, Bar
 from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.quantization.options import QuantOptions

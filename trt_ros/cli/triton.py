@@ -15,7 +15,7 @@ import re
 import sys
 from typing import IO, Any
 
-from trt_ros.cli._arguments import model_argument, positive
+from trt_ros.cli._flags import model_argument, positive
 from trt_ros.errors import ModelError, ParameterError, printable
 
 DEFAULT_BATCH = 8
@@ -170,7 +170,7 @@ def _write(path: Path, found: Mapping[str, Any], folder: Path, version: int, con
 
 
 def _write_file(path: Path, source: IO[bytes]) -> None:
-    from trt_ros.blob import write_atomically
+    from trt_ros.regular_file import write_atomically
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, source)

@@ -18,7 +18,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._arguments import (
+from trt_ros.cli._flags import (
     add_min_cosine,
     fraction,
     model_argument,
@@ -172,7 +172,7 @@ def run(args: Namespace) -> int:
         draw_network_inputs(args)
     if backend.name != 'onnxruntime':
         if input_options(args).is_cascade:
-            from trt_ros.cli._cascade import compare_cascade
+            from trt_ros.cli._comparison import compare_cascade
 
             return compare_cascade(args)
         return compare(args)

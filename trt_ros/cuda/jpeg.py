@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.cuda.calls import runtime
-from trt_ros.cuda.context import restored_contexts
+from trt_ros.cuda.calls import restored_contexts, runtime
 
 _MODULE = 'nvidia.nvimgcodec'
 _IMPORT_LINES = (

@@ -13,10 +13,9 @@ import re
 from typing import Any
 import weakref
 
-from trt_ros.blob import Blob
-from trt_ros.cuda.calls import check, core, count_live, driver
-from trt_ros.cuda.context import Context, current_context
+from trt_ros.cuda.calls import Context, check, core, count_live, current_context, driver
 from trt_ros.errors import BackendError, ClosedError
+from trt_ros.regular_file import Blob
 
 Size = tuple[int, int, int]
 Functions = frozenset[str] | None

@@ -9,8 +9,7 @@ import weakref
 
 import numpy as np
 
-from trt_ros.cuda.calls import CudaError, check, count_live, runtime
-from trt_ros.cuda.context import Context, current_context
+from trt_ros.cuda.calls import Context, CudaError, check, count_live, current_context, runtime
 from trt_ros.errors import BackendError, ClosedError
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from trt_ros.cuda.calls import CudaError, check, driver
-from trt_ros.cuda.context import Context
+from trt_ros.cuda.calls import Context, CudaError, check, driver
 from trt_ros.errors import BackendError, ParameterError
 
 _lock = threading.Lock()

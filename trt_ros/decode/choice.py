@@ -12,10 +12,10 @@ from trt_ros.decode.boxes import BoxHead
 from trt_ros.decode.points import PointHead
 from trt_ros.decode.trial import Trial
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.cut_nms import CutNmsHead
 from trt_ros.families.family import Family, Head, NetworkDescription
 from trt_ros.families.layout import PointLayout
 from trt_ros.families.match import bind
+from trt_ros.families.onnx_nms import CutNmsHead
 from trt_ros.families.registry import DETECTORS, choose_family
 from trt_ros.results.labels import class_names
 from trt_ros.tensors import TensorSpec

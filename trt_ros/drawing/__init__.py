@@ -8,9 +8,9 @@ import numpy as np
 
 from trt_ros.drawing.labels import DEFAULT_STYLE, Label, Style, color_of, draw_label, drawn_name
 from trt_ros.drawing.objects import depth_view, draw_detections, draw_keypoints, draw_mask
+from trt_ros.results.arrays import Depth
 from trt_ros.results.boxes import Objects
 from trt_ros.results.classes import Classification
-from trt_ros.results.depth import Depth
 from trt_ros.results.labels import begins_with_background
 from trt_ros.results.masks import ClassMask, ClassMasks, Instances
 from trt_ros.results.poses import Poses

@@ -18,8 +18,8 @@ from trt_ros.drawing.labels import (
     drawn_name,
     ink,
 )
+from trt_ros.results.arrays import Depth
 from trt_ros.results.boxes import Objects
-from trt_ros.results.depth import Depth
 from trt_ros.results.masks import unlabeled
 from trt_ros.results.poses import limbs
 

@@ -16,7 +16,6 @@ from pathlib import Path
 import re
 from typing import Any
 
-from trt_ros.blob import PART, Blob, write_atomically
 from trt_ros.driver import nvidia_driver
 from trt_ros.engine.builder.model_file import check_model_file
 from trt_ros.engine.builder.parent import BuildLog, Built, build
@@ -27,7 +26,7 @@ from trt_ros.engine.plan import read_plan_header
 from trt_ros.engine.sidecar import SUFFIX, read_sidecar, sidecar_path
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.progress import Reporter
-from trt_ros.regular_file import sha256_of, sha256_of_file
+from trt_ros.regular_file import PART, Blob, sha256_of, sha256_of_file, write_atomically
 from trt_ros.trt import Library
 
 #: Keys of a sidecar without which an engine is built again.

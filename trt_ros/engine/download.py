@@ -17,14 +17,20 @@ from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from trt_ros.blob import PART, write_atomically
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.files import locked, make_private
 from trt_ros.engine.key import external_locations
 from trt_ros.engine.plan import is_plan
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.progress import Reporter
-from trt_ros.regular_file import FILE_SCHEMES, MAX_TEXT_NBYTES, read_regular, sha256_of_file
+from trt_ros.regular_file import (
+    FILE_SCHEMES,
+    MAX_TEXT_NBYTES,
+    PART,
+    read_regular,
+    sha256_of_file,
+    write_atomically,
+)
 
 #: Suffix of the record of a complete model: its files, as sha256sum lists them.
 RECORD = '.sha256'

@@ -9,7 +9,6 @@ from pathlib import Path
 import shlex
 from typing import Any
 
-from trt_ros.blob import Blob
 from trt_ros.cuda.usage import measured
 from trt_ros.driver import nvidia_driver
 from trt_ros.engine import cache as caches
@@ -23,7 +22,7 @@ from trt_ros.engine.plan import is_plan, read_plan_header
 from trt_ros.engine.sidecar import read_sidecar, sidecar_path
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.progress import Reporter
-from trt_ros.regular_file import sha256_of_file
+from trt_ros.regular_file import Blob, sha256_of_file
 from trt_ros.trt import Library, load_trt
 
 log = logging.getLogger('trt_ros.engine')

@@ -17,7 +17,7 @@ from trt_ros.families.family import (
 from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import Reading
 from trt_ros.families.semantic import dense
-from trt_ros.results.depth import Depth
+from trt_ros.results.arrays import Depth
 from trt_ros.tensors import Arrays
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox

@@ -17,7 +17,7 @@ from trt_ros.families.family import (
 )
 from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import Reading
-from trt_ros.results.tensors import Tensors
+from trt_ros.results.arrays import Tensors
 from trt_ros.tensors import Arrays, TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds

@@ -1,12 +1,15 @@
-"""Boxes after NMS as MMDetection and the object detection API of TensorFlow write them."""
+"""Boxes after NMS as MMDetection, TensorFlow and the plugin EfficientNMS write them."""
 
 from typing import Any
 
+from trt_ros.families.boxes import COUNT, finished, labels
 from trt_ros.families.family import (
     IMAGENET_PREPROCESS,
+    YOLO_PREPROCESS,
     Family,
 )
 from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Out
+from trt_ros.families.onnx_nms import cut_layout
 
 #: Unused rows have a score of 0 or less, or the class -1. Source: MMDeploy, whose exports of
 #: MMDetection end in NMS.
@@ -53,4 +56,16 @@ TENSORFLOW: Family[Any] = Family(
     ),
     networks='the object detection API of TensorFlow',
     export='`python -m tf2onnx.convert --saved-model mine --output mine.onnx`',
+)
+
+
+#: Rows after the first num_dets are undefined. Source: the README of efficientNMSPlugin.
+EFFICIENT_NMS: Family[Any] = Family(
+    'efficient_nms',
+    'detect',
+    YOLO_PREPROCESS,
+    layouts=(finished(labels(), COUNT, uses_nms=False), cut_layout(is_of_tensorrt=True)),
+    remedy='Set `decoder` to `boxes` or `boxes_normalised`.',
+    networks='networks that end in EfficientNMS or BatchedNMS of TensorRT; MMYOLO',
+    export='YOLOv7: `export.py --end2end --grid`',
 )

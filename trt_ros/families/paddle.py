@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from trt_ros.families import cut_nms
 from trt_ros.families.family import (
     IMAGENET_PREPROCESS,
     STRETCH_PREPROCESS,
@@ -15,7 +14,7 @@ from trt_ros.families.nanodet import (
     CENTERED_APART,
     STRIDES_WITH_64,
 )
-from trt_ros.families.onnx_nms import SCALE_INPUT
+from trt_ros.families.onnx_nms import SCALE_INPUT, cut_layout
 
 #: An image that was not resized, so that boxes are in input pixels, which PP-YOLO limits to it.
 _CONSTANTS = {SCALE_INPUT: (1.0, 1.0), 'im_shape': 'hw'}
@@ -47,7 +46,7 @@ PPYOLOE, PPYOLOE_PLUS = (
         layouts=(
             replace(_BEFORE_NMS, rows=Rows(), known={}, input=SCALE_INPUT),
             replace(_FINISHED, input=SCALE_INPUT),
-            cut_nms.layout(input=SCALE_INPUT),
+            cut_layout(input=SCALE_INPUT),
         ),
         networks=networks,
         export='`tools/export_model.py -c mine.yml -o weights=mine`, then `paddle2onnx`, as its '
@@ -67,7 +66,7 @@ PICODET: Family[Any] = Family(
         CENTERED_APART,
         replace(_BEFORE_NMS, evidence=(has_sizes,)),
         replace(_FINISHED, by_name=True),
-        cut_nms.layout(by_name=True),
+        cut_layout(by_name=True),
     ),
     exporter='none',
     networks='PicoDet of PaddleDetection without NMS',

@@ -19,13 +19,11 @@ from trt_ros.families.mismatches import (
     of_another_task,
     only_shape,
 )
+from trt_ros.results.arrays import Depth, Picture, Tensors
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.classes import Classification
-from trt_ros.results.depth import Depth
 from trt_ros.results.masks import ClassMask, Instances
-from trt_ros.results.picture import Picture
 from trt_ros.results.poses import Poses
-from trt_ros.results.tensors import Tensors
 from trt_ros.results.text import Text
 
 

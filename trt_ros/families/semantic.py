@@ -19,7 +19,7 @@ from trt_ros.families.family import (
     is_float,
     require_output,
 )
-from trt_ros.families.heatmap_pose import HEATMAP_POSE
+from trt_ros.families.keypoints import HEATMAP_POSE
 from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import COCO_CLASSES, Reading
 from trt_ros.results.masks import ClassMask, ClassMasks, as_confidence, mask_dtype, unlabeled

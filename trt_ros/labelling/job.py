@@ -10,10 +10,10 @@ import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trt_ros.errors import BadFrameError, ParameterError
-from trt_ros.labelling.definitions import definition_of
+from trt_ros.labelling.mcap_head import definition_of
 from trt_ros.labelling.results import ImageHeader, ResultMessages
 from trt_ros.labelling.task import LabelTask
-from trt_ros.labelling.tracks import Tracking
+from trt_ros.labelling.video import Tracking
 from trt_ros.recording import IMAGE_TYPES, VIDEO_TYPES, Recording
 from trt_ros.recording.messages import RecordedMessage, RecordedTopic
 from trt_ros.ros.frames import FrameReader

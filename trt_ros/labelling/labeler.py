@@ -13,8 +13,7 @@ from trt_ros.labelling.provenance import model_hashes, provenance
 from trt_ros.labelling.remote import local_copy
 from trt_ros.labelling.selection import Selection
 from trt_ros.labelling.task import LabelTask, as_trt_ros_error, chosen_topics
-from trt_ros.labelling.tracks import Tracking
-from trt_ros.labelling.video import AnnotatedVideos
+from trt_ros.labelling.video import AnnotatedVideos, Tracking
 from trt_ros.process_memory import tune_process
 from trt_ros.recording import Recording
 from trt_ros.runtime.options import LabeledOptions

@@ -10,10 +10,10 @@ import numpy as np
 
 from trt_ros.errors import ParameterError
 from trt_ros.families.mismatches import TASKS
+from trt_ros.results.arrays import Depth
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
 from trt_ros.results.classes import Classification
-from trt_ros.results.depth import Depth
 from trt_ros.results.labels import name_of
 from trt_ros.results.masks import ClassMask, Instances, mask_dtype
 from trt_ros.results.poses import NAMES, Poses

@@ -14,7 +14,7 @@ from std_msgs.msg import Header
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.families.registry import DEPTHS
 from trt_ros.nodes.inference import Camera, InferenceNode, InferenceParameters
-from trt_ros.results.depth import Depth
+from trt_ros.results.arrays import Depth
 from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of, lens_of
 from trt_ros.ros.codecs.images import ImageCodec
 from trt_ros.ros.dds.cdr_points import FLOAT32
@@ -22,9 +22,16 @@ from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
 from trt_ros.ros.points import PointSender
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.vision.depth_points import Intrinsics, OrganizedPoints, mask_invalid, organized_wh
+from trt_ros.vision.depth_points import (
+    Intrinsics,
+    OrganizedPoints,
+    depth_of_canonical,
+    depth_of_disparity,
+    mask_invalid,
+    missing_offset,
+    organized_wh,
+)
 from trt_ros.vision.frame import Frame, to_color
-from trt_ros.vision.metric_depth import depth_of_canonical, depth_of_disparity, missing_offset
 
 try:
     from stereo_msgs.msg import DisparityImage

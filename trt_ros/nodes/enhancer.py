@@ -7,7 +7,7 @@ from std_msgs.msg import Header
 
 from trt_ros.families.registry import ENHANCERS
 from trt_ros.nodes.inference import Camera, InferenceNode, InferenceParameters
-from trt_ros.results.picture import Picture
+from trt_ros.results.arrays import Picture
 from trt_ros.ros.messages import ImageSender
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.frame import Frame

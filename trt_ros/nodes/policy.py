@@ -37,7 +37,7 @@ from trt_ros.policy.safety import (
     NOT_FINITE,
     Safety,
 )
-from trt_ros.results.tensors import Tensors
+from trt_ros.results.arrays import Tensors
 from trt_ros.ros.commands import Command
 from trt_ros.ros.dds.transport import serialized_publish
 from trt_ros.ros.diagnostics import HARMLESS, WITHOUT_RESULT

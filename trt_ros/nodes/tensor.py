@@ -14,7 +14,7 @@ from trt_ros.families.registry import TENSORS
 from trt_ros.model.bindings import OTHERS
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.regions import ObjectResults, RegionNode
-from trt_ros.results.tensors import Tensors
+from trt_ros.results.arrays import Tensors
 from trt_ros.ros.codecs import open_format
 from trt_ros.ros.codecs.tensors import Publish, TensorFormat
 from trt_ros.ros.parameters import param

@@ -12,10 +12,10 @@ import zipfile
 
 import numpy as np
 
-from trt_ros.blob import write_atomically
 from trt_ros.progress import Reporter
-from trt_ros.quantization.frame_network import FrameNetwork
 from trt_ros.quantization.layers import QuantFormat
+from trt_ros.quantization.result_agreement import FrameNetwork
+from trt_ros.regular_file import write_atomically
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 

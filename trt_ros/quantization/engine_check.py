@@ -9,8 +9,7 @@ from typing import Any
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import BackendError, TrtRosError
 from trt_ros.progress import Reporter
-from trt_ros.quantization.frame_network import FrameNetwork
-from trt_ros.quantization.result_agreement import Evaluation, ResultAgreement
+from trt_ros.quantization.result_agreement import Evaluation, FrameNetwork, ResultAgreement
 from trt_ros.runtime.backends import choose_backend
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.options import PipelineOptions

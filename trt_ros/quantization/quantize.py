@@ -21,10 +21,9 @@ from trt_ros.progress import Reporter
 from trt_ros.quantization.by_modelopt import quantize_by_modelopt, quantized_layers
 from trt_ros.quantization.calibration import Calibration
 from trt_ros.quantization.engine_check import EngineCheck, LatencyTable, check_engine
-from trt_ros.quantization.frame_network import FrameNetwork
 from trt_ros.quantization.layers import FORMATS, QuantNetwork
 from trt_ros.quantization.options import QuantOptions
-from trt_ros.quantization.result_agreement import Evaluation, ResultAgreement
+from trt_ros.quantization.result_agreement import Evaluation, FrameNetwork, ResultAgreement
 from trt_ros.quantization.search import LayerSearch
 from trt_ros.regular_file import check_output_file, writing
 from trt_ros.runtime.cpu.checked_runner import CheckedRunner

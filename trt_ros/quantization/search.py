@@ -9,9 +9,8 @@ import numpy as np
 from trt_ros.errors import ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.quantization.calibration import NO_BOXES, Calibration
-from trt_ros.quantization.frame_network import FrameNetwork
 from trt_ros.quantization.layers import QuantFormat, QuantLayer, QuantNetwork
-from trt_ros.quantization.result_agreement import Evaluation, ResultAgreement
+from trt_ros.quantization.result_agreement import Evaluation, FrameNetwork, ResultAgreement
 from trt_ros.runtime.fitting import ResolvedModel
 
 

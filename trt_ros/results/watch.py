@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from trt_ros.results.arrays import Depth
 from trt_ros.results.boxes import Objects
 from trt_ros.results.classes import Classification
-from trt_ros.results.depth import Depth
 from trt_ros.results.labels import begins_with_background
 from trt_ros.results.masks import ClassMask, ClassMasks
 

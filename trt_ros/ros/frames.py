@@ -27,8 +27,7 @@ from trt_ros.vision.frame import (
     Frame,
     refuse_depth,
 )
-from trt_ros.vision.jpeg import JpegFrame, JpegHeader
-from trt_ros.vision.picture_header import read_picture_header
+from trt_ros.vision.picture_header import JpegFrame, JpegHeader, read_picture_header
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
 
 _USUAL_CODECS = ('jpeg', 'png')  # Also where `format` names the other one, or is empty.

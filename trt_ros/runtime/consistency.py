@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trt_ros.results.arrays import Depth, Tensors
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
 from trt_ros.results.classes import Classification
-from trt_ros.results.depth import Depth
 from trt_ros.results.masks import ClassMask, ClassMasks
 from trt_ros.results.poses import Poses
-from trt_ros.results.tensors import Tensors
 from trt_ros.vision.nms import iou
 
 GRID = 96  # Points per side at which masks and depths are compared.

@@ -16,8 +16,6 @@ from trt_ros.vision.lens import Lens
 
 Order = Literal['rgb', 'bgr']
 
-_BLOCK_ROWS = 32  # Rows per conversion; they fit into the cache.
-
 _PACKED = {  # Bytes per pixel, order of the first three.
     'rgb8': (3, 'rgb'),
     'bgr8': (3, 'bgr'),
@@ -26,27 +24,28 @@ _PACKED = {  # Bytes per pixel, order of the first three.
     '8UC3': (3, 'bgr'),
 }
 _GRAY = {'mono8': 1, '8UC1': 1, 'mono16': 2}  # Bytes per pixel.
-_YUV422 = {  # Offsets of Y, U and V of the first pixel in the four bytes of two pixels.
-    'yuv422': (1, 0, 2),
-    'uyvy': (1, 0, 2),
-    'yuv422_yuy2': (0, 1, 3),
-    'yuyv': (0, 1, 3),
+#: Other encodings, by the names of OpenCV's conversions to RGB. OpenCV names a mosaic by the
+#: second row's second and third pixel, ROS by the first two rows.
+_CONVERSIONS = {
+    'yuv422': 'YUV2RGB_UYVY',
+    'uyvy': 'YUV2RGB_UYVY',
+    'yuv422_yuy2': 'YUV2RGB_YUY2',
+    'yuyv': 'YUV2RGB_YUY2',
+    'nv12': 'YUV2RGB_NV12',
+    'nv21': 'YUV2RGB_NV21',
+    'bayer_rggb8': 'BayerBG2RGB',
+    'bayer_grbg8': 'BayerGB2RGB',
+    'bayer_gbrg8': 'BayerGR2RGB',
+    'bayer_bggr8': 'BayerRG2RGB',
 }
-_YUV420 = {'nv12': (0, 1), 'nv21': (1, 0)}  # Offsets of U and V in a pair of chroma bytes.
-_BAYER = {  # Row and column, modulo 2, of the red pixels.
-    'bayer_rggb8': (0, 0),
-    'bayer_grbg8': (0, 1),
-    'bayer_gbrg8': (1, 0),
-    'bayer_bggr8': (1, 1),
-}
+_YUV422 = ('yuv422', 'uyvy', 'yuv422_yuy2', 'yuyv')
+_YUV420 = ('nv12', 'nv21')
 
 #: Supported encodings, and their bytes per pixel in a row (of the Y plane for nv12 and nv21).
 ENCODINGS: Mapping[str, int] = {
     **{name: nbytes for name, (nbytes, _) in _PACKED.items()},
     **_GRAY,
-    **dict.fromkeys(_YUV422, 2),
-    **dict.fromkeys(_YUV420, 1),
-    **dict.fromkeys(_BAYER, 1),
+    **{name: 2 if name in _YUV422 else 1 for name in _CONVERSIONS},
 }
 
 #: Encodings of depth images, in millimeters and in meters (REP 118), and their bytes per pixel.
@@ -117,7 +116,7 @@ class Frame:
                 f'An odd size is impossible in {self._size}: two pixels share their chroma.',
                 remedy='Crop the image to an even size.',
             )
-        if self.encoding in _BAYER and min(self.width, self.height) < 3:
+        if self.encoding.startswith('bayer') and min(self.width, self.height) < 3:
             raise BadFrameError(
                 'too small',
                 f'{self._size} is too small for demosaicing.',
@@ -235,25 +234,22 @@ def to_color(frame: Frame, order: Order) -> np.ndarray:
     """
     Convert a frame to colors.
 
-    For rgb8, bgr8, rgba8, bgra8, 8UC3, mono8, 8UC1 and mono16 the result is a view of the frame's
-    data; the other encodings are converted.
+    For rgb8, bgr8, rgba8, bgra8, 8UC3, mono8, 8UC1 and mono16 (its high byte), the result is a
+    view of the frame's data. The others are converted by OpenCV; the GPU kernels do the same
+    arithmetic (modules/imgproc/src/color_yuv.simd.hpp and demosaicing.cpp):
 
-    - mono16: the high byte.
-    - yuv422, nv12, nv21: BT.601, limited range, chroma not interpolated, in integers as OpenCV's
-      cvtColor (modules/imgproc/src/color_yuv.simd.hpp). With the coefficients 1.164,
-      1.596, -0.813, -0.391 and 2.018 in units of 2**-20 and y = 1220542 max(Y - 16, 0) + 2**19,
-      r = (y + 1673527 (V - 128)) >> 20, g = (y - 852492 (V - 128) - 409993 (U - 128)) >> 20 and
+    - yuv422, nv12, nv21: BT.601, limited range, chroma not interpolated. With the coefficients
+      1.164, 1.596, -0.813, -0.391 and 2.018 in units of 2**-20 and
+      y = 1220542 max(Y - 16, 0) + 2**19, r = (y + 1673527 (V - 128)) >> 20,
+      g = (y - 852492 (V - 128) - 409993 (U - 128)) >> 20 and
       b = (y + 2116026 (U - 128)) >> 20, clipped to 0..255.
-    - bayer: bilinear as OpenCV's cvtColor: the mean of the two or four nearest pixels of a
-      color, 0.5 rounded up; the outermost rows and columns repeat their inner neighbors.
+    - bayer: the mean of the two or four nearest pixels of a color, 0.5 rounded up; the outermost
+      rows and columns repeat their inner neighbors.
 
     :returns: (height, width, 3) uint8, channels in `order`; read-only.
     :raises BadFrameError: 'depth image', for an encoding of depth images.
     """
-    plain = plain_channels(frame, order)
-    if plain is None:
-        return color_at(frame, order, np.arange(frame.height), np.arange(frame.width))
-    lines, pixel_nbytes, channels = plain
+    lines, pixel_nbytes, channels = plain_channels(frame, order)
     pixels = lines.reshape(frame.height, frame.width, pixel_nbytes)
     if len(channels) == 1:
         gray = pixels[..., channels[0]]
@@ -261,13 +257,12 @@ def to_color(frame: Frame, order: Order) -> np.ndarray:
     return pixels[..., :3] if channels == (0, 1, 2) else pixels[..., 2::-1]
 
 
-def plain_channels(frame: Frame, order: Order) -> tuple[np.ndarray, int, tuple[int, ...]] | None:
+def plain_channels(frame: Frame, order: Order) -> tuple[np.ndarray, int, tuple[int, ...]]:
     """
-    Return a view of the frame's channels, for encodings that need no conversion.
+    Return the frame's channels: a view, or converted.
 
-    :returns: (height, bytes per row) uint8, a view; the bytes per pixel; and the offsets of the
-        three channels in `order`, or of the one channel of a gray image. None: the encoding needs
-        conversion.
+    :returns: (height, bytes per row) uint8; the bytes per pixel; and the offsets of the three
+        channels in `order`, or of the one channel of a gray image.
     :raises BadFrameError: 'depth image', for an encoding of depth images.
     """
     refuse_depth(frame.encoding)
@@ -278,79 +273,24 @@ def plain_channels(frame: Frame, order: Order) -> tuple[np.ndarray, int, tuple[i
         pixel_nbytes = _GRAY[frame.encoding]
         channels = (0,) if frame.is_bigendian else (pixel_nbytes - 1,)
     else:
-        return None
-    return _plane(frame, (frame.height, frame.row_nbytes), (frame.step, 1)), pixel_nbytes, channels
+        return _converted(frame, order).reshape(frame.height, -1), 3, (0, 1, 2)
+    shape, strides = (frame.height, frame.row_nbytes), (frame.step, 1)
+    return np.ndarray(shape, np.uint8, frame.data, 0, strides), pixel_nbytes, channels
 
 
-def color_at(frame: Frame, order: Order, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
-    """Compute to_color(frame, order)[rows][:, cols], a copy, converting only these pixels."""
-    if frame.encoding in _PACKED or frame.encoding in _GRAY:
-        return np.ascontiguousarray(to_color(frame, order)[rows][:, cols])
-    convert = _from_bayer if frame.encoding in _BAYER else _from_yuv
-    pixels = np.empty((len(rows), len(cols), 3), np.uint8)
-    rgb = pixels if order == 'rgb' else pixels[..., ::-1]
-    for start in range(0, len(rows), _BLOCK_ROWS):
-        block = slice(start, start + _BLOCK_ROWS)
-        convert(frame, rows[block], cols, rgb[block])
-    return pixels
+def without_conversion(frame: Frame) -> Frame:
+    """Return a frame whose channels can be viewed often: converted to bgr8, or itself."""
+    is_plain = frame.encoding not in _CONVERSIONS
+    return frame if is_plain else Frame.from_pixels(_converted(frame, 'bgr'))
 
 
-def _plane(
-    frame: Frame, shape: tuple[int, int], strides: tuple[int, int], offset: int = 0
-) -> np.ndarray:
-    return np.ndarray(shape, np.uint8, frame.data, offset, strides)
+def _converted(frame: Frame, order: Order) -> np.ndarray:
+    import cv2  # Imported here: the GPU kernel converts without it.
 
-
-def _from_yuv(frame: Frame, rows: np.ndarray, cols: np.ndarray, rgb: np.ndarray) -> None:
-    """Convert yuv422, nv12 or nv21 into `rgb`, (R, C, 3)."""
-    height, width, step = frame.height, frame.width, frame.step
-    if frame.encoding in _YUV422:
-        at_y, at_u, at_v = _YUV422[frame.encoding]
-        luma = _plane(frame, (height, width), (step, 2), at_y)
-        u_plane = _plane(frame, (height, width // 2), (step, 4), at_u)
-        v_plane = _plane(frame, (height, width // 2), (step, 4), at_v)
-        chroma_rows = rows
-    else:
-        at_u, at_v = _YUV420[frame.encoding]
-        luma = _plane(frame, (height, width), (step, 1))
-        u_plane = _plane(frame, (height // 2, width // 2), (step, 2), step * height + at_u)
-        v_plane = _plane(frame, (height // 2, width // 2), (step, 2), step * height + at_v)
-        chroma_rows = rows // 2
-    y = np.maximum(luma[rows].take(cols, axis=1), 16).astype(np.int32)
-    y -= 16
-    y *= 1220542
-    y += 1 << 19
-    u = u_plane[chroma_rows].astype(np.int32) - 128
-    v = v_plane[chroma_rows].astype(np.int32) - 128
-    chroma_cols = cols // 2
-    for channel, chroma in enumerate((1673527 * v, -852492 * v - 409993 * u, 2116026 * u)):
-        value = chroma.take(chroma_cols, axis=1)
-        value += y
-        value >>= 20
-        np.clip(value, 0, 255, out=rgb[..., channel], casting='unsafe')
-
-
-def _from_bayer(frame: Frame, rows: np.ndarray, cols: np.ndarray, rgb: np.ndarray) -> None:
-    mosaic = _plane(frame, (frame.height, frame.width), (frame.step, 1))
-    red_row, red_col = _BAYER[frame.encoding]
-    rows = np.clip(rows, 1, frame.height - 2)
-    for parity in (0, 1):
-        chosen = np.flatnonzero(rows % 2 == parity)
-        above, own, below = (mosaic[rows[chosen] + d].astype(np.uint16) for d in (-1, 0, 1))
-        beside = own[:, :-2] + own[:, 2:]
-        across = above + below
-        corners = across[:, :-2] + across[:, 2:]
-        own, across = own[:, 1:-1], across[:, 1:-1]
-        cross, diagonal = (beside + across + 2) >> 2, (corners + 2) >> 2
-        horizontal, vertical = (beside + 1) >> 1, (across + 1) >> 1
-        if parity == red_row:
-            at_red, at_others = (own, cross, diagonal), (horizontal, own, vertical)
-        else:
-            at_red, at_others = (vertical, own, horizontal), (diagonal, cross, own)
-        whole = np.empty((len(chosen), frame.width, 3), np.uint8)
-        # All these arrays lack the first column, so `first` is the column index minus 1.
-        for first, parts in ((1 - red_col, at_red), (red_col, at_others)):
-            for channel, part in enumerate(parts):
-                whole[:, 1 + first : -1 : 2, channel] = part[:, first::2]
-        whole[:, 0], whole[:, -1] = whole[:, 1], whole[:, -2]
-        rgb[chosen] = whole.take(cols, axis=1)
+    nbytes = ENCODINGS[frame.encoding]
+    shape, strides = (frame.row_count, frame.width, 2), (frame.step, nbytes, 1)
+    pixels: np.ndarray = np.ndarray(
+        shape[: 1 + nbytes], np.uint8, frame.data, 0, strides[: 1 + nbytes]
+    )
+    name = _CONVERSIONS[frame.encoding].replace('2RGB', f'2{order.upper()}')
+    return np.asarray(cv2.cvtColor(pixels, getattr(cv2, f'COLOR_{name}')))

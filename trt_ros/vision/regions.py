@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from trt_ros.errors import ParameterError
-from trt_ros.vision.frame import Frame, Order, color_at, plain_channels, to_color
+from trt_ros.vision.frame import Frame, Order, to_color, without_conversion
 from trt_ros.vision.letterbox import INTEGERS, Letterbox, Preprocess
 
 #: Largest coordinate and size of a region; float32 holds its maps.
@@ -112,7 +112,7 @@ class Crop:
 
     def __call__(self, frame: Frame, maps: np.ndarray) -> np.ndarray:
         """Return the input for (N, 2, 4) `maps` of a frame: (N, 3, H, W) or (N, H, W, 3)."""
-        preprocess = self.preprocess
+        preprocess, frame = self.preprocess, without_conversion(frame)
         gain, bias = preprocess.gain, preprocess.bias
         rows, cols = preprocess.input_hw
         is_nchw = preprocess.layout == 'nchw'
@@ -170,10 +170,7 @@ def sample(
     x_taps = _taps((a * u + c if is_upright else a * u + b * v + c) - half, frame.width)
     y_taps = _taps((e * v + f if is_upright else d * u + e * v + f) - half, frame.height)
     rows, cols = _used(y_taps), _used(x_taps)
-    if plain_channels(frame, order) is None:
-        pixels = color_at(frame, order, rows, cols)
-    else:
-        pixels = to_color(frame, order)[rows[0] : rows[-1] + 1, cols[0] : cols[-1] + 1]
+    pixels = to_color(frame, order)[rows[0] : rows[-1] + 1, cols[0] : cols[-1] + 1]
     flat, width = pixels.reshape(-1, 3), len(cols)
     found = np.zeros((*input_hw, 3), np.float32)
     padding = np.ones(input_hw, np.float32)

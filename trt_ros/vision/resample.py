@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trt_ros.errors import BadFrameError
-from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame, Order, color_at, plain_channels
+from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame, Order, plain_channels
 
 Taps = tuple[tuple[np.ndarray, np.ndarray], ...]  # (n,) source indices, (n,) float32 weights.
 
@@ -59,20 +59,12 @@ def resample(
     """
     (col_count, row_count), (left, top) = out.part_wh, out.crop_xy
     plain = plain_channels(frame, order)
-    if plain is not None and frame.width <= 2 * out.wh[0] and frame.height <= 2 * out.wh[1]:
+    if frame.width <= 2 * out.wh[0] and frame.height <= 2 * out.wh[1]:
         pixels = _resize_with_opencv(frame, plain, out.wh)[top:, left:][:row_count, :col_count]
         yield slice(0, row_count), pixels.transpose(2, 0, 1)
         return
     col_taps, row_taps = out.taps(frame.wh)
-    channels: tuple[int, ...] = (0, 1, 2)
-    if plain is None:
-        # The conversion dominates, so only the pixels with weight are converted.
-        rows, row_taps = _compact(row_taps)
-        cols, col_taps = _compact(col_taps)
-        lines = color_at(frame, order, rows, cols).reshape(len(rows), -1)
-        pixel_nbytes = 3
-    else:
-        lines, pixel_nbytes, channels = plain
+    lines, pixel_nbytes, channels = plain
     for start in range(0, row_count, BLOCK_ROWS):
         block = slice(start, min(start + BLOCK_ROWS, row_count))
         tall = _weighted_sum(
@@ -138,12 +130,6 @@ def _taps(size: int, out_size: int, antialias: bool, start: int, count: int) -> 
         for index, weights in taps
         if weights.any()
     )
-
-
-def _compact(taps: Taps) -> tuple[np.ndarray, Taps]:
-    """Remove source pixels without taps: return the remaining ones, and the taps into them."""
-    used = np.unique(np.concatenate([index for index, _ in taps]))
-    return used, tuple((np.searchsorted(used, index), weights) for index, weights in taps)
 
 
 def _weighted_sum(parts: Iterator[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from trt_ros.errors import BadFrameError
 from trt_ros.results.boxes import OrientedBoxes
 from trt_ros.results.poses import Poses
-from trt_ros.vision.frame import ENCODINGS, Frame, color_at, plain_channels
+from trt_ros.vision.frame import ENCODINGS, Frame, without_conversion
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.nms import iou, probabilistic_iou, select_best
 from trt_ros.vision.thresholds import Thresholds
@@ -74,7 +74,7 @@ class Tiles:
 
     def __call__(self, frame: Frame) -> np.ndarray:
         """Compute the network's input: (N, ...), see `Preprocess`."""
-        places = self.places(frame.wh)
+        places, frame = self.places(frame.wh), without_conversion(frame)
         tiles = (_cut(frame, xy, places.letterbox.image_wh) for xy in places.origins.tolist())
         return np.concatenate([self.preprocess(tile)[0] for tile in tiles])
 
@@ -104,11 +104,8 @@ def _axis(size: int, count: int, overlap: float) -> tuple[int, list[int]]:
 
 
 def _cut(frame: Frame, xy: tuple[int, int], wh: tuple[int, int]) -> Frame:
-    """Return a part of a frame: a view, or converted to colors where chroma is shared."""
+    """Return a view of a part of a frame without conversion."""
     (left, top), (width, height) = xy, wh
-    if plain_channels(frame, 'bgr') is None:
-        rows, cols = np.arange(top, top + height), np.arange(left, left + width)
-        return Frame.from_pixels(color_at(frame, 'bgr', rows, cols))
     start = top * frame.step + left * ENCODINGS[frame.encoding]
     data, big = frame.data[start:], frame.is_bigendian
     return Frame(data, width, height, frame.step, frame.encoding, big)

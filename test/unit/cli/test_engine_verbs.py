@@ -11,13 +11,13 @@ import pytest
 
 from support.scripts import run_script
 import trt_ros
-from trt_ros.blob import Blob
 from trt_ros.cli import main
 from trt_ros.cli._ros2 import TrtCommand
 from trt_ros.cli.build import build_options
 from trt_ros.engine.builder.layers import EngineLayer, InspectedEngine
 from trt_ros.engine.open import build_command
 from trt_ros.engine.options import BuildOptions, ShapeRange
+from trt_ros.regular_file import Blob
 from trt_ros.trt import installed
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.cli._option_flags import add_option_flags
+from trt_ros.cli._flags import add_option_flags
 from trt_ros.cli.build import add_build_arguments
 
 RED = {'label': 'red', 'class_index': 0, 'score': 1.0, 'xyxy': [32.0, 32.0, 96.0, 96.0]}

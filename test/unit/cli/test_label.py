@@ -40,7 +40,7 @@ from support.recordings import (
 from trt_ros.cli import main
 from trt_ros.errors import BadFrameError
 from trt_ros.labelling.batch import find_recordings
-from trt_ros.labelling.definitions import definition_of
+from trt_ros.labelling.mcap_head import definition_of
 from trt_ros.recording import Recording
 
 COLORS = [(0, 0, 255), (0, 255, 0), (255, 0, 0)]  # BGR of red, green and blue.

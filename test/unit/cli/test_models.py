@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from trt_ros.cli import make_parser
-from trt_ros.cli._option_flags import given_options
+from trt_ros.cli._flags import given_options
 from trt_ros.cli.models import command, networks
 from trt_ros.engine.download import _parse
 from trt_ros.families.registry import ALL_FAMILIES

@@ -254,7 +254,7 @@ def test_images_that_cannot_be_read_are_left_out(tmp_path, engine_is, capsys):
 
 def test_frames_of_recordings_videos_and_folders_are_counted_and_read(tmp_path):
     from support.recordings import compressed_image, raw_image, write_recording
-    from trt_ros.cli._pictures import count_frames, fingerprint, frames
+    from trt_ros.cli._samples import count_frames, fingerprint, frames
 
     red = np.full((24, 32, 3), RED_BGR, np.uint8)
     drive = write_recording(

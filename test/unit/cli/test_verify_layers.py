@@ -212,7 +212,7 @@ def test_statistics_name_the_worst_pictures_of_a_folder(
 
 
 def test_video_frames_are_compared_and_named(tmp_path):
-    from trt_ros.cli._pictures import frames
+    from trt_ros.cli._samples import frames
 
     path = tmp_path / 'a.mp4'
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*'mp4v'), 10.0, (64, 64))

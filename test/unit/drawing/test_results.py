@@ -7,9 +7,9 @@ from trt_ros.drawing import draw
 from trt_ros.drawing.labels import Style, color_of
 from trt_ros.drawing.objects import depth_view, draw_detections, draw_keypoints, draw_mask
 from trt_ros.drawing.panels import Panel, in_rows, input_view
+from trt_ros.results.arrays import Depth
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.classes import Classification
-from trt_ros.results.depth import Depth
 from trt_ros.results.masks import ClassMask, ClassMasks, Instances
 from trt_ros.results.poses import Poses
 from trt_ros.vision.frame import Frame

@@ -6,7 +6,7 @@ import numpy as np
 
 from trt_ros.decode.choice import open_head
 from trt_ros.families.evidence import claim_of
-from trt_ros.families.fastestdet import FASTESTDET
+from trt_ros.families.yolo_fastest import FASTESTDET
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

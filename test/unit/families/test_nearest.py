@@ -4,7 +4,7 @@ import pytest
 
 from trt_ros.families import registry as decoder
 from trt_ros.families.mismatches import nearest
-from trt_ros.families.pose import YOLOV8_POSE
+from trt_ros.families.yolo_tasks import YOLOV8_POSE
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import open_head
-from trt_ros.families.objectness_rows import YOLOV5_FACE, YOLOV5_SEG, YOLOV7_POSE
+from trt_ros.families.yolo_tasks import YOLOV5_FACE, YOLOV5_SEG, YOLOV7_POSE
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

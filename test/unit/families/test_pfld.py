@@ -6,7 +6,7 @@ import pytest
 from support.bundles import write_cascade
 from trt_ros.decode.choice import open_head
 from trt_ros.demo.scene import draw_scene
-from trt_ros.families.pfld import PFLD
+from trt_ros.families.keypoints import PFLD
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.regions import Crop, Preprocess

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import open_head
-from trt_ros.families.raw_yolo import YOLOV5_RAW, YOLOV7_RAW
+from trt_ros.families.yolo import YOLOV5_RAW, YOLOV7_RAW
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

@@ -17,10 +17,14 @@ from support.stereo_scenes import (
 from trt_ros import Pipeline
 from trt_ros.families.depth import DepthHead, PointsHead
 from trt_ros.families.registry import DEPTHS
-from trt_ros.vision.depth_points import Intrinsics
+from trt_ros.vision.depth_points import (
+    Intrinsics,
+    depth_of_canonical,
+    depth_of_disparity,
+    missing_offset,
+)
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.metric_depth import depth_of_canonical, depth_of_disparity, missing_offset
 
 PAIR = 'left=image:left?mean=0&std=1', 'right=image:right?mean=0&std=1'
 

@@ -6,8 +6,7 @@ import pytest
 from support.descriptions import head as open_as
 from trt_ros.decode.choice import open_head
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.heatmap_pose import HEATMAP_POSE
-from trt_ros.families.simcc import SIMCC
+from trt_ros.families.keypoints import HEATMAP_POSE, SIMCC
 from trt_ros.results.poses import LIMBS, NAMES
 from trt_ros.vision.letterbox import Letterbox
 

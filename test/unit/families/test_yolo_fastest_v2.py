@@ -5,7 +5,7 @@ import pytest
 
 from trt_ros.decode.choice import open_head
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.yolo_fastest_v2 import PRIORS, YOLO_FASTEST_V2
+from trt_ros.families.yolo_fastest import PRIORS, YOLO_FASTEST_V2
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

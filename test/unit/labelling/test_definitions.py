@@ -3,7 +3,7 @@
 import pytest
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
-from trt_ros.labelling.definitions import definition_of
+from trt_ros.labelling.mcap_head import definition_of
 
 STORE = get_typestore(Stores.ROS2_JAZZY)
 

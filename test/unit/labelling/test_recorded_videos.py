@@ -12,7 +12,7 @@ from rosbags.highlevel import AnyReader
 from support.recordings import raw_image, video_packet, write_recording
 from support.videos import decode, encode, moving_disc
 from trt_ros.cli import main
-from trt_ros.cli._pictures import count_frames, frames
+from trt_ros.cli._samples import count_frames, frames
 from trt_ros.errors import BadFrameError
 from trt_ros.recording import Recording
 from trt_ros.ros.sources import open_source

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.model.feeds.values import read_value
+from trt_ros.model.feeds.constant import read_value
 from trt_ros.tensors import TensorSpec, widen
 
 

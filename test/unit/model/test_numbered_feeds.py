@@ -11,7 +11,7 @@ from trt_ros.families.registry import TENSORS
 from trt_ros.model.bindings import parse_bindings
 from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import Given
-from trt_ros.model.feeds.noise import philox
+from trt_ros.model.feeds.numbered import philox
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec, widen
 

@@ -6,12 +6,11 @@ import json
 import numpy as np
 import pytest
 
+from trt_ros.results.arrays import Depth, Tensors
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.classes import Classification
-from trt_ros.results.depth import Depth
 from trt_ros.results.masks import ClassMask, ClassMasks, Instances
 from trt_ros.results.poses import Poses
-from trt_ros.results.tensors import Tensors
 
 NAMES = ('cat', 'dog')
 BOXES = Detections(

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
+from trt_ros.results.arrays import Depth, Tensors
 from trt_ros.results.boxes import Detections
 from trt_ros.results.classes import Classification
-from trt_ros.results.depth import Depth
 from trt_ros.results.masks import ClassMask, ClassMasks
-from trt_ros.results.tensors import Tensors
 from trt_ros.results.watch import ResultWatch
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from trt_ros.progress import Reporter
+from trt_ros.results.arrays import Depth
 from trt_ros.results.boxes import Detections
 from trt_ros.results.classes import Classification
-from trt_ros.results.depth import Depth
 from trt_ros.results.masks import ClassMask
 from trt_ros.results.poses import Poses
 from trt_ros.runtime.backends import open_network

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import ParameterError
+from trt_ros.results.arrays import Depth
 from trt_ros.results.boxes import Detections
 from trt_ros.results.classes import Classification
-from trt_ros.results.depth import Depth
 from trt_ros.runtime.ranking import Truth, agreement_with, read_truths
 
 ANNOTATIONS = {

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import BadFrameError
-from trt_ros.vision.frame import ENCODINGS, Frame, color_at, to_color
+from trt_ros.vision.frame import ENCODINGS, Frame, to_color
 
 BY_OPENCV = {  # encoding: bytes as (H, W[, C]) -> rgb
     'rgb8': lambda pixels: pixels,
@@ -106,17 +106,6 @@ def test_yuv_is_rounded_as_the_docstring_says():
         luma, u, v = 1220542 * max(y - 16, 0) + 2**19, u - 128, v - 128
         sums = luma + 1673527 * v, luma - 852492 * v - 409993 * u, luma + 2116026 * u
         assert got == [min(max(one >> 20, 0), 255) for one in sums]
-
-
-@pytest.mark.parametrize('encoding', ENCODINGS)
-def test_colors_of_some_rows_and_columns_are_those_of_the_whole(encoding):
-    width, height = size_of(encoding)
-    frame, _ = random_bytes(encoding, width, height)
-    rng = np.random.default_rng(1)
-    rows, cols = rng.integers(0, height, 70), np.sort(rng.integers(0, width, 20))
-    some = color_at(frame, 'bgr', rows, cols)
-    assert np.array_equal(some, to_color(frame, 'bgr')[rows][:, cols])
-    assert color_at(frame, 'bgr', rows[:0], cols).shape == (0, 20, 3)
 
 
 @pytest.mark.parametrize('order', ['rgb', 'bgr'])

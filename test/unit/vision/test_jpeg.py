@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import BadFrameError
-from trt_ros.vision.jpeg import JpegFrame, read_jpeg_header
+from trt_ros.vision.picture_header import JpegFrame, read_jpeg_header
 
 SAMPLINGS = ('444', '422', '420', '440')
 

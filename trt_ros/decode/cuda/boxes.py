@@ -8,14 +8,17 @@ import numpy as np
 
 from trt_ros.decode.boxes import BoxHead
 from trt_ros.decode.cuda import box_args as codes
-from trt_ros.decode.cuda.box_result import BoxViews, box_views, boxes_nbytes, poses_reader
 from trt_ros.decode.cuda.decoder import (
     COUNTERS_NBYTES,
     FLOATS,
     Addresses,
+    BoxViews,
     Launch,
     Outputs,
     Reader,
+    box_views,
+    boxes_nbytes,
+    poses_reader,
 )
 from trt_ros.families.layout import BoxLayout, Grid
 from trt_ros.families.places import Places, Slice

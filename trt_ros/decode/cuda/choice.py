@@ -7,7 +7,6 @@ from typing import Any
 from trt_ros.decode.boxes import BoxHead
 from trt_ros.decode.choice import Decoder
 from trt_ros.decode.cuda.boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
-from trt_ros.decode.cuda.classes import GpuClasses, GpuText
 from trt_ros.decode.cuda.decoder import GpuDecoder, Output, Outputs
 from trt_ros.decode.cuda.dense import (
     GpuArgmax,
@@ -18,8 +17,8 @@ from trt_ros.decode.cuda.dense import (
     GpuQueries,
 )
 from trt_ros.decode.cuda.masks import GpuInstances
-from trt_ros.decode.cuda.points import GpuPoints
 from trt_ros.decode.cuda.tiles import GpuTiles
+from trt_ros.decode.cuda.vectors import GpuClasses, GpuPoints, GpuText
 from trt_ros.decode.points import PointHead
 from trt_ros.families import lstr, ufld
 from trt_ros.families.classify import ClassifyHead

@@ -1,4 +1,4 @@
-"""Interface of the decoders that run on the GPU with the kernels of decode.cu."""
+"""GPU decoders: what they have in common, and results of boxes in host memory."""
 
 from collections.abc import Callable, Mapping
 import ctypes
@@ -7,8 +7,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from trt_ros.results.boxes import Detections
+from trt_ros.results.poses import Poses
 from trt_ros.tensors import Shape, item_nbytes
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.scores import check_range
 
 HEADER_NBYTES = 16  # common.cu: struct Result
 COUNTERS_NBYTES = 256  # common.cu: struct Counters, aligned
@@ -111,3 +114,70 @@ def has_nonfinite(memory: np.ndarray) -> bool:
 def aligned(nbytes: int) -> int:
     """Return `nbytes` rounded up to a multiple of 256."""
     return -(-nbytes // 256) * 256
+
+
+class BoxViews(NamedTuple):
+    """
+    Views of a result of boxes in host memory, of which each frame fills the first entries.
+
+    :param header: (4,) int32, see common.cu: struct Result.
+    :param xyxy: (capacity, 4) float32; `scores`: (capacity,) float32; `labels`: (capacity,) int32.
+    :param extras: (capacity, extra_floats) float32.
+    """
+
+    header: np.ndarray
+    xyxy: np.ndarray
+    scores: np.ndarray
+    labels: np.ndarray
+    extras: np.ndarray
+
+    def has_nonfinite(self) -> bool:
+        """Return whether any output value was NaN or infinite."""
+        return bool(self.header.item(2))
+
+    def boxes(self) -> Detections:
+        """Return copies of the boxes."""
+        # Few and plain steps: the result waits for them.
+        count = self.header.item(0)
+        scores = self.scores[:count].copy()
+        if count and not (scores.item(0) <= 1 and scores.item(-1) >= 0):  # Best first.
+            scores = check_range(scores)
+        return Detections(self.xyxy[:count].copy(), scores, self.labels[:count].copy())
+
+    def read(self) -> tuple[Detections, bool]:
+        """Return the boxes and whether outputs had non-finite values."""
+        return self.boxes(), self.has_nonfinite()
+
+
+def boxes_nbytes(capacity: int, extra_floats: int) -> int:
+    """Return the bytes of the header and of the arrays of boxes in a result."""
+    return HEADER_NBYTES + (24 + 4 * extra_floats) * capacity
+
+
+def box_views(memory: np.ndarray, capacity: int, extra_floats: int) -> BoxViews:
+    """Return views of a result of boxes; `memory`: uint8, at least as long as `boxes_nbytes`."""
+    floats = memory[: boxes_nbytes(capacity, extra_floats)].view(np.float32)
+    header, xyxy, scores, labels, extras = np.split(
+        floats, HEADER_NBYTES // 4 + capacity * np.array([0, 4, 5, 6])
+    )
+    return BoxViews(
+        header.view(np.int32),
+        xyxy.reshape(capacity, 4),
+        scores,
+        labels.view(np.int32),
+        extras.reshape(capacity, extra_floats),
+    )
+
+
+def poses_reader(views: BoxViews, *, is_padded: bool = False) -> Callable[[], tuple[Poses, bool]]:
+    """Return a reader of boxes with keypoints, three extras each; `is_padded`: some are unused."""
+
+    def read() -> tuple[Poses, bool]:
+        boxes = views.boxes()
+        keypoints = (
+            views.extras[: len(boxes)].reshape(len(boxes), views.extras.shape[1] // 3, 3).copy()
+        )
+        keypoints[..., 2] = check_range(keypoints[..., 2], is_padded=is_padded)
+        return Poses(boxes, keypoints), views.has_nonfinite()
+
+    return read

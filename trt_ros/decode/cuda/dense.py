@@ -21,9 +21,8 @@ from trt_ros.decode.cuda.decoder import (
     has_nonfinite,
 )
 from trt_ros.families.image import PictureHead, enlarged
-from trt_ros.results.depth import Depth
+from trt_ros.results.arrays import Depth, Picture
 from trt_ros.results.masks import ClassMask, ClassMasks, mask_dtype
-from trt_ros.results.picture import Picture
 from trt_ros.vision.grid import line, taps
 from trt_ros.vision.letterbox import Letterbox
 

@@ -5,11 +5,11 @@ import io
 from pathlib import Path
 from typing import Any
 
-from trt_ros.blob import write_atomically
 from trt_ros.engine.builder.onnx_check import read_onnx
 from trt_ros.engine.builder.onnx_cut_nms import UncuttableError, cut_nms
 from trt_ros.engine.builder.onnx_nodes import inlined, live_tensors, used
 from trt_ros.errors import ModelError
+from trt_ros.regular_file import write_atomically
 
 DATA_DEPENDENT = ('NonZero', 'Compress', 'Unique', 'NonMaxSuppression')
 

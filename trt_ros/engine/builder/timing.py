@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trt_ros.blob import Blob
 from trt_ros.errors import BackendError, ParameterError
+from trt_ros.regular_file import Blob
 from trt_ros.trt import Library
 
 

@@ -7,8 +7,7 @@ from trt_ros.model.feeds.concat import ConcatFeed
 from trt_ros.model.feeds.constant import ConstantFeed
 from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
 from trt_ros.model.feeds.message import MESSAGES, MessageFeed
-from trt_ros.model.feeds.noise import NoiseFeed
-from trt_ros.model.feeds.numbered import CounterFeed
+from trt_ros.model.feeds.numbered import CounterFeed, NoiseFeed
 from trt_ros.model.feeds.rows import CountFeed, MaskFeed
 from trt_ros.model.feeds.state import StateFeed
 from trt_ros.model.feeds.tensor import TensorFeed

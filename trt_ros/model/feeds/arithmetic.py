@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.model.feeds.values import read_value
+from trt_ros.model.feeds.constant import read_value
 from trt_ros.tensors import TensorSpec
 
 _OPERATIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], object]] = {

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.errors import CapacityError, ParameterError
-from trt_ros.model.feeds.values import read_value
+from trt_ros.model.feeds.constant import read_value
 from trt_ros.tensors import MAX_ELEMENTS, TensorSpec, write_tensor
 
 #: Setting: the fixed sizes of an input's dynamic dimensions.

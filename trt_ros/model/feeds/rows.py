@@ -9,9 +9,9 @@ import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError, meant
 from trt_ros.model.feeds.base import Binding, Feed, empty_source
+from trt_ros.model.feeds.constant import read_value
 from trt_ros.model.feeds.padding import CAPACITY, PAD, Padding
 from trt_ros.model.feeds.tensor import TensorFeed
-from trt_ros.model.feeds.values import read_value
 from trt_ros.tensors import TensorSpec, checked_tensor
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.base import INITIAL, Binding, Feed, Given
-from trt_ros.model.feeds.values import read_value
+from trt_ros.model.feeds.constant import read_value
 from trt_ros.tensors import Shape, TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 

@@ -17,9 +17,9 @@ from trt_ros.model.feeds.base import (
     Given,
     parse_topic,
 )
+from trt_ros.model.feeds.constant import read_value
 from trt_ros.model.feeds.history import CHOICES, HISTORY, History
 from trt_ros.model.feeds.padding import CAPACITY, PAD, Padding
-from trt_ros.model.feeds.values import read_value
 from trt_ros.tensors import (
     Shape,
     TensorSpec,

@@ -10,9 +10,9 @@ import numpy as np
 from trt_ros.errors import ParameterError, TensorMismatchError, meant
 from trt_ros.model.feeds.arithmetic import ARITHMETIC, Arithmetic
 from trt_ros.model.feeds.base import INITIAL, Binding, Feed
+from trt_ros.model.feeds.constant import read_value
 from trt_ros.model.feeds.message import parse_fields
 from trt_ros.model.feeds.tensor import TensorFeed
-from trt_ros.model.feeds.values import read_value
 from trt_ros.tensors import TensorSpec
 
 #: The numbers of a transform, one behind the other, and the names of a field's elements.

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.blob import write_atomically
 from trt_ros.child import BUSY_FACTOR, Child, Events, limit_memory, memory_limit, too_large
 from trt_ros.engine.builder.model_file import check_model_file
 from trt_ros.engine.cache import EngineCache
@@ -24,7 +23,7 @@ from trt_ros.engine.files import check_private, make_private
 from trt_ros.engine.key import OnnxFile, total_nbytes
 from trt_ros.errors import ClosedError, MemoryLimitError, ParameterError
 from trt_ros.progress import Reporter
-from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
+from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular, write_atomically
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner, load_onnxruntime
 from trt_ros.runtime.runner import Runner, check_inputs
 from trt_ros.tensors import TensorSpec, refuse_large

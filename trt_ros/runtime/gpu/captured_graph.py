@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from trt_ros.cuda.graphs import Graph
+from trt_ros.cuda.device import Graph
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer
 from trt_ros.decode.cuda.decoder import Reader, aligned
 from trt_ros.profiling import mark

@@ -13,7 +13,7 @@ from trt_ros.runtime.device import Device
 from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.waiting import Faults
 from trt_ros.video import Cuda
-from trt_ros.vision.jpeg import example_jpeg
+from trt_ros.vision.picture_header import example_jpeg
 
 log = logging.getLogger('trt_ros.runtime')
 

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trt_ros.cuda.calls import CudaError
-from trt_ros.cuda.device import Event, Stream
-from trt_ros.cuda.graphs import Graph
+from trt_ros.cuda.device import Event, Graph, Stream
 from trt_ros.cuda.memory import fill_async
 from trt_ros.decode.cuda.decoder import aligned
 from trt_ros.errors import BackendError, ClosedError

@@ -5,7 +5,7 @@ from trt_ros.cuda.jpeg import JpegDecoder
 from trt_ros.cuda.memory import copy_async, copy_rows_async
 from trt_ros.runtime.gpu.staging import Source
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.jpeg import JpegFrame
+from trt_ros.vision.picture_header import JpegFrame
 from trt_ros.vision.video_frame import VideoFrame
 
 

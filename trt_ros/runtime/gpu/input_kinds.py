@@ -15,8 +15,7 @@ from trt_ros.model.feeds.base import Given
 from trt_ros.model.feeds.concat import ConcatFeed
 from trt_ros.model.feeds.constant import ConstantFeed
 from trt_ros.model.feeds.image import ImageFeed
-from trt_ros.model.feeds.noise import UNIFORM_BITS, NoiseFeed
-from trt_ros.model.feeds.numbered import CounterFeed, NumberedFeed
+from trt_ros.model.feeds.numbered import UNIFORM_BITS, CounterFeed, NoiseFeed, NumberedFeed
 from trt_ros.model.feeds.state import StateFeed
 from trt_ros.model.feeds.tensor import HeldFeed, HistoryFeed
 from trt_ros.runtime.gpu.captured_graph import RunAddresses

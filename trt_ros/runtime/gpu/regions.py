@@ -9,8 +9,8 @@ import numpy as np
 from trt_ros.cuda.memory import DeviceBuffer
 from trt_ros.decode.cuda.boxes import GpuBoxes, GpuOrientedBoxes
 from trt_ros.decode.cuda.choice import gpu_decoder
-from trt_ros.decode.cuda.classes import GpuClasses
 from trt_ros.decode.cuda.decoder import Addresses, Reader, aligned
+from trt_ros.decode.cuda.vectors import GpuClasses
 from trt_ros.results.base import Result
 from trt_ros.runtime.gpu.captured_graph import RunAddresses
 from trt_ros.runtime.gpu.preprocess import Geometry, RegionArgs, region_args

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.blob import write_atomically
 from trt_ros.child import Child, memory_limit
 from trt_ros.engine.builder.onnx_check import read_network
 from trt_ros.engine.builder.onnx_nodes import file_mentions
@@ -24,7 +23,7 @@ from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import is_plan
 from trt_ros.errors import ParameterError
 from trt_ros.progress import Reporter
-from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
+from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular, write_atomically
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.options import PipelineOptions

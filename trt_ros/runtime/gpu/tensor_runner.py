@@ -8,7 +8,6 @@ import threading
 
 import numpy as np
 
-from trt_ros.blob import Blob
 from trt_ros.cuda.device import Event, Gpu, Stream
 from trt_ros.cuda.memory import DeviceBuffer, copy_async
 from trt_ros.engine.cache import EngineCache
@@ -16,6 +15,7 @@ from trt_ros.engine.engine import Engine
 from trt_ros.engine.files import locked
 from trt_ros.errors import ClosedError
 from trt_ros.progress import Reporter
+from trt_ros.regular_file import Blob
 from trt_ros.runtime.gpu.slots import LruCache
 from trt_ros.runtime.gpu.tensorrt_context import Contexts, Execution, close_engine
 from trt_ros.runtime.gpu.waiting import Faults, GpuWait, RunTimes

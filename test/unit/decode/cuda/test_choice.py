@@ -10,7 +10,7 @@ import pytest
 from support.descriptions import head as open_as
 from support.descriptions import specs
 from trt_ros.cuda import kernels
-from trt_ros.decode.cuda import box_args, boxes, classes, dense, masks, points
+from trt_ros.decode.cuda import box_args, boxes, dense, masks, vectors
 from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.decode.cuda.decoder import DATA_OFFSET, Addresses
 from trt_ros.decode.cuda.dense import GpuArgmax, GpuDepth, GpuPicture
@@ -249,8 +249,8 @@ def test_several_masks_are_decoded_on_cpu_if_one_of_them_is():
         (DepthHead('head'), (1, 70, 70), GpuDepth),
         (DepthHead('head'), (1, 1, 70, 70), GpuDepth),
         (DepthHead('head', False), (1, 70, 70, 1), GpuDepth),
-        (ClassifyHead('head', 1000), (1, 1000), classes.GpuClasses),
-        (ClassifyHead('head', None), (1, 1000, 1, 1), classes.GpuClasses),
+        (ClassifyHead('head', 1000), (1, 1000), vectors.GpuClasses),
+        (ClassifyHead('head', None), (1, 1000, 1, 1), vectors.GpuClasses),
         (DepthHead('head'), (1, 2, 70, 70), type(None)),
         (PictureHead('head'), (1, 3, 70, 70), GpuPicture),
         (PictureHead('head'), (1, 2, 70, 70), type(None)),
@@ -330,8 +330,8 @@ def test_prototypes_that_do_not_match_are_left_to_the_cpu(prototypes, dtype):
                 'Head': box_args.HeadArgs,
                 'Dense': dense.DenseArgs,
                 'Masks': masks.MasksArgs,
-                'Classes': classes.ClassesArgs,
-                'Points': points.PointsArgs,
+                'Classes': vectors.ClassesArgs,
+                'Points': vectors.PointsArgs,
                 'Queries': dense.QueriesArgs,
             },
         ),

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from trt_ros.blob import Blob
 from trt_ros.engine import engine as engines
 from trt_ros.engine import open as opening
 from trt_ros.engine.builder.config import load_plugins
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.sidecar import sidecar_path
 from trt_ros.errors import BackendError, ParameterError
+from trt_ros.regular_file import Blob
 
 
 def describe(plan, **options):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.waiting import DEADLINE_SECONDS
-from trt_ros.cuda.context import current_context
+from trt_ros.cuda.calls import current_context
 from trt_ros.cuda.device import Event, Stream, open_gpu
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer
 from trt_ros.driver import device_order

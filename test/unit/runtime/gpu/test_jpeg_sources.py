@@ -11,7 +11,7 @@ import pytest
 
 from trt_ros.cuda.calls import driver
 from trt_ros.errors import BadFrameError
-from trt_ros.vision.jpeg import JpegFrame, read_jpeg_header
+from trt_ros.vision.picture_header import JpegFrame, read_jpeg_header
 from trt_ros.vision.thresholds import Thresholds
 
 ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)

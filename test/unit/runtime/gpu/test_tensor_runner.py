@@ -4,8 +4,8 @@ import threading
 
 import numpy as np
 
-from trt_ros.blob import Blob
 from trt_ros.progress import Progress, Reporter
+from trt_ros.regular_file import Blob
 from trt_ros.runtime.gpu.tensor_runner import one_compiler
 
 

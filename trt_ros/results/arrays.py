@@ -1,4 +1,4 @@
-"""Depth of each pixel of an image."""
+"""Results that are arrays: depth, pictures, and outputs that are not decoded."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -35,3 +35,32 @@ class Depth(Result):
         if write_array is not None:
             entry['file'] = write_array('depth.tiff', self.values)
         return {'depth': entry}
+
+
+@dataclass(eq=False)
+class Picture(Result):
+    """An enhanced image, of the source's size or larger: (H, W, 3) uint8, as the network's."""
+
+    pixels: np.ndarray
+
+    def as_json(self, write_array: WriteArray | None = None) -> dict[str, Any]:
+        """Return the size as data for JSON."""
+        height, width = self.pixels.shape[:2]
+        entry: dict[str, Any] = {'width': width, 'height': height}
+        if write_array is not None:
+            entry['file'] = write_array('picture.png', self.pixels)
+        return {'picture': entry}
+
+
+class Tensors(Result, dict[str, np.ndarray]):
+    """Network outputs for one image by name, each with a batch axis of 1."""
+
+    def as_json(self, write_array: WriteArray | None = None) -> dict[str, Any]:
+        """Return the values as data for JSON; with a file for them, their shapes and types."""
+        if write_array is not None:
+            shapes = {
+                name: {'shape': list(tensor.shape), 'dtype': tensor.dtype.name}
+                for name, tensor in self.items()
+            }
+            return {'tensors': shapes, 'tensors_file': write_array('tensors.npz', self)}
+        return {'tensors': {name: tensor.tolist() for name, tensor in self.items()}}

@@ -1,4 +1,4 @@
-"""YOLO-FastestV2: two grids of three anchors per cell, which share the classes of their cell."""
+"""YOLO-FastestV2 and FastestDet, for CPUs and small GPUs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,13 +7,37 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import STRETCH_PREPROCESS, Family, Head, image_output
-from trt_ros.families.layout import Layout, Out, Rows
+from trt_ros.families.layout import BoxLayout, Coding, Layout, Out, Rows
+from trt_ros.families.match import COCO_CLASSES
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import Arrays
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes
 from trt_ros.vision.scores import as_float32, passing
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+
+#: The score is objectness^0.6 * class^0.4; both are probabilities. Source: `handle_preds` of
+#: FastestDet.
+FASTESTDET: Family[Any] = Family(
+    'fastestdet',
+    'detect',
+    {**STRETCH_PREPROCESS, 'channel_order': 'bgr'},
+    layouts=(
+        BoxLayout(
+            (Out('B V H W', 'objectness:1 box:4 scores:C'),),
+            Rows(((16,),), is_required=True),
+            Coding('offsets', size='tanh'),
+            power=0.6,
+            class_power=2 / 3,
+            known={'C': (COCO_CLASSES,)},
+            needs_known=True,
+        ),
+    ),
+    exporter='none',
+    networks='FastestDet',
+    export='`python test.py --onnx` in its repository',
+)
+
 
 ANCHORS = 3  # Per cell.
 #: Widths and heights in pixels, per stride, of the released models.
