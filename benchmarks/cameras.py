@@ -30,6 +30,9 @@ from typing import Any
 
 import numpy as np
 
+from trt_ros import profiling
+from trt_ros.process_memory import tune_process
+
 SECONDS_TO_START, SECONDS_TO_WARM_UP = 300.0, 1.5
 DROPPED = 1.0  # Per cent of the images, above which there is a limit.
 
@@ -68,6 +71,7 @@ class Cameras:
     def __init__(self, node: Any, topics: Sequence[str], options: Container) -> None:
         from rclpy.qos import QoSProfile, ReliabilityPolicy
         from sensor_msgs.msg import Image
+        from std_msgs.msg import Header
 
         from trt_ros.ros.messages import ImageSender
 
@@ -76,7 +80,7 @@ class Cameras:
             ImageSender(node, node.create_publisher(Image, topic, qos)) for topic in topics
         ]
         width, height = map(int, options.size.split('x'))
-        self._wh, self._options = (width, height), options
+        self._wh, self._options, self._header = (width, height), options, Header()
         self.sent, self.period = [0] * len(topics), 1 / (options.rate or 100.0)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._send)
@@ -102,14 +106,10 @@ class Cameras:
             dues[number] = max(dues[number] + self.period, time.monotonic())
 
     def _send_one(self, number: int) -> None:
-        from builtin_interfaces.msg import Time
-        from std_msgs.msg import Header
-
-        from trt_ros.profiling import mark
-
-        with mark('send'):
-            sec, nanosec = divmod(time.time_ns(), 10**9)
-            self._senders[number].begin(Header(stamp=Time(sec=sec, nanosec=nanosec)), self._wh)
+        with profiling.mark('send'):
+            stamp = self._header.stamp
+            stamp.sec, stamp.nanosec = divmod(time.time_ns(), 10**9)
+            self._senders[number].begin(self._header, self._wh)
             self._senders[number].send()
         self.sent[number] += 1
 
@@ -207,6 +207,7 @@ def measure(options: Container, when_ready: Callable[[], None]) -> Iterator[dict
     import rclpy
     from rclpy.executors import SingleThreadedExecutor
 
+    tune_process()  # As containers do.
     rclpy.init()
     nodes, topics = detectors(options)
     driver = rclpy.create_node('cameras')

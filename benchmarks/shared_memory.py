@@ -80,7 +80,7 @@ def viewer(frames: int) -> dict[str, list[float]]:
     from sensor_msgs.msg import Image
 
     from trt_ros.process_memory import tune_process
-    from trt_ros.ros.dds.cdr import read_image
+    from trt_ros.ros.codecs.images import RawImageCodec
     from trt_ros.ros.dds.memory import pool_memory_of
     from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
     from trt_ros.ros.dds.transport import subscribe_serialized
@@ -92,7 +92,7 @@ def viewer(frames: int) -> dict[str, list[float]]:
     woken = 0
 
     def on_message(message: np.ndarray) -> None:
-        data = read_image(message).data
+        data = read(message).value.data
         now, drawn = time.time_ns(), int(data[:8].view(np.int64)[0])
         ages.append(1e-3 * (now - drawn))
         sent = [each.last for each in shared._lenders.values() if each] if shared else []
@@ -104,6 +104,7 @@ def viewer(frames: int) -> dict[str, list[float]]:
     tune_process()
     rclpy.init()
     node = rclpy.create_node('viewer', start_parameter_services=False, enable_rosout=False)
+    read = RawImageCodec(node, 'image').reader()
     subscription = subscribe_serialized(
         node, Image, 'image', QoSProfile(depth=2), MessageCallbacks(on_message)
     )

@@ -315,7 +315,7 @@ class InferenceNode(ManagedNode):
                     primary=inputs.primary,
                     is_wanted=lambda number: cameras[0 if inputs.in_sets else number].is_wanted(),
                     reset_state=pipeline.reset_state,
-                    complete=inputs.complete,
+                    complete=inputs.complete if inputs.in_sets else None,
                     max_batch=min(pipeline.max_batch, self.batch_size()),
                     in_flight=1 if inputs.has_state else self.parameters.frames_in_flight,
                     hooks=MemoryHooks(device.register, device.unregister),

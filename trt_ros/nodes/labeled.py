@@ -70,9 +70,10 @@ class ObjectNode(LabeledNode):
 
     def parameters_changed(self) -> None:
         """Look up the chosen classes, and publish the class names with the new threshold."""
-        self.class_thresholds: Thresholds = self.pipeline.resolve_classes(
-            self.parameters.thresholds()
-        )
+        resolve = self.pipeline.resolve_classes
+        self.class_thresholds: Thresholds = resolve(self.parameters.thresholds())
+        # One object for all runs: the GPU keeps what depends on it.
+        self._run_thresholds = resolve(self.thresholds())
         super().parameters_changed()
 
     def thresholds(self) -> Thresholds:
@@ -82,14 +83,14 @@ class ObjectNode(LabeledNode):
 
     def infer(self, frames: list[Frame]) -> Sequence[Any]:
         """Run the pipeline with the current thresholds; count images that reach max_detections."""
-        thresholds = self.thresholds()
+        thresholds = self._run_thresholds
         results = self.pipeline.infer_all(frames, thresholds)
         self._count(results, thresholds)
         return results
 
     def infer_inputs(self, inputs: RunInputs) -> Any:
         """Run the pipeline on a set of inputs, as `infer` on images."""
-        thresholds = self.thresholds()
+        thresholds = self._run_thresholds
         result = self.pipeline.infer(inputs, thresholds)
         self._count([result], thresholds)
         return result

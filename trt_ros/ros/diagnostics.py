@@ -251,13 +251,18 @@ class Diagnostics:
             self._active_since = now
         counters = _counters(self._counts)
         received, published = counters['frames received'], counters['frames published']
-        seconds = now - self._before[0]
+        before, self._before = self._before, (now, received, published)
+        seconds = now - before[0]
+        self._warn_of_types(state)
+        level, message = self._judge(state)
+        if not self._publisher.get_subscription_count():  # The rest takes most of the time.
+            return
         values = {
             'state': state,
             **self._diagnostics(),
             **{key: str(count) for key, count in counters.items()},
-            'rate in (Hz)': f'{(received - self._before[1]) / seconds:.1f}',
-            'rate out (Hz)': f'{(published - self._before[2]) / seconds:.1f}',
+            'rate in (Hz)': f'{(received - before[1]) / seconds:.1f}',
+            'rate out (Hz)': f'{(published - before[2]) / seconds:.1f}',
             **{
                 f'{stage} {name} (ms)': f'{1e3 * seconds:.3f}'
                 for stage, times in self._counts.percentiles().items()
@@ -271,9 +276,6 @@ class Diagnostics:
             },
             'last error': self._counts.last_error,
         }
-        self._before = (now, received, published)
-        self._warn_of_types(state)
-        level, message = self._judge(state)
         array = DiagnosticArray(
             status=[
                 DiagnosticStatus(

@@ -3,19 +3,17 @@
 from collections.abc import Callable
 import traceback
 
-import numpy as np
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 
 from trt_ros.errors import TrtRosError
-from trt_ros.ros.codecs.codec import to_header
-from trt_ros.ros.dds.cdr import ImageView, read_image
+from trt_ros.ros.codecs.codec import Serialized, to_header
+from trt_ros.ros.codecs.images import RawImageCodec
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import SerializedSubscription, subscribe_serialized
-from trt_ros.ros.frames import to_frame
 from trt_ros.ros.messages import ImageSender as ImageSender
 from trt_ros.vision.frame import Frame
 
@@ -37,11 +35,12 @@ def subscribe_images(
         Pipeline, lets its GPU read the images in place.
     :returns: an object with close().
     """
+    read = RawImageCodec(node, topic).reader()
 
-    def receive(message: np.ndarray | ImageView) -> None:
+    def receive(message: Serialized) -> None:
         try:
-            view = read_image(message)
-            on_image(to_frame(view), to_header(view.frame_id, view.stamp))
+            content = read(message)
+            on_image(content.value, to_header(content.frame_id, content.stamp))
         except Exception as error:
             why = str(error) if isinstance(error, TrtRosError) else traceback.format_exc()
             node.get_logger().error(

@@ -81,7 +81,7 @@ class ManagedNode(LifecycleNode):
     :ivar created_at: creation time in time.monotonic().
     :ivar failure: description of the last failure; '' after a successful transition.
     :ivar on_failed_start: called after an autostart that failed; None in a container.
-    :ivar followers: called every 0.5 s, by one timer: each wake-up of rclpy's executor costs.
+    :ivar followers: called every second, by one timer: each wake-up of rclpy's executor costs.
     :ivar largest_nbytes: size of the largest message received by topic, with its full name.
     :ivar jpegs_on_gpu: whether JPEG images become frames that are decoded on the GPU.
     :ivar video_gpu: the GPU that decodes video packets, as for VideoDecoder.
@@ -114,7 +114,7 @@ class ManagedNode(LifecycleNode):
         declare(self, self.Parameters)
         self.add_on_set_parameters_callback(self._check_parameters)
         self.create_timer(
-            0.5, self._follow, callback_group=ReentrantCallbackGroup(), clock=STEADY_CLOCK
+            1.0, self._follow, callback_group=ReentrantCallbackGroup(), clock=STEADY_CLOCK
         )
         seconds, started = (
             (0.0, self._autostart)  # A timer: it fires once the node is spun.

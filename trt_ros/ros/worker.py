@@ -55,7 +55,7 @@ class Lane(Generic[T]):
         return self.items.pop()
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Batch(Generic[T]):
     number: int
     waited: list[float]  # Seconds for each item.
@@ -76,7 +76,7 @@ class FairWorker(Generic[T, ResultT]):
     :param max_batch: maximum number of items per call of `handle`.
     :param in_flight: number of threads. While one of them is busy, another starts a full batch
         only: a partial one would split the items that arrive together.
-    :param on_taken: called before `handle` with the waiting time of each item in seconds.
+    :param on_taken: called after `deliver` with the waiting time of each item in seconds.
     :param max_rate_hz: returns the maximum rate of a lane; evaluated before each item; 0.0 is no
         limit. Items that arrive faster are replaced.
     :param wait_seconds: returns the maximum time that an item waits for those of the other lanes
@@ -102,7 +102,8 @@ class FairWorker(Generic[T, ResultT]):
         self._max_batch = min(lanes, max_batch)
         self._lanes = [Lane[T](number) for number in range(lanes)]
         self._order = list(self._lanes)  # The lane served longest ago is first.
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()  # Entered directly, which takes less time than a condition.
+        self._condition = threading.Condition(self._lock)
         self._is_closed = False
         self._taken = self._delivered = 0  # Numbers of batches.
         self._began = self._ended = 0.0  # Of the last batch.
@@ -129,13 +130,14 @@ class FairWorker(Generic[T, ResultT]):
         :returns: what this thread has to call then, without locks of its own.
         """
         batch = None
-        with self._condition:
+        with self._lock:
             is_closed = self._is_closed
             is_replaced = not is_closed and self._lanes[lane].put(item)
             now = time.monotonic()
             here = here and now - self._ended > self._ended - self._began
             if here and not is_closed and self._taken == self._delivered:
-                batch = self._take(self._ready_lanes(now)[0], now)
+                period = self._period()
+                batch = self._take(self._ready_lanes(now, period)[0], now, period)
             if batch is None:
                 self._condition.notify()
         if is_closed:
@@ -146,13 +148,13 @@ class FairWorker(Generic[T, ResultT]):
 
     def _process_here(self, batch: _Batch[T]) -> None:
         self._process(batch)
-        with self._condition:
+        with self._lock:
             if any(each.items for each in self._lanes):
                 self._condition.notify()
 
     def close(self) -> None:
         """Drop the waiting items and wait for those in progress; may be called twice."""
-        with self._condition:
+        with self._lock:
             self._is_closed = True
             self._condition.notify_all()
         for thread in self._threads:
@@ -170,7 +172,7 @@ class FairWorker(Generic[T, ResultT]):
 
     def _process_next(self) -> bool:
         """Process the next batch, whose messages are released on return; False when closed."""
-        with self._condition:
+        with self._lock:
             batch = self._await_batch()
         if batch is not None:
             self._process(batch)
@@ -179,11 +181,11 @@ class FairWorker(Generic[T, ResultT]):
     def _process(self, batch: _Batch[T]) -> None:
         self._began = time.monotonic()
         try:
-            for seconds in batch.waited:
-                self._on_taken(seconds)
             result = self._handle(batch.items)
             self._await_turn(batch.number)
             self._deliver(result)
+            for seconds in batch.waited:
+                self._on_taken(seconds)
         finally:
             self._await_turn(batch.number)
             with self._turn:
@@ -192,23 +194,23 @@ class FairWorker(Generic[T, ResultT]):
                 self._turn.notify_all()
 
     def _await_turn(self, number: int) -> None:
-        with self._turn:
-            self._turn.wait_for(lambda: self._delivered == number)
+        if self._delivered != number:  # Once equal, it stays so until this batch is delivered.
+            with self._turn:
+                self._turn.wait_for(lambda: self._delivered == number)
 
     def _await_batch(self) -> _Batch[T] | None:
         """Wait for items that may be processed; None when closed."""
         while not self._is_closed:
-            now = time.monotonic()
-            lanes, seconds = self._ready_lanes(now)
-            batch = self._take(lanes, now)
+            now, period = time.monotonic(), self._period()
+            lanes, seconds = self._ready_lanes(now, period)
+            batch = self._take(lanes, now, period)
             if batch is not None:
                 return batch
             self._condition.wait(seconds)
         return None
 
-    def _ready_lanes(self, now: float) -> tuple[list[Lane[T]], float | None]:
+    def _ready_lanes(self, now: float, period: float) -> tuple[list[Lane[T]], float | None]:
         """Return the lanes to serve now; if none, the seconds after which to ask again."""
-        period = self._period()
         waiting = [lane for lane in self._order if lane.items]
         ready = [lane for lane in waiting if lane.due(period) <= now]
         running = self._taken - self._delivered
@@ -223,7 +225,7 @@ class FairWorker(Generic[T, ResultT]):
                 return ready, None
         return [], min(min(times) - now, MAX_WAIT_SECONDS) if times else None
 
-    def _take(self, lanes: list[Lane[T]], now: float) -> _Batch[T] | None:
+    def _take(self, lanes: list[Lane[T]], now: float, period: float) -> _Batch[T] | None:
         """Take the items of lanes, in lane order; the lanes are served last from now on."""
         if not lanes:
             return None
@@ -231,7 +233,7 @@ class FairWorker(Generic[T, ResultT]):
             self._order.remove(lane)
         self._order += lanes
         lanes.sort(key=lambda lane: lane.number)
-        self._taken, period = self._taken + 1, self._period()
+        self._taken += 1
         return _Batch(
             self._taken - 1,
             [now - lane.arrived for lane in lanes],

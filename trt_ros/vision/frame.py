@@ -164,6 +164,12 @@ class Frame:
         """Number of bytes from the first pixel to the last."""
         return self.step * (self.row_count - 1) + self.row_nbytes
 
+    def with_data(self, data: np.ndarray) -> Frame:
+        """Return a frame of this layout with other bytes, as many; they are not checked."""
+        frame = object.__new__(type(self))
+        frame.__dict__.update(self.__dict__, data=data)
+        return frame
+
     def with_lens(self, lens: Lens | None) -> Frame:
         """Return the same image with a lens; raises BadFrameError for a depth image."""
         refuse_depth(self.encoding)

@@ -1,7 +1,8 @@
-"""Images of several cameras that run in one batch, in this process."""
+"""Images of several cameras that run in one batch, in this process, and how they are read."""
 
 from contextlib import closing
 from dataclasses import dataclass
+import weakref
 
 import numpy as np
 import pytest
@@ -11,14 +12,19 @@ pytest.importorskip('sensor_msgs')
 
 from rclpy.node import Node
 from rclpy.parameter import Parameter
+from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Image
 
+from support.task_networks import save_task_networks
 from trt_ros.errors import BadFrameError
-from trt_ros.ros.codecs.images import image_codec
+from trt_ros.nodes.pose import PoseNode
+from trt_ros.ros.codecs.images import RawImageCodec, image_codec
+from trt_ros.ros.dds.cdr import read_image
 from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.inputs import ImageTopicsParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.stream import Topic, TopicStream
+from trt_ros.runtime.pipeline import Pipeline
 
 pytestmark = pytest.mark.ros
 
@@ -75,3 +81,76 @@ def test_a_batch_with_a_bad_image_is_run_again_one_by_one(context, spin):
     assert sorted(runs[1:]) == [[7], [8], [13]]
     assert sorted(published) == [('a', 7), ('c', 8)]
     assert [dict(each.counts.dropped) for each in topics] == [{}, {'unlucky': 1}, {}]
+
+
+def serialized(seconds=0, **fields):
+    image = gray(seconds)
+    image.header.stamp.sec, image.header.frame_id = seconds, 'camera'
+    for name, value in fields.items():
+        setattr(image, name, value)
+    return serialize_message(image)
+
+
+def test_images_with_the_header_of_the_last_one_are_read_like_others():
+    read = RawImageCodec(None, 'image').reader()
+    messages = [serialized(each) for each in (1, 2, 3)]
+    messages += [serialized(4) + b'\0', serialized(5) + b'\0', serialized(6)]
+    messages += [serialized(7, encoding='8UC1'), serialized(8, encoding='8UC1')]
+    messages += [serialized(9, width=2), serialized(10), serialized(11)]
+    for message in messages:
+        found, view = (
+            read(np.frombuffer(message, np.uint8)),
+            read_image(np.frombuffer(message, np.uint8)),
+        )
+        frame = found.value
+        assert (found.stamp, found.frame_id) == (view.stamp, 'camera')
+        assert (*frame.wh, frame.step) == (view.width, view.height, view.step)
+        assert (frame.encoding, frame.data.tolist()) == (view.encoding, view.data.tolist())
+    damaged = np.frombuffer(b'\1' + messages[-1][1:], np.uint8)
+    with pytest.raises(BadFrameError, match='Unsupported message encoding'):
+        read(damaged)
+
+
+def test_a_read_image_is_not_kept():
+    read = RawImageCodec(None, 'image').reader()
+    for seconds in (1, 2, 3):
+        message = np.frombuffer(serialized(seconds), np.uint8).copy()
+        is_kept = weakref.ref(message)
+        content = read(message)
+        assert content.stamp == (seconds, 0)
+        del message, content
+        assert is_kept() is None
+
+
+def test_runs_with_the_same_thresholds_get_the_same_object(context, spin, tmp_path):
+    given = []
+
+    def open_pipeline(*args, **kwargs):
+        pipeline = Pipeline.open(*args, families=PoseNode.families, **kwargs)
+        infer = pipeline.infer_all
+
+        def infer_all(frames, thresholds):
+            given.append(thresholds)
+            return infer(frames, thresholds)
+
+        pipeline.infer_all = infer_all
+        return pipeline
+
+    values = {
+        'autostart': True,
+        'qos_reliability': 'reliable',
+        'backend': 'onnxruntime',
+        'model_path': save_task_networks(tmp_path)['pose'],
+    }
+    parameters = [Parameter(name, value=value) for name, value in values.items()]
+    node = PoseNode(context=context, parameter_overrides=parameters, open_pipeline=open_pipeline)
+    camera = Node('single_camera', context=context)
+    publisher = camera.create_publisher(Image, 'image', 5)
+    spin(lambda: node.state_label == 'active' and publisher.get_subscription_count(), node, camera)
+    for count in (1, 2, 3):
+        publisher.publish(gray(7))
+        spin(lambda count=count: len(given) == count)
+        if count == 2:
+            node.set_parameters([Parameter('score_threshold', value=0.75)])
+    assert given[0] is given[1]
+    assert given[2].score == 0.75

@@ -28,7 +28,8 @@ class Content(NamedTuple):
 def to_header(frame_id: str, stamp: Stamp) -> Header:
     """Return a header as a message."""
     header = Header(frame_id=frame_id)
-    header.stamp.sec, header.stamp.nanosec = stamp
+    target = header.stamp
+    target.sec, target.nanosec = stamp
     return header
 
 

@@ -15,7 +15,7 @@ _EMPTY = np.empty(0, np.uint8)
 _STAMP_AND_NUMBER = {
     order: (struct.Struct(f'{order}iI'), struct.Struct(f'{order}I')) for order in '<>'
 }
-_STAMP = _STAMP_AND_NUMBER['<'][0]
+STAMP = _STAMP_AND_NUMBER['<'][0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +247,7 @@ class ImageWriter:
         if head_of != self._head_of:
             self._head, self._head_of = _image_head(*head_of), head_of
         head = self._head
-        _STAMP.pack_into(head, len(ENCAPSULATION), *stamp)
+        STAMP.pack_into(head, len(ENCAPSULATION), *stamp)
         self.message = (
             _EMPTY  # Frees the memory of the last one, unless it is referenced elsewhere.
         )
@@ -261,7 +261,7 @@ def _image_head(
 ) -> bytearray:
     width, height = image_wh
     step = width * channels
-    head = bytearray(ENCAPSULATION) + bytes(_STAMP.size)
+    head = bytearray(ENCAPSULATION) + bytes(STAMP.size)
     append_text(head, frame_id)
     append_number(head, height)
     append_number(head, width)

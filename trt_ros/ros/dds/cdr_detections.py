@@ -90,7 +90,7 @@ class DetectionWriter:
         classes: Sequence[Sequence[tuple[str, float]]],
     ) -> np.ndarray:
         count = len(found)
-        places = np.tile(_SCORE_AND_BOX, (count, 1))
+        places = _SCORE_AND_BOX[None].repeat(count, axis=0)
         id_fields = list(map(_id_field, found.ids_as_text())) or [_NO_ID] * count
         parts = [layout.head]
         offset = (len(layout.head) - 4) % 8

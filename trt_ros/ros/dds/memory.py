@@ -144,11 +144,13 @@ def lend(
 
 def pool_memory_of(message: Any) -> Memory | None:
     """Return the memory, lent by lend(), that `message`, an array, lies in; None elsewhere."""
-    while message is not None and not isinstance(message, _MemoryLoan):
+    while message is not None:
+        if isinstance(message, _MemoryLoan):
+            return message.memory
         message = (
             message.obj if isinstance(message, memoryview) else getattr(message, 'base', None)
         )
-    return message.memory if message is not None else None
+    return None
 
 
 def read_only(message: np.ndarray) -> np.ndarray:

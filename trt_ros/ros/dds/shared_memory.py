@@ -148,14 +148,15 @@ class SharedPublisher:
 
     :param gid: the publisher's id in DDS.
     :param log: called with a line when a process is refused, or shared memory cannot be had.
+    :ivar borrowers: the connected subscriptions; while there are any, each message is delivered.
     """
 
     def __init__(self, gid: bytes, log: Callable[[str], object]) -> None:
         self._log = log
         self._pool = Pool(is_shared=True)
-        self._borrowers: list[_Borrower] = []
+        self.borrowers: list[_Borrower] = []
         self._listener = open_socket()
-        self._end = weakref.finalize(self, _close, self._listener, self._borrowers)
+        self._end = weakref.finalize(self, _close, self._listener, self.borrowers)
         self._refused: set[int] = set()  # Users.
         try:
             self._listener.bind(address(gid))
@@ -169,14 +170,14 @@ class SharedPublisher:
 
         :returns: number of the publisher's DDS subscriptions that do not need this message.
         """
-        delivered = self._lend(message) if self._borrowers else 0
+        delivered = self._lend(message) if self.borrowers else 0
         # Not before: it would delay the message.
         self._accept()
-        for each in self._borrowers:
+        for each in self.borrowers:
             each.take_back()
-        for left in [each for each in self._borrowers if each.has_left]:
+        for left in [each for each in self.borrowers if each.has_left]:
             left.close()
-            self._borrowers.remove(left)
+            self.borrowers.remove(left)
         return delivered
 
     def _lend(self, message: np.ndarray) -> int:
@@ -191,7 +192,7 @@ class SharedPublisher:
                 self._fail(OSError('no memory or file descriptor is left'))
                 return 0
         stamp, delivered = time.time_ns(), 0
-        for each in self._borrowers:
+        for each in self.borrowers:
             delivered += each.send(message, memory, stamp)
         return delivered
 
@@ -204,7 +205,7 @@ class SharedPublisher:
             process, user = peer_of(connection)
             if user == os.geteuid():
                 connection.setblocking(False)
-                self._borrowers.append(_Borrower(connection))
+                self.borrowers.append(_Borrower(connection))
                 continue
             connection.close()
             if user not in self._refused:

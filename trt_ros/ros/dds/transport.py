@@ -110,7 +110,7 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
             listeners = handle.get_subscription_count()
             if intra_publisher is not None:
                 listeners -= intra_publisher.deliver(message)
-            if shared is not None:
+            if shared is not None and (listeners > 0 or shared.borrowers):
                 listeners -= shared.deliver(message)
             if listeners > 0 or is_kept:
                 rcl.publish(handle, message)
