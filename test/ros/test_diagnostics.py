@@ -123,7 +123,7 @@ def test_each_image_has_a_latency_on_a_topic_of_its_own(latencies, picture, as_i
 def test_diagnostics_report_configuration_and_timings(latencies, picture, as_image):
     lane, _ = latencies
     lane.images.publish(stamped_now(lane, as_image(picture(), 'rgb8')))
-    array = wait_for_status(lane, lambda status, values: 'latency p99 (ms)' in values, 'times')
+    array = wait_for_status(lane, lambda status, values: 'queue age p99 (ms)' in values, 'times')
     status, values = array.status[0], values_of(array)
     assert (status.level, status.message) == (DiagnosticStatus.OK, 'active')
     assert status.hardware_id

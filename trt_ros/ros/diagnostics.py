@@ -60,7 +60,8 @@ class FrameCounts:
         self._last_received = self._last_error_time = float('-inf')
         self._no_result_since = math.inf
         self._last_logged: dict[str, float] = {}
-        self._times: dict[str, deque[tuple[float, float]]] = {}
+        # Reported first, recorded last.
+        self._times: dict[str, deque[tuple[float, float]]] = {QUEUE_AGE: deque(maxlen=MAX_TIMES)}
 
     def receive(self, count: int = 1) -> None:
         """Count received frames."""
