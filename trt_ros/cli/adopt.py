@@ -7,13 +7,14 @@ Where the engine can run, its tensors and results are compared with those of an 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from datetime import datetime, timezone
 import io
 import json
 from pathlib import Path
+import struct
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -54,9 +55,12 @@ def run(args: Namespace) -> int:
     check_trusted(engine)
     inputs, outputs, metadata = read_network(onnx)
     profiles: list[list[dict[str, Any]]] = []
-    if nvidia_driver().problem:
+    is_compared = not nvidia_driver().problem
+    if not is_compared:
+        _refuse_other_names(engine, onnx, (*inputs, *outputs))
         print(f'not compared with {onnx}: {nvidia_driver().problem}', file=sys.stderr)
     else:
+        path.unlink(missing_ok=True)  # It may be of another engine.
         inputs, outputs, profiles = _compare(args, (*inputs, *outputs))
     sidecar = {
         'library': header.library,
@@ -70,6 +74,7 @@ def run(args: Namespace) -> int:
         'outputs': [vars(spec) for spec in outputs],
         'profiles': profiles,
         'metadata': metadata,
+        'compared': is_compared,
     }
     with writing(path, 'Move the engine to a writable folder.'):
         text = json.dumps(sidecar, indent=1, sort_keys=True)
@@ -78,12 +83,30 @@ def run(args: Namespace) -> int:
     return 0
 
 
+def _refuse_other_names(engine: Path, onnx: Path, wanted: Sequence[TensorSpec]) -> None:
+    """Raise TensorMismatchError if a name is not in an engine that cannot be loaded here."""
+    from trt_ros.engine.engine import SAME_NAMES
+
+    plan, missing = engine.read_bytes(), list[str]()
+    for spec in wanted:
+        name = spec.name.encode()  # With its length before it, at least in tensorrt_rtx 1.5.
+        if struct.pack('<Q', len(name)) + name not in plan:
+            missing.append(spec.name)
+    if missing:
+        raise TensorMismatchError(
+            f'{engine} has other inputs or outputs than {onnx}.',
+            cause=f'It does not contain the names {", ".join(missing)}.',
+            remedy=SAME_NAMES,
+        )
+
+
 def _compare(
     args: Namespace, wanted: Sequence[TensorSpec]
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...], list[list[dict[str, Any]]]]:
     """Return inputs, outputs and profiles of the engine, which agree with the ONNX file."""
     import numpy as np
 
+    from trt_ros.engine.engine import refuse_other_tensors
     from trt_ros.runtime.agreement import agreements
     from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
     from trt_ros.runtime.gpu.open import open_tensor_runner
@@ -122,26 +145,3 @@ def _compare(
             for profile in ours.engine.profiles
         ]
         return ours.inputs, ours.outputs, ranges
-
-
-def refuse_other_tensors(
-    engine: Path, found: Sequence[TensorSpec], onnx: Path, wanted: Sequence[TensorSpec]
-) -> None:
-    """Raise TensorMismatchError unless an engine has the tensors of an ONNX file."""
-
-    def key(spec: TensorSpec) -> tuple[str, str, str]:
-        return spec.name, spec.mode, 'float' if 'float' in spec.dtype else spec.dtype
-
-    shapes: Mapping[str, TensorSpec] = {spec.name: spec for spec in wanted}
-    if sorted(map(key, found)) == sorted(map(key, wanted)) and all(
-        len(spec.shape) == len(shapes[spec.name].shape)
-        and all(a == b or -1 in (a, b) for a, b in zip(spec.shape, shapes[spec.name].shape))
-        for spec in found
-    ):
-        return
-    raise TensorMismatchError(
-        f'{engine} has other inputs or outputs than {onnx}.',
-        cause=f'{"; ".join(map(str, found))}, instead of {"; ".join(map(str, wanted))}.',
-        remedy='Give the ONNX file of this engine, exported with the same names '
-        '(input_names, output_names).',
-    )

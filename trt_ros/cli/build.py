@@ -159,7 +159,7 @@ def _build(args: Namespace, onnx: Path, options: BuildOptions) -> dict[str, Any]
         return found
     seconds = entry.sidecar['build_seconds']
     how = (
-        f'built in {seconds:.1f} s: {entry.build_reason}'
+        f'built in {seconds:.1f} s, reason: {entry.build_reason}'
         if entry.build_reason
         else 'from the cache'
     )

@@ -231,10 +231,14 @@ def tensorrt_findings(root: Path) -> Iterator[Finding]:
     for name in ('tensorrt', 'tensorrt_rtx'):
         found = _library(name, root)
         yield found
-        if 'runs engines' in found.detail:
-            for gpu in nvidia_driver().gpus:
-                row = table_row(load_trt(name), gpu.compute_capability)
+        if found.state == 'ok':
+            library, gpus = load_trt(name), nvidia_driver().gpus
+            for gpu in gpus:
+                row = table_row(library, gpu.compute_capability)
                 yield Finding(f'{name} on gpu {gpu.index}', 'ok', row)
+            if not gpus:
+                row = f'by compute capability: {table_row(library, None)}'
+                yield Finding(f'{name} on gpus', 'ok', row)
 
 
 def _library(name: str, root: Path) -> Finding:

@@ -85,4 +85,8 @@ def library_of(source: str) -> tuple[str, str]:
         if 'yolo export' in error.remedy and path.suffix == '.pt':
             return 'ultralytics', source
         raise
-    raise ModelError(f'{source} is no network of a library that trt-ros exports.')
+    raise ModelError(
+        f'{source} is no network of a library that trt-ros exports.',
+        remedy='Give one of the sources that trt-ros export --help lists, or an ONNX file to the '
+        'other verbs.',
+    )

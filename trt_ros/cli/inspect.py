@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from trt_ros.cli._flags import model_argument
 from trt_ros.errors import printable
@@ -113,7 +113,9 @@ def _onnx(path: Path) -> dict[str, Any]:
     from trt_ros.child import BUSY_FACTOR, Child, memory_limit
     from trt_ros.engine.builder.model_file import check_model_file
     from trt_ros.engine.key import total_nbytes
+    from trt_ros.errors import TrtRosError
     from trt_ros.progress import Reporter
+    from trt_ros.trt import load_trt
 
     check_model_file(path)
     nbytes = total_nbytes(path)
@@ -126,38 +128,44 @@ def _onnx(path: Path) -> dict[str, Any]:
             memory_nbytes=memory_nbytes,
         )
     ) as child:
-        found: dict[str, Any] = child.call(
-            {'path': str(path)},
-            report=Reporter(),
-            phase='checking the model',
-            timeout_seconds=30.0 + nbytes / 2**22,
-            busy_factor=BUSY_FACTOR,
-        )
-    return found
+
+        def call(**request: str) -> dict[str, Any]:
+            found: dict[str, Any] = child.call(
+                {'path': str(path), **request},
+                report=Reporter(),
+                phase='checking the model',
+                timeout_seconds=30.0 + nbytes / 2**22,
+                busy_factor=BUSY_FACTOR,
+            )
+            return found
+
+        found = {**call(), 'build_refuses': ''}
+        try:
+            library = load_trt()
+            found |= {'library': library.name, 'tensorrt': library.version_text}
+            found |= call(library=library.name)
+        except TrtRosError as error:
+            found['build_refuses'] = str(error)
+        return found
 
 
 def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
-    """Return the properties of the ONNX file `path`; runs in a child process."""
-    path = Path(request['path'])
+    """Return properties of the ONNX file `path`, or what `library` builds of it; in a child."""
     from trt_ros.engine.builder.advice import advise_on_model
-    from trt_ros.engine.builder.onnx_check import read_onnx, refuse_unbuildable
-    from trt_ros.engine.builder.onnx_cut_nms import cut_nms, releases_that_cut
+    from trt_ros.engine.builder.child import parse
+    from trt_ros.engine.builder.onnx_check import read_onnx
+    from trt_ros.engine.builder.onnx_nodes import layers_by_precision
     from trt_ros.engine.builder.onnx_work import flop_of
     from trt_ros.engine.key import OnnxFile
-    from trt_ros.errors import ModelError
+    from trt_ros.engine.options import BuildOptions
+    from trt_ros.trt import load_trt
 
+    path = Path(request['path'])
+    if 'library' in request:
+        report = parse(path, BuildOptions(), load_trt(request['library']), events).report
+        return {'cut_nms': report['cut_nms'], 'warnings': report['parser_warnings']}
     model, info = read_onnx(path)
     file = OnnxFile.read(path)
-    flop = flop_of(model)
-    refusal = cut = ''
-    try:
-        cutters = releases_that_cut(model)
-        if cutters:
-            model, cut = cut_nms(path, model)
-            cut = f'with {cutters}, {cut}'
-        refuse_unbuildable(path, model)
-    except ModelError as error:
-        refusal = str(error).replace('\n', ' ')
     return {
         'file': str(path),
         'kind': 'onnx',
@@ -165,32 +173,24 @@ def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
         'sha256': file.sha256,
         'external_data': [name for name, _ in file.external],
         **asdict(info),
-        'flop': flop,
-        'tensorrt_rtx_cuts': cut,
-        'tensorrt_rtx_refuses': refusal,
+        'flop': flop_of(model),
+        'quantized': layers_by_precision(model.graph),
         'advice': advise_on_model(model),
     }
 
 
 def _reading(path: Path, found: Mapping[str, Any]) -> list[str]:
     """Return how a pipeline would read the network, without running it; or why not."""
+    from trt_ros.engine.sidecar import tensors_of
     from trt_ros.errors import TrtRosError
     from trt_ros.runtime.fitting import default_families, fit
     from trt_ros.runtime.options import ModelOptions
     from trt_ros.runtime.runner import Network
-    from trt_ros.tensors import TensorSpec
 
     if not found.get('outputs'):  # Of an engine without a sidecar.
         return []
     network, options = Network(), ModelOptions(str(path))
-    modes: tuple[Literal['input', 'output'], ...] = ('input', 'output')
-    network.inputs, network.outputs = (
-        tuple(
-            TensorSpec(each['name'], tuple(each['shape']), each['dtype'], mode)
-            for each in found[f'{mode}s']
-        )
-        for mode in modes
-    )
+    network.inputs, network.outputs = tensors_of(found)
     network.metadata = found.get('metadata', {})
     try:
         return list(fit(network, options, default_families(network, options)).log_lines)
@@ -261,6 +261,9 @@ def _usable(header: Any) -> str:
 
 
 def _onnx_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
+    from trt_ros.driver import nvidia_driver
+    from trt_ros.engine.open import build_summary
+
     yield f'{found["file"]}: ONNX opset {found["opset"]}, {_size(found["nbytes"])}'
     if found['producer']:
         yield f'made by {found["producer"]}'
@@ -276,12 +279,11 @@ def _onnx_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
         yield f'{found["flop"] / 1e9:.3g} GFLOP per run in convolutions and matrix products'
     yield from (f'metadata {key}: {_short(value)}' for key, value in found['metadata'].items())
     yield from found['reading']
+    yield from build_summary({**found, 'advice': (), 'gpu': nvidia_driver().gpus[:1]})
     yield from (f'advice: {line}' for line in found['advice'])
     yield from (f'warning: {line}' for line in found['warnings'])
-    if found['tensorrt_rtx_cuts']:
-        yield found['tensorrt_rtx_cuts']
-    if found['tensorrt_rtx_refuses']:
-        yield f'warning: {found["tensorrt_rtx_refuses"]}'
+    if found['build_refuses']:
+        yield f'warning: build refuses it: {found["build_refuses"]}'.replace('\n', ' ')
 
 
 def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
@@ -303,8 +305,12 @@ def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
         return
     if not found['matches_sidecar']:
         yield 'warning: the engine differs from the one its sidecar describes'
-    gpu = found['gpu']['name'] if found['gpu'] else 'a machine without GPU'
-    yield f'built from {found["onnx"]["path"]} at {found["built_at"]} on {gpu}'
+    model, when = found['onnx']['path'], found['built_at']
+    if 'key' in found:
+        gpu = found['gpu']['name'] if found['gpu'] else 'a machine without GPU'
+        yield f'built from {model} at {when} on {gpu}'
+    else:
+        yield f'adopted with {model} at {when}'
     yield from _io_lines(found)
     for profile in found['profiles']:
         yield 'profile: ' + ', '.join(

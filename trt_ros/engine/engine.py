@@ -11,7 +11,7 @@ from weakref import WeakSet, WeakValueDictionary
 from trt_ros.cuda.memory import Account, megabytes
 from trt_ros.cuda.usage import describe_gpu_memory, measured
 from trt_ros.engine.plan import parse_plan_header, read_plan_header
-from trt_ros.errors import BackendError, ClosedError, ModelError
+from trt_ros.errors import BackendError, ClosedError, ModelError, TensorMismatchError
 from trt_ros.regular_file import open_regular
 from trt_ros.tensors import TensorSpec
 from trt_ros.trt import OUT_OF_MEMORY, Library, load_trt
@@ -89,6 +89,10 @@ def engines_on(device: int) -> int:
         return sum(plan.users for plan in _plans if plan.device == device)
 
 
+SAME_NAMES = (
+    'Give the ONNX file of this engine, exported with the same names (input_names, output_names): '
+    'trt-ros adopt ENGINE --onnx MODEL.onnx --force'
+)
 # Name of TensorRT's DataType -> NumPy name.
 DTYPES = {
     'FLOAT': 'float32',
@@ -200,6 +204,28 @@ def refuse_formats(engine: Engine, name: str) -> None:
             cause=f'{"; ".join(others)}.',
             remedy='Build it without formats of inputs and outputs.',
         )
+
+
+def refuse_other_tensors(
+    engine: Path, found: Sequence[TensorSpec], onnx: Path | str, wanted: Sequence[TensorSpec]
+) -> None:
+    """Raise TensorMismatchError unless an engine has the tensors of an ONNX file."""
+
+    def key(spec: TensorSpec) -> tuple[str, str, str]:
+        return spec.name, spec.mode, 'float' if 'float' in spec.dtype else spec.dtype
+
+    shapes: Mapping[str, TensorSpec] = {spec.name: spec for spec in wanted}
+    if sorted(map(key, found)) == sorted(map(key, wanted)) and all(
+        len(spec.shape) == len(shapes[spec.name].shape)
+        and all(a == b or -1 in (a, b) for a, b in zip(spec.shape, shapes[spec.name].shape))
+        for spec in found
+    ):
+        return
+    raise TensorMismatchError(
+        f'{engine} has other inputs or outputs than {onnx}.',
+        cause=f'{"; ".join(map(str, found))}, instead of {"; ".join(map(str, wanted))}.',
+        remedy=SAME_NAMES,
+    )
 
 
 def _profile_shapes(handle: Any, name: str, index: int) -> tuple[Shape, Shape, Shape]:

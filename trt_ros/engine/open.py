@@ -15,15 +15,15 @@ from trt_ros.engine import cache as caches
 from trt_ros.engine import precision
 from trt_ros.engine.builder.config import load_plugins
 from trt_ros.engine.builder.parent import build
-from trt_ros.engine.engine import Engine, load_engine, refuse_formats
+from trt_ros.engine.engine import Engine, load_engine, refuse_formats, refuse_other_tensors
 from trt_ros.engine.files import check_trusted
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import is_plan, read_plan_header
-from trt_ros.engine.sidecar import read_sidecar, sidecar_path
-from trt_ros.errors import ModelError, ParameterError
+from trt_ros.engine.sidecar import read_sidecar, sidecar_path, tensors_of
+from trt_ros.errors import ModelError, ParameterError, TensorMismatchError
 from trt_ros.progress import Reporter
 from trt_ros.regular_file import Blob, sha256_of_file
-from trt_ros.trt import Library, load_trt
+from trt_ros.trt import Library, load_trt, numbers
 
 log = logging.getLogger('trt_ros.engine')
 #: Options of several values: the flag that is given once per value.
@@ -113,9 +113,19 @@ def build_summary(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
     if budget_mib is not None:
         lines.append(f'weight streaming: at most {budget_mib} MiB of weights stay on the GPU')
     lines += [f'option without effect: {line}' for line in sidecar.get('ignored_options', ())]
-    for key, names in (sidecar.get('quantized') or {}).items():
-        lines.append(f'{len(names)} {key}{precision.limit(key, sidecar.get("library", ""))}')
+    targets = {*(sidecar.get('options', {}).get('compute_capabilities') or ())} - {'current'}
+    lines += precision.summary(
+        sidecar.get('quantized') or {},
+        sidecar.get('library', ''),
+        numbers(sidecar.get('tensorrt', '')),
+        is_checked=bool(targets or sidecar.get('gpu')),
+    )
     lines += sidecar.get('advice') or ()
+    if sidecar.get('compared') is False:
+        lines.append(
+            f'adopted, results not compared with those of {sidecar["onnx"]["path"]}: run trt-ros '
+            'adopt --force on a machine with a GPU'
+        )
     fallback = sidecar.get('dla_fallback')
     if fallback:
         lines.append(
@@ -228,6 +238,8 @@ def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
         engine = _load(path, {**sidecar, 'library': header.library}, device)
         if 'key' not in sidecar:  # Of another tool.
             refuse_formats(engine, str(path))
+            if sidecar.get('compared') is False:
+                _compare_tensors(engine, path, sidecar)
     except ModelError as error:
         raise ModelError(error.problem, cause=error.cause, remedy=_rebuild(sidecar)) from error
     return OpenedEngine(
@@ -240,6 +252,18 @@ def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
             *ineffective_options(options, sidecar),
         ),
     )
+
+
+def _compare_tensors(engine: Engine, path: Path, sidecar: Mapping[str, Any]) -> None:
+    """Refuse, and close, an adopted engine that has other tensors than its sidecar."""
+    inputs, outputs = tensors_of(sidecar)
+    try:
+        refuse_other_tensors(
+            path, (*engine.inputs, *engine.outputs), sidecar['onnx']['path'], (*inputs, *outputs)
+        )
+    except TensorMismatchError:
+        engine.close()
+        raise
 
 
 def _check_plugins(

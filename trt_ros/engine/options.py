@@ -87,7 +87,9 @@ class BuildOptions:
         between=(1, inf),
     )
     workspace_mib: int | None = param(
-        None, "Limit of scratch memory at build and run time in MiB; default: TensorRT's."
+        None,
+        "Limit of scratch memory at build and run time in MiB; default: TensorRT's.",
+        between=(0, inf),
     )
     optimization_level: int | None = param(
         None,
@@ -103,7 +105,9 @@ class BuildOptions:
         False, 'Allow kernels for weights of which two in four are zero (structured sparsity).'
     )
     aux_streams: int | None = param(
-        None, "Maximum number of auxiliary CUDA streams; default: TensorRT's."
+        None,
+        "Maximum number of auxiliary CUDA streams; default: TensorRT's.",
+        between=(0, inf),
     )
     timing_cache: bool = param(
         True, 'Time every kernel again, and store no times beside the engines (tensorrt only).'
@@ -117,7 +121,9 @@ class BuildOptions:
         (), 'Kernels to use whatever their times, as KEY=TACTIC of an editable timing cache.'
     )
     dla_core: int | None = param(
-        None, 'Deep learning accelerator (DLA) core; unsupported layers run on the GPU.'
+        None,
+        'Deep learning accelerator (DLA) core; unsupported layers run on the GPU.',
+        between=(0, inf),
     )
     plugins: tuple[str, ...] = param(
         (), 'Plugin libraries, or Python files (.py) that register plugins: executable code.'
@@ -151,7 +157,8 @@ class BuildOptions:
         if self.tactics and not (self.editable_timing_cache and self.timing_cache):
             raise ParameterError(
                 'tactics has no effect without an editable timing cache.',
-                remedy='Set editable_timing_cache and timing_cache, or remove tactics.',
+                remedy='Set editable_timing_cache (--editable-timing-cache) and timing_cache, or '
+                'remove tactics (--tactic).',
             )
         if self.fp32 and self.precision not in ('fp16', 'bf16'):
             raise ParameterError(

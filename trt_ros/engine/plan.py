@@ -51,9 +51,17 @@ def read_plan_header(path: Path) -> PlanHeader:
             header = parse_plan_header(file.read(HEADER_NBYTES))
         nbytes = path.stat().st_size
     except OSError as error:
-        raise ModelError(f'The engine {path} cannot be read.', cause=str(error)) from error
+        raise ModelError(
+            f'The engine {path} cannot be read.',
+            cause=error.strerror or str(error),
+            remedy='Check the path of the engine.',
+        ) from error
     except ValueError as error:
-        raise ModelError(f'{path} is not a TensorRT engine.', cause=str(error)) from error
+        raise ModelError(
+            f'{path} is not a TensorRT engine.',
+            cause=str(error),
+            remedy='Give an engine; trt-ros build MODEL.onnx makes one.',
+        ) from error
     if header.nbytes is not None and header.nbytes != nbytes:
         raise ModelError(
             f'The engine {path} is damaged.',

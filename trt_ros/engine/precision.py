@@ -50,18 +50,13 @@ class Rule:
     layers: str = ''
     remedy: str = f'{_FP16}.'
 
-    def holds(
-        self, kind: str, library: Library, capability: Capability | None, layers: str
-    ) -> bool:
-        """Return whether this applies; with `capability` None, whether to every GPU."""
-        (oldest, beyond), (lowest, highest) = self.versions, self.capabilities
+    def concerns(self, kind: str, layers: str, library: str, version: Sequence[int]) -> bool:
+        """Return whether this applies to layers of a precision on some GPU."""
+        oldest, beyond = self.versions
         return (
             kind in self.kinds.split()
-            and self.library in ('', library.name)
-            and oldest <= library.version < beyond
-            and (
-                self.capabilities == ALL if capability is None else lowest <= capability < highest
-            )
+            and self.library in ('', library)
+            and oldest <= tuple(version) < beyond
             and self.layers in ('', layers)
         )
 
@@ -90,10 +85,19 @@ RULES = (
         'int8',
         _RTX,
         _below(1, 7),
-        ALL,
-        'it needs release 1.7, which refuses compute capability 9.0 (H100, H200)',
+        ((9, 0), (9, 1)),
+        'it needs release 1.7, which refuses this GPU',
         CONVOLUTIONS,
         f'{_PRODUCTS_ONLY}.',
+    ),
+    Rule(
+        'int8',
+        _RTX,
+        _below(1, 7),
+        ALL,
+        'it needs release 1.7',
+        CONVOLUTIONS,
+        f'Install tensorrt_rtx 1.7 (not for H100 and H200). {_PRODUCTS_ONLY}.',
     ),
     Rule('fp32', _RTX, _from(1, 7), _below(8, 0), 'it needs 8.0', PRODUCTS, 'Set fp16.'),
     Rule(
@@ -112,7 +116,12 @@ def rule_against(
     kind: str, library: Library, capability: Capability | None = None, layers: str = ''
 ) -> Rule | None:
     """Return the rule against layers of a precision, None where they work."""
-    return next((each for each in RULES if each.holds(kind, library, capability, layers)), None)
+    for each in RULES:
+        lowest, beyond = each.capabilities
+        of_gpu = each.capabilities == ALL if capability is None else lowest <= capability < beyond
+        if of_gpu and each.concerns(kind, layers, library.name, library.version):
+            return each
+    return None
 
 
 def refused_gpu(library: Library, capability: Capability) -> str:
@@ -121,15 +130,19 @@ def refused_gpu(library: Library, capability: Capability) -> str:
     return f'compute capability {text_of(capability)}, but {rule.reason}' if rule else ''
 
 
-def table_row(library: Library, capability: Capability) -> str:
-    """Return what a library runs on a GPU: 'fp32, int8 (no convolutions); not nvfp4'."""
+def table_row(library: Library, capability: Capability | None) -> str:
+    """Return what a library runs on one GPU or any: 'fp32, int8 (no convolutions); not nvfp4'."""
     runs, refused = list[str](), list[str]()
     for kind in KINDS:
         lacks = [layers for layers in LAYERS if rule_against(kind, library, capability, layers)]
         if len(lacks) == len(LAYERS):
             refused.append(kind)
-        else:
-            runs.append(kind + (f' (no {lacks[0]})' if lacks else ''))
+            continue
+        more = [f'no {lacks[0]}'] if lacks else []
+        if capability is None:
+            found = limits(kind, library.name, library.version)[:1]
+            more += [each.removeprefix('needs compute capability ') for each in found]
+        runs.append(kind + (f' ({", ".join(more)})' if more else ''))
     return ', '.join(runs) + (f'; not {", ".join(refused)}' if refused else '')
 
 
@@ -166,16 +179,38 @@ def check_precisions(
     return [f"by NVIDIA's support matrix, {each.problem}" for each in found]
 
 
-def limit(key: str, library: str) -> str:
-    """Return the end of a line about quantized layers: the GPU where they do not work."""
+def limits(key: str, library: str, version: Sequence[int]) -> list[str]:
+    """Return where layers, as of `layers_by_precision`, do not work, the lowest GPU first."""
     kind, _, layers = key.partition(' ')
-    return ''.join(
-        f'; on compute capability {text_of(rule.capabilities[0])}, {rule.reason}'
+    found = [
+        rule
         for rule in RULES
-        if kind in rule.kinds.split()
-        and (rule.library, rule.layers) == (library, layers)
-        and rule.capabilities != ALL
-    )
+        if rule.concerns(kind, layers, library, version)
+        and rule.kinds != _ALL_KINDS  # The library does not run there at all.
+    ]
+    if any(rule.capabilities == ALL for rule in found):
+        return []  # They do not work anywhere.
+    lowest = [rule.capabilities[1] for rule in found if rule.capabilities[0] == (0,)]
+    return [f'needs compute capability {text_of(max(lowest))} or newer' for _ in lowest[:1]] + [
+        f'on compute capability {text_of(rule.capabilities[0])}, {rule.reason}'
+        for rule in found
+        if rule.capabilities[0] != (0,)
+    ]
+
+
+def summary(
+    quantized: Mapping[str, Sequence[str]],
+    library: str,
+    version: Sequence[int],
+    *,
+    is_checked: bool,
+) -> list[str]:
+    """Return a line per kind of quantized layers; a warning, unless the GPU has been checked."""
+    lines = []
+    for key, names in quantized.items():
+        text = '; '.join((f'{len(names)} {key}', *limits(key, library, version)))
+        lines.append(f'warning: {text}' if ';' in text and not is_checked else text)
+    return lines
 
 
 def text_of(capability: Sequence[float]) -> str:

@@ -1,12 +1,14 @@
 """Sidecars of engines: JSON files with their origin, `MODEL.engine.json`."""
 
+from collections.abc import Mapping
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from trt_ros.child import MAX_RESULT_NBYTES
 from trt_ros.errors import ModelError
 from trt_ros.regular_file import read_regular
+from trt_ros.tensors import TensorSpec
 
 SUFFIX = '.json'
 _COUNT = (int, type(None))
@@ -58,6 +60,7 @@ _SIDECAR = {
     'quantized?': {str: [str]},
     **dict.fromkeys(('lowered?', 'cut_nms?', 'refitted?', 'structure?'), str),
     'advice?': [str],
+    'compared?': bool,
     'parser_errors?': [str],
     'parser_warnings?': [str],
     'build_warnings?': [str],
@@ -93,6 +96,18 @@ def read_sidecar(engine: Path) -> dict[str, Any]:
             remedy=f'Copy {path.name} again, or remove it and rebuild the engine.',
         )
     return dict(sidecar)
+
+
+def tensors_of(sidecar: Mapping[str, Any]) -> tuple[tuple[TensorSpec, ...], ...]:
+    """Return the inputs and the outputs of a sidecar."""
+    modes: tuple[Literal['input', 'output'], ...] = ('input', 'output')
+    return tuple(
+        tuple(
+            TensorSpec(each['name'], tuple(each['shape']), each['dtype'], mode)
+            for each in sidecar[f'{mode}s']
+        )
+        for mode in modes
+    )
 
 
 def _mismatch(value: Any, expected: Any, where: str) -> str | None:

@@ -4,12 +4,13 @@ import json
 from pathlib import Path
 import shutil
 
+from onnx import load, save
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.cli.adopt import refuse_other_tensors
 from trt_ros.driver import nvidia_driver
 from trt_ros.engine.cache import EngineCache
+from trt_ros.engine.engine import refuse_other_tensors
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.sidecar import read_sidecar, sidecar_path
 from trt_ros.errors import TensorMismatchError
@@ -49,6 +50,12 @@ def test_an_engine_without_sidecar_gets_one(color_detector, tmp_path, capsys):
     entry = EngineCache(tmp_path / 'cache').get_or_build(onnx, BuildOptions(), rtx)
     engine = tmp_path / 'foreign.engine'
     shutil.copyfile(entry.path, engine)
+    other = str(tmp_path / 'other.onnx')
+    model = load(str(onnx))
+    model.graph.node[0].input[0] = model.graph.input[0].name = 'other_name'
+    save(model, other)
+    assert main(['adopt', str(engine), '--onnx', other]) == 1
+    assert 'does not contain the names other_name.' in capsys.readouterr().err
     adopt = ['adopt', str(engine), '--onnx', str(onnx)]
     assert main(adopt) == 0
     printed = capsys.readouterr()
@@ -59,8 +66,12 @@ def test_an_engine_without_sidecar_gets_one(color_detector, tmp_path, capsys):
         'metadata': found['metadata'],
         'outputs': found['outputs'],
     }
+    assert main(['inspect', str(engine)]) == 0
+    told = capsys.readouterr().out
+    assert f'adopted with {onnx} at ' in told and 'results not compared with those of' in told
     assert main(['inspect', str(engine), '--json']) == 0
-    assert json.loads(capsys.readouterr().out)['matches_sidecar'] is True
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown['matches_sidecar'], shown['compared']) == (True, False)
     assert main(adopt) == 1
     assert 'Add --force to replace it' in capsys.readouterr().err
     assert main([*adopt, '--force']) == 0

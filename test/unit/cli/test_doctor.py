@@ -314,6 +314,7 @@ def test_driver_older_than_tensorrt(machine, cuda, state, said):
     row = found.get('tensorrt_rtx on gpu 0')
     assert (row is None) == (state != 'ok')
     assert row is None or 'int8 (no convolutions), fp8 (no convolutions)' in row.detail
+    assert 'nvfp4 (10.0 or newer)' in machine()['tensorrt_rtx on gpus'].detail
 
 
 @needs_rtx

@@ -241,11 +241,11 @@ def test_inspect_reports_nms_cut_or_why_not(call, tmp_path):
         return call('inspect', tmp_path / 'nms.onnx')[1]
 
     assert (
-        'with tensorrt and tensorrt_rtx, NonMaxSuppression (node chosen) is cut off and '
-        'runs after the network: IoU 0, at most 5 per class'
+        'NonMaxSuppression (node chosen) is cut off and runs after the network: IoU 0, at most 5 '
+        'per class'
     ) in inspect('float[1,9,4] boxes')
     refused = inspect('float[1,9,4] moved')
-    assert 'warning: NonMaxSuppression (node chosen) cannot be cut off' in refused
+    assert 'NonMaxSuppression. NonMaxSuppression (node chosen) cannot be cut off' in refused
     assert 'The network has another output, moved, that does not depend on it.' in refused
 
 

@@ -1,6 +1,7 @@
 """Table of precisions, compared with what the installed TensorRT builds."""
 
 from math import prod
+import re
 from types import SimpleNamespace
 
 import onnx
@@ -9,8 +10,16 @@ import pytest
 
 from support.builds import build_here
 from trt_ros.cli import main
+from trt_ros.driver import nvidia_driver
 from trt_ros.engine.builder.onnx_nodes import layers_by_precision
-from trt_ros.engine.precision import check_precisions, limit, refused_gpu, rule_against, table_row
+from trt_ros.engine.precision import (
+    check_precisions,
+    limits,
+    refused_gpu,
+    rule_against,
+    summary,
+    table_row,
+)
 from trt_ros.errors import BackendError
 from trt_ros.trt import Library
 
@@ -125,10 +134,13 @@ RTX, RTX17, FULL = (
         (RTX17, (8, 9), 'int8, fp8, mxfp8, int4; not nvfp4'),
         (FULL, (9, 0), 'int8, fp8, int4; not mxfp8, nvfp4'),
         (FULL, (10, 0), 'int8, fp8, mxfp8, int4, nvfp4'),
+        (RTX, None, 'int8 (no convolutions), fp8, mxfp8, int4, nvfp4'),
     ],
 )
 def test_a_row_names_what_runs_and_what_does_not(which, capability, row):
-    assert table_row(which, capability) == f'fp32, tf32, fp16, bf16, {row}'
+    found = table_row(which, capability)
+    assert re.sub(r' \([0-9.]+ or newer\)', '', found) == f'fp32, tf32, fp16, bf16, {row}'
+    assert ('nvfp4 (10.0 or newer)' in found) == (capability is None)
 
 
 @pytest.mark.parametrize(
@@ -157,13 +169,32 @@ def test_layers_are_refused_with_their_names_and_a_remedy():
         check_precisions(RTX, (9, 0), names)
     assert caught.value.cause == 'The model has 4: stem, a, b, ...'
     assert '--keep Conv' in caught.value.remedy
-    assert limit('fp8 convolutions', 'tensorrt_rtx').startswith('; on compute capability 9.0')
-    assert limit('fp8 convolutions', 'tensorrt') == limit('int8 convolutions', RTX.name) == ''
+
+
+def test_quantized_layers_are_listed_with_the_gpus_that_they_need():
+    def lines(key, which, is_checked=False):
+        return summary({key: ['a']}, which.name, which.version, is_checked=is_checked)
+
+    need = 'needs compute capability'
+    assert lines('fp8 convolutions', RTX) == [
+        f'warning: 1 fp8 convolutions; {need} 8.9 or newer; on compute capability 9.0, it '
+        'computes them wrongly, without their scales'
+    ]
+    assert lines('fp8 convolutions', FULL) == [f'warning: 1 fp8 convolutions; {need} 8.9 or newer']
+    assert lines('mxfp8 matrix products', FULL, True) == [
+        f'1 mxfp8 matrix products; {need} 10.0 or newer'
+    ]
+    assert lines('int8 convolutions', RTX17) == ['1 int8 convolutions']
+    assert limits('int8 convolutions', RTX.name, RTX.version) == []  # No GPU has them.
 
 
 def test_int8_on_an_h100_is_not_sent_to_a_release_that_refuses_the_gpu():
-    with pytest.raises(BackendError, match=r'1\.7, which refuses compute capability 9\.0'):
+    with pytest.raises(BackendError, match=r'1\.7, which refuses this GPU'):
         check_precisions(RTX, (9, 0), {'int8 convolutions': ['stem']})
+    for capability in (None, (8, 6)):
+        with pytest.raises(BackendError, match=r'it needs release 1\.7\.') as caught:
+            check_precisions(RTX, capability, {'int8 convolutions': ['stem']})
+        assert caught.value.remedy.startswith('Install tensorrt_rtx 1.7')
     with pytest.raises(BackendError, match='does not run bf16 on compute capability 7'):
         check_precisions(RTX, (7, 5), {}, 'bf16')
     with pytest.raises(BackendError, match=r'9\.0: it runs on 7\.5'):
@@ -197,6 +228,50 @@ def test_files_of_four_bits_are_built_or_refused_at_intake(kind, targets, said, 
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(bool(nvidia_driver().gpus), reason='this GPU is checked')
+@pytest.mark.parametrize(('kind', 'needed'), [('nvfp4', '10.0'), ('fp8', '8.9'), ('int4', '8.0')])
+def test_without_a_target_the_gpus_that_lack_a_precision_are_told(
+    kind, needed, rtx, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+    path = tmp_path / 'model.onnx'
+    onnx.save(network(kind, 'MatMul'), path)
+    told = f'warning: 1 {kind} matrix products; needs compute capability {needed} or newer\n'
+    assert main(['build', str(path)]) == 0
+    engine, err = capsys.readouterr()
+    assert told in err
+    for each in (str(path), engine.strip()):
+        assert main(['inspect', each]) == 0
+        assert told in capsys.readouterr().out
+    assert main(['build', str(path), '--compute-capability', '12.0']) == 0
+    assert 'warning' not in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_inspect_prints_what_build_refuses(rtx, tmp_path, capsys):
+    def inspect(model):
+        path = tmp_path / 'model.onnx'
+        onnx.save(model, path)
+        assert main(['inspect', str(path)]) == 0
+        return capsys.readouterr().out
+
+    unknown, asymmetric = network('fp16', 'MatMul'), network('int8', 'MatMul')
+    unknown.graph.node[-1].domain, unknown.graph.node[-1].op_type = 'my.operators', 'Own'
+    unknown.opset_import.append(helper.make_opsetid('my.operators', 1))
+    for tensor in asymmetric.graph.initializer:
+        if tensor.name in 'wz':
+            tensor.data_type = TensorProto.UINT8
+            tensor.raw_data = b'\x80' * len(tensor.raw_data)
+    for model, cause in (
+        (network('int8', 'Conv'), 'does not run int8 convolutions'),
+        (asymmetric, 'The model is quantized asymmetrically.'),
+        (unknown, 'The operator Own is not supported.'),
+    ):
+        assert re.search(f'warning: build refuses it: {rtx} .*{cause}', inspect(model)), cause
+    assert 'refuses' not in inspect(network('fp16', 'MatMul'))
+
+
+@pytest.mark.slow
 def test_the_build_of_fp8_convolutions_never_ends_in_silence(rtx, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
     path = tmp_path / 'model.onnx'
@@ -204,7 +279,7 @@ def test_the_build_of_fp8_convolutions_never_ends_in_silence(rtx, tmp_path, monk
     assert main(['build', str(path), '--compute-capability', '8.6']) == 1
     assert 'fp8 convolutions on compute capability 8.6: it needs 8.9' in capsys.readouterr().err
     assert main(['build', str(path), '--compute-capability', '8.9']) == 0
-    wrong = '1 fp8 convolutions; on compute capability 9.0, it computes them wrongly'
+    wrong = 'on compute capability 9.0, it computes them wrongly'
     assert wrong in capsys.readouterr().err
 
 

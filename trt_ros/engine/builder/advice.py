@@ -6,15 +6,24 @@ import re
 from typing import Any
 
 from trt_ros.engine.builder.layers import EngineLayer
-from trt_ros.engine.builder.onnx_nodes import HEAVY, VIEWS
+from trt_ros.engine.builder.onnx_nodes import (
+    BLOCK_FORMATS,
+    HEAVY,
+    VIEWS,
+    layers_by_precision,
+    node_key,
+)
 from trt_ros.engine.builder.onnx_work import shapes_of
 
 _SEEN_THROUGH = {*VIEWS, 'Cast', 'Dropout'}
 #: TensorRT moves Q/DQ across them.
 _COMMUTE = {*_SEEN_THROUGH, 'MaxPool', 'Slice', 'Split', 'Concat', 'Gather'}
-_SCORES = _SEEN_THROUGH | {'Add', 'Mul', 'Div', 'Sub', 'Where', 'Clip', 'Tanh'}
+_SCORES = _SEEN_THROUGH | {'Add', 'Mul', 'Div', 'Sub', 'Where', 'Clip'}
+#: Of 40 operators between product and Softmax, those that tensorrt_rtx 1.5 does not fuse.
+_SPLITTING = {'Relu', 'Tanh', 'Sigmoid', 'Elu', 'Erf', 'Mish', 'Pow'}
 _FUSED = {'BatchNormalization', 'Relu', 'Clip', 'LeakyRelu', 'Sigmoid', 'Mul', 'HardSwish'}
 _DQ, _Q = 'DequantizeLinear', 'QuantizeLinear'
+_QUANTIZED = {_DQ, *BLOCK_FORMATS}
 LARGEST_HEAD = 256
 
 
@@ -44,14 +53,14 @@ class _Graph:
 
     def is_quantized(self, name: str) -> bool:
         node = self.source(name, _COMMUTE)
-        return node is not None and node.op_type == _DQ
+        return node is not None and node.op_type in _QUANTIZED
 
     def weight(self, node: Any) -> str:
         """Return the constant that holds the weights of a layer, '' if they are computed."""
         name = node.input[1] if len(node.input) > 1 else ''
         while name and name not in self.constants:
             before = self.producers.get(name)
-            is_view = before is not None and before.op_type in {*_SEEN_THROUGH, _DQ, _Q}
+            is_view = before is not None and before.op_type in {*_SEEN_THROUGH, *_QUANTIZED, _Q}
             name = before.input[0] if before is not None and is_view else ''
         return name
 
@@ -90,8 +99,8 @@ def _sizes(graph: _Graph) -> Iterator[str]:
             step = max(step, wanted)
     if odd:
         yield (
-            f'channels that are no multiple of {step}: {_some(odd, len(graph.layers))}. Export a '
-            f'network with channels of multiples of {step}, to which tensor cores are padded'
+            f'channels that are no multiple of {step}: {_some(odd, len(graph.layers))}. Export '
+            f'multiples of {step}: tensor cores compute as long for the next one'
         )
     products = [node for node in graph.layers if node.op_type in ('Gemm', 'MatMul')]
     for value in graph.graph.input if products else ():
@@ -109,7 +118,7 @@ def _attention(graph: _Graph) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for node in graph.graph.node:
         is_softmax = node.op_type == 'Softmax' and node.input
-        product = graph.source(node.input[0], _SCORES) if is_softmax else None
+        product = graph.source(node.input[0], _SCORES | _SPLITTING) if is_softmax else None
         readers = graph.consumers.get(node.output[0], [])
         values = [each for each in readers if each.op_type in ('MatMul', *_SEEN_THROUGH)]
         if product is None or product.op_type not in ('MatMul', 'Einsum') or not values:
@@ -118,6 +127,7 @@ def _attention(graph: _Graph) -> Iterator[str]:
         size = graph.shapes.get(product.input[0], (0,))[-1]
         axis = next((each.i for each in node.attribute if each.name == 'axis'), -1)
         rank = len(graph.shapes.get(node.output[0], ()))
+        between = getattr(graph.source(node.input[0], _SCORES), 'op_type', '')
         for reason, is_true in (
             (
                 'its weights are used elsewhere, too. Export without them (need_weights=False, '
@@ -128,6 +138,11 @@ def _attention(graph: _Graph) -> Iterator[str]:
                 f'heads have {size} channels. Export heads of a multiple of 8 channels, at most '
                 f'{LARGEST_HEAD}',
                 bool(size % 8 or size > LARGEST_HEAD),
+            ),
+            (
+                f'{between} is between product and Softmax. Export Relu as Clip; Tanh as '
+                '1 - 2 / (1 + Exp(2x)), Sigmoid as 1 / (1 + Exp(-x)); or leave it out',
+                between in _SPLITTING,
             ),
             (
                 f'Softmax is along axis {axis}. Export it along the last axis',
@@ -143,21 +158,26 @@ def _attention(graph: _Graph) -> Iterator[str]:
 def advise_on_quantization(model: Any) -> list[str]:
     """Return lines on the Q/DQ nodes of a ModelProto, by NVIDIA's rules of their placement."""
     graph = _Graph(model)
-    if not any(node.op_type in (_Q, _DQ) for node in model.graph.node):
+    if not any(node.op_type in {_Q, *_QUANTIZED} for node in model.graph.node):
         return []
-    both, weights, inputs, neither, between = [list[Any]() for _ in range(5)]
+    of_blocks = {
+        name
+        for key, names in layers_by_precision(model.graph).items()
+        if key.startswith(('int4', 'nvfp4', 'mxfp8'))
+        for name in names
+    }
+    both, alone, weights, inputs, neither, between = [list[Any]() for _ in range(6)]
     for layer in graph.layers:
         reads, has = (graph.is_quantized(name) for name in layer.input[:2])
-        if has and (reads or _weight_only(graph, layer)):
-            both.append(layer)
-        else:
-            (inputs if has else weights if reads else neither).append(layer)
+        of_weight = both if reads else alone if node_key(layer) in of_blocks else inputs
+        (of_weight if has else weights if reads else neither).append(layer)
         if any(_behind(graph, each) for each in graph.consumers.get(layer.output[0], ())):
             between.append(layer)
+    only = f', {len(alone)} quantized weights alone' if alone else ''
     floats = f'; in float: {_some(list(map(_name, neither)))}' if neither else ''
     found = [
         f'Q/DQ: {len(both)} of {len(graph.layers)} convolutions and matrix products read '
-        f'quantized inputs and weights{floats}'
+        f'quantized inputs and weights{only}{floats}'
     ]
     for title, nodes, change in (
         (
@@ -194,12 +214,6 @@ def _behind(graph: _Graph, quantize: Any) -> bool:
         for pair in pairs
         for reader in graph.consumers.get(pair.output[0], ())
     )
-
-
-def _weight_only(graph: _Graph, node: Any) -> bool:
-    """Return whether weights have scales per block, as of int4 and nvfp4."""
-    dequantize = graph.source(node.input[1])
-    return any(each.name == 'block_size' for each in getattr(dequantize, 'attribute', ()))
 
 
 def _breaks_fusion(graph: _Graph, node: Any) -> bool:

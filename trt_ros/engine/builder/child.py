@@ -1,13 +1,13 @@
 """Engine build inside the child process; writes the plan to a file of its parent."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 import os
 from pathlib import Path
 import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from trt_ros.child import Events
 from trt_ros.driver import nvidia_driver
@@ -23,9 +23,9 @@ from trt_ros.engine.builder.onnx_nodes import layers_by_precision, nodes
 from trt_ros.engine.builder.onnx_precision import convert
 from trt_ros.engine.builder.onnx_rewrites import rewrite
 from trt_ros.engine.builder.profiles import largest_batch, resolve_profiles, sizes_without_effect
-from trt_ros.engine.builder.refit import refitted, structure
+from trt_ros.engine.builder.refit import Structure, refitted, structure
 from trt_ros.engine.builder.timing import kernel_times, open_timing_cache
-from trt_ros.engine.options import BuildOptions
+from trt_ros.engine.options import BuildOptions, Profile
 from trt_ros.errors import ModelError, ParameterError, TrtRosError
 from trt_ros.trt import Library, load_trt
 
@@ -96,12 +96,9 @@ def monitor(library: Library, events: Events) -> Any:
 
 def run_build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     """Build an engine in the child process as `parent.build` specifies; return the report."""
-    path, options = Path(spec['onnx']), BuildOptions.from_json(spec['options'])
-    events.phase('checking the model')
-    model, info = read_onnx(path)
-    library = load_trt(spec['library'])
+    options, library = BuildOptions.from_json(spec['options']), load_trt(spec['library'])
     with _log_to(library, spec.get('log_fd'), spec.get('log_verbose', False)):
-        return _build(spec, path, options, model, info, library, events)
+        return _build(spec, options, library, events)
 
 
 @contextmanager
@@ -119,15 +116,21 @@ def _log_to(library: Library, fd: int | None, verbose: bool) -> Iterator[None]:
         yield
 
 
-def _build(
-    spec: dict[str, Any],
-    path: Path,
-    options: BuildOptions,
-    model: Any,
-    info: OnnxInfo,
-    library: Library,
-    events: Events,
-) -> dict[str, Any]:
+class Parsed(NamedTuple):
+    """A network that can be built, as far as this is known in advance."""
+
+    builder: Any
+    network: Any
+    profiles: tuple[Profile, ...]
+    model: bytes | None
+    structure: Structure | None
+    report: dict[str, Any]
+
+
+def parse(path: Path, options: BuildOptions, library: Library, events: Events) -> Parsed:
+    """Check, convert and parse a model; raise TrtRosError if it cannot be built."""
+    events.phase('checking the model')
+    model, info = read_onnx(path)
     changed, cut_line = cut_where_needed(path, model, options, library)
     if changed is not None:
         model = changed
@@ -148,8 +151,11 @@ def _build(
         refuse_unbuildable(path, model)
     _refuse_other_floats(path, info, options)
     quantized, placement = layers_by_precision(model.graph), advise_on_quantization(model)
-    for capability in _capabilities(options):
-        precision.check_precisions(library, capability, quantized, options.precision)
+    untried = [
+        line
+        for capability in _capabilities(options)
+        for line in precision.check_precisions(library, capability, quantized, options.precision)
+    ]
     profiles = resolve_profiles(
         info.inputs,
         options.profiles,
@@ -172,19 +178,49 @@ def _build(
     own = structure(changed or model) if options.refit else None
     del model, changed
     events.phase('parsing the model')
-    began = time.monotonic()
     settings.load_plugins(library, options.plugins)
     builder = library.new_builder()
     typed = library.member('NetworkDefinitionCreationFlag', 'STRONGLY_TYPED')
     network = builder.create_network(1 << int(typed or 0))
     parse_errors, warnings = _parse(library, network, path, converted)
     _refuse_shape_inputs(path, network)
+    return Parsed(
+        builder,
+        network,
+        profiles,
+        converted,
+        own,
+        {
+            'inputs': [vars(spec) for spec in _io(network, 'input')],
+            'outputs': [vars(spec) for spec in _io(network, 'output')],
+            'metadata': info.metadata,
+            'onnx_opset': info.opset,
+            'onnx_producer': info.producer,
+            'profiles': [[vars(each) for each in profile] for profile in profiles],
+            'batch': largest_batch(info.inputs, profiles),
+            'parser_errors': parse_errors,
+            'parser_warnings': [*info.warnings, *untried, *warnings],
+            'ignored_options': sizes_without_effect(info.inputs, options),
+            'cut_nms': cut_line,
+            'lowered': lowered,
+            'structure': own.digest if own else '',
+            'quantized': quantized,
+            'advice': placement,
+        },
+    )
+
+
+def _build(
+    spec: dict[str, Any], options: BuildOptions, library: Library, events: Events
+) -> dict[str, Any]:
+    began, path = time.monotonic(), Path(spec['onnx'])
+    builder, network, profiles, model, own, report = parse(path, options, library, events)
     config = builder.create_builder_config()
     ignored = settings.apply(library, builder, config, options, profiles)
     config.progress_monitor = monitor(library, events)
     timing = open_timing_cache(library, config, spec.get('timing_cache'), options.tactics)
     fallback = settings.not_on_dla(network, config) if options.dla_core is not None else []
-    plan = refitted(library, spec.get('refit'), own, path, converted)
+    plan = refitted(library, spec.get('refit'), own, path, model)
     is_refitted = plan is not None
     with library.log.collect() as captured:
         plan = plan or builder.build_serialized_network(network, config)
@@ -198,39 +234,25 @@ def _build(
             _write(spec['timing_fd'], times)
     events.phase('reading the layers', 100.0)
     return {
-        'inputs': [vars(spec) for spec in _io(network, 'input')],
-        'outputs': [vars(spec) for spec in _io(network, 'output')],
-        'metadata': info.metadata,
-        'onnx_opset': info.opset,
-        'onnx_producer': info.producer,
-        'profiles': [[vars(each) for each in profile] for profile in profiles],
-        'batch': largest_batch(info.inputs, profiles),
+        **report,
         'build_seconds': round(seconds, 3),
-        'parser_errors': parse_errors,
-        'parser_warnings': [*info.warnings, *warnings],
         'build_warnings': captured.warnings,
-        'ignored_options': [*sizes_without_effect(info.inputs, options), *ignored],
+        'ignored_options': [*report['ignored_options'], *ignored],
         'dla_fallback': fallback,
-        'cut_nms': cut_line,
-        'lowered': lowered,
         'refitted': f'weights replaced in {spec["refit"]["path"]}' if is_refitted else '',
         'kernel_times': kernel_times(timing) if options.editable_timing_cache else {},
-        'structure': own.digest if own else '',
-        'quantized': quantized,
-        'advice': placement,
         **_layer_report(library, network, plan),
     }
 
 
-def _capabilities(options: BuildOptions) -> Iterator[precision.Capability | None]:
-    """Yield the compute capabilities to build for; None for those of no particular GPU."""
-    yield None
-    if {*options.compute_capabilities} - {'current'}:
-        for name in {*options.compute_capabilities} - {'current'}:
-            major, _, minor = name.partition('.')
-            yield int(major), int(minor)
-    else:
-        yield from (gpu.compute_capability for gpu in nvidia_driver().gpus[:1])
+def _capabilities(options: BuildOptions) -> Sequence[precision.Capability | None]:
+    """Return the compute capabilities to build for; None for any."""
+    here = [gpu.compute_capability for gpu in nvidia_driver().gpus[:1]]
+    found = list[precision.Capability]()
+    for name in options.compute_capabilities or ('current',):
+        major, _, minor = name.partition('.')
+        found += here if name == 'current' else [(int(major), int(minor))]
+    return found or [None]
 
 
 def cut_where_needed(

@@ -45,16 +45,6 @@ def cut_reason(model: Any, library: Library, plugins: Sequence[str] = ()) -> str
     return ''
 
 
-def releases_that_cut(model: Any) -> str:
-    """Return the TensorRT releases for which NMS is cut off, '' if the network has none."""
-    found = {node.op_type for node in nodes(model.graph)}.intersection(READERS)
-    if 'NonMaxSuppression' in found:
-        return 'tensorrt and tensorrt_rtx'
-    if found & BATCHED:
-        return 'tensorrt 11 and tensorrt_rtx'
-    return 'tensorrt_rtx' if found else ''
-
-
 def cut_nms(path: Path, model: Any) -> tuple[Any, str]:
     """
     Cut NMS and the nodes that only select by its result off a network.

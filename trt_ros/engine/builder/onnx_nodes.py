@@ -19,7 +19,7 @@ _QUANTIZED = {
     'FLOAT4E2M1': 'nvfp4',
 }
 #: Operators of nvidia-modelopt with scales per block of values.
-_BLOCK_FORMATS = {
+BLOCK_FORMATS = {
     'TRT_FP4DynamicQuantize': 'nvfp4',
     'TRT_FP4QDQ': 'nvfp4',
     'TRT_INT4QDQ': 'int4',
@@ -110,8 +110,8 @@ def layers_by_precision(graph: Any) -> dict[str, list[str]]:
     for node in nodes(graph):
         if not (node.input and node.output):
             continue
-        if node.op_type in _BLOCK_FORMATS:
-            read |= dict.fromkeys(node.output[:1], _BLOCK_FORMATS[node.op_type])
+        if node.op_type in BLOCK_FORMATS:
+            read |= dict.fromkeys(node.output[:1], BLOCK_FORMATS[node.op_type])
         elif node.op_type == 'QuantizeLinear':
             given = next((each.i for each in node.attribute if each.name == 'output_dtype'), 0)
             zero = kinds.get(node.input[2]) if len(node.input) > 2 else None

@@ -40,9 +40,11 @@ def convolutions(first: int, second: int) -> onnx.ModelProto:
     )
 
 
-def attention(head: int, scores: str = '', axis: int = -1) -> onnx.ModelProto:
+def attention(
+    head: int, scores: str = '', axis: int = -1, between: str = 'Mul(qk, s)'
+) -> onnx.ModelProto:
     return model(
-        f'k = Transpose<perm=[0,1,3,2]>(x)  qk = MatMul(x, k)  d = Mul(qk, s)'
+        f'k = Transpose<perm=[0,1,3,2]>(x)  qk = MatMul(x, k)  d = {between}'
         f' p = Softmax<axis={axis}>(d)  y = MatMul(p, x)',
         f'float[1,2,16,{head}] x',
         f'float[1,2,16,{head}] y{scores}',
@@ -68,6 +70,8 @@ def products(batch: str) -> onnx.ModelProto:
         (products('16'), []),
         (products('5'), ['a batch of 5 (x): its matrix products take as long as a batch of 8.']),
         (attention(32), []),
+        (attention(64, between='Exp(qk)'), []),
+        (attention(64, between='Relu(qk)'), ['attention that does not fuse: 1 of 1 (p): Relu is']),
         (attention(36), ['attention that does not fuse: 1 of 1 (p): heads have 36 channels.']),
         (
             attention(512, ', float[1,2,16,16] p', axis=2),
@@ -175,7 +179,7 @@ def logged_layers(path, library, **options):
     for name, kind, rest in re.findall(r'(?m)^Name: (.*?), LayerType: (\w*)(.*)', text):
         inputs, outputs = (
             [{'Datatype': each} for each in re.findall(r'Datatype: (\w+)', part)]
-            for part in rest.split('Outputs:')
+            for part in rest.partition('Outputs:')[::2]
         )
         entry = {'Name': name, 'LayerType': kind, 'Inputs': inputs, 'Outputs': outputs}
         yield from parse_inspector(json.dumps({'Layers': [entry]}))
@@ -188,6 +192,9 @@ def logged_layers(path, library, **options):
         (attention(64), 'fp16', []),
         (attention(64), 'auto', ['attention', 'convolutions and matrix products in TF32: 2 of']),
         (attention(64, ', float[1,2,16,16] p'), 'fp16', ['attention']),
+        (attention(64, between='Tanh(qk)'), 'fp16', ['attention']),
+        (attention(64, between='Relu(qk)'), 'fp16', ['attention']),
+        (attention(64, between='Exp(qk)'), 'fp16', []),
         (convolutions(8, 16), 'auto', ['reformat', 'convolutions and matrix products in TF32']),
     ],
 )
