@@ -38,12 +38,26 @@ static const void* launched;
 """
 
 
-class KernelsOnCpu:
+def compiled(name: str, source: str) -> ctypes.CDLL:
     """
-    The kernels of decode.cu for float32, compiled once per run of the tests.
+    Return a library of kernels, compiled once per run of the tests.
 
     :raises subprocess.CalledProcessError: when g++ rejects the source.
     """
+    folder = Path(os.environ['XDG_CACHE_HOME'], 'kernels_on_cpu')  # See conftest.own_cache.
+    folder.mkdir(parents=True, exist_ok=True)
+    path, library = folder / f'{name}.cpp', folder / f'{name}.so'
+    options = '-std=c++17 -O1 -w -fPIC -shared -U_FORTIFY_SOURCE -ffp-contract=off'
+    with locked(folder, Reporter()):
+        if not library.exists():
+            path.write_text(f'#include "{HEADER}"\n{source}')
+            command = ['g++', *options.split(), str(path), '-o', str(library)]
+            subprocess.run(command, check=True)
+    return ctypes.CDLL(str(library))
+
+
+class KernelsOnCpu:
+    """The kernels of decode.cu for float32."""
 
     def __init__(self) -> None:
         parts = [source_of(name) for name in _FILES]
@@ -61,21 +75,7 @@ class KernelsOnCpu:
         launchers = ''.join(
             re.sub(r'KERNEL\((\w+), \d+, (\w+),.*', r'LAUNCHER(\1, \2)', line) for line in kernels
         )
-        folder = Path(os.environ['XDG_CACHE_HOME'], 'kernels_on_cpu')  # See conftest.own_cache.
-        folder.mkdir(parents=True, exist_ok=True)
-        path, library = folder / 'decode.cpp', folder / 'decode.so'
-        with locked(folder, Reporter()):
-            if not library.exists():
-                path.write_text(f'#include "{HEADER}"\n{source}\n{LAUNCHERS}{launchers}')
-                subprocess.run(
-                    [
-                        *('g++', '-std=c++17', '-O1', '-w', '-fPIC', '-shared'),
-                        *('-U_FORTIFY_SOURCE', '-ffp-contract=off'),
-                        *(str(path), '-o', str(library)),
-                    ],
-                    check=True,
-                )
-        self._library = ctypes.CDLL(str(library))
+        self._library = compiled('decode', f'{source}\n{LAUNCHERS}{launchers}')
 
     def launch(self, launch: Launch) -> None:
         """Run all blocks of a launch."""

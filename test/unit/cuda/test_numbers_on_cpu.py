@@ -22,8 +22,8 @@ INTEGERS = ('int8', 'uint8', 'int16', 'int32', 'int64', 'uint64')
 
 
 @pytest.fixture(scope='module')
-def kernels(tmp_path_factory):
-    return NumbersOnCpu(tmp_path_factory.mktemp('numbers'))
+def kernels():
+    return NumbersOnCpu()
 
 
 @pytest.fixture

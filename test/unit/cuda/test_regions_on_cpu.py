@@ -16,8 +16,8 @@ WIDTH, HEIGHT, ROWS = 640, 480, 8
 
 
 @pytest.fixture(scope='module')
-def kernels(tmp_path_factory):
-    return NumbersOnCpu(tmp_path_factory.mktemp('regions'))
+def kernels():
+    return NumbersOnCpu()
 
 
 def some_boxes(count, *, is_rotated):

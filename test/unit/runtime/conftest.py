@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 import ctypes
 from dataclasses import replace
+import shutil
 import sys
 import threading
 from types import SimpleNamespace
@@ -287,7 +288,12 @@ class FakeCuda:
 
     def _do_cuLaunchKernel(self, function, *args):
         self._is_here('stream', args[7])
-        return self._put(lambda: self.launched.append(function))
+        run = self.prepare(function, args[:3], args[3:6], args[8])
+        return self._put(lambda: (self.launched.append(function), run()))
+
+    def prepare(self, *launch) -> Callable[[], object]:
+        """Return what a kernel does."""
+        return lambda: None
 
 
 @pytest.fixture
@@ -318,6 +324,19 @@ def cuda(monkeypatch, set_constants) -> FakeCuda:
         cached.cache_clear()
     for state in states:
         state.clear()
+
+
+@pytest.fixture
+def numbers(cuda) -> None:
+    """Run the kernels of images, regions, counters and noise, on the CPU."""
+    from support.numbers_on_cpu import KERNELS, NumbersOnCpu
+
+    if shutil.which('g++') is None:
+        pytest.skip('needs g++')
+    kernels, nothing = NumbersOnCpu(), cuda.prepare
+    cuda.prepare = lambda function, *launch: (
+        kernels.prepare(function, *launch) if function in KERNELS else nothing()
+    )
 
 
 CUBIN = b'cubin'

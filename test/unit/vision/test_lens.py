@@ -21,8 +21,8 @@ needs_compiler = pytest.mark.skipif(shutil.which('g++') is None, reason='needs g
 
 
 @pytest.fixture(scope='module')
-def kernels(tmp_path_factory):
-    return NumbersOnCpu(tmp_path_factory.mktemp('lens'))
+def kernels():
+    return NumbersOnCpu()
 
 
 def smooth(encoding: str, lens) -> Frame:

@@ -30,9 +30,8 @@ ASKED = Thresholds(0.3, 0.5, max_detections=300)
 
 
 @pytest.fixture(scope='module')
-def kernels(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('kernels')
-    return {'preprocess': NumbersOnCpu(folder), 'decode': KernelsOnCpu()}
+def kernels():
+    return {'preprocess': NumbersOnCpu(), 'decode': KernelsOnCpu()}
 
 
 @pytest.fixture

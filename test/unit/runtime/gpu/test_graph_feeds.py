@@ -1,15 +1,12 @@
 """Tensors, several images and states through the captured graph, on a CUDA of our own."""
 
 from collections import Counter
-import ctypes
-import shutil
 
 import numpy as np
 import pytest
 
 from support.host_context import HostContext
 from support.memory import array_at
-from support.numbers_on_cpu import NumbersOnCpu
 from trt_ros.errors import (
     BadFrameError,
     CapacityError,
@@ -21,10 +18,9 @@ from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import Given
 from trt_ros.model.feeds.state import StateFeed
 from trt_ros.runtime.fitting import fit
-from trt_ros.runtime.gpu.input_kinds import GpuState, NumberedArgs
+from trt_ros.runtime.gpu.input_kinds import GpuState
 from trt_ros.runtime.gpu.inputs import INPUTS
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
-from trt_ros.runtime.gpu.preprocess import PreprocessArgs
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
@@ -153,33 +149,6 @@ def test_a_history_equals_that_of_the_cpu(counter, open_inputs, cuda, slots, set
             if number in (2, 3, 4):
                 assert cuda.calls['cudaMemcpyAsync'] == copies
         pipeline.reset_state()
-
-
-@pytest.fixture(scope='module')
-def kernels(tmp_path_factory):
-    if shutil.which('g++') is None:
-        pytest.skip('needs g++')
-    return NumbersOnCpu(tmp_path_factory.mktemp('kernels'))
-
-
-@pytest.fixture
-def numbers(cuda, monkeypatch, kernels):
-    """Run the kernels of images, counters and noise, on the CPU."""
-
-    def launch(self, function, *args):
-        (address,) = (ctypes.c_void_p * 1).from_address(args[8])
-        kind = PreprocessArgs if function == 'preprocess' else NumberedArgs
-        memory = ctypes.string_at(address, ctypes.sizeof(kind))
-        argument = kind.from_buffer_copy(memory)
-        grid, block = args[:3], args[3:6]
-
-        def work():
-            self.launched.append(function)
-            kernels.launch(function, grid, block, ctypes.addressof(argument))
-
-        return self._put(work)
-
-    monkeypatch.setattr(type(cuda), '_do_cuLaunchKernel', launch)
 
 
 @pytest.mark.parametrize('slots', [1, 2])

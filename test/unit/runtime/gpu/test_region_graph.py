@@ -4,15 +4,12 @@ import numpy as np
 import pytest
 
 from support.host_context import HostContext
-from support.memory import array_at
 from trt_ros.families.registry import CLASSIFIERS, TENSORS
 from trt_ros.runtime.fitting import fit
-from trt_ros.runtime.gpu import input_kinds
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.options import ModelOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.regions import Crop
 from trt_ros.vision.thresholds import Thresholds
 
 ASKED = Thresholds()
@@ -31,25 +28,10 @@ def shape_of(context, name):
 
 
 @pytest.fixture
-def open_regions(make_engine, cuda, network_of, opened, monkeypatch):
-    """Open a pipeline whose crop kernel is its NumPy reference."""
-
-    def crop_on_host(kernels, args, regions, stream):
-        image = args.image
-
-        def work():
-            data = array_at(image.source, (image.height * image.step,), 'uint8')
-            frame = Frame(data, image.width, image.height, image.step, 'rgb8')
-            maps = array_at(args.maps, (regions, 2, 4))
-            array_at(image.target, (regions, 3, *HW))[:] = crop(frame, maps)
-
-        cuda._put(work)
-
-    monkeypatch.setattr(input_kinds, 'launch_crop', crop_on_host)
-    crop: Crop
+def open_regions(make_engine, numbers, network_of, opened):
+    """Open a pipeline of the mean color of each region."""
 
     def make(batch=-1, max_batch=4, decoder='embedding', families=TENSORS, **options):
-        nonlocal crop
         engine = make_engine()
         engine.inputs = (TensorSpec('images', (batch, 3, *HW), 'float32', 'input'),)
         engine.outputs = (TensorSpec('out', (batch, 3), 'float32', 'output'),)

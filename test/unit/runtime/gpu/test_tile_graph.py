@@ -6,16 +6,12 @@ import numpy as np
 import pytest
 
 from support.host_context import HostContext
-from support.memory import array_at
 from trt_ros.decode.cuda.tiles import GpuTiles
 from trt_ros.errors import BadFrameError, TensorMismatchError
 from trt_ros.families.registry import DETECTORS
 from trt_ros.runtime.fitting import fit
-from trt_ros.runtime.gpu import input_kinds
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.options import ModelOptions
-from trt_ros.vision.frame import Frame
-from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 from trt_ros.vision.tiles import Tiles
 
@@ -24,17 +20,8 @@ HW = (64, 96)
 
 
 @pytest.fixture
-def open_tiles(make_engine, cuda, network_of, opened, monkeypatch):
+def open_tiles(make_engine, numbers, network_of, opened):
     """Open a pipeline that finds one box per tile, in its middle, scored by the mean color."""
-
-    def preprocess_on_host(kernels, args, stream):
-        def work():
-            data = array_at(args.source, (args.whole_height, args.step), 'uint8')
-            pixels = data.reshape(args.whole_height, args.whole_width, 3)
-            tile = pixels[args.first_y :, args.first_x :][: args.height, : args.width]
-            array_at(args.target, (1, 3, *HW))[:] = Preprocess(HW)(Frame.from_pixels(tile))[0]
-
-        cuda._put(work)
 
     def compute(_, arrays):
         head = arrays['output0']
@@ -48,8 +35,6 @@ def open_tiles(make_engine, cuda, network_of, opened, monkeypatch):
             if name == 'images'
             else (*context.shapes['images'][:1], 7, 96)
         )
-
-    monkeypatch.setattr(input_kinds, 'launch_preprocess', preprocess_on_host)
 
     def make(batch=-1, max_batch=4, tiles='2x2', **options):
         engine = make_engine(batch, max_batch)
