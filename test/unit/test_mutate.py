@@ -53,30 +53,18 @@ def test_keyword_only_star_is_not_mutated_as_multiplication(mutate):
     [
         ('vision/nms.py', ('test/unit/vision/test_nms.py', 'test/unit/vision')),
         (
-            'ros/dds/reader.py',
+            'ros/dds/rcl_subscription.py',
             (
-                'test/ros/dds/test_reader.py test/ros/dds/test_reader_losses.py',
+                'test/ros/dds/test_rcl_subscription.py '
+                'test/ros/dds/test_rcl_subscription_losses.py',
                 'test/unit/ros/dds',
             ),
         ),
-        ('nodes/tensor.py', ('test/ros/test_tensor_list.py',)),
+        ('nodes/tracker.py', ('test/ros/test_tracker.py test/ros/test_tracker_appearance.py',)),
         ('families/family.py', ('test/unit/families',)),
     ],
 )
-def test_tests_named_after_module_run_before_tests_of_its_folder(
-    mutate, monkeypatch, tmp_path, module, tests
-):
-    for path in (
-        'test/unit/vision/test_nms.py',
-        'test/unit/families/test_yolo.py',
-        'test/unit/ros/dds/test_other.py',
-        'test/ros/dds/test_reader.py',
-        'test/ros/dds/test_reader_losses.py',
-        'test/ros/test_tensor_list.py',
-    ):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).touch()
-    monkeypatch.setattr(mutate, 'CHECKOUT', tmp_path)
+def test_tests_named_after_module_run_before_tests_of_its_folder(mutate, module, tests):
     assert mutate.tests_of(Path('trt_ros') / module) == tests
 
 

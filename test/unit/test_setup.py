@@ -4,7 +4,6 @@ import fcntl
 from importlib import import_module
 import os
 from pathlib import Path
-import runpy
 import shutil
 import subprocess
 import sys
@@ -113,28 +112,6 @@ def test_reports_missing_compiler(start):
     assert not (start.checkout / '.venv').exists()
 
 
-def test_reports_broken_compiler_as_missing(start):
-    done = start('check', PYTHON=PYTHON, scripts={'cc': 'exit 1', 'c++': 'exit 1'})
-    assert done.returncode == 1
-    assert 'This machine lacks a C++ compiler' in done.stderr
-
-
-def test_reports_all_missing_tools_at_once(setup, environment, monkeypatch):
-    monkeypatch.setenv('PATH', '')
-    monkeypatch.setattr(setup.build_tools.platform, 'machine', lambda: 'x86_64')
-    base = setup.environment.Base('/opt/python3.11', '3.11', Path('/nowhere'), has_ensurepip=False)
-    with pytest.raises(setup.environment.SetupError) as caught:
-        setup.build_tools.check_tools(environment, base)
-    assert 'sudo apt install python3.11-venv g++ python3.11-dev' in str(caught.value)
-
-
-def test_machine_without_wheels_gets_advice_to_install_ros(setup, environment, monkeypatch):
-    monkeypatch.setattr(setup.build_tools.platform, 'machine', lambda: 'aarch64')
-    with pytest.raises(setup.environment.SetupError, match='Linux on aarch64') as caught:
-        setup.build_tools.check_tools(environment, setup.environment.Base.of(PYTHON))
-    assert 'Install ROS 2 (Humble, Jazzy or Kilted) with its apt packages' in str(caught.value)
-
-
 @pytest.mark.slow
 def test_reports_packages_missing_from_sourced_ros(start, tmp_path):
     (tmp_path / 'ros').mkdir()
@@ -149,14 +126,6 @@ def test_reports_packages_missing_from_sourced_ros(start, tmp_path):
     assert done.returncode == 1
     assert 'the Python module vision_msgs.msg' in done.stderr
     assert 'ros-humble-vision-msgs' in done.stderr
-
-
-@pytest.mark.parametrize('make', [Path.touch, lambda path: path.symlink_to('/dev/null')])
-def test_refuses_file_in_place_of_environment(setup, environment, make):
-    make(environment.folder)
-    with pytest.raises(setup.environment.SetupError, match='in the way') as caught:
-        setup.installation.clear(environment.folder)
-    assert 'Remedy: Delete it.' in str(caught.value)
 
 
 def test_keeps_foreign_folder(setup, environment):
@@ -205,22 +174,6 @@ def test_pip_output_becomes_error_with_remedy(setup, tmp_path, line, problem):
     assert '\nRemedy: ' in str(error)
 
 
-@pytest.mark.nightly
-def test_reports_missing_network(start):
-    done = start(
-        'check',
-        PYTHON=PYTHON,
-        links=('cc', 'c++'),
-        PIP_CONFIG_FILE='/dev/null',
-        PIP_INDEX_URL='http://127.0.0.1:9/simple',
-        PIP_RETRIES='1',
-    )
-    assert done.returncode == 1
-    assert 'Cannot reach the Python package index' in done.stderr
-    assert 'Remedy: Connect this machine' in done.stderr
-    assert not (start.checkout / '.venv/.trt_ros/packages').exists()
-
-
 def finish(setup, environment, *steps):
     for step in steps:
         setup.environment.write(
@@ -240,19 +193,6 @@ def test_reinstalls_partially_unpacked_packages(setup, environment):
     finish(setup, environment, 'venv', 'packages', 'interfaces', 'package')
     (environment.notes / 'unpacking').touch()
     assert setup.steps.stale_steps(environment) == ['venv', 'packages', 'interfaces', 'package']
-
-
-def test_recreates_environment_for_another_python(setup, environment):
-    finish(setup, environment, 'venv', 'packages', 'interfaces', 'package')
-    other = setup.environment.Environment(environment.folder, '/usr/bin/python3.10', '')
-    assert setup.steps.stale_steps(other) == ['venv', 'packages', 'interfaces', 'package']
-
-
-def test_sourced_ros_skips_building_interfaces(setup, environment):
-    sourced = setup.environment.Environment(environment.folder, PYTHON, 'jazzy')
-    assert setup.steps.stale_steps(sourced) == ['venv', 'packages', 'package']
-    assert 'ros' not in sourced.groups
-    assert 'build' not in sourced.groups
 
 
 def test_an_interface_is_built_again_when_a_definition_changes(setup, environment):
@@ -276,13 +216,6 @@ def test_another_release_from_pypi_has_a_folder_and_requirements_of_its_own(setu
         setup.environment.choose_environment()
 
 
-def test_worker_processes_can_import_the_command(setup, environment):
-    (environment.folder / 'lib/python3.12/site-packages').mkdir(parents=True)
-    setup.registration.link_package(environment)
-    command = str(environment.folder / 'bin/trt-ros')
-    assert 'main' in runpy.run_path(command, run_name='__mp_main__')
-
-
 def test_ros2_launch_finds_the_launch_files_of_the_checkout(setup, environment, tmp_path):
     (environment.folder / 'lib/python3.12/site-packages').mkdir(parents=True)
     share = environment.folder / 'share/trt_ros'
@@ -297,23 +230,6 @@ def test_ros2_launch_finds_the_launch_files_of_the_checkout(setup, environment, 
     assert found > {path.name for path in (CHECKOUT / 'launch').glob('*.launch.py')}
     assert (share / 'launch/demo.launch.py').samefile(CHECKOUT / 'launch/demo.launch.py')
     assert not (older / 'demo.launch.py').is_symlink()
-
-
-@pytest.mark.parametrize(
-    'given, log_dir',
-    [
-        ({}, str(CHECKOUT / 'log/ros')),
-        ({'ROS_LOG_DIR': '/my/log'}, '/my/log'),
-        ({'ROS_HOME': '/my/ros'}, None),
-    ],
-)
-def test_node_logs_stay_in_checkout_by_default(setup, environment, monkeypatch, given, log_dir):
-    for name in ('ROS_LOG_DIR', 'ROS_HOME'):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    sourced = setup.environment.Environment(environment.folder, PYTHON, 'jazzy')
-    assert sourced.variables().get('ROS_LOG_DIR') == log_dir
 
 
 def test_second_setup_waits_for_the_first(setup, capfd):

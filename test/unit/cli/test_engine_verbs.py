@@ -14,7 +14,6 @@ import trt_ros
 from trt_ros.cli import main
 from trt_ros.cli._ros2 import TrtCommand
 from trt_ros.cli.build import build_options
-from trt_ros.engine.builder.layers import EngineLayer, InspectedEngine
 from trt_ros.engine.open import build_command
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.regular_file import Blob
@@ -197,37 +196,6 @@ def test_inspect_shows_an_engine_without_a_gpu(call, color_detector):
     code, _, err = call('inspect', engine, '--layers')
     assert code == 1
     assert re.search(r'The layers of .* cannot be read.\nCause: .*\nRemedy: Run this on', err)
-
-
-@needs_rtx
-@pytest.mark.parametrize('verbosity', ['DETAILED', 'LAYER_NAMES_ONLY'])
-def test_inspect_reads_the_layers_of_an_engine_that_runs_here(
-    call, color_detector, monkeypatch, verbosity
-):
-    engine = call('build', color_detector())[1].strip()
-    stored = call('inspect', engine, '--layers')[1]
-    assert re.search(r'^  \S+ REDUCE float32 1x3, output 0.0 KiB$', stored, re.MULTILINE)
-    layer = EngineLayer('conv', 'gemm', 'float16', (1, 8), 'Row major', 'sm80_gemm', 16, 1 << 20)
-    layers = [layer] if verbosity == 'DETAILED' else [EngineLayer('conv')]
-    monkeypatch.setattr('trt_ros.cli.inspect._usable', lambda _: 'yes')
-    monkeypatch.setattr(
-        'trt_ros.engine.builder.layers.read_engine',
-        lambda *_: InspectedEngine(layers, verbosity, 1 << 20, None),
-    )
-    code, out, _ = call('inspect', engine, '--layers')
-    assert code == 0
-    assert '1 layers of the engine, activations 1.0 MiB' in out
-    if verbosity == 'DETAILED':
-        assert (
-            '  conv gemm float16 1x8, output 0.0 KiB, weights 1024.0 KiB, kernel sm80_gemm, '
-            'format Row major\n'
-        ) in out
-        assert 'warning: the engine was built' not in out
-    else:
-        assert '  conv\n' in out
-        assert 'profiling verbosity LAYER_NAMES_ONLY: types, formats' in out
-    found = json.loads(call('inspect', engine, '--layers', '--json')[1])
-    assert (found['layers_from'], found['layers'][0]['name']) == ('engine', 'conv')
 
 
 def test_inspect_reports_nms_cut_or_why_not(call, tmp_path):

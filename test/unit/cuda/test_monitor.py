@@ -136,17 +136,3 @@ def test_nvml_values_have_units():
         'sw_power_cap, hw_thermal_slowdown',
         '3000 of 24000',
     ]
-
-
-def test_energy_is_read_in_joules(monkeypatch):
-    monitor = Monitor(DESKTOP)
-    assert monitor.energy_joules() is None
-
-    def fields(wanted):
-        (one,) = wanted
-        assert one.name == 'DEV_TOTAL_ENERGY_CONSUMPTION'
-        return [SimpleNamespace(value=123_456)]
-
-    pytest.importorskip('cuda.core.system')
-    monkeypatch.setattr(monitor, '_nvml', SimpleNamespace(get_field_values=fields))
-    assert monitor.energy_joules() == 123.456

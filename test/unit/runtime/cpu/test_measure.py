@@ -30,9 +30,9 @@ def frame():
     return Frame.from_pixels(np.full((48, 64, 3), 255, np.uint8))
 
 
-def test_runs_overlap(steps, frame, monkeypatch):
+def test_runs_overlap(steps, frame):
     barrier = threading.Barrier(3)
-    monkeypatch.setattr(steps, 'start', lambda *_: barrier.wait(DEADLINE_SECONDS))
+    steps.start = lambda *_: barrier.wait(DEADLINE_SECONDS)
     assert overlapped_frames_per_second(steps, frame, 6, in_flight=3) > 0
 
 
