@@ -1,5 +1,6 @@
 """An engine that tensorrt_rtx wrote outside the package, adopted and run."""
 
+import os
 import subprocess
 import sys
 
@@ -8,7 +9,8 @@ import pytest
 
 from support.save_network import save_network
 from support.scripts import run_script
-from trt_ros.errors import ModelError
+from trt_ros.engine.sidecar import read_sidecar, sidecar_path
+from trt_ros.errors import ModelError, TensorMismatchError
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.gpu.open import open_tensor_runner
 
@@ -33,13 +35,13 @@ open(sys.argv[2], 'wb').write(builder.build_serialized_network(network, config))
 """
 
 
-def write(path, seed, output='y'):
-    weight = np.random.default_rng(seed).normal(size=(8, 16)).astype(np.float32)
+def write(path, seed, output='y', size=16):
+    weight = np.random.default_rng(seed).normal(size=(8, size)).astype(np.float32)
     return save_network(
         path,
         f'{output} = MatMul(x, w)',
         {'x': ('n', 8)},
-        {output: ('n', 16)},
+        {output: ('n', size)},
         constants={'w': weight},
         metadata={'names': 'of the sidecar'},
     )
@@ -50,17 +52,30 @@ def test_a_foreign_engine_is_compared_and_gets_a_sidecar(gpu, tmp_path):
     run_script(BUILD, model, engine)
     engine.chmod(0o600)
 
-    def adopt(onnx_file):
-        command = [sys.executable, '-m', 'trt_ros', 'adopt', engine, '--onnx', onnx_file]
+    def adopt(onnx_file, *flags, **environment):
+        command = [sys.executable, '-m', 'trt_ros', 'adopt', engine, '--onnx', onnx_file, *flags]
         return subprocess.run(
-            [*map(str, command), '--device', str(gpu.index)], capture_output=True, text=True
+            [*map(str, command), '--device', str(gpu.index)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **environment},
         )
+
+    wide = write(tmp_path / 'wide.onnx', 0, size=17)
+    hidden = adopt(wide, CUDA_VISIBLE_DEVICES='-1')
+    assert hidden.returncode == 0 and f'not compared with {wide}' in hidden.stderr
+    with pytest.raises(TensorMismatchError, match='has other inputs or outputs than'):
+        open_tensor_runner(engine, device=gpu.index)
+    sidecar_path(engine).unlink()
 
     other = adopt(write(tmp_path / 'other.onnx', 1))
     assert other.returncode == 1 and 'does not compute what' in other.stderr, other.stderr
     renamed = adopt(write(tmp_path / 'renamed.onnx', 0, output='z'))
     assert renamed.returncode == 1 and 'has other inputs or outputs' in renamed.stderr
-    done = adopt(model)
+    assert adopt(model, CUDA_VISIBLE_DEVICES='-1').returncode == 0
+    open_tensor_runner(engine, device=gpu.index).close()
+    done = adopt(model, '--force')
+    assert read_sidecar(engine)['compared'] is True
     assert done.returncode == 0 and 'y: cosine 1.0' in done.stdout, done.stderr
     runner = open_tensor_runner(engine, device=gpu.index)
     reference = OnnxRuntimeRunner.open(model)
