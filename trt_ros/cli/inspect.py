@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 import json
 from pathlib import Path
 from typing import Any
@@ -128,22 +129,18 @@ def _onnx(path: Path) -> dict[str, Any]:
             memory_nbytes=memory_nbytes,
         )
     ) as child:
-
-        def call(**request: str) -> dict[str, Any]:
-            found: dict[str, Any] = child.call(
-                {'path': str(path), **request},
-                report=Reporter(),
-                phase='checking the model',
-                timeout_seconds=30.0 + nbytes / 2**22,
-                busy_factor=BUSY_FACTOR,
-            )
-            return found
-
-        found = {**call(), 'build_refuses': ''}
+        call = partial(
+            child.call,
+            report=Reporter(),
+            phase='checking the model',
+            timeout_seconds=30.0 + nbytes / 2**22,
+            busy_factor=BUSY_FACTOR,
+        )
+        found = {**call({'path': str(path)}), 'build_refuses': ''}
         try:
             library = load_trt()
             found |= {'library': library.name, 'tensorrt': library.version_text}
-            found |= call(library=library.name)
+            found |= call({'path': str(path), 'library': library.name})
         except TrtRosError as error:
             found['build_refuses'] = str(error)
         return found
@@ -236,7 +233,7 @@ def _layers(path: Path, found: Mapping[str, Any]) -> dict[str, Any]:
             return {**read, 'layers_from': 'engine', 'not_loaded': ''}
         except TrtRosError as error:  # Of another GPU, or with plugins.
             reason = error.cause or error.problem
-    if not found['matches_sidecar']:
+    if not (found['matches_sidecar'] and found['layers']):
         raise ModelError(
             f'The layers of {path} cannot be read.',
             cause=reason,

@@ -190,17 +190,16 @@ def tensor_spec(handle: Any, name: str) -> TensorSpec:
     )
 
 
-def refuse_formats(engine: Engine, name: str) -> None:
-    """Raise ModelError, and close the engine, unless its tensors are in row-major order."""
+def refuse_formats(engine: Engine, path: Path) -> None:
+    """Raise ModelError unless the tensors of an engine are in row-major order."""
     formats = {
         spec.name: engine.handle.get_tensor_format(spec.name).name
         for spec in (*engine.inputs, *engine.outputs)
     }
     others = [f'{tensor} is {each}' for tensor, each in formats.items() if each != 'LINEAR']
     if others:
-        engine.close()
         raise ModelError(
-            f'{name} has inputs or outputs in another memory format than LINEAR.',
+            f'{path} has inputs or outputs in another memory format than LINEAR.',
             cause=f'{"; ".join(others)}.',
             remedy='Build it without formats of inputs and outputs.',
         )

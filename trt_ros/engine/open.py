@@ -20,7 +20,7 @@ from trt_ros.engine.files import check_trusted
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import is_plan, read_plan_header
 from trt_ros.engine.sidecar import read_sidecar, sidecar_path, tensors_of
-from trt_ros.errors import ModelError, ParameterError, TensorMismatchError
+from trt_ros.errors import ModelError, ParameterError, TrtRosError
 from trt_ros.progress import Reporter
 from trt_ros.regular_file import Blob, sha256_of_file
 from trt_ros.trt import Library, load_trt, numbers
@@ -123,8 +123,8 @@ def build_summary(sidecar: Mapping[str, Any]) -> tuple[str, ...]:
     lines += sidecar.get('advice') or ()
     if sidecar.get('compared') is False:
         lines.append(
-            f'adopted, results not compared with those of {sidecar["onnx"]["path"]}: run trt-ros '
-            'adopt --force on a machine with a GPU'
+            f'adopted, results not compared with those of {_onnx_of(sidecar)}: run trt-ros adopt '
+            '--force on a machine with a GPU'
         )
     fallback = sidecar.get('dla_fallback')
     if fallback:
@@ -237,9 +237,14 @@ def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
         _check_plugins(path, header.library, sidecar, options)
         engine = _load(path, {**sidecar, 'library': header.library}, device)
         if 'key' not in sidecar:  # Of another tool.
-            refuse_formats(engine, str(path))
-            if sidecar.get('compared') is False:
-                _compare_tensors(engine, path, sidecar)
+            try:
+                refuse_formats(engine, path)
+                if sidecar.get('compared') is False:
+                    found, wanted = (*engine.inputs, *engine.outputs), tensors_of(sidecar)
+                    refuse_other_tensors(path, found, _onnx_of(sidecar), sum(wanted, ()))
+            except TrtRosError:
+                engine.close()
+                raise
     except ModelError as error:
         raise ModelError(error.problem, cause=error.cause, remedy=_rebuild(sidecar)) from error
     return OpenedEngine(
@@ -252,18 +257,6 @@ def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
             *ineffective_options(options, sidecar),
         ),
     )
-
-
-def _compare_tensors(engine: Engine, path: Path, sidecar: Mapping[str, Any]) -> None:
-    """Refuse, and close, an adopted engine that has other tensors than its sidecar."""
-    inputs, outputs = tensors_of(sidecar)
-    try:
-        refuse_other_tensors(
-            path, (*engine.inputs, *engine.outputs), sidecar['onnx']['path'], (*inputs, *outputs)
-        )
-    except TensorMismatchError:
-        engine.close()
-        raise
 
 
 def _check_plugins(
@@ -307,13 +300,17 @@ def ineffective_options(options: BuildOptions, sidecar: Mapping[str, Any]) -> tu
     )
 
 
+def _onnx_of(sidecar: Mapping[str, Any]) -> str:
+    return str(sidecar.get('onnx', {}).get('path', 'MODEL.onnx'))
+
+
 def _rebuild(sidecar: Mapping[str, Any]) -> str:
     return f'Rebuild it on this machine: {build_command(sidecar)}'
 
 
 def build_command(sidecar: Mapping[str, Any]) -> str:
     """Return the command that rebuilds the engine of a sidecar, which may be empty."""
-    words = ['trt-ros', 'build', sidecar.get('onnx', {}).get('path', 'MODEL.onnx')]
+    words = ['trt-ros', 'build', _onnx_of(sidecar)]
     default = json.loads(BuildOptions().to_json())
     for name, value in sidecar.get('options', {}).items():
         if name not in default or value == default[name]:  # Older releases had other options.

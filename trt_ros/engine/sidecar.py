@@ -104,7 +104,7 @@ def tensors_of(sidecar: Mapping[str, Any]) -> tuple[tuple[TensorSpec, ...], ...]
     return tuple(
         tuple(
             TensorSpec(each['name'], tuple(each['shape']), each['dtype'], mode)
-            for each in sidecar[f'{mode}s']
+            for each in sidecar.get(f'{mode}s', ())
         )
         for mode in modes
     )

@@ -100,7 +100,7 @@ def _sizes(graph: _Graph) -> Iterator[str]:
     if odd:
         yield (
             f'channels that are no multiple of {step}: {_some(odd, len(graph.layers))}. Export '
-            f'multiples of {step}: tensor cores compute as long for the next one'
+            f'multiples of {step} channels: tensor cores take the same time for them'
         )
     products = [node for node in graph.layers if node.op_type in ('Gemm', 'MatMul')]
     for value in graph.graph.input if products else ():
@@ -158,7 +158,8 @@ def _attention(graph: _Graph) -> Iterator[str]:
 def advise_on_quantization(model: Any) -> list[str]:
     """Return lines on the Q/DQ nodes of a ModelProto, by NVIDIA's rules of their placement."""
     graph = _Graph(model)
-    if not any(node.op_type in {_Q, *_QUANTIZED} for node in model.graph.node):
+    is_quantized = any(node.op_type in {_Q, *_QUANTIZED} for node in model.graph.node)
+    if not (graph.layers and is_quantized):
         return []
     of_blocks = {
         name

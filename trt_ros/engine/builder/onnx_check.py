@@ -43,8 +43,13 @@ NOT_IN_RTX = {
     'TRTBatchedNMS': _WITHOUT_NMS + "backend tensorrt with MMDeploy's library in plugins.",
     **dict.fromkeys(INTEGER_OPS, INTEGER_REMEDY),
     **dict.fromkeys(
+        ('NonZero', 'Compress', 'Unique'),
+        'Run it by a node or trt-ros infer, which split it before this operator, export it '
+        'without, or use backend tensorrt or onnxruntime.',
+    ),
+    **dict.fromkeys(
         (
-            *('NonZero', 'DeformConv', 'Compress', 'Unique', 'Col2Im', 'MaxUnpool', 'AffineGrid'),
+            *('DeformConv', 'Col2Im', 'MaxUnpool', 'AffineGrid'),
             *('DFT', 'BitShift', 'BitwiseAnd', 'BitwiseOr', 'BitwiseXor', 'BitwiseNot', 'Det'),
             *('CenterCropPad', 'TfIdfVectorizer', 'StringNormalizer', 'StringConcat'),
             'StringSplit',
