@@ -18,6 +18,7 @@ from trt_ros.results.arrays import Depth
 from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of, lens_of
 from trt_ros.ros.codecs.images import ImageCodec
 from trt_ros.ros.dds.cdr_points import FLOAT32
+from trt_ros.ros.dds.transport import should_publish
 from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
 from trt_ros.ros.points import PointSender
@@ -25,7 +26,7 @@ from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.depth_points import (
     Intrinsics,
     OrganizedPoints,
-    depth_of_canonical,
+    canonical_factor,
     depth_of_disparity,
     mask_invalid,
     missing_offset,
@@ -166,15 +167,14 @@ class DepthNode(InferenceNode):
 
     def publish(self, outputs: DepthOutputs, result: Depth, header: Header, frame: Frame) -> None:
         """Publish the result of one image."""
-        values: np.ndarray | None = result.values
         camera = None
         if self.kind not in ('relative', 'metric'):
             camera = self._camera(outputs, frame)
-            values = self._meters(outputs, result, camera, header) if camera else None
-        if values is None:
-            return
+            if camera is None:
+                return
         depth = outputs.depth.begin(header, frame.wh, '32FC1')
-        depth[:] = values
+        if not self._write_depth(depth, outputs, result, camera, header):
+            return
         if self.kind != 'relative':
             is_valid = (depth > 0) & (depth < np.inf)
             if result.confidence is not None:
@@ -183,7 +183,7 @@ class DepthNode(InferenceNode):
                 is_valid &= frame.lens.covers(frame.wh)
             mask_invalid(depth, depth, is_valid)
         outputs.depth.send()
-        if outputs.confidence is not None:
+        if outputs.confidence is not None and should_publish(outputs.confidence.publisher):
             outputs.confidence.begin(header, frame.wh, '32FC1')[:] = result.confidence
             outputs.confidence.send()
         info = self._calibrations[outputs.camera.topic].info_for(header, frame.wh)
@@ -192,30 +192,39 @@ class DepthNode(InferenceNode):
         if outputs.points.is_wanted():
             self._publish_points(outputs, depth, header, frame, camera)
 
-    def _meters(
-        self, outputs: DepthOutputs, result: Depth, camera: Intrinsics, header: Header
-    ) -> np.ndarray | None:
-        """Return the depths of an image in meters; None without a calibration of the pair."""
+    def _write_depth(
+        self,
+        depth: np.ndarray,
+        outputs: DepthOutputs,
+        result: Depth,
+        camera: Intrinsics | None,
+        header: Header,
+    ) -> bool:
+        """Write the depths of an image; return False without a calibration of the pair."""
         values, kind = result.values, self.kind
+        if camera is None:
+            depth[:] = values
+            return True
         scale = self.pipeline.preprocess.letterbox(camera.image_wh).scale_xy
         if kind == 'canonical':
-            return depth_of_canonical(values, camera, sum(scale) / 2)
+            np.multiply(values, canonical_factor(camera, sum(scale) / 2), out=depth)
+            return True
         if kind == 'affine':
             points = result.points
-            return values + np.float32(
-                np.nan if points is None else missing_offset(points, camera)
-            )
-        # The flow to the right image, as RAFT-Stereo gives it, is negative. Some pixels tell: the
-        # median of all takes 14 ms.
-        is_flow = np.nanmedian(values[::16, ::16]) < 0
-        disparity = values / np.float32(-scale[0] if is_flow else scale[0])
+            offset = np.nan if points is None else missing_offset(points, camera)
+            np.add(values, np.float32(offset), out=depth)
+            return True
         rig = self._rig(camera)
         if rig is None:
-            return None
+            return False
         baseline, offset = rig
-        if outputs.disparity and outputs.disparity.get_subscription_count():
-            outputs.disparity.publish(_to_disparity(disparity, camera.fx, baseline, header))
-        return depth_of_disparity(disparity, camera.fx, baseline, offset)
+        # The flow to the right image, as RAFT-Stereo gives it, is negative. Some pixels tell: the
+        # median of all takes 14 ms.
+        unit = -scale[0] if np.nanmedian(values[::16, ::16]) < 0 else scale[0]
+        if outputs.disparity and should_publish(outputs.disparity):
+            outputs.disparity.publish(_to_disparity(values, unit, camera.fx, baseline, header))
+        depth_of_disparity(values, unit * camera.fx, baseline, unit * offset, out=depth)
+        return True
 
     def _rig(self, left: Intrinsics) -> tuple[float, float] | None:
         """Return baseline in meters, and disparity at infinity; None, and log why, without."""
@@ -289,11 +298,15 @@ class DepthNode(InferenceNode):
         outputs.points.send()
 
 
-def _to_disparity(disparity: np.ndarray, focal: float, baseline: float, header: Header) -> Any:
-    """Return a DisparityImage; pixels without disparity are -1, below its minimum."""
-    is_valid = np.isfinite(disparity) & (disparity > 0)
-    pixels = np.where(is_valid, disparity, np.float32(-1))
-    height, width = pixels.shape
+def _to_disparity(
+    values: np.ndarray, unit: float, focal: float, baseline: float, header: Header
+) -> Any:
+    """Return the DisparityImage of values / unit; -1, below its minimum, where there is none."""
+    height, width = values.shape
+    data = array('B', [0]) * values.nbytes
+    pixels = np.frombuffer(data, np.float32).reshape(height, width)
+    np.divide(values, np.float32(unit), out=pixels)
+    pixels[~((pixels > 0) & (pixels < np.inf))] = -1
     return DisparityImage(
         header=header,
         image=Image(
@@ -302,7 +315,7 @@ def _to_disparity(disparity: np.ndarray, focal: float, baseline: float, header: 
             width=width,
             encoding='32FC1',
             step=4 * width,
-            data=array('B', pixels.tobytes()),
+            data=data,
         ),
         f=focal,
         t=baseline,

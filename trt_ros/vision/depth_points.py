@@ -242,19 +242,22 @@ CANONICAL_FOCAL = 300.0
 
 
 def depth_of_disparity(
-    disparity: np.ndarray, focal: float, baseline: float, offset: float = 0.0
+    disparity: np.ndarray,
+    focal: float,
+    baseline: float,
+    offset: float = 0.0,
+    out: np.ndarray | None = None,
 ) -> np.ndarray:
     """Triangulate pixels, (H, W) float32: depth = focal * baseline / (disparity - offset)."""
     with np.errstate(divide='ignore', invalid='ignore'):
-        depth: np.ndarray = np.float32(focal * baseline) / (disparity - np.float32(offset))
+        depth: np.ndarray = np.subtract(disparity, np.float32(offset), out=out)
+        np.divide(np.float32(focal * baseline), depth, out=depth)
     return depth
 
 
-def depth_of_canonical(values: np.ndarray, camera: Intrinsics, scale: float) -> np.ndarray:
-    """Convert the depths of a camera of CANONICAL_FOCAL to those of another one."""
-    focal = scale * (camera.fx + camera.fy) / 2
-    depth: np.ndarray = values * np.float32(focal / CANONICAL_FOCAL)
-    return depth
+def canonical_factor(camera: Intrinsics, scale: float) -> np.float32:
+    """Return what the depths of a camera of CANONICAL_FOCAL are multiplied by for another one."""
+    return np.float32(scale * (camera.fx + camera.fy) / 2 / CANONICAL_FOCAL)
 
 
 def missing_offset(points: np.ndarray, camera: Intrinsics) -> float:

@@ -19,7 +19,7 @@ from trt_ros.families.depth import DepthHead, PointsHead
 from trt_ros.families.registry import DEPTHS
 from trt_ros.vision.depth_points import (
     Intrinsics,
-    depth_of_canonical,
+    canonical_factor,
     depth_of_disparity,
     missing_offset,
 )
@@ -89,7 +89,7 @@ def test_triangulation_is_exact_with_other_principal_points():
 
 def test_depth_at_300_pixels_becomes_that_of_the_camera():
     camera = Intrinsics(900.0, 900.0, 320.0, 240.0, (640, 480))
-    assert depth_of_canonical(np.ones((1, 1), np.float32), camera, 0.5)[0, 0] == 1.5
+    assert canonical_factor(camera, 0.5) == 1.5
 
 
 @pytest.mark.parametrize('is_sky', [False, True])
