@@ -123,3 +123,81 @@ def test_other_networks_and_sizes_are_refused(tmp_path, logits, hw):
     path, *_ = save(tmp_path / 'raw.onnx', logits=logits)
     with pytest.raises(ModelError, match='no network of keypoints for images of'):
         add_features(onnx.load(path), hw, COUNT)
+
+
+#: As LightGlue: places and attention between the keypoints of two images, then their assignment.
+GLUE = """
+    turned0 = MatMul (keypoints0, rates) waves0 = Sin (turned0) weak0 = Mul (waves0, little)
+    turned1 = MatMul (keypoints1, rates) waves1 = Sin (turned1) weak1 = Mul (waves1, little)
+    x0 = Add (descriptors0, weak0) x1 = Add (descriptors1, weak1)
+    back0 = Transpose <perm = [0, 2, 1]> (x0) back1 = Transpose <perm = [0, 2, 1]> (x1)
+    own0 = MatMul (x0, back0) heed0 = Softmax <axis = 2> (own0) said0 = MatMul (heed0, x0)
+    own1 = MatMul (x1, back1) heed1 = Softmax <axis = 2> (own1) said1 = MatMul (heed1, x1)
+    part0 = Mul (said0, little) y0 = Add (x0, part0) part1 = Mul (said1, little)
+    y1 = Add (x1, part1) last1 = Transpose <perm = [0, 2, 1]> (y1) product = MatMul (y0, last1)
+    table = Mul (product, sharp) over1 = Softmax <axis = 2> (table)
+    over0 = Softmax <axis = 1> (table) likely = Mul (over0, over1)
+    match_scores = ReduceMax <axes = [2], keepdims = 0> (likely)
+    nearest = ArgMax <axis = 2, keepdims = 0> (likely)
+    back = ArgMax <axis = 1, keepdims = 0> (likely)
+    returned = GatherElements <axis = 1> (back, nearest) is_mutual = Equal (returned, order)
+    is_sure = Greater (match_scores, little) is_match = And (is_mutual, is_sure)
+    matches = Where (is_match, nearest, none)
+"""
+
+BUNDLE = """
+models:
+  features:
+    parameters: {model_path: features.onnx}
+    inputs: [{name: image, shape: [1, 1, 48, 64]}]
+    outputs:
+    - {name: keypoints, shape: [1, 20, 2]}
+    - {name: scores, shape: [1, 20]}
+    - {name: descriptors, shape: [1, 20, 16]}
+  glue:
+    parameters: {model_path: glue.onnx}
+    inputs:
+    - {name: keypoints0, shape: [1, 20, 2]}
+    - {name: descriptors0, shape: [1, 20, 16]}
+    - {name: keypoints1, shape: [1, 20, 2]}
+    - {name: descriptors1, shape: [1, 20, 16]}
+    outputs:
+    - {name: matches, shape: [1, 20], dtype: int64}
+    - {name: match_scores, shape: [1, 20]}
+pipeline:
+  inputs: {features: [image]}
+  outputs: {features: [keypoints, scores], glue: [matches, match_scores]}
+  data_flow: {features/keypoints: [glue/keypoints0], features/descriptors: [glue/descriptors0]}
+  feedback_flow: {features/keypoints: [glue/keypoints1], features/descriptors: [glue/descriptors1]}
+"""
+
+
+def test_a_network_like_lightglue_matches_with_the_last_image(tmp_path):
+    onnx.save(
+        add_features(onnx.load(save(tmp_path / 'raw.onnx')[0]), HW, COUNT),
+        tmp_path / 'features.onnx',
+    )
+    shapes = {'keypoints': (1, COUNT, 2), 'descriptors': (1, COUNT, SIZE)}
+    save_network(
+        tmp_path / 'glue.onnx',
+        GLUE,
+        {f'{name}{side}': shape for side in '01' for name, shape in shapes.items()},
+        {'matches': [onnx.TensorProto.INT64, (1, COUNT)], 'match_scores': (1, COUNT)},
+        constants={
+            **{'rates': np.full((2, SIZE), 0.01, np.float32), 'little': np.float32([0.1])},
+            **{'sharp': np.float32([30]), 'order': np.arange(COUNT)[None], 'none': np.array([-1])},
+        },
+    )
+    (tmp_path / 'bundle.yaml').write_text(BUNDLE)
+    whole = np.random.default_rng(3).integers(0, 256, (48, 80, 1), np.uint8).repeat(3, axis=2)
+    with Pipeline.open(
+        tmp_path / 'bundle.yaml', **OPTIONS, inputs=('image=image:image',)
+    ) as opened:
+        runs = [opened(np.ascontiguousarray(whole[:, at : at + 64])) for at in (0, 0, 8)]
+    points = [each['keypoints'][0] for each in runs]
+    assert (runs[0]['matches'] == -1).all()
+    for now, shift in ((1, 0), (2, 8)):
+        matches = runs[now]['matches'][0]
+        ours = np.flatnonzero(matches >= 0)
+        assert len(ours) > COUNT / 2
+        assert (points[now - 1][matches[ours]] - points[now][ours] == [shift, 0]).all()

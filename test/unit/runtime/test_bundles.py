@@ -90,38 +90,6 @@ def test_a_detector_of_larger_images_than_those_of_the_bundle_is_refused(tmp_pat
         open_cpu(path, decoder='yolov8', inputs=['dark=image:image'])
 
 
-def test_a_network_matches_features_with_those_of_the_last_image(tmp_path, open_cpu):
-    """As SuperPoint and LightGlue: the features of an image are a state for the second network."""
-    points, image = {'desc': (1, 4, 3)}, (1, 3, 2, 2)
-    networks = {
-        'features': {
-            'nodes': 'rows = Reshape(images, shape) desc = Transpose<perm = [0, 2, 1]>(rows)',
-            'inputs': {'images': image},
-            'outputs': points,
-            'constants': {'shape': np.array([1, 3, 4])},
-        },
-        'match': {
-            'nodes': 'turned = Transpose<perm = [0, 2, 1]>(desc1) table = MatMul(desc0, turned)',
-            'inputs': {'desc0': points['desc'], 'desc1': points['desc']},
-            'outputs': {'table': (1, 4, 4)},
-        },
-    }
-    path = write_bundle(
-        tmp_path,
-        networks,
-        inputs={'features': ['images']},
-        outputs={'match': ['table']},
-        data_flow={'features/desc': ['match/desc1']},
-        feedback_flow={'features/desc': ['match/desc0']},
-    )
-    pipeline = open_cpu(path, inputs=['images=tensor:images'])
-    images = np.random.default_rng(0).normal(0, 1, (3, *image)).astype(np.float32)
-    rows = images.reshape(3, 3, 4).transpose(0, 2, 1)
-    for last, new, each in zip((np.zeros((4, 3)), *rows), rows, images):
-        found = pipeline({'images': each})['table'][0]
-        np.testing.assert_allclose(found, last @ new.T, atol=1e-5)
-
-
 def test_a_network_is_the_declared_one(tmp_path, open_cpu):
     path = two_sums(tmp_path)
     path.write_text(path.read_text().replace('ao1', 'ao9'))
