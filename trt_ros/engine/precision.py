@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -146,37 +146,33 @@ def table_row(library: Library, capability: Capability | None) -> str:
     return ', '.join(runs) + (f'; not {", ".join(refused)}' if refused else '')
 
 
-def problems(
-    library: Library,
-    capability: Capability | None,
-    quantized: Mapping[str, Sequence[str]],
-    precision: str = 'auto',
-) -> Iterator[BackendError]:
-    """Yield an error per precision that cannot be run in layers, as of `layers_by_precision`."""
-    where = '' if capability is None else f' on compute capability {text_of(capability)}'
-    for key, names in {precision: (), **quantized}.items():
-        kind, _, layers = key.partition(' ')
-        rule = rule_against(kind, library, capability, layers)
-        if rule is not None:
-            more = ', ...' if len(names) > 3 else ''
-            yield BackendError(
-                f'{library} does not run {key}{where}: {rule.reason}.',
-                cause=f'The model has {len(names)}: {", ".join(names[:3])}{more}' if names else '',
-                remedy=rule.remedy,
-            )
-
-
 def check_precisions(
     library: Library,
     capability: Capability | None,
     quantized: Mapping[str, Sequence[str]],
     precision: str = 'auto',
 ) -> list[str]:
-    """Check precisions, see `problems`; return what nobody has tried, or raise BackendError."""
-    found = list(problems(library, capability, quantized, precision))
-    if found and library.is_rtx:
-        raise found[0]
-    return [f"by NVIDIA's support matrix, {each.problem}" for each in found]
+    """
+    Check precisions; return lines on what nobody has tried (tensorrt).
+
+    :param capability: None for any GPU.
+    :param quantized: names of layers, as of `layers_by_precision`.
+    :raises BackendError: if tensorrt_rtx cannot run one.
+    """
+    where = '' if capability is None else f' on compute capability {text_of(capability)}'
+    lines = []
+    for key, names in {precision: (), **quantized}.items():
+        kind, _, layers = key.partition(' ')
+        rule = rule_against(kind, library, capability, layers)
+        if rule is None:
+            continue
+        problem = f'{library} does not run {key}{where}: {rule.reason}.'
+        lines.append(f"by NVIDIA's support matrix, {problem}")
+        if library.is_rtx:
+            more = ', ...' if len(names) > 3 else ''
+            cause = f'The model has {len(names)}: {", ".join(names[:3])}{more}' if names else ''
+            raise BackendError(problem, cause=cause, remedy=rule.remedy)
+    return lines
 
 
 def limits(key: str, library: str, version: Sequence[int]) -> list[str]:

@@ -11,6 +11,13 @@ from trt_ros.engine.precision import text_of
 from trt_ros.errors import BackendError, ParameterError
 from trt_ros.trt import Library
 
+_NOT_IN_RTX = {
+    'dla_core': 'tensorrt_rtx does not support deep learning accelerators.',
+    'plugins': 'tensorrt_rtx does not support plugins.',
+    'editable_timing_cache': 'tensorrt_rtx measures no kernels when it builds.',
+    'version_compatible': 'Engines of tensorrt_rtx only run on the release that built them.',
+}
+
 
 def refuse_unsupported(library: Library, options: BuildOptions) -> None:
     """Raise ParameterError for the first option that a TensorRT does not support."""
@@ -22,29 +29,14 @@ def refuse_unsupported(library: Library, options: BuildOptions) -> None:
         or library.member('ComputeCapability', _target(name)) is None
     ]
     refusals = (
-        (
-            'dla_core',
-            rtx and options.dla_core is not None,
-            'tensorrt_rtx does not support deep learning accelerators.',
-            'Remove dla_core, or use backend tensorrt.',
-        ),
-        (
-            'plugins',
-            rtx and bool(options.plugins),
-            'tensorrt_rtx does not support plugins.',
-            'Remove plugins, or use backend tensorrt.',
-        ),
-        (
-            'editable_timing_cache',
-            rtx and options.editable_timing_cache,
-            'tensorrt_rtx measures no kernels when it builds.',
-            'Remove editable_timing_cache, or use backend tensorrt.',
-        ),
-        (
-            'version_compatible',
-            rtx and options.version_compatible,
-            'Engines of tensorrt_rtx only run on the release that built them.',
-            'Remove version_compatible, or use backend tensorrt.',
+        *(
+            (
+                option,
+                rtx and getattr(options, option) != getattr(BuildOptions(), option),
+                cause,
+                f'Remove {option}, or use backend tensorrt.',
+            )
+            for option, cause in _NOT_IN_RTX.items()
         ),
         (
             'hardware_compatible',
