@@ -322,16 +322,21 @@ class TopicStream:
     def _read(self, one: _Set) -> _Input | None:
         """Return the contents of a set; None if it is dropped."""
         epoch, primary, messages = one
-        if self._sets is not None:
-            if epoch != self._sets.epoch:
-                self._sets.drop_all(RESET)
-                return None
-            if epoch != self._state_epoch:
-                self._state_epoch = epoch
-                self._reset_state()
+        if self._sets is None:
+            with self._guards[primary], mark('read'):
+                content = messages[0][1]()
+                value = self._topics[primary].prepare(content.value)
+                return _Input(primary, content.stamp, content.frame_id, [value])
+            return None
+        if epoch != self._sets.epoch:
+            self._sets.drop_all(RESET)
+            return None
+        if epoch != self._state_epoch:
+            self._state_epoch = epoch
+            self._reset_state()
         values = {}
         for index, (stamp, read) in enumerate(messages):
-            number = primary if self._sets is None else self._awaited[index]
+            number = self._awaited[index]
             with self._dropping(primary, index), mark('read'):
                 content = read()
                 values[number] = self._topics[number].prepare(content.value)

@@ -36,12 +36,12 @@ class Lane(Generic[T]):
         """Return the earliest time at which the next item may be processed."""
         return self._taken + period
 
-    def put(self, item: T) -> bool:
+    def put(self, item: T, now: float) -> bool:
         """Store an item; return whether it replaced another one."""
         is_replaced = bool(self.items)
-        self.arrived = time.monotonic()
+        self.arrived = now
         if not is_replaced:
-            self.since = self.arrived
+            self.since = now
         self.items = [item]
         return is_replaced
 
@@ -131,9 +131,8 @@ class FairWorker(Generic[T, ResultT]):
         """
         batch = None
         with self._lock:
-            is_closed = self._is_closed
-            is_replaced = not is_closed and self._lanes[lane].put(item)
-            now = time.monotonic()
+            is_closed, now = self._is_closed, time.monotonic()
+            is_replaced = not is_closed and self._lanes[lane].put(item, now)
             here = here and now - self._ended > self._ended - self._began
             if here and not is_closed and self._taken == self._delivered:
                 period = self._period()
@@ -232,7 +231,7 @@ class FairWorker(Generic[T, ResultT]):
         for lane in lanes:
             self._order.remove(lane)
         self._order += lanes
-        lanes.sort(key=lambda lane: lane.number)
+        lanes = [lane for lane in self._lanes if lane in lanes]
         self._taken += 1
         return _Batch(
             self._taken - 1,
