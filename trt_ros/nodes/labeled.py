@@ -97,9 +97,10 @@ class ObjectNode(LabeledNode):
 
     def _count(self, results: Sequence[Any], thresholds: Thresholds) -> None:
         limit = min(thresholds.max_detections, self.pipeline.max_detections)
-        full = sum(isinstance(each, Objects) and len(each) >= limit for each in results)
-        with self._counting:
-            self._full_frames += full
+        for each in results:
+            if isinstance(each, Objects) and len(each) >= limit:
+                with self._counting:
+                    self._full_frames += 1
 
     def _diagnostics(self) -> Mapping[str, str]:
         return {

@@ -10,7 +10,7 @@ import numpy as np
 
 from trt_ros.results.boxes import Objects
 from trt_ros.results.labels import name_of
-from trt_ros.ros.dds.cdr import ENCAPSULATION, Fields, append_number, append_text
+from trt_ros.ros.dds.cdr import ENCAPSULATION, STAMP, Fields, append_number, append_text
 from trt_ros.ros.dds.memory import Pool
 
 # From its score on, a vision_msgs/Detection2D with one result is 49 doubles and an id: score;
@@ -106,16 +106,16 @@ class DetectionWriter:
         # The block begins 4 bytes before the message, which aligns its doubles in memory.
         text = b''.join(parts)
         raw = self._pool.take((4 + len(text) + 7) // 8 * 8)
-        block, words = raw.view('<f8'), raw.view('<u4')
         message = raw[4 : 4 + len(text)]
-        message[:] = np.frombuffer(text, np.uint8)
-        words[2:4] = seconds, nanoseconds = stamp[0] & 0xFFFFFFFF, stamp[1]
+        message.data[:] = text
+        STAMP.pack_into(message.data, len(ENCAPSULATION), *stamp)
         if not count:
             return message
+        block, words = raw.view('<f8'), raw.view('<u4')
         words[len(layout.head) // 4] = count
         ends = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts))) + 4
         starts, doubles_end = ends[:-1:2] // 4, ends[1::2] // 8
-        words[starts], words[starts + 1] = seconds, nanoseconds
+        words[starts], words[starts + 1] = stamp[0] & 0xFFFFFFFF, stamp[1]
         values = np.empty((count, 6))
         values[:, 0] = found.scores
         values[:, 1:] = found.rotated_boxes()
