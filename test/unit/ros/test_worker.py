@@ -253,7 +253,7 @@ def handled_at(rate_hz, times):
     """Give those of the times of a camera's images at which one is handled under a limit."""
     lane, handled, period = Lane(0), [], 1 / rate_hz
     for now in times:
-        lane.put(now)
+        lane.put(now, now)
         if lane.due(period) <= now:
             lane.take(now, period)
             handled.append(now)
