@@ -146,7 +146,7 @@ class DepthNode(InferenceNode):
             camera,
             ImageSender(self, camera.publisher(Image, 'depth')),
             camera.publisher(CameraInfo, 'camera_info'),
-            PointSender(self, camera.publisher(PointCloud2, 'points'), ('rgb', FLOAT32)),
+            PointSender(self, camera.publisher(PointCloud2, 'points'), ('rgb', FLOAT32, 1)),
             self.while_configured.enter_context(closing(OrganizedPoints())),
             ImageSender(self, camera.publisher(Image, 'confidence')) if has_confidence else None,
             camera.publisher(DisparityImage, 'disparity')

@@ -133,7 +133,7 @@ class Detections3DNode(ManagedNode):
             self._topics.append(Topic(self, INSTANCES, instances, FrameCounts()))
         self._boxes = self.publisher(Detection3DArray, '~/detections_3d', RESULTS)
         self._points = PointSender(
-            self, self.publisher(PointCloud2, '~/points', RESULTS), ('object', UINT32)
+            self, self.publisher(PointCloud2, '~/points', RESULTS), ('object', UINT32, 1)
         )
 
     def activate(self) -> None:

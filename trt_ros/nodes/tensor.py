@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from rclpy.publisher import Publisher
+from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
 
@@ -17,7 +18,9 @@ from trt_ros.nodes.regions import ObjectResults, RegionNode
 from trt_ros.results.arrays import Tensors
 from trt_ros.ros.codecs import open_format
 from trt_ros.ros.codecs.tensors import Publish, TensorFormat
+from trt_ros.ros.dds.cdr_points import FLOAT32
 from trt_ros.ros.parameters import param
+from trt_ros.ros.points import PointSender
 from trt_ros.runtime.options import PipelineOptions, RegionOptions
 from trt_ros.vision.frame import Frame
 
@@ -41,10 +44,11 @@ class TensorParameters(InferenceParameters, RegionOptions, TensorInputParameters
 
 
 class TensorOutputs(NamedTuple):
-    """The publishers of one camera; `detections` with regions."""
+    """The publishers of one camera; `detections` with regions, `keypoints` of such outputs."""
 
     tensors: Publish
     detections: Publisher | None
+    keypoints: PointSender | None
 
 
 class TensorNode(RegionNode):
@@ -63,13 +67,31 @@ class TensorNode(RegionNode):
         return TensorOutputs(
             self._format.advertise(self, camera.publisher, self.pipeline.outputs),
             camera.publisher(Detection2DArray, 'detections') if self.parameters.regions else None,
+            self._keypoint_sender(camera),
         )
+
+    def _keypoint_sender(self, camera: Camera) -> PointSender | None:
+        """Return the publisher of keypoints with descriptors; None without such outputs."""
+        shapes = {each.name: each.shape for each in self.pipeline.outputs}
+        count, size = (*shapes.get('descriptors', ()), 0, 0, 0)[1:3]
+        wanted = {'keypoints': (1, count, 2), 'scores': (1, count)}
+        if not size or any(shapes.get(name) != shape for name, shape in wanted.items()):
+            return None
+        fields = ('score', FLOAT32, 1), ('descriptor', FLOAT32, size)
+        return PointSender(self, camera.publisher(PointCloud2, 'points'), *fields)
 
     def publish(
         self, outputs: TensorOutputs, result: Tensors, header: Header, frame: Frame | None
     ) -> None:
         """Publish the output tensors of one run; `frame` is None with bindings."""
         outputs.tensors(result, header)
+        if outputs.keypoints is not None and outputs.keypoints.is_wanted():
+            is_found = result['scores'][0] > 0
+            points = outputs.keypoints.begin(header, (int(is_found.sum()), 1))[0]
+            parts = (result[name][0][is_found] for name in ('keypoints', 'scores', 'descriptors'))
+            points[:, :2], points[:, 3], points[:, 4:] = parts
+            points[:, 2] = 0
+            outputs.keypoints.send()
 
     def publish_objects(
         self, outputs: TensorOutputs, found: ObjectResults, header: Header

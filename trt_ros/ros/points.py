@@ -5,17 +5,17 @@ from rclpy.node import Node
 from rclpy.publisher import Publisher
 from std_msgs.msg import Header
 
-from trt_ros.ros.dds.cdr_points import XYZ, PointWriter
+from trt_ros.ros.dds.cdr_points import XYZ, Field, PointWriter
 from trt_ros.ros.dds.transport import serialized_publish, should_publish
 
 
 class PointSender:
-    """A publisher of points written into the message; `extra` field of 4 bytes after z."""
+    """A publisher of points written into the message; `extra` fields after z."""
 
-    def __init__(self, node: Node, publisher: Publisher, extra: tuple[str, int]) -> None:
+    def __init__(self, node: Node, publisher: Publisher, *extra: Field) -> None:
         self.publisher = publisher
         self._writer, self._publish = (
-            PointWriter((*XYZ, extra)),
+            PointWriter((*XYZ, *extra)),
             serialized_publish(node, publisher),
         )
 
@@ -24,7 +24,7 @@ class PointSender:
         return should_publish(self.publisher)
 
     def begin(self, header: Header, cloud_wh: tuple[int, int]) -> np.ndarray:
-        """Return the points of a new cloud, (height, width, 4) float32, to be filled."""
+        """Return the points of a new cloud, (height, width, values) float32, to be filled."""
         stamp = header.stamp
         return self._writer.begin((stamp.sec, stamp.nanosec), header.frame_id, cloud_wh)
 

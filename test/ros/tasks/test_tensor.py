@@ -4,8 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sensor_msgs.msg import PointCloud2
 
 from support.ros_messages import half_and_half, read_tensors
+from support.save_network import save_network
+from support.task_networks import always
 
 
 @pytest.fixture
@@ -89,3 +92,32 @@ def test_tensors_that_cannot_be_subscribed_to_leave_nothing_running(
         assert node.change('configure')
         assert not node.change('activate')
     peer.wait_until(lambda: len(list(tasks.iterdir())) <= before, 'the threads to end')
+
+
+def test_keypoints_with_descriptors_become_points_too(start, peer, tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {
+        'keypoints': rng.integers(0, 32, (1, 5, 2)).astype(np.float32),
+        'scores': np.float32([[0.9, 0.5, 0.25, 0, 0]]),
+        'descriptors': rng.normal(0, 1, (1, 5, 3)).astype(np.float32),
+    }
+    parts = [always(name, values) for name, values in arrays.items()]
+    model = save_network(
+        tmp_path / 'points.onnx',
+        ''.join(nodes for nodes, _ in parts),
+        {'images': (1, 3, 32, 32)},
+        {name: values.shape for name, values in arrays.items()},
+        constants={name: each for _, constants in parts for name, each in constants.items()},
+    )
+    _, ask = start('tensor', 'features', model, decoder='tensor')
+    cloud = ask(half_and_half((255, 0, 0), (0, 0, 0)), peer.inbox(PointCloud2, '/features/points'))
+    assert [(each.name, each.offset, each.count) for each in cloud.fields] == [
+        *(('x', 0, 1), ('y', 4, 1), ('z', 8, 1)),
+        *(('score', 12, 1), ('descriptor', 16, 3)),
+    ]
+    assert (cloud.width, cloud.height, cloud.point_step) == (3, 1, 28)
+    found = np.frombuffer(cloud.data, np.float32).reshape(3, 7)
+    wanted = np.dstack(
+        [arrays['keypoints'], np.zeros((1, 5)), arrays['scores'][..., None], arrays['descriptors']]
+    )
+    np.testing.assert_array_equal(found, wanted[0, :3].astype(np.float32))

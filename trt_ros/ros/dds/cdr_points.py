@@ -7,38 +7,39 @@ from trt_ros.ros.dds.memory import Pool
 
 #: Values of sensor_msgs/PointField.
 UINT32, FLOAT32 = 6, 7
-XYZ = (('x', FLOAT32), ('y', FLOAT32), ('z', FLOAT32))
+#: Name, data type and number of values.
+Field = tuple[str, int, int]
+XYZ: tuple[Field, ...] = (('x', FLOAT32, 1), ('y', FLOAT32, 1), ('z', FLOAT32, 1))
 
 
 class PointWriter:
     """
-    A writer of serialized sensor_msgs/PointCloud2 messages, whose fields have 4 bytes each.
+    A writer of serialized sensor_msgs/PointCloud2 messages, whose values have 4 bytes each.
 
     Each message reuses the memory of the previous one, unless that is still referenced.
 
-    :param fields: name and data type of the fields, XYZ first.
+    :param fields: XYZ first.
     """
 
-    def __init__(self, fields: tuple[tuple[str, int], ...]) -> None:
+    def __init__(self, fields: tuple[Field, ...]) -> None:
         self._fields, self._pool = fields, Pool()
+        self._columns = sum(count for *_, count in fields)
         self.message: np.ndarray = np.empty(0, np.uint8)
 
     def begin(
         self, stamp: tuple[int, int], frame_id: str, cloud_wh: tuple[int, int]
     ) -> np.ndarray:
-        """Write all fields but the points; return these, (height, width, fields), to fill."""
+        """Write all fields but the points; return these, (height, width, values), to fill."""
         width, height = cloud_wh
         head = self._head(stamp, frame_id, cloud_wh)
-        nbytes = 4 * len(self._fields) * width * height
+        nbytes = 4 * self._columns * width * height
         self.message = self.message[:0]  # Frees the memory of the last one.
         pad = -len(head) % 16  # Aligns the points in memory.
         raw = self._pool.take(pad + len(head) + nbytes + 1)
         self.message = message = raw[pad:]
         message[: len(head)] = np.frombuffer(head, np.uint8)
         message[-1] = 0  # is_dense: NaN may occur.
-        return np.ndarray(
-            (height, width, len(self._fields)), np.dtype('<f4'), raw, pad + len(head)
-        )
+        return np.ndarray((height, width, self._columns), np.dtype('<f4'), raw, pad + len(head))
 
     def _head(self, stamp: tuple[int, int], frame_id: str, cloud_wh: tuple[int, int]) -> bytearray:
         width, height = cloud_wh
@@ -49,14 +50,15 @@ class PointWriter:
         append_number(head, height)
         append_number(head, width)
         append_number(head, len(self._fields))
-        for offset, (name, datatype) in enumerate(self._fields):
+        offset = 0
+        for name, datatype, count in self._fields:
             append_text(head, name)
-            append_number(head, 4 * offset)
+            append_number(head, offset)
             head.append(datatype)
-            append_number(head, 1)
+            append_number(head, count)
+            offset += 4 * count
         head.append(0)  # is_bigendian
-        step = 4 * len(self._fields)
-        append_number(head, step)
-        append_number(head, step * width)
-        append_number(head, step * width * height)
+        append_number(head, offset)
+        append_number(head, offset * width)
+        append_number(head, offset * width * height)
         return head

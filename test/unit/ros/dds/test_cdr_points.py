@@ -14,7 +14,7 @@ from trt_ros.ros.dds.cdr_points import UINT32, XYZ, PointWriter
 @pytest.mark.parametrize('frame_id', ['', 'a', 'ab', 'abc', 'camera_depth_optical_frame'])
 @pytest.mark.parametrize('cloud_wh', [(0, 1), (5, 1), (3, 2)])
 def test_a_cloud_is_read_by_rclpy(frame_id, cloud_wh):
-    writer = PointWriter((*XYZ, ('object', UINT32)))
+    writer = PointWriter((*XYZ, ('object', UINT32, 1)))
     for repeat in range(2):
         points = writer.begin((-2, 999), frame_id, cloud_wh)
         points[:] = np.arange(points.size, dtype=np.float32).reshape(points.shape) + repeat
