@@ -24,6 +24,7 @@ from trt_ros.ros.frames import VIDEO_READERS, to_frame
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.qos import type_name
 from trt_ros.video import VideoDecoder
+from trt_ros.vision.frame import Frame
 
 _AFTER_STAMP = 12  # Bytes of a message before its frame_id.
 
@@ -68,6 +69,8 @@ class RawImageCodec(ImageCodec):
                     return Content(frame, last.frame_id, STAMP.unpack_from(given, 4))
             image, size = self.view(message), -1
             content = self.frame(image)
+            if not isinstance(content.value, Frame):
+                return content
             if isinstance(message, np.ndarray) and content.value.data is image.data:
                 head = message[: message.size - image.size].tobytes()
                 # Otherwise the byte order differs, or bytes follow the pixels.
