@@ -257,11 +257,15 @@ def parse_profile(text: str) -> Profile:
     shape, ranges = _integers('x'), []
     for part in text.split(','):
         name, _, shapes = part.rpartition('=')
-        low, best, high = shapes.split(':') if ':' in shapes else [shapes] * 3
         try:
+            low, best, high = shapes.split(':') if ':' in shapes else [shapes] * 3
             ranges.append(ShapeRange(name, shape(low), shape(best), shape(high)))
         except ParameterError as error:
             raise ArgumentTypeError(str(error)) from error
+        except ValueError as error:
+            raise ArgumentTypeError(
+                f'{text!r} is not INPUT=MIN:OPT:MAX, each like 1x3x640x640'
+            ) from error
         if not name:
             raise ArgumentTypeError(f'{text!r} names no input: give INPUT=MIN:OPT:MAX')
     return tuple(ranges)

@@ -212,8 +212,22 @@ def _engine(path: Path) -> dict[str, Any]:
         'tensorrt': header.version_text,
         'compute_capabilities': capabilities_text(header.compute_capabilities),
         'matches_sidecar': intact,
+        'onnx_changed': _is_changed(sidecar.get('onnx', {})),
         'usable_here': _usable(header),
     }
+
+
+def _is_changed(onnx: Mapping[str, Any]) -> bool:
+    """Return whether the ONNX file of a sidecar is here with other contents."""
+    from trt_ros.engine.key import OnnxFile
+    from trt_ros.errors import ModelError
+
+    try:
+        now = OnnxFile.read(Path(onnx.get('path', '')))
+    except (ModelError, OSError, ValueError):
+        return False
+    known = onnx.get('sha256', now.sha256), onnx.get('external', [])
+    return (now.sha256, [list(each) for each in now.external]) != known
 
 
 def _layers(path: Path, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -308,6 +322,8 @@ def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
         yield f'built from {model} at {when} on {gpu}'
     else:
         yield f'adopted with {model} at {when}'
+    if found['onnx_changed']:
+        yield f'warning: {model} has changed since'
     yield from _io_lines(found)
     for profile in found['profiles']:
         yield 'profile: ' + ', '.join(

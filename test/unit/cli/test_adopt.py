@@ -75,4 +75,8 @@ def test_an_engine_without_sidecar_gets_one(color_detector, tmp_path, capsys):
     assert main(adopt) == 1
     assert 'Add --force to replace it' in capsys.readouterr().err
     assert main([*adopt, '--force']) == 0
+    assert main(['inspect', str(engine)]) == 0 and 'changed' not in capsys.readouterr().out
+    shutil.copyfile(other, onnx)
+    assert main(['inspect', str(engine)]) == 0
+    assert f'warning: {onnx} has changed since' in capsys.readouterr().out
     assert main(['adopt', str(onnx), '--onnx', str(onnx)]) == 1

@@ -283,6 +283,12 @@ def test_the_build_of_fp8_convolutions_never_ends_in_silence(rtx, tmp_path, monk
     assert wrong in capsys.readouterr().err
 
 
+def test_a_lookup_in_quantized_rows_needs_their_type():
+    model = network('int4', 'MatMul')
+    model.graph.node[-1].CopyFrom(helper.make_node('Gather', ['dw', 'index'], ['y']))
+    assert layers_by_precision(model.graph) == {'int4 lookups': ['y']}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('side', [0, 1])
 def test_a_convolution_of_one_quantized_input_computes_in_float(side, rtx, tmp_path):

@@ -11,7 +11,7 @@ from trt_ros.trt import OUT_OF_MEMORY
 _OPERATOR = 'Export the model without this operator, or use backend {others}.'
 # Backends that may support an operator, by whether tensorrt_rtx lacks it.
 _OTHERS = {
-    True: 'tensorrt or onnxruntime',
+    True: 'tensorrt or onnxruntime. An operator of your own needs a plugin of tensorrt (--plugin)',
     False: 'onnxruntime, or add a plugin library that implements it to plugins',
 }
 _PROFILE = 'Pass a valid profile: --profile INPUT=MIN:OPT:MAX, each like 1x3x640x640.'
@@ -33,9 +33,19 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
         'Export or copy it again.',
     ),
     (
-        r'Failed to open file|external weights|convertOnnxWeights',
+        r'Failed to open file|external weights',
         'The external data file of the weights cannot be read.',
         'Copy the complete data file to the folder of the model.',
+    ),
+    (
+        r'convertOnnxWeights\(.*Failed to import initializer: (\S+)',
+        'The type of the constant {0} is not supported.',
+        'Export it in a floating-point type, or quantized to int8, int4 or fp8 (E4M3).',
+    ),
+    (
+        r'Input tensor (\S+) has static dimensions that don.*dimensions are \[(?:0|[^]]*,0)\b',
+        'The input {0} has a dimension of 0.',
+        'Export it with another size, or with a name in place of the size.',
     ),
     (
         r'K exceeds the maximum value allowed \((\d+)\)',
@@ -75,7 +85,8 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     (
         r'HW-specific datatypes: (\w+)',
         'A target GPU does not support {0}.',
-        'Remove the older compute capability, or set another precision.',
+        'Remove the older compute capability, set another precision, or use the original of a '
+        'quantized model.',
     ),
     (
         r'FP32 GEMM is not supported',

@@ -121,8 +121,9 @@ def layers_by_precision(graph: Any) -> dict[str, list[str]]:
             read[node.output[0]] = read.get(node.input[0]) or known
         elif node.op_type in {*VIEWS, 'Cast'} and node.input[0] in read:
             read[node.output[0]] = read[node.input[0]]
-        elif node.op_type in HEAVY:
+        elif node.op_type in HEAVY or node.op_type == 'Gather':
             layers = 'convolutions' if 'Conv' in node.op_type else 'matrix products'
+            layers = 'lookups' if node.op_type == 'Gather' else layers
             kinds_read = {read[name] for name in node.input if read.get(name)}
             if not all(map(read.get, node.input[:2])):
                 kinds_read.discard('int8')  # It is dequantized, and computed in float.

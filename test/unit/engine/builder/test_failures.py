@@ -15,6 +15,17 @@ SAID = [
     ('Assertion failed: model->ParseFromCodedStream(&codedInput)', 'not an ONNX model'),
     ('WeightsContext.cpp:203: Failed to open file: m/x.data', 'external data file'),
     (
+        'Failed to import initializer: In node -1 with name:  and operator:  (parseGraph): '
+        'Assertion failed: ctx->getWeightsContext().convertOnnxWeights(initializer, &weights): '
+        'Failed to import initializer: wq',
+        'type of the constant wq',
+    ),
+    (
+        "API Usage Error (Input tensor x has static dimensions that don't match kMIN dimensions "
+        'in profile index 0. Input dimensions are [4,0] but profile dimensions are [4,1].',
+        'input x has a dimension of 0',
+    ),
+    (
         'ITopKLayer node_of_v: K exceeds the maximum value allowed (3840).',
         'limited to 3840 values',
     ),
@@ -92,3 +103,4 @@ def test_an_operator_that_tensorrt_lacks_is_not_sent_to_tensorrt():
     }
     assert 'backend onnxruntime, or add a plugin library' in remedies['tensorrt 11.4']
     assert 'backend tensorrt or onnxruntime' in remedies['tensorrt_rtx 1.5']
+    assert '--plugin' in remedies['tensorrt_rtx 1.5']
