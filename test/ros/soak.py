@@ -51,7 +51,7 @@ HARMLESS = {'replaced by a newer frame', 'node stopped', 'no subscribers'}
 CAUSES = {  # Why a frame may be dropped.
     'camera': set(),
     'detector': HARMLESS | set(BAD),
-    'overlay': HARMLESS | set(BAD) | {'no detections received'},
+    'overlay': HARMLESS | set(BAD) | {'no partner'},
 }
 TRANSITIONS = {  # From where it is possible, to where it leads.
     'configure': ('unconfigured', 'inactive'),
@@ -275,7 +275,7 @@ class Soak:
                 ),
                 (
                     'overlay',
-                    {'buffer_size': draw.randint(1, 50)},
+                    {'queue_size': draw.randint(1, 50)},
                     self.states['overlay'] == 'unconfigured',
                 ),
                 (

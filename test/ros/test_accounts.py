@@ -105,13 +105,13 @@ def test_a_node_deactivated_under_load_has_counted_each_message(
         )
     )
     topics = [key.removesuffix('frames received') for key in values if 'frames received' in key]
-    assert len(topics) == (1 if kind == 'overlay' else 3)
-    first = '' if kind == 'overlay' else f'{next(iter(messages[kind]))}: '
+    assert len(topics) == 3
+    first = f'{next(iter(messages[kind]))}: '
     for topic in topics:
         received, published, dropped = (
             int(values[f'{topic}frames {what}']) for what in ('received', 'published', 'dropped')
         )
         assert received == published + dropped, (topic, values)
     if kind != 'detector':
-        causes = ('node stopped', 'no detections received')
+        causes = ('node stopped', 'no partner')
         assert any(int(values.get(f'{first}dropped: {cause}', 0)) for cause in causes), values

@@ -243,23 +243,3 @@ class FairWorker(Generic[T, ResultT]):
         """Return the minimum time between two items of a lane, in seconds."""
         rate_hz = self._max_rate_hz()
         return 1 / max(rate_hz, LOWEST_RATE_HZ) if rate_hz > 0 else 0.0
-
-
-class NewestWorker(FairWorker[T, None]):
-    """A FairWorker with one lane, whose callbacks get the item or cause alone."""
-
-    def __init__(
-        self,
-        handle: Callable[[T], None],
-        on_drop: Callable[[str], object],
-        *,
-        on_taken: Callable[[float], None] = lambda seconds: None,
-        max_rate_hz: Callable[[], float] = lambda: 0.0,
-    ) -> None:
-        super().__init__(
-            lambda items: handle(items[0][1]),
-            lambda _, cause: on_drop(cause),
-            lanes=1,
-            on_taken=on_taken,
-            max_rate_hz=max_rate_hz,
-        )

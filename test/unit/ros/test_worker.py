@@ -8,9 +8,16 @@ import weakref
 
 import pytest
 
-from trt_ros.ros.worker import REPLACED, STOPPED, FairWorker, Lane, NewestWorker
+from trt_ros.ros.worker import REPLACED, STOPPED, FairWorker, Lane
 
 DEADLINE_SECONDS = 60.0
+
+
+def one_lane(handle, on_drop, **options):
+    """Return a worker with one lane, whose callbacks get the item or cause alone."""
+    return FairWorker(
+        lambda items: handle(items[0][1]), lambda _, cause: on_drop(cause), lanes=1, **options
+    )
 
 
 class Handler:
@@ -28,7 +35,7 @@ class Handler:
 
 def test_waiting_item_is_replaced_by_newest():
     handler = Handler()
-    worker = NewestWorker(handler, handler.dropped.append)
+    worker = one_lane(handler, handler.dropped.append)
     worker.put(1)
     assert handler.started.acquire(timeout=DEADLINE_SECONDS)
     for item in (2, 3, 4):
@@ -42,7 +49,7 @@ def test_waiting_item_is_replaced_by_newest():
 
 def test_close_finishes_current_item_and_drops_waiting_one():
     handler = Handler()
-    worker = NewestWorker(handler, handler.dropped.append)
+    worker = one_lane(handler, handler.dropped.append)
     worker.put(1)
     assert handler.started.acquire(timeout=DEADLINE_SECONDS)
     worker.put(2)
@@ -58,7 +65,7 @@ def test_close_finishes_current_item_and_drops_waiting_one():
 
 def test_items_report_queue_age_after_handling():
     handler, ages = Handler(), []
-    worker = NewestWorker(handler, handler.dropped.append, on_taken=ages.append)
+    worker = one_lane(handler, handler.dropped.append, on_taken=ages.append)
     worker.put(1)
     assert handler.started.acquire(timeout=DEADLINE_SECONDS)
     assert len(ages) == 0
@@ -78,7 +85,7 @@ def test_items_report_queue_age_after_handling():
 
 def test_thread_that_puts_an_item_may_process_it_unless_another_one_is_in_progress():
     threads, handler = [], Handler()
-    worker = NewestWorker(
+    worker = one_lane(
         lambda item: (threads.append(threading.current_thread()), handler(item)),
         lambda cause: None,
     )
@@ -97,7 +104,7 @@ def test_thread_that_puts_an_item_may_process_it_unless_another_one_is_in_progre
 
 def test_thread_that_puts_an_item_leaves_it_where_the_rate_is_limited():
     handled = queue.Queue()
-    worker = NewestWorker(
+    worker = one_lane(
         lambda item: handled.put((item, threading.current_thread())),
         lambda cause: None,
         max_rate_hz=lambda: 20.0,
@@ -112,7 +119,7 @@ def test_thread_that_puts_an_item_leaves_it_where_the_rate_is_limited():
 
 def test_close_waits_for_the_item_of_a_thread_that_put_it():
     handler = Handler()
-    worker = NewestWorker(handler, handler.dropped.append)
+    worker = one_lane(handler, handler.dropped.append)
     putting = threading.Thread(target=worker.put, args=(1, 0, True))
     putting.start()
     assert handler.started.acquire(timeout=DEADLINE_SECONDS)
@@ -128,7 +135,7 @@ def test_close_waits_for_the_item_of_a_thread_that_put_it():
 
 def test_rate_limit_replaces_faster_items():
     handled, dropped, done = [], [], threading.Event()
-    worker = NewestWorker(
+    worker = one_lane(
         lambda item: (handled.append(item), done.set()), dropped.append, max_rate_hz=lambda: 0.001
     )
     worker.put(1)
@@ -143,7 +150,7 @@ def test_rate_limit_replaces_faster_items():
 @pytest.mark.parametrize('fast', [0.0, 1000.0])
 def test_lifting_rate_limit_releases_waiting_item(slow, fast):
     handled, rates = queue.SimpleQueue(), [slow]
-    worker = NewestWorker(handled.put, lambda cause: None, max_rate_hz=lambda: rates[0])
+    worker = one_lane(handled.put, lambda cause: None, max_rate_hz=lambda: rates[0])
     worker.put(1)
     assert handled.get(timeout=DEADLINE_SECONDS) == 1
     worker.put(2)  # The next is due in a thousand seconds, or never.

@@ -6,8 +6,9 @@ from typing import Any
 from rclpy.node import Node
 from vision_msgs.msg import Detection2DArray
 
+from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.codecs.codec import Codec, Content
-from trt_ros.ros.messages import read_message
+from trt_ros.ros.messages import detection_reader, read_message
 
 
 class DetectionCodec(Codec):
@@ -29,3 +30,15 @@ class DetectionCodec(Codec):
             return Content(found, found.header.frame_id, (stamp.sec, stamp.nanosec))
 
         return read
+
+
+class BoxCodec(DetectionCodec):
+    """Detections in images; the values are boxes."""
+
+    def __init__(self, node: Node, topic: str, class_ids: ClassIds) -> None:
+        super().__init__(node, topic)
+        self._read, self._class_ids = detection_reader(node), class_ids
+
+    def reader(self) -> Callable[[Any], Content]:
+        """Return the function that reads a message; see Codec.reader."""
+        return lambda message: Content(self._read(message, self._class_ids), '', (0, 0))
