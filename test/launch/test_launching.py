@@ -157,7 +157,8 @@ def test_missing_model_fails_launch_with_reason(start, container):
     launch = start('x86.launch.py', 'model_path:=no_such.onnx', f'container:={container}')
     assert launch.ends() == 1
     assert 'The model file no_such.onnx does not exist' in launch.output
-    assert '/detector could not be configured' in launch.output
+    assert 'Startup failed: see the error above.' in launch.output
+    assert 'exited with code 1' in launch.output
 
 
 def test_an_empty_container_is_refused(start):
@@ -212,49 +213,29 @@ def test_nodes_in_existing_container_outlive_the_launch(start, tmp_path):
         ROS_DOMAIN_ID=domain_id,
     )
     assert guest.ends() == 0
-    assert '/detector: active in /trt_ros_container.' in guest.output
+    assert '/detector: loaded in /trt_ros_container.' in guest.output
     owner.says('[detector]: activate: inactive -> active')
     assert owner.stop() == 0
 
 
-def test_a_failed_launch_leaves_nothing_in_a_running_container(start, tmp_path):
-    domain_id = str(random.randint(1, 100))
-    owner = start(
+def test_a_component_that_cannot_be_loaded_into_a_running_container_fails_the_launch(
+    start, tmp_path
+):
+    domain_id, second = str(random.randint(1, 100)), tmp_path / 'second'
+    second.mkdir()
+    owner = start('tracker.launch.py', 'container:=new', ROS_DOMAIN_ID=domain_id)
+    owner.says('[tracker]: activate: inactive -> active')
+    file = tmp_path / 'parameters.yaml'
+    file.write_text('/**:\n  ros__parameters:\n    score_threshold: much\n')
+    guest = start(
         'detector.launch.py',
-        f'model_path:={MODEL}',
-        'container:=new',
-        'name:=first',
+        'container:=/trt_ros_container',
+        f'params_file:={file}',
+        folder=second,
         ROS_DOMAIN_ID=domain_id,
     )
-    owner.says('[first]: activate: inactive -> active')
-
-    def guest(*arguments):
-        folder = tmp_path / f'guest_{len(list(tmp_path.iterdir()))}'
-        folder.mkdir()
-        return start(
-            'detector.launch.py',
-            'container:=/trt_ros_container',
-            *arguments,
-            folder=folder,
-            ROS_DOMAIN_ID=domain_id,
-        )
-
-    failed = guest('model_path:=no_such.onnx', 'source:=photos')
-    assert failed.ends() == 1
-    assert 'could not be configured; see its error in the log of' in failed.output
-    owner.says('Unloaded /detector, id 2', 'Unloaded /image_source, id 3')
-    interrupted = guest('source:=no_such_picture.png', 'autostart:=true', 'model_path:=')
-    interrupted.waits_for(lambda: 'as /detector, id 4' in owner.output)
-    interrupted.process.send_signal(signal.SIGINT)
-    interrupted.ends()
-    owner.says('Unloaded /detector, id 4')
-    corrected = guest(f'model_path:={MODEL}')
-    assert corrected.ends() == 0, corrected.output
-    again = guest(f'model_path:={MODEL}')
-    assert again.ends() == 1
-    assert '/trt_ros_container already has a node /detector.' in again.output
-    assert 'Remedy: Unload it (ros2 component unload /trt_ros_container ' in again.output
-    assert owner.output.count('Unloaded /detector') == 2
+    assert guest.ends() == 1
+    assert "score_threshold is 'much'" in guest.output
     assert owner.stop() == 0
 
 

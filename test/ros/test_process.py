@@ -174,4 +174,8 @@ def test_help_of_a_container_shows_its_parameters(run):
     code, text, errors = run('component_container_mt', '--help')
     assert (code, errors) == (0, '')
     file = yaml.safe_load(text[text.index('/**:') :])
-    assert file['/**']['ros__parameters'] == {'thread_num': os.cpu_count(), 'allow_modules': False}
+    assert file['/**']['ros__parameters'] == {
+        'thread_num': os.cpu_count(),
+        'allow_modules': False,
+        'exit_on_failure': False,
+    }

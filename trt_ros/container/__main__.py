@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 
 from rclpy.utilities import get_default_context, try_shutdown
 
@@ -26,6 +27,9 @@ PARAMETERS = """/**:
     # Whether any Python class named `module:Class` can be loaded; false allows registered
     # components only.
     allow_modules: false
+    # Whether the container ends, with exit code 1, when a component with autostart cannot be
+    # configured or activated.
+    exit_on_failure: false
 """
 
 
@@ -35,8 +39,14 @@ def main(args: list[str] | None = None, *, thread_num: int = 1) -> int:
     stop = StopSignal()
     start_ros(args, DESCRIPTION, PARAMETERS.format(thread_num=thread_num))
     log_through_ros()
+    has_failed = threading.Event()
+
+    def exit_with_failure() -> None:
+        has_failed.set()
+        stop.send()
+
     try:
-        manager = ComponentManager(thread_num=thread_num)
+        manager = ComponentManager(exit_with_failure, thread_num=thread_num)
     except REFUSED as error:
         try_shutdown()
         raise refusal(error) from None
@@ -49,7 +59,7 @@ def main(args: list[str] | None = None, *, thread_num: int = 1) -> int:
     control.close()
     manager.destroy_node()
     try_shutdown()
-    return 0
+    return int(has_failed.is_set())
 
 
 def main_mt(args: list[str] | None = None) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import os
 from queue import SimpleQueue
 import threading
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from composition_interfaces.srv import ListNodes, LoadNode, UnloadNode
 from rcl_interfaces.msg import IntegerRange, ParameterDescriptor
@@ -22,6 +22,7 @@ from trt_ros.container.loading import (
 from trt_ros.container.spinner import Spinner, Thrown, log_text
 from trt_ros.errors import TrtRosError, printable
 from trt_ros.process_memory import freeze_garbage_collector
+from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.process import REFUSED
 from trt_ros.ros.qos import REQUESTS
 
@@ -41,10 +42,13 @@ class ComponentManager(Node):
     Each component is assigned to one of `thread_num` spinners, so its callbacks never run
     concurrently. One separate thread loads and unloads components in sequence: a constructor may
     take long, and list_nodes still responds at once.
+
+    :param on_failure: called for `exit_on_failure`, in any thread.
     """
 
-    def __init__(self, *, thread_num: int) -> None:
+    def __init__(self, on_failure: Callable[[], None], *, thread_num: int) -> None:
         super().__init__('ComponentManager', start_parameter_services=False)
+        self._on_failure = on_failure
         self._components: dict[int, Component] = {}
         self._last_id = 0
         self._spinners: list[Spinner] = []
@@ -68,6 +72,15 @@ class ComponentManager(Node):
             ParameterDescriptor(
                 description='Whether any Python class named module:Class can be loaded; false '
                 'allows registered components only.',
+                read_only=True,
+            ),
+        ).value
+        self._exit_on_failure = self.declare_parameter(
+            'exit_on_failure',
+            False,
+            ParameterDescriptor(
+                description='Whether the container ends, with exit code 1, when a component with '
+                'autostart cannot be configured or activated.',
                 read_only=True,
             ),
         ).value
@@ -133,7 +146,10 @@ class ComponentManager(Node):
             self._last_id += (
                 1  # Incremented before construction: a failed attempt consumes its id.
             )
-            self._add(construct(cls, options))
+            node: Any = construct(cls, options)
+            if self._exit_on_failure and isinstance(node, ManagedNode):
+                node.on_failed_start = self._on_failure
+            self._add(node)
         except Thrown as error:
             self.get_logger().error(f'Failed to load {plugin}: {_with_traceback(error)}')
             response.error_message = error_text(error)

@@ -6,21 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 import platform
+import signal
 from types import GenericAlias
 from typing import Any
 
 from ament_index_python import get_package_share_directory
 from composition_interfaces.srv import LoadNode
 from launch import Action, LaunchContext
-from launch.actions import LogInfo, SetEnvironmentVariable
-from launch.events.process import ProcessExited
+from launch.actions import EmitEvent, LogInfo, RegisterEventHandler, SetEnvironmentVariable
+from launch.event_handlers import OnProcessStart
+from launch.events import matches_action
+from launch.events.process import ProcessExited, ProcessStarted, SignalProcess
 from launch_ros.actions import Node
 from launch_ros.actions.load_composable_nodes import get_composable_node_load_request
 from launch_ros.descriptions import ComposableNode, ParameterValue
 
 from trt_ros.errors import ParameterError
 from trt_ros.launching.arguments import PACKAGE
-from trt_ros.launching.bring_up import BringUp
+from trt_ros.launching.load import LoadComponents
 from trt_ros.parameter_field import specifications
 from trt_ros.ros.lifecycle import ManagedNode
 
@@ -46,12 +49,12 @@ def launch_nodes(context: LaunchContext, nodes: list[NodeDescription]) -> list[A
     """
     Return the actions that start nodes, as `common_arguments` configure it.
 
-    The nodes are configured and then activated in the order given. The launch fails, with a
-    message and an exit code, when a node cannot be loaded, configured or activated, or when a
-    process exits and `respawn` is false.
+    The nodes configure and activate themselves. The launch fails, with a message and an exit code,
+    when a node cannot be loaded, or when a process exits and `respawn` is false, as it does when a
+    node cannot be configured.
     """
     arguments = context.launch_configurations
-    actions = [*transport(context), *memory_copies(context)]
+    actions = [*transport(context), *memory_copies(context), _late_processes()]
     target = this_platform() if arguments['platform'] == 'auto' else arguments['platform']
     if target == 'jetson':
         actions.append(LogInfo(msg='Jetson: run `sudo jetson_clocks` for maximum clocks.'))
@@ -76,7 +79,7 @@ def launch_nodes(context: LaunchContext, nodes: list[NodeDescription]) -> list[A
                 'parameters': [
                     *files,
                     {
-                        'autostart': False,  # The BringUp action configures and activates.
+                        'autostart': arguments['autostart'] == 'true',
                         'use_sim_time': arguments['use_sim_time'] == 'true',
                         **_launch_values(node.parameters, node.cls),
                     },
@@ -84,40 +87,55 @@ def launch_nodes(context: LaunchContext, nodes: list[NodeDescription]) -> list[A
             }
         )
     on_exit = _exit_actions(arguments)
-    processes, components = [], []
-    if arguments['container'] == 'none':
-        processes = [
-            Node(executable=node.executable, output='screen', **on_exit, **each)
-            for node, each in zip(nodes, keywords)
+    container = arguments['container']
+    if container == 'none':
+        return [
+            *actions,
+            *(
+                Node(executable=node.executable, output='screen', **on_exit, **each)
+                for node, each in zip(nodes, keywords)
+            ),
         ]
-    else:
-        components = [
-            _load_request(
-                context,
-                ComposableNode(
-                    plugin=f'{PACKAGE}::{node.cls.__name__}',
-                    extra_arguments=[{'use_intra_process_comms': True}],
-                    **each,
-                ),
-            )
-            for node, each in zip(nodes, keywords)
-        ]
-    container: Node | str = arguments['container']
-    if container == 'new':
-        container = Node(
-            package=PACKAGE,
-            executable='component_container_mt',
-            output='screen',
-            name=f'{PACKAGE}_container',
-            namespace='',
-            **on_exit,
+    components = [
+        _load_request(
+            context,
+            ComposableNode(
+                plugin=f'{PACKAGE}::{node.cls.__name__}',
+                extra_arguments=[{'use_intra_process_comms': True}],
+                **each,
+            ),
         )
-        actions.append(container)
-    return [
-        *actions,
-        *processes,
-        BringUp(processes, components, container, activate=arguments['autostart'] == 'true'),
+        for node, each in zip(nodes, keywords)
     ]
+    if container != 'new':
+        return [*actions, LoadComponents(components, container)]
+    process = Node(
+        package=PACKAGE,
+        executable='component_container_mt',
+        output='screen',
+        name=f'{PACKAGE}_container',
+        namespace='',
+        parameters=[{'exit_on_failure': arguments['respawn'] != 'true'}],
+        **on_exit,
+    )
+
+    def load(*_: object) -> Action:  # Also after a respawn.
+        return LoadComponents(components, process.node_name)
+
+    started = OnProcessStart(target_action=process, on_start=load)
+    return [*actions, RegisterEventHandler(started), process]
+
+
+def _late_processes() -> Action:
+    """Return the action that ends processes which start after Ctrl-C reached the others."""
+
+    def on_start(event: ProcessStarted, context: LaunchContext) -> Action | None:
+        if not context.is_shutdown:
+            return None
+        is_it = matches_action(event.action)
+        return EmitEvent(event=SignalProcess(signal_number=signal.SIGINT, process_matcher=is_it))
+
+    return RegisterEventHandler(OnProcessStart(on_start=on_start))
 
 
 def _load_request(context: LaunchContext, component: ComposableNode) -> LoadNode.Request:
