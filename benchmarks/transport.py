@@ -263,8 +263,10 @@ def detections_sender(rounds: str) -> None:
     from std_msgs.msg import Header
     from vision_msgs.msg import Detection2DArray
 
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'test'))
+    from support.typed_detections import to_detection_array
     from trt_ros.results.boxes import Detections
-    from trt_ros.ros.messages import detection_publish, to_detection_array
+    from trt_ros.ros.messages import detection_publish
 
     rng = np.random.default_rng(0)
     names = [f'class {number}' for number in range(80)]

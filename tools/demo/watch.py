@@ -11,6 +11,7 @@ import rclpy
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
+from rclpy.serialization import serialize_message
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray, LabelInfo
@@ -19,7 +20,7 @@ from demo.tally import Sighting
 from trt_ros.demo.scene import CLASSES
 from trt_ros.results.boxes import Detections
 from trt_ros.ros.class_ids import ClassIds
-from trt_ros.ros.messages import from_detection_array
+from trt_ros.ros.messages import read_boxes
 from trt_ros.ros.qos import LATCHED, RESULTS
 
 
@@ -68,7 +69,8 @@ class Watch:
     def _on_detections(self, message: Detection2DArray) -> None:
         stamp = _nanoseconds(message)
         seconds = (self._node.get_clock().now().nanoseconds - stamp) * 1e-9
-        found = from_detection_array(message, self._class_ids).detections
+        serialized = np.frombuffer(serialize_message(message), np.uint8)
+        found = read_boxes(serialized, self._class_ids).detections
         self._found.append((stamp, found, seconds))
 
     def _on_label_info(self, message: LabelInfo) -> None:

@@ -31,7 +31,7 @@ from trt_ros.ros.diagnostics import Diagnostics, FrameCounts, LatencyMeter
 from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.message_sets import MessageSets
-from trt_ros.ros.messages import detection_publish, detection_reader, read_message
+from trt_ros.ros.messages import detection_publish, read_boxes, read_message
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import overridden
 from trt_ros.ros.stream import Topic, without_partner
@@ -121,7 +121,6 @@ class TrackerNode(ManagedNode):
         if self.parameters.detections_3d_topics:
             self._configure_rig(qos)
             return
-        self._read = detection_reader(self)
         detections = DetectionCodec(self, DETECTIONS)
         self._topics = (Topic(self, DETECTIONS, detections, self._counts),)
         if self.parameters.use_appearance:
@@ -236,7 +235,7 @@ class TrackerNode(ManagedNode):
         fields = Fields(message)
         stamp, frame_id = fields.stamp(), fields.text('frame_id')
         header = to_header(frame_id, stamp)
-        found = self._read(message, self._class_ids)
+        found = read_boxes(message, self._class_ids)
         vectors = (
             None if tensors is None else _vectors(self._read_tensors(tensors).value, len(found))
         )

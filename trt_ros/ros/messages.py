@@ -10,153 +10,43 @@ import numpy as np
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
 from rclpy.publisher import Publisher
-from rclpy.serialization import deserialize_message, serialize_message
+from rclpy.serialization import deserialize_message
 from std_msgs.msg import Header
 from vision_msgs.msg import (
-    BoundingBox2D,
     BoundingBox3D,
     Detection2D,
-    Detection2DArray,
     Detection3D,
     Detection3DArray,
     LabelInfo,
     ObjectHypothesis,
     ObjectHypothesisWithPose,
-    Point2D,
-    Pose2D,
     VisionClass,
 )
 
 from trt_ros.errors import BadFrameError
 from trt_ros.results.boxes import Boxes, Detections, Objects, OrientedBoxes
-from trt_ros.results.classes import Classification
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds.cdr import ImageWriter
-from trt_ros.ros.dds.cdr_detections import (
-    DetectionWriter,
-    Entry,
-    read_detections,
-)
+from trt_ros.ros.dds.cdr_detections import DetectionWriter, read_detections
 from trt_ros.ros.dds.transport import serialized_publish
 from trt_ros.vision.regions import MAX_PIXELS
 
 MessageT = TypeVar('MessageT')
 
-#: For messages that are published once: later subscribers get them, too.
-
-
-def to_detection_array(
-    found: Objects, header: Header, *, class_id_format: str
-) -> Detection2DArray:
-    """Convert objects, best score first, and classes of a further network to a message."""
-    # Python floats: message fields do not accept NumPy scalars.
-    boxes, scores = found.rotated_boxes().tolist(), found.scores.tolist()
-    class_ids = found.names if class_id_format == 'name' else map(str, found.labels.tolist())
-    array = Detection2DArray(header=header)
-    for (x, y, width, height, theta), score, class_id in zip(boxes, scores, class_ids):
-        array.detections.append(
-            Detection2D(
-                header=header,
-                results=[
-                    ObjectHypothesisWithPose(
-                        hypothesis=ObjectHypothesis(class_id=class_id, score=score)
-                    )
-                ],
-                bbox=BoundingBox2D(
-                    center=Pose2D(position=Point2D(x=x, y=y), theta=theta),
-                    size_x=width,
-                    size_y=height,
-                ),
-            )
-        )
-    for detection, identity in zip(array.detections, found.ids_as_text()):
-        detection.id = identity
-    for detection, classes in zip(array.detections, found.region_classes(class_id_format)):
-        more = (ObjectHypothesis(class_id=name, score=score) for name, score in classes)
-        detection.results = [
-            *detection.results,
-            *(ObjectHypothesisWithPose(hypothesis=each) for each in more),
-        ]
-    return array
-
 
 def detection_publish(node: Node, publisher: Publisher) -> Callable[[Objects, Header, str], None]:
     """
-    Return a function that publishes the boxes of objects.
+    Return a function that publishes the boxes of objects; call it from one thread at a time.
 
-    Its arguments (found, header, class_id_format) are those of to_detection_array(). It
-    writes serialized messages, which takes a tenth of the time of rclpy's typed ones, and falls
-    back to typed messages where rclpy reads the bytes differently (another vision_msgs). Call it
-    from one thread at a time.
+    Serialized messages take a tenth of the time of rclpy's typed ones.
     """
-
-    def publish_typed(found: Objects, header: Header, class_id_format: str) -> None:
-        publisher.publish(to_detection_array(found, header, class_id_format=class_id_format))
-
-    writer = DetectionWriter()
-    if not _is_read_by_rclpy(writer):
-        node.get_logger().warning(
-            'Detections are published as typed messages, which is slow. Cause: this version of '
-            'vision_msgs has another layout.'
-        )
-        return publish_typed
-    publish = serialized_publish(node, publisher)
+    writer, publish = DetectionWriter(), serialized_publish(node, publisher)
 
     def write_and_publish(found: Objects, header: Header, class_id_format: str) -> None:
         stamp = header.stamp.sec, header.stamp.nanosec
         publish(writer.write(found, stamp, header.frame_id, class_id_format=class_id_format))
 
     return write_and_publish
-
-
-_SAMPLE = OrientedBoxes(
-    np.arange(8, dtype=np.float32).reshape(2, 4),
-    np.array([0.25, -0.5], np.float32),
-    np.array([0.75, 0.5], np.float32),
-    np.array([0, 1], np.int32),
-    ids=np.array([7, 12345]),
-    class_names=('a', 'bird'),
-    region_results=(
-        None,
-        Classification(np.array([0.75, 0.25], np.float32), class_names=('c', 'dragon')),
-    ),
-)
-
-
-def _is_read_by_rclpy(writer: DetectionWriter) -> bool:
-    header = Header(frame_id='camera')
-    header.stamp.sec, header.stamp.nanosec = 1, 2
-    written = writer.write(_SAMPLE, (1, 2), header.frame_id, class_id_format='name')
-    try:
-        read = read_message(written, Detection2DArray)
-    except BadFrameError:
-        return False
-    return bool(read == to_detection_array(_SAMPLE, header, class_id_format='name'))
-
-
-def from_detection_array(message: Detection2DArray, class_ids: ClassIds) -> Boxes:
-    """Convert the valid boxes of a message, by their best results, to Detections or others."""
-    return _gather(_entries(message), class_ids)
-
-
-def detection_reader(node: Node) -> Callable[[np.ndarray, ClassIds], Boxes]:
-    """Return a function like from_detection_array() for serialized messages, (N,) uint8."""
-    sample = to_detection_array(_SAMPLE, Header(frame_id='camera'), class_id_format='name')
-    try:
-        is_as_expected = _entries(sample) == read_detections(
-            np.frombuffer(serialize_message(sample), np.uint8)
-        )
-    except BadFrameError:
-        is_as_expected = False
-    if is_as_expected:
-        return lambda message, class_ids: _gather(read_detections(message), class_ids)
-    node.get_logger().warning(
-        'Detections are read as typed messages, which is slow. Cause: this version of vision_msgs '
-        'has another layout.'
-    )
-    return lambda message, class_ids: from_detection_array(
-        read_message(message, Detection2DArray), class_ids
-    )
 
 
 def best_hypothesis(detection: Detection2D | Detection3D) -> ObjectHypothesis:
@@ -187,29 +77,9 @@ def read_message(message: np.ndarray, kind: type[MessageT]) -> MessageT:
     return read
 
 
-def _entries(message: Detection2DArray) -> list[Entry]:
-    entries: list[Entry] = []
-    for detection in message.detections:
-        best = best_hypothesis(detection)
-        box = detection.bbox
-        entries.append(
-            (
-                best.class_id,
-                best.score,
-                (
-                    box.center.position.x,
-                    box.center.position.y,
-                    box.center.theta,
-                    box.size_x,
-                    box.size_y,
-                ),
-                detection.id,
-            )
-        )
-    return entries
-
-
-def _gather(entries: list[Entry], class_ids: ClassIds) -> Boxes:
+def read_boxes(message: np.ndarray, class_ids: ClassIds) -> Boxes:
+    """Return the valid boxes of a serialized message, by their best results, or raise."""
+    entries = read_detections(message)
     boxes = np.array([entry[2] for entry in entries]).reshape(-1, 5)
     is_box = (np.abs(boxes) <= MAX_PIXELS).all(axis=1)  # False for NaN, too.
     is_box &= np.isfinite([entry[1] for entry in entries])

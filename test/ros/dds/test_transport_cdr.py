@@ -19,11 +19,12 @@ from vision_msgs.msg import (
     Pose2D,
 )
 
+from support.typed_detections import to_detection_array
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds.cdr import ImageWriter, read_compressed_image, read_image, read_stamp
 from trt_ros.ros.dds.cdr_detections import DetectionWriter, read_detections
-from trt_ros.ros.messages import from_detection_array, to_detection_array
+from trt_ros.ros.messages import read_boxes
 
 uint32 = st.integers(0, 2**32 - 1)
 # A NUL ends a string on its way through C.
@@ -188,7 +189,7 @@ def test_rotated_box_is_written_with_its_angle():
     box = message.detections[0].bbox
     assert (box.center.position.x, box.center.position.y, box.center.theta) == (10, 20, 0.5)
     assert (box.size_x, box.size_y) == (30, 40)
-    back = from_detection_array(message, class_ids := ClassIds())
+    back = read_boxes(serialized(message), class_ids := ClassIds())
     assert ([*class_ids], back.ids, back.names) == (['b'], None, ['b'])
     assert (back.cxcywh.tolist(), back.theta.tolist()) == ([[10, 20, 30, 40]], [0.5])
-    assert isinstance(from_detection_array(Detection2DArray(), class_ids), Detections)
+    assert isinstance(read_boxes(serialized(Detection2DArray()), class_ids), Detections)

@@ -15,14 +15,12 @@ from vision_msgs.msg import (
 
 from support.dds import RELIABLE, Inbox
 from trt_ros.results.boxes import Detections
-from trt_ros.ros import messages
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import ImageWriter
-from trt_ros.ros.dds.cdr_detections import DetectionWriter
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import RclSubscription
-from trt_ros.ros.messages import detection_publish
+from trt_ros.ros.messages import detection_publish, read_boxes
 
 
 def test_a_frame_is_written_in_place_and_arrives_as_typed_images_do(
@@ -44,37 +42,15 @@ def test_a_frame_is_written_in_place_and_arrives_as_typed_images_do(
     node.destroy_publisher(publisher)
 
 
-def test_detections_of_other_layout_are_read_through_rclpy(node, monkeypatch, capfd):
-    found = Detections(
-        np.array([[10, 20, 30, 50]], np.float32),
-        np.array([0.5], np.float32),
-        np.array([1], np.int32),
-        class_names=('cat', 'dog'),
-    )
-    written = DetectionWriter().write(found, (1, 2), 'camera', class_id_format='name')
-    fast = messages.detection_reader(node)
-    with monkeypatch.context() as patch:
-        patch.setattr(messages, 'read_detections', lambda message: [])
-        slow = messages.detection_reader(node)
-    assert 'Detections are read as typed messages' in capfd.readouterr().err
-    for read in (fast, slow):
-        back = read(written, class_ids := ClassIds(['bird']))
-        assert [*class_ids] == ['bird', 'dog']
-        assert (back.xyxy.tolist(), back.scores.tolist()) == ([[10, 20, 30, 50]], [0.5])
-        assert (back.labels.tolist(), back.ids, back.names) == ([1], None, ['dog'])
-
-
 @pytest.mark.parametrize('value', [1e300, np.nan, -np.inf])
-def test_boxes_that_are_not_finite_are_left_out(node, value):
+def test_boxes_that_are_not_finite_are_left_out(value):
     message = Detection2DArray(detections=[Detection2D(id=str(index)) for index in range(5)])
     bad = [each.bbox for each in message.detections]
     bad[0].size_x = bad[1].center.position.y = bad[3].center.theta = value
     message.detections[4].results = [
         ObjectHypothesisWithPose(hypothesis=ObjectHypothesis(class_id='cat', score=1e300))
     ]
-    found = messages.detection_reader(node)(
-        np.frombuffer(serialize_message(message), np.uint8), ClassIds()
-    )
+    found = read_boxes(np.frombuffer(serialize_message(message), np.uint8), ClassIds())
     assert (found.ids_as_text(), found.scores.tolist()) == (['2', '4'], [0, np.inf])
 
 

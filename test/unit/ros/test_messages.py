@@ -14,11 +14,12 @@ from vision_msgs.msg import (
     ObjectHypothesisWithPose,
 )
 
+from support.typed_detections import to_detection_array
 from trt_ros.errors import BadFrameError
 from trt_ros.results.boxes import Detections
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds.cdr_detections import read_detections
-from trt_ros.ros.messages import from_detection_array, read_message, to_detection_array
+from trt_ros.ros.messages import read_boxes, read_message
 
 
 def detections(*scores):
@@ -27,8 +28,12 @@ def detections(*scores):
     return to_detection_array(found, Header(frame_id='camera'), class_id_format='index')
 
 
+def serialized(message):
+    return np.frombuffer(serialize_message(message), np.uint8)
+
+
 def test_every_cut_or_mutated_message_is_a_bad_frame_or_a_message():
-    whole = np.frombuffer(serialize_message(detections(0.5, 0.25)), np.uint8)
+    whole = serialized(detections(0.5, 0.25))
     rng = np.random.default_rng(0)
     mutated = [whole[:length] for length in range(len(whole))]
     for _ in range(1000):
@@ -50,7 +55,7 @@ def test_every_cut_or_mutated_message_is_a_bad_frame_or_a_message():
 def test_detections_whose_score_is_not_finite_are_left_out(score):
     message = detections(0.5, 0.25, 0.75)
     message.detections[1].results[0].hypothesis.score = score
-    found = from_detection_array(message, ClassIds())
+    found = read_boxes(serialized(message), ClassIds())
     assert found.scores.tolist() == [0.5, 0.75]
 
 
@@ -62,6 +67,6 @@ def test_a_score_of_nan_does_not_hide_the_best_one():
             message.detections[0].results.insert(
                 at, ObjectHypothesisWithPose(hypothesis=hypothesis)
             )
-    assert from_detection_array(message, ClassIds()).scores.tolist() == [0.75]
-    entries = read_detections(np.frombuffer(serialize_message(message), np.uint8))
+    assert read_boxes(serialized(message), ClassIds()).scores.tolist() == [0.75]
+    entries = read_detections(serialized(message))
     assert entries[0][:2] == ('best', 0.75)

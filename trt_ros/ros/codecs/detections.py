@@ -8,7 +8,7 @@ from vision_msgs.msg import Detection2DArray
 
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.codecs.codec import Codec, Content
-from trt_ros.ros.messages import detection_reader, read_message
+from trt_ros.ros.messages import read_boxes, read_message
 
 
 class DetectionCodec(Codec):
@@ -37,8 +37,8 @@ class BoxCodec(DetectionCodec):
 
     def __init__(self, node: Node, topic: str, class_ids: ClassIds) -> None:
         super().__init__(node, topic)
-        self._read, self._class_ids = detection_reader(node), class_ids
+        self._class_ids = class_ids
 
     def reader(self) -> Callable[[Any], Content]:
         """Return the function that reads a message; see Codec.reader."""
-        return lambda message: Content(self._read(message, self._class_ids), '', (0, 0))
+        return lambda message: Content(read_boxes(message, self._class_ids), '', (0, 0))

@@ -68,7 +68,7 @@ class DetectionWriter:
     def write(
         self, found: Objects, stamp: tuple[int, int], frame_id: str, *, class_id_format: str
     ) -> np.ndarray:
-        """Serialize the boxes of objects, like to_detection_array(), to (N,) uint8."""
+        """Serialize the boxes of objects, best score first, to (N,) uint8."""
         if found.class_names is not self._class_names:
             self._layouts.clear()
             self._class_names = found.class_names
