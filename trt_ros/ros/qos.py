@@ -56,7 +56,13 @@ _EXTREMES = {
 
 
 def image_qos(
-    node: Node, topic: str, *, preset: str, reliability: str, depth: int
+    node: Node,
+    topic: str,
+    *,
+    preset: str,
+    reliability: str,
+    depth: int,
+    current: ReliabilityPolicy = BEST_EFFORT,
 ) -> tuple[QoSProfile, str]:
     """
     Return the QoS profile of an image subscription.
@@ -64,7 +70,7 @@ def image_qos(
     :param topic: as given to create_subscription().
     :param preset: one of PRESETS; its depth is ignored.
     :param reliability: 'best_effort', 'reliable', or 'auto': that of the preset, or with preset
-        'auto' the one that matches all presently known publishers.
+        'auto' the one that matches all presently known publishers, `current` without any.
     :returns: the profile with overrides applied, and why its reliability was chosen; '' where the
         user has chosen it.
     :raises ParameterError: when the preset or an override is invalid.
@@ -73,7 +79,7 @@ def image_qos(
     if preset == 'auto':
         profile = QoSProfile(depth=depth)
         if reliability == 'auto':
-            profile.reliability, why = fitting_reliability(node, topic)
+            profile.reliability, why = fitting_reliability(node, topic, current)
     else:
         profile = preset_profile(preset)
         profile.depth = depth

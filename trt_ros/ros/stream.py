@@ -16,7 +16,7 @@ from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.diagnostics import QUEUE_AGE, CountedTopic, FrameCounts, LatencyMeter
 from trt_ros.ros.dropping import Dropping
-from trt_ros.ros.following import subscribe_following, subscribe_input, wait_for_input
+from trt_ros.ros.following import InputSubscription, wait_for_input
 from trt_ros.ros.held import HeldTopic
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.message_sets import MessageSets
@@ -147,7 +147,7 @@ class TopicStream:
         ]
         parameters = node.parameters
         self._rate_hz = rate_hz = parameters.rate_hz if in_sets else 0.0
-        self._subscriptions: list[Any] = []
+        self._subscriptions: list[InputSubscription] = []
         self._held = {
             number: topic.held for number, topic in enumerate(topics) if topic.held is not None
         }
@@ -196,8 +196,7 @@ class TopicStream:
             wait_for_input(node, [topic.codec.topic for topic in topics])
             for number, topic in enumerate(topics):
                 undo.callback(topic.codec.close)
-                subscribe = partial(self._subscribe, number, topic.codec)
-                subscription = subscribe_following(node, topic.codec, subscribe)
+                subscription = self._subscribe(number, topic.codec)
                 undo.enter_context(closing(subscription))
                 self._subscriptions.append(subscription)
             if rate_hz > 0 and self._sets is not None:
@@ -237,7 +236,7 @@ class TopicStream:
         assert self._sets is not None
         self._sets.sample()
 
-    def _subscribe(self, number: int, codec: Codec) -> Any:
+    def _subscribe(self, number: int, codec: Codec) -> InputSubscription:
         parameters, counts = self._node.parameters, self._topics[number].counts
 
         def replaced() -> None:
@@ -246,31 +245,30 @@ class TopicStream:
             codec.lose(1)
 
         def missed(count: int) -> None:
-            if is_polled:  # Newer ones came before the sample.
+            if self._is_polled(codec):  # Newer ones came before the sample.
                 counts.receive(count)
                 counts.drop(REPLACED, count=count)
                 return
             counts.miss(count)
             codec.lose(count)
 
-        codec.close()
-        topic, message_type = codec.follow()
-        is_polled = self._is_polled(codec)
-        depth = 0 if self._is_newest_only else parameters.queue_size
-        return subscribe_input(
-            self._node,
-            message_type,
-            topic,
-            MessageCallbacks(
+        def callbacks() -> MessageCallbacks:
+            return MessageCallbacks(
                 partial(self._receive, number, counts, codec.reader()),
                 on_replaced=replaced if self._is_newest_only and not codec.needs_all else None,
                 on_lost=replaced,
                 on_missed=missed,
-                is_polled=is_polled,
-            ),
+                is_polled=self._is_polled(codec),
+            )
+
+        depth = 0 if self._is_newest_only else parameters.queue_size
+        return InputSubscription(
+            self._node,
+            codec,
+            callbacks,
             NO_HOOKS if codec.is_copied else self._hooks,
-            is_held=self._topics[number].held is not None,
             depth=max(parameters.qos_depth, codec.min_depth, depth),
+            is_held=self._topics[number].held is not None,
         )
 
     def _receive(

@@ -55,8 +55,6 @@ def test_lost_images_are_counted_by_sequence_numbers(nodes):
 class Numbered:
     """An Rcl whose message infos are numbers: (publisher, number)."""
 
-    orders_messages = True
-
     def __init__(self, *, counts_messages):
         self.counts_messages = counts_messages
 
@@ -69,31 +67,20 @@ def test_gaps_are_counted_per_publisher_and_only_where_messages_are_numbered(cou
     missed = []
     subscription = object.__new__(RclSubscription)
     subscription._rcl = Numbered(counts_messages=counts_messages)
-    subscription._subscriptions, subscription._last, subscription._new_publishers = (
-        ('old', 'new'),
-        {},
-        set(),
-    )
+    subscription._last = {}
     subscription._on_missed = missed.append
-    subscription._receive_buffers, subscription._handover_ends = SimpleNamespace(), float('inf')
+    subscription._receive_buffers = SimpleNamespace()
 
-    def arrives(publisher, number, is_new=False):
+    def arrives(publisher, number):
         subscription._receive_buffers.info = (publisher, number)
-        return subscription._is_new_message(is_new)
+        return subscription._is_new_message()
 
     assert [arrives('a', 7), arrives('b', 1), arrives('a', 8), arrives('a', 11)] == [True] * 4
-    assert [arrives('a', 11, True), arrives('a', 10, True), arrives('b', 4, True)] == [
-        False,
-        False,
-        True,
-    ]
+    assert [arrives('a', 11), arrives('b', 4)] == [not counts_messages, True]
     assert missed == ([2, 2] if counts_messages else [])
-    assert subscription._is_handed_over()
-    arrives('c', 1)
-    assert not subscription._is_handed_over()
     for number in range(200):
         arrives(f'publisher {number}', 1)
-    assert len(subscription._last) == 64
+    assert len(subscription._last) == (64 if counts_messages else 0)
 
 
 def info_with(gid, source_timestamp, number):
@@ -108,22 +95,21 @@ def info_with(gid, source_timestamp, number):
 
 
 @pytest.mark.parametrize(
-    ('stamps', 'numbers', 'orders', 'counts'),
+    ('stamps', 'numbers', 'counts'),
     [
-        ([5, 6, 9], [1, 2, 3], True, True),
-        ([5, 6, 9], [2**64 - 1] * 3, True, False),
-        ([5, 5, 5], [0, 0, 0], False, False),
-        ([0, 0, 0], [8, 9, 10], True, True),
+        ([5, 6, 9], [1, 2, 3], True),
+        ([5, 6, 9], [2**64 - 1] * 3, False),
+        ([5, 5, 5], [0, 0, 0], False),
+        ([0, 0, 0], [8, 9, 10], True),
     ],
 )
-def test_detects_message_info_of_the_middleware(stamps, numbers, orders, counts):
+def test_detects_message_info_of_the_middleware(stamps, numbers, counts):
     rcl, gid = object.__new__(Rcl), bytes(range(1, 17))
     infos = [info_with(gid, *each) for each in zip(stamps, numbers)]
     rcl.detect_info_layout(gid, infos)
     assert rcl.knows_gids
-    assert (rcl.orders_messages, rcl.counts_messages) == (orders, counts)
-    if orders:
-        assert [rcl.number_in(info) for info in infos] == (numbers if counts else stamps)
+    assert rcl.counts_messages == counts
+    assert [rcl.number_in(info) for info in infos] == numbers
 
 
 def test_fraction_of_lost_images_is_reported():

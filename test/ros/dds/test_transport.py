@@ -155,7 +155,7 @@ def test_executor_is_not_used_and_incompatible_offer_is_reported(
     spinning = threading.Thread(target=spin)
     spinning.start()
     inbox = Inbox(number_of)
-    taking = subscribe_rcl(inbox, publisher)._subscriptions[0].subscription
+    taking = subscribe_rcl(inbox, publisher)._subscription
     # Its events would wake the executor for each message, again and again until it is taken.
     assert not any(map(executor.can_execute, [taking, *taking.event_handlers]))
     other = rclpy.create_node('unreliable', context=context)

@@ -120,27 +120,15 @@ class ContainerSubscription:
         callbacks: MessageCallbacks,
     ) -> None:
         self._images, self._node = images, node
-        self._name = node.resolve_topic_name(topic)
         self._callbacks = callbacks
         self._on_lost = callbacks.on_lost or callbacks.on_replaced or (lambda: None)
-        self._lock = threading.Lock()  # Held while the subscription is replaced.
         self._stopping = threading.Event()
-        self._subscription = self._open(qos)
+        self._subscription = images.open(node.resolve_topic_name(topic), *_arguments(qos))
         self._thread = threading.Thread(target=self._run, name='images')
         self._thread.start()
 
     def poll(self) -> None:
         """Do nothing: images are delivered when they come."""
-
-    def change_qos(self, qos: QoSProfile) -> None:
-        """Subscribe again; images published meanwhile are lost."""
-        with self._lock:
-            self._images.close(self._subscription)
-            self._subscription = self._open(qos)
-
-    def is_settled(self) -> bool:
-        """Return True: changes of QoS take effect at once."""
-        return True
 
     def close(self) -> None:
         """Stop receiving and wait for the image in progress; may be called twice."""
@@ -150,15 +138,10 @@ class ContainerSubscription:
         self._images.close(self._subscription)
         self._thread.join()
 
-    def _open(self, qos: QoSProfile) -> Any:
-        return self._images.open(self._name, *_arguments(qos))
-
     def _run(self) -> None:
         while not self._stopping.is_set():
-            with self._lock:
-                subscription = self._subscription
             try:
-                self._deliver(*self._images.take(subscription))
+                self._deliver(*self._images.take(self._subscription))
             except Exception:
                 self._node.get_logger().error(
                     f'Failed to take images.\n{traceback.format_exc()}', throttle_duration_sec=10.0

@@ -97,12 +97,6 @@ class IntraProcessBuffer:
         with _lock:
             _buffers[self._key] = (*_buffers.get(self._key, ()), self)
 
-    def change_qos(self, qos: QoSProfile) -> None:
-        """Match publishers against another QoS from now on; the depth stays."""
-        with self._lock:
-            self._qos = qos
-            self._incompatible.clear()
-
     def put(self, message: np.ndarray, gid: bytes, qos: QoSProfile) -> bool:
         """
         Add a message; never waits for the subscriber.

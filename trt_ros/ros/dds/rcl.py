@@ -84,8 +84,7 @@ class Rcl:
     """
     The rcl library that rclpy has loaded.
 
-    :ivar orders_messages: whether number_in() increases with each message of a publisher.
-    :ivar counts_messages: whether it increases by one.
+    :ivar counts_messages: whether number_in() increases by one with each message of a publisher.
     :ivar stamps_messages: whether stamp_in() is the time of publication.
     :raises RclError: when the library or a function is missing, or a structure has another layout.
     """
@@ -123,7 +122,7 @@ class Rcl:
         self._allocator = default_allocator().allocator
         self._check_layout(bytes_init, bytes_fini)
         self._gid_at = -1
-        self.counts_messages = self.orders_messages = self.stamps_messages = False
+        self.counts_messages = self.stamps_messages = False
 
     def take(self, subscription: Any, c_bytes: _Bytes, info: ctypes.Array[c_uint8]) -> bool:
         """Take the next message by an entered handle; return whether one came; or RclError."""
@@ -154,9 +153,8 @@ class Rcl:
         return bytes(memoryview(info)[self._gid_at : self._gid_at + GID_NBYTES])
 
     def number_in(self, info: ctypes.Array[c_uint8]) -> int:
-        """Return a message's sequence number, or its source timestamp where it has no number."""
-        at = _SEQUENCE_NUMBER_AT if self.counts_messages else _SOURCE_TIMESTAMP_AT
-        return int(_UINT64.unpack_from(info, at)[0])
+        """Return a message's sequence number."""
+        return int(_UINT64.unpack_from(info, _SEQUENCE_NUMBER_AT)[0])
 
     def stamp_in(self, info: ctypes.Array[c_uint8]) -> int:
         """Return the time at which a message was published, as time.time_ns()."""
@@ -164,7 +162,7 @@ class Rcl:
 
     def detect_info_layout(self, gid: bytes, infos: list[bytes]) -> None:
         """
-        Detect the offset of the publisher id in a MessageInfo, and what orders messages.
+        Detect the offset of the publisher id in a MessageInfo, and what messages have.
 
         The offset differs between versions of ROS. Middlewares number messages, report when they
         were published, or neither.
@@ -180,7 +178,6 @@ class Rcl:
         is_known = self.knows_gids and len(numbers) > 1
         self.counts_messages = is_known and all(b == a + 1 for a, b in pairwise(numbers))
         is_stamped = is_known and stamps == sorted(set(stamps))
-        self.orders_messages = self.counts_messages or is_stamped
         self.stamps_messages = is_stamped and abs(time.time_ns() - stamps[-1]) < 60 * 10**9
 
     @property

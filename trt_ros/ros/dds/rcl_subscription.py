@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import threading
 import time
 import traceback
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from rclpy.callback_groups import ReentrantCallbackGroup
@@ -23,8 +23,6 @@ from trt_ros.ros.dds.shared_memory import uses_shared_memory
 from trt_ros.ros.dds.shared_receiver import SharedReceiver
 from trt_ros.ros.releases import SubscriptionEventCallbacks
 
-#: Maximum time until a new subscription receives from all publishers of the previous one.
-HANDOVER_SECONDS = 2.0
 #: Time between two looks for events of a subscription that is polled.
 EVENTS_SECONDS = 1.0
 _MAX_PUBLISHERS = 64  # The number of publishers whose last message is remembered.
@@ -56,19 +54,11 @@ class MessageCallbacks:
     is_polled: bool = False
 
 
-class _DdsSubscription(NamedTuple):
-    """A DDS subscription and its events."""
-
-    subscription: Subscription
-    events: list[Any]
-
-
 class RclSubscription:
     """
     A subscription that takes messages in a thread of its own, or in poll(), into reused memory.
 
-    While the QoS changes there are two DDS subscriptions; messages that both receive are delivered
-    once. The arguments are those of subscribe_serialized().
+    The arguments are those of subscribe_serialized().
 
     :ivar info: MessageInfo of the last message taken.
     """
@@ -84,25 +74,19 @@ class RclSubscription:
         hooks: MemoryHooks = NO_HOOKS,
     ) -> None:
         self._rcl, self._node = rcl, node
-        self._message_type, self._topic = message_type, topic
         self._on_message, self._on_replaced = callbacks.on_message, callbacks.on_replaced
         self._on_lost = callbacks.on_lost or callbacks.on_replaced or (lambda: None)
         self._on_missed = callbacks.on_missed or (lambda count: None)
-        self._on_incompatible = callbacks.on_incompatible
         self._max_taken = max(1, qos.depth)
         self._receive_buffers = ReceiveBufferPool(hooks)
         self._registered_pools = intra.RegisteredPools(hooks)
         self.info = self._receive_buffers.info
         self._last: dict[bytes, int] = {}  # Number of the last message of each publisher.
-        self._new_publishers: set[bytes] = set()  # Of the new subscription, while there are two.
-        self._handover_ends = 0.0
         self._stopping = threading.Event()
         self._is_closed = False
         self._is_polled, self._polling = callbacks.is_polled, threading.Lock()
         self._round_due = 0.0  # Time of the next poll that looks for events.
         self._guard = GuardCondition(None, None, node.context)
-        self._subscriptions: tuple[_DdsSubscription, ...] = ()  # Immutable; the newest is last.
-        self._replaced: list[_DdsSubscription] = []
         self._buffer: intra.IntraProcessBuffer | None = None
         self._shared: SharedReceiver | None = None
         self._delivering = threading.Lock()
@@ -116,7 +100,15 @@ class RclSubscription:
                 self._shared = SharedReceiver(
                     2 * self._max_taken + 4, self._on_replaced is not None, self._take_shared
                 )
-            self._subscriptions = (self._subscribe(qos),)
+            self._subscription = node.create_subscription(
+                message_type,
+                topic,
+                lambda _: None,
+                qos,
+                raw=True,
+                callback_group=_NeverExecuted(),
+                event_callbacks=event_callbacks(callbacks.on_incompatible),
+            )
         except Exception:
             self._close_buffer()
             self._close_shared()
@@ -133,38 +125,13 @@ class RclSubscription:
         with self._polling:
             if not self._is_polled or self._stopping.is_set():
                 return
-            entities, now = self._subscriptions, time.monotonic()
-            if now >= self._round_due or len(entities) > 1:
+            now = time.monotonic()
+            if now >= self._round_due:
                 self._round_due = now + EVENTS_SECONDS
-                self._take_from(entities)
+                self._take_messages()
                 return
-            handle = entities[0].subscription.handle
-            with handle, mark('take'):
-                self._take_all([handle])
-
-    def change_qos(self, qos: QoSProfile) -> None:
-        """
-        Subscribe with another reliability; call it in the executor's thread, after is_settled().
-
-        The previous subscription continues until the new one receives its messages.
-        """
-        if self._buffer is not None:
-            self._buffer.change_qos(qos)
-        entity = self._subscribe(qos)
-        self._new_publishers = set()
-        self._handover_ends = time.monotonic() + HANDOVER_SECONDS
-        self._subscriptions = (*self._subscriptions, entity)
-        self._guard.trigger()
-
-    def is_settled(self) -> bool:
-        """
-        Return whether the last change of QoS is complete; call it in the executor's thread.
-
-        Destroys the subscription that was replaced.
-        """
-        while self._replaced:
-            destroy(self._node, self._replaced.pop().subscription)
-        return len(self._subscriptions) == 1
+            with self._subscription.handle, mark('take'):
+                self._take_all(is_ready=True)
 
     def close(self) -> None:
         """Stop receiving and wait for the message in progress; may be called twice."""
@@ -180,25 +147,10 @@ class RclSubscription:
             self._destroy()
 
     def _destroy(self) -> None:
-        for entity in (*self._replaced, *self._subscriptions):
-            destroy(self._node, entity.subscription)
-        self._replaced.clear()
+        destroy(self._node, self._subscription)
         self._guard.destroy()
         self._receive_buffers.close()
         self._registered_pools.close()
-
-    def _subscribe(self, qos: QoSProfile) -> _DdsSubscription:
-        subscription = self._node.create_subscription(
-            self._message_type,
-            self._topic,
-            lambda _: None,
-            qos,
-            raw=True,
-            callback_group=_NeverExecuted(),
-            event_callbacks=event_callbacks(self._on_incompatible),
-        )
-        handlers: Any = subscription.event_handlers  # A list, which rclpy annotates wrongly.
-        return _DdsSubscription(subscription, list(handlers))
 
     def _close_buffer(self) -> None:
         if self._buffer is not None:
@@ -221,7 +173,7 @@ class RclSubscription:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._take_from(self._subscriptions)
+                self._take_messages()
             except Exception:
                 self._node.get_logger().error(
                     f'Failed to take messages.\n{traceback.format_exc()}',
@@ -229,62 +181,38 @@ class RclSubscription:
                 )
                 self._stopping.wait(0.1)
 
-    def _take_from(self, entities: tuple[_DdsSubscription, ...]) -> None:
-        """Take messages until the set of subscriptions changes; once, if they are polled."""
-        context = self._node.context.handle
-        subscriptions = [entity.subscription.handle for entity in entities]
-        events = [event for entity in entities for event in entity.events]
+    def _take_messages(self) -> None:
+        """Take messages until this is closed; once, if they are polled."""
+        context, subscription = self._node.context.handle, self._subscription.handle
+        handlers: Any = self._subscription.event_handlers  # A list, which rclpy annotates wrongly.
+        events = list(handlers)
         # Entered for the whole time: none is destroyed while rcl has a pointer to it.
         with ExitStack() as entered:
-            for each in (context, self._guard.handle, *subscriptions, *events):
+            for each in (context, self._guard.handle, subscription, *events):
                 entered.enter_context(each)
-            wait_set = rclpy_implementation.WaitSet(
-                len(entities), 1, 0, 0, 0, len(events), context
-            )
+            wait_set = rclpy_implementation.WaitSet(1, 1, 0, 0, 0, len(events), context)
             entered.callback(wait_set.destroy_when_not_in_use)
             entered.enter_context(wait_set)
-            while not self._stopping.is_set() and entities is self._subscriptions:
+            while not self._stopping.is_set():
                 wait_set.clear_entities()
-                for subscription in subscriptions:
-                    wait_set.add_subscription(subscription)
+                wait_set.add_subscription(subscription)
                 wait_set.add_guard_condition(self._guard.handle)
                 for event in events:
                     event.add_to_wait_set(wait_set)
                 self._receive_buffers.prepare()
-                seconds = (
-                    0.0
-                    if self._is_polled
-                    else -1.0
-                    if len(entities) == 1
-                    else max(0.0, self._handover_ends - time.monotonic())
-                )
-                wait_set.wait(int(seconds * 1e9))
+                wait_set.wait(0 if self._is_polled else -1)
                 with mark('take'), self._delivering:
-                    self._take_all(
-                        [
-                            each
-                            for index, each in enumerate(subscriptions)
-                            if wait_set.is_ready('subscription', index)
-                        ]
-                    )
-                self._report_events(events, wait_set)
-                if len(entities) > 1 and self._is_handed_over():
-                    self._replaced.append(entities[0])
-                    self._subscriptions = entities[1:]
+                    self._take_all(is_ready=wait_set.is_ready('subscription', 0))
+                for event in events:  # Publishers with incompatible QoS, as the executor.
+                    if event.is_ready(wait_set):
+                        event.callback(event.take_data())
                 if self._is_polled:
                     return
 
-    def _is_handed_over(self) -> bool:
-        return (
-            not self._rcl.orders_messages
-            or time.monotonic() >= self._handover_ends
-            or (len(self._new_publishers) > 0 and self._new_publishers >= self._last.keys())
-        )
-
-    def _take_all(self, subscriptions: list[Any]) -> None:
+    def _take_all(self, *, is_ready: bool) -> None:
         for _ in range(self._buffer.take_lost() if self._buffer else 0):
             self._on_lost()
-        self._deliver(self._waiting(subscriptions))
+        self._deliver(self._waiting(is_ready))
 
     def _deliver(self, messages: Iterator[np.ndarray]) -> None:
         newest = None
@@ -299,25 +227,22 @@ class RclSubscription:
         if newest is not None:
             self._on_message(newest)
 
-    def _waiting(self, subscriptions: list[Any]) -> Iterator[np.ndarray]:
+    def _waiting(self, is_ready: bool) -> Iterator[np.ndarray]:
         """Yield the waiting messages, up to the queue depth: more can arrive at any time."""
-        current = self._subscriptions
-        for subscription in subscriptions:
-            is_new = len(current) > 1 and subscription is current[-1].subscription.handle
-            for _ in range(self._max_taken):
-                message = (
-                    None
-                    if self._stopping.is_set()
-                    else self._receive_buffers.take(self._rcl, subscription)
-                )
-                if message is None:
-                    break
-                if self._is_new_message(is_new):
-                    is_copy = self._is_copy()
-                    yield from self._taken_shared()
-                    if not is_copy:
-                        yield message
-                del message
+        for _ in range(self._max_taken if is_ready else 0):
+            message = (
+                None
+                if self._stopping.is_set()
+                else self._receive_buffers.take(self._rcl, self._subscription.handle)
+            )
+            if message is None:
+                break
+            if self._is_new_message():
+                is_copy = self._is_copy()
+                yield from self._taken_shared()
+                if not is_copy:
+                    yield message
+            del message
         if self._buffer is not None:
             for message in self._buffer.take_all(self._stopping):
                 self._registered_pools.add(message)
@@ -343,31 +268,21 @@ class RclSubscription:
             self._shared is not None and self._shared.is_copy(gid, rcl.stamp_in(info))
         )
 
-    def _is_new_message(self, is_new: bool) -> bool:
+    def _is_new_message(self) -> bool:
         """Report messages lost before the one just taken; return False if it is a repeated one."""
         rcl, info = self._rcl, self._receive_buffers.info
-        if not rcl.orders_messages:
+        if not rcl.counts_messages:
             return True
         gid, number = rcl.gid_in(info), rcl.number_in(info)
-        if is_new:
-            self._new_publishers.add(gid)
-        last = self._last.get(gid)
-        if last is None:
-            if len(self._last) == _MAX_PUBLISHERS:
-                del self._last[next(iter(self._last))]
-        elif number > last:
-            if rcl.counts_messages and number > last + 1:
-                self._on_missed(number - last - 1)
-        elif len(self._subscriptions) > 1 or rcl.counts_messages:
+        last = self._last.get(gid, number - 1)
+        if number <= last:
             return False
+        if number > last + 1:
+            self._on_missed(number - last - 1)
+        if gid not in self._last and len(self._last) == _MAX_PUBLISHERS:
+            del self._last[next(iter(self._last))]
         self._last[gid] = number
         return True
-
-    def _report_events(self, events: list[Any], wait_set: Any) -> None:
-        """Report publishers with incompatible QoS, like the executor."""
-        for event in events:
-            if event.is_ready(wait_set):
-                event.callback(event.take_data())
 
 
 def event_callbacks(on_incompatible: Callable[[str], None] | None) -> SubscriptionEventCallbacks:

@@ -36,14 +36,6 @@ class SerializedSubscription(Protocol):
         """Deliver the waiting messages in this thread, if they wait; see MessageCallbacks."""
         ...
 
-    def change_qos(self, qos: QoSProfile) -> None:
-        """Subscribe with another reliability; in the executor's thread, after is_settled()."""
-        ...
-
-    def is_settled(self) -> bool:
-        """Return whether the last change of QoS is complete; in the executor's thread."""
-        ...
-
     def close(self) -> None:
         """Stop receiving and wait for the message in progress; may be called twice."""
         ...
@@ -139,7 +131,7 @@ class RclpySubscription:
         callbacks: MessageCallbacks,
     ) -> None:
         self._node, self._on_message = node, callbacks.on_message
-        self._subscribe = lambda qos: node.create_subscription(
+        self._subscription: Subscription | None = node.create_subscription(
             message_type,
             topic,
             self._receive,
@@ -147,19 +139,9 @@ class RclpySubscription:
             raw=True,
             event_callbacks=event_callbacks(callbacks.on_incompatible),
         )
-        self._subscription: Subscription | None = self._subscribe(qos)
 
     def poll(self) -> None:
         """Do nothing: the executor delivers all messages."""
-
-    def change_qos(self, qos: QoSProfile) -> None:
-        """Subscribe again; messages published meanwhile are lost."""
-        self.close()
-        self._subscription = self._subscribe(qos)
-
-    def is_settled(self) -> bool:
-        """Return True: changes of QoS take effect at once."""
-        return True
 
     def close(self) -> None:
         """Destroy the subscription; may be called twice."""

@@ -33,7 +33,6 @@ def test_values_are_read_where_they_are_not_aligned():
     info = rcl.MessageInfo()
     np.frombuffer(info, np.uint8)[:256] = range(256)
     reader = object.__new__(rcl.Rcl)
-    reader.counts_messages = True
     assert reader.number_in(info) == int.from_bytes(bytes(range(16, 24)), 'little')
     reader._gid_at = 33
     assert reader.gid_in(info) == bytes(range(33, 49))
