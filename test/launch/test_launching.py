@@ -51,7 +51,10 @@ def test_a_node_of_another_task_becomes_active_and_ends_cleanly(start, tmp_path,
         pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
     path = save_mean(tmp_path / 'net.onnx', shape)
-    launch = start(f'{kind}.launch.py', f'model_path:={path}', 'container:=new')
+    decoder = 'depth' if kind == 'depth' else 'auto'  # Its output is named as that of a mask.
+    launch = start(
+        f'{kind}.launch.py', f'model_path:={path}', f'decoder:={decoder}', 'container:=new'
+    )
     launch.says(f'[{kind}]: activate: inactive -> active')
     assert launch.stop() == 0
 
