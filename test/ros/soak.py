@@ -51,7 +51,7 @@ HARMLESS = {'replaced by a newer frame', 'node stopped', 'no subscribers'}
 CAUSES = {  # Why a frame may be dropped.
     'camera': set(),
     'detector': HARMLESS | set(BAD),
-    'overlay': HARMLESS | set(BAD) | {'no partner'},
+    'overlay': HARMLESS | set(BAD) | {'no partner', 'reset'},
 }
 TRANSITIONS = {  # From where it is possible, to where it leads.
     'configure': ('unconfigured', 'inactive'),

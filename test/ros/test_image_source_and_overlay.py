@@ -309,7 +309,8 @@ def test_a_box_is_drawn_on_the_image_of_the_same_stamp_whichever_comes_first(
 ):
     image = as_image(gray(90, (200, 200)), 'rgb8', stamp=stamp)
     detections = one_detection(image.header)
-    other = as_image(gray(91, (200, 200)), 'rgb8', stamp=stamp + 100)
+    other = as_image(gray(91, (200, 200)), 'rgb8', stamp=stamp)
+    other.header.stamp.nanosec = 500_000_000
     if first == 'image':
         overlay.images.publish(image)
         overlay.images.publish(other)
