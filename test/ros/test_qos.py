@@ -150,28 +150,19 @@ def node_with(peer):
 
 
 @pytest.mark.parametrize(
-    'preset, reliability, expected',
-    [
-        ('auto', 'auto', 'best_effort'),
-        ('auto', 'reliable', 'reliable'),
-        ('sensor_data', 'auto', 'best_effort'),
-        ('default', 'auto', 'reliable'),
-        ('system_default', 'auto', 'system_default'),
-        ('best_available', 'auto', 'best_available'),
-        ('default', 'best_effort', 'best_effort'),
-        ('sensor_data', 'reliable', 'reliable'),
-    ],
+    'reliability, expected',
+    [('auto', 'best_effort'), ('reliable', 'reliable'), ('best_effort', 'best_effort')],
 )
-def test_preset_is_requested_unless_overridden(node_with, preset, reliability, expected):
-    if preset == 'best_available' and not hasattr(ReliabilityPolicy, 'BEST_AVAILABLE'):
-        pytest.skip('this ROS has no such preset')
+def test_reliability_is_requested_unless_overridden(node_with, reliability, expected):
     override = 'qos_overrides./nobody.subscription.reliability'
-    asked = {'preset': preset, 'reliability': reliability, 'depth': 7}
+    asked = {'reliability': reliability, 'depth': 7}
     qos, why = image_qos(node_with(), 'nobody', **asked)
     assert (qos.reliability.name.lower(), qos.depth) == (expected, 7)
-    assert bool(why) == (preset == reliability == 'auto')
-    qos, why = image_qos(node_with(**{override: 'reliable'}), 'nobody', **asked)
-    assert (qos.reliability, why) == (ReliabilityPolicy.RELIABLE, '')
+    assert bool(why) == (reliability == 'auto')
+    node = node_with(**{override: 'reliable'})
+    qos, why = image_qos(node, 'nobody', **asked)
+    assert qos.reliability == ReliabilityPolicy.RELIABLE
+    assert why == ''
 
 
 def test_overrides_are_of_one_topic_and_kind_and_leave_the_given_profile_as_it_is(node_with):
@@ -243,12 +234,12 @@ def published_with(peer, topic):
     ].qos_profile.durability.name.lower()
 
 
-def test_results_use_preset_and_overrides(fake_detector, peer):
+def test_results_use_overrides(fake_detector, peer):
     start(
         fake_detector,
         'offered',
-        output_qos_preset='sensor_data',
         **{
+            'qos_overrides./offered/detections.publisher.reliability': 'best_effort',
             'qos_overrides./offered/detections.publisher.durability': 'transient_local',
             'qos_overrides./offered/detections.publisher.depth': 3,
         },

@@ -27,7 +27,7 @@ from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.inputs import ImageTopicsParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
-from trt_ros.ros.qos import PRESETS, preset_profile
+from trt_ros.ros.qos import RESULTS
 from trt_ros.ros.stream import Topic, TopicStream
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
@@ -42,9 +42,6 @@ class InferenceParameters(NodeParameters, BindingParameters, ImageTopicsParamete
 
     lazy: bool = param(
         False, 'Whether to process images only while a result topic has subscribers.', mutable=True
-    )
-    output_qos_preset: str = param(
-        'default', 'ROS QoS profile of the result publishers.', choices=PRESETS[1:]
     )
     profiling: bool = param(
         False,
@@ -62,14 +59,9 @@ class Camera:
         self._node, self._prefix = node, prefix
         self._publishers: list[Publisher] = []
 
-    def publisher(self, message_type: type, name: str, qos: QoSProfile | None = None) -> Publisher:
+    def publisher(self, message_type: type, name: str, qos: QoSProfile = RESULTS) -> Publisher:
         """Create a publisher of results; a lazy node idles while none has subscribers."""
-        node = self._node
-        publisher = node.publisher(
-            message_type,
-            f'~/{self._prefix}{name}',
-            qos or preset_profile(node.parameters.output_qos_preset),
-        )
+        publisher = self._node.publisher(message_type, f'~/{self._prefix}{name}', qos)
         self._publishers.append(publisher)
         return publisher
 

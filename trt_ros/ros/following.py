@@ -97,7 +97,6 @@ class InputSubscription:
         qos, why = image_qos(
             self._node,
             topic,
-            preset=parameters.qos_preset,
             reliability=parameters.qos_reliability,
             depth=self._depth,
             current=reliability,
@@ -164,5 +163,5 @@ class InputSubscription:
 
 def wait_for_input(node: ManagedNode, topics: Sequence[str]) -> None:
     """Wait briefly for publishers of topics, if their QoS decides the subscriptions'."""
-    if node.parameters.qos_preset == node.parameters.qos_reliability == 'auto':
+    if node.parameters.qos_reliability == 'auto':
         wait_for_publishers(node, topics)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from trt_ros.errors import ParameterError
 from trt_ros.ros.parameters import param
-from trt_ros.ros.qos import PRESETS
 from trt_ros.vision.pixel_limit import PixelLimit
 
 
@@ -12,16 +11,10 @@ from trt_ros.vision.pixel_limit import PixelLimit
 class InputParameters:
     """Parameters of subscriptions to images and what belongs to them."""
 
-    qos_preset: str = param(
-        'auto',
-        'ROS QoS profile of the image subscriptions; auto follows qos_reliability.',
-        choices=PRESETS,
-    )
     qos_reliability: str = param(
         'auto',
-        'Reliability of the image subscriptions; best_effort matches every publisher; auto '
-        'uses that of qos_preset, where one is set, else reliable while all publishers are '
-        'reliable and best_effort otherwise.',
+        'Reliability of the image subscriptions; best_effort matches every publisher; auto is '
+        'reliable while all publishers are reliable and best_effort otherwise.',
         choices=('auto', 'best_effort', 'reliable'),
     )
     qos_depth: int = param(

@@ -1,4 +1,4 @@
-"""QoS presets, overrides and mismatch reports."""
+"""QoS, its overrides and mismatch reports."""
 
 from collections.abc import Iterator
 from copy import copy
@@ -11,7 +11,6 @@ from rclpy.qos import (
     DurabilityPolicy,
     QoSCompatibility,
     QoSPolicyKind,
-    QoSPresetProfiles,
     QoSProfile,
     ReliabilityPolicy,
     qos_check_compatible,
@@ -26,8 +25,6 @@ from trt_ros.ros.dds.container_images import image_node_name
 from trt_ros.ros.releases import parameter_overrides
 
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
-#: ROS's names of the presets for topics; `auto` is an addition of trt_ros.
-PRESETS = ('auto', 'sensor_data', 'default', 'system_default', 'best_available')
 
 #: Defaults of topics without parameters for their QoS; overrides apply.
 RESULTS = QoSProfile(depth=10)  # Also of messages that meet an image.
@@ -59,7 +56,6 @@ def image_qos(
     node: Node,
     topic: str,
     *,
-    preset: str,
     reliability: str,
     depth: int,
     current: ReliabilityPolicy = BEST_EFFORT,
@@ -68,38 +64,19 @@ def image_qos(
     Return the QoS profile of an image subscription.
 
     :param topic: as given to create_subscription().
-    :param preset: one of PRESETS; its depth is ignored.
-    :param reliability: 'best_effort', 'reliable', or 'auto': that of the preset, or with preset
-        'auto' the one that matches all presently known publishers, `current` without any.
+    :param reliability: 'best_effort', 'reliable', or 'auto': the one that matches all presently
+        known publishers, `current` without any.
     :returns: the profile with overrides applied, and why its reliability was chosen; '' where the
         user has chosen it.
-    :raises ParameterError: when the preset or an override is invalid.
+    :raises ParameterError: when an override is invalid.
     """
-    why = ''
-    if preset == 'auto':
-        profile = QoSProfile(depth=depth)
-        if reliability == 'auto':
-            profile.reliability, why = fitting_reliability(node, topic, current)
+    if reliability == 'auto':
+        fitting, why = fitting_reliability(node, topic, current)
     else:
-        profile = preset_profile(preset)
-        profile.depth = depth
-    if reliability != 'auto':
-        profile.reliability = ReliabilityPolicy[reliability.upper()]
-    fitting = profile.reliability
+        fitting, why = ReliabilityPolicy[reliability.upper()], ''
+    profile = QoSProfile(depth=depth, reliability=fitting)
     profile = overridden(node, Subscription, topic, profile)
     return profile, why if profile.reliability == fitting else ''
-
-
-def preset_profile(name: str) -> QoSProfile:
-    """Return a copy of the ROS preset profile `name`; raises ParameterError if it is missing."""
-    try:
-        profile: QoSProfile = QoSPresetProfiles.get_from_short_key(name)
-    except KeyError:
-        raise ParameterError(
-            f'Unknown QoS preset {name!r} in this ROS distribution.',
-            remedy=f'Choose one of {", ".join(QoSPresetProfiles.short_keys())}.',
-        ) from None
-    return copy(profile)
 
 
 def overridden(node: Node, entity: type, topic: str, qos: QoSProfile) -> QoSProfile:
@@ -184,18 +161,13 @@ def fitting_durability(
 def remedy(node: Any, topic: str, policy: str) -> str:
     """Return the remedy for a publisher that offers less of a policy than requested."""
     override = f'qos_overrides.{topic}.subscription.{policy}'
-    parameters = node.parameters
     if policy != 'reliability' or node.has_parameter(override):
         return (
             f'set {override} to {_EXTREMES[policy][1].name.lower()}'
             if policy in _EXTREMES
             else f'remove {override}'
         )
-    if parameters.qos_reliability == 'reliable':
-        return 'set qos_reliability to auto or best_effort'
-    if parameters.qos_preset in ('auto', 'best_available'):  # Chosen before the publisher existed.
-        return 'deactivate and activate this node, or set qos_reliability to best_effort'
-    return 'set qos_preset to auto or sensor_data'
+    return 'set qos_reliability to auto or best_effort'
 
 
 def incompatible_offer(node: Node, topic: str, policy: str) -> str:
