@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 import itertools
 import math
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,6 +106,7 @@ class TrackerNode(ManagedNode):
         self._class_ids = ClassIds()
         self._cameras: OrderedDict[str, Tracker] = OrderedDict()
         self._rig: RigTracks | None = None
+        self._rig_lock = threading.Lock()  # Each camera's subscription has a thread.
         Diagnostics(
             self,
             self._counts,
@@ -210,7 +212,7 @@ class TrackerNode(ManagedNode):
     ) -> None:
         counts.receive()
         parameters: TrackerParameters = self.parameters
-        with Dropping(self, counts, f' of {self._topics[camera].codec.topic}'):
+        with Dropping(self, counts, f' of {self._topics[camera].codec.topic}'), self._rig_lock:
             with self._counts.timed('track'):
                 boxes = read_message(message, Detection3DArray)
                 options = parameters.track_options(parameters.score_threshold)
