@@ -18,7 +18,7 @@ from trt_ros.container.loading import (
     error_text,
     find_component,
 )
-from trt_ros.container.spinner import Spinner, Thrown, log_text
+from trt_ros.container.spinner import Spinner, log_text
 from trt_ros.errors import TrtRosError
 from trt_ros.process_memory import (
     freeze_garbage_collector,
@@ -47,35 +47,20 @@ class EmbeddedNode:
     def __init__(self, plugin: str, options: Mapping[str, Any], images: ContainerImages) -> None:
         cls = find_component(PACKAGE, plugin, allow_modules=False)
         self._node: Node = construct(cls, {**options, CONTAINER_IMAGES: images})
-        self._spinner: Spinner | None = None
         self.name, self.namespace = self._node.get_name(), self._node.get_namespace()
+        self._spinner = Spinner(self.name, self._node.get_logger())
         self.image_node = image_node_name(self.name)
 
     def start(self) -> None:
         """Spin the node."""
-        self._spinner = Spinner(self.name, self._node.get_logger())
         self._spinner.executor.add_node(self._node)
 
     def close(self) -> None:
         """Destroy the node; errors are logged."""
-        spinner = self._spinner
-        if spinner is None:
-            self._destroy()
-            return
-        spinner.run_on_executor(self._destroy)
-        spinner.close()
+        self._spinner.destroy(self._node)
+        self._spinner.close()
         freeze_garbage_collector()  # Reference cycles keep a lifecycle node in the ROS graph.
         release_freed_memory()
-
-    def _destroy(self) -> None:
-        node = self._node
-        if self._spinner is not None:
-            self._spinner.executor.remove_node(node)
-        try:
-            node.destroy_node()
-        except Thrown as error:
-            node.get_logger().error(f'Failed to destroy {self.name}. {log_text(error)}')
-            Node.destroy_node(node)  # Releases rclpy's entities in any case.
 
 
 def load(

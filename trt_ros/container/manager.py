@@ -196,20 +196,12 @@ class ComponentManager(Node):
         return response
 
     def _destroy(self, unique_id: int) -> None:
-        _, name, spinner = self._components[unique_id]
-        spinner.run_on_executor(lambda: self._remove(unique_id))
+        node, name, spinner = self._components.pop(unique_id)
+        spinner.destroy(node)
+        del node
         spinner.run_on_executor(lambda: None)  # Then the executor no longer refers to the node.
         _collect_nodes()
         self.get_logger().info(f'Unloaded {name}, id {unique_id}')
-
-    def _remove(self, unique_id: int) -> None:
-        node, name, spinner = self._components.pop(unique_id)
-        spinner.executor.remove_node(node)
-        try:
-            node.destroy_node()
-        except Thrown as error:
-            self.get_logger().error(f'Failed to destroy {name}. {log_text(error)}')
-            Node.destroy_node(node)  # Releases rclpy's entities in any case.
 
 
 def _with_traceback(error: BaseException) -> str:

@@ -75,7 +75,7 @@ class Spinner:
     """
 
     def __init__(self, name: str, logger: RcutilsLogger) -> None:
-        self.executor = ForgivingExecutor(logger)
+        self.executor, self._logger = ForgivingExecutor(logger), logger
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._spin, name=name)
         self._thread.start()
@@ -101,6 +101,20 @@ class Spinner:
         while not done.wait(0.5):
             if not self._thread.is_alive():  # The ROS context was shut down, which ended spin().
                 return task()
+
+    def destroy(self, node: Node) -> None:
+        """Destroy a node on the spinning thread; its exceptions are logged."""
+
+        def task() -> None:
+            name = node.get_fully_qualified_name()
+            self.executor.remove_node(node)
+            try:
+                node.destroy_node()
+            except Thrown as error:
+                self._logger.error(f'Failed to destroy {name}. {log_text(error)}')
+                Node.destroy_node(node)  # Releases rclpy's entities in any case.
+
+        self.run_on_executor(task)
 
     def _spin(self) -> None:
         with suppress(ExternalShutdownException):
