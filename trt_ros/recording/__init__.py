@@ -36,7 +36,7 @@ def is_recording(path: Path) -> bool:
 
 def recordings_in(folder: Path) -> list[Path]:
     """Return the recordings of a folder in natural order of name: 2 before 10."""
-    return sorted(filter(is_recording, folder.iterdir()), key=_natural)
+    return sorted(filter(is_recording, folder.iterdir()), key=natural_order)
 
 
 class Recording:
@@ -75,7 +75,7 @@ class Recording:
                 f'Recording {path} does not exist.', remedy='Correct the path of the recording.'
             )
         paths = filter(_is_storage_file, path.iterdir() if path.is_dir() else [path])
-        self.paths = sorted(paths, key=_natural)
+        self.paths = sorted(paths, key=natural_order)
         files, unreadable = list[McapFile | Db3File](), 'It has no files of a recording.'
         with requires('the Python package mcap', 'Reading of recordings', 'pip install mcap'):
             import mcap  # noqa: F401
@@ -189,7 +189,8 @@ def _without_compression(message: RecordedMessage) -> RecordedMessage:
     return message._replace(data=np.frombuffer(data, np.uint8))
 
 
-def _natural(path: Path) -> list[tuple[bool, int, str]]:
+def natural_order(path: Path) -> list[tuple[bool, int, str]]:
+    """Return a key that sorts picture 2 before picture 10."""
     return [
         (part.isdigit(), int(part) if part.isdigit() else 0, part)
         for part in re.split(r'(\d+)', str(path))

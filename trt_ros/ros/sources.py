@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 import glob
 from pathlib import Path
-import re
 import threading
 
 import cv2
@@ -13,7 +12,7 @@ import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.media import open_video, read_picture
-from trt_ros.recording import IMAGE_TYPES, Recording, is_recording
+from trt_ros.recording import IMAGE_TYPES, Recording, is_recording, natural_order
 from trt_ros.ros.frames import FrameReader, color_topics
 from trt_ros.video import import_av, is_address, read_stream, without_password
 from trt_ros.vision.frame import Frame, to_color
@@ -93,13 +92,7 @@ def _files(source: str, paths: list[Path], max_pixels: int) -> PictureSource:
             f'Source {source!r} contains no pictures.',
             remedy=f'Provide files that end in {", ".join(sorted(PICTURE_SUFFIXES))}.',
         )
-    # Natural order: picture 2 before picture 10.
-    paths.sort(
-        key=lambda path: [
-            (part.isdigit(), int(part) if part.isdigit() else 0, part)
-            for part in re.split(r'(\d+)', str(path))
-        ]
-    )
+    paths.sort(key=natural_order)
     left = list(reversed(paths))
 
     def read() -> np.ndarray | None:
