@@ -36,6 +36,8 @@ class LoadComponents(Action):
 
     def execute(self, context: LaunchContext) -> None:
         """Start loading; several components at a time, since a response may be lost."""
+        if context.is_shutdown:  # By Ctrl-C before the container started.
+            return
         context.register_event_handler(
             EventHandler(
                 matcher=lambda event: isinstance(event, LoadFailed),
@@ -47,8 +49,17 @@ class LoadComponents(Action):
         client = get_ros_node(context).create_client(LoadNode, service)
         for request in self._requests:
             context.add_completion_future(
-                context.asyncio_loop.run_in_executor(None, self._load, client, request, context)
+                context.asyncio_loop.run_in_executor(
+                    None, self._try_to_load, client, request, context
+                )
             )
+
+    def _try_to_load(self, client: Any, request: LoadNode.Request, context: LaunchContext) -> None:
+        try:
+            self._load(client, request, context)
+        except Exception:
+            if not context.is_shutdown:  # It destroys the client.
+                raise
 
     def _load(self, client: Any, request: LoadNode.Request, context: LaunchContext) -> None:
         for seconds in itertools.count():
