@@ -75,7 +75,7 @@ class BoundInputs(NodeInputs):
             for topic in binding.topics:
                 bound.setdefault(topic, []).append(binding)
         self._refuse_two_spellings(list(bound))
-        images = [name for name, each in bound.items() if self._takes_images(each[0])]
+        images = [name for name, each in bound.items() if self._feeds[each[0].input].image_count]
         self.has_images = bool(images)
         awaited = [name for name, each in bound.items() if not each[0].is_held]
         if not awaited:
@@ -109,9 +109,6 @@ class BoundInputs(NodeInputs):
         """Return a binding that stands for all inputs, with the topic of its tensor."""
         topic = self._format.topic(binding.topics[0], binding.input)
         return replace(binding, sources=(topic,), topics=(topic,))
-
-    def _takes_images(self, binding: Binding) -> bool:
-        return bool(self._feeds[binding.input].image_count)
 
     def _refuse_two_spellings(self, names: Sequence[str]) -> None:
         """Check that the topics are valid, and that no two names are one topic."""

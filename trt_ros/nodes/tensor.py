@@ -126,13 +126,10 @@ class TensorNode(RegionNode):
 
     def open(self) -> Iterable[str]:
         """Open the pipeline and choose the messages; return log lines."""
-        self.while_configured.callback(self._clear_format)
+        self.while_configured.callback(setattr, self, '_format', None)
         self._format = open_format(self.parameters.tensor_format)
         return [*super().open(), f'tensor format: {self._format.name}']
 
     def ignored_parameters(self) -> set[str]:
         """Return the names of parameters that have no effect on the configured inputs."""
         return super().ignored_parameters() - {'tensor_format'}
-
-    def _clear_format(self) -> None:
-        self._format = None
