@@ -1,14 +1,13 @@
 """Heartbeats of active nodes for nav2's lifecycle manager (bondcpp protocol)."""
 
 from functools import partial
-from importlib import import_module
 from typing import Any
 import uuid
 
 from rclpy.clock import Clock, ClockType
 from rclpy.duration import Duration
 
-from trt_ros.errors import requires
+from trt_ros.ros.message_types import message_class
 from trt_ros.ros.qos import BOND as QOS
 
 TOPIC = 'bond'
@@ -19,8 +18,7 @@ ACKNOWLEDGE_TIMEOUT_SECONDS = 2.0
 def bond_message() -> Any:
     """Return the message class bond/msg/Status; raise ParameterError if it is not installed."""
     remedy = 'Install it (sudo apt install ros-$ROS_DISTRO-bond), or set bond_period to 0.0.'
-    with requires('the message package bond', 'bond_period', remedy):
-        return import_module('bond.msg').Status
+    return message_class('bond/msg/Status', remedy)
 
 
 class Bond:

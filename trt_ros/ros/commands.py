@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 import math
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,20 +15,11 @@ from rclpy.serialization import serialize_message
 from std_msgs.msg import Float64MultiArray, Header
 
 from trt_ros.errors import ParameterError
+from trt_ros.ros.message_types import message_class
 
 #: Fields of joints, by the kinds of bundles; `twist` is that of a body.
 JOINT_FIELDS = ('position', 'velocity', 'effort', 'kp', 'kd')
 FIELDS = (*JOINT_FIELDS, 'twist')
-
-
-def message_type(package: str, name: str, remedy: str) -> Any:
-    """Return a message class; raises ParameterError where the package is not installed."""
-    try:
-        return getattr(import_module(f'{package}.msg'), name)
-    except ImportError as error:
-        raise ParameterError(
-            f'Package {package} is not installed.', cause=str(error), remedy=remedy
-        ) from error
 
 
 class _Template(NamedTuple):
@@ -138,9 +128,9 @@ class Trajectory(Command):
     topic = '~/joint_trajectory'
 
     def __init__(self, *args: Any) -> None:
-        remedy = 'apt install ros-$ROS_DISTRO-trajectory-msgs.'
-        self.type = message_type('trajectory_msgs', 'JointTrajectory', remedy)
-        self._point = message_type('trajectory_msgs', 'JointTrajectoryPoint', remedy)
+        remedy = 'sudo apt install ros-$ROS_DISTRO-trajectory-msgs.'
+        self.type = message_class('trajectory_msgs/msg/JointTrajectory', remedy)
+        self._point = message_class('trajectory_msgs/msg/JointTrajectoryPoint', remedy)
         super().__init__(*args)
 
     def message(self, rows: np.ndarray, stamp: Any, *, is_damping: bool = False) -> Any:
@@ -213,7 +203,7 @@ class JointCommand(Command):
     ) -> None:
         remedy = 'Install isaac_ros_deploy_interfaces of Isaac ROS and source its workspace, or '
         remedy += 'set output to joint_trajectory or multi_array.'
-        self.type = message_type('isaac_ros_deploy_interfaces', self.name, remedy)
+        self.type = message_class(f'isaac_ros_deploy_interfaces/msg/{self.name}', remedy)
         super().__init__(*args)
         self._damping = damping
         self._gains = {name: each[self._order] for name, each in (gains or {}).items()}

@@ -286,7 +286,7 @@ def test_bindings_that_cannot_be_honored_are_refused(start_node, models):
             {'inputs': ['x=tensor:t', 'factor=tensor:/t']},
             "inputs has the topics 't' and '/t', which are both /t.",
         ),
-        ({'tensor_format': 'isaac5'}, 'Package isaac_ros_tensor_msgs is not installed'),
+        ({'tensor_format': 'isaac5'}, 'isaac_ros_tensor_msgs/msg/TensorList is not installed'),
         ({'tensor_format': 'isaac5'}, 'or install isaac_ros_tensor_msgs of Isaac ROS 5'),
         (
             {'inputs': ['x=tensor:t', 'factor=tensor:t'], 'tensor_format': 'multiarray'},

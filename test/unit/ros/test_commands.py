@@ -182,5 +182,5 @@ def test_the_time_between_two_samples_is_no_age():
 
 def test_a_missing_message_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, 'isaac_ros_deploy_interfaces.msg', None)
-    with pytest.raises(ParameterError, match='isaac_ros_deploy_interfaces is not installed'):
+    with pytest.raises(ParameterError, match='isaac_ros_deploy_interfaces/msg/'):
         OUTPUTS['joint_command'](('position',), ('a',), (0,), 0.1)

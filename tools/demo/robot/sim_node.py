@@ -18,7 +18,7 @@ from demo.robot.pictures import View, eye_of
 from demo.robot.simulation import Sensed, Simulation
 from demo.robot.world import CONTROL_SECONDS, JOINTS, STANDING, draw_layout
 from trt_ros.errors import ParameterError
-from trt_ros.ros.commands import message_type
+from trt_ros.ros.message_types import message_class
 from trt_ros.ros.qos import LATCHED, RESULTS
 
 CAMERA_FRAME = 'camera_optical_frame'
@@ -59,10 +59,10 @@ class SimNode(Node):
         self._trajectory: tuple[np.ndarray, np.ndarray] | None = None  # Times and targets.
         self._tf_out: Any = None
         try:
-            kind = message_type('trajectory_msgs', 'JointTrajectory', '')
+            kind = message_class('trajectory_msgs/msg/JointTrajectory')
             topic = 'policy/joint_trajectory'
             self.create_subscription(kind, topic, self._on_trajectory, RESULTS)
-            tf = message_type('tf2_msgs', 'TFMessage', '')
+            tf = message_class('tf2_msgs/msg/TFMessage')
             self._tf_out = self.create_publisher(tf, '/tf', 10)
             static = self._static_out = self.create_publisher(tf, '/tf_static', LATCHED)
             static.publish(tf(transforms=[self._camera_transform()]))

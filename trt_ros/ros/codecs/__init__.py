@@ -1,7 +1,6 @@
 """Registry of the codecs: one per kind of binding to a topic."""
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 from trt_ros.errors import ParameterError
@@ -17,6 +16,7 @@ from trt_ros.ros.dds.cdr_tensors import (
     write_dlpack_list,
     write_tensor_list,
 )
+from trt_ros.ros.message_types import message_class
 
 FORMATS = ('auto', 'isaac', 'isaac5', 'multiarray')
 _ISAAC = {'isaac': 'isaac_ros_tensor_list_interfaces', 'isaac5': 'isaac_ros_tensor_msgs'}
@@ -48,14 +48,10 @@ def open_format(name: str) -> TensorFormat:
         return MultiArrays()
     for each in _ISAAC if name == 'auto' else (name,):
         try:
-            message_type = import_module(f'{_ISAAC[each]}.msg').TensorList
-        except ImportError as error:
+            message_type = message_class(f'{_ISAAC[each]}/msg/TensorList', _REMEDIES[each])
+        except ParameterError:
             if name != 'auto':
-                raise ParameterError(
-                    f'Package {_ISAAC[each]} is not installed.',
-                    cause=str(error),
-                    remedy=_REMEDIES[each],
-                ) from error
+                raise
             continue
         if each == 'isaac':
             return TensorLists(each, message_type, read_tensor_list, write_tensor_list)

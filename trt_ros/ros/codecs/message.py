@@ -16,10 +16,10 @@ from trt_ros.ros.codecs.message_layout import (
     Alike,
     FieldPart,
     MessageLayout,
-    message_class,
     projected_gravity,
 )
 from trt_ros.ros.dds.cdr import Fields
+from trt_ros.ros.message_types import message_class
 from trt_ros.tensors import TensorSpec
 
 ORIENTATION = 'orientation'

@@ -1,7 +1,6 @@
 """Numbers of serialized messages of any type, by the names of their fields."""
 
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
 import re
 import struct
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError, meant
 from trt_ros.ros.dds.cdr import Fields
+from trt_ros.ros.message_types import message_class
 
 HEADER = 'std_msgs/Header'
 _TEXT = 'text'
@@ -20,28 +20,9 @@ _TYPES = {
     **{'int64': 'i8', 'float': 'f4', 'double': 'f8'},
 }
 _DECLARED = re.compile(r'(?:sequence<)?([A-Za-z0-9_/]+)(?:<\d+>)?(?:\[(\d+)\])?(?:, \d+>|>)?')
-_TYPE_NAME = re.compile(r'[a-z][a-z0-9_]*/msg/[A-Z][A-Za-z0-9]*')
 _NO_BYTES = np.empty(0, np.uint8)
 #: Field of the names of what the sequences beside it hold, as in sensor_msgs/JointState.
 NAMES = 'name'
-
-
-def message_class(name: str) -> type:
-    """Return the class of 'sensor_msgs/msg/Imu'; raise ParameterError if it is not installed."""
-    if not _TYPE_NAME.fullmatch(name):
-        raise ParameterError(
-            f'{name!r} is no message type.', remedy='Write it like sensor_msgs/msg/Imu.'
-        )
-    package, _, kind = name.partition('/msg/')
-    try:
-        found: type = getattr(import_module(f'{package}.msg'), kind)
-    except (ImportError, AttributeError) as error:
-        raise ParameterError(
-            f'The message type {name} is not installed.',
-            cause=str(error),
-            remedy=f'Correct it, or install and source the package {package}.',
-        ) from error
-    return found
 
 
 class Block(NamedTuple):
