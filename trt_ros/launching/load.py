@@ -7,7 +7,7 @@ import itertools
 import threading
 from typing import Any
 
-from composition_interfaces.srv import LoadNode
+from composition_interfaces.srv import ListNodes, LoadNode
 from launch import Action, Event, EventHandler, LaunchContext
 from launch.actions import OpaqueFunction
 from launch.logging import get_logger
@@ -45,37 +45,42 @@ class LoadComponents(Action):
                 handle_once=True,
             )
         )
-        service = f'{self._container}/_container/load_node'
-        client = get_ros_node(context).create_client(LoadNode, service)
+        node, services = get_ros_node(context), f'{self._container}/_container'
+        load = node.create_client(LoadNode, f'{services}/load_node')
+        # Created later: a container that answers it has discovered both clients.
+        probe = node.create_client(ListNodes, f'{services}/list_nodes')
         for request in self._requests:
             context.add_completion_future(
                 context.asyncio_loop.run_in_executor(
-                    None, self._try_to_load, client, request, context
+                    None, self._try_to_load, load, probe, request, context
                 )
             )
 
-    def _try_to_load(self, client: Any, request: LoadNode.Request, context: LaunchContext) -> None:
+    def _try_to_load(
+        self, load: Any, probe: Any, request: LoadNode.Request, context: LaunchContext
+    ) -> None:
         try:
-            self._load(client, request, context)
+            self._load(load, probe, request, context)
         except Exception:
-            if not context.is_shutdown:  # It destroys the client.
+            if not context.is_shutdown:  # It destroys the clients.
                 raise
 
-    def _load(self, client: Any, request: LoadNode.Request, context: LaunchContext) -> None:
-        for seconds in itertools.count():
+    def _load(
+        self, load: Any, probe: Any, request: LoadNode.Request, context: LaunchContext
+    ) -> None:
+        for seconds in itertools.count():  # A service may be that of a container that was killed.
             if context.is_shutdown:
                 return
-            if client.wait_for_service(1.0):
+            if _is_answered(probe.call_async(ListNodes.Request())):
                 break
             if seconds == SECONDS_UNTIL_WARNING:
                 get_logger(__name__).warning(
-                    f'Waiting for service {client.srv_name}. Remedy: Start the container '
+                    f'Waiting for service {load.srv_name}. Remedy: Start the container '
                     f'{self._container} in this ROS domain, or set container:=new; '
                     '`ros2 component list` shows the running ones.'
                 )
-        done, future = threading.Event(), client.call_async(request)
-        future.add_done_callback(lambda _: done.set())
-        while not done.wait(1.0):
+        future = load.call_async(request)
+        while not _is_answered(future):
             if context.is_shutdown:
                 return
         loaded = future.result()
@@ -86,6 +91,13 @@ class LoadComponents(Action):
         context.asyncio_loop.call_soon_threadsafe(
             context.emit_event_sync, LoadFailed(f'Failed to load {reason}')
         )
+
+
+def _is_answered(future: Any) -> bool:
+    """Return whether a call is answered within a second."""
+    done = threading.Event()
+    future.add_done_callback(lambda _: done.set())
+    return done.wait(1.0)
 
 
 def _fail(context: LaunchContext) -> None:
