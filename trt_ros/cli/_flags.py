@@ -23,6 +23,23 @@ if TYPE_CHECKING:
 Options = TypeVar('Options')
 
 
+def add_flags(parser: ArgumentParser | _ArgumentGroup, *rows: tuple[Any, ...]) -> None:
+    """
+    Declare flags.
+
+    :param rows: '--NAME METAVAR', type, default and help of a value, as in ('--count N', int, 2,
+        'number of runs'), whose default ends the help; '--NAME' and help of a switch.
+    """
+    for names, *rest, text in rows:
+        flag, _, metavar = names.partition(' ')
+        if not rest:
+            parser.add_argument(flag, action='store_true', help=text)
+            continue
+        kind, default = rest
+        text += f' (default: {default})' if default not in (None, (), '') else ''
+        parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=text)
+
+
 def add_option_flags(
     parser: ArgumentParser | _ArgumentGroup,
     names: Collection[str] | None = None,
@@ -179,15 +196,8 @@ def model_argument(text: str) -> Path | str:
     return text if text.startswith((*FILE_SCHEMES, *REMOTE_SCHEMES)) else Path(text)
 
 
-def add_min_cosine(add: Callable[..., Any]) -> None:
-    """Declare the flag of the similarity that an engine must reach."""
-    add(
-        '--min-cosine',
-        type=finite,
-        default=0.99,
-        metavar='X',
-        help='fail below this cosine similarity of any output (default: 0.99)',
-    )
+#: The flag of the similarity that an engine must reach.
+MIN_COSINE = ('--min-cosine X', finite, 0.99, 'fail below this cosine similarity of any output')
 
 
 def refuse_layers(args: Namespace) -> None:

@@ -18,7 +18,7 @@ import struct
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._flags import add_min_cosine, model_argument
+from trt_ros.cli._flags import MIN_COSINE, add_flags, model_argument
 from trt_ros.errors import ModelError, ParameterError, TensorMismatchError, printable
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add('model', type=model_argument, metavar='engine', help='engine to write the sidecar of')
     add('--onnx', type=Path, required=True, help='ONNX file of the same network')
     add('--device', type=int, default=0, help='CUDA device index')
-    add_min_cosine(add)
+    add_flags(parser, MIN_COSINE)
     add('--force', action='store_true', help='replace a sidecar')
 
 

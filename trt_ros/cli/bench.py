@@ -23,7 +23,7 @@ from trt_ros.cli._bench_checks import (
     refuse_on_the_cpu,
     refuse_other_batch,
 )
-from trt_ros.cli._flags import add_option_flags, model_argument, positive
+from trt_ros.cli._flags import add_flags, add_option_flags, model_argument, positive
 from trt_ros.cli.build import ENGINE_OPTIONS, add_build_arguments, build_options
 from trt_ros.engine.options import PRECISIONS, BuildOptions
 from trt_ros.profiling import recording
@@ -53,8 +53,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_build_arguments(parser, 'onnxruntime')
     group = parser.add_argument_group('measurement')
-    add = group.add_argument
-    add(
+    group.add_argument(
         '--image-size',
         type=_size,
         action='append',
@@ -62,48 +61,29 @@ def add_arguments(parser: ArgumentParser) -> None:
         dest='sizes',
         help='size of the camera image; may be given several times (default: 1920x1080)',
     )
-    add('--encoding', default='bgr8', help='encoding of the camera image (default: bgr8)')
-    add(
-        '--frames',
-        type=positive,
-        default=200,
-        metavar='N',
-        help='frames per measurement (default: 200)',
-    )
-    add(
-        '--warm-up',
-        type=positive,
-        default=20,
-        metavar='N',
-        help='frames before the measured ones (default: 20)',
-    )
-    add(
-        '--precisions',
-        type=_precisions,
-        default=(),
-        metavar='P,P,..',
-        help='compare precisions, such as fp32,fp16,bf16: time, memory, error, power',
-    )
-    add(
-        '--no-graph',
-        action='store_true',
-        help='launch each kernel separately, without a CUDA graph',
-    )
-    add(
-        '--no-transfers',
-        action='store_true',
-        help='no copies to and from the GPU: kernels read pinned memory in place',
+    add_flags(
+        group,
+        ('--encoding NAME', str, 'bgr8', 'encoding of the camera image'),
+        ('--frames N', positive, 200, 'frames per measurement'),
+        ('--warm-up N', positive, 20, 'frames before the measured ones'),
+        (
+            '--precisions P,P,..',
+            _precisions,
+            (),
+            'compare precisions, such as fp32,fp16,bf16: time, memory, error, power',
+        ),
+        ('--no-graph', 'launch each kernel separately, without a CUDA graph'),
+        ('--no-transfers', 'no copies to and from the GPU: kernels read pinned memory in place'),
+        (
+            '--profiling',
+            'record NVTX ranges for Nsight Systems: nsys profile trt-ros bench MODEL --profiling',
+        ),
+        ('--layers', 'measure each layer of the network, too'),
+        ('--json FILE', Path, None, 'write all numbers'),
+        ('--export-times FILE.csv', Path, None, 'write the times of every frame'),
     )
     more = {'default': None, 'note': ' (default: 2; with ONNX Runtime or states 1)'}
     add_option_flags(group, OPTIONS, more={'frames_in_flight': more})
-    add(
-        '--profiling',
-        action='store_true',
-        help='record NVTX ranges for Nsight Systems: nsys profile trt-ros bench MODEL --profiling',
-    )
-    add('--layers', action='store_true', help='measure each layer of the network, too')
-    add('--json', type=Path, metavar='FILE', help='write all numbers')
-    add('--export-times', type=Path, metavar='FILE.csv', help='write the times of every frame')
 
 
 def run(args: Namespace) -> int:

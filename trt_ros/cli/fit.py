@@ -25,6 +25,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._flags import (
+    add_flags,
     add_option_flags,
     comma_separated,
     given_options,
@@ -58,30 +59,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=Path,
         help='pictures, videos, recordings or folders of pictures, of what the network is for',
     )
-    parser.add_argument(
-        '--output', type=Path, default=Path('fit'), metavar='DIR', help='folder (default: fit)'
+    add_flags(
+        parser,
+        ('--output DIR', Path, Path('fit'), 'folder'),
+        ('--max-images N', positive, 12, 'number of pictures or frames to use'),
+        ('--annotations FILE.json', Path, None, 'boxes or classes of the pictures in COCO format'),
+        ('--counts N,N,..', _counts, (), 'number of objects per picture, in their order'),
+        ('--json', 'print the ranking as JSON'),
     )
-    parser.add_argument(
-        '--max-images',
-        type=positive,
-        default=12,
-        metavar='N',
-        help='number of pictures or frames to use (default: 12)',
-    )
-    parser.add_argument(
-        '--annotations',
-        type=Path,
-        metavar='FILE.json',
-        help='boxes or classes of the pictures in COCO format',
-    )
-    parser.add_argument(
-        '--counts',
-        type=_counts,
-        default=(),
-        metavar='N,N,..',
-        help='number of objects per picture, in their order',
-    )
-    parser.add_argument('--json', action='store_true', help='print the ranking as JSON')
     add_option_flags(parser, ('score_threshold',), ThresholdOptions)
     add_option_flags(parser, cls=PixelLimit)
     add_option_flags(parser, OPTIONS, ModelOptions, {'backend': {'default': 'onnxruntime'}})

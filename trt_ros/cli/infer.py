@@ -38,7 +38,13 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._flags import add_option_flags, given_options, make_output_folder, thresholds_of
+from trt_ros.cli._flags import (
+    add_flags,
+    add_option_flags,
+    given_options,
+    make_output_folder,
+    thresholds_of,
+)
 from trt_ros.cli._samples import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand
 from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.regular_file import check_output_file, writing
@@ -54,19 +60,6 @@ if TYPE_CHECKING:
     from trt_ros.vision.thresholds import Thresholds
 
 MANY_FILES = 20  # From this number on, a progress bar is shown also without a terminal.
-
-
-def add_coco_flags(parser: ArgumentParser) -> None:
-    """Declare the options of COCO results."""
-    parser.add_argument(
-        '--coco', type=Path, metavar='FILE.json', help='also write results in COCO format'
-    )
-    parser.add_argument(
-        '--annotations',
-        type=Path,
-        metavar='FILE.json',
-        help='ground truth in COCO format whose image and category ids the results of --coco get',
-    )
 
 
 def open_coco_file(
@@ -145,14 +138,23 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar='FILE',
         help='image or video, or a folder of them; or arrays (.npz) of the inputs',
     )
-    parser.add_argument(
-        '--output',
-        type=Path,
-        metavar='DIR',
-        help='folder of annotated files and results.json (default: results; none with --json)',
+    add_flags(
+        parser,
+        (
+            '--output DIR',
+            Path,
+            None,
+            'folder of annotated files and results.json (default: results; none with --json)',
+        ),
+        ('--json', 'print the results to stdout'),
+        ('--coco FILE.json', Path, None, 'also write results in COCO format'),
+        (
+            '--annotations FILE.json',
+            Path,
+            None,
+            'ground truth in COCO format whose image and category ids the results of --coco get',
+        ),
     )
-    parser.add_argument('--json', action='store_true', help='print the results to stdout')
-    add_coco_flags(parser)
     add_option_flags(parser, cls=PixelLimit)
     add_option_flags(parser, cls=ThresholdOptions)
     add_option_flags(parser)

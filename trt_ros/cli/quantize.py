@@ -16,7 +16,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._flags import add_option_flags, given_options, model_argument, positive
+from trt_ros.cli._flags import add_flags, add_option_flags, given_options, model_argument, positive
 from trt_ros.cli._samples import count_frames, fingerprint, frames
 from trt_ros.cli.build import REPEATED, Bar
 from trt_ros.errors import BadFrameError, ParameterError, printable
@@ -50,14 +50,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         'images',
     )
     add('--output', type=Path, required=True, metavar='FILE.onnx', help='ONNX file to write')
-    add('--force', action='store_true', help='replace the output')
     add_option_flags(parser, cls=QuantOptions, more=MORE)
-    add(
-        '--max-images',
-        type=positive,
-        default=256,
-        metavar='N',
-        help='maximum number of images, evenly spread (default: 256)',
+    add_flags(
+        parser,
+        ('--force', 'replace the output'),
+        ('--max-images N', positive, 256, 'maximum number of images, evenly spread'),
+        ('--json FILE', Path, None, 'write the report'),
     )
     add(
         '--topic',
@@ -68,7 +66,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         help='image topics of recordings to use (default: all)',
     )
     add_option_flags(parser, cls=PixelLimit)
-    add('--json', type=Path, metavar='FILE', help='write the report')
     add_option_flags(parser.add_argument_group('preprocessing, decoding and GPU'), OPTIONS)
 
 

@@ -15,7 +15,7 @@ import re
 import sys
 from typing import IO, Any
 
-from trt_ros.cli._flags import model_argument, positive
+from trt_ros.cli._flags import add_flags, model_argument, positive
 from trt_ros.errors import ModelError, ParameterError, printable
 
 DEFAULT_BATCH = 8
@@ -31,16 +31,17 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar='REPOSITORY',
         help='folder of the model repository',
     )
-    parser.add_argument('--name', default='', help='name of the model (default: that of the file)')
-    parser.add_argument(
-        '--model-version', type=positive, default=1, metavar='N', help='default: 1'
-    )
-    parser.add_argument(
-        '--max-batch-size',
-        type=positive,
-        metavar='N',
-        help=f'maximum batch size where it is dynamic (default: {DEFAULT_BATCH}; of an engine, '
-        'the one it was built for)',
+    add_flags(
+        parser,
+        ('--name NAME', str, '', 'name of the model (default: that of the file)'),
+        ('--model-version N', positive, 1, 'version of the model'),
+        (
+            '--max-batch-size N',
+            positive,
+            None,
+            f'maximum batch size where it is dynamic (default: {DEFAULT_BATCH}; of an engine, the '
+            'one it was built for)',
+        ),
     )
 
 

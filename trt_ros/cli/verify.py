@@ -19,7 +19,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._flags import (
-    add_min_cosine,
+    MIN_COSINE,
+    add_flags,
     fraction,
     model_argument,
     positive,
@@ -123,40 +124,20 @@ def add_arguments(parser: ArgumentParser) -> None:
         help='pictures, videos, recordings or folders of pictures (default: random inputs)',
     )
     add_build_arguments(parser)
-    add = parser.add_argument_group('comparison').add_argument
-    add(
-        '--random',
-        type=positive,
-        default=3,
-        metavar='N',
-        help='number of random inputs without pictures (default: 3)',
-    )
-    add(
-        '--score-threshold',
-        type=fraction,
-        default=Thresholds.score,
-        metavar='X',
-        help=f'minimum score of compared boxes (default: {Thresholds.score})',
-    )
-    add_min_cosine(add)
-    add(
-        '--min-matched',
-        type=fraction,
-        default=0.95,
-        metavar='X',
-        help='fail below this fraction of matched boxes (default: 0.95)',
-    )
-    add(
-        '--layers',
-        action='store_true',
-        help='name the first layer that differs; done automatically for NaN and Inf',
-    )
-    add('--json', action='store_true', help='print the comparison as JSON')
-    add(
-        '--picture',
-        type=Path,
-        metavar='FILE.png',
-        help='draw the input and the result of the first 16 pictures or frames',
+    add_flags(
+        parser.add_argument_group('comparison'),
+        ('--random N', positive, 3, 'number of random inputs without pictures'),
+        ('--score-threshold X', fraction, Thresholds.score, 'minimum score of compared boxes'),
+        MIN_COSINE,
+        ('--min-matched X', fraction, 0.95, 'fail below this fraction of matched boxes'),
+        ('--layers', 'name the first layer that differs; done automatically for NaN and Inf'),
+        ('--json', 'print the comparison as JSON'),
+        (
+            '--picture FILE.png',
+            Path,
+            None,
+            'draw the input and the result of the first 16 pictures or frames',
+        ),
     )
     add_input_flags(parser)
 
