@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from trt_ros.families.classify import CLASSIFIER, YOLOV8_CLS
+from trt_ros.families.vectors import CLASSIFIER, YOLOV8_CLS
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 

@@ -13,8 +13,8 @@ from trt_ros.demo.scene import MODEL
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.nms import iou
+from trt_ros.vision.regions import Tiles
 from trt_ros.vision.thresholds import Thresholds
-from trt_ros.vision.tiles import Tiles
 
 sahi = pytest.importorskip('sahi', reason='its slices are compared: pip install sahi')
 ASKED = Thresholds(0.3, 0.5, max_detections=1000)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from trt_ros.families import registry as decoder
-from trt_ros.families.classify import CLASSIFIER
 from trt_ros.families.semantic import SEMANTIC
+from trt_ros.families.vectors import CLASSIFIER
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline

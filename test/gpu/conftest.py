@@ -18,8 +18,14 @@ import pytest
 from trt_ros.cuda.calls import check, driver, live
 from trt_ros.cuda.device import Gpu, Stream, gpu_count, open_gpu
 from trt_ros.cuda.kernels import Kernels
-from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
-from trt_ros.cuda.usage import process_nbytes
+from trt_ros.cuda.memory import (
+    Account,
+    DeviceBuffer,
+    PinnedBuffer,
+    copy_async,
+    fill_async,
+    process_nbytes,
+)
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.decode.cuda.decoder import Addresses
@@ -36,9 +42,8 @@ from trt_ros.runtime.gpu.staging import header_nbytes, write_request
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
-from trt_ros.vision.regions import Crop
+from trt_ros.vision.regions import Crop, Tiles
 from trt_ros.vision.thresholds import Thresholds
-from trt_ros.vision.tiles import Tiles
 
 HALF = Thresholds(0.5, 0.5, 300)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from support.box_cases import rounded
-from trt_ros.families.classify import ClassifyHead
+from trt_ros.families.vectors import ClassifyHead
 from trt_ros.vision.letterbox import Letterbox
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group('kernels 2')]

@@ -22,7 +22,7 @@ import sys
 from cuda.core import system
 import numpy as np
 from trt_ros.cuda.device import open_gpu
-from trt_ros.cuda.usage import process_nbytes
+from trt_ros.cuda.memory import process_nbytes
 from trt_ros.runtime.gpu.measure import open_frames
 from trt_ros.vision.frame import Frame
 path, device = sys.argv[1], int(sys.argv[2])

@@ -146,7 +146,7 @@ def test_the_second_pipeline_takes_the_memory_of_the_weights_less(gpu, heavy_net
             import numpy as np
             from trt_ros.cuda.calls import live
             from trt_ros.cuda.device import open_gpu
-            from trt_ros.cuda.usage import process_nbytes
+            from trt_ros.cuda.memory import process_nbytes
             from trt_ros.progress import Reporter
             from trt_ros.runtime.backends import open_network
             from trt_ros.runtime.options import PipelineOptions

@@ -8,8 +8,8 @@ from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import ENCODINGS, Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.nms import iou
+from trt_ros.vision.regions import Tiles
 from trt_ros.vision.thresholds import Thresholds
-from trt_ros.vision.tiles import Tiles
 
 pytestmark = pytest.mark.gpu
 

@@ -19,8 +19,8 @@ from trt_ros.progress import Reporter
 from trt_ros.runtime.gpu.staging import header_nbytes, write_request
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.regions import Tiles
 from trt_ros.vision.thresholds import Thresholds
-from trt_ros.vision.tiles import Tiles
 
 HEADER = Path(__file__).with_name('cuda_on_cpu.hpp')
 _FILES = (

@@ -16,7 +16,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._bench_checks import (
+from trt_ros.cli._bench import (
     in_flight,
     refuse_bad_arguments,
     refuse_for_cascades,
@@ -88,7 +88,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Measure, print and write the results."""
-    from trt_ros.cli._bench_report import export_times
+    from trt_ros.cli._bench import export_times
     from trt_ros.runtime.backends import choose_backend
 
     refuse_bad_arguments(args)
@@ -111,7 +111,7 @@ def run(args: Namespace) -> int:
 
 
 def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
-    from trt_ros.cli._bench_report import print_gpu, print_precisions
+    from trt_ros.cli._bench import print_gpu, print_precisions
     from trt_ros.runtime.gpu.measure import Work, frames_per_second, layer_times, measure
 
     log_lines: list[str] = []
@@ -225,7 +225,7 @@ def _on_the_cpu(
 def _of_one_network(
     args: Namespace, options: PipelineOptions, chosen: str
 ) -> tuple[Sequence[str], list[dict[str, Any]]]:
-    from trt_ros.cli._bench_report import print_cpu
+    from trt_ros.cli._bench import print_cpu
     from trt_ros.model.run_inputs import description, image_feeds, measured_inputs, split_inputs
     from trt_ros.runtime.cpu.measure import (
         Summary,

@@ -82,7 +82,7 @@ class CocoFile:
         self, path: Path, annotations: Path | None, pipeline: Pipeline[Any], files: Sequence[Path]
     ) -> None:
         from trt_ros.labelling.coco import check_has_format
-        from trt_ros.results.coco import CocoIds, category_ids
+        from trt_ros.results.labels import CocoIds, category_ids
 
         self._path = path
         decoder = pipeline.decoder

@@ -230,7 +230,7 @@ def _counted(
 def _label_here(
     tasks: Sequence[LabelTask], options: LabeledOptions, args: Namespace, summary: _Summary
 ) -> None:
-    from trt_ros.labelling.labeler import Labeler
+    from trt_ros.labelling.workers import Labeler
 
     with closing(Labeler(options)) as labeler:
         log_lines = labeler.open()

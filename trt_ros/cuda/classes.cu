@@ -28,7 +28,7 @@ __device__ __forceinline__ float highest_of(float value, float* warps) {
 }
 
 // A block of 1024 threads per row: softmax, unless the scores are probabilities; see
-// families/classify.py.
+// families/vectors.py.
 template <class T> __device__ __forceinline__ void classify(const Classes& c) {
   __shared__ float warps[32];
   const size_t first = (size_t)blockIdx.x * c.count, skip = (size_t)blockIdx.x * c.stride;

@@ -1,7 +1,7 @@
 // Keypoints: of the one object that the input shows, or of lanes. A warp finds a keypoint; the block that
 // finishes last scores the objects and writes the result of boxes.cu's form, with keypoints as extras.
 
-// VALUES, BINS, HEATMAPS as in families/layout.py; the others are lanes, see families/ufld.py, ufld_v2.py and
+// VALUES, BINS, HEATMAPS as in families/layout.py; the others are lanes, see families/lanes.py, ufld_v2.py and
 // lstr.py: the mean of all cells of a row; that of the best cell and its neighbors; points of curves.
 enum PointForm { VALUES, BINS, HEATMAPS, ROW_CELLS, BEST_CELLS, CURVES };
 

@@ -20,8 +20,8 @@ from trt_ros.families.registry import DETECTORS, choose_family
 from trt_ros.results.labels import class_names
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
+from trt_ros.vision.regions import Tiles
 from trt_ros.vision.thresholds import Thresholds
-from trt_ros.vision.tiles import Tiles
 
 log = logging.getLogger('trt_ros.runtime')
 HeadT = TypeVar('HeadT')

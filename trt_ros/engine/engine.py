@@ -8,8 +8,7 @@ from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
-from trt_ros.cuda.memory import Account, megabytes
-from trt_ros.cuda.usage import describe_gpu_memory, measured
+from trt_ros.cuda.memory import Account, describe_gpu_memory, measured, megabytes
 from trt_ros.engine.plan import parse_plan_header, read_plan_header
 from trt_ros.errors import BackendError, ClosedError, ModelError, TensorMismatchError
 from trt_ros.regular_file import open_regular

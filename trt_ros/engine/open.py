@@ -9,7 +9,7 @@ from pathlib import Path
 import shlex
 from typing import Any
 
-from trt_ros.cuda.usage import measured
+from trt_ros.cuda.memory import measured
 from trt_ros.driver import nvidia_driver
 from trt_ros.engine import cache as caches
 from trt_ros.engine import precision

@@ -1,4 +1,4 @@
-"""Detectors whose outputs are separate tensors of boxes, scores and labels."""
+"""Detectors whose outputs are separate tensors: boxes, scores, labels, and heatmaps of centers."""
 
 from typing import Any, Literal
 
@@ -9,6 +9,8 @@ from trt_ros.families.family import (
     is_float,
 )
 from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Out, Rows
+from trt_ros.families.yolo import is_on_no_grid
+from trt_ros.tensors import TensorSpec
 
 REMEDY = 'Export without further outputs, or choose another decoder.'
 
@@ -82,4 +84,116 @@ BOXES_NORMALIZED: Family[Any] = Family(
     words=BOX_WORDS,
     networks='x1, y1, x2, y2 in 0 to 1 of the input, and scores',
     export='`torch.onnx.export`',
+)
+
+
+STRIDE = 4
+
+
+def _named(specs: list[TensorSpec], words: tuple[str, ...]) -> TensorSpec | None:
+    found = [spec for spec in specs if any(word in spec.name.lower() for word in words)]
+    return found[0] if len(found) == 1 else None
+
+
+#: The heatmap is logits, as the repository's network returns them, where any value is below 0,
+#: else probabilities: the logit of a cell without an object is far below 0. Source: `ctdet_decode`
+#: of CenterNet (Zhou et al., arXiv:1904.07850); `COCO` and `BaseDetector.pre_process` (BGR).
+CENTERNET: Family[Any] = Family(
+    'centernet',
+    'detect',
+    {
+        'resize': 'letterbox',
+        'pad_value': 0,
+        'channel_order': 'bgr',
+        'scale': 1 / 255,
+        'mean': (0.40789654, 0.44719302, 0.47026115),
+        'std': (0.28863828, 0.27408164, 0.27809835),
+    },
+    layouts=tuple(
+        BoxLayout(
+            (Out('B V H W', 'scores:C'), Out('B V H W', 'sizes:2'), *offsets),
+            Rows(((STRIDE,),), is_required=True),
+            Coding('offsets', place=0.0 if offsets else 0.5, size='linear'),
+            activation='maybe_sigmoid',
+            select='each',
+            is_peak=True,
+            uses_nms=False,
+            known={},
+        )
+        for offsets in ((Out('B V H W', 'box:2'),), ())
+    ),
+    exporter='none',
+    words=('hm', 'heat'),
+    networks='CenterNet',
+    export='`torch.onnx.export` of its network with the outputs `hm`, `wh` and `reg`, as in its '
+    '`Detector`',
+)
+
+
+BOX_NORM = 35.0  # Divisor of the boxes in TAO; fixed in all its specifications.
+OFFSET = 0.5  # From a cell's corner, in pixels: not half a cell.
+
+
+def grids(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
+    """Find coverage and boxes: two grids, one with four times as many planes."""
+    found = [
+        spec
+        for spec in network.outputs
+        if len(spec.shape) == 4 and spec.shape[0] in (1, -1) and is_float(spec)
+    ]
+    if len(found) != 2 or len(network.outputs) != 2:
+        return None
+    coverage, boxes = sorted(found, key=lambda spec: spec.shape[1])
+    if coverage.shape[1] < 1 or boxes.shape[1] != 4 * coverage.shape[1]:
+        return None
+    return (coverage, boxes) if coverage.shape[2:] == boxes.shape[2:] else None
+
+
+#: One box per class. Source: the box parser in DeepStream's nvdsinfer_customparser. TAO clusters
+#: with DBSCAN or NMS; this decoder uses NMS.
+DETECTNET_V2: Family[Any] = Family(
+    'detectnet_v2',
+    'detect',
+    STRETCH_PREPROCESS,
+    layouts=(
+        BoxLayout(
+            (Out('B V H W', 'scores:C'), Out('B V H W', 'box:4*C')),
+            Rows(((16,),), covers=True),
+            Coding('sides', pixel=OFFSET, unit='pixel', gain=BOX_NORM),
+            select='each',
+            known={},
+        ),
+    ),
+    exporter='none',
+    networks='PeopleNet, TrafficCamNet, DashCamNet, your own of TAO',
+    export='`tao model detectnet_v2 export`',
+)
+
+
+#: Source: pytorch-ssd's `Predictor`, whose ONNX export jetson-inference runs: NMS per class.
+SSD: Family[Any] = Family(
+    'ssd',
+    'detect',
+    {
+        'resize': 'stretch',
+        'channel_order': 'rgb',
+        'scale': 1.0,
+        'mean': (127.0, 127.0, 127.0),
+        'std': (128.0, 128.0, 128.0),
+    },
+    layouts=(
+        BoxLayout(
+            (Out('B N V', 'box:4'), Out('B N V', 'background:1 scores:C')),
+            # With MobileNet (Caffe and PyTorch, TensorFlow), with VGG, and SSD512 with VGG.
+            Rows(counts=(3000, 1917, 8732, 24564)),
+            Coding('corners', is_normalized=True),
+            select='each',
+            any_rows=True,
+            evidence=(is_plain, is_on_no_grid),
+        ),
+    ),
+    remedy='Set `decoder` to `boxes` or `boxes_normalised`.',
+    words=BOX_WORDS,
+    networks='SSD as trained by jetson-inference',
+    export='`python onnx_export.py --model-dir=models/mine`',
 )

@@ -1,15 +1,22 @@
-"""Base class of the decoders of lanes, whose points are keypoints."""
+"""Lanes as lines of keypoints: their base class, UFLD and UFLDv2 (Ultra Fast Lane Detection)."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from trt_ros.families.family import Head
+from trt_ros.errors import TensorMismatchError
+from trt_ros.families.family import IMAGENET_PREPROCESS, Family, Head, has_sizes, image_output
+from trt_ros.families.layout import Layout, Out
+from trt_ros.families.match import Reading
 from trt_ros.results.boxes import Detections
 from trt_ros.results.poses import Poses
 from trt_ros.tensors import Arrays
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.scores import check_range, passing
+from trt_ros.vision.scores import as_float32, check_range, passing, softmax
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 UNKNOWN_ROWS = (
@@ -58,3 +65,237 @@ class LaneHead(Head[Poses]):
         limits = np.array(letterbox.image_wh * 2, np.float32)
         xyxy = np.clip(np.reshape(np.array(boxes, np.float32), (-1, 4)), 0, limits)
         return Poses(Detections(xyxy, check_range(scores[best]), labels[best]), keypoints[best])
+
+
+#: Rows of the input, of 288, that lanes are found at, by their number: TuSimple and CULane.
+ROWS: Mapping[int, tuple[int, ...]] = {
+    56: tuple(range(64, 288, 4)),
+    18: (121, 131, 141, 150, 160, 170, 180, 189, 199, 209, 219, 228, 238, 248, 258, 267, 277, 287),
+}
+ROWS_HEIGHT = 288
+MIN_POINTS = 3  # Of a lane; as in the demonstration of the authors.
+
+
+@dataclass(frozen=True)
+class UfldHead(LaneHead):
+    """
+    A decoder of (1, B + 1, R, L) logits: B columns and "no lane", at R rows, of L lanes.
+
+    A keypoint of a lane is the mean column at a row, weighted by the softmax over the columns, and
+    its visibility is 1 minus the probability of "no lane"; 0 where that is the best. Source: Qin
+    et al., arXiv:2004.11757, and the evaluation of its authors.
+
+    :param row_count: R.
+    :param class_count: L; None: unknown.
+    """
+
+    output_name: str
+    row_count: int
+    class_count: int | None
+
+    @property
+    def keypoint_count(self) -> int:
+        """Number of keypoints per lane, one per row."""
+        return self.row_count
+
+    def lanes(
+        self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the points of all lanes, see `LaneHead`."""
+        logits = as_float32(image_output(outputs, self.output_name, axes=3))
+        bins, rows, lanes = logits.shape
+        if bins < 3 or rows != self.row_count or self.class_count not in (None, lanes):
+            raise TensorMismatchError(
+                f'The output {self.output_name!r} has the shape {logits.shape}, expected '
+                f'(columns + 1, {self.row_count}, {self.class_count or "lanes"}).'
+            )
+        return _keypoints(logits, input_hw), np.full(lanes, MIN_POINTS)
+
+
+def anchors_of(rows: int, height: int) -> np.ndarray:
+    """Return the places of the rows of a network in its input: (rows,)."""
+    return np.array(ROWS[rows]) * (height / ROWS_HEIGHT)
+
+
+def _keypoints(logits: np.ndarray, input_hw: tuple[int, int]) -> np.ndarray:
+    """Compute x, y and visibility of each lane and row: (L, R, 3) float32."""
+    columns = len(logits) - 1
+    height, width = input_hw
+    shares = softmax(logits, axis=0)
+    with np.errstate(invalid='ignore'):
+        # The columns divide the width into B - 1 parts; the last one lies beyond it.
+        position = np.tensordot(np.arange(columns) + 0.5, shares[:-1], 1) / shares[:-1].sum(axis=0)
+    x = position * (width / (columns - 1))
+    y = np.broadcast_to(anchors_of(len(x), height)[:, None], x.shape)
+    is_lane = logits.argmax(axis=0) < columns
+    visibility = np.where(is_lane, np.nan_to_num(1 - shares[-1]), 0)
+    return np.stack([x, y, visibility], axis=-1).astype(np.float32).transpose(1, 0, 2)
+
+
+def _head(reading: Reading) -> UfldHead:
+    (part,) = reading.parts
+    return UfldHead(part.spec.name, *part.spec.shape[2:])
+
+
+UFLD = Family(
+    'ufld',
+    'pose',
+    IMAGENET_PREPROCESS,
+    layouts=(
+        Layout(
+            (Out('B G 56|18 1|2|3|4|5|6|7|8|9', 'lanes:G'),),
+            ignores_names=True,
+            guards=(has_sizes,),
+        ),
+    ),
+    exporter='none',
+    head=_head,
+    remedy=UNKNOWN_ROWS,
+    networks='UFLD: lanes as lines of keypoints',
+)
+
+
+LANES = 4
+ROW_LANES, COLUMN_LANES = (1, 2), (0, 3)  # Beside the vehicle, and further to the sides.
+LEAST_SHARES = (1 / 2, 1 / 4)  # Of the rows or columns, of which a lane has more points.
+NEIGHBORS = 1  # Cells on either side of the best one, of which the mean is taken.
+
+
+class LaneAnchors(NamedTuple):
+    """
+    Where a network finds lanes, in shares of the uncropped image.
+
+    :param rows: (R,) heights of the points of the two middle lanes.
+    :param column_count: number of columns, from 0 to 1, of the points of the outer lanes.
+    :param crop_fraction: share of the height that the network sees.
+    """
+
+    rows: np.ndarray
+    column_count: int
+    crop_fraction: float
+
+    def uncropped(self, input_hw: tuple[int, int]) -> tuple[tuple[int, int], int]:
+        """Return width and height of the uncropped image in pixels of the input, and its top."""
+        height = int(input_hw[0] / self.crop_fraction)
+        return (input_hw[1], height), input_hw[0] - height
+
+    def places(self, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return y of the rows and x of the columns in an uncropped image."""
+        return self.rows * size[1], np.linspace(0, 1, self.column_count) * size[0]
+
+
+#: By data set. Source: configurations of the authors' repository.
+CULANE = LaneAnchors(np.linspace(0.42, 1, 72), 81, 0.6)
+TUSIMPLE = LaneAnchors(np.linspace(160, 710, 56) / 720, 41, 0.8)
+
+
+@dataclass(frozen=True)
+class UfldV2Head(LaneHead):
+    """
+    A decoder of logits (1, G, R, 4) of the cell in each row, and (1, H, C, 4) in each column.
+
+    (1, 2, R, 4) and (1, 2, C, 4) are the logits of whether a lane has a point there; the
+    probability of it is the visibility of the keypoint, 0 where it is below 0.5. The two middle
+    lanes are read from the rows, if more than half of them have a point; the outer ones from the
+    columns, if more than a quarter have one. A point lies at the mean of the best cell and its
+    neighbors, weighted by softmax. The class of a lane is its place, from left to right. Source:
+    Qin et al., arXiv:2206.07389, and the demonstration of its authors.
+
+    :param outputs: names of the four outputs, in this order.
+    """
+
+    outputs: tuple[str, str, str, str]
+    anchors: LaneAnchors
+    class_count: int = LANES
+
+    @property
+    def keypoint_count(self) -> int:
+        """Number of keypoints per lane: rows or columns, whichever are more."""
+        return max(len(self.anchors.rows), self.anchors.column_count)
+
+    def lanes(
+        self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the points of all lanes, see `LaneHead`."""
+        values = [as_float32(image_output(outputs, name, axes=3)) for name in self.outputs]
+        rows, columns = len(self.anchors.rows), self.anchors.column_count
+        shapes = [logits.shape for logits in values]
+        expected = [(rows, LANES), (columns, LANES)] * 2
+        if [shape[1:] for shape in shapes] != expected or shapes[2][0] != 2 or shapes[3][0] != 2:
+            raise _mismatch('; '.join(map(str, shapes)))
+        size, top = self.anchors.uncropped(input_hw)
+        keypoints = np.full((LANES, self.keypoint_count, 3), np.nan, np.float32)
+        least = np.zeros(LANES, np.int64)
+        for axis, at in enumerate(self.anchors.places(size)):
+            cells, exists = values[axis], values[2 + axis]
+            for lane in (ROW_LANES, COLUMN_LANES)[axis]:
+                points = keypoints[lane, : len(at)]
+                points[:, axis] = _places(cells[..., lane]) * size[axis] / (len(cells) - 1)
+                points[:, 1 - axis] = at
+                points[:, 2] = _visibility(exists[..., lane])
+                least[lane] = int(len(at) * LEAST_SHARES[axis]) + 1
+        keypoints[..., 1] += top
+        return keypoints, least
+
+
+def _places(logits: np.ndarray) -> np.ndarray:
+    """Compute the position of a lane among (G, N) cells, with centers at halves: (N,), or NaN."""
+    best = logits.argmax(axis=0)
+    cells = best + np.arange(-NEIGHBORS, NEIGHBORS + 1)[:, None]
+    inside = (cells >= 0) & (cells < len(logits))
+    near = np.take_along_axis(logits, np.clip(cells, 0, len(logits) - 1), axis=0)
+    shares = softmax(np.where(inside, near, np.float32(-np.inf)), axis=0)
+    return np.asarray((shares * cells).sum(axis=0) + 0.5)
+
+
+def _visibility(logits: np.ndarray) -> np.ndarray:
+    """Compute the probability of a point from (2, N) logits: (N,), 0 where it is not likelier."""
+    return np.where(logits[1] > logits[0], np.nan_to_num(softmax(logits, axis=0)[1]), 0)
+
+
+def _head_v2(reading: Reading, anchors: LaneAnchors) -> UfldV2Head:
+    row_cells, column_cells, row_points, column_points = (part.spec.name for part in reading.parts)
+    return UfldV2Head((row_cells, column_cells, row_points, column_points), anchors)
+
+
+def _mismatch(seen: str) -> TensorMismatchError:
+    return TensorMismatchError(
+        'Not UFLDv2: expected loc_row (1, cells, rows, 4), loc_col (1, cells, columns, 4), '
+        'exist_row (1, 2, rows, 4) and exist_col (1, 2, columns, 4), with 72 rows and 81 columns '
+        f'of CULane or 56 and 41 of TuSimple, got {seen}.',
+        remedy=UNKNOWN_ROWS,
+    )
+
+
+_CURVELANES = (
+    Layout((Out('B G 72 10', 'lanes:1'), Out('B L 81 10', 'lanes:1')), ignores_others=True),
+    'Ten lanes of 72 rows and 81 columns are UFLDv2 of CurveLanes, whose curves are not decoded: '
+    'use a network of CULane or TuSimple.',
+)
+
+
+def _family(data: str, anchors: LaneAnchors) -> Family[UfldV2Head]:
+    preprocess = {
+        **IMAGENET_PREPROCESS,
+        'resize': 'bottom_crop',
+        'crop_fraction': anchors.crop_fraction,
+    }
+    rows, columns = len(anchors.rows), anchors.column_count
+    ends = (('G', rows), ('L', columns), (2, rows), (2, columns))
+    outs = tuple(Out(f'B {cells} {count} {LANES}', 'lanes:1') for cells, count in ends)
+    return Family(
+        f'ufld_v2_{data.lower()}',
+        'pose',
+        preprocess,
+        layouts=(Layout(outs, ignores_names=True),),
+        head=partial(_head_v2, anchors=anchors),
+        remedy=UNKNOWN_ROWS,
+        networks=f'UFLDv2, trained on {data}',
+        export='`python deploy/pt2onnx.py --config_path configs/culane_res34.py --model_path '
+        'culane_res34.pth`',
+        near_misses=(_CURVELANES,),
+    )
+
+
+UFLD_V2_CULANE = _family('CULane', CULANE)
+UFLD_V2_TUSIMPLE = _family('TuSimple', TUSIMPLE)

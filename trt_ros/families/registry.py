@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from trt_ros import families as package
 from trt_ros.errors import ParameterError
-from trt_ros.families.embedding import of_any_shape
 from trt_ros.families.evidence import Choice
 from trt_ros.families.family import Family, Head, NetworkDescription
 from trt_ros.families.mismatches import (
@@ -19,6 +18,7 @@ from trt_ros.families.mismatches import (
     of_another_task,
     only_shape,
 )
+from trt_ros.families.vectors import of_any_shape
 from trt_ros.results.arrays import Depth, Picture, Tensors
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.classes import Classification

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from trt_ros.families.embedding import is_of_yolov7_nms
 from trt_ros.families.family import YOLO_PREPROCESS, Family, NetworkDescription
 from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Layout, Out, Rows
+from trt_ros.families.vectors import is_of_yolov7_nms
 
 #: One anchor per cell, without and with the strides of P2 and P6 models.
 YOLO = Rows(((8, 16, 32), (4, 8, 16, 32), (8, 16, 32, 64)))

@@ -16,8 +16,7 @@ from trt_ros.errors import ParameterError
 from trt_ros.labelling.results import ImageHeader
 from trt_ros.media import write_picture
 from trt_ros.results.base import Result
-from trt_ros.results.coco import category_ids
-from trt_ros.results.labels import name_of
+from trt_ros.results.labels import category_ids, name_of
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame, to_color
 

@@ -10,8 +10,7 @@ from trt_ros.labelling.coco import check_has_format, writing_data_set
 from trt_ros.labelling.results import MAX_CLASSES, ImageHeader
 from trt_ros.results.base import Result
 from trt_ros.results.classes import Classification
-from trt_ros.results.coco import category_ids
-from trt_ros.results.labels import name_of
+from trt_ros.results.labels import category_ids, name_of
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from trt_ros.errors import BackendError, ParameterError, TrtRosError, requires
 from trt_ros.labelling.job import LabelReport
-from trt_ros.labelling.labeler import Labeler
 from trt_ros.labelling.task import LabelTask, as_trt_ros_error
-from trt_ros.labelling.workers import MAX_ATTEMPTS, worker_died
+from trt_ros.labelling.workers import MAX_ATTEMPTS, Labeler, worker_died
 from trt_ros.regular_file import FILE_SCHEMES
 from trt_ros.runtime.options import LabeledOptions
 

@@ -13,9 +13,9 @@ from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import HELD, INITIAL, Binding
 from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.model.feeds.message import TransformFeed
 from trt_ros.model.feeds.prepared import PreparedFeed
 from trt_ros.model.feeds.tensor import TensorFeed
-from trt_ros.model.feeds.transform import TransformFeed
 from trt_ros.model.run_inputs import RunInputs, has_memory
 from trt_ros.nodes.inputs import NodeInputs
 from trt_ros.ros.codecs import CODECS, FORMATS, open_format

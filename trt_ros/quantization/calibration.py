@@ -22,7 +22,6 @@ from trt_ros.vision.thresholds import Thresholds
 BINS = 4096
 PERCENTILE = 99.99
 MSE_CANDIDATES = 64
-LEVELS = 128  # Of int8 without signs.
 
 
 class Histogram:
@@ -69,59 +68,22 @@ class Histogram:
         Return the upper end of the range to quantize.
 
         :param method: 'max': the largest value; 'percentile': PERCENTILE of the values lie below;
-            'mse': smallest mean squared error; 'entropy': smallest Kullback-Leibler divergence
-            (Migacz, 8-bit inference with TensorRT, GTC 2017).
+            'mse': smallest mean squared error.
         """
         if method == 'max' or not self.largest:
             return self.largest
         if method == 'percentile':
-            return self._percentile()
-        return self._mse(quant_format) if method == 'mse' else self._entropy()
-
-    @property
-    def _centers(self) -> np.ndarray:
-        return (np.arange(BINS) + 0.5) * (self.limit / BINS)
-
-    def _percentile(self) -> float:
-        below = np.cumsum(self.counts)
-        index = int(np.searchsorted(below, below[-1] * (PERCENTILE / 100)))
-        return min((index + 1) * self.limit / BINS, self.largest)
-
-    def _mse(self, quant_format: QuantFormat) -> float:
+            below = np.cumsum(self.counts)
+            index = int(np.searchsorted(below, below[-1] * (PERCENTILE / 100)))
+            return min((index + 1) * self.limit / BINS, self.largest)
         used = np.flatnonzero(self.counts)
-        counts, centers = self.counts[used], self._centers[used]
+        counts, centers = self.counts[used], (used + 0.5) * (self.limit / BINS)
         candidates = self.largest * np.geomspace(1, 1 / 32, MSE_CANDIDATES)
         errors = [
             float(counts @ (quant_format.simulate(centers, each) - centers) ** 2)
             for each in candidates
         ]
         return float(candidates[int(np.argmin(errors))])
-
-    def _entropy(self) -> float:
-        counts = self.counts.astype(np.float64)
-        counts[0] = 0.0  # Zeros (of ReLU, mostly) are exact in any range.
-        last = int(np.ceil(self.largest / self.limit * BINS))
-        ends = np.arange(min(LEVELS, last), last + 1, max(1, last // 256))
-        best = int(ends[int(np.argmin([_divergence(counts, int(end)) for end in ends]))])
-        return min(best * self.limit / BINS, self.largest)
-
-
-def _divergence(counts: np.ndarray, end: int) -> float:
-    reference = counts[:end].copy()
-    filled = reference > 0
-    reference[-1] += counts[end:].sum()  # Saturated.
-    level = np.arange(end) * LEVELS // end
-    sums = np.bincount(level, np.where(filled, counts[:end], 0.0), LEVELS)
-    members = np.bincount(level, filled, LEVELS)
-    quantized = np.where(filled, (sums / np.maximum(members, 1))[level], 0.0)
-    total = quantized.sum()
-    if not total or not reference.sum():
-        return float('inf')
-    p, q = reference / reference.sum(), quantized / total
-    both = (p > 0) & (q > 0)
-    # Values that saturate into an empty bin have no counterpart.
-    lost = p[(p > 0) & (q == 0)].sum()
-    return float((p[both] * np.log(p[both] / q[both])).sum() + lost * np.log(1e9))
 
 
 SAVE_SECONDS = 20.0

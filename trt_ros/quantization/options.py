@@ -7,9 +7,8 @@ from trt_ros.parameter_field import check_options, param
 from trt_ros.vision.thresholds import Thresholds
 
 #: Methods by tool and format, the default first.
-METHODS = {
-    # Entropy counts levels of equal size, which fp8 has not.
-    '': {'int8': ('mse', 'max', 'entropy', 'percentile'), 'fp8': ('max', 'mse', 'percentile')},
+METHODS: dict[str, dict[str, tuple[str, ...]]] = {
+    '': {'int8': ('mse', 'max', 'percentile'), 'fp8': ('max', 'mse', 'percentile')},
     'modelopt': {
         'int8': ('entropy', 'max'),
         'fp8': ('max',),

@@ -15,8 +15,7 @@ from trt_ros.runtime.options import PipelineOptions, RegionOptions, TiledOptions
 from trt_ros.runtime.runner import Network
 from trt_ros.tensors import Shape, TensorSpec, refuse_large
 from trt_ros.vision.letterbox import INTEGERS, Preprocess
-from trt_ros.vision.regions import Crop
-from trt_ros.vision.tiles import Tiles
+from trt_ros.vision.regions import Crop, Tiles
 
 IMAGE_DTYPES = ('float32', 'float16', 'bfloat16', *INTEGERS)
 CHANNELS = (3, 1, 4)

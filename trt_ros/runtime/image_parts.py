@@ -8,8 +8,7 @@ from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.runtime.options import PipelineOptions, RegionOptions, TiledOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Preprocess
-from trt_ros.vision.regions import Crop
-from trt_ros.vision.tiles import Tiles
+from trt_ros.vision.regions import Crop, Tiles
 
 
 def image_tiles(

@@ -14,7 +14,7 @@ from trt_ros.regular_file import read_regular
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
 from trt_ros.results.classes import Classification
-from trt_ros.results.coco import MAX_ANNOTATIONS_NBYTES
+from trt_ros.results.labels import MAX_ANNOTATIONS_NBYTES
 from trt_ros.runtime.candidates import (
     Candidate,
     first_candidates,

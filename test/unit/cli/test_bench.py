@@ -8,7 +8,7 @@ import pytest
 from support.fake_nvtx import nvtx
 from support.save_network import save_text
 from trt_ros.cli import main
-from trt_ros.cli._bench_report import fastest, print_precisions
+from trt_ros.cli._bench import fastest, print_precisions
 from trt_ros.driver import nvidia_driver
 
 pytestmark = pytest.mark.skipif(bool(nvidia_driver().gpus), reason='this machine has a GPU')

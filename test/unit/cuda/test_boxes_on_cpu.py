@@ -21,8 +21,8 @@ from trt_ros.decode.choice import Decoder
 from trt_ros.results.masks import Instances
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.regions import Tiles
 from trt_ros.vision.thresholds import Thresholds
-from trt_ros.vision.tiles import Tiles
 
 pytestmark = [
     pytest.mark.slow,

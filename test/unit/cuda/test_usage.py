@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from support.waiting import DEADLINE_SECONDS
-from trt_ros.cuda import calls, usage
+from trt_ros.cuda import calls, memory
 from trt_ros.cuda.memory import Account
 
 
@@ -48,7 +48,7 @@ def gpu(monkeypatch):
 
 def test_only_the_memory_of_this_process_is_counted(gpu):
     account = Account()
-    with usage.measured(account, 'engine'):
+    with memory.measured(account, 'engine'):
         gpu.mine += 300
         gpu.others += 2000
     assert account.report()['device'] == {'engine': 300}
@@ -57,7 +57,7 @@ def test_only_the_memory_of_this_process_is_counted(gpu):
 def test_free_memory_is_measured_where_nvml_does_not_list_the_process(gpu):
     gpu.listed = False
     account = Account()
-    with usage.measured(account, 'engine'):
+    with memory.measured(account, 'engine'):
         gpu.mine += 300
     assert account.report()['device'] == {'engine': 300}
 
@@ -66,7 +66,7 @@ def test_a_process_that_starts_while_nvml_lists_them_does_not_matter(gpu):
     """NVML then refuses the list, and the memory of the whole GPU would be counted."""
     gpu.refused = iter([True, False, True, True, False])
     account = Account()
-    with usage.measured(account, 'engine'):
+    with memory.measured(account, 'engine'):
         gpu.mine += 300
         gpu.others += 2000
     assert account.report()['device'] == {'engine': 300}
@@ -74,14 +74,14 @@ def test_a_process_that_starts_while_nvml_lists_them_does_not_matter(gpu):
 
 def test_unknown_memory_of_nvml_is_no_memory(gpu):
     gpu.mine = (1 << 64) - 1
-    assert usage.process_nbytes(gpu) == 0
+    assert memory.process_nbytes(gpu) == 0
 
 
 def test_what_has_an_owner_is_not_counted_again(gpu):
     account = Account()
-    with usage.measured(account, 'contexts'):
+    with memory.measured(account, 'contexts'):
         account.add('tensors', 100)
-        with usage.measured(account, 'contexts'):
+        with memory.measured(account, 'contexts'):
             gpu.mine += 50
         gpu.mine += 100 + 7
     assert account.report()['device'] == {'tensors': 100, 'contexts': 57}
@@ -90,7 +90,7 @@ def test_what_has_an_owner_is_not_counted_again(gpu):
 def test_memory_freed_meanwhile_takes_nothing_from_the_owner(gpu):
     account = Account()
     account.add('engine', 10)
-    with usage.measured(account, 'engine'):
+    with memory.measured(account, 'engine'):
         gpu.mine -= 300
     assert account.report()['device'] == {'engine': 10}
 
@@ -98,7 +98,7 @@ def test_memory_freed_meanwhile_takes_nothing_from_the_owner(gpu):
 @pytest.mark.parametrize('owner', ['engine', 'contexts'])
 def test_a_failure_is_not_measured(gpu, owner):
     account = Account()
-    with pytest.raises(ValueError), usage.measured(account, owner):
+    with pytest.raises(ValueError), memory.measured(account, owner):
         gpu.mine += 300
         raise ValueError
     assert account.report()['device'] == {}
@@ -106,14 +106,14 @@ def test_a_failure_is_not_measured(gpu, owner):
 
 @pytest.mark.parametrize('wait', [False, True])
 def test_others_do_not_wait_for_a_measurement_that_never_ends(gpu, monkeypatch, wait):
-    monkeypatch.setattr(usage, 'WAIT_SECONDS', 0.01)
+    monkeypatch.setattr(memory, 'WAIT_SECONDS', 0.01)
     account = Account()
 
     def run():
-        with usage.measured(account, 'contexts', wait=wait):
+        with memory.measured(account, 'contexts', wait=wait):
             gpu.mine += 50
 
-    with usage.measured(Account(), 'engine'):
+    with memory.measured(Account(), 'engine'):
         thread = threading.Thread(target=run)
         thread.start()
         thread.join(DEADLINE_SECONDS)
@@ -125,8 +125,8 @@ def test_others_do_not_wait_for_a_measurement_that_never_ends(gpu, monkeypatch, 
 
 def test_largest_processes_on_the_gpu_are_named():
     used = {os.getpid(): 5_000_000, 2**22 + 1: 900_000_000}  # The second id is above the maximum.
-    assert usage._memory_text(3_000_000, 10**9, used) == (
+    assert memory._memory_text(3_000_000, 10**9, used) == (
         f'free 3.0 MB of 1000.0 MB; used by process {2**22 + 1} 900.0 MB, '
         f'this process ({os.getpid()}) 5.0 MB'
     )
-    assert usage._memory_text(0, 10**9, {}).endswith('processes that NVML does not list here')
+    assert memory._memory_text(0, 10**9, {}).endswith('processes that NVML does not list here')

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.classify import ClassifyHead
+from trt_ros.families.vectors import ClassifyHead
 from trt_ros.vision.letterbox import Letterbox
 
 LETTERBOX = Letterbox.fit((4, 4), (4, 4), 'stretch')

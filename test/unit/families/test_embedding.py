@@ -3,8 +3,8 @@ import pytest
 
 from trt_ros.decode.choice import open_head
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.embedding import EmbeddingHead, TensorHead
 from trt_ros.families.registry import TENSORS, choose_family
+from trt_ros.families.vectors import EmbeddingHead, TensorHead
 from trt_ros.vision.letterbox import Letterbox
 
 LETTERBOX = Letterbox.fit((4, 4), (4, 4), 'stretch')

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.ufld import UfldHead
+from trt_ros.families.lanes import UfldHead
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds

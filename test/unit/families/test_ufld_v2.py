@@ -5,8 +5,8 @@ import pytest
 
 from trt_ros.decode.choice import open_head
 from trt_ros.errors import TensorMismatchError
+from trt_ros.families.lanes import UFLD_V2_CULANE, UFLD_V2_TUSIMPLE
 from trt_ros.families.registry import POSES, choose_family
-from trt_ros.families.ufld import UFLD_V2_CULANE, UFLD_V2_TUSIMPLE
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
 from trt_ros.vision.thresholds import Thresholds

@@ -18,8 +18,7 @@ from trt_ros.cli import main
 from trt_ros.cli.label import _worker_maker
 from trt_ros.errors import BadFrameError
 from trt_ros.labelling.job import LabelReport
-from trt_ros.labelling.labeler import Labeler
-from trt_ros.labelling.workers import LabelPool, LocalWorker, WorkerDiedError
+from trt_ros.labelling.workers import Labeler, LabelPool, LocalWorker, WorkerDiedError
 from trt_ros.runtime.options import LabeledOptions
 
 pytestmark = pytest.mark.slow

@@ -45,7 +45,6 @@ def test_one_outlier_widens_max_only():
     ranges = {method: of(values).amax(method, INT8) for method in METHODS['']['int8']}
     assert ranges['max'] == 100.0
     assert 3.0 < ranges['percentile'] < 5.0
-    assert ranges['entropy'] < 20.0
     assert ranges['mse'] < 70.0
 
 

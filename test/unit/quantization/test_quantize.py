@@ -172,7 +172,7 @@ def test_drop_that_no_layer_meets_is_an_error(quantize, spoil):
 @pytest.mark.parametrize(
     ('args', 'options', 'message'),
     [
-        (['--method', 'entropy'], {'to': 'fp8'}, 'method entropy cannot be used for fp8'),
+        (['--method', 'entropy'], {'to': 'int8'}, 'method entropy cannot be used for int8'),
         (['--keep', 'none*'], {}, "keep 'none*' matches no node"),
         ([], {'output': 'q.engine'}, 'It is not an .onnx file'),
         ([], {'output': 'small.onnx'}, 'small.onnx exists already'),

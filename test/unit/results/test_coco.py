@@ -8,8 +8,7 @@ import pytest
 from trt_ros.errors import ParameterError
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.classes import Classification
-from trt_ros.results.coco import CocoIds, category_ids
-from trt_ros.results.labels import built_in_names
+from trt_ros.results.labels import CocoIds, built_in_names, category_ids
 from trt_ros.results.masks import ClassMask, Instances, LazyMasks, run_lengths
 from trt_ros.results.poses import Poses
 

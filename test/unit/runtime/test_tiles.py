@@ -8,8 +8,8 @@ from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError
 from trt_ros.runtime import options
 from trt_ros.runtime.options import ModelOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision import tiles
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.regions import MAX_TILES, Tiles
 from trt_ros.vision.thresholds import Thresholds
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ def picture():
 def expected(picture, tmp_path_factory):
     """Return the boxes of the tiles, run one by one as images of their own."""
     with opened(with_batch(tmp_path_factory.mktemp('one') / 'n.onnx', 'n')) as whole:
-        grid = tiles.Tiles(whole.preprocess, 2, 2)
+        grid = Tiles(whole.preprocess, 2, 2)
         placement, origins = grid.places(picture.shape[1::-1])
         width, height = placement.image_wh
         found = [
@@ -96,4 +96,4 @@ def test_networks_that_cannot_have_tiles_are_refused(tmp_path):
 
 
 def test_limits_are_equal():
-    assert options.MAX_TILES == tiles.MAX_TILES
+    assert options.MAX_TILES == MAX_TILES

@@ -14,7 +14,7 @@ from trt_ros.errors import BadFrameError
 from trt_ros.runtime.gpu.preprocess import Geometry, crop_args, preprocess_args, tile_args
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
-from trt_ros.vision.tiles import Tiles
+from trt_ros.vision.regions import Tiles
 
 WIDTH, HEIGHT = 160, 96
 needs_compiler = pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++')

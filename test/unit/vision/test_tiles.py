@@ -10,8 +10,8 @@ from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.poses import Poses
 from trt_ros.vision.frame import ENCODINGS, Frame, to_color
 from trt_ros.vision.letterbox import Preprocess
+from trt_ros.vision.regions import Tiles
 from trt_ros.vision.thresholds import Thresholds
-from trt_ros.vision.tiles import Tiles
 
 INPUT = Preprocess((64, 48))
 ORIGINS = np.array([[0, 0], [80, 40]])

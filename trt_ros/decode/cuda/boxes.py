@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from trt_ros.decode.boxes import BoxHead
-from trt_ros.decode.cuda import box_args as codes
+from trt_ros.decode.cuda import decoder as codes
 from trt_ros.decode.cuda.decoder import (
     COUNTERS_NBYTES,
     FLOATS,

@@ -20,18 +20,19 @@ from trt_ros.decode.cuda.masks import GpuInstances
 from trt_ros.decode.cuda.tiles import GpuTiles
 from trt_ros.decode.cuda.vectors import GpuClasses, GpuPoints, GpuText
 from trt_ros.decode.points import PointHead
-from trt_ros.families import lstr, ufld
-from trt_ros.families.classify import ClassifyHead
+from trt_ros.families import lanes as ufld
+from trt_ros.families import lstr
 from trt_ros.families.depth import DepthHead
 from trt_ros.families.image import PictureHead
+from trt_ros.families.lanes import UfldHead, UfldV2Head
 from trt_ros.families.lstr import LstrHead
 from trt_ros.families.maskformer import MaskFormerHead
 from trt_ros.families.places import locate
 from trt_ros.families.semantic import MaskHeads, SemanticHead
 from trt_ros.families.text import TextHead
-from trt_ros.families.ufld import UfldHead, UfldV2Head
+from trt_ros.families.vectors import ClassifyHead
 from trt_ros.tensors import Shape, TensorSpec, item_nbytes
-from trt_ros.vision.tiles import Tiles
+from trt_ros.vision.regions import Tiles
 
 
 def gpu_decoder(

@@ -6,9 +6,17 @@ from ctypes import c_double, c_int, c_void_p
 
 import numpy as np
 
-from trt_ros.decode.cuda.box_args import COEFFICIENTS, HeadArgs
 from trt_ros.decode.cuda.boxes import GpuBoxes
-from trt_ros.decode.cuda.decoder import Addresses, Launch, Output, Reader, boxes_nbytes, fields
+from trt_ros.decode.cuda.decoder import (
+    COEFFICIENTS,
+    Addresses,
+    HeadArgs,
+    Launch,
+    Output,
+    Reader,
+    boxes_nbytes,
+    fields,
+)
 from trt_ros.decode.cuda.dense import Axis
 from trt_ros.results.masks import LazyMasks, PaintedInstances, mask_dtype
 from trt_ros.tensors import item_nbytes, widen

@@ -8,13 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
-from trt_ros.decode.cuda.box_args import HeadArgs
 from trt_ros.decode.cuda.boxes import GpuBoxes
-from trt_ros.decode.cuda.decoder import Addresses, Launch, Outputs, Reader, aligned
+from trt_ros.decode.cuda.decoder import Addresses, HeadArgs, Launch, Outputs, Reader, aligned
 from trt_ros.families.layout import BoxLayout, Coding, Out
 from trt_ros.families.places import LevelSlices, Places, Slice
 from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.tiles import MAX_TILES, Tiles
+from trt_ros.vision.regions import MAX_TILES, Tiles
 
 
 class TilesArgs(ctypes.Structure):

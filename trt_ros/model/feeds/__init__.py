@@ -6,12 +6,11 @@ from trt_ros.model.feeds.base import Feed
 from trt_ros.model.feeds.concat import ConcatFeed
 from trt_ros.model.feeds.constant import ConstantFeed
 from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
-from trt_ros.model.feeds.message import MESSAGES, MessageFeed
+from trt_ros.model.feeds.message import MESSAGES, MessageFeed, TransformFeed
 from trt_ros.model.feeds.numbered import CounterFeed, NoiseFeed
 from trt_ros.model.feeds.rows import CountFeed, MaskFeed
 from trt_ros.model.feeds.state import StateFeed
 from trt_ros.model.feeds.tensor import TensorFeed
-from trt_ros.model.feeds.transform import TransformFeed
 
 #: Feeds by kind. A new kind is a class here and, to run on a GPU, one for runtime/gpu/inputs.py.
 FEEDS: Mapping[str, type[Feed]] = {

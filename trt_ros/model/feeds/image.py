@@ -15,8 +15,7 @@ from trt_ros.model.feeds.history import CHOICES, HISTORY
 from trt_ros.tensors import Shape
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox, Preprocess
-from trt_ros.vision.regions import Crop
-from trt_ros.vision.tiles import Tiles
+from trt_ros.vision.regions import Crop, Tiles
 
 #: An image: a frame, pixels of (H, W, 3) uint8 in BGR order, or the path of a picture.
 Image = Frame | np.ndarray | str | os.PathLike[str]

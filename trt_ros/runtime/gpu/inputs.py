@@ -12,12 +12,12 @@ from trt_ros.model.feeds.base import Feed
 from trt_ros.model.feeds.concat import ConcatFeed
 from trt_ros.model.feeds.constant import ConstantFeed
 from trt_ros.model.feeds.image import ImageFeed, ImagesFeed
+from trt_ros.model.feeds.message import TransformFeed
 from trt_ros.model.feeds.numbered import CounterFeed, NoiseFeed
 from trt_ros.model.feeds.prepared import HeldImageFeed, ImageHistoryFeed
 from trt_ros.model.feeds.rows import CountFeed, MaskFeed
 from trt_ros.model.feeds.state import StateFeed
 from trt_ros.model.feeds.tensor import HeldFeed, HistoryFeed, TensorFeed
-from trt_ros.model.feeds.transform import TransformFeed
 from trt_ros.runtime.gpu.input_kinds import (
     GpuConcat,
     GpuConstant,

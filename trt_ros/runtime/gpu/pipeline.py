@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from trt_ros.cuda.memory import measured
 from trt_ros.cuda.monitor import Monitor
-from trt_ros.cuda.usage import measured
 from trt_ros.decode.cuda.boxes import MAX_DETECTIONS
 from trt_ros.errors import ParameterError
 from trt_ros.model.run_inputs import (

@@ -12,9 +12,8 @@ from trt_ros.errors import BadFrameError, TensorMismatchError
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame, refuse_depth
 from trt_ros.vision.lens import Lens
 from trt_ros.vision.letterbox import Letterbox, Preprocess
-from trt_ros.vision.regions import REGION_RESIZES, Crop
+from trt_ros.vision.regions import REGION_RESIZES, Crop, Tiles
 from trt_ros.vision.resample import UNITS_16, refuse_opaque
-from trt_ros.vision.tiles import Tiles
 
 # In the order of preprocess.cu's enum.
 _ENCODINGS = {

@@ -8,8 +8,7 @@ from typing import Any
 
 from trt_ros.cuda.calls import check, context_is_lost, keep_forever, runtime
 from trt_ros.cuda.device import Stream
-from trt_ros.cuda.memory import DeviceBuffer
-from trt_ros.cuda.usage import measured
+from trt_ros.cuda.memory import DeviceBuffer, measured
 from trt_ros.engine.engine import Engine
 from trt_ros.errors import BackendError, ClosedError, TensorMismatchError
 from trt_ros.regular_file import Blob

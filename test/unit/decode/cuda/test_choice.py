@@ -10,15 +10,15 @@ import pytest
 from support.descriptions import head as open_as
 from support.descriptions import specs
 from trt_ros.cuda import kernels
-from trt_ros.decode.cuda import box_args, boxes, dense, masks, vectors
+from trt_ros.decode.cuda import boxes, decoder, dense, masks, vectors
 from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.decode.cuda.decoder import DATA_OFFSET, Addresses
 from trt_ros.decode.cuda.dense import GpuArgmax, GpuDepth, GpuPicture
 from trt_ros.errors import ScoreRangeError
-from trt_ros.families.classify import ClassifyHead
 from trt_ros.families.depth import DepthHead
 from trt_ros.families.image import PictureHead
 from trt_ros.families.semantic import MaskHeads, SemanticHead
+from trt_ros.families.vectors import ClassifyHead
 from trt_ros.results.masks import Instances
 from trt_ros.runtime.gpu import preprocess as graph_steps
 from trt_ros.runtime.gpu.input_kinds import NumberedArgs
@@ -326,8 +326,8 @@ def test_prototypes_that_do_not_match_are_left_to_the_cpu(prototypes, dtype):
             'decode',
             {
                 'Request': RequestArgs,
-                'Level': box_args.LevelArgs,
-                'Head': box_args.HeadArgs,
+                'Level': decoder.LevelArgs,
+                'Head': decoder.HeadArgs,
                 'Dense': dense.DenseArgs,
                 'Masks': masks.MasksArgs,
                 'Classes': vectors.ClassesArgs,
