@@ -10,13 +10,14 @@ import cv2
 import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError
-from trt_ros.regular_file import check_output_file, open_regular, read_regular
+from trt_ros.regular_file import check_output_file, open_regular, read_regular, writing
 from trt_ros.video import is_address, read_stream
 from trt_ros.vision.frame import to_color
 from trt_ros.vision.picture_header import picture_codec, read_picture_header
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS, TOO_MANY_PIXELS, check_pixels
 
 MAX_PICTURE_NBYTES = 1 << 30  # Compressed.
+_REMEDY = 'Choose an existing, writable folder.'
 _PICTURE_BACKENDS = ('CV_IMAGES', 'CV_MJPEG')  # They decode pictures of any size.
 _START_NBYTES = 1 << 20  # Of a video, which may be a picture: room for the header of a JPEG.
 
@@ -54,22 +55,14 @@ def _of_file(error: BadFrameError, problem: str) -> BadFrameError:
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays by any name, as numpy.load reads them, or raise ParameterError."""
-    try:
-        with ZipFile(path, 'w') as archive:
-            for name, array in arrays.items():
-                with archive.open(f'{name}.npy', 'w', force_zip64=True) as file:
-                    np.save(file, array, allow_pickle=False)
-    except OSError as error:
-        raise ParameterError(
-            f'Cannot write the arrays {path}.',
-            cause=error.strerror or str(error),
-            remedy='Choose an existing, writable folder.',
-        ) from error
+    with writing(path, _REMEDY), ZipFile(path, 'w') as archive:
+        for name, array in arrays.items():
+            with archive.open(f'{name}.npy', 'w', force_zip64=True) as file:
+                np.save(file, array, allow_pickle=False)
 
 
 def write_picture(path: Path, pixels_bgr: np.ndarray, *, jpeg_quality: int = 95) -> None:
     """Write (H, W, 3) uint8 BGR in the format of the name's suffix, or raise ParameterError."""
-    problem = f'Cannot write the picture {path}.'
     try:
         is_done, data = cv2.imencode(
             _utf8(path.suffix), pixels_bgr, [cv2.IMWRITE_JPEG_QUALITY, jpeg_quality]
@@ -79,19 +72,13 @@ def write_picture(path: Path, pixels_bgr: np.ndarray, *, jpeg_quality: int = 95)
     if not is_done:
         check_picture_path(path)
         raise ParameterError(
-            problem,
+            f'Cannot write the picture {path}.',
             cause=f'{pixels_bgr.shape[1]} × {pixels_bgr.shape[0]} pixels of '
             f'{pixels_bgr.dtype} do not fit into the format {path.suffix}.',
             remedy='Choose smaller images, or another format.',
         )
-    try:
+    with writing(path, _REMEDY):
         path.write_bytes(data.tobytes())
-    except OSError as error:
-        raise ParameterError(
-            problem,
-            cause=error.strerror or str(error),
-            remedy='Choose an existing, writable folder.',
-        ) from error
 
 
 def check_picture_path(path: Path) -> None:

@@ -74,32 +74,29 @@ def check_output_folder(path: Path) -> None:
 def check_output_file(path: Path) -> None:
     """Raise ParameterError if a file cannot be written, before a long run."""
     check_output_folder(path)
-    problem = f'The file {path} cannot be written.'
     if os.path.isdir(path):
-        raise ParameterError(problem, cause='It is a folder.', remedy='Add the name of the file.')
+        raise ParameterError(
+            f'{path} cannot be written.',
+            cause='It is a folder.',
+            remedy='Add the name of the file.',
+        )
     is_new = not os.path.exists(path)
     if not is_new and not path.is_file():
         return  # The reader of a pipe would see its end.
-    try:
+    with writing(path, 'Use a writable folder and file.'):
         path.open('ab').close()
         if is_new:
             path.resolve().unlink()  # Not a link to it.
-    except OSError as error:
-        raise ParameterError(
-            problem, cause=error.strerror or '', remedy='Use a writable folder and file.'
-        ) from error
 
 
 @contextmanager
 def writing(path: Path, remedy: str = 'Choose another folder with --output.') -> Iterator[None]:
-    """Turn an OSError of writing a file into a ParameterError with the path and the remedy."""
+    """Turn an OSError of writing into a ParameterError with the path and the remedy."""
     try:
         yield
     except OSError as error:
         raise ParameterError(
-            f'The file {path} cannot be written.',
-            cause=error.strerror or str(error),
-            remedy=remedy,
+            f'{path} cannot be written.', cause=error.strerror or str(error), remedy=remedy
         ) from error
 
 

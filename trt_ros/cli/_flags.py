@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from trt_ros.errors import ParameterError
 from trt_ros.parameter_field import Specification, specifications
-from trt_ros.regular_file import FILE_SCHEMES
+from trt_ros.regular_file import FILE_SCHEMES, writing
 from trt_ros.runtime.options import BUNDLE_SUFFIXES, REMOTE_SCHEMES, TiledOptions
 from trt_ros.vision.thresholds import ThresholdOptions, Thresholds
 
@@ -211,14 +211,8 @@ def refuse_layers(args: Namespace) -> None:
 
 def make_output_folder(folder: Path) -> None:
     """Create the folder of --output, or raise ParameterError."""
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ParameterError(
-            f'The output folder {folder} cannot be created.',
-            cause=error.strerror or '',
-            remedy='Choose another folder with --output.',
-        ) from error
 
 
 def thresholds_of(args: Namespace) -> Thresholds:

@@ -152,22 +152,16 @@ def _write(path: Path, found: Mapping[str, Any], folder: Path, version: int, con
     """Write the configuration last: Triton loads a model when it appears."""
     import io
 
-    from trt_ros.regular_file import open_regular
+    from trt_ros.regular_file import open_regular, writing
 
     target = folder / str(version)
-    try:
+    with writing(folder.parent, 'Choose another folder with --output.'):
         for name in found.get('external_data', ()):
             with open_regular(path.parent / name) as file:
                 _write_file(target / name, file)
         with open_regular(path) as file:
             _write_file(target / _file_name(found), file)
         _write_file(folder / 'config.pbtxt', io.BytesIO(config.encode()))
-    except OSError as error:
-        raise ParameterError(
-            f'The model repository {folder.parent} cannot be written.',
-            cause=str(error),
-            remedy='Choose another folder with --output.',
-        ) from error
 
 
 def _write_file(path: Path, source: IO[bytes]) -> None:

@@ -1,8 +1,8 @@
 """Results of recordings as a data set in COCO format."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, closing, suppress
 from itertools import count
 import json
 from pathlib import Path
@@ -15,6 +15,7 @@ from trt_ros.decode.choice import Decoder
 from trt_ros.errors import ParameterError
 from trt_ros.labelling.results import ImageHeader
 from trt_ros.media import write_picture
+from trt_ros.regular_file import writing
 from trt_ros.results.base import Result
 from trt_ros.results.labels import category_ids, name_of
 from trt_ros.runtime.pipeline import Pipeline
@@ -130,18 +131,12 @@ class CocoLabels:
                 file.write(f', "categories": {json.dumps(categories)}}}\n'.encode())
 
 
-@contextmanager
-def writing_data_set(path: Path) -> Iterator[None]:
+def writing_data_set(path: Path) -> AbstractContextManager[None]:
     """Raise errors of the file system as a ParameterError about the file of a data set."""
-    try:
-        yield
-    except OSError as error:
-        raise ParameterError(
-            f'File {path} cannot be written.',
-            cause=error.strerror or str(error),
-            remedy='Free space, or whatever else prevents it, delete the files of this run, and '
-            'start again.',
-        ) from error
+    remedy = (
+        'Free space, or whatever else prevents it, delete the files of this run, and start again.'
+    )
+    return writing(path, remedy)
 
 
 class _JsonArray:

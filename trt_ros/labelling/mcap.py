@@ -26,6 +26,7 @@ from trt_ros.labelling.mcap_head import McapHead, record_bytes
 from trt_ros.recording.compression import compressed, decompressed
 from trt_ros.recording.mcap_file import CHUNK, MAGIC, MESSAGE, MESSAGE_INDEX, records_in
 from trt_ros.recording.messages import Attachment, RecordedTopic, int64
+from trt_ros.regular_file import writing
 
 CHUNK_NBYTES = 4 << 20
 CHUNK_POSITIONS = 100  # Inputs per chunk at most.
@@ -311,16 +312,11 @@ def _entry(index: records.ChunkIndex) -> _Entry:
 
 
 def _open_file(path: Path, resume: bool) -> FileIO:
-    try:
-        return FileIO(path, 'r+' if resume else 'x')
-    except FileExistsError as error:
-        raise ParameterError(
-            f'File {path} exists already.',
-            remedy='Choose another output file, or continue this one with --resume.',
-        ) from error
-    except OSError as error:
-        raise ParameterError(
-            f'File {path} cannot be written.',
-            cause=error.strerror or str(error),
-            remedy='Choose a file in an existing, writable folder.',
-        ) from error
+    with writing(path, 'Choose a file in an existing, writable folder.'):
+        try:
+            return FileIO(path, 'r+' if resume else 'x')
+        except FileExistsError as error:
+            raise ParameterError(
+                f'File {path} exists already.',
+                remedy='Choose another output file, or continue this one with --resume.',
+            ) from error

@@ -153,7 +153,7 @@ def _parse(text: str) -> Binding:
     if question_mark and (is_setting or (feed.settings and not feed.is_name)):
         source, settings = start, _settings(text, feed, query)
     sources, topics = feed.parse(text, source.strip())
-    if name == OTHERS and not feed.serves_others(sources):
+    if name == OTHERS and (feed is not FEEDS['tensor'] or '#' in source):
         raise ParameterError(
             f'Invalid binding {text!r} in inputs.',
             cause=f'{OTHERS} stands for several inputs.',

@@ -124,11 +124,6 @@ class Feed:
         return (source,), ()
 
     @classmethod
-    def serves_others(cls, sources: Sequence[str]) -> bool:
-        """Return whether one binding may serve all inputs that have none of their own."""
-        return False
-
-    @classmethod
     def output_of(cls, sources: Sequence[str]) -> str | None:
         """Return the network output that the sources of a binding name; None if they name none."""
         return None

@@ -91,11 +91,6 @@ class MessageFeed(TensorFeed):
         count = binding.settings.get(HISTORY, '1')
         return sum(sizes) * int(count) if all(sizes) and count.isdecimal() else None
 
-    @classmethod
-    def serves_others(cls, sources: Sequence[str]) -> bool:
-        """Return False: a message has no names of network inputs."""
-        return False
-
 
 #: The numbers of a transform, one behind the other, and the names of a field's elements.
 FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -129,11 +124,6 @@ class TransformFeed(TensorFeed):
             )
         _indices(source.partition('#')[2])
         return (source,), ()
-
-    @classmethod
-    def serves_others(cls, sources: Sequence[str]) -> bool:
-        """Return False: transforms have no names of network inputs."""
-        return False
 
     @classmethod
     def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:

@@ -39,11 +39,6 @@ class RowsFeed(TensorFeed):
         return (source,), ()
 
     @classmethod
-    def serves_others(cls, sources: Sequence[str]) -> bool:
-        """Return False: one input has the number of rows."""
-        return False
-
-    @classmethod
     def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:
         """Return the feed, which `joined` completes."""
         return cls(spec, origin=binding.sources[0], given=binding.settings)

@@ -55,11 +55,6 @@ class TensorFeed(Feed):
         return (f'{topic}{number_sign}{name}',), (topic,)
 
     @classmethod
-    def serves_others(cls, sources: Sequence[str]) -> bool:
-        """Return whether the tensor has no name: each input takes that of its own name."""
-        return '#' not in sources[0]
-
-    @classmethod
     def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:
         """Return the feed of a tensor with arithmetic, padding and first value, or raise."""
         if spec.dtype == 'object':
