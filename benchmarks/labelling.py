@@ -38,7 +38,7 @@ from trt_ros.driver import nvidia_driver
 from trt_ros.errors import TrtRosError
 from trt_ros.labelling.job import LabelReport, label_recording
 from trt_ros.labelling.task import LabelTask
-from trt_ros.labelling.workers import LabelPool, LocalWorker
+from trt_ros.labelling.workers import LocalWorker, label_with_workers
 from trt_ros.process_memory import tune_process
 from trt_ros.recording import Recording
 from trt_ros.runtime.options import LabeledOptions
@@ -173,7 +173,7 @@ def with_workers(args: Namespace, folder: Path, count: int) -> float:
 
         label_with_ray('local', options, tasks, done, count=count)
     else:
-        LabelPool(open_one, count).label(tasks, done)
+        label_with_workers(open_one, count, tasks, done)
     # The first runs read the file into memory and capture graphs.
     return sum(frames[count:]) / (times[-1] - times[count - 1])
 

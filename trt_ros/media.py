@@ -61,12 +61,10 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
                 np.save(file, array, allow_pickle=False)
 
 
-def write_picture(path: Path, pixels_bgr: np.ndarray, *, jpeg_quality: int = 95) -> None:
+def write_picture(path: Path, pixels_bgr: np.ndarray) -> None:
     """Write (H, W, 3) uint8 BGR in the format of the name's suffix, or raise ParameterError."""
     try:
-        is_done, data = cv2.imencode(
-            _utf8(path.suffix), pixels_bgr, [cv2.IMWRITE_JPEG_QUALITY, jpeg_quality]
-        )
+        is_done, data = cv2.imencode(_utf8(path.suffix), pixels_bgr)
     except (cv2.error, UnicodeEncodeError):
         is_done = False
     if not is_done:

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._flags import refuse_layers
 from trt_ros.cli.build import build_options
-from trt_ros.engine.builder.advice import advise_on_layers
-from trt_ros.engine.builder.layers import EngineLayer
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError, printable
 from trt_ros.runtime.options import PipelineOptions
@@ -122,6 +120,9 @@ def print_cpu(found: Mapping[str, Any]) -> None:
 
 def print_gpu(found: Mapping[str, Any]) -> None:
     """Print the times of TensorRT."""
+    from trt_ros.engine.builder.advice import advise_on_layers
+    from trt_ros.engine.builder.layers import EngineLayer
+
     _heading(found, f' with {found["frames_in_flight"]} in flight')
     for name, summary in found['stages_ms'].items():
         _row(f'GPU, separate steps: {name}', summary)

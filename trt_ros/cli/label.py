@@ -247,7 +247,7 @@ def _label_with_workers(
     tasks: Sequence[LabelTask], options: LabeledOptions, args: Namespace, summary: _Summary
 ) -> None:
     from trt_ros.labelling.ray_workers import label_with_ray
-    from trt_ros.labelling.workers import LabelPool
+    from trt_ros.labelling.workers import label_with_workers
 
     with _bar(len(tasks), 'labelling', ' recordings') as bar:
         frames = 0
@@ -276,8 +276,9 @@ def _label_with_workers(
             )
             return
         make_worker, workers = _worker_maker(options, args, len(tasks))
-        pool = LabelPool(make_worker, workers, on_frames=progress, on_log=_print_log)
-        pool.label(checked, done)
+        label_with_workers(
+            make_worker, workers, checked, done, on_frames=progress, on_log=_print_log
+        )
 
 
 def _worker_maker(

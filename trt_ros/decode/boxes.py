@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -66,25 +67,16 @@ class BoxHead(Head[Any]):
         """Layout of the outputs."""
         return self.reading.layout
 
-    @property
-    def class_count(self) -> int | None:
-        """Number of classes; None: the network leaves it open."""
-        return self.reading.class_count
-
-    @property
-    def takes_batches(self) -> bool:
-        """Whether each output has an axis for the images of a batch."""
-        return self.reading.takes_batches
-
-    @property
-    def counts_background(self) -> bool:
-        """Whether class 0 is the background where it is named first."""
-        return self.layout.counts_background
-
-    @property
-    def keypoint_count(self) -> int | None:
-        """Number of keypoints per object; None: the network leaves it open, or has none."""
-        return self.reading.keypoint_count
+    if not TYPE_CHECKING:  # `Head` describes them.
+        class_count, takes_batches, keypoint_count, counts_background = (
+            property(attrgetter(f'reading.{name}'))
+            for name in (
+                'class_count',
+                'takes_batches',
+                'keypoint_count',
+                'layout.counts_background',
+            )
+        )
 
     @property
     def finds_instances(self) -> bool:

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trt_ros.child import MAX_RESULT_NBYTES
+from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError
+from trt_ros.parameter_field import specifications
 from trt_ros.regular_file import read_regular
 from trt_ros.tensors import TensorSpec
 
@@ -26,17 +28,13 @@ _LAYER = {
     'input_dtype?': str,
 }
 _OPTIONS = {
-    'fp32?': [str],
+    **{
+        f'{each.name}?': [each.entry_type]
+        if each.entry_type
+        else (each.python_type, type(each.default))
+        for each in specifications(BuildOptions).values()
+    },
     'profiles?': [[_RANGE]],
-    'input_size?': [int],
-    'dla_core?': _COUNT,
-    'plugins?': [str],
-    'version_compatible?': bool,
-    'compute_capabilities?': [str],
-    'strip_weights?': bool,
-    'refit?': bool,
-    'tactics?': [str],
-    'weight_streaming_budget_mib?': _COUNT,
 }
 #: Types of the values that are used; others may be anything. '?' marks keys that may be missing.
 _SIDECAR = {

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
 from itertools import islice
 import multiprocessing
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from queue import SimpleQueue
 import signal
-import threading
 import time
 from typing import Any
 
@@ -124,12 +122,6 @@ class Labeler:
 MAX_ATTEMPTS = 3
 SECONDS_PER_PROGRESS = 0.2
 
-_Event = tuple[LabelTask, LabelReport | TrtRosError] | BaseException | int | list[str]
-
-
-class WorkerDiedError(Exception):
-    """The process of a worker has ended."""
-
 
 def worker_died(path: Path) -> BackendError:
     """Return the error of a recording whose worker died in every attempt."""
@@ -142,47 +134,30 @@ def worker_died(path: Path) -> BackendError:
 
 
 class LocalWorker:
-    """A process with a pipeline, after open(), or WorkerDiedError. Owned by whoever made it."""
+    """
+    A process with a pipeline. Owned by whoever made it.
+
+    :ivar connection: returns the log lines of the pipeline, or its TrtRosError; of each task that
+        is sent, numbers of images done, and at last its LabelReport or TrtRosError.
+    """
 
     def __init__(self, options: LabeledOptions) -> None:
         context = multiprocessing.get_context('spawn')
-        self._connection, theirs = context.Pipe()
+        self.connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, options), daemon=True)
+        # Ctrl-C is kept from the process: it is ended in order.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._process.start()
         finally:
             theirs.close()
-
-    def open(self) -> Sequence[str]:
-        """Open the pipeline; return its log lines, or raise TrtRosError, WorkerDiedError."""
-        lines: tuple[str, ...] = self._receive()
-        return lines
-
-    def label(self, task: LabelTask, on_frames: Callable[[int], object]) -> LabelReport:
-        """Label a recording, see label_recording(), or raise TrtRosError, WorkerDiedError."""
-        try:
-            self._connection.send(task)
-        except OSError as error:
-            raise WorkerDiedError from error
-        while True:
-            found = self._receive()
-            if isinstance(found, LabelReport):
-                return found
-            on_frames(found)
-
-    def _receive(self) -> Any:
-        try:
-            found = self._connection.recv()
-        except (EOFError, OSError) as error:
-            raise WorkerDiedError from error
-        if isinstance(found, TrtRosError):
-            raise found
-        return found
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def close(self) -> None:
-        """End the process at once; may be called twice and from another thread."""
+        """End the process at once; may be called twice."""
         self._process.kill()
         self._process.join()
+        self.connection.close()
 
 
 def _serve(connection: Connection, options: LabeledOptions) -> None:
@@ -219,159 +194,99 @@ class _Progress:
         self._send()
 
 
-class LabelPool:
+@dataclass
+class _Run:
+    """A task that a worker has; `attempt`: what is sent to it, `frames`: images done."""
+
+    worker: LocalWorker
+    task: LabelTask
+    attempt: LabelTask
+    tries: int = 1
+    frames: int = 0
+    is_open: bool = False
+
+    def receive(
+        self, make_worker: Callable[[], LocalWorker]
+    ) -> LabelReport | TrtRosError | tuple[str, ...] | int:
+        """Return log lines, a number of further images, or an outcome; or raise TrtRosError."""
+        found: Any
+        try:
+            found = self.worker.connection.recv()
+            if not self.is_open:
+                if isinstance(found, TrtRosError):
+                    raise found
+                self.is_open = True
+                self.worker.connection.send(self.attempt)
+        except (EOFError, ConnectionError):
+            return self._begin_again(make_worker)
+        self.frames += found if isinstance(found, int) else 0
+        return found  # type: ignore[no-any-return]
+
+    def begin(self, task: LabelTask, make_worker: Callable[[], LocalWorker]) -> None:
+        """Take another task, with the same worker if it is alive."""
+        self.task = self.attempt = task
+        self.tries, self.frames = 1, 0
+        if not self.is_open:
+            self.worker = make_worker()
+            return
+        with suppress(ConnectionError):  # Of one that died, there is nothing more to receive.
+            self.worker.connection.send(task)
+
+    def _begin_again(self, make_worker: Callable[[], LocalWorker]) -> TrtRosError | int:
+        """Try with another worker; return minus the images done, or why there is no other try."""
+        self.worker.close()
+        undone, self.frames, self.is_open = -self.frames, 0, False
+        try:
+            self.attempt = self.task.again()
+        except Exception as error:
+            return as_trt_ros_error(error, self.task.path)
+        if self.tries == MAX_ATTEMPTS:
+            return worker_died(self.task.path)
+        self.tries += 1
+        self.worker = make_worker()
+        return undone
+
+
+def label_with_workers(
+    make_worker: Callable[[], LocalWorker],
+    count: int,
+    tasks: Iterable[LabelTask],
+    on_done: Callable[[LabelTask, LabelReport | TrtRosError], object],
+    *,
+    on_frames: Callable[[int], object] = lambda count: None,
+    on_log: Callable[[Sequence[str]], object] = lambda lines: None,
+) -> None:
     """
-    Workers that label recordings, one at a time each.
+    Label recordings as workers are free; end the workers, also when interrupted.
 
-    The functions are called on the thread of label(): one that fails, as where nobody reads the
-    output any more, ends it.
-
-    :param make_worker: starts a worker; called from several threads.
     :param on_frames: called with the number of images done since the last call; negative where
         those of a worker that died are done again.
     :param on_log: called with the log lines of the first worker.
+    :raises TrtRosError: when a pipeline cannot be opened.
     """
-
-    def __init__(
-        self,
-        make_worker: Callable[[], LocalWorker],
-        count: int,
-        *,
-        on_frames: Callable[[int], object] = lambda count: None,
-        on_log: Callable[[Sequence[str]], object] = lambda lines: None,
-    ) -> None:
-        self._make_worker, self._count = make_worker, count
-        self._on_frames, self._on_log = on_frames, on_log
-        self._lock = threading.Lock()
-        self._tasks: SimpleQueue[LabelTask | None] = SimpleQueue()
-        self._workers: set[LocalWorker] = set()
-        self._events: SimpleQueue[_Event] = SimpleQueue()
-        self._is_stopped = self._is_logged = False
-
-    def label(
-        self,
-        tasks: Iterable[LabelTask],
-        on_done: Callable[[LabelTask, LabelReport | TrtRosError], object],
-    ) -> None:
-        """Label recordings as workers are free; end the workers, also when interrupted."""
-        waiting = iter(tasks)
-        with ThreadPoolExecutor(self._count, initializer=_block_interrupts) as threads:
-            try:
-                for _ in range(self._count):
-                    threads.submit(self._work)
-                left = self._put(waiting, self._count)
-                while left:
-                    event = self._events.get()
-                    if isinstance(event, BaseException):
-                        raise event
-                    if isinstance(event, int):
-                        self._on_frames(event)
-                    elif isinstance(event, list):
-                        self._on_log(event)
-                    else:
-                        on_done(*event)
-                        left += self._put(waiting, 1) - 1
-            finally:
-                self._stop()
-
-    def _put(self, waiting: Iterator[LabelTask], count: int) -> int:
-        found = list(islice(waiting, count))
-        for task in found:
-            self._tasks.put(task)
-        return len(found)
-
-    def _work(self) -> None:
-        worker: LocalWorker | None = None
-        try:
-            while True:
-                task = self._tasks.get()
-                if task is None or self._is_stopped:
-                    return
-                worker = self._label(worker, task)
-        except BaseException as error:
-            self._events.put(error)
-        finally:
-            if worker is not None:
-                self._close(worker)
-
-    def _label(self, worker: LocalWorker | None, task: LabelTask) -> LocalWorker | None:
-        """Label a recording, again where a worker died; return the worker that is left."""
-        attempt = task
-        for _ in range(MAX_ATTEMPTS):
-            counted = _Counted(self._events.put)
-            try:
-                worker = worker or self._open()
-                self._events.put((task, _outcome(worker, attempt, counted)))
-                return worker
-            except WorkerDiedError:
-                if worker is not None:
-                    self._close(worker)
-                worker = None
-                if self._is_stopped:
-                    return None
-                self._events.put(-counted.total)
-                try:
-                    attempt = task.again()
-                except Exception as error:
-                    self._events.put((task, as_trt_ros_error(error, task.path)))
-                    return None
-        self._events.put((task, worker_died(task.path)))
-        return None
-
-    def _open(self) -> LocalWorker:
-        worker = self._make_worker()
-        with self._lock:  # Before it opens, which may take minutes: _stop() closes it.
-            self._workers.add(worker)
-        try:
-            if self._is_stopped:
-                raise WorkerDiedError
-            log_lines = worker.open()
-        except BaseException:
-            self._close(worker)
-            raise
-        with self._lock:
-            is_first, self._is_logged = not self._is_logged, True
-        if is_first:
-            self._events.put(list(log_lines))
-        return worker
-
-    def _close(self, worker: LocalWorker) -> None:
-        with self._lock:
-            self._workers.discard(worker)
-        worker.close()
-
-    def _stop(self) -> None:
-        with self._lock:
-            self._is_stopped = True
-            for _ in range(self._count):
-                self._tasks.put(None)
-            workers = list(self._workers)
-        for worker in workers:
-            worker.close()
-
-
-def _outcome(
-    worker: LocalWorker, task: LabelTask, on_frames: Callable[[int], object]
-) -> LabelReport | TrtRosError:
+    waiting, is_logged = iter(tasks), False
+    runs = list[_Run]()
     try:
-        return worker.label(task, on_frames)
-    except WorkerDiedError:
-        raise
-    except Exception as error:  # The other recordings may be good.
-        return as_trt_ros_error(error, task.path)
-
-
-class _Counted:
-    """Forwards numbers of images, and adds them up."""
-
-    def __init__(self, on_frames: Callable[[int], object]) -> None:
-        self._on_frames, self.total = on_frames, 0
-
-    def __call__(self, count: int) -> None:
-        self.total += count
-        self._on_frames(count)
-
-
-def _block_interrupts() -> None:
-    """Keep Ctrl-C from the processes that this thread starts: they are ended in order."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        for task in islice(waiting, count):
+            runs.append(_Run(make_worker(), task, task))
+        while runs:
+            ready = wait([each.worker.connection for each in runs])
+            for run in [each for each in runs if each.worker.connection in ready]:
+                found = run.receive(make_worker)
+                if isinstance(found, int):
+                    on_frames(found)
+                elif isinstance(found, tuple):
+                    if not is_logged:
+                        on_log(found)
+                    is_logged = True
+                else:
+                    on_done(run.task, found)
+                    following = next(waiting, None)
+                    if following is None:
+                        run.worker.close()
+                        runs.remove(run)
+                    else:
+                        run.begin(following, make_worker)
+    finally:
+        for run in runs:
+            run.worker.close()

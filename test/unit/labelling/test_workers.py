@@ -1,9 +1,10 @@
 """Labelling of many recordings by several processes, of which some die."""
 
 from argparse import Namespace
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
+import multiprocessing
 import os
 from pathlib import Path
 import pickle
@@ -18,7 +19,7 @@ from trt_ros.cli import main
 from trt_ros.cli.label import _worker_maker
 from trt_ros.errors import BadFrameError
 from trt_ros.labelling.job import LabelReport
-from trt_ros.labelling.workers import Labeler, LabelPool, LocalWorker, WorkerDiedError
+from trt_ros.labelling.workers import Labeler, LocalWorker, label_with_workers
 from trt_ros.runtime.options import LabeledOptions
 
 pytestmark = pytest.mark.slow
@@ -89,66 +90,69 @@ def test_unforeseen_error_of_one_recording_leaves_the_others(
             labeler.open()
             outcomes = {each.path: labeler.label(each) for each in tasks}
     else:
-        pool = LabelPool(partial(LocalWorker, options), 1)
-        pool.label(tasks, lambda task, outcome: outcomes.update({task.path: outcome}))
+        label_with_workers(
+            partial(LocalWorker, options),
+            1,
+            tasks,
+            lambda task, outcome: outcomes.update({task.path: outcome}),
+        )
     assert_two_of_three_are_labeled(outcomes)
+
+
+class Worker:
+    """A thread in place of a process: opens if it is the first, and labels by a function."""
+
+    def __init__(self, opens=True, label=lambda task: LabelReport(frames=3)):
+        self.connection, self._theirs = multiprocessing.Pipe()
+        self._label, self.is_closed = label, False
+        if opens:
+            self._theirs.send(('a reason',))
+            threading.Thread(target=self._run).start()
+
+    def _run(self):
+        with closing(self._theirs), suppress(EOFError, OSError):
+            while True:
+                self._theirs.send(self._label(self._theirs.recv()))
+
+    def close(self):
+        self.connection.close()
+        self.is_closed = True
 
 
 def test_worker_that_still_opens_is_closed_by_an_interrupt(tasks):
     """As Ctrl-C while the engine is built."""
+    workers, reasons = [], []
 
-    class Opening:
-        count = 0
-
-        def __init__(self):
-            self.is_closed = threading.Event()
-
-        def open(self):
-            Opening.count += 1
-            if Opening.count == 1:
-                return ['a reason']
-            assert self.is_closed.wait(DEADLINE_SECONDS)
-            raise WorkerDiedError
-
-        def label(self, task, on_frames):
-            assert self.is_closed.wait(DEADLINE_SECONDS)
-            raise WorkerDiedError
-
-        def close(self):
-            self.is_closed.set()
-
-    reasons = []
+    def make_worker():
+        workers.append(Worker(opens=not workers))
+        return workers[-1]
 
     def interrupt(lines):
         reasons.extend(lines)
         raise KeyboardInterrupt
 
-    pool = LabelPool(Opening, 2, on_log=interrupt)
     with pytest.raises(KeyboardInterrupt):
-        pool.label(tasks, lambda *_: None)
+        label_with_workers(make_worker, 2, tasks, lambda *_: None, on_log=interrupt)
     assert reasons == ['a reason']
+    assert [each.is_closed for each in workers] == [True, True]
 
 
 def test_recording_that_cannot_be_started_over_leaves_the_others(tasks, tmp_path):
     """Its worker died, and its first results cannot be deleted."""
 
-    class Dying:
-        def open(self):
-            return ()
-
-        def label(self, task, on_frames):
-            if task.video:
-                task.output.mkdir()
-                raise WorkerDiedError
-            return LabelReport(frames=3)
-
-        def close(self):
-            pass
+    def label(task):
+        if task.video:
+            task.output.mkdir()
+            raise EOFError  # The worker dies.
+        return LabelReport(frames=3)
 
     outcomes = {}
     first, second = replace(tasks[1], video=True), tasks[2]
-    LabelPool(Dying, 1).label(
-        [first, second], lambda task, outcome: outcomes.update({task.path: outcome})
+    label_with_workers(
+        partial(Worker, label=label),
+        1,
+        [first, second],
+        lambda task, outcome: outcomes.update({task.path: outcome}),
     )
     assert 'was not labeled' in str(outcomes[first.path])
     assert outcomes[second.path].frames == 3

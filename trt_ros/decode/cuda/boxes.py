@@ -27,13 +27,10 @@ from trt_ros.results.poses import Poses
 from trt_ros.vision.letterbox import Letterbox
 
 # Values of a row by role, and their fields in boxes.cu's struct Level.
-VALUES = {
-    'box': 'boxes',
-    'sizes': 'sizes',
-    'scores': 'scores',
-    'objectness': 'objectness',
-    'extras': 'extras',
-}
+VALUES = {'box': 'boxes', **{each: each for each in ('sizes', 'scores', 'objectness', 'extras')}}
+# Fields of boxes.cu's struct Head that are those of the layout, and of its coding.
+OF_LAYOUT = ('label_offset', 'uses_nms', 'limits_objectness', 'is_peak', 'power', 'class_power')
+OF_CODING = ('is_y_first', 'place', 'pixel', 'gain', 'size_gain')
 TOP = 10240  # top.cu: TOP
 MAX_DETECTIONS = TOP
 GROUP, COLUMNS = 512, 256  # nms.cu: GROUP, COLUMNS
@@ -212,6 +209,8 @@ class GpuBoxes:
         return codes.HeadArgs(
             self._levels(at),
             **{name: at.scratch + offset for name, offset in self._scratch[0].items()},
+            **{name: getattr(layout, name) for name in OF_LAYOUT},
+            **{name: getattr(coding, name) for name in OF_CODING},
             labels=self._at(label, at),
             count=self._at(count, at),
             request=at.request,
@@ -232,30 +231,19 @@ class GpuBoxes:
             objectness_row=first.get('objectness', absent).row,
             label_row=label.row if label else 0,
             label_kind=self._kind(label),
-            label_offset=layout.label_offset,
             count_kind=self._kind(count),
             extra_count=self.extra_count,
             extra_kind=self.extra_kind,
             form=codes.FORMS[coding.form],
             activation=codes.ACTIVATIONS[layout.activation],
-            uses_nms=layout.uses_nms,
             box_width=width if coding.is_normalized else 1,
             box_height=height if coding.is_normalized else 1,
             bins=places.bins,
             planes=places.is_planar,
             box_plane=places.class_step,
-            is_y_first=coding.is_y_first,
             unit=codes.UNITS[coding.unit],
             size_code=codes.SIZES[coding.size],
-            limits_objectness=layout.limits_objectness,
             has_points=coding.has_points + coding.are_points_in_box,
-            is_peak=layout.is_peak,
-            place=coding.place,
-            pixel=coding.pixel,
-            gain=coding.gain,
-            size_gain=coding.size_gain,
-            power=layout.power,
-            class_power=layout.class_power,
             limits=(width, height) if coding.clips else (0, 0),
             scale_x=scale_x,
             scale_y=scale_y,
