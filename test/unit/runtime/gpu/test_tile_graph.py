@@ -12,8 +12,8 @@ from trt_ros.families.registry import DETECTORS
 from trt_ros.runtime.fitting import fit
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.options import ModelOptions
-from trt_ros.vision.thresholds import Thresholds
 from trt_ros.vision.regions import Tiles
+from trt_ros.vision.thresholds import Thresholds
 
 ASKED = Thresholds(0.01, 0.5)
 HW = (64, 96)
