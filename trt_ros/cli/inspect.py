@@ -294,7 +294,8 @@ def _onnx_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
     yield from (f'advice: {line}' for line in found['advice'])
     yield from (f'warning: {line}' for line in found['warnings'])
     if found['build_refuses']:
-        yield f'warning: build refuses it: {found["build_refuses"]}'.replace('\n', ' ')
+        known = 'warning: build refuses it' if 'library' in found else 'not parsed by TensorRT'
+        yield f'{known}: {found["build_refuses"]}'.replace('\n', ' ')
 
 
 def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:

@@ -290,6 +290,23 @@ def test_a_lookup_in_quantized_rows_needs_their_type():
 
 
 @pytest.mark.slow
+def test_the_operators_of_modelopt_are_recognized_and_built(rtx, tmp_path):
+    model = network('fp8', 'MatMul')
+    model.opset_import.append(helper.make_opsetid('trt', 1))
+    *quantizing, product = model.graph.node
+    for node in quantizing:
+        node.op_type, node.domain = f'TRT_FP8{node.op_type}', 'trt'
+        del node.input[2:]
+    assert layers_by_precision(model.graph) == {'fp8 matrix products': [product.output[0]]}
+    path = tmp_path / 'model.onnx'
+    onnx.save(model, path)
+    report, _ = build_here(path, rtx)
+    assert report['advice'] == [
+        'Q/DQ: 1 of 1 convolutions and matrix products read quantized inputs and weights'
+    ]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize('side', [0, 1])
 def test_a_convolution_of_one_quantized_input_computes_in_float(side, rtx, tmp_path):
     model = network('int8', 'Conv')

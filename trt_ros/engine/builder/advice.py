@@ -7,8 +7,8 @@ from typing import Any
 
 from trt_ros.engine.builder.layers import EngineLayer
 from trt_ros.engine.builder.onnx_nodes import (
-    BLOCK_FORMATS,
     HEAVY,
+    MODELOPT,
     VIEWS,
     layers_by_precision,
     node_key,
@@ -23,7 +23,7 @@ _SCORES = _SEEN_THROUGH | {'Add', 'Mul', 'Div', 'Sub', 'Where', 'Clip'}
 _SPLITTING = {'Relu', 'Tanh', 'Sigmoid', 'Elu', 'Erf', 'Mish', 'Pow'}
 _FUSED = {'BatchNormalization', 'Relu', 'Clip', 'LeakyRelu', 'Sigmoid', 'Mul', 'HardSwish'}
 _DQ, _Q = 'DequantizeLinear', 'QuantizeLinear'
-_QUANTIZED = {_DQ, *BLOCK_FORMATS}
+_QUANTIZED = {_DQ, *MODELOPT}
 LARGEST_HEAD = 256
 
 

@@ -18,10 +18,12 @@ _QUANTIZED = {
     **{f'FLOAT8{name}': 'fp8' for name in ('E4M3FN', 'E4M3FNUZ', 'E5M2', 'E5M2FNUZ')},
     'FLOAT4E2M1': 'nvfp4',
 }
-#: Operators of nvidia-modelopt with scales per block of values.
-BLOCK_FORMATS = {
+#: Operators of nvidia-modelopt whose results are quantized values as floats.
+MODELOPT = {
     'TRT_FP4DynamicQuantize': 'nvfp4',
     'TRT_FP4QDQ': 'nvfp4',
+    'TRT_FP8DequantizeLinear': 'fp8',
+    'TRT_INT4DequantizeLinear': 'int4',
     'TRT_INT4QDQ': 'int4',
     'TRT_MXFP8DequantizeLinear': 'mxfp8',
 }
@@ -110,8 +112,8 @@ def layers_by_precision(graph: Any) -> dict[str, list[str]]:
     for node in nodes(graph):
         if not (node.input and node.output):
             continue
-        if node.op_type in BLOCK_FORMATS:
-            read |= dict.fromkeys(node.output[:1], BLOCK_FORMATS[node.op_type])
+        if node.op_type in MODELOPT:
+            read |= dict.fromkeys(node.output[:1], MODELOPT[node.op_type])
         elif node.op_type == 'QuantizeLinear':
             given = next((each.i for each in node.attribute if each.name == 'output_dtype'), 0)
             zero = kinds.get(node.input[2]) if len(node.input) > 2 else None
