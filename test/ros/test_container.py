@@ -174,23 +174,22 @@ def test_load_failure_reports_reason(container, package, plugin, message):
     assert container.list() == {}
 
 
-@pytest.mark.parametrize(
-    ('package', 'fields', 'message'),
-    [
-        ('../../etc', {}, 'Could not find requested resource in ament index'),
-        ('/etc', {}, 'Could not find requested resource in ament index'),
-        ('a\0b', {}, 'Could not find requested resource in ament index'),
-        ('indexed_pkg', {'remap_rules': ['no rule']}, 'Component constructor threw an exc'),
-        ('indexed_pkg', {'remap_rules': ['a:=b c']}, 'Component constructor threw an exc'),
-        ('indexed_pkg', {'node_name': 'a b'}, 'Component constructor threw an exception: '),
-        ('indexed_pkg', {'node_namespace': '/a b'}, 'Component constructor threw an exc'),
-        ('indexed_pkg', {'parameters': [('rate', 'fast')]}, 'Component constructor threw an e'),
-    ],
-)
-def test_malformed_request_is_refused_without_traceback(start, package, fields, message):
+def test_malformed_requests_are_refused_without_traceback(start):
     container = start()
-    refused = container.load('indexed_pkg::Options', package, **fields)
-    assert (refused.success, refused.error_message[: len(message)]) == (False, message)
+    not_found = 'Could not find requested resource in ament index'
+    for package in ('../../etc', '/etc', 'a\0b'):
+        refused = container.load('indexed_pkg::Options', package)
+        assert not refused.success and refused.error_message.startswith(not_found)
+    for fields in (
+        {'remap_rules': ['no rule']},
+        {'remap_rules': ['a:=b c']},
+        {'node_name': 'a b'},
+        {'node_namespace': '/a b'},
+        {'parameters': [('rate', 'fast')]},
+    ):
+        refused = container.load('indexed_pkg::Options', 'indexed_pkg', **fields)
+        assert not refused.success
+        assert refused.error_message.startswith('Component constructor threw an exception: ')
     container.says('Failed to load')
     assert 'Traceback' not in container.node.log
     assert container.load('indexed_pkg::Options', 'indexed_pkg').success

@@ -1,6 +1,8 @@
 """Images of every kind go in, the right boxes come out."""
 
+import math
 import struct
+import sys
 
 import cv2
 import numpy as np
@@ -10,6 +12,9 @@ from sensor_msgs.msg import CompressedImage
 from vision_msgs.msg import LabelInfo
 
 from support.waiting import DEADLINE_SECONDS
+from trt_ros.nodes.detector import DetectorParameters
+from trt_ros.parameter_field import specifications
+from trt_ros.ros.parameters import to_parameter
 
 
 @pytest.fixture(scope='module')
@@ -217,6 +222,26 @@ def test_thresholds_change_at_run_time(lane, picture, as_image):
 def test_rejected_parameter_changes_nothing(lane, picture, as_image, values, reason):
     assert reason in lane.node.set(**values)
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
+
+
+def test_mutable_numbers_take_their_bounds_and_refuse_values_beyond(lane, picture, as_image):
+    begun, image = len(lane.node.log), as_image(picture(), 'rgb8')
+    smallest, largest = sys.float_info.min, sys.float_info.max
+    odd = (0.0, 5e-324, -5e-324, smallest, 1e-11, largest, -1.0, math.inf, -math.inf, math.nan)
+    for each in specifications(DetectorParameters).values():
+        if not each.mutable or float not in (each.python_type, each.entry_type):
+            continue
+        for value in dict.fromkeys((*odd, *(each.between or ()))):
+            given = value if each.entry_type is None else [value] * 3
+            is_set = lane.node.set(**{each.name: given}) == ''
+            if each.between:
+                low, high = each.between
+                assert is_set == (low <= value <= high or (each.or_zero and value == 0)), value
+            if is_set:
+                lane.publish(image)
+                assert lane.node.set(**{each.name: to_parameter(each, each.default)}) == ''
+    assert len(lane.detect(image).detections) == 2
+    assert 'Traceback' not in lane.node.log[begun:]
 
 
 def test_label_info_reaches_late_subscriber(lane):

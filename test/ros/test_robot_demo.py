@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip('mujoco')
 import cv2
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 TOOLS = Path(__file__).parents[2] / 'tools'
 

@@ -9,7 +9,6 @@ import pytest
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
-from vision_msgs.msg import Detection2DArray
 
 from support.dds import RELIABLE, Inbox
 from support.waiting import wait_until
@@ -127,44 +126,3 @@ def test_two_cameras_of_one_detector_need_no_dds(spin, wire, tmp_path):
         return wire.count == sent
 
     wait_until(is_dds_left_alone, 'images by reference')
-
-
-def test_a_classifier_of_detected_objects_needs_no_dds(spin, wire, tmp_path):
-
-    from support.save_network import save_network
-    from trt_ros.demo.scene import held_out
-    from trt_ros.nodes.classifier import ClassifierNode
-    from trt_ros.nodes.detector import DetectorNode
-    from trt_ros.nodes.image_source import ImageSourceNode
-
-    cv2.imwrite(str(tmp_path / 'picture.png'), next(held_out(1))[0])
-    color = save_network(
-        tmp_path / 'color.onnx',
-        'pooled = GlobalAveragePool(images) logits = Flatten(pooled) scores = Softmax(logits)',
-        {'images': ('n', 3, 8, 8)},
-        {'scores': ('n', 3)},
-    )
-    classifier = spin(
-        ClassifierNode,
-        'detections:=detector/detections',
-        model_path=color,
-        regions=True,
-        labels=['red', 'green', 'blue'],
-        autostart=True,
-    )
-    found = []
-    classifier.create_subscription(Detection2DArray, 'classifier/detections', found.append, 10)
-    spin(DetectorNode, model_path=str(MODEL), autostart=True)
-    spin(ImageSourceNode, source=str(tmp_path / 'picture.png'), rate_hz=10.0)
-
-    def is_dds_left_alone():
-        sent, count = wire.count, len(found)
-        wait_until(lambda: len(found) > count + 3, 'objects with their colors')
-        return wire.count == sent
-
-    wait_until(is_dds_left_alone, 'images and detections by reference')
-    detections = found[-1].detections
-    assert detections
-    for each in detections:
-        shape, best, *_ = (result.hypothesis.class_id for result in each.results)
-        assert shape not in ('red', 'green', 'blue') and best in ('red', 'green', 'blue')

@@ -119,6 +119,7 @@ def test_a_network_of_tensors_is_an_error(fit, tmp_path):
     assert 'Cause: ' in err
 
 
+@pytest.mark.nightly
 def test_the_preprocessing_of_the_weed_detector_is_found(call, weeds, tmp_path):
     code, out, *_ = call(
         'fit', weeds / 'weeds_yolox_nano.onnx', weeds, '--output', tmp_path, '--max-images', 3

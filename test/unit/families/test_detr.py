@@ -70,12 +70,6 @@ def test_softmax_scores_are_of_the_best_class_among_all_and_no_object():
     assert found.labels.tolist() == [1]
 
 
-def test_a_query_is_found_though_no_object_is_likelier():
-    """As transformers does: the best class counts, if it is above the threshold."""
-    found = decode(outputs((0.5, 0.5, 0.5, 0.5, {0: np.log(2), 2: np.log(3)})), SOFTMAX)
-    assert found.scores.tolist() == pytest.approx([0.4])
-
-
 def test_boxes_and_scores_may_come_in_one_output():
     rows = np.zeros((1, 4, 4 + 3), np.float32)
     rows[0, 2] = 0.5, 0.5, 0.5, 0.5, 0.1, 0.0, 0.75

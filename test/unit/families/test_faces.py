@@ -126,17 +126,6 @@ def test_retinaface_is_relative_to_priors_in_the_middle_of_the_cell(
     assert found.keypoints[0, :, :2] == pytest.approx(points, abs=0.05)
 
 
-def test_overlapping_faces_are_suppressed_with_their_landmarks(network):
-    outputs = scrfd()
-    for place, score in ((0, 0.6), (1, 0.8)):
-        outputs['score_32'][place] = score
-        outputs['bbox_32'][place] = [0, 0, 1, 1]
-        outputs['kps_32'][place] = score
-    found = decode(network, SCRFD, outputs)
-    assert found.detections.scores.tolist() == pytest.approx([0.8])
-    assert found.keypoints[0, 0, :2].tolist() == pytest.approx([51.2, 51.2])
-
-
 def test_a_landmark_that_is_not_finite_is_not_visible(network):
     outputs = scrfd()
     outputs['score_32'][0], outputs['bbox_32'][0] = 0.9, [0, 0, 1, 1]

@@ -59,14 +59,6 @@ def test_points_outside_the_image_are_not_visible(network):
     assert len(decode(network, outputs_of((4.0, 0.5, 0.9, 0.0, 9.0)))) == 0  # Left of the image.
 
 
-def test_lanes_come_best_score_first_and_limited(network):
-    lanes = [(logit, 0.4, 0.9, 0.1 * logit, 0.0) for logit in (1.0, 3.0, 2.0, -1.0)]
-    found = decode(network, outputs_of(*lanes), score=0.0)
-    assert found.detections.scores.argsort().tolist() == [2, 1, 0]  # The fourth is no lane.
-    assert len(decode(network, outputs_of(*lanes), score=0.8)) == 2
-    assert len(decode(network, outputs_of(*lanes), max_detections=1)) == 1
-
-
 @pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize('name', ['pred_logits', 'pred_curves'])
 def test_non_finite_values_are_no_lane(network, name, value):

@@ -37,14 +37,6 @@ def test_a_face_has_its_landmarks_before_the_class_score(face, dtype):
     assert found.keypoints.tolist() == [[[x, y, 1] for x, y in xy]]
 
 
-def test_landmarks_stay_with_the_best_of_overlapping_faces(face):
-    worse = [30, 20, 20, 10, 0.6, *POINTS, 1.0]
-    better = [31, 20, 20, 10, 0.8, *np.add(POINTS, 1), 1.0]
-    found = face(rows(16, worse, better))
-    assert found.detections.scores.tolist() == pytest.approx([0.8])
-    assert found.keypoints[0, 0].tolist() == [22, 24, 1]
-
-
 @pytest.mark.parametrize('points', [5, 17])
 def test_yolov7_pose_has_its_keypoints_after_the_class_score(network, points):
     channels = 6 + 3 * points

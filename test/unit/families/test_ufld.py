@@ -67,13 +67,6 @@ def test_lanes_of_two_points_or_of_a_low_score_are_left_out():
     assert len(decode(unsure, score=0.6)) == 0
 
 
-def test_lanes_come_best_score_first_and_limited():
-    lanes = outputs({lane: {1: 9, 2: 9, 3: 9} for lane in range(4)})
-    lanes['out'][0, -1, 1:4] = [19.5, 17, 19, 18]
-    assert decode(lanes).detections.labels.tolist() == [1, 3, 2, 0]
-    assert decode(lanes, max_detections=1).detections.labels.tolist() == [1]
-
-
 @pytest.mark.parametrize(
     'value, points', [(np.nan, [1, 3, 4]), (np.inf, [1, 3, 4]), (-np.inf, [1, 2, 3, 4])]
 )

@@ -77,13 +77,6 @@ def test_outer_lanes_are_rows_at_columns_of_the_whole_image(network):
     assert top == bottom == pytest.approx(60.5 / 99 * 720, abs=0.01)
 
 
-def test_rows_of_tusimple_are_those_of_its_annotations(network):
-    outputs = empty(TUSIMPLE)
-    place(outputs, 2, 9, slice(None))
-    found = decode(network, TUSIMPLE, outputs, TUSIMPLE_IMAGE)
-    np.testing.assert_allclose(found.keypoints[0, :, 1], np.arange(160, 720, 10), atol=0.01)
-
-
 def test_each_lane_is_read_from_its_own_anchors(network):
     """Middle lanes at columns and outer lanes at rows are not published, as by the authors."""
     outputs = empty(CULANE)
@@ -158,17 +151,6 @@ def test_the_network_sees_the_lower_part_of_the_image(name):
         frame
     )
     np.testing.assert_allclose(cropped, whole[:, :, -height:], atol=1e-5)
-
-
-def test_positions_do_not_depend_on_the_resize(network):
-    """A camera image that is cropped already, with `resize: stretch`."""
-    outputs = empty(TUSIMPLE)
-    place(outputs, 1, 50, slice(None))
-    specs = '; '.join(f'{key} {value.shape}' for key, value in outputs.items())
-    head = open_head(UFLD_V2_TUSIMPLE, network(specs, hw=HW[TUSIMPLE]))
-    cropped = Letterbox.fit((1280, 576), HW[TUSIMPLE], 'stretch')  # Without the upper 144 rows.
-    found = head(outputs, cropped, Thresholds())
-    np.testing.assert_allclose(found.keypoints[0, :, 1], np.arange(160, 720, 10) - 144, atol=0.01)
 
 
 def test_another_shape_is_refused(network):

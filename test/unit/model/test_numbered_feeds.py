@@ -67,13 +67,6 @@ def test_noise_is_drawn_in_each_run_and_repeated_after_a_reset(runner):
         assert [pipeline({'x': 0 * X})['y'].item() for _ in range(4)] == first
 
 
-def test_a_counter_fills_any_shape_and_dtype():
-    for dtype in ('int8', 'int32', 'int64', 'float16', 'float64'):
-        found = staged('counter:3', (2, -1, 3), dtype, run=4)
-        assert found.dtype == dtype and found.tolist() == np.full((2, 1, 3), 4).tolist()
-    assert widen(staged('counter:3', (2,), 'bfloat16', run=3)).tolist() == [3, 3]
-
-
 @pytest.mark.parametrize(
     ('dtype', 'largest'), [('int8', 127), ('uint8', 255), ('float16', 65504), ('int32', 2**31 - 1)]
 )

@@ -101,15 +101,6 @@ def test_masks_are_encoded_as_by_pycocotools(window):
         }
 
 
-def test_long_runs_are_encoded_as_by_pycocotools():
-    mask_utils = pytest.importorskip('pycocotools.mask')
-    mask = np.zeros((2160, 3840), np.uint8)
-    mask[:, 1000:3000] = 1
-    mask[5, :] = 0
-    want = mask_utils.encode(np.asfortranarray(mask))['counts'].decode()
-    assert run_lengths(mask > 0, np.zeros(2, np.int32), (3840, 2160))['counts'] == want
-
-
 def test_instances_have_their_masks(coco):
     masks = [np.ones((12, 16), bool), np.eye(48, 64, dtype=bool)]
     result = Instances(TWO, LazyMasks(2, lambda: masks), np.array([[8, 4], [0, 0]], np.int32), WH)
@@ -163,12 +154,6 @@ def test_classes_of_coco_have_its_numbers_with_gaps():
     with_gaps = category_ids(built_in_names('coco_91'), 91)
     assert 0 not in with_gaps and 12 not in with_gaps
     assert with_gaps[13] == 13
-
-
-def test_other_classes_count_from_one():
-    assert category_ids(('person', 'weed'), 2) == {0: 1, 1: 2}
-    assert category_ids((), 3) == {0: 1, 1: 2, 2: 3}
-    assert category_ids(('background', 'road'), 2) == {1: 1}
 
 
 @pytest.mark.parametrize('names', [(), []])

@@ -41,11 +41,6 @@ def test_accepts_windows_line_ends_and_trailing_blank_lines(labels_file):
     assert class_names([], path, {}, 2) == ('Nutsedge', 'Pigweed')
 
 
-def test_a_blank_line_between_names_counts_as_a_class(labels_file):
-    names = class_names([], labels_file('cat\n\neel\n'), {}, 3)
-    assert [name_of(names, index) for index in range(3)] == ['cat', '1', 'eel']
-
-
 @pytest.mark.parametrize(
     ('labels', 'metadata', 'source'),
     [(['a', 'b', 'c'], {}, 'labels'), ([], ULTRALYTICS, "the model's metadata")],
@@ -104,12 +99,6 @@ def test_a_built_in_list_is_chosen_by_its_name(name, count, places):
 def test_every_built_in_list_has_one_plain_name_per_line(name):
     names = class_names([name], '', {}, None)
     assert all(line and line == line.strip() and line.isascii() for line in names)
-
-
-def test_a_file_of_the_wrong_length_is_named(labels_file):
-    path = labels_file('cat\ndog')
-    with pytest.raises(ParameterError, match=r'labels\.txt.* names 2 classes.* has 3'):
-        class_names([], path, {}, 3)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 
 from trt_ros.ros.sync import (
     AHEAD,
-    DUPLICATE,
     JUMPED,
     LATE,
     MAX_REORDERING_NS,
@@ -79,21 +78,10 @@ def test_a_message_out_of_order_completes_a_set_while_its_partner_waits():
     assert drops == {}
 
 
-def test_a_second_message_of_one_stamp_is_dropped():
-    exact, drops = matcher()
-    assert matched(exact, (0, 5), (0, 5), (1, 5), (1, 5)) == [(5, 5)]
-    assert drops == {(0, DUPLICATE): 1, (1, DUPLICATE): 1}
-
-
 @pytest.mark.parametrize(('difference', 'is_set'), [(10, True), (-10, True), (11, False)])
 def test_the_tolerance_is_the_maximum_difference(difference, is_set):
     near, _ = matcher(tolerance_ns=10)
     assert bool(matched(near, (0, 100), (1, 100 + difference))) is is_set
-
-
-def test_the_tolerance_applies_to_all_pairs_of_a_set():
-    near, _ = matcher(3, tolerance_ns=10)
-    assert matched(near, (0, 100), (1, 94), (2, 106), (2, 103)) == [(100, 94, 103)]
 
 
 def test_the_closest_stamps_meet_then_the_newest():

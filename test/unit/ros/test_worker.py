@@ -1,6 +1,5 @@
 """The newest item wins, and each one is handled or accounted for."""
 
-from itertools import pairwise
 import queue
 import threading
 import time
@@ -181,22 +180,6 @@ def test_no_lane_starves_under_load():
     assert all(item == turn for turn, ((_, item),) in enumerate(handler.handled[1:13]))
 
 
-def test_excess_lanes_take_turns():
-    handler = Handler()
-    worker = fair_worker(handler, lanes=5, max_batch=2)
-    worker.put('first', 4)
-    assert handler.started.acquire(timeout=DEADLINE_SECONDS)
-    for _ in range(5):
-        for lane in range(5):
-            worker.put(lane, lane)
-        handler.go_on.release()
-        assert handler.started.acquire(timeout=DEADLINE_SECONDS)
-    handler.go_on.release()
-    worker.close()
-    served = [[lane for lane, _ in items] for items in handler.handled]
-    assert served[:6] == [[4], [0, 1], [2, 3], [0, 4], [1, 2], [3, 4]]
-
-
 def test_waiting_items_are_handled_together_once_per_lane():
     handler = Handler()
     worker = fair_worker(handler, lanes=3, max_batch=3)
@@ -265,14 +248,6 @@ def handled_at(rate_hz, times):
             lane.take(now, period)
             handled.append(now)
     return handled
-
-
-def test_rate_limit_does_not_burst_after_pause():
-    times = [index / 100 for index in range(100)]
-    handled = handled_at(10, [*times, *(60 + each for each in times)])
-    assert len([each for each in handled if each < 60]) == 10
-    assert len([each for each in handled if each >= 60]) == 10
-    assert min(after - before for before, after in pairwise(handled)) > 0.05
 
 
 class Overlapping:

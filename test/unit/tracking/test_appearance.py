@@ -149,10 +149,6 @@ def test_a_similar_object_of_another_class_is_another_one_unless_classes_may_cha
         assert ids_of(seen_red(make), found, 1.5, RED, options) == expected
 
 
-def test_weak_detections_are_not_found_by_similarity(make):
-    assert ids_of(seen_red(make), detections(box(600), score=0.2), 1.5, RED) == []
-
-
 @pytest.mark.parametrize('before, kept', [(RED, [1, 0, 0]), ([[0, 0, 0]], [0, 0, 0])])
 def test_weak_detections_change_no_appearance(make, before, kept):
     tracker, both = seen_red(make, before), detections(box(300), box(0))
@@ -165,13 +161,6 @@ def test_an_overlap_continues_a_track_of_any_appearance(make):
     opposite = [[-1, 0, 0]]
     assert ids_of(seen_red(make), detections(box(1)), 1.3, opposite) == [1]
     assert ids_of(seen_red(make), detections(box(5), box(6)), 1.3, opposite * 2) == [1]
-
-
-def test_of_two_detections_that_overlap_a_track_the_similar_one_continues_it(make):
-    tracker = seen_red(make)
-    found, vectors = detections(box(0), box(6)), np.array(BLUE + RED)
-    tracks = tracker.update(found, round(1.3 * SECOND), vectors=vectors)
-    assert (tracks.indices.tolist(), tracks.ids.tolist()) == ([1], [1])
 
 
 @pytest.mark.parametrize('nothing', [0.0, np.nan, np.inf, -np.inf])

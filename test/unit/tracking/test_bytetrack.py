@@ -30,11 +30,6 @@ def ids_of(tracker, found, seconds, options=DEFAULT_OPTIONS):
     return tracker.update(found, round(seconds * SECOND), options).ids.tolist()
 
 
-def test_no_detections_have_no_tracks(make):
-    tracks = make().update(Detections.empty(), SECOND)
-    assert (len(tracks.indices), len(tracks.ids), len(tracks.lost)) == (0, 0, 0)
-
-
 def test_a_track_gets_its_identity_with_its_second_detection(make):
     tracker = make()
     assert ids_of(tracker, detections((0, 0, 10, 10)), 1.0) == []
@@ -130,11 +125,6 @@ def test_a_jump_of_the_time_ends_all_tracks_and_never_repeats_an_identity(make, 
     assert ids_of(tracker, detections((0, 0, 20, 20)), later) == []
     assert tracker.resets == 1
     assert ids_of(tracker, detections((0, 0, 20, 20)), later + 0.1) == [2]
-
-
-def test_two_images_of_one_time_are_tracked(make):
-    tracker = make()
-    assert [ids_of(tracker, detections((0, 0, 20, 20)), 1.0) for _ in range(3)] == [[], [1], [1]]
 
 
 def test_cameras_that_share_their_identities_never_have_the_same_one(make):

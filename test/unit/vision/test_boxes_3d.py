@@ -6,10 +6,9 @@ import pytest
 from support.rgbd_scenes import CAMERA, HD, Solid, render, yaw
 from trt_ros.errors import BadFrameError
 from trt_ros.vision.boxes_3d import DepthScene, box_corners, enclosing_boxes
-from trt_ros.vision.depth_points import DepthImage, Intrinsics
+from trt_ros.vision.depth_points import DepthImage
 from trt_ros.vision.frame import Frame
 
-NONE = np.zeros((0, 5)), np.zeros(0, int)
 FACING = Solid((0.1, -0.2, 3.0), (0.5, 0.6, 0.4), yaw(0))
 
 
@@ -18,12 +17,6 @@ def measure(scene, boxes, encoding='16UC1', noise=0.0, seed=0, **options):
     depth = scene.depth(encoding, noise, seed)
     boxes = np.array(boxes, float)
     return DepthScene(depth, scene.camera, **options).measure(boxes, np.arange(len(boxes)))
-
-
-def test_no_objects_have_no_boxes():
-    found = DepthScene(render([]).depth(), CAMERA).measure(*NONE)
-    assert (found.centers.shape, found.sizes.shape, found.ranges.shape) == ((0, 3), (0, 3), (0, 2))
-    assert found.has_depth.shape == (0,)
 
 
 @pytest.mark.parametrize('encoding', ['16UC1', '32FC1'])
@@ -100,19 +93,6 @@ def test_max_range_hides_what_is_farther():
     scene = render([FACING])
     found = measure(scene, [scene.box(0)], max_range=2.0)
     assert not found.has_depth.any()
-
-
-@pytest.mark.parametrize('encoding', ['16UC1', '32FC1'])
-def test_a_depth_image_of_another_size_is_scaled_by_the_calibrations(encoding):
-    small = Intrinsics(305.0, 306.0, 162.3, 118.2, (320, 240))
-    color, depth = render([FACING], CAMERA), render([FACING], small)
-    found = measure(depth, [color.box(0, 0.2)], encoding, source=CAMERA, instances=color.owners)
-    assert found.centers[0] == pytest.approx([0.1, -0.2, 2.8], abs=0.015)
-    scene = DepthScene(depth.depth(encoding), small, source=CAMERA, instances=color.owners)
-    points = scene.points(np.array(color.box(0, 0.2)), 0, found.ranges[0])
-    # Pixels at the edge of the mask may lie on the wall, and do not count.
-    assert len(points) == pytest.approx(np.count_nonzero(depth.owners), rel=0.02)
-    assert points.mean(axis=0) == pytest.approx([0.1, -0.2, 2.8], abs=0.01)
 
 
 def test_the_points_of_an_object_are_those_of_its_pixels():

@@ -59,13 +59,6 @@ def test_few_of_many_classes_are_near_and_the_right_one_wins():
     assert_best(labels, interpolated(cells, rows, cols))
 
 
-def test_a_third_class_wins_between_two_rows():
-    cells = np.zeros((3, 2, 2), np.float32)
-    cells[:, 0], cells[:, 1] = np.array([[5], [0], [4]]), np.array([[0], [5], [4]])
-    rows, cols = taps(Letterbox.fit((2, 9), (2, 2), 'stretch'), (2, 2))
-    assert best_class(cells, rows, cols)[:, 0].tolist() == [0, 0, 0, 2, 2, 2, 1, 1, 1]
-
-
 @pytest.mark.parametrize('height', [255 * 4, 400 * 4])
 def test_many_pixels_may_lie_between_two_rows(height):
     rows, cols = taps(Letterbox.fit((5, height), (8, 8), 'stretch'), (4, 4))

@@ -44,12 +44,6 @@ def test_a_part_of_the_pixels_is_that_part_of_the_whole():
     assert np.array_equal(part, bilinear(grid, rows, cols)[20:50, 33:34])
 
 
-def test_the_nearest_cell_is_the_one_under_the_pixels_center():
-    rows, cols = taps(Letterbox.fit((8, 3), (6, 4), 'stretch'), (6, 4))
-    assert cols.nearest.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert rows.nearest.tolist() == [1, 3, 5]
-
-
 @pytest.mark.parametrize('image_wh', [(1, 1), (7, 3), (90, 70), (200, 50)])
 @pytest.mark.parametrize('grid', [1, 2, 5, 64])
 def test_runs_cover_each_pixel_once_grouped_by_cell_pair(image_wh, grid):

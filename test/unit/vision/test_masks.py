@@ -1,7 +1,6 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
-import pytest
 
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import RESIZES, Letterbox
@@ -14,11 +13,6 @@ def assert_same_but_at_the_threshold(mask, values, threshold):
     assert mask.shape == values.shape and mask.dtype == bool
     unsure = np.abs(values - threshold) < 1e-5 * max(1, np.abs(values).max(initial=0))
     assert np.array_equal(mask | unsure, (values > threshold) | unsure)
-
-
-def test_no_planes_give_no_masks():
-    rows, cols = taps(Letterbox.fit((8, 8), (8, 8), 'stretch'), (4, 4))
-    assert threshold_masks([], 0.5, rows, cols, []) == []
 
 
 def test_a_mask_changes_at_the_pixel_behind_the_crossing():
@@ -66,15 +60,6 @@ def test_interpolation_uses_values_after_the_curve():
         threshold_masks(planes, 1.0, rows, cols, boxes, curve), boxes
     ):
         assert_same_but_at_the_threshold(mask, values[y1:y2, x1:x2], curve(1.0))
-
-
-@pytest.mark.parametrize('height', [64 * 4, 63 * 4 + 1, 300 * 4])
-def test_many_pixels_may_lie_between_two_cells(height):
-    rows, cols = taps(Letterbox.fit((5, height), (8, 8), 'stretch'), (4, 4))
-    plane = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
-    box = (0, 0, 5, height)
-    (mask,) = threshold_masks([plane], 0.0, rows, cols, [box])
-    assert_same_but_at_the_threshold(mask, bilinear(plane, rows, cols), 0.0)
 
 
 def test_the_threshold_may_be_passed_far_outside_of_the_image():

@@ -46,10 +46,6 @@ def test_keeps_higher_score_of_two_overlapping_boxes():
     assert suppress(boxes((0, 0, 10, 10), (1, 0, 11, 10)), [0.8, 0.9]) == [1]
 
 
-def test_boxes_apart_stay_best_first():
-    assert suppress(boxes((0, 0, 10, 10), (50, 0, 60, 10)), [0.8, 0.9]) == [1, 0]
-
-
 def test_other_classes_are_not_suppressed():
     assert suppress(boxes((0, 0, 10, 10), (0, 0, 10, 10)), [0.8, 0.9], [0, 1]) == [1, 0]
 

@@ -26,11 +26,6 @@ def test_gray_levels_equal_opencv(size):
     np.testing.assert_allclose(got[0, 0], want, atol=0.02)
 
 
-def test_a_gray_picture_keeps_its_levels():
-    pixels = noise(48, 64)
-    assert np.array_equal(STRETCH(Frame.from_pixels(pixels, 'mono8'))[0][0, 0], pixels)
-
-
 @pytest.mark.parametrize('order', ['<', '>'])
 def test_mono16_keeps_all_bits(order):
     pixels = noise(48, 64, high=65536, dtype='uint16')
@@ -54,13 +49,6 @@ def test_a_depth_that_is_not_finite_counts_as_0():
     meters[0], meters[1] = np.nan, np.inf
     got, _ = STRETCH(Frame.from_pixels(meters, '32FC1'))
     assert np.array_equal(got[0, 0, :2], np.zeros((2, 64))) and (got[0, 0, 2:] == 3).all()
-
-
-def test_depth_is_padded_with_0():
-    meters = np.full((64, 64), 3, np.float32)
-    preprocess = Preprocess((48, 64), pad_value=114, channels=1)
-    got = preprocess(Frame.from_pixels(meters, '32FC1'))[0][0, 0]
-    assert (got[:, :8] == 0).all() and (got[:, 8:56] == 3).all() and (got[:, 56:] == 0).all()
 
 
 @pytest.mark.parametrize('layout', ['nchw', 'nhwc'])

@@ -160,14 +160,6 @@ def test_frames_that_ended_are_forgotten_and_the_oldest_counts(clock):
     assert dog.late_seconds() == 2.5
 
 
-def test_watchdog_checks_periodically():
-    late = threading.Event()
-    dog = Watchdog(0.01, lambda seconds: late.set())
-    dog.begin(1)
-    assert late.wait(DEADLINE_SECONDS)
-    dog.close()
-
-
 @pytest.mark.parametrize('helpers', [0, 1, 3])
 def test_all_threads_copy_every_piece(helpers):
     source = np.random.default_rng(0).integers(0, 256, 10_000, dtype=np.uint8)

@@ -6,12 +6,10 @@ import pytest
 from trt_ros.runtime.gpu.staging import (
     SMALL_NBYTES,
     Part,
-    Source,
     TensorSource,
     plan_transfers,
 )
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.frame import Frame
 
 GPU, CHUNK = 1 << 40, 1 << 20
 HEADER_NBYTES = 256
@@ -62,24 +60,12 @@ def test_zero_copy_images_need_no_piece_and_the_graph_transfers_the_header():
     assert plan.pieces == () and plan.in_graph == ((GPU, 0, 256),)
 
 
-def test_small_tensors_are_transferred_by_the_graph():
-    tensors = [Part(40, 256, 9000, False, True), Part(80, 512, 9500, False, True)]
-    plan = plan_transfers(tensors, GPU, HEADER_NBYTES, CHUNK)
-    assert plan.in_graph == ((GPU, 0, 256), (9000, 256, 40), (9500, 512, 80))
-    assert all(piece.send == (0, 0, 0) for piece in plan.pieces)
-
-
 def test_a_small_part_is_not_transferred_with_a_large_one_that_another_thread_copies():
     small = image(SMALL_NBYTES)
     large = image(LARGE, HEADER_NBYTES + SMALL_NBYTES)
     plan = plan_transfers([small, large], GPU, HEADER_NBYTES, CHUNK)
     assert plan.in_graph[0] == (GPU, 0, HEADER_NBYTES + SMALL_NBYTES)
     assert plan.pieces[1].send == (large.target, large.pinned, CHUNK)
-
-
-def test_a_converted_tensor_is_one_piece():
-    plan = plan_transfers([Part(LARGE, 256, 9000, False, False)], GPU, HEADER_NBYTES, CHUNK)
-    assert [(piece.start, piece.stop) for piece in plan.pieces] == [(0, LARGE)]
 
 
 @pytest.mark.parametrize('seed', range(20))
@@ -118,10 +104,3 @@ def test_a_tensor_of_the_networks_type_is_copied_as_bytes():
         whole = np.zeros(24, np.uint8)
         source.copy(whole, 0, 24)
         assert whole.view(np.float32).tolist() == other.reshape(-1).tolist()
-
-
-def test_images_of_one_geometry_have_one_key():
-    pixels = np.zeros((4, 6, 3), np.uint8)
-    keys = {Source(Frame.from_pixels(each)).key for each in (pixels, pixels + 1, pixels[:, ::-1])}
-    assert len(keys) == 1
-    assert Source(Frame.from_pixels(pixels, 'rgb8')).key not in keys

@@ -16,7 +16,6 @@ from trt_ros.vision.regions import Tiles
 from trt_ros.vision.thresholds import Thresholds
 
 ASKED = Thresholds(0.01, 0.5)
-HW = (64, 96)
 
 
 @pytest.fixture
