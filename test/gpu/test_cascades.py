@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from support.bundles import write_cascade
-from support.tiled import with_batch
 from trt_ros.demo.scene import MODEL, draw_scene
 from trt_ros.families.registry import CLASSIFIERS
 from trt_ros.runtime.pipeline import Pipeline
@@ -58,20 +57,3 @@ def test_results_are_those_of_two_pipelines(tmp_path, options, batch, max_region
             for each, expected in zip(found, regions):
                 np.testing.assert_allclose(each.region.scores, expected.scores, atol=1e-4)
         assert both.diagnostics()['CUDA graph fallbacks'] == ''
-
-
-@pytest.mark.parametrize('more', [{'batch': 2}, {'tiles': '2x1'}])
-def test_batches_and_tiles_equal_onnx_runtime(tmp_path, options, more):
-    path = write_cascade(tmp_path, with_batch(tmp_path / 'shapes.onnx', 'n'), max_regions=4)
-    images = [scene(3), scene(1)]
-    with (
-        Pipeline.open(path, **options, **more) as ours,
-        Pipeline.open(path, backend='onnxruntime', **more) as reference,
-    ):
-        assert ours.log_lines[-1].endswith('in the same launch')
-        for found, wanted in zip(ours(images, score=0.3), reference(images, score=0.3)):
-            np.testing.assert_allclose(found.xyxy, wanted.xyxy, atol=0.1)
-            for got, want in zip(found, wanted):
-                assert (got.region is None) == (want.region is None)
-                if want.region is not None:
-                    np.testing.assert_allclose(got.region.scores, want.region.scores, atol=5e-3)

@@ -48,10 +48,3 @@ def test_scores_of_all_classes_equal_numpy(name, count, dtype, decode_on_gpu):
     np.testing.assert_allclose(got.scores, want.scores, rtol=2e-5, atol=1e-9)
     assert got.top(1).tolist() == want.top(1).tolist()
     assert counts[2] == np.count_nonzero(~np.isfinite(wide))
-
-
-def test_axes_of_one_behind_the_classes_do_not_matter(decode_on_gpu):
-    scores = logits(10).reshape(1, 10, 1, 1)
-    head = ClassifyHead('scores', None)
-    got, _ = decode_on_gpu(head, {'scores': scores}, BOX)
-    np.testing.assert_allclose(got.scores, head({'scores': scores}, BOX).scores, rtol=1e-6)

@@ -8,7 +8,7 @@ import pytest
 from support.box_cases import rounded
 from trt_ros.families.depth import DepthHead
 from trt_ros.families.image import PictureHead
-from trt_ros.families.semantic import MaskHeads, SemanticHead
+from trt_ros.families.semantic import SemanticHead
 from trt_ros.vision.letterbox import Letterbox
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group('kernels 1')]
@@ -43,15 +43,6 @@ def test_depths_of_all_pixels_are_those_of_numpy(
     np.testing.assert_array_equal(got.values, want.values)
     assert counts[:2].tolist() == [0, 0]
     assert (counts[2] > 0) == (not np.isfinite(want.values).all())
-
-
-@pytest.mark.parametrize('shape, channels_first', [((1, 1, 9, 8), True), ((1, 9, 8, 1), False)])
-def test_a_channel_axis_of_one_does_not_matter(shape, channels_first, decode_on_gpu):
-    cells = np.random.default_rng(1).uniform(0, 1, shape).astype(np.float32)
-    letterbox = Letterbox.fit((50, 40), (72, 64), 'stretch')
-    head = DepthHead('depth', channels_first)
-    got, _ = decode_on_gpu(head, {'depth': cells}, letterbox)
-    np.testing.assert_array_equal(got.values, head({'depth': cells}, letterbox).values)
 
 
 @pytest.mark.parametrize('head', [PictureHead('y'), PictureHead('y', False, 127.5, 127.5)])
@@ -123,35 +114,3 @@ def test_confidence_of_all_pixels_is_that_of_numpy(
         assert (got.confidence.shape, got.confidence.dtype) == (want.labels.shape, np.uint8)
         apart = np.abs(got.confidence.astype(int) - want.confidence)
         assert apart[same].max() <= 1
-
-
-@pytest.mark.parametrize('classes', [1, 3])
-def test_confidence_where_scores_are_not_finite_is_0(classes, decode_on_gpu):
-    cells = np.full((1, classes, 4, 4), 0.25, np.float32)
-    cells[0, 0] = 9
-    cells[0, :, 3, 3] = np.nan
-    head = SemanticHead('scores', cells.shape, True, False, confidence=True)
-    letterbox = Letterbox.fit((4, 4), (4, 4), 'stretch')
-    got, counts = decode_on_gpu(head, {'scores': cells}, letterbox)
-    assert counts[2] > 0
-    assert got.confidence[3, 3] == 0
-    assert (got.confidence.reshape(-1)[:-1] == 255).all()
-
-
-def test_masks_of_several_outputs_are_those_of_numpy(decode_on_gpu):
-    rng = np.random.default_rng(2)
-    shapes = {
-        'area': (1, 3, 24, 32),
-        'line': (1, 2, 48, 64),
-        'many': (1, 300, 6, 8),
-        'one': (1, 1, 12, 16),
-    }
-    head = MaskHeads(tuple(SemanticHead(*each, True, False) for each in shapes.items()))
-    outputs = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    letterbox = Letterbox.fit((131, 77), (192, 256), 'letterbox')
-    got, _ = decode_on_gpu(head, outputs, letterbox)
-    want = head(outputs, letterbox)
-    assert list(got) == list(want) == ['area', 'line', 'many', 'one']
-    for name, mask in want.items():
-        assert got[name].labels.dtype == mask.labels.dtype
-        assert np.mean(got[name].labels != mask.labels) <= 1e-3  # Equal scores but rounding.

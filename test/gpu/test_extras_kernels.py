@@ -140,11 +140,3 @@ def test_more_rotated_boxes_than_are_sorted_at_once_equal_numpy(count, decode_on
     assert counts[1] > 0.5 * count
     np.testing.assert_array_equal(got.scores, want.scores)
     np.testing.assert_allclose(got.cxcywh, want.cxcywh, rtol=1e-5, atol=1e-3)
-
-
-def test_equal_rotated_boxes_leave_the_first(decode_on_gpu):
-    raw = np.tile(np.array([320, 320, 80, 30, 0.5, 0.4], np.float32), (500, 1))
-    head = open_as('yolov8_obb', 'head (1, ?, ?)')
-    got, counts = decode_on_gpu(head, given(raw.T, 'float32')[0], BOX, Thresholds(0.5, 0.5, 10))
-    assert counts[:2].tolist() == [1, 500]
-    assert got.theta.tolist() == pytest.approx([0.4], abs=1e-6)

@@ -9,9 +9,6 @@ import pytest
 from support.bundles import (
     denoiser,
     diffusion_policy,
-    sums,
-    two_sums,
-    write_bundle,
     write_enhanced,
 )
 from trt_ros.demo.scene import draw_scene
@@ -35,14 +32,6 @@ def both(gpu, nothing_left):
     yield both
     for pipeline in opened:
         pipeline.close()
-
-
-def test_states_and_flow(both, tmp_path):
-    for pipeline in both(two_sums(tmp_path), outputs=['bo1']):
-        for _ in range(2):
-            runs = [pipeline({'ai1': np.ones(1, np.float32)})['bo1'].item() for _ in range(5)]
-            assert runs == [1, 4, 12, 33, 88]
-            pipeline.reset_state()
 
 
 @pytest.mark.parametrize('steps', [1, 2, 3, 10])
@@ -74,22 +63,6 @@ def test_a_diffusion_policy(both, tmp_path, scheduler):
         inputs = {'camera': image, 'state': rng.normal(0, 1, (1, 3)).astype(np.float32)}
         found, wanted = ours(inputs)['actions'], reference(inputs)['actions']
         np.testing.assert_allclose(found, wanted, atol=5e-3)  # Products in TF32.
-
-
-def test_a_network_of_a_prompt_runs_when_it_changes(both, tmp_path):
-    path = write_bundle(
-        tmp_path,
-        {'text': sums('prompt k', 'token'), 'act': sums('token x', 'y')},
-        inputs={'text': ['prompt', 'k'], 'act': ['x']},
-        data_flow={'text/token': ['act/token']},
-    )
-    prompts = [np.full(1, value, np.float32) for value in (1, 2)]
-    for prompt in prompts:
-        prompt.flags.writeable = False
-    for pipeline in both(path, inputs=['prompt=tensor:prompt?held=true', 'k=constant:100']):
-        for x, prompt in enumerate([0, 0, 1, 1, 0]):
-            given = {'prompt': prompts[prompt], 'x': np.full(1, x, np.float32)}
-            assert pipeline(given)['y'].item() == 101 + prompt + x
 
 
 def test_a_policy_of_others(both, policies):

@@ -122,28 +122,6 @@ def test_auto_takes_the_faster_of_gpu_and_cpu(gru, gpu, nothing_left):
             assert_close(ours(value), reference(value))
 
 
-def test_initial_states_and_constants_equal_onnxruntime(both, write):
-    x = ', '.join(f'{value:.3f}' for value in weights(8, seed=8))
-    path = write(
-        [node('Add', ['c', 'h'], ['hn']), node('Mul', ['x', 's'], ['xs'])],
-        [('c', FLOAT, [1, 8]), ('h', FLOAT, [2, 'batch', 8]), ('x', FLOAT, [1]), ('s', FLOAT, [])],
-        [('hn', FLOAT, [2, 'batch', 8]), ('xs', FLOAT, [1])],
-    )
-    ours, reference = both(
-        path,
-        inputs=[f'c=constant:{x}', 'h=state:hn?initial=0.25', 'x=tensor:x', 's=constant:3'],
-    )
-    for each in (ours, reference):
-        one = np.ones(1, np.float32)
-        for _ in range(2):
-            for count in (1, 2, 3):
-                found = each({'x': one})
-                want = 0.25 + count * np.fromstring(x, np.float32, sep=',')
-                np.testing.assert_allclose(found['hn'], np.tile(want, (2, 1, 1)), atol=1e-5)
-                assert found['xs'].tolist() == [3]
-            each.reset_state()
-
-
 @pytest.mark.parametrize('frames_in_flight', [1, 2])
 @pytest.mark.parametrize(
     ('binding', 'dtype'),

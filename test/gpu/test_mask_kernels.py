@@ -108,19 +108,6 @@ def test_boxes_of_a_network_with_nms_are_painted(dtype, decode_on_gpu):
     assert_painted(got, want)
 
 
-@pytest.mark.parametrize('dtype', DTYPES)
-def test_boxes_with_objectness_are_painted(dtype, decode_on_gpu):
-    raw = rows(40, (64, 256))[0].T
-    raw = np.insert(raw, 4, np.random.default_rng(0).uniform(0.8, 1, len(raw)), axis=1)
-    (bits, wide), (p_bits, p_wide) = rounded(raw[None], dtype), rounded(prototypes(), dtype)
-    head = open_as('yolov5_seg', 'head (1, ?, ?); p (1, 32, ?, ?)')
-    asked = Thresholds(0.25, 0.7, 300)
-    got, _ = decode_on_gpu(head, {'head': bits, 'p': p_bits}, BOX, asked)
-    want = head({'head': wide, 'p': p_wide}, BOX, asked)
-    assert len(want) > 9
-    assert_painted(got, want)
-
-
 def test_nan_is_outside_of_a_mask_and_counted(decode_on_gpu):
     raw, fields = rows(30, (64, 256)), prototypes()
     best = raw[0, 4:7].max(axis=0).argsort()[::-1]
@@ -129,12 +116,6 @@ def test_nan_is_outside_of_a_mask_and_counted(decode_on_gpu):
     got, want, counts = decode_both(decode_on_gpu, raw, fields, Thresholds(0.25, 0.7, 300))
     assert counts[2] == 2 + 60 + 1
     assert_painted(got, want)
-
-
-def test_masks_outlive_the_next_frame(decode_on_gpu):
-    first = decode_both(decode_on_gpu, rows(20, (64, 256)), prototypes(), Thresholds(0.25, 0.7, 9))
-    decode_both(decode_on_gpu, rows(20, (64, 256), seed=9), prototypes(seed=9), Thresholds())
-    assert_painted(*first[:2])
 
 
 @pytest.mark.parametrize('dtype', DTYPES)

@@ -229,29 +229,6 @@ def test_a_picture_of_too_many_pixels_is_dropped(start_node, tmp_path):
     node.wait_for_log('The image has 8 × 4 pixels, more than max_image_pixels = 31.')
 
 
-def test_a_compressed_image_of_too_many_pixels_is_not_drawn(start_node):
-    node = start_node(
-        'small_overlay',
-        'trt_ros.nodes.overlay',
-        '-r',
-        'image:=/small/image',
-        '-r',
-        'detections:=/small/detections',
-        image_transport='compressed',
-        max_image_pixels=31,
-    )
-    images = node.peer.publisher(CompressedImage, '/small/image/compressed')
-    detections = node.peer.publisher(Detection2DArray, '/small/detections')
-    data = cv2.imencode('.png', gray(10))[1].tobytes()
-
-    def is_dropped():
-        images.publish(CompressedImage(format='png', data=data))
-        detections.publish(Detection2DArray())
-        return '/small/image/compressed was dropped (too many pixels).' in node.log
-
-    node.peer.wait_until(is_dropped, 'a dropped image')
-
-
 @pytest.fixture(scope='module')
 def overlay(start_node, as_image, tmp_path_factory):
     """An active overlay and its topics; it keeps two that wait."""

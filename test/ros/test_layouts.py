@@ -46,17 +46,6 @@ def test_rviz_shows_images_that_are_published(demo):
     )
 
 
-def test_rviz_gives_its_window_to_the_images():
-    content = yaml.safe_load((CONFIG / 'trt_ros.rviz').read_text())
-    window = content['Window Geometry']
-    # Where one is missing, RViz takes what happens to lie in memory.
-    assert window['Hide Left Dock'] is window['Hide Right Dock'] is False
-    # Qt places what it finds under its name: UTF-16 in hexadecimal digits.
-    for each in content['Visualization Manager']['Displays'] + content['Panels']:
-        name = each['Name'].encode('utf-16-be')
-        assert (len(name).to_bytes(4, 'big') + name).hex() in window['QMainWindow State']
-
-
 def test_foxglove_shows_images_and_diagnostics_that_are_published(demo):
     layout = json.loads((CONFIG / 'foxglove.json').read_text())
     panels = layout['configById']

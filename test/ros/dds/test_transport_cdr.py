@@ -21,10 +21,8 @@ from vision_msgs.msg import (
 
 from support.typed_detections import to_detection_array
 from trt_ros.results.boxes import Detections, OrientedBoxes
-from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds.cdr import ImageWriter, read_compressed_image, read_image, read_stamp
 from trt_ros.ros.dds.cdr_detections import DetectionWriter, read_detections
-from trt_ros.ros.messages import read_boxes
 
 uint32 = st.integers(0, 2**32 - 1)
 # A NUL ends a string on its way through C.
@@ -175,21 +173,3 @@ def test_detections_are_read_as_rclpy_reads_them(stamp, frame_id, entries):
     assert read_detections(serialized(array)) == [
         (class_id, score, box, name) for (class_id, score), (_, box, name) in zip(best, entries)
     ]
-
-
-def test_rotated_box_is_written_with_its_angle():
-    found = OrientedBoxes(
-        np.array([[10, 20, 30, 40]], np.float32),
-        np.array([0.5], np.float32),
-        np.array([0.75], np.float32),
-        np.array([1], np.int32),
-        class_names=('a', 'b'),
-    )
-    message = to_detection_array(found, Header(), class_id_format='name')
-    box = message.detections[0].bbox
-    assert (box.center.position.x, box.center.position.y, box.center.theta) == (10, 20, 0.5)
-    assert (box.size_x, box.size_y) == (30, 40)
-    back = read_boxes(serialized(message), class_ids := ClassIds())
-    assert ([*class_ids], back.ids, back.names) == (['b'], None, ['b'])
-    assert (back.cxcywh.tolist(), back.theta.tolist()) == ([[10, 20, 30, 40]], [0.5])
-    assert isinstance(read_boxes(serialized(Detection2DArray()), class_ids), Detections)

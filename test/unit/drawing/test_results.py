@@ -68,13 +68,6 @@ def test_draws_box_at_or_beyond_the_edge(box):
     assert (pixels != 90).any()
 
 
-def test_a_class_without_a_name_shows_its_number():
-    numbered, named = gray(), gray()
-    draw_detections(numbered, with_names(found((60, 50, 140, 120, 0.5, 7)), ('a',)))
-    draw_detections(named, with_names(found((60, 50, 140, 120, 0.5, 7)), ('',) * 7 + ('7',)))
-    assert np.array_equal(numbered, named)
-
-
 def test_the_best_detection_is_on_top():
     pixels = gray()
     box = (60, 50, 140, 120)
@@ -126,13 +119,6 @@ def test_draws_results_of_every_task(result, at_xy):
     pixels = gray()
     draw(pixels, with_names(result, ('a', 'b')))
     assert (pixels[at_xy[1], at_xy[0]] != 90).any()
-
-
-def test_ignores_results_of_unknown_type():
-    pixels = gray()
-    draw(pixels, Detections.empty())
-    draw(pixels, {'output': MASK})
-    assert (pixels == 90).all()
 
 
 def test_depth_goes_from_blue_to_red_and_is_black_where_it_is_not_finite():
@@ -221,14 +207,6 @@ def test_without_labels_only_edges_are_drawn():
     scores = gray()
     draw(scores, Classification(np.float32([0.1, 0.9])), style=Style(label_size=0))
     assert (scores == 90).all()
-
-
-@pytest.mark.parametrize('width', [1, 3, 7])
-def test_lines_are_about_as_wide_as_given(width):
-    pixels = gray()
-    draw_detections(pixels, found((60, 50, 140, 120, 0.5, 1)), style=Style(0, line_width=width))
-    drawn = np.count_nonzero((pixels[90, :100] == color_of(1)).all(axis=1))
-    assert width <= drawn <= width + 2  # OpenCV adds up to two to wide lines.
 
 
 def test_a_transparent_picture_has_only_what_is_drawn():

@@ -35,23 +35,11 @@ def written(path, *results, names=('a', 'b')):
     return json.loads(path.read_text())
 
 
-def test_image_without_objects_has_no_annotations(tmp_path):
-    none = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int32))
-    found = written(tmp_path / 'out.json', none)
-    assert (len(found['images']), found['annotations']) == (1, [])
-    assert found['categories'] == [{'id': 1, 'name': 'a'}, {'id': 2, 'name': 'b'}]
-
-
 def test_categories_of_unknown_classes_are_those_found(tmp_path):
     boxes = Detections(np.float32([[2, 1, 6, 5]] * 2), np.float32([0.5] * 2), np.int32([8, 3]))
     found = written(tmp_path / 'out.json', boxes, names=())
     assert [each['category_id'] for each in found['annotations']] == [9, 4]
     assert found['categories'] == [{'id': 4, 'name': '3'}, {'id': 9, 'name': '8'}]
-
-
-def test_without_images_there_is_no_file(tmp_path):
-    CocoLabels(tmp_path / 'out.json', pipeline(), {}).close()
-    assert not list(tmp_path.iterdir())
 
 
 def test_area_of_masks_is_that_of_their_pixels(tmp_path):

@@ -3,7 +3,6 @@
 from dataclasses import replace
 import json
 import re
-import shutil
 
 import cv2
 import numpy as np
@@ -270,33 +269,6 @@ def test_layers_that_cause_infinity_return_to_float(quantize, tmp_path):
     assert why['small'] == 'in float to meet --max-drop' and not why['first']
     (output,) = report['agreement']['outputs'].values()
     assert output['non_finite_here'] == 0
-
-
-def test_images_that_cannot_be_read_are_left_out(pictures, residual_model, tmp_path, capsys):
-    recordings = pytest.importorskip('support.recordings')
-    folder = tmp_path / 'images'
-    onnx.save(residual_model(), tmp_path / 'small.onnx')
-    shutil.copytree(pictures, folder)
-    (folder / '0.png').write_bytes(b'not a picture')
-    (folder / 'video.mp4').write_bytes(b'not a video')
-    image = np.zeros((16, 16, 3), np.uint8)
-    messages = [
-        ('/camera', index, recordings.raw_image(index, image, encoding))
-        for index, encoding in enumerate(('bgr8', 'none8', 'rgb8'))
-    ]
-    drive = recordings.storage_file(recordings.write_recording(tmp_path / 'drive', messages))
-    cut = tmp_path / 'cut.mcap'
-    whole = drive.read_bytes()
-    cut.write_bytes(whole[: whole.rindex(b'\x0f\4\0\0\0\0\0\0\0') + 3])  # Of the end of data.
-    output, report = str(tmp_path / 'q.onnx'), str(tmp_path / 'report.json')
-    flags = ['--to', 'int8', '--output', output, '--json', report]
-    model = str(tmp_path / 'small.onnx')
-    assert main(['quantize', model, str(folder), str(drive), str(cut), *flags]) == 0
-    printed = capsys.readouterr()
-    assert json.loads((tmp_path / 'report.json').read_text())['frames'] == 3 + 2 + 2
-    assert f'left out: 2 (unreadable file). Cannot read {folder / "0.png"}' in printed.err
-    assert 'left out: 2 (unknown encoding). ' in printed.err
-    assert f'left out: 1 (damaged recording). Recording {cut} is damaged' in printed.err
 
 
 def test_images_of_one_topic_are_used(quantize, tmp_path):

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from trt_ros.ros.worker import REPLACED, STOPPED, FairWorker, Lane
+from trt_ros.ros.worker import REPLACED, STOPPED, FairWorker
 
 DEADLINE_SECONDS = 60.0
 
@@ -237,17 +237,6 @@ def test_the_rate_limit_is_each_lanes_own():
     worker.close()
     assert handled == [(0, 'a'), (1, 'a')]
     assert dropped == [(1, REPLACED), (0, STOPPED), (1, STOPPED)]
-
-
-def handled_at(rate_hz, times):
-    """Give those of the times of a camera's images at which one is handled under a limit."""
-    lane, handled, period = Lane(0), [], 1 / rate_hz
-    for now in times:
-        lane.put(now, now)
-        if lane.due(period) <= now:
-            lane.take(now, period)
-            handled.append(now)
-    return handled
 
 
 class Overlapping:
