@@ -131,8 +131,7 @@ def error_from_log(errors: Sequence[str], *, doing: str, library: object) -> Trt
     return ModelError(
         f'{library} cannot {doing} the model.',
         cause='\n'.join(text.strip() for text in errors[:5]) or 'TensorRT logged no reason.',
-        remedy='Check the model with `trt-ros inspect`, read the log of `trt-ros build --verbose` '
-        'or use backend onnxruntime.',
+        remedy='Read the log of `trt-ros build --verbose`, or use backend onnxruntime.',
     )
 
 
