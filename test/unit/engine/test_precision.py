@@ -1,6 +1,7 @@
 """Table of precisions, compared with what the installed TensorRT builds."""
 
 from math import prod
+from pathlib import Path
 import re
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import pytest
 from support.builds import build_here
 from trt_ros.cli import main
 from trt_ros.driver import nvidia_driver
-from trt_ros.engine.builder.onnx_nodes import layers_by_precision
+from trt_ros.engine.builder.onnx_nodes import layers_by_precision, refuse_uint8
 from trt_ros.engine.precision import (
     check_precisions,
     limits,
@@ -20,7 +21,7 @@ from trt_ros.engine.precision import (
     summary,
     table_row,
 )
-from trt_ros.errors import BackendError
+from trt_ros.errors import BackendError, ModelError
 from trt_ros.trt import Library
 
 WEIGHTS = {  # Type of the weights, of their scales, block size, opset.
@@ -264,10 +265,10 @@ def test_inspect_prints_what_build_refuses(rtx, tmp_path, capsys):
             tensor.raw_data = b'\x80' * len(tensor.raw_data)
     for model, cause in (
         (network('int8', 'Conv'), 'does not run int8 convolutions'),
-        (asymmetric, 'The model is quantized asymmetrically.'),
+        (asymmetric, 'quantizes to uint8'),
         (unknown, 'The operator Own is not supported.'),
     ):
-        assert re.search(f'warning: build refuses it: {rtx} .*{cause}', inspect(model)), cause
+        assert re.search(f'warning: build refuses it: .*{cause}', inspect(model)), cause
     assert 'refuses' not in inspect(network('fp16', 'MatMul'))
 
 
@@ -281,6 +282,28 @@ def test_the_build_of_fp8_convolutions_never_ends_in_silence(rtx, tmp_path, monk
     assert main(['build', str(path), '--compute-capability', '8.9']) == 0
     wrong = 'on compute capability 9.0, it computes them wrongly'
     assert wrong in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('zero', ['none', 'uint8', 'constant', 'int8', 'given'])
+def test_uint8_that_would_be_computed_as_int8_is_refused(zero):
+    model = network('int8', 'MatMul')
+    quantize = next(each for each in model.graph.node if each.op_type == 'QuantizeLinear')
+    values = constant('u', TensorProto.UINT8, [])
+    if zero in ('none', 'given'):
+        del quantize.input[2:]
+    if zero == 'given':
+        quantize.attribute.append(helper.make_attribute('output_dtype', TensorProto.INT8))
+    if zero in ('uint8', 'constant'):
+        quantize.input[2] = 'u'
+    if zero == 'uint8':
+        model.graph.initializer.append(values)
+    if zero == 'constant':
+        model.graph.node.insert(0, helper.make_node('Constant', [], ['u'], value=values))
+    if zero in ('int8', 'given'):
+        refuse_uint8(Path('m.onnx'), model.graph)
+        return
+    with pytest.raises(ModelError, match=r'm\.onnx quantizes to uint8.*\n.*1 QuantizeLinear'):
+        refuse_uint8(Path('m.onnx'), model.graph)
 
 
 def test_a_lookup_in_quantized_rows_needs_their_type():

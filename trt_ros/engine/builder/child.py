@@ -19,7 +19,7 @@ from trt_ros.engine.builder.failures import error_from_log, parser_errors
 from trt_ros.engine.builder.onnx_check import OnnxInfo, metadata_of, read_onnx, refuse_unbuildable
 from trt_ros.engine.builder.onnx_cut_nms import UncuttableError, cut_nms, cut_reason
 from trt_ros.engine.builder.onnx_nms import BATCHED
-from trt_ros.engine.builder.onnx_nodes import layers_by_precision, nodes
+from trt_ros.engine.builder.onnx_nodes import layers_by_precision, nodes, refuse_uint8
 from trt_ros.engine.builder.onnx_precision import convert
 from trt_ros.engine.builder.onnx_rewrites import rewrite
 from trt_ros.engine.builder.profiles import largest_batch, resolve_profiles, sizes_without_effect
@@ -149,6 +149,7 @@ def parse(path: Path, options: BuildOptions, library: Library, events: Events) -
     lowered = ''
     if library.is_rtx:
         refuse_unbuildable(path, model)
+    refuse_uint8(path, model.graph)
     _refuse_other_floats(path, info, options)
     quantized, placement = layers_by_precision(model.graph), advise_on_quantization(model)
     untried = [

@@ -68,6 +68,11 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
         'Quantize it symmetrically, with zero points of 0.',
     ),
     (
+        r'unsupported input type of UINT8|[Ss]cale coefficients must all be positive',
+        'The scales or the type of a quantized tensor are not supported.',
+        'Quantize it to int8, with scales above 0 and zero points of 0.',
+    ),
+    (
         r'no optimization profile has been defined|is missing dimensions in profile',
         'A dynamic input has no profile.',
         _PROFILE,

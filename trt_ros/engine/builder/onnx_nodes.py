@@ -134,6 +134,29 @@ def layers_by_precision(graph: Any) -> dict[str, list[str]]:
     return found
 
 
+def refuse_uint8(path: Path, graph: Any) -> None:
+    """Raise ModelError for quantization to uint8, which TensorRT's parser takes for int8."""
+    from onnx import TensorProto
+
+    types = {each.name: each.data_type for each in graph.initializer}
+    found = list[str]()
+    for node in nodes(graph):
+        if node.op_type == 'Constant':
+            types[node.output[0]] = node.attribute[0].t.data_type
+        if node.op_type == 'QuantizeLinear':
+            given = next((each.i for each in node.attribute if each.name == 'output_dtype'), 0)
+            zero = node.input[2] if len(node.input) > 2 else ''
+            kind = types.get(zero, 0) if zero else given or TensorProto.UINT8
+            found += [node.name or node_key(node)] * (kind == TensorProto.UINT8)
+    if found:
+        raise ModelError(
+            f'{path} quantizes to uint8, which TensorRT does not support.',
+            cause=f'{len(found)} QuantizeLinear have a zero point of uint8 or none: '
+            f'{", ".join(found[:3])}.',
+            remedy='Quantize activations and weights to int8, with int8 zero points of 0.',
+        )
+
+
 def to_quantizing_opset(model: Any, precision: str) -> Any:
     """Return a model in an opset whose Q/DQ nodes have fp8 and low scales, or ModelError."""
     import onnx

@@ -35,6 +35,7 @@ SAID = [
         'bias b0_DequantizeLinear',
     ),
     ('Non-zero zero point is not supported', 'asymmetrically'),
+    ('Found unsupported input type of UINT8', 'scales or the type of a quantized tensor'),
     (
         'Network has dynamic or shape inputs, but no optimization profile has been defined.',
         'no profile',
