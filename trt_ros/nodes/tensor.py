@@ -76,6 +76,12 @@ class TensorNode(RegionNode):
         count, size = (*shapes.get('descriptors', ()), 0, 0, 0)[1:3]
         wanted = {'keypoints': (1, count, 2), 'scores': (1, count)}
         if not size or any(shapes.get(name) != shape for name, shape in wanted.items()):
+            if {'descriptors', *wanted} <= set(shapes):
+                self.get_logger().info(
+                    'No ~/points: they need keypoints (1, K, 2), scores (1, K) and descriptors '
+                    f'(1, K, D), got {", ".join(map(str, self.pipeline.outputs))}.',
+                    once=True,
+                )
             return None
         fields = ('score', FLOAT32, 1), ('descriptor', FLOAT32, size)
         return PointSender(self, camera.publisher(PointCloud2, 'points'), *fields)

@@ -13,7 +13,7 @@ from trt_ros.ros.codecs.codec import Stamp
 from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.dropping import Dropping, cause_of
 from trt_ros.ros.lifecycle import ManagedNode
-from trt_ros.ros.sync import AHEAD, DUPLICATE, JUMPED, LATE, TOO_OLD, Matcher, Sampler
+from trt_ros.ros.sync import AHEAD, DUPLICATE, JUMPED, LATE, NO_PARTNER, TOO_OLD, Matcher, Sampler
 from trt_ros.ros.worker import REPLACED, RESET, STOPPED
 
 T = TypeVar('T')
@@ -67,6 +67,7 @@ class MessageSets(Generic[T]):
             self._sampler = Sampler[T](ages_ns, self._drop)
         self._lock = threading.Lock()  # For matcher, sampler, epoch and the order of the sets.
         self.epoch = 0
+        self._has_met = False
         # The threshold is negative: any step back, as when a bag is played again.
         self._clock_watch = node.get_clock().create_jump_callback(
             JumpThreshold(
@@ -96,6 +97,7 @@ class MessageSets(Generic[T]):
                 self._sampler.add(number, stamp_ns, message, cause=REPLACED)
                 return
             found = self._matcher.add(number, stamp_ns, message)
+            self._has_met |= found is not None
             process = None if found is None else self._on_set(found)
         if process is not None:
             process()
@@ -152,4 +154,11 @@ class MessageSets(Generic[T]):
             self._node.get_logger().warning(
                 f'Messages of {self._names[number]} are dropped: {cause}. '
                 f'Remedy: {REMEDIES[cause]}'
+            )
+        elif not self._has_met and all(each.dropped[NO_PARTNER] for each in self._counts):
+            self._node.get_logger().warning(
+                f'No messages of {" and ".join(self._names)} have met. Cause: their stamps '
+                'differ. Remedy: publish equal stamps or, where the node has it, set '
+                'approximate_sync to true or raise its tolerance.',
+                once=True,
             )

@@ -111,7 +111,9 @@ def stale_status(inbox, name):
 
 @ON_CPU
 def test_without_partners_the_diagnostics_say_so(start, peer, publisher, picture_of):
-    start('tensor', 'alone', 'stereo', inputs=['left=image:lone/left', 'right=image:lone/right'])
+    node = start(
+        'tensor', 'alone', 'stereo', inputs=['left=image:lone/left', 'right=image:lone/right']
+    )
     left, right = publisher(Image, '/lone/left'), publisher(Image, '/lone/right')
     inbox = peer.inbox(DiagnosticArray, '/diagnostics')
     stamps = itertools.count()
@@ -123,6 +125,7 @@ def test_without_partners_the_diagnostics_say_so(start, peer, publisher, picture
         return stale_status(inbox, 'alone')
 
     status = peer.wait_until(is_stale, 'a stale status')
+    node.wait_for_log('No messages of /lone/left and /lone/right have met. Cause: their stamps')
     assert 'images arrive, but no result for' in status.message
     assert '(messages without partner: /lone/left ' in status.message
     assert '; set approximate_sync to true)' in status.message

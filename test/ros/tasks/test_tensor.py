@@ -94,13 +94,16 @@ def test_tensors_that_cannot_be_subscribed_to_leave_nothing_running(
     peer.wait_until(lambda: len(list(tasks.iterdir())) <= before, 'the threads to end')
 
 
-def test_keypoints_with_descriptors_become_points_too(start, peer, tmp_path):
+@pytest.mark.parametrize('has_rows', [True, False])
+def test_keypoints_with_descriptors_become_points_too(start, peer, tmp_path, has_rows):
     rng = np.random.default_rng(0)
     arrays = {
         'keypoints': rng.integers(0, 32, (1, 5, 2)).astype(np.float32),
         'scores': np.float32([[0.9, 0.5, 0.25, 0, 0]]),
         'descriptors': rng.normal(0, 1, (1, 5, 3)).astype(np.float32),
     }
+    if not has_rows:
+        arrays['descriptors'] = arrays['descriptors'].transpose(0, 2, 1)
     parts = [always(name, values) for name, values in arrays.items()]
     model = save_network(
         tmp_path / 'points.onnx',
@@ -109,8 +112,13 @@ def test_keypoints_with_descriptors_become_points_too(start, peer, tmp_path):
         {name: values.shape for name, values in arrays.items()},
         constants={name: each for _, constants in parts for name, each in constants.items()},
     )
-    _, ask = start('tensor', 'features', model, decoder='tensor')
-    cloud = ask(half_and_half((255, 0, 0), (0, 0, 0)), peer.inbox(PointCloud2, '/features/points'))
+    node, ask = start('tensor', f'features_{has_rows}', model, decoder='tensor')
+    if not has_rows:
+        node.wait_for_log('No ~/points: they need')
+        return
+    cloud = ask(
+        half_and_half((255, 0, 0), (0, 0, 0)), peer.inbox(PointCloud2, '/features_True/points')
+    )
     assert [(each.name, each.offset, each.count) for each in cloud.fields] == [
         *(('x', 0, 1), ('y', 4, 1), ('z', 8, 1)),
         *(('score', 12, 1), ('descriptor', 16, 3)),
