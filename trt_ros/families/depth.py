@@ -1,7 +1,6 @@
 """Depth of one image, or of a pair of images."""
 
 from dataclasses import dataclass, replace
-import re
 from typing import Literal
 
 import numpy as np
@@ -116,7 +115,7 @@ def _head(reading: Reading) -> DepthHead:
     name, shape = part.spec.name, part.spec.shape
     network = reading.network
     others = [each for each in network.outputs if each.shape == shape and each is not part.spec]
-    found = next((each.name for each in others if re.search(_CONFIDENCE, each.name.lower())), '')
+    found = next((e.name for word in _CONFIDENCE for e in others if word in e.name.lower()), '')
     is_disparity = 'disp' in name.lower() or name in _ESS
     kind = 'disparity' if is_disparity else 'metric' if 'metric' in name.lower() else 'relative'
     return DepthHead(name, part.out.axes != 'B h w 1', found, 'sky' in found.lower(), kind)
@@ -136,12 +135,12 @@ def _has_no_classes(network: NetworkDescription) -> Literal[False] | None:
 
 REMEDY = "Export only that output, or put 'depth' in its name."
 POINTS = 64  # Rows and columns of points for the offset.
-_CONFIDENCE = 'sky|conf|mask|valid'
+_CONFIDENCE = ('sky', 'mask', 'valid', 'conf')  # The last one may have any unit.
 _ESS = ('output_left',)  # Of Isaac ROS.
+_NAME = f'(?i).*(depth|disp)(?!.*({"|".join(_CONFIDENCE)})).*'
 _AXES = ('B h w', 'B 1 h w', 'B h w 1')
 _NAMED = tuple(
-    Layout((Out(axes, 'depth:1', ('(?i).*(depth|disp).*', *_ESS)),), ignores_others=True)
-    for axes in _AXES
+    Layout((Out(axes, 'depth:1', (_NAME, *_ESS)),), ignores_others=True) for axes in _AXES
 )
 _PLAIN = tuple(Layout((Out(axes, 'depth:1'),), evidence=(_has_no_classes,)) for axes in _AXES)
 DEPTH = Family(

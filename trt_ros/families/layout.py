@@ -101,7 +101,7 @@ class Out:
         known |= {'h': 'rows', 'H': 'rows', 'w': 'columns', 'W': 'columns', **sizes}
         known |= {'S*h': 's * height', 'S*w': 's * width'}
         axes = [known.get(axis, _any_of(axis.split('|'))) for axis in self.axes.split()]
-        name = re.sub(r'\(\?i\)|[^\w|]', '', '|'.join(self.names)).replace('|', '/')
+        name = re.sub(r'\(\?i\)|\(\?!.*?\)\)|[^\w|]', '', '|'.join(self.names)).replace('|', '/')
         kind = ' of integers' if self.is_float is False else ''
         return f'{name} ({", ".join(axes)})'.lstrip() + kind + ' per stride' * self.per_level
 

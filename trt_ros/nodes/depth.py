@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -218,9 +219,10 @@ class DepthNode(InferenceNode):
         if rig is None:
             return False
         baseline, offset = rig
-        # The flow to the right image, as RAFT-Stereo gives it, is negative. Some pixels tell: the
-        # median of all takes 14 ms.
-        unit = -scale[0] if np.nanmedian(values[::16, ::16]) < 0 else scale[0]
+        # The flow to the right image, as RAFT-Stereo gives it, is negative. Some pixels tell, the
+        # near ones most: far ones are noise around 0.
+        with np.errstate(invalid='ignore'):
+            unit = -scale[0] if np.nansum(values[::16, ::16]) < 0 else scale[0]
         if outputs.disparity and should_publish(outputs.disparity):
             outputs.disparity.publish(_to_disparity(values, unit, camera.fx, baseline, header))
         depth_of_disparity(values, unit * camera.fx, baseline, unit * offset, out=depth)
@@ -234,6 +236,15 @@ class DepthNode(InferenceNode):
             right = intrinsics_of(info, 'camera_info of the right image')
         except BadFrameError as error:
             self._warn(str(error))
+            return None
+        if left.image_wh != right.image_wh or not math.isclose(left.fx, right.fx, rel_tol=1e-3):
+            sizes = [
+                f'{e.image_wh[0]} × {e.image_wh[1]} pixels, fx {e.fx:g}' for e in (left, right)
+            ]
+            self._warn(
+                f'Cause: the left camera_info is for {sizes[0]}, the right one for {sizes[1]}. '
+                'Remedy: calibrate the pair at one size.'
+            )
             return None
         if not info.p[3] < 0:
             self._warn(
@@ -280,7 +291,7 @@ class DepthNode(InferenceNode):
         if self.kind == 'relative':
             self._warn(
                 'Cause: depth_kind is relative. Remedy: set it to metric if the output of the '
-                'network is in meters.'
+                'network is in meters, or to disparity if it is in pixels of a pair of images.'
             )
             return
         camera = camera or self._camera(outputs, frame)

@@ -8,6 +8,7 @@ from support.ros_messages import pixels_of
 from support.save_network import save_network
 from support.stereo_scenes import BASELINE, CAMERA, LENSES, render, save_stereo, visible
 from support.task_networks import always
+from trt_ros.vision.depth_points import Intrinsics
 
 PLANE = (1, 32, 32)
 
@@ -98,6 +99,56 @@ def test_a_pair_of_images_becomes_depth_points_and_confidence(
     assert values[row, col] == pytest.approx(CAMERA.fx * BASELINE / z, rel=1e-5)
 
 
+def test_a_pair_has_one_size_and_the_sign_of_what_is_near(
+    start_node, peer, as_image, tmp_path, backend
+):
+    disparity = np.full((1, 1, 32, 32), -0.1, np.float32)  # Noise of what is far.
+    disparity[..., 10:, 10:] = 8
+    nodes, constants = always('disparity', disparity)
+    model = save_network(
+        tmp_path / 'near.onnx',
+        nodes.replace('(images)', '(left)') + 'nothing = Mul(right, disparity_zero)',
+        {'left': (1, 3, 32, 32), 'right': (1, 3, 32, 32)},
+        {'disparity': disparity.shape, 'nothing': (1, 3, 32, 32)},
+        constants=constants,
+    )
+    sides = ('left', 'right')
+    inputs = [f'{side}=image:near_{side}/image' for side in sides]
+    node = start_node(
+        'near',
+        'trt_ros.nodes.depth',
+        autostart=True,
+        backend=backend,
+        model_path=model,
+        inputs=inputs,
+        qos_reliability='reliable',
+    )
+    node.wait_for_log('Started: active.')
+    images = [peer.publisher(Image, f'/near_{side}/image') for side in sides]
+    infos = [peer.publisher(CameraInfo, f'/near_{side}/camera_info') for side in sides]
+    depths = peer.inbox(Image, '/near/depth')
+    for publisher in (*images, *infos):
+        peer.wait_until(publisher.get_subscription_count, 'the node to subscribe')
+    stamps = iter(range(1, 1000))
+
+    def ask(right):
+        infos[0].publish(info_of(camera))
+        infos[1].publish(info_of(right, 0.5))
+        stamp = next(stamps)
+        for publisher in images:
+            publisher.publish(as_image(np.zeros((32, 32, 3), np.uint8), 'rgb8', stamp=stamp))
+        return depths.messages
+
+    camera = Intrinsics(32.0, 32.0, 15.5, 15.5, (32, 32))
+    wide = Intrinsics(32.0, 32.0, 31.5, 15.5, (64, 32))
+    words = 'the left camera_info is for 32 × 32 pixels, fx 32, the right one for 64 × 32 pixels'
+    peer.wait_until(lambda: ask(wide) or words in node.log, 'a warning')
+    assert not depths.messages
+    depth = pixels_of(peer.wait_until(lambda: ask(camera), 'a depth')[-1])
+    assert (depth[12:, 12:] == 2).all()
+    assert np.isnan(depth[:9]).all()
+
+
 def test_a_disparity_of_one_image_is_relative_or_refused(start_node, tmp_path, backend):
     nodes, constants = always('disparity', np.ones(PLANE, np.float32))
     model = save_network(
@@ -130,7 +181,9 @@ def test_meters_follow_from_the_calibration(start, peer, tmp_path, kind):
         }
         extra = {}
     else:
-        values, extra = {'depth': np.full(PLANE, 40, np.float32), 'sky': sky}, {'depth_kind': kind}
+        depth = np.full(PLANE, 40, np.float32)
+        values = {'depth_conf': depth / 8, 'depth': depth, 'sky': sky}
+        extra = {'depth_kind': kind}
     parts = [always(name, value) for name, value in values.items()]
     model = save_network(
         tmp_path / f'{kind}.onnx',
