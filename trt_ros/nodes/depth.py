@@ -132,6 +132,11 @@ class DepthNode(InferenceNode):
                 'depth_kind is disparity, but the network has one image topic.',
                 remedy='Bind both images in inputs, the left one first (docs/nodes.md).',
             )
+        if self.kind == 'affine' and head.kind != 'affine':
+            raise ParameterError(
+                'depth_kind is affine, but the network returns no points.',
+                remedy='Set it to auto, or to metric if the output is in meters.',
+            )
         return lines
 
     @property

@@ -164,6 +164,9 @@ def test_a_disparity_of_one_image_is_relative_or_refused(start_node, tmp_path, b
     node = start_node('no_pair', 'trt_ros.nodes.depth', depth_kind='disparity', **common)
     node.wait_for_log('depth_kind is disparity, but the network has one image topic')
     node.wait_for_failed_start()
+    node = start_node('no_points', 'trt_ros.nodes.depth', depth_kind='affine', **common)
+    node.wait_for_log('depth_kind is affine, but the network returns no points')
+    node.wait_for_failed_start()
 
 
 @pytest.mark.parametrize('kind', ['affine', 'canonical'])
