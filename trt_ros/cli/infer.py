@@ -46,7 +46,7 @@ from trt_ros.cli._flags import (
     thresholds_of,
 )
 from trt_ros.cli._samples import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand
-from trt_ros.errors import BadFrameError, ParameterError, printable
+from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError, printable
 from trt_ros.regular_file import check_output_file, writing
 from trt_ros.runtime.options import TiledOptions
 from trt_ros.vision.pixel_limit import PixelLimit
@@ -201,7 +201,7 @@ def run(args: Namespace) -> int:
                 entries.extend(
                     _entries_of(path, pipeline, thresholds, args.max_image_pixels, annotated, coco)
                 )
-            except BadFrameError as error:
+            except (BadFrameError, TensorMismatchError) as error:
                 failed += 1
                 entries.append({'file': str(path), 'error': error.problem})
                 tqdm.write(printable(f'{path}: {error}', lines=True), file=sys.stderr)

@@ -103,6 +103,13 @@ def first_candidates(network: Runner, options: ModelOptions) -> list[Candidate]:
                 cause=f'Its inputs are {"; ".join(map(str, network.inputs))}.',
                 remedy='Set the preprocessing in inputs as its authors do (docs/inputs.md).',
             )
+        if fitted.decoder.task == 'image':
+            raise ParameterError(
+                f'Readings of the decoder {name} are not ranked.',
+                cause='An image that a network makes may differ from its picture in any way.',
+                remedy='Use the node `enhancer` with decoder auto, which compares them, or look '
+                f'at the images of `trt-ros infer --decoder {name}`.',
+            )
         if fitted.decoder.task == 'segment':
             with suppress(ParameterError):  # Of classes without scores.
                 fitted = resolve(network, replace(chosen, confidence=True))

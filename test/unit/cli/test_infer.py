@@ -338,6 +338,9 @@ def test_what_is_proposed_for_other_inputs_works_when_typed(tmp_path, picture, c
     output = tmp_path / 'out'
     assert main([*common[:-3], *common[-2:], '--output', str(output), *files]) == 0
     assert np.load(output / '2_tensors.npz')['y'].tolist() == [[1, 1]]
+    np.savez(tmp_path / '1.npz', other=np.zeros(1))
+    assert main([*common, *files]) == 1
+    assert 'files: 1, failed: 1' in capsys.readouterr().err
     (tmp_path / '1.npz').write_bytes(b'no archive')
     assert main([*common, *files]) == 1
     assert '1.npz cannot be read' in capsys.readouterr().err

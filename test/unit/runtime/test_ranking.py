@@ -1,8 +1,12 @@
 """Readings of trained networks, ranked by their results for pictures."""
 
+from contextlib import closing
+
 import numpy as np
 import pytest
 
+from support.save_network import save_network
+from trt_ros.errors import ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.results.arrays import Depth
 from trt_ros.results.boxes import Detections
@@ -91,6 +95,16 @@ def test_truth_decides_instead_of_the_results(rank, pictures):
     order = rank(pictures[:2], truths=nothing, published=BGR_255, resize='letterbox')
     assert order[0].score == 1.0
     assert order[0].confidences == []
+
+
+def test_images_that_a_network_makes_are_not_ranked(pictures, tmp_path):
+    path = save_network(
+        tmp_path / 'same.onnx', 'y = Identity(x)', {'x': (1, 3, 8, 8)}, {'y': (1, 3, 8, 8)}
+    )
+    options = ModelOptions(model_path=path, backend='onnxruntime', decoder='image')
+    network, *_ = open_network(options, Reporter())
+    with closing(network), pytest.raises(ParameterError, match='decoder image are not ranked'):
+        search(network, options, pictures, [None] * len(pictures), score=0.25)
 
 
 def test_results_that_do_not_depend_on_the_picture_are_worth_nothing(pictures, tmp_path):
