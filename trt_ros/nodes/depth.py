@@ -216,9 +216,13 @@ class DepthNode(InferenceNode):
             np.multiply(values, canonical_factor(camera, sum(scale) / 2), out=depth)
             return True
         if kind == 'affine':
-            points = result.points
-            offset = np.nan if points is None else missing_offset(points, camera)
-            np.add(values, np.float32(offset), out=depth)
+            if result.points is None:
+                self._warn(
+                    'Cause: depth_kind is affine, but the network returns no points. Remedy: set '
+                    'it to auto.'
+                )
+                return False
+            np.add(values, np.float32(missing_offset(result.points, camera)), out=depth)
             return True
         rig = self._rig(camera)
         if rig is None:

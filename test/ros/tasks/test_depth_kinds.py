@@ -211,3 +211,7 @@ def test_meters_follow_from_the_calibration(start, peer, tmp_path, kind):
     depth = pixels_of(peer.wait_until(asked, 'a depth')[-1])
     assert np.isnan(depth[:7]).all()
     assert depth[9:] == pytest.approx(4.0, abs=1e-3)
+    if kind == 'canonical':
+        assert node.set(depth_kind='affine') == ''
+        words = 'depth_kind is affine, but the network returns no points'
+        peer.wait_until(lambda: asked() and words in node.log, 'a warning')
