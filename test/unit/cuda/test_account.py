@@ -35,6 +35,16 @@ def test_an_account_is_read_while_owners_are_added(busy_threads):
     assert account.report()['pinned'] == {f'owner {number}': 2 for number in range(count)}
 
 
+def test_the_peak_outlives_what_was_freed():
+    account = Account()
+    for owner, nbytes in (('slots', 6_000_000), ('slots', -2_000_000), ('engine', 1_000_000)):
+        account.add(owner, nbytes)
+    assert account.peak() == {'slots': 6_000_000, 'engine': 1_000_000, 'total': 6_000_000}
+    told = account.diagnostics()
+    assert told['GPU memory (MB)'] == 'slots 4.0, engine 1.0, total 5.0'
+    assert told['GPU memory peak (MB)'] == 'slots 6.0, engine 1.0, total 6.0'
+
+
 def test_memory_beyond_a_budget_is_refused_with_its_owners():
     account = Account()
     account.add('slots', 12_000_000)

@@ -25,6 +25,12 @@ def test_reads_version_of_tensorrt_header():
     assert (found.library, found.version, found.nbytes) == ('tensorrt', (10, 3, 0, 26), None)
 
 
+@pytest.mark.parametrize('count', [0, 63])
+def test_a_header_of_fewer_than_64_bytes_is_none(count):
+    with pytest.raises(ValueError, match=f'only {count} bytes'):
+        parse_plan_header(header()[:count])
+
+
 def test_truncated_plan_is_reported_as_damaged(tmp_path):
     path = tmp_path / 'x.engine'
     path.write_bytes(header(nbytes=1000))

@@ -8,6 +8,7 @@ import pytest
 
 from trt_ros.ros.sync import (
     AHEAD,
+    DUPLICATE,
     JUMPED,
     LATE,
     MAX_REORDERING_NS,
@@ -76,6 +77,12 @@ def test_a_message_out_of_order_completes_a_set_while_its_partner_waits():
     exact, drops = matcher()
     assert matched(exact, (0, 5), (0, 4), (1, 4), (1, 5)) == [(4, 4), (5, 5)]
     assert drops == {}
+
+
+def test_a_second_message_of_one_stamp_is_dropped():
+    exact, drops = matcher()
+    assert matched(exact, (0, 5), (0, 5), (1, 5), (1, 5)) == [(5, 5)]
+    assert drops == {(0, DUPLICATE): 1, (1, DUPLICATE): 1}
 
 
 @pytest.mark.parametrize(('difference', 'is_set'), [(10, True), (-10, True), (11, False)])

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from trt_ros.ros.worker import REPLACED, STOPPED, FairWorker
+from trt_ros.ros.worker import REPLACED, STOPPED, FairWorker, Lane
 
 DEADLINE_SECONDS = 60.0
 
@@ -219,6 +219,16 @@ def test_silent_lane_delays_batch_by_maximum_wait_only():
         assert time.monotonic() < deadline
     worker.close()
     assert handler.handled[0] == [(0, 'newer')]
+
+
+def test_rate_limit_neither_drifts_nor_bursts_after_a_pause():
+    lane, handled, period = Lane(0), [], 1 / 24
+    times = [index / 25 for index in range(250)]
+    for now in (*times, *(60 + each for each in times)):
+        lane.put(now, now)
+        if lane.due(period) <= now:
+            handled.append(lane.take(now, period) < 60)
+    assert [handled.count(True), handled.count(False)] == pytest.approx([240, 240], abs=2)
 
 
 def test_the_rate_limit_is_each_lanes_own():

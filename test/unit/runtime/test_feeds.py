@@ -1,6 +1,7 @@
 """Networks of several inputs: images, tensors, constants and states, with ONNX Runtime."""
 
 from pathlib import Path
+import re
 
 import numpy as np
 from onnx import TensorProto
@@ -58,6 +59,8 @@ def test_a_network_of_two_images_suggests_its_bindings(difference):
     with pytest.raises(TensorMismatchError, match='left, right get no value') as caught:
         open_pipeline(difference)
     assert "['left=image:left/image_raw', 'right=image:right/image_raw']" in caught.value.remedy
+    names = r'The network has 2 inputs: left \(1, .*\) float32; right \(1, .*\) float32\.'
+    assert re.fullmatch(names, caught.value.cause)
 
 
 def test_a_single_string_is_a_list_of_one_binding(counter):

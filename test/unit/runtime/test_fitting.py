@@ -48,13 +48,19 @@ def test_fit_needs_only_a_network_description():
 def test_a_dynamic_size_comes_from_options_metadata_or_default():
     dynamic = network(image=(1, 3, -1, -1), output=(1, 6, -1))
     options = PipelineOptions(decoder='yolov8')
-    assert fit(dynamic, options, DETECTORS).preprocess.input_hw == (640, 640)
-    dynamic.metadata = {'imgsz': '[320, 416]'}
-    assert fit(dynamic, options, DETECTORS).preprocess.input_hw == (320, 416)
+    for metadata, input_hw, why in (
+        ({}, (640, 640), '(by default'),
+        ({'imgsz': '[320, 416]'}, (320, 416), '(from the metadata'),
+    ):
+        dynamic.metadata = metadata
+        fitted = fit(dynamic, options, DETECTORS)
+        assert fitted.preprocess.input_hw == input_hw
+        assert why in fitted.log_lines[1]
     options = PipelineOptions(decoder='yolov8', input_size=(64, 32))
     fitted = fit(dynamic, options, DETECTORS)
     assert fitted.preprocess.input_hw == (64, 32)
     assert '(as requested)' in fitted.log_lines[1]
+    fit(network(image=(1, 3, 64, 32), output=(1, 6, -1)), options, DETECTORS)
 
 
 @pytest.mark.parametrize(

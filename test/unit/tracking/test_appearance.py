@@ -6,7 +6,7 @@ import pytest
 from support.tracking_scenes import identities, observe
 from trt_ros.errors import TensorMismatchError
 from trt_ros.results.boxes import Detections
-from trt_ros.tracking.appearance import score_trust
+from trt_ros.tracking.appearance import score_trust, unit_vectors
 from trt_ros.tracking.bytetrack import DEFAULT_OPTIONS, ByteTracker, TrackOptions
 from trt_ros.tracking.tracker import OcSortTracker
 
@@ -141,6 +141,19 @@ def test_several_objects_are_assigned_by_the_largest_total_similarity(make):
         vectors=np.array([[0, 0, 1.0], [0.2, 1, 0], [1, 0.9, 0]]),
     )
     assert (tracks.indices.tolist(), tracks.ids.tolist()) == ([1, 2], [2, 1])
+
+
+def test_objects_without_similarity_are_never_the_same(make):
+    options = TrackOptions(min_similarity=0.0)
+    assert ids_of(seen_red(make), detections(box(600)), 1.5, BLUE, options) == []
+
+
+@pytest.mark.parametrize('dtype', [np.float16, np.float32, np.float64])
+def test_vectors_of_any_length_become_unit_vectors(dtype):
+    info = np.finfo(dtype)
+    lengths = np.array([info.max, info.tiny, 1.0], dtype)
+    units = unit_vectors(np.stack([lengths, -lengths], axis=1), np.array([0, 1]))
+    assert units == pytest.approx(np.array([[1, -1], [1, -1], [0, 0]]) / np.sqrt(2))
 
 
 def test_a_similar_object_of_another_class_is_another_one_unless_classes_may_change(make):

@@ -63,6 +63,14 @@ def test_antialias_is_the_area_mean_of_opencv(from_wh, to_wh):
     assert np.abs(ours - rounded).max() < 1
 
 
+def test_antialias_takes_each_axis_by_itself():
+    pixels = random_pixels(301, 40)
+    ours = resized(Frame.from_pixels(pixels, 'rgb8'), (77, 31), antialias=True)
+    narrow = cv2.resize(pixels.astype(np.float32), (77, 40), interpolation=cv2.INTER_AREA)
+    want = cv2.resize(narrow, (77, 31), interpolation=cv2.INTER_LINEAR)
+    assert np.abs(ours - want).max() < 0.1
+
+
 @pytest.mark.parametrize('to_wh', [(100, 60), (150, 90), (200, 120), (400, 240)])
 def test_antialias_changes_nothing_up_to_a_half(to_wh):
     frame = Frame.from_pixels(random_pixels(200, 120), 'rgb8')

@@ -163,6 +163,17 @@ def test_a_hundred_frames_allocate_nothing(open_graph, cuda, picture):
     )
 
 
+def test_registering_replaces_the_blocks_that_a_frame_may_be_searching(open_graph):
+    pipeline = open_graph(frames_in_flight=1)
+    first, second = np.zeros(4096, np.uint8), np.zeros(4096, np.uint8)
+    pipeline.device.register(first)
+    seen = pipeline.device.blocks
+    pipeline.device.register(second)
+    pipeline.device.unregister(first)
+    assert [block.ptr for block in seen] == [first.ctypes.data]
+    assert [block.ptr for block in pipeline.device.blocks] == [second.ctypes.data]
+
+
 def test_memory_that_cannot_be_page_locked_warns_of_the_consequence(open_graph, cuda, caplog):
     pipeline, ring = open_graph(frames_in_flight=1), np.zeros(4096, np.uint8)
     cuda.fail['cudaHostRegister'] = 2

@@ -37,6 +37,14 @@ def test_chunks_cover_everything_without_gaps(nbytes, size, want):
     assert chunks(nbytes, size) == want
 
 
+def test_least_recently_used_is_evicted_first():
+    closed: list = []
+    recent = LruCache(capacity=2)
+    for name in 'abac':
+        recent.get(name, make=lambda name=name: Thing(name, closed))
+    assert (closed, recent.made) == (['b'], 3)
+
+
 def test_failed_creation_leaves_cache_unchanged():
     recent = LruCache(capacity=2)
 
@@ -138,6 +146,7 @@ def watchdog(clock, reported: list, timeout: float = 2.0) -> Watchdog:
 def test_late_frame_is_reported_once(clock):
     reported: list = []
     dog = watchdog(clock, reported)
+    assert not dog.check()
     dog.begin(1)
     clock.now = 2.0
     assert not dog.check()

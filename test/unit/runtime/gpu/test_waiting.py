@@ -108,6 +108,17 @@ def test_faster_graph_is_soon_waited_for_in_time():
     assert machine.spun < FIRST_MARGIN
 
 
+def test_a_single_odd_run_changes_nothing_and_a_slower_graph_is_slept_through_again():
+    machine, times = Machine(), RunTimes()
+    machine.run(times, *[1e-3] * 10)
+    slept = machine.slept
+    times.add(1e-6)
+    machine.run(times, 1e-3)
+    assert machine.slept == pytest.approx(slept)
+    machine.run(times, *[2e-3] * MAX_RUNS)
+    assert machine.slept > 1.8e-3
+
+
 def test_slow_wakeups_shorten_sleep_and_do_not_look_like_long_runs():
     machine, times = Machine(delay=0.3e-3), RunTimes()
     machine.run(times, *[1e-3] * (MIN_RUNS + 2))
