@@ -251,7 +251,8 @@ SEMANTIC = Family(
             (
                 _is_image,
                 'Three channels of the size of the input are an image, such as one that was '
-                'enhanced: use the node `enhancer`. If they are scores of classes, set `decoder` '
+                'enhanced: use the node `enhancer` or, in `trt-ros infer`, `decoder` image, '
+                'image_255 or image_signed. If they are scores of classes, set `decoder` '
                 'to semantic.',
             ),
             (

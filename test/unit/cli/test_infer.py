@@ -308,6 +308,17 @@ def test_another_image_size_is_refused(text, capsys):
     assert f"invalid image size value: '{text}'" in capsys.readouterr().err
 
 
+def test_the_decoder_that_is_proposed_for_images_works(tmp_path, picture, capsys):
+    from support.save_network import save_network
+
+    shape = (1, 3, 8, 8)
+    path = save_network(tmp_path / 'same.onnx', 'y = Identity(x)', {'x': shape}, {'y': shape})
+    common = ['infer', '--model', path, '--backend', 'onnxruntime', '--json', str(picture())]
+    assert main(common) == 1
+    assert 'in `trt-ros infer`, `decoder` image, image_255' in capsys.readouterr().err
+    assert main([*common, '--decoder', 'image']) == 0
+
+
 def test_what_is_proposed_for_other_inputs_works_when_typed(tmp_path, picture, capsys):
     """Of an LSTM with a scale, whose states have one shape, on arrays of two runs."""
 
