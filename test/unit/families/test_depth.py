@@ -2,6 +2,7 @@ import cv2
 import numpy as np
 import pytest
 
+from trt_ros.errors import TensorMismatchError
 from trt_ros.families.depth import DepthHead
 from trt_ros.vision.letterbox import Letterbox
 
@@ -30,3 +31,8 @@ def test_a_cell_that_is_not_finite_is_not_hidden():
     cells[0, 1, 1] = np.nan
     values = DepthHead('d')({'d': cells}, Letterbox.fit((8, 8), (4, 4), 'stretch')).values
     assert np.isnan(values[2:4, 2:4]).all() and values[6, 6] == 1
+
+
+def test_an_output_of_two_channels_is_no_depth():
+    with pytest.raises(TensorMismatchError):
+        DepthHead('d')({'d': np.zeros((1, 2, 4, 4))}, Letterbox.fit((4, 4), (4, 4), 'stretch'))

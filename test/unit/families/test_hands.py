@@ -54,6 +54,11 @@ def test_handedness_is_the_class(network, handedness, name):
     assert (head.own_class_names[label], head.class_count) == (name, 2)
 
 
+def test_a_network_without_handedness_has_one_class(network):
+    head = open_head(MEDIAPIPE_HAND, network('a (1, 63); b (1, 1)', hw=(256, 256)))
+    assert (head.class_count, head.own_class_names) == (1, ('hand',))
+
+
 def test_values_that_are_not_finite_are_not_visible(network):
     tensors = outputs()
     tensors['Identity'][0, 3:5] = np.nan, np.inf

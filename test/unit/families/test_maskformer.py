@@ -224,3 +224,9 @@ def test_segments_are_those_of_the_paper_with_many_duplicates(resize, image_wh):
         whole = np.zeros(exact.shape, bool)
         whole[y : y + mask.shape[0], x : x + mask.shape[1]] = mask
         assert np.count_nonzero(whole != exact) <= 1  # Rounding.
+
+
+def test_thresholds_limit_the_segments():
+    tensors = outputs((0, 0.6, 0, 0, 4, 4), (1, 0.8, 4, 0, 8, 4), (2, 0.7, 0, 4, 4, 8))
+    assert panoptic(tensors, score=0.65).detections.labels.tolist() == [1, 2]
+    assert panoptic(tensors, max_detections=1).detections.labels.tolist() == [1]

@@ -163,6 +163,18 @@ def test_a_hundred_frames_allocate_nothing(open_graph, cuda, picture):
     )
 
 
+def test_memory_is_reported_per_owner(open_graph, picture):
+    pipeline = open_graph(frames_in_flight=1)
+    pipeline.infer(picture(), ASKED)
+    held, told = pipeline.memory(), pipeline.diagnostics()
+    assert (held['device']['engine'], held['device']['activations']) == (1000, 2000)
+    assert held['device']['slots'] == held['pinned']['slots'] == 256 + 57_600
+    for key in ('GPU memory (MB)', 'GPU memory peak (MB)'):
+        assert told[key].endswith(f', total {sum(held["device"].values()) / 1e6:.1f}')
+    assert told['frames with non-finite values'] == '0'
+    assert told['engine shared by (pipelines)'] == '1'
+
+
 def test_registering_replaces_the_blocks_that_a_frame_may_be_searching(open_graph):
     pipeline = open_graph(frames_in_flight=1)
     first, second = np.zeros(4096, np.uint8), np.zeros(4096, np.uint8)
