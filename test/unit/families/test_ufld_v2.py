@@ -121,8 +121,9 @@ def test_lanes_come_best_score_first_and_limited(network):
     ):
         place(outputs, lane, 50, slice(None), kind, logit)
     assert decode(network, CULANE, outputs).detections.labels.tolist() == [3, 1, 2, 0]
-    found = decode(network, CULANE, outputs, max_detections=2, score=0.9)
-    assert found.detections.labels.tolist() == [3, 1]
+    for limits, labels in (({'score': 0.9}, [3, 1]), ({'max_detections': 1}, [3])):
+        found = decode(network, CULANE, outputs, **limits)
+        assert found.detections.labels.tolist() == labels
 
 
 @pytest.mark.parametrize('value', [np.nan, np.inf])
