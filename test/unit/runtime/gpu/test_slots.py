@@ -157,6 +157,14 @@ def test_late_frame_is_reported_once(clock):
     assert reported == [2.5]
 
 
+def test_watchdog_checks_periodically():
+    late = threading.Event()
+    dog = Watchdog(0.01, lambda seconds: late.set())
+    dog.begin(1)
+    assert late.wait(DEADLINE_SECONDS)
+    dog.close()
+
+
 def test_frames_that_ended_are_forgotten_and_the_oldest_counts(clock):
     dog = watchdog(clock, [])
     dog.begin(1)
