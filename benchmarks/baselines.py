@@ -8,6 +8,7 @@ A frame of this package beside what others write: from image bytes to boxes in N
 - *blobFromImage*: OpenCV's blobFromImage into pinned memory; copies and TensorRT in a CUDA graph.
 - *torch*: copy, letterbox and normalization by PyTorch, TensorRT and the copy of its outputs, all
   in one CUDA graph.
+- *torch.compile*: the same graph with the network compiled by TorchInductor in place of TensorRT.
 
 All but ours decode with this package's NumPy decoder. All take turns; times in microseconds. Needs
 PyTorch for CUDA.
@@ -24,6 +25,8 @@ from typing import Any
 import cv2
 from gpu_frames import ASKED, naive, picture
 import numpy as np
+import onnx
+from onnx import numpy_helper
 import torch
 import torch.nn.functional as F
 
@@ -87,6 +90,70 @@ def tensorrt_network(runner: Any) -> Network:
     return run
 
 
+def compiled_network(path: Path, precision: str) -> Network:
+    """Return the network by PyTorch and TorchInductor, in float16 or, with TF32, in float32."""
+    torch.set_float32_matmul_precision('high')
+    torch.backends.cudnn.allow_tf32 = True
+    dtype = torch.float16 if precision == 'fp16' else torch.float32
+    graph = onnx.load(path).graph
+    constants = {}
+    for each in graph.initializer:
+        value = torch.from_numpy(numpy_helper.to_array(each).copy())
+        constants[each.name] = (
+            value.to('cuda', dtype) if value.is_floating_point() else value.tolist()
+        )
+    nodes = [  # Without objects of ONNX, which TorchDynamo cannot trace.
+        (
+            each.op_type,
+            [name for name in each.input if name],
+            list(each.output),
+            {a.name: onnx.helper.get_attribute_value(a) for a in each.attribute},
+        )
+        for each in graph.node
+    ]
+    given, wanted = graph.input[0].name, [each.name for each in graph.output]
+
+    def run(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+        values: dict[str, Any] = {**constants, given: tensor.to(dtype)}
+        for kind, inputs, outputs, attributes in nodes:
+            found = run_node(kind, [values[each] for each in inputs], attributes)
+            values.update(zip(outputs, found, strict=True))
+        return {name: values[name] for name in wanted}
+
+    return torch.no_grad()(torch.compile(run, dynamic=False, fullgraph=True))
+
+
+def run_node(kind: str, x: list[Any], attributes: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+    """Run a node of `gpu_models.py`."""
+    match kind:
+        case 'Conv':
+            pads, strides = attributes.get('pads', [0, 0]), attributes.get('strides', 1)
+            groups = attributes.get('group', 1)
+            return (F.conv2d(*x, stride=strides, padding=pads[:2], groups=groups),)
+        case 'MaxPool':
+            size, strides, pads = (attributes[e] for e in ('kernel_shape', 'strides', 'pads'))
+            return (F.max_pool2d(x[0], size, strides, pads[:2]),)
+        case 'Split':
+            return torch.split(x[0], x[1], attributes['axis'])
+        case 'Concat':
+            return (torch.cat(x, attributes['axis']),)
+        case 'Resize':
+            return (F.interpolate(x[0], scale_factor=2.0, mode='nearest'),)
+        case 'ReduceSum':
+            return (x[0].sum(x[1], keepdim=bool(attributes.get('keepdims', 1))),)
+        case 'Softmax':
+            return (x[0].softmax(attributes['axis']),)
+        case 'Reshape':
+            return (x[0].reshape([d or x[0].shape[i] for i, d in enumerate(x[1])]),)
+    plain = {
+        'Mul': torch.mul, 'Add': torch.add, 'Sub': torch.sub, 'Sigmoid': torch.sigmoid,
+        'Relu': torch.relu, 'MatMul': torch.matmul, 'Identity': torch.clone,
+        'Flatten': lambda e: e.flatten(1),
+        'GlobalAveragePool': lambda e: e.mean((2, 3), keepdim=True),
+    }  # fmt: skip
+    return (plain[kind](*x),)
+
+
 def with_blob(network: Network, pipeline: GpuPipeline) -> Callable[[Frame], object]:
     height, width = pipeline.shared.preprocess.input_hw
     graph = Graph(torch.zeros((1, 3, height, width), device='cuda'), network)
@@ -148,6 +215,9 @@ def main() -> int:
             'tutorial': naive(runner, pipeline),
             'blobFromImage': with_blob(tensorrt_network(runner), pipeline),
             'torch': with_torch(tensorrt_network(runner), pipeline, frame),
+            'torch.compile': with_torch(
+                compiled_network(args.model, args.precision), pipeline, frame
+            ),
         }
         times: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(args.rounds + 10):
