@@ -39,3 +39,7 @@ def test_int8_rounds_to_multiples_of_the_scale():
 def test_fp8_keeps_three_bits_of_mantissa():
     # Between 16 and 32 the step is 2; a tie goes to the even one.
     assert FP8.round(np.array([16.9, 17.0, 17.1, 19.0])).tolist() == [16.0, 16.0, 18.0, 20.0]
+
+
+def test_range_of_zeros_has_a_scale():
+    assert INT8.scales(np.zeros(2)).tolist() == pytest.approx([1 / 127] * 2, rel=2**-7)

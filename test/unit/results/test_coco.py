@@ -191,3 +191,9 @@ def test_files_of_another_format_are_refused(tmp_path, text):
     path.write_text(text)
     with pytest.raises(ParameterError, match='as annotations in COCO format'):
         CocoIds.read(path)
+
+
+def test_other_classes_count_from_one():
+    assert category_ids(('person', 'weed'), 2) == {0: 1, 1: 2}
+    assert category_ids(('weed',), 2) == {0: 1, 1: 2}
+    assert category_ids(('background', 'road'), 2) == {1: 1}

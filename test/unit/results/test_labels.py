@@ -36,6 +36,24 @@ def test_the_parameter_comes_first_then_the_file_then_the_metadata(labels_file):
     assert class_names([], '', ULTRALYTICS, 3) == ('person', 'traffic light', "d'or")
 
 
+def test_several_names_are_no_built_in_list():
+    assert class_names(['coco', 'voc'], '', {}, 2) == ('coco', 'voc')
+
+
+@pytest.mark.parametrize(
+    ('text', 'names'),
+    [
+        ('cat\n\neel\n', ('cat', '', 'eel')),
+        ('0 person\n1 bicycle\n3 motorcycle\n', ('person', 'bicycle', '', 'motorcycle')),
+    ],
+)
+def test_a_class_between_others_may_have_no_name(labels_file, text, names):
+    path = labels_file(text)
+    assert class_names([], path, {}, len(names)) == names
+    with pytest.raises(ParameterError, match=rf'labels\.txt.* names {len(names)} .* has 9'):
+        class_names([], path, {}, 9)
+
+
 def test_accepts_windows_line_ends_and_trailing_blank_lines(labels_file):
     path = labels_file('\ufeffNutsedge\r\n  Pigweed \r\n\r\n\r\n')
     assert class_names([], path, {}, 2) == ('Nutsedge', 'Pigweed')

@@ -32,6 +32,17 @@ def test_auto_logs_why_faster_backends_were_skipped():
     assert (chosen.name, why) == ('slow', 'backend slow: Slow (no fast: no GPU)')
 
 
+@pytest.mark.parametrize(
+    ('wanted', 'expected'),
+    [
+        ('auto', 'backend fast: Fast (the fastest on this machine)'),
+        ('slow', 'backend slow: Slow (as requested)'),
+    ],
+)
+def test_the_choice_is_logged_with_its_reason(wanted, expected):
+    assert choose_backend(wanted, (backend('fast'), backend('slow')))[1] == expected
+
+
 def test_auto_never_selects_a_server():
     server = Backend('server', 'Server', str, open=None, pipeline=None, is_local=False)
     with pytest.raises(BackendError, match='Cause: no fast: no GPU\n'):

@@ -193,8 +193,9 @@ def test_an_injected_runner_is_not_warmed_up_and_is_closed_with_the_pipeline():
     pipeline.close()
     pipeline.close()
     assert runner.is_closed
-    with pytest.raises(ClosedError, match='The pipeline is closed'):
-        pipeline.infer(picture((0, 0, 0)), THRESHOLDS)
+    for image in (picture((0, 0, 0)), []):
+        with pytest.raises(ClosedError, match='The pipeline is closed'):
+            pipeline(image, THRESHOLDS)
 
 
 def test_task_without_classes_logs_no_class_names():

@@ -24,3 +24,11 @@ def test_percentage_never_decreases():
     high = steps.percent
     steps.start('two', 2)
     assert steps.percent == high
+
+
+def test_accepts_empty_and_unknown_phases():
+    steps = Steps()
+    steps.start('empty', 0)
+    steps.step('never begun', 0)
+    steps.finish('never begun either')
+    assert 0.0 <= steps.percent <= 100.0

@@ -105,3 +105,7 @@ def test_an_operator_that_tensorrt_lacks_is_not_sent_to_tensorrt():
     assert 'backend onnxruntime, or add a plugin library' in remedies['tensorrt 11.4']
     assert 'backend tensorrt or onnxruntime' in remedies['tensorrt_rtx 1.5']
     assert '--plugin' in remedies['tensorrt_rtx 1.5']
+
+
+def test_empty_log_is_reported_as_such():
+    assert error_from_log([], doing='build', library='x').cause == 'TensorRT logged no reason.'

@@ -113,6 +113,14 @@ def test_omitted_and_computed_thresholds_apply(tmp_path, run, suppress):
     assert_equal(detect(run(cut(path)[0]))[1], detect(run(path))[1])
 
 
+def test_the_largest_number_of_boxes_is_no_limit(tmp_path, run):
+    """Torchvision exports its NMS so."""
+    path = write_nms(tmp_path, CHOSEN, SUPPRESS.replace('most,', 'endless,'))
+    model, log_line = cut(path)
+    assert log_line.endswith(': IoU 0.3, scores above 0.2')
+    assert_equal(detect(run(model))[1], detect(run(path))[1])
+
+
 def test_boxes_as_centers_and_sizes_become_corners(tmp_path, run):
     path = write_nms(
         tmp_path,

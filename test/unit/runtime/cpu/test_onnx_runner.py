@@ -51,6 +51,17 @@ def write(tmp_path):
     return make
 
 
+@pytest.mark.parametrize(
+    'dtype', ['float16', 'float64', 'uint8', 'int8', 'int32', 'int64', 'bool']
+)
+def test_values_of_every_dtype_pass_through_unchanged(write, dtype):
+    type_ = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    runner = OnnxRuntimeRunner.open(write(type_=type_))
+    assert runner.inputs[0].dtype == runner.outputs[0].dtype == dtype
+    result = runner.infer({'x': np.array([[0, 1, 7]]).astype(dtype)})['y']
+    assert (result.dtype, result.tolist()) == (dtype, np.array([[0, 1, 7]], dtype).tolist())
+
+
 def test_specs_hold_names_shapes_dtypes_and_minus_one_for_dynamic(write):
     runner = OnnxRuntimeRunner.open(write(shape=(1, 'channels', None, 4)))
     assert runner.inputs == (TensorSpec('x', (1, -1, -1, 4), 'float32', 'input'),)

@@ -92,6 +92,15 @@ def test_a_state_goes_from_run_to_run_and_is_reset(counter, open_inputs, slots, 
     assert pipeline.infer({'step': STEP}, ASKED)['total'].tolist() == [[1, 10]]
 
 
+def test_an_initial_value_returns_with_a_reset(counter, open_inputs):
+    pipeline = open_inputs(counter(), ('step=tensor:step', 'h=state:hn?initial=5,6'))
+    pipeline.warm_up()
+    for _ in range(2):
+        assert pipeline.infer({'step': STEP}, ASKED)['hn'].tolist() == [[6, 16]]
+        assert pipeline.infer({'step': STEP}, ASKED)['hn'].tolist() == [[7, 26]]
+        pipeline.reset_state()
+
+
 @pytest.mark.parametrize('slots', [1, 2])
 @pytest.mark.parametrize('settings', ['', '&scale=2'])
 def test_a_held_array_is_sent_when_it_changes(counter, open_inputs, cuda, slots, settings):
@@ -374,6 +383,17 @@ def test_a_stack_of_images_equals_that_of_the_cpu(
     depth = Frame.from_pixels(np.zeros((4, 4), np.uint16), '16UC1')
     with pytest.raises(BadFrameError, match='depth image'):
         pipeline.infer({'x': [*frames[:2], depth]}, ASKED)
+
+
+def test_a_stack_behind_another_takes_its_own_images(make_engine, open_inputs, numbers):
+    engine = make_engine()
+    engine.inputs = (tensor('x', (2, 3, 8, 12)), tensor('first', (2, 3, 8, 12)))
+    engine.outputs = (tensor('y', (2, 3, 8, 12), mode='output'),)
+    engine.create_execution_context = lambda strategy: copying(engine)
+    pipeline = open_inputs(engine, ('first=images:a,b', 'x=images:c,a'))
+    images = [np.full((8, 12, 3), value, np.uint8) for value in (255, 0, 51, 102)]
+    found = pipeline.infer({'first': images[:2], 'x': images[2:]}, ASKED)['y']
+    np.testing.assert_allclose(found[:, 0, 0, 0], [0.2, 0.4], rtol=1e-6)
 
 
 def test_a_large_tensor_does_not_disturb_the_run_before(counter, open_inputs, cuda, set_constants):

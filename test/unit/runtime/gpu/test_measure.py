@@ -2,6 +2,7 @@
 
 from collections import Counter
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -38,6 +39,14 @@ def test_every_run_uses_full_batch(open_graph, make_engine, picture, counts, siz
         assert all(len(each) == 3 for each in times.values())
         assert set(counts) == {batch}
     assert graph_measure.measure(pipeline, picture(), rounds=3)['batch'] == batch
+
+
+def test_the_rate_counts_images_not_runs(open_graph, make_engine, picture, monkeypatch):
+    pipeline = open_graph(make_engine(-1), batch=4)
+    clock = iter([10.0, 12.0])
+    monkeypatch.setattr(graph_measure, 'time', SimpleNamespace(perf_counter=clock.__next__))
+    work = graph_measure.Work.of(pipeline, picture())
+    assert graph_measure.frames_per_second(pipeline, work, 5) == 5 * 4 / 2.0
 
 
 def test_each_stage_is_measured_as_a_graph(open_graph, engine, picture, cuda):

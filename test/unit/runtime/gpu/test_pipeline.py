@@ -111,6 +111,16 @@ def test_batch_is_padded_with_last_image_in_place(open_graph, make_engine, cuda,
     assert cuda.launched == ['preprocess'] * 4 + DECODED * 2
 
 
+def test_cameras_of_other_sizes_share_a_graph_whatever_their_order(
+    open_graph, make_engine, picture
+):
+    pipeline = open_graph(make_engine(-1), batch=2, frames_in_flight=1)
+    frames = [picture(100, 90), picture(120, 90)]
+    for each in (frames, frames[::-1]):
+        pipeline.infer_all(each, ASKED)
+    assert captured(pipeline, batch=2).made == 1
+
+
 def test_a_batch_beyond_the_profile_is_refused_and_the_slot_free_again(open_graph, picture):
     pipeline = open_graph(frames_in_flight=1)
     with pytest.raises(TensorMismatchError, match='2 images exceed the maximum batch size of 1'):
@@ -234,6 +244,12 @@ def test_tensorrt_execution_error_includes_its_message(open_graph, engine, pictu
     pipeline = open_graph(engine, frames_in_flight=1)
     with pytest.raises(BackendError, match=r'(?s)could not run.*the fake refused'):
         pipeline.infer(picture(), ASKED)
+
+
+def test_max_detections_reaches_the_kernels_unchanged(open_graph, picture):
+    pipeline = open_graph(frames_in_flight=1)
+    pipeline.infer(picture(), replace(ASKED, max_detections=5000))
+    assert request_of(pipeline.slots.all[0]).max_detections == 5000
 
 
 def table_on_gpu(cuda, slot):

@@ -68,6 +68,11 @@ def test_a_small_part_is_not_transferred_with_a_large_one_that_another_thread_co
     assert plan.pieces[1].send == (large.target, large.pinned, CHUNK)
 
 
+def test_a_converted_tensor_is_one_piece():
+    plan = plan_transfers([Part(LARGE, 256, 9000, False, False)], GPU, HEADER_NBYTES, CHUNK)
+    assert [(piece.start, piece.stop) for piece in plan.pieces] == [(0, LARGE)]
+
+
 @pytest.mark.parametrize('seed', range(20))
 def test_every_byte_is_transferred_once(seed):
     rng = np.random.default_rng(seed)

@@ -28,6 +28,7 @@ from trt_ros.errors import (
 from trt_ros.families.registry import ALL_FAMILIES, TENSORS
 from trt_ros.progress import CancelledError
 from trt_ros.runtime.remote.address import parse_address
+from trt_ros.runtime.remote.connection import CHANNEL_OPTIONS
 from trt_ros.runtime.remote.remote_runner import RemoteRunner
 from trt_ros.vision.frame import Frame
 
@@ -194,6 +195,11 @@ def test_server_that_loses_its_regions_gets_inputs_through_grpc_after_the_third(
             runner.infer({'images': np.zeros((1, 3, 64, 64), np.float32)})
         assert ways == ['shared memory'] * 3 + ['gRPC']
         assert runner.diagnostics()['server requests failed'] == '0'
+
+
+def test_lost_connection_is_tried_again_each_second():
+    """By default, gRPC waits longer each time, up to two minutes."""
+    assert dict(CHANNEL_OPTIONS)['grpc.max_reconnect_backoff_ms'] == 1000
 
 
 def test_batch_is_limited_to_that_of_the_server(serve, color_detector, tmp_path, caplog):
