@@ -182,6 +182,17 @@ def test_limits_of_objects_are_refused_for_other_results(infer, semantic, flags)
     assert 'are for objects, but decoder semantic finds none' in said
 
 
+def test_small_depths_keep_their_digits(infer, network):
+    values = np.linspace(0.0000123456, 0.00005, 64)[:, None] * np.ones((1, 64, 64))
+    (entry,), _ = infer(network(depth=values))
+    assert (entry['depth']['min'], entry['depth']['max']) == (1.2346e-05, 5e-05)
+
+
+def test_a_coco_file_without_folder_is_refused(infer, pose, tmp_path):
+    _, said = infer(pose, '--coco', tmp_path / 'none' / 'coco.json', code=1)
+    assert 'none does not exist.' in said
+
+
 def test_masks_of_videos_are_numbered(infer, semantic, tmp_path):
     clip = tmp_path / 'clip.avi'
     writer = cv2.VideoWriter(str(clip), int.from_bytes(b'MJPG', 'little'), 10.0, (64, 64))

@@ -1,5 +1,6 @@
 """The command line itself: verbs, help, exit codes."""
 
+from argparse import ArgumentParser
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import pytest
 
 from support.waiting import DEADLINE_SECONDS
 from trt_ros import cli
+from trt_ros.cli._flags import add_option_flags
 from trt_ros.errors import TrtRosError
 
 
@@ -32,6 +34,31 @@ def raising(error):
         raise error
 
     return run
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'said'),
+    [([], 'VERB'), (['sample', 'a', '--new', 'b'], 'unrecognized arguments: --new')],
+)
+def test_missing_verbs_and_unknown_flags_are_usage_errors(verb, capsys, arguments, said):
+    verb(lambda args: 0, lambda parser: parser.add_argument('files', nargs='*'))
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_the_exit_code_is_the_verbs_own(verb):
+    verb(lambda args: 7)
+    assert cli.main(['sample']) == 7
+
+
+def test_device_takes_an_index_or_auto(capsys):
+    parser = ArgumentParser(prog='x')
+    add_option_flags(parser, ['device'])
+    assert [parser.parse_args(['--device', text]).device for text in ('auto', '3')] == [-1, 3]
+    with pytest.raises(SystemExit):
+        parser.parse_args(['--device', 'all'])
+    assert "--device: invalid int or auto value: 'all'" in capsys.readouterr().err
 
 
 def test_unknown_verb_is_usage_error_listing_verbs(capsys):
