@@ -14,10 +14,11 @@ from vision_msgs.msg import (
 )
 
 from support.dds import RELIABLE, Inbox
-from trt_ros.results.boxes import Detections
+from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import ImageWriter
+from trt_ros.ros.dds.cdr_detections import DetectionWriter
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import RclSubscription
 from trt_ros.ros.messages import detection_publish, read_boxes
@@ -52,6 +53,17 @@ def test_boxes_that_are_not_finite_are_left_out(value):
     ]
     found = read_boxes(np.frombuffer(serialize_message(message), np.uint8), ClassIds())
     assert (found.ids_as_text(), found.scores.tolist()) == (['2', '4'], [0, np.inf])
+
+
+@pytest.mark.parametrize('angle', [0.0, 0.5])
+def test_boxes_are_read_with_their_angles(angle):
+    cxcywh = np.array([[10, 20, 30, 40]], np.float32)
+    values = [np.array([each], np.float32) for each in (angle, 0.75)]
+    given = OrientedBoxes(cxcywh, *values, np.array([1], np.int32), class_names=('a', 'b'))
+    message = DetectionWriter().write(given, (1, 2), 'camera', class_id_format='name')
+    found = read_boxes(message, class_ids := ClassIds())
+    assert ([*class_ids], found.ids, isinstance(found, OrientedBoxes)) == (['b'], None, angle > 0)
+    assert found.rotated_boxes().tolist() == [[10, 20, 30, 40, angle]]
 
 
 def test_detections_keep_their_ids_however_large(rcl, node):
