@@ -9,7 +9,7 @@ the network, so that only the transport of the messages is measured.
 """
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 import json
 import os
@@ -117,12 +117,11 @@ if SIZE in os.environ:  # A measured process.
             self._times: dict[int, int] = {}
             super().__init__(**kwargs)
 
-        def _draw(self, pair: tuple[Any, np.ndarray]) -> None:
+        def _publish(self, number: int, result: Any, header: Any, values: Sequence[Any]) -> None:
             if not self._times:
                 save('first', {})
-            frame = self._codec.frame(pair[0]).value
-            self._times[sent_ns(frame)] = time.monotonic_ns()
-            super()._draw(pair)
+            self._times[sent_ns(values[0])] = time.monotonic_ns()
+            super()._publish(number, result, header, values)
 
         def destroy_node(self) -> None:
             super().destroy_node()
