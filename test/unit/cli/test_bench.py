@@ -255,3 +255,10 @@ def test_profiling_without_nvtx_fails_before_anything_is_measured(bench, monkeyp
     code, found, said = bench('--profiling')
     assert (code, found, said.out) == (1, None, '')
     assert 'pip install nvtx' in said.err
+
+
+@pytest.mark.parametrize('flag', ['--frames-in-flight', '--slots'])
+def test_frames_in_flight_are_named(bench, flag):
+    code, found, said = bench(flag, 2)
+    assert code == 0 and found['results'][0]['frames_in_flight'] == 2
+    assert 'frames/s with 2 in flight\n' in said.out

@@ -288,3 +288,9 @@ def test_an_interrupt_ends_a_build_with_130_and_no_child(color_detector, tmp_pat
     done = run_script(script, color_detector(), XDG_CACHE_HOME=str(tmp_path))
     assert done.stdout == "130 ''\n"
     assert 'Traceback' not in done.stderr
+
+
+def test_an_empty_cache_is_listed_as_such(call, cache):
+    code, out, _ = call('cache', 'list')
+    assert (code, out) == (0, f'0 engines, 0.0 MiB, in {cache}\n')
+    assert json.loads(call('cache', 'list', '--json')[1]) == []

@@ -355,3 +355,16 @@ def test_what_is_proposed_for_other_inputs_works_when_typed(tmp_path, picture, c
     (tmp_path / '1.npz').write_bytes(b'no archive')
     assert main([*common, *files]) == 1
     assert '1.npz cannot be read' in capsys.readouterr().err
+
+
+def test_log_lines_go_to_stderr(infer, picture):
+    err = infer(picture())[2].err
+    assert 'backend onnxruntime: ' in err
+    assert 'decoder yolov8: ' in err
+
+
+def test_an_output_folder_that_is_a_file_is_refused(infer, picture, tmp_path):
+    (tmp_path / 'out').write_text('in the way')
+    code, _, captured = infer(picture())
+    assert code == 1
+    assert 'cannot be written' in captured.err

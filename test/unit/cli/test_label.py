@@ -2,6 +2,7 @@
 
 from contextlib import closing, suppress
 import json
+import os
 from pathlib import Path
 import re
 import signal
@@ -798,3 +799,56 @@ def test_memory_does_not_grow_with_the_recording(label, tmp_path):
         )
         peaks_kb.append(int(done.stdout))
     assert peaks_kb[1] - peaks_kb[0] < 100_000
+
+
+@pytest.mark.slow
+def test_results_are_read_by_rclpy(label, tmp_path):
+    serialization = pytest.importorskip('rclpy.serialization')
+    vision_msgs = pytest.importorskip('vision_msgs.msg')
+    output, _ = label(write_recording(tmp_path / 'drive', camera(3)))
+    with closing(Recording(output)) as recording:
+        for index, (_, _, data, *_) in enumerate(recording.messages(['/detector/detections'])):
+            message = serialization.deserialize_message(
+                data.tobytes(), vision_msgs.Detection2DArray
+            )
+            assert message.detections[0].results[0].hypothesis.class_id == LABELS[index]
+            assert stamp_ns(message) == START_NS + index * STEP_NS - 1_000_000
+
+
+def test_a_recording_that_ends_in_zeros_is_labeled_up_to_them(label, tmp_path):
+    path = storage_file(write_recording(tmp_path / 'drive', camera(60)))
+    data = path.read_bytes()
+    # As after a power failure: a size without content, also within a record.
+    zeros = tmp_path / 'zeros.mcap'
+    zeros.write_bytes(data[: len(data) // 2].ljust(len(data), b'\0'))
+    output, text = label(zeros, code=1)
+    steps = [step for _, step, _ in read(output)]
+    assert steps == list(range(len(steps))) and 10 < len(steps) < 40
+    assert f'is damaged: read up to {(len(steps) - 1) / 10:.3f} s after its start' in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('more', [(), ('--workers', '2')])
+def test_recordings_without_images_leave_the_others(label, tmp_path, more):
+    for number, images in enumerate((camera(1), [('/chatter', 2, text_message('a'))], camera(2))):
+        write_recording(tmp_path / 'drives' / f'drive_{number}', images)
+    (tmp_path / 'drives/notes.mcap').write_bytes(b'not a recording')
+    output, text = label(tmp_path / 'drives', *more, code=1)
+    assert [len(read(output / f'drive_{number}.mcap')) for number in (0, 2)] == [1, 2]
+    assert 'drive_1 has no images on topic any.' in text
+    assert 'notes.mcap cannot be opened.' in text
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize('more, kilobytes', [(['--with-input'], 200), ([], 20)])
+def test_a_full_disk_is_reported_also_with_a_data_set(label, tmp_path, more, kilobytes):
+    path = write_recording(tmp_path / 'drive', camera(250))
+    output = tmp_path / 'full.mcap'
+    command = [*label.command, '--output', str(output), '--coco', *more, str(path)]
+    limited = ['bash', '-c', f'ulimit -f {kilobytes}; exec "$@"', 'bash', *command]
+    # Coverage writes a file of its own.
+    plain = {name: value for name, value in os.environ.items() if 'COVERAGE' not in name}
+    done = subprocess.run(limited, capture_output=True, text=True, env=plain)
+    assert done.returncode == 1
+    assert 'cannot be written.' in done.stderr and 'Traceback' not in done.stderr
+    assert 'delete the files of this run' in done.stderr

@@ -66,3 +66,10 @@ def test_file_names_are_escaped(call, tmp_path, verb):
     _, out, err = call(*verb.split(), tmp_path / 'no\x1b[31m\u202e.onnx')
     assert r'no\x1b[31m\u202e' in out + err
     assert not UNSAFE.search(out + err)
+
+
+@needs_rtx
+@pytest.mark.parametrize('kind', ['Relu', 'NoSuchOperator'])
+def test_build_shortens_names(call, tmp_path, kind):
+    code, _, err = call('build', save(tmp_path / 'net.onnx', 'x' * 100_000, kind))
+    assert code == 1 and len(err) < 5000

@@ -285,3 +285,16 @@ def test_frames_of_recordings_videos_and_folders_are_counted_and_read(tmp_path):
     before = fingerprint(sources)
     cv2.imwrite(str(folder / 'red.png'), red[:8])
     assert fingerprint(sources) != before
+
+
+def test_a_stretched_input_has_no_padding(verify):
+    _, drawn, _ = verify('--resize', 'stretch')
+    assert drawn[-470, 240].tolist() == RED_BGR
+
+
+def test_two_photographs_make_two_rows(verify, tmp_path):
+    other = tmp_path / 'blue.png'
+    cv2.imwrite(str(other), np.full((240, 240, 3), [255, 0, 0], np.uint8))
+    _, drawn, _ = verify(photos=(tmp_path / 'red.png', other))
+    assert drawn[-240, 240].tolist() == [255, 0, 0]
+    assert drawn[drawn.shape[0] // 2 - 240, 240].tolist() == RED_BGR

@@ -81,3 +81,10 @@ def test_tasks_that_coco_lacks_are_refused(tmp_path):
     )
     with pytest.raises(ParameterError, match=r'several masks per image.*\n.*with --outputs'):
         CocoLabels(tmp_path / 'out.json', several, {})
+
+
+def test_image_without_objects_has_no_annotations(tmp_path):
+    none = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int32))
+    found = written(tmp_path / 'out.json', none)
+    assert (len(found['images']), found['annotations']) == (1, [])
+    assert found['categories'] == [{'id': 1, 'name': 'a'}, {'id': 2, 'name': 'b'}]

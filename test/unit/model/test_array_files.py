@@ -198,3 +198,18 @@ def test_written_numbers_beyond_a_type_are_refused():
     for text in ('1e999', '-1' + '0' * 400):
         with pytest.raises(TensorMismatchError, match='beyond the range'):
             read(text, ())
+
+
+def test_an_archive_without_arrays_is_refused(tmp_path):
+    np.savez(tmp_path / 'k.npz')
+    with pytest.raises(ParameterError, match=r"(?s)no array 'k'.*It has none"):
+        read(tmp_path / 'k.npz')
+
+
+@pytest.mark.parametrize(
+    ('shape', 'want'), [((-1, -1), (1, 4)), ((-1, 2), (2, 2)), ((-1, -1, 2), (1, 2, 2))]
+)
+def test_numbers_fill_the_last_dynamic_dimension(tmp_path, shape, want):
+    assert read('1,2,3,4', shape).shape == want
+    np.save(tmp_path / 'vector.npy', np.arange(4))
+    assert read(tmp_path / 'vector.npy', shape).shape == want

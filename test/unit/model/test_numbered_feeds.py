@@ -182,3 +182,20 @@ def test_an_input_that_cannot_hold_the_numbers_is_refused(text, dtype):
     with pytest.raises(TensorMismatchError, match='cannot hold') as caught:
         feed(text, dtype=dtype)
     assert caught.value.remedy
+
+
+def test_a_counter_fills_any_shape_and_dtype():
+    for dtype in ('int8', 'int32', 'int64', 'float16', 'float64'):
+        found = staged('counter:3', (2, -1, 3), dtype, run=4)
+        assert found.dtype == dtype and found.tolist() == np.full((2, 1, 3), 4).tolist()
+    assert widen(staged('counter:3', (2,), 'bfloat16', run=3)).tolist() == [3, 3]
+
+
+def test_noise_of_other_runs_and_seeds_is_other_noise():
+    found = [
+        staged(f'noise:uniform?seed={seed}', (50,), run=run).tobytes()
+        for seed in (0, 1, 1 << 32, (1 << 64) - 1)
+        for run in (0, 1, 1 << 32)
+    ]
+    assert len(set(found)) == len(found)
+    assert staged('noise:uniform', (50,)).tobytes() == found[0]

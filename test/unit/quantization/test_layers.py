@@ -125,3 +125,10 @@ def test_only_aligned_convolutions_of_the_demo_detector_are_quantized_to_fp8():
     network = QuantNetwork(onnx.load(MODEL), (), 'fp8')
     assert len(network.layers) == 32
     assert '/network/to_8/to_8.0/to_8.0.0/Conv' in network.left_out
+
+
+def test_last_convolution_stays_in_float(residual_model):
+    network = QuantNetwork(residual_model())
+    assert [layer.name for layer in network.layers] == ['a', 'b']
+    assert network.head == ['logits']
+    assert network.left_out == {'head': 'last layer before the results'}

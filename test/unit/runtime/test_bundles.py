@@ -1,6 +1,7 @@
 """Bundles run on the CPU, and bundles refused."""
 
 import numpy as np
+from onnx import helper
 import onnxruntime
 import pytest
 
@@ -159,3 +160,28 @@ def test_networks_of_held_inputs_run_when_these_change(tmp_path, open_cpu):
         found = pipeline({'prompt': prompt, 'x': ONE})
         assert (found['y'].item(), found['token'].item()) == (expected, expected - 1)
         assert len(runs) == count
+
+
+def test_an_image_goes_into_a_network_of_a_bundle(tmp_path, open_cpu):
+    eyes = {
+        'nodes': [helper.make_node('ReduceMean', ['rgb'], ['mean'], axes=[1, 2], keepdims=0)],
+        'inputs': {'rgb': (1, 4, 6, 3)},
+        'outputs': {'mean': (1, 3)},
+        'ports': {'rgb': {'kind': 'state/camera/image'}},
+    }
+    hand = {
+        'nodes': [helper.make_node('Neg', ['mean'], ['act'])],
+        'inputs': {'mean': (1, 3)},
+        'outputs': {'act': (1, 3)},
+    }
+    path = write_bundle(
+        tmp_path,
+        {'eyes': eyes, 'hand': hand},
+        inputs={'eyes': ['rgb']},
+        data_flow={'eyes/mean': ['hand/mean']},
+        outputs={'hand': ['act']},
+    )
+    pixels = np.zeros((4, 6, 3), np.uint8)
+    pixels[..., 0] = 200  # Blue of BGR.
+    found = open_cpu(path)({'rgb': pixels})
+    np.testing.assert_allclose(found['act'], [[0, 0, -200]], atol=1e-4)

@@ -485,3 +485,18 @@ def test_topics_stand_for_the_inputs_that_they_feed(seen):
         pytest.raises(TensorMismatchError, match="'x' is missing"),
     ):
         pipeline({'cmd': x})
+
+
+def test_suggested_bindings_are_accepted(counter):
+    with pytest.raises(TensorMismatchError, match='get no value') as caught:
+        open_pipeline(counter, families=DETECTORS)
+    suggested = ['step=tensor:step', 'h=state:hn']
+    assert f'Set inputs to {suggested}' in caught.value.remedy
+    open_pipeline(counter, inputs=suggested).close()
+
+
+def test_a_network_of_arrays_is_opened_by_its_path_and_bindings(counter):
+    options = {'inputs': ('step=tensor:step', 'h=state:hn'), 'backend': 'onnxruntime'}
+    with Pipeline.open(counter, **options) as pipeline:
+        assert 'decoder tensor: the network gets no image' in pipeline.log_lines
+        assert pipeline({'step': np.array([[1, 2]])})['hn'].tolist() == [[1, 2]]

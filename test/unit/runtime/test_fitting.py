@@ -10,6 +10,7 @@ from trt_ros.families.registry import (
     DETECTORS,
     POSES,
     SEGMENTERS,
+    TENSORS,
 )
 from trt_ros.model.feeds.tensor import TensorFeed
 from trt_ros.runtime.fitting import fit, resolve
@@ -290,3 +291,11 @@ def test_class_names_make_class_indices_one_byte():
     indices_of_none = {'output0': np.full((1, 64, 96), -1)}
     mask = fitted.decoder(indices_of_none, letterbox, DEFAULT_THRESHOLDS)
     assert mask.labels.dtype == np.uint8 and (mask.labels == 255).all()
+
+
+def test_the_same_network_can_be_fitted_again_after_a_mismatch():
+    described = network(output=(1, 7))
+    with pytest.raises(TensorMismatchError):
+        fit(described, PipelineOptions(), DETECTORS)
+    fitted = fit(described, PipelineOptions(decoder='tensor'), TENSORS)
+    assert (fitted.decoder.name, len(fitted.log_lines)) == ('tensor', 2)

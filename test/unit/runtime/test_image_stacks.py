@@ -201,3 +201,10 @@ def test_verbs_take_a_stack_or_refuse_it_with_a_reason(boxes, tmp_path, capsys):
     target = ['--to', 'int8', '--output', str(tmp_path / 'int8.onnx')]
     assert main(['quantize', path, *pictures, *target]) == 1
     assert 'cannot be calibrated with images' in capsys.readouterr().err
+
+
+def test_pixels_are_images_of_a_stack(write):
+    pixels = [np.full((8, 12, 3), value, np.uint8) for value in (0, 51, 255)]
+    with open_pipeline(write(1, 3, 3, 8, 12), 'x=images:a,b,c') as pipeline:
+        found = pipeline({'x': pixels})['y']
+    np.testing.assert_allclose(found[0, :, 0, 0, 0], [0, 0.2, 1], rtol=1e-6)

@@ -11,7 +11,7 @@ from trt_ros.errors import (
     ClosedError,
     TensorMismatchError,
 )
-from trt_ros.families.registry import DEPTHS, DETECTORS
+from trt_ros.families.registry import CLASSIFIERS, DEPTHS, DETECTORS
 from trt_ros.runtime.options import LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec
@@ -209,3 +209,48 @@ def test_task_without_classes_logs_no_class_names():
     assert values.tolist() == [[2.5] * 5] * 3
     with pytest.raises(TensorMismatchError, match='looks like a depth network'):
         open_detector(PipelineOptions(), runner=runner)
+
+
+def test_runs_several_images_at_once_until_closed():
+    image, head = (
+        TensorSpec(spec.name, (-1, *spec.shape[1:]), 'float32', spec.mode)
+        for spec in (IMAGE, HEAD)
+    )
+    runner = FakeRunner(
+        lambda tensors: {
+            'output0': np.repeat(
+                head_with((32, 32, 16, 16, 2, 0.9))['output0'], len(tensors['images']), axis=0
+            )
+        },
+        inputs=(image,),
+        outputs=(head,),
+    )
+    pipeline = open_detector(LabeledOptions(), runner=runner, batch=3)
+    assert pipeline.infer_all([], THRESHOLDS) == []
+    assert pipeline.max_batch == 3
+    assert pipeline.log_lines[-1] == 'batch size: up to 3 images per run'
+    results = pipeline.infer_all([picture((0, 0, 0)), picture((0, 0, 0), (64, 64))], THRESHOLDS)
+    assert [found(result) for result in results] == [
+        [([48, 48, 80, 80], 2, 0.9)],
+        [([24, 24, 40, 40], 2, 0.9)],
+    ]
+    assert runner.call_count == 1
+    pipeline.close()
+    with pytest.raises(ClosedError):
+        pipeline.infer_all([picture((0, 0, 0))], THRESHOLDS)
+
+
+def test_pipeline_of_another_task_returns_its_results():
+    scores = TensorSpec('scores', (1, 3), 'float32', 'output')
+    pipeline = Pipeline.open(
+        LabeledOptions(labels=('a', 'b', 'c')),
+        families=CLASSIFIERS,
+        runner=FakeRunner(
+            [{'scores': np.array([[0.2, 0.7, 0.1]], np.float32)}],
+            inputs=(IMAGE,),
+            outputs=(scores,),
+        ),
+    )
+    assert pipeline.infer(picture((0, 0, 0))).top(2).tolist() == [1, 0]
+    assert pipeline.class_names == ('a', 'b', 'c')
+    assert pipeline.preprocess.mean == (0.485, 0.456, 0.406)

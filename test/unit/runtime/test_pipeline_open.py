@@ -196,3 +196,15 @@ def test_reported_backend_runs_the_network(use_backend):
     opened = open_detector(LabeledOptions(model_path='any.engine'))
     assert opened.backend == 'fake'
     opened.close()
+
+
+def test_log_lines_report_removed_background_class(color_detector, tmp_path):
+    labels = tmp_path / 'labels.txt'
+    labels.write_text('BACKGROUND\na\nb\nc\n')
+    pipeline = open_detector(
+        LabeledOptions(model_path=str(color_detector()), labels_path=str(labels), cpu_threads=1)
+    )
+    assert pipeline.class_names == ('a', 'b', 'c')
+    assert pipeline.log_lines[-1] == (
+        "3 class names, without 'BACKGROUND', which is not a class of the network"
+    )

@@ -8,7 +8,7 @@ import pytest
 
 from fuzz import attributes, control_flow, graphs, models, tensors
 from trt_ros.errors import ClosedError, MemoryLimitError, ModelError, TimeLimitError
-from trt_ros.progress import CancelledError
+from trt_ros.progress import CancelledError, Reporter
 from trt_ros.runtime.cpu import checked_runner as onnx_check
 from trt_ros.runtime.cpu.checked_runner import CheckedRunner
 from trt_ros.runtime.options import LabeledOptions
@@ -192,3 +192,16 @@ def test_metadata_that_is_not_utf8_is_an_error(tmp_path, cache):
     path.write_bytes(dict(models.files())['bytes_not_utf8_0'])
     with pytest.raises(ModelError, match='are not UTF-8'):
         CheckedRunner.open(path, engine_cache_dir=cache)
+
+
+def test_progress_reports_name_phase_of_child(write, cache):
+    seen = []
+    runner = CheckedRunner.open(
+        write(graphs.detector()), engine_cache_dir=cache, report=Reporter(seen.append)
+    )
+    runner.infer(picture())
+    runner.close()
+    assert list(dict.fromkeys(one.phase for one in seen)) == [
+        'loading the model',
+        'running the model once',
+    ]

@@ -144,3 +144,13 @@ def test_boxes_that_the_cpu_decodes_are_run_afterwards(tmp_path, open_gpu, decod
     assert ours.log_lines[-1].endswith('in runs of their own')
     with Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as reference:
         assert_equal(ours(scene(3), ASKED), reference(scene(3), ASKED))
+
+
+def test_images_of_a_batch_have_their_own_regions(tmp_path, open_gpu):
+    detector = with_batch(tmp_path / 'shapes.onnx', 'n')
+    path = write_cascade(tmp_path, detector, max_regions=4)
+    ours = open_gpu(path, batch=2)
+    images = [scene(3), scene(1)]
+    with Pipeline.open(path, backend='onnxruntime', cpu_threads=1) as reference:
+        for found, wanted in zip(ours(images, ASKED), reference(images, ASKED)):
+            assert_equal(found, wanted)

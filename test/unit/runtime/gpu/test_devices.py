@@ -175,3 +175,28 @@ def test_fault_before_subscription_is_reported(open_graph):
     assert [fault.problem for fault in faults] == ['It is gone.']
     with pytest.raises(GpuFailedError, match='It is gone'):
         pipeline.warm_up()
+
+
+def test_results_can_be_collected_in_another_thread(open_graph, picture):
+    pipeline = open_graph(device=1)
+    pending = pipeline.start([picture()], ASKED)
+    in_thread(pending.result)
+
+
+def test_receive_buffers_are_registered_and_given_back_on_the_pipelines_gpu(open_graph, cuda):
+    pipeline = open_graph(device=1)
+    ring = np.zeros(4096, np.uint8)
+    in_thread(lambda: pipeline.device.register(ring))
+    in_thread(lambda: pipeline.device.unregister(ring))
+    in_thread(lambda: pipeline.device.register(ring))
+    in_thread(pipeline.close)
+    assert cuda.used == {1}
+
+
+def test_tensor_runner_uses_requested_priority_and_wait(cuda, engine, network_of):
+    network = network_of(engine, stream_priority=-3, gpu_wait='block')
+    with closing(network) as runner:
+        runner.infer(TENSORS)
+        assert cuda.streams == [-3]
+        assert cuda.event_flags[-1] & cuda.cudaEventBlockingSync
+        assert cuda.calls['cudaEventSynchronize'] == 1

@@ -130,3 +130,7 @@ def test_networks_of_held_inputs_run_when_these_change(tmp_path, open_gpu):
         assert len(runs) == count
     pipeline.reset_state()
     assert pipeline({'prompt': two, 'x': ONE})['y'].item() == 103
+
+
+def test_a_bundle_counts_the_memory_of_all_engines(tmp_path, open_gpu):
+    assert open_gpu(two_sums(tmp_path)).memory()['device']['engine'] == 2000

@@ -10,6 +10,7 @@ from support.memory import array_at
 from trt_ros.errors import (
     BadFrameError,
     CapacityError,
+    GpuFailedError,
     ParameterError,
     TensorMismatchError,
 )
@@ -502,3 +503,24 @@ def test_an_output_whose_shape_depends_on_the_data_is_refused_by_name(counter, o
 def test_contexts_cannot_share_a_state(counter, open_inputs):
     with pytest.raises(ParameterError, match=r'contexts is 2, but the network has states\.'):
         open_inputs(counter(), STATEFUL, ('total',), frames_in_flight=2, contexts=2)
+
+
+def test_capturing_another_graph_does_not_advance_the_state(counter, open_inputs):
+    pipeline = open_inputs(counter((-1, 2)), ('step=tensor:step', 'h=tensor:h'))
+    assert pipeline.infer({'step': STEP, 'h': STEP}, ASKED)['hn'].tolist() == [[2, 20]]
+    pipeline = open_inputs(counter(), STATEFUL)
+    pipeline.infer({'step': STEP}, ASKED)
+    # A converted tensor has a graph of its own.
+    found = pipeline.infer({'step': STEP.astype(np.float64)}, ASKED)
+    assert found['hn'].tolist() == [[2, 20]]
+
+
+def test_a_fault_of_a_run_of_tensors_reports_the_gpu(counter, open_inputs, cuda):
+    faults = []
+    pipeline = open_inputs(counter(), ('*=tensor:tensors',))
+    pipeline.device.on_fault(faults.append)
+    pipeline.warm_up()
+    cuda.fail['cudaGraphLaunch'] = 700
+    with pytest.raises(GpuFailedError):
+        pipeline.infer({'step': STEP, 'h': STEP}, ASKED)
+    assert len(faults) == 1

@@ -171,3 +171,15 @@ def test_the_library_prints_nothing_about_extensions_for_other_formats(
     assert open_graph(frames_in_flight=1).device.open_jpeg_decoder() == ''
     os.write(2, b'later\n')
     assert capfd.readouterr().err == 'a line of another thread\nlater\n'
+
+
+def test_raw_images_and_jpegs_alternate(open_graph, cuda, codec, picture, noise):
+    pipeline = open_graph(frames_in_flight=1)
+    pipeline.device.open_jpeg_decoder()
+    jpeg, expected = jpeg_frame(noise, never)
+    raw = picture()
+    for _ in range(2):
+        pipeline.infer(raw, ASKED)
+        assert image_bytes(pipeline, cuda)[: raw.nbytes] == raw.data.tobytes()
+        pipeline.infer(jpeg, ASKED)
+        assert image_bytes(pipeline, cuda)[: expected.size] == expected.tobytes()

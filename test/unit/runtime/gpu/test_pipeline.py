@@ -367,3 +367,17 @@ def test_outputs_without_batch_axis_reach_decoder_whole(engine, network_of, pict
     )
     assert pipeline.infer(picture(), ASKED)['any'].shape == (7, 5)
     pipeline.close()
+
+
+def test_buffers_of_new_batch_size_wait_for_run_in_their_memory(
+    open_graph, make_engine, cuda, picture
+):
+    pipeline = open_graph(make_engine(-1), batch=4, frames_in_flight=2)
+    pending = [pipeline.start([picture()] * 4, ASKED)]
+    before = cuda.calls['cudaStreamWaitEvent'], cuda.calls['cudaMemsetAsync']
+    pending.append(pipeline.start([picture()] * 2, ASKED))
+    assert cuda.calls['cudaMemsetAsync'] > before[1]
+    # Before the decoder's counters are zeroed, before the first run, and before the launch.
+    assert cuda.calls['cudaStreamWaitEvent'] == before[0] + 3
+    for each in pending:
+        each.wait()

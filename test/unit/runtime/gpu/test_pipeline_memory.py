@@ -235,3 +235,21 @@ def test_each_context_has_memory_of_its_own_and_waits_for_no_other(
     assert len([run.result() for run in runs]) == 4
     pipeline.close()
     assert not +pipeline.account.device
+
+
+def test_second_slot_adds_only_images_and_results(open_graph, make_engine, picture):
+    memory = {}
+    for slots in (1, 2):
+        pipeline = open_graph(make_engine(-1), batch=4, frames_in_flight=slots)
+        pipeline.warm_up(picture())
+        memory[slots] = pipeline.memory()
+    added = {
+        (place, owner): nbytes - memory[1][place][owner]
+        for place, owners in memory[2].items()
+        for owner, nbytes in owners.items()
+        if nbytes != memory[1][place][owner]
+    }
+    assert added == {
+        (place, owner): memory[1][place][owner]
+        for place, owner in (('device', 'slots'), ('pinned', 'slots'), ('pinned', 'results'))
+    }

@@ -6,10 +6,12 @@ import pytest
 from trt_ros.runtime.gpu.staging import (
     SMALL_NBYTES,
     Part,
+    Source,
     TensorSource,
     plan_transfers,
 )
 from trt_ros.tensors import TensorSpec
+from trt_ros.vision.frame import Frame
 
 GPU, CHUNK = 1 << 40, 1 << 20
 HEADER_NBYTES = 256
@@ -109,3 +111,10 @@ def test_a_tensor_of_the_networks_type_is_copied_as_bytes():
         whole = np.zeros(24, np.uint8)
         source.copy(whole, 0, 24)
         assert whole.view(np.float32).tolist() == other.reshape(-1).tolist()
+
+
+def test_images_of_one_geometry_have_one_key():
+    pixels = np.zeros((4, 6, 3), np.uint8)
+    keys = {Source(Frame.from_pixels(each)).key for each in (pixels, pixels + 1, pixels[:, ::-1])}
+    assert len(keys) == 1
+    assert Source(Frame.from_pixels(pixels, 'rgb8')).key not in keys
