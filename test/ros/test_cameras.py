@@ -1,5 +1,7 @@
 """One detector, one network, three cameras."""
 
+from pathlib import Path
+
 from diagnostic_msgs.msg import DiagnosticArray
 import numpy as np
 import onnx
@@ -192,6 +194,23 @@ def test_waiting_images_run_in_one_batch(rig):
     assert rig.runs()[runs:] == [1, 3]
 
 
+def test_network_of_batch_one_runs_cameras_singly(one_by_one):
+    rig = one_by_one
+    assert 'batch size 1: the network accepts one image per run' in rig.node.log
+    before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
+    rig.hold()
+    # The front camera is the fastest, and has had its turn.
+    stamps = {
+        topic: [rig.publish(topic) for _ in range(count)][-1]
+        for topic, count in ((FRONT, 5), (REAR, 1), (LEFT, 2))
+    }
+    rig.wait_for_received(before + 9)
+    rig.release()
+    for topic, stamp in stamps.items():
+        rig.result(topic, stamp)
+    assert rig.runs()[runs:] == [1, 1, 1, 1]
+
+
 def test_every_image_of_every_camera_is_accounted_for(rig):
     for topic in TOPICS:
         rig.detect(topic)
@@ -287,6 +306,74 @@ def test_invalid_topics_fail_configure_with_reason(fake_detector, request, topic
     node = fake_detector(f'refused_{request.node.callspec.id}', image_topics=topics)
     assert not node.change('configure')
     node.wait_for_log(f'on_configure failed. {why}')
+
+
+def test_batch_smaller_than_number_of_cameras(fake_detector, tmp_path, picture, as_image):
+    rig = Rig(
+        start_cameras(
+            fake_detector, 'two_of_three', f'runs:{tmp_path}', autostart=True, max_batch_size=2
+        ),
+        tmp_path,
+        picture,
+        as_image,
+    )
+    before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
+    rig.hold()
+    stamps = {topic: rig.publish(topic) for topic in TOPICS}
+    rig.wait_for_received(before + 4)
+    rig.release()
+    for topic, stamp in stamps.items():
+        rig.result(topic, stamp)
+    assert rig.runs()[runs:] == [1, 2, 1]
+
+
+def footprint(node):
+    graph = node.peer.node
+    return {
+        'threads': len(list(Path(f'/proc/{node.process.pid}/task').iterdir())),
+        'publishers': graph.get_publisher_names_and_types_by_node(node.name, '/'),
+        'subscriptions': graph.get_subscriber_names_and_types_by_node(node.name, '/'),
+    }
+
+
+@pytest.mark.nightly
+def test_ten_cycles_of_three_cameras_leak_nothing(fake_detector, tmp_path, picture, as_image):
+    (tmp_path / 'go').touch()
+    node = start_cameras(fake_detector, 'cycled_cameras', f'runs:{tmp_path}')
+    peer, outputs = (
+        node.peer,
+        [f'/cycled_cameras/{topic.strip("/")}/detections' for topic in TOPICS],
+    )
+    publishers = [peer.publisher(Image, name) for name in names_of(node.name).values()]
+    image = as_image(picture(), 'rgb8')
+
+    def live():
+        """Configure, activate, detect with each camera, deactivate, clean up."""
+        assert node.change('configure') and node.change('activate'), node.log
+        for publisher, output in zip(publishers, outputs):
+            found = peer.inbox(Detection2DArray, output)
+            peer.wait_until(
+                lambda publisher=publisher, found=found: (
+                    publisher.publish(image),
+                    found.messages,
+                )[1],
+                output,
+            )
+            peer.close_inbox(found)
+        assert node.change('deactivate') and node.change('cleanup'), node.log
+        peer.wait_until(
+            lambda: (
+                not any(peer.node.count_publishers(output) for output in outputs)
+                and footprint(node)['subscriptions'] == []
+            ),
+            'the end of a cycle',
+        )
+
+    live()
+    before = footprint(node)
+    for _ in range(10):
+        live()
+    peer.wait_until(lambda: footprint(node) == before, f'{footprint(node)} to be {before}')
 
 
 def test_two_cameras_run_in_a_real_batch(start_node, peer, as_image, tmp_path, backend):

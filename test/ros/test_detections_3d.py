@@ -23,6 +23,7 @@ from vision_msgs.msg import (
 
 from support.rgbd_scenes import CAMERA, Solid, render, yaw
 from trt_ros.nodes.detections_3d import MAX_OBJECTS
+from trt_ros.vision.depth_points import Intrinsics
 
 NAME = 'trt_ros.nodes.detections_3d'
 SOLIDS = [
@@ -30,6 +31,7 @@ SOLIDS = [
     Solid((-0.8, 0.2, 2.0), (0.3, 0.3, 0.3), yaw(0)),
 ]
 FRONTS = [(0.1, -0.2, 2.8), (-0.8, 0.2, 1.85)]
+HALF = Intrinsics(305.0, 306.0, 159.15, 120.85, (320, 240))
 
 
 @pytest.fixture(scope='module')
@@ -191,6 +193,15 @@ def test_detections_get_boxes_in_the_frame_of_the_depth_image(plain, scene):
         assert each.bbox.size.x == pytest.approx(SOLIDS[index].size[0], abs=0.03)
 
 
+def test_the_covariance_of_a_surface_reaches_behind_it(plain, scene):
+    found = plain.locate(scene, 20.0)
+    for each in found.detections:
+        covariance = np.reshape(each.results[0].pose.covariance, (6, 6))
+        half = max(each.bbox.size.x, each.bbox.size.y) / 2
+        assert covariance[2, 2] == pytest.approx(half**2)
+        assert covariance.diagonal()[3:] == pytest.approx(np.pi**2 / 3)
+
+
 def test_objects_of_a_known_size_get_whole_boxes(locating, scene, request):
     sizes = ['class 0:0.5,0.4,0.6']
     program = request.path.parents[1] / 'support/nodes/fake_transforms.py'
@@ -266,6 +277,13 @@ def test_without_a_calibration_messages_are_dropped_and_counted(locating, scene)
     blind.send(scene, 10.0)
     blind.node.wait_for_log('No calibration was received on depth_info')
     blind.wait_for_value('dropped: no calibration')
+
+
+def test_a_depth_image_of_another_size_is_scaled(locating, scene):
+    scaled = locating('scaled', info=HALF, source=CAMERA, registered=False)
+    small = render(SOLIDS, HALF)
+    found = scaled.locate(small, 10.0, boxes_of=scene)
+    assert centers_of(found) == [pytest.approx(each, abs=0.03) for each in FRONTS]
 
 
 def test_masks_of_a_segmenter_choose_the_pixels(locating, scene):

@@ -1,5 +1,6 @@
 """Page-locking of memory that is passed by reference, with hooks that record what they get."""
 
+import numpy as np
 import pytest
 
 from support.dds import Camera, Inbox, number_of
@@ -81,3 +82,30 @@ def test_memory_in_use_is_unregistered_when_it_is_dropped(locked, camera, here, 
     assert list(locked.pages)
     del part
     assert not locked.pages
+
+
+def test_two_subscriptions_register_for_themselves(locked, camera, here, subscribe):
+    others = Locked()
+    inboxes = [Inbox(each.holds) for each in (locked, others)]
+    subscriptions = [
+        subscribe(here, inbox, hooks=each.hooks) for inbox, each in zip(inboxes, (locked, others))
+    ]
+    camera.meets(2)
+    for number in range(1, 10):
+        camera.send(number)
+        for inbox in inboxes:
+            inbox.wait(number)
+    subscriptions[1].close()
+    assert not others.pages
+    camera.send(10)
+    assert inboxes[0].wait(10) == [True] * 10 == [*inboxes[1].messages, True]
+
+
+def test_memory_outside_of_a_pool_is_not_registered(locked, camera, here, subscribe):
+    inbox = Inbox(lambda message: (message.ctypes.data, number_of(message)))
+    subscribe(here, inbox, hooks=locked.hooks)
+    camera.writer.begin((3, 0), 'camera', (100, 1), 'mono8', channels=1)[:] = 3
+    message = np.array(camera.writer.message)
+    camera.publish(message)
+    assert inbox.wait(1) == [(message.ctypes.data, 3)]
+    assert message.ctypes.data not in locked.registered

@@ -1,6 +1,8 @@
 """Messages received without rclpy, over real DDS between the nodes of this process."""
 
 import ctypes
+import gc
+from pathlib import Path
 import threading
 
 import rclpy
@@ -139,6 +141,31 @@ def test_the_end_of_the_context_ends_the_thread(rcl, domain_id):
     assert not subscription._thread.is_alive()
     subscription.close()
     node.destroy_node()
+
+
+def test_opening_and_closing_leaks_nothing(publisher, subscribe_rcl):
+    def mappings():
+        gc.collect()
+        return len(Path('/proc/self/maps').read_text().splitlines())
+
+    counts = []
+    for number in range(12):
+        inbox = Inbox(number_of)
+        subscription = subscribe_rcl(inbox, publisher)
+        publisher.publish(numbered(number))
+        inbox.wait(1)
+        subscription.close()
+        counts.append(mappings())
+    assert max(counts[6:]) <= max(counts[:6]) + 2
+
+
+def test_a_message_in_use_outlives_the_subscription(publisher, subscribe_rcl):
+    inbox = Inbox()
+    subscription = subscribe_rcl(inbox, publisher)
+    publisher.publish(numbered(9))
+    inbox.wait(1)
+    subscription.close()
+    assert number_of(inbox.messages.pop()) == 9
 
 
 def test_executor_is_not_used_and_incompatible_offer_is_reported(

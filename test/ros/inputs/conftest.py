@@ -71,6 +71,18 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             {'main': image, 'x': (2, 3, SIZE, SIZE)},
             {'differences': (2, 3, 1, 1)},
         ),
+        'rgbd': save_network(
+            folder / 'rgbd.onnx',
+            'pooled = GlobalAveragePool(x) means = Flatten(pooled)',
+            {'x': (1, 4, SIZE, SIZE)},
+            {'means': (1, 4)},
+        ),
+        'thermal': save_network(
+            folder / 'thermal.onnx',
+            'mean = GlobalAveragePool(x)',
+            {'x': (1, 1, SIZE, SIZE)},
+            {'mean': (1, 1, 1, 1)},
+        ),
         'pool': save_pool(folder / 'pool.onnx'),
         'scaled': save_network(
             folder / 'scaled.onnx',

@@ -7,10 +7,11 @@ pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
 from isaac_ros_tensor_list_interfaces.msg import TensorList
 from sensor_msgs.msg import CameraInfo, Image
+from std_srvs.srv import Trigger
 from vision_msgs.msg import Classification, Detection2DArray
 
 from support.backends import ON_CPU
-from support.ros_messages import RED, at, half_and_half, tensor_list
+from support.ros_messages import GREEN, RED, at, half_and_half, pixels_of, tensor_list
 from support.save_network import save_network
 
 SIZE = 32
@@ -37,6 +38,22 @@ def models(tmp_path_factory):
             constants={'boxes': boxes, 'to_score': to_score, 'shape': np.array(boxes.shape)},
             metadata={'task': 'detect', 'names': "{0: 'near', 1: 'far'}"},
         ),
+        # Class 0 where it is bright or far.
+        'gray_segmenter': save_network(
+            folder / 'gray_segmenter.onnx',
+            'dark = Sub(one, x) scores = Concat <axis = 1> (x, dark)',
+            {'x': gray},
+            {'scores': (1, 2, SIZE, SIZE)},
+            constants=one,
+        ),
+        'gray_classifier': save_network(
+            folder / 'gray_classifier.onnx',
+            'mean = GlobalAveragePool(x) dark = Sub(one, mean) '
+            'both = Concat <axis = 1> (mean, dark) scores = Flatten(both)',
+            {'x': gray},
+            {'scores': (1, 2)},
+            constants=one,
+        ),
         'gray_depth': save_network(
             folder / 'gray_depth.onnx',
             'depth = Add(x, one)',
@@ -44,11 +61,25 @@ def models(tmp_path_factory):
             {'depth': gray},
             constants=one,
         ),
+        # The strongest of red, green, blue and alpha.
+        'rgba_segmenter': save_network(
+            folder / 'rgba_segmenter.onnx',
+            'scores = Relu(x)',
+            {'x': (1, 4, SIZE, SIZE)},
+            {'scores': (1, 4, SIZE, SIZE)},
+        ),
         'color_segmenter': save_network(
             folder / 'color_segmenter.onnx',
             'scores = Relu(x)',
             {'x': color},
             {'scores': color},
+        ),
+        # This image and twice the previous one.
+        'recurrent_segmenter': save_network(
+            folder / 'recurrent_segmenter.onnx',
+            'twice = Add(h, h) scores = Add(x, twice) hn = Relu(x)',
+            {'x': color, 'h': color},
+            {'scores': color, 'hn': color},
         ),
         'classifier_with_prior': save_network(
             folder / 'classifier_with_prior.onnx',
@@ -86,6 +117,40 @@ def test_an_rgbd_detector_takes_color_and_depth_of_two_topics(start, peer, publi
     assert not results.wait_for(at(2)).detections
 
 
+@pytest.mark.parametrize(
+    ('encoding', 'dtype', 'full'),
+    [('mono8', np.uint8, 255), ('mono16', np.uint16, 65535), ('16UC1', np.uint16, 1000)],
+)
+def test_a_segmenter_of_one_channel_takes_gray_and_depth_images(
+    start, peer, publisher, as_image, encoding, dtype, full
+):
+    name = f'gray_{encoding.lower()}'
+    start('segmenter', name, 'gray_segmenter', '-r', f'image:=/{name}_camera/image')
+    images = publisher(Image, f'/{name}_camera/image')
+    masks = peer.inbox(Image, f'/{name}/mask')
+    images.publish(as_image(half_and_half(full, 0, dtype=dtype), encoding, stamp=1))
+    assert (pixels_of(masks.wait_for(at(1))) == half_and_half(0, 1)).all()
+
+
+def test_a_classifier_of_one_channel_takes_thermal_and_depth_images(
+    start, peer, publisher, as_image
+):
+    start('classifier', 'thermal', 'gray_classifier', '-r', 'image:=/thermal_camera/image')
+    images = publisher(Image, '/thermal_camera/image')
+    results = peer.inbox(Classification, '/thermal/classification')
+    for stamp, (value, encoding, best) in enumerate(
+        (
+            (np.uint16(60000), 'mono16', '0'),
+            (np.uint16(600), 'mono16', '1'),
+            (np.float32(0.25), '32FC1', '1'),
+            (np.float32(5), '32FC1', '0'),
+        ),
+        1,
+    ):
+        images.publish(as_image(np.full((48, 64), value), encoding, stamp=stamp))
+        assert results.wait_for(at(stamp)).results[0].class_id == best
+
+
 def test_a_depth_network_of_one_channel_takes_depth_of_a_bound_topic(
     start, peer, publisher, as_image
 ):
@@ -109,6 +174,17 @@ def test_a_depth_network_of_one_channel_takes_depth_of_a_bound_topic(
     peer.wait_until(is_calibrated, 'camera_info beside the bound topic')
 
 
+def test_a_network_of_four_channels_takes_alpha(start, peer, publisher, as_image):
+    start(
+        'segmenter', 'rgba', 'rgba_segmenter', '-r', 'image:=/rgba_camera/image', resize='stretch'
+    )
+    images = publisher(Image, '/rgba_camera/image')
+    masks = peer.inbox(Image, '/rgba/mask')
+    pixels = half_and_half((10, 200, 10, 100), (10, 10, 20, 100))
+    images.publish(as_image(pixels, 'rgba8', stamp=1))
+    assert (pixels_of(masks.wait_for(at(1))) == half_and_half(1, 3)).all()
+
+
 @ON_CPU
 def test_a_network_of_colors_refuses_depth_images_and_names_the_remedy(start, publisher, as_image):
     node = start('segmenter', 'blind', 'color_segmenter', inputs=['x=image:blind_camera/depth'])
@@ -116,6 +192,30 @@ def test_a_network_of_colors_refuses_depth_images_and_names_the_remedy(start, pu
     images.publish(as_image(np.zeros((48, 64), np.uint16), '16UC1', stamp=1))
     node.wait_for_log('A frame of /blind_camera/depth was dropped (depth image).')
     node.wait_for_log('Remedy: Use the color or mono topic of the camera')
+
+
+def test_a_segmenter_keeps_the_state_of_its_network(start, peer, publisher, as_image):
+    start(
+        'segmenter',
+        'recurrent',
+        'recurrent_segmenter',
+        inputs=['x=image:recurrent_camera/image', 'h=state:hn'],
+        outputs=['scores'],
+        **PIXELS,
+    )
+    images = publisher(Image, '/recurrent_camera/image')
+    masks = peer.inbox(Image, '/recurrent/mask')
+    overlays = peer.inbox(Image, '/recurrent/overlay')
+
+    def best(stamp, color):
+        images.publish(as_image(half_and_half(color, color), 'rgb8', stamp=stamp))
+        (label,) = np.unique(pixels_of(masks.wait_for(at(stamp))))
+        assert overlays.wait_for(at(stamp)).width == 64
+        return label
+
+    assert [best(1, RED), best(2, GREEN), best(3, GREEN)] == [0, 0, 1]
+    assert peer.call(Trigger, '/recurrent/reset').success
+    assert best(4, RED) == 0
 
 
 def test_a_classifier_takes_an_image_and_a_tensor(start, peer, publisher, as_image):

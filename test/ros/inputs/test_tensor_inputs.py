@@ -14,6 +14,7 @@ from std_msgs.msg import Float32, Float32MultiArray, Float64MultiArray, Int64Mul
 from std_srvs.srv import Trigger
 
 from support.backends import ON_CPU
+from support.bundles import two_sums
 from support.ros_messages import (
     BLACK,
     GREEN,
@@ -21,6 +22,7 @@ from support.ros_messages import (
     at,
     diagnostics,
     read_tensors,
+    stamped,
     tensor_list,
 )
 
@@ -60,6 +62,23 @@ def test_a_recurrent_network_keeps_its_state(start, peer, publisher, models):
     steps.publish(tensor_list(6, x=inputs[0]))
     peer.wait_until(lambda: len(results.messages) == 103, 'the result after activation')
     assert read_tensors(results.messages[-1]) == {'energy': pytest.approx(float(first), abs=1e-4)}
+
+
+def test_a_bundle_of_two_networks_keeps_its_states(start, peer, publisher, models, tmp_path):
+    models['sums'] = str(two_sums(tmp_path))
+    node = start('tensor', 'sums', 'sums', inputs=['ai1=tensor:numbers'])
+    for line in ('sums/bundle.yaml: A, B', 'input ai2: state, output ao2 of the previous run'):
+        assert line.replace('sums/', '') in node.log
+    numbers = publisher(TensorList, '/numbers')
+    results = peer.inbox(TensorList, '/sums/tensors')
+    number = 0
+    for _ in range(2):
+        for expected in (1, 4, 12, 33, 88):
+            number += 1
+            numbers.publish(tensor_list(number, ai1=np.ones(1)))
+            found = read_tensors(results.wait_for(at(number)))
+            assert found == {'bo1': pytest.approx([expected])}
+        assert peer.call(Trigger, '/sums/reset').success
 
 
 def test_the_last_values_of_a_topic_are_kept_until_a_reset(start, peer, publisher):
@@ -174,6 +193,32 @@ def test_points_of_changing_counts_are_padded_and_too_many_are_dropped(
         np.testing.assert_allclose(found, want, rtol=1e-4)
     assert len(results.messages) == 4
     node.wait_for_log('(over capacity). points came as (1, 9, 2), which is more than its capacity')
+
+
+def test_color_and_depth_become_four_channels(start, peer, publisher, picture_of, as_image):
+    node = start('tensor', 'rgbd', 'rgbd', inputs=['x=image:color,depth?scale=1.0'])
+    color, depth = publisher(Image, '/color'), publisher(Image, '/depth')
+    results = peer.inbox(TensorList, '/rgbd/tensors')
+    color.publish(picture_of((10, 20, 30), 1, 'optical'))
+    millimeters = np.full((SIZE, SIZE), 1500, np.uint16)
+    depth.publish(stamped(as_image(millimeters, '16UC1'), 1, 'optical'))
+    found = results.wait_for(at(1))
+    assert found.header.frame_id == 'optical'
+    assert read_tensors(found) == {'means': [pytest.approx([10, 20, 30, 1.5])]}
+    color.publish(stamped(as_image(millimeters, '16UC1'), 2))
+    depth.publish(picture_of((10, 20, 30), 2))
+    node.wait_for_log('The image on /color has the encoding 16UC1 of depth images.')
+    node.wait_for_log('Swap the topics in inputs: x=image:/depth,/color.')
+
+
+def test_a_thermal_image_is_one_channel(start, peer, publisher, as_image):
+    start('tensor', 'thermal', 'thermal', inputs=['x=image:thermal?scale=1.0'])
+    thermal = publisher(Image, '/thermal')
+    results = peer.inbox(TensorList, '/thermal/tensors')
+    kelvins = np.full((SIZE, SIZE), 30_000, np.uint16)
+    thermal.publish(stamped(as_image(kelvins, 'mono16'), 1))
+    (mean,) = np.ravel(read_tensors(results.wait_for(at(1)))['mean'])
+    assert mean == pytest.approx(30_000 / 256)
 
 
 @ON_CPU
