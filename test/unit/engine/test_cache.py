@@ -327,3 +327,18 @@ def test_folder_in_place_of_an_engine_is_named_and_left(filled, models, rtx):
     with pytest.raises(ParameterError, match='is a folder, not a file') as caught:
         filled.get_or_build(path, OPTIONS, rtx)
     assert str(entry.path) in caught.value.remedy and entry.path.is_dir()
+
+
+def test_rejects_cache_below_world_writable_folder(tmp_path, models, rtx):
+    (tmp_path / 'open').mkdir()
+    (tmp_path / 'open').chmod(0o777)
+    with pytest.raises(ParameterError, match='not secure'):
+        EngineCache(tmp_path / 'open' / 'cache').get_or_build(models.conv(), OPTIONS, rtx)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root can give files away')
+def test_rejects_cache_of_another_user(cache, models, rtx):
+    cache.root.mkdir(mode=0o700)
+    os.chown(cache.root, 12345, 12345)
+    with pytest.raises(ParameterError, match='belongs to another user'):
+        cache.get_or_build(models.conv(), OPTIONS, rtx)

@@ -101,3 +101,10 @@ def test_roles_follow_from_planes_names_and_order(network, outputs, roles):
     head = open_head(CENTERNET, network(outputs, hw=HW))
     names = [part.spec.name for part in head.reading.parts]
     assert names == [name for name in roles if name]
+
+
+def test_equal_scores_are_ordered_by_cell_and_then_by_class(network):
+    outputs = empty()
+    for label, column in ((0, 17), (2, 1), (1, 9), (0, 1)):
+        place(outputs, label, 5, column, 2)
+    assert decode(network, outputs).labels.tolist() == [0, 2, 1, 0]

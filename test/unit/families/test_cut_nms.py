@@ -113,3 +113,8 @@ def test_classes_are_chosen_before_the_nms_of_the_network():
         [A, B], one_of_each, iou=0.1, iou_threshold=0.9, choice={'class_agnostic': True}
     )
     assert found == [(*A, 0), (*B, 1)]
+
+
+def test_non_finite_values_are_dropped():
+    nan = float('nan')
+    assert detect([A, (nan, 0, 9, 9), FAR], [(nan, 0), (0.9, 0), (0.8, 0)]) == [(*FAR, 0)]

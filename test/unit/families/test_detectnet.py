@@ -62,3 +62,10 @@ def test_the_cells_of_one_object_are_one_box_and_classes_do_not_compete():
     )
     assert found.scores.tolist() == [0.75, 0.625]
     assert found.labels.tolist() == [0, 1]
+
+
+def test_equal_scores_are_ordered_by_cell_and_then_by_class():
+    found = decode(
+        grids(*((c, 2, x, 0.9, 5, 5, 5, 5) for c, x in ((0, 7), (2, 1), (1, 4), (0, 1))))
+    )
+    assert found.labels.tolist() == [0, 2, 1, 0]

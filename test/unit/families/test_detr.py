@@ -100,3 +100,13 @@ def test_softmax_query_gives_only_best_class_at_threshold_zero():
         score_threshold=0.0,
     )
     assert tied.labels.tolist() == [1] * 5
+
+
+def test_a_query_is_found_though_no_object_is_likelier():
+    """As transformers does: the best class counts, if it is above the threshold."""
+    found = decode(outputs((0.5, 0.5, 0.5, 0.5, {0: np.log(2), 2: np.log(3)})), SOFTMAX)
+    assert found.scores.tolist() == pytest.approx([0.4])
+
+
+def test_overlapping_queries_are_not_suppressed():
+    assert len(decode(outputs(*[(0.5, 0.5, 0.5, 0.5, {0: 2.0})] * 2))) == 2

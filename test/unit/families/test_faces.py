@@ -204,3 +204,14 @@ def test_blazeface_is_in_pixels_from_the_centers_of_the_cells(network, side, str
     assert box == pytest.approx([x - 6, max(y - 18, 0), x + 14, y + 12])
     assert score == pytest.approx(1 / (1 + math.exp(-2)))
     assert np.allclose(points, np.add([x, y], np.arange(12).reshape(6, 2)))
+
+
+def test_overlapping_faces_are_suppressed_with_their_landmarks(network):
+    outputs = scrfd()
+    for place, score in ((0, 0.6), (1, 0.8)):
+        outputs['score_32'][place] = score
+        outputs['bbox_32'][place] = [0, 0, 1, 1]
+        outputs['kps_32'][place] = score
+    found = decode(network, SCRFD, outputs)
+    assert found.detections.scores.tolist() == pytest.approx([0.8])
+    assert found.keypoints[0, 0, :2].tolist() == pytest.approx([51.2, 51.2])

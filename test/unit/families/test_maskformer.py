@@ -230,3 +230,14 @@ def test_thresholds_limit_the_segments():
     tensors = outputs((0, 0.6, 0, 0, 4, 4), (1, 0.8, 4, 0, 8, 4), (2, 0.7, 0, 4, 4, 8))
     assert panoptic(tensors, score=0.65).detections.labels.tolist() == [1, 2]
     assert panoptic(tensors, max_detections=1).detections.labels.tolist() == [1]
+
+
+def test_many_classes_need_16_bits():
+    tensors = outputs((299, 0.9, 0, 0, 8, 8), classes=300)
+    labels = semantic(tensors, classes=300)
+    assert (labels.dtype, np.unique(labels).tolist()) == (np.uint16, [299])
+
+
+def test_the_best_query_of_equal_masks_is_kept():
+    found = panoptic(outputs((0, 0.6, 2, 2, 5, 5), (0, 0.8, 2, 2, 5, 5)))
+    np.testing.assert_allclose(found.detections.scores, [0.8], atol=1e-6)

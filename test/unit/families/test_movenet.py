@@ -77,3 +77,11 @@ def test_keypoints_of_one_person_that_are_no_scores_are_refused(network):
         open_head(MOVENET, network('output_0 (1, 1, 17, 3)', hw=HW))(
             {'output_0': points[None, None]}, BOX, THRESHOLDS
         )
+
+
+def test_keypoints_far_beyond_the_image_stay_finite(network):
+    head = open_head(MOVENET, network('output_0 (1, 1, 17, 3)', hw=HW))
+    points = np.array(person())
+    points[3, :2] = 3e38, -3e38
+    found = head({'output_0': points[None, None]}, BOX, THRESHOLDS)
+    assert np.isfinite(found.keypoints).all()

@@ -131,3 +131,11 @@ def test_end_to_end_rows_hold_angle_after_class():
     found = decode(output, is_decoded=True)
     assert found.cxcywh.tolist() == [[50, 60, 20, 10]] * 2
     assert found.theta.tolist() == [0.25, 0.25]
+
+
+@pytest.mark.parametrize('bad', [np.nan, np.inf])
+@pytest.mark.parametrize('where', range(7))
+def test_non_finite_scores_never_pass(where, bad):
+    output = head((50, 50, 20, 20, 1, 0.9, 0.1), (150, 150, 20, 20, 0, 0.8, 0.1))
+    output[0, where, 0] = bad
+    assert decode(output).scores.tolist() == pytest.approx([0.8])

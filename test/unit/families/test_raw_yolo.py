@@ -83,3 +83,15 @@ def test_the_outputs_may_come_in_any_order(network):
     head = open_head(YOLOV5_RAW, network('; '.join([p5, p3, p4]), hw=HW))
     assert [part.spec.name for part in head.reading.parts] == ['p3', 'p4', 'p5']
     assert head.class_count == 3
+
+
+@pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize('place', range(6))
+def test_non_finite_values_never_become_boxes_outside_the_range(head, value, place):
+    outputs = empty()
+    outputs['p5'][0, 0, 2, 2] = [0, 0, 0, 0, 9, 9, -9, -9]
+    outputs['p5'][0, 0, 2, 2, place] = value
+    found = head(outputs, WHOLE, THRESHOLDS)
+    assert np.isfinite(found.xyxy).all() and (found.scores <= 1).all()
+    is_dropped = np.isnan(value) or (place > 1 and value < 0) or place > 3  # From 4 on: scores.
+    assert len(found) == (not is_dropped)

@@ -224,3 +224,8 @@ def test_other_tasks_keep_the_background_that_they_count(network):
 def test_names_that_do_not_decide_are_not_requested_again():
     with pytest.raises(TensorMismatchError, match='21 named classes do not decide'):
         choose((1, 99, 21), (1, 99, 4), output='boxes', class_count=21)
+
+
+def test_metadata_names_take_precedence_over_user_names():
+    metadata = {'names': "['a', 'b', 'c']"}
+    assert choose((1, 8400, 8), metadata=metadata, class_count=4).name == 'yolox'

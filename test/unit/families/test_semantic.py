@@ -174,3 +174,10 @@ def test_another_shape_is_refused(shape):
         decode(np.zeros(shape, np.float32))
     with pytest.raises(TensorMismatchError, match="Output 'out' does not exist"):
         SemanticHead('out', (1, 3, 4, 4), True, False)({}, FOUR)
+
+
+def test_many_classes_need_more_bits():
+    cells = np.zeros((1, 300, 4, 4), np.float32)
+    cells[0, 299] = 1
+    labels = decode(cells)
+    assert (labels.dtype, labels[0, 0]) == (np.uint16, 299)

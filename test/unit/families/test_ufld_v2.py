@@ -180,3 +180,21 @@ def test_networks_of_curvelanes_are_named(network):
         choose_family(POSES, 'auto', seen)
     assert error.value.remedy.startswith('Ten lanes of 72 rows and 81 columns are UFLDv2 of Curve')
     assert 'The node `tensor` runs any network' in error.value.remedy
+
+
+def test_rows_of_tusimple_are_those_of_its_annotations(network):
+    outputs = empty(TUSIMPLE)
+    place(outputs, 2, 9, slice(None))
+    found = decode(network, TUSIMPLE, outputs, TUSIMPLE_IMAGE)
+    np.testing.assert_allclose(found.keypoints[0, :, 1], np.arange(160, 720, 10), atol=0.01)
+
+
+def test_positions_do_not_depend_on_the_resize(network):
+    """A camera image that is cropped already, with `resize: stretch`."""
+    outputs = empty(TUSIMPLE)
+    place(outputs, 1, 50, slice(None))
+    specs = '; '.join(f'{key} {value.shape}' for key, value in outputs.items())
+    head = open_head(UFLD_V2_TUSIMPLE, network(specs, hw=HW[TUSIMPLE]))
+    cropped = Letterbox.fit((1280, 576), HW[TUSIMPLE], 'stretch')  # Without the upper 144 rows.
+    found = head(outputs, cropped, Thresholds())
+    np.testing.assert_allclose(found.keypoints[0, :, 1], np.arange(160, 720, 10) - 144, atol=0.01)

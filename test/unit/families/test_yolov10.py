@@ -45,3 +45,9 @@ def test_rtdetr_of_ultralytics_gives_centers_of_0_to_1():
 def test_overlapping_boxes_of_an_end_to_end_network_stay():
     found = decode(rows((10, 10, 30, 30, 0.9, 1), (10, 10, 30, 30, 0.8, 1)))
     assert len(found) == 2
+
+
+def test_thresholds_apply():
+    some = rows((10, 10, 30, 30, 0.5, 1), (40, 40, 60, 60, 0.25, 1), (70, 70, 90, 90, 0.2, 1))
+    assert decode(some).scores.tolist() == [0.5, 0.25]
+    assert decode(some, max_detections=1).scores.tolist() == [0.5]

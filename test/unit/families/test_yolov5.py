@@ -60,3 +60,8 @@ def test_the_objectness_of_yolov6_is_always_one():
     output = head((50, 50, 20, 20, 1.0, {0: 0.7}), (90, 90, 20, 20, 1.0, {0: 0.1}), classes=1)
     found = opened({'outputs': output}, WHOLE, Thresholds(0.25))
     assert found.scores.tolist() == pytest.approx([0.7])
+
+
+def test_overlapping_anchors_of_a_cell_are_suppressed():
+    same = [(50 + i, 50, 20, 20, 0.5 + i / 10, {0: 1.0}) for i in range(3)]
+    assert decode(head(*same)).scores.tolist() == pytest.approx([0.7])

@@ -72,3 +72,9 @@ def test_outputs_are_not_modified():
     found = decode(output)
     assert np.array_equal(output, before)
     assert not np.shares_memory(found.xyxy, output)
+
+
+def test_a_score_equal_to_the_threshold_passes():
+    output = head((50, 50, 20, 20, {0: 0.5}))
+    assert len(decode(output, score_threshold=0.5)) == 1
+    assert len(decode(output, score_threshold=0.501)) == 0

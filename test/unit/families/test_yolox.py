@@ -65,3 +65,8 @@ def test_decoded_boxes_are_refused_with_the_parameters_that_decode_them():
     assert '`decoder` to yolov5' in error.value.remedy
     decoded[0, 6:, :4] = rng.uniform(-3, 3, (ANCHORS - 6, 4))
     assert len(decode(decoded)) == 0
+
+
+def test_overlapping_neighbors_are_suppressed():
+    same = [(index, 4.5 - index, 4.5, 1, 1, 1.0, {0: 0.5 + index / 10}) for index in range(4)]
+    assert decode(head(*same)).scores.tolist() == pytest.approx([0.8])

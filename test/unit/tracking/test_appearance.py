@@ -240,3 +240,21 @@ def test_vectors_that_say_nothing_change_no_result(make):
         assert plain.ids.tolist() == other.ids.tolist()
         assert plain.lost_ids.tolist() == other.lost_ids.tolist()
         assert plain.lost.xyxy.tolist() == other.lost.xyxy.tolist()
+
+
+def test_the_minimum_similarity_is_an_option(make):
+    for minimum, expected in ((0.5, [1]), (0.7, []), (0.6, [1])):  # The cosine is 0.64.
+        options = TrackOptions(min_similarity=minimum)
+        found = detections(box(600))
+        assert ids_of(seen_red(make), found, 1.5, [[1, 1.2, 0]], options) == expected
+
+
+def test_weak_detections_are_not_found_by_similarity(make):
+    assert ids_of(seen_red(make), detections(box(600), score=0.2), 1.5, RED) == []
+
+
+def test_of_two_detections_that_overlap_a_track_the_similar_one_continues_it(make):
+    tracker = seen_red(make)
+    found, vectors = detections(box(0), box(6)), np.array(BLUE + RED)
+    tracks = tracker.update(found, round(1.3 * SECOND), vectors=vectors)
+    assert (tracks.indices.tolist(), tracks.ids.tolist()) == ([1], [1])

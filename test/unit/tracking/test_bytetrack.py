@@ -196,3 +196,8 @@ def test_after_a_gap_ocsort_has_the_velocity_of_the_straight_way():
     velocity = tracker._tracks['mean'][1, :2, 0]
     assert velocity[1] == pytest.approx(30 / 0.5, rel=0.3)
     assert velocity[0] < 100
+
+
+def test_two_images_of_one_time_are_tracked(make):
+    tracker = make()
+    assert [ids_of(tracker, detections((0, 0, 20, 20)), 1.0) for _ in range(3)] == [[], [1], [1]]

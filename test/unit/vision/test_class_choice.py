@@ -232,3 +232,9 @@ def test_the_only_object_of_an_image_is_chosen_too():
     assert len(head(heatmaps, WHOLE, limits(['person']))) == 1
     assert len(head(heatmaps, WHOLE, limits(['car']))) == 0
     assert len(head(heatmaps, WHOLE, limits(scores=['person:0.6']))) == 0
+
+
+def test_the_minimum_of_a_class_that_is_not_chosen_does_not_count():
+    some = limits(['dog'], ['dog:0.75', 'car:0.125'], score=0.5)
+    assert minima(some) == [np.inf, np.inf, 0.75, np.inf, np.inf, np.inf]
+    assert some.score == 0.75

@@ -447,3 +447,10 @@ def test_sums_powers_and_norms_between_convolutions_stay_float32(models, op):
     found = types(model)
     assert found['a'] == TensorProto.FLOAT
     assert (found['a__fp16'], found['c__fp16']) == (TensorProto.FLOAT16, TensorProto.FLOAT16)
+
+
+def test_weights_are_halved(models):
+    path = models.conv(layers=6)
+    weights = {one.name: one.data_type for one in light(path).graph.initializer}
+    assert {weights[f'w{index}__fp16'] for index in range(6)} == {TensorProto.FLOAT16}
+    assert 'w0' not in weights

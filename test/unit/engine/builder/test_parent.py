@@ -185,3 +185,7 @@ def test_sparse_builds_and_timing_iterations_have_no_effect_on_rtx(models, rtx):
     assert report['ignored_options'] == [
         'avg_timing_iterations: tensorrt_rtx accepts it without effect'
     ]
+
+
+def test_a_path_with_spaces_and_signs_builds(models, rtx):
+    assert report_of(models.conv(name='ein Modell (größer)'), rtx)['batch'] == 1
