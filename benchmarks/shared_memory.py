@@ -108,7 +108,7 @@ def viewer(frames: int) -> dict[str, list[float]]:
     subscription = subscribe_serialized(
         node, Image, 'image', QoSProfile(depth=2), MessageCallbacks(on_message)
     )
-    shared = subscription._shared  # type: ignore
+    shared = subscription._shared
     if shared is not None:
         on_ready = shared._on_ready
 
@@ -194,7 +194,7 @@ def measure(transport: str, frames: int, rate_hz: float) -> dict[str, list[float
 def main() -> None:
     if sys.argv[1:2] == ['--role']:
         roles = {each.__name__: each for each in (camera, viewer, pinger, waiter)}
-        print(json.dumps(roles[sys.argv[2]](*map(json.loads, sys.argv[3:]))))  # type: ignore
+        print(json.dumps(roles[sys.argv[2]](*map(json.loads, sys.argv[3:]))))
         return
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

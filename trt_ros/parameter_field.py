@@ -63,6 +63,12 @@ def param(
     )
 
 
+def with_default(cls: type, name: str, default: Any) -> Any:
+    """Define a field like the one of another options class, with another default."""
+    (like,) = (each for each in fields(cls) if each.name == name)
+    return field(default=default, metadata=like.metadata)
+
+
 @dataclass(frozen=True)
 class Specification:
     """The specification of one option, from a field of an options class."""

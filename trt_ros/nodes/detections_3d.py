@@ -22,7 +22,7 @@ from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.inputs import InputParameters, SynchronizationParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import best_hypothesis, detection_3d
-from trt_ros.ros.parameters import param
+from trt_ros.ros.parameters import param, with_default
 from trt_ros.ros.points import PointSender
 from trt_ros.ros.qos import RESULTS
 from trt_ros.ros.regions import ChosenObjects, choose_objects
@@ -46,16 +46,9 @@ DETECTIONS, DEPTH, INSTANCES = 'detections', 'depth_image', 'instances'
 class Detections3DParameters(NodeParameters, SynchronizationParameters, InputParameters):
     """Parameters of the detections_3d node."""
 
-    approximate_sync: bool = param(
-        True,
-        'Whether messages of several inputs meet if their stamps are close; false needs equal '
-        'stamps.',
-    )
-    approximate_sync_tolerance_seconds: float = param(
-        0.02,
-        'Maximum difference of the stamps of one set in seconds, for approximate_sync; less than '
-        'half the period of the slowest input.',
-        between=(1e-6, 10.0),
+    approximate_sync: bool = with_default(SynchronizationParameters, 'approximate_sync', True)
+    approximate_sync_tolerance_seconds: float = with_default(
+        SynchronizationParameters, 'approximate_sync_tolerance_seconds', 0.02
     )
     registered: bool = param(
         True,
@@ -83,9 +76,7 @@ class Detections3DParameters(NodeParameters, SynchronizationParameters, InputPar
         or_zero=True,
         mutable=True,
     )
-    autostart: bool = param(
-        True, 'Whether the node configures and activates itself at startup.', read_only=True
-    )
+    autostart: bool = with_default(NodeParameters, 'autostart', True)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import ImageSender
-from trt_ros.ros.parameters import param
+from trt_ros.ros.parameters import param, with_default
 from trt_ros.ros.sources import open_source
 from trt_ros.ros.worker import MAX_WAIT_SECONDS
 from trt_ros.vision.pixel_limit import PixelLimit
@@ -67,9 +67,7 @@ class ImageSourceParameters(NodeParameters, PixelLimit):
         choices=('best_effort', 'reliable'),
     )
     qos_depth: int = param(2, 'Queue depth of the publishers in messages.', between=(1, 1000))
-    autostart: bool = param(
-        True, 'Whether the node configures and activates itself at startup.', read_only=True
-    )
+    autostart: bool = with_default(NodeParameters, 'autostart', True)
 
     def __post_init__(self) -> None:
         if len(self.camera_size) not in (0, 2) or any(size < 1 for size in self.camera_size):

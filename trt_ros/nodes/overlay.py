@@ -25,7 +25,7 @@ from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
 from trt_ros.ros.inputs import ImageInputParameters, SynchronizationParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import ImageSender, boxes_in_space
-from trt_ros.ros.parameters import param
+from trt_ros.ros.parameters import param, with_default
 from trt_ros.ros.qos import DRAWN_IMAGES
 from trt_ros.ros.stream import Topic, TopicStream, without_partner
 from trt_ros.vision.boxes_3d import box_corners
@@ -56,17 +56,11 @@ class OverlayParameters(
         '',
         'Folder for the annotated images, as PNG files named by their stamps; empty writes none.',
     )
-    queue_size: int = param(
-        30,
-        'Maximum number of messages per input that wait for messages of the other inputs.',
-        between=(1, 1000),
-    )
+    queue_size: int = with_default(SynchronizationParameters, 'queue_size', 30)
     qos_depth: int = param(
         5, 'Queue depth of the image subscription in messages.', between=(1, 1000)
     )
-    autostart: bool = param(
-        True, 'Whether the node configures and activates itself at startup.', read_only=True
-    )
+    autostart: bool = with_default(NodeParameters, 'autostart', True)
 
 
 class OverlayNode(ManagedNode):

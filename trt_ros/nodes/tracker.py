@@ -33,7 +33,7 @@ from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.message_sets import MessageSets
 from trt_ros.ros.messages import detection_publish, read_boxes, read_message
-from trt_ros.ros.parameters import param
+from trt_ros.ros.parameters import param, with_default
 from trt_ros.ros.qos import overridden
 from trt_ros.ros.stream import Topic, without_partner
 
@@ -87,9 +87,7 @@ class TrackerParameters(NodeParameters, TrackingParameters):
         "Whether to publish the time from each image's stamp to its tracks on ~/latency, in "
         'milliseconds.',
     )
-    autostart: bool = param(
-        True, 'Whether the node configures and activates itself at startup.', read_only=True
-    )
+    autostart: bool = with_default(NodeParameters, 'autostart', True)
 
 
 class TrackerNode(ManagedNode):

@@ -11,7 +11,10 @@ import yaml
 
 from trt_ros.errors import ParameterError, meant, printable
 from trt_ros.parameter_field import Specification, specifications
-from trt_ros.parameter_field import param as param  # Beside `read`, where nodes look for it.
+
+# Beside `read`, where nodes look for them.
+from trt_ros.parameter_field import param as param
+from trt_ros.parameter_field import with_default as with_default
 from trt_ros.ros.releases import convert_parameters, parameter_overrides
 
 
