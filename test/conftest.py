@@ -63,13 +63,16 @@ def signals_end_processes():
         signal.signal(number, handler)
 
 
-#: Values of GPU pipelines that no user can set, by the name of the constant or function.
+#: Values that no user can set, by the name of the constant or function.
 CONSTANTS = {
+    'CHECK_SECONDS': 'trt_ros.runtime.cpu.checked_runner.BASE_SECONDS',
     'CHUNK_NBYTES': 'trt_ros.runtime.gpu.frame_slot.CHUNK_NBYTES',
     'COPY_THREADS': 'trt_ros.runtime.gpu.shared_resources.COPY_THREADS',
     'MAX_GRAPHS': 'trt_ros.runtime.gpu.frame_slot.MAX_GRAPHS',
     'gpu_decoder': 'trt_ros.runtime.gpu.shared_resources.gpu_decoder',
     'kernel_folder': 'trt_ros.runtime.gpu.shared_resources.kernel_folder',
+    'MAX_RESULT_NBYTES': 'trt_ros.child.MAX_RESULT_NBYTES',
+    'TOOL_SECONDS': 'trt_ros.cli._doctor_gpu.TOOL_SECONDS',
 }
 
 

@@ -1,6 +1,6 @@
 """Decoding kernels compiled by g++ and run on the CPU, to test their algorithms without a GPU."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import ctypes
 import os
 from pathlib import Path
@@ -31,6 +31,7 @@ _FILES = (
 LAUNCHERS = """
 static const void* launched;
 #define LAUNCHER(NAME, ARGUMENT) \\
+  extern "C" const unsigned nbytes_of_##NAME = sizeof(ARGUMENT); \\
   extern "C" void on_cpu_##NAME(const void* argument, const unsigned* g, const unsigned* b) { \\
     launched = argument; \\
     cpu::run([] { NAME(*(const ARGUMENT*)launched); }, {g[0], g[1], g[2]}, {b[0], b[1], b[2]}); \\
@@ -56,7 +57,27 @@ def compiled(name: str, source: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-class KernelsOnCpu:
+class HostKernels:
+    """Kernels in a library of `compiled`."""
+
+    _library: ctypes.CDLL
+
+    def launch(self, function: str, grid: tuple, block: tuple, argument: int) -> None:
+        """Run all blocks of a launch; `argument` is the address of its struct."""
+        sizes = ((ctypes.c_uint * 3)(*size) for size in (grid, block))
+        getattr(self._library, f'on_cpu_{function}')(ctypes.c_void_p(argument), *sizes)
+
+    def prepare(
+        self, function: str, grid: tuple, block: tuple, parameters: int
+    ) -> Callable[[], None]:
+        """Return a function that runs a launch of cuLaunchKernel."""
+        (address,) = (ctypes.c_void_p * 1).from_address(parameters)
+        nbytes = ctypes.c_uint.in_dll(self._library, f'nbytes_of_{function}').value
+        argument = ctypes.create_string_buffer(ctypes.string_at(address, nbytes), nbytes)
+        return lambda: self.launch(function, grid, block, ctypes.addressof(argument))
+
+
+class KernelsOnCpu(HostKernels):
     """The kernels of decode.cu for float32."""
 
     def __init__(self) -> None:
@@ -77,11 +98,10 @@ class KernelsOnCpu:
         )
         self._library = compiled('decode', f'{source}\n{LAUNCHERS}{launchers}')
 
-    def launch(self, launch: Launch) -> None:
-        """Run all blocks of a launch."""
-        sizes = ((ctypes.c_uint * 3)(*size) for size in (launch.grid, launch.block))
-        function = getattr(self._library, f'on_cpu_{launch.function}')
-        function(ctypes.byref(launch.argument), *sizes)
+    def run(self, launch: Launch) -> None:
+        """Run all blocks of a launch of a decoder."""
+        argument = ctypes.addressof(launch.argument)
+        self.launch(launch.function, launch.grid, launch.block, argument)
 
     def decode(
         self,
@@ -113,7 +133,7 @@ class KernelsOnCpu:
             if tiles is None:
                 scratch[stale - scratch.ctypes.data :] = 0xFF
             for launch in launches:
-                self.launch(launch)
+                self.run(launch)
         found, _ = decoder.reader(result, letterbox.image_wh)()
         return found, result[:16].view(np.int32).copy()
 

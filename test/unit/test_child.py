@@ -213,8 +213,8 @@ def test_reading_a_long_result_takes_time_in_proportion_to_its_length(start):
         assert seconds(32 << 20) < 24 * seconds(4 << 20)  # Was 64 times as long.
 
 
-def test_result_of_unlimited_length_is_refused(start, monkeypatch):
-    monkeypatch.setattr('trt_ros.child.MAX_RESULT_NBYTES', 1 << 20)
+def test_result_of_unlimited_length_is_refused(start, set_constants):
+    set_constants(MAX_RESULT_NBYTES=1 << 20)
     with start('write_long') as child:
         assert len(call(child, nbytes=1 << 19)) == 1 << 19
         with pytest.raises(MemoryLimitError, match='more than 1 MiB') as caught:

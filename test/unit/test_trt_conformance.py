@@ -6,6 +6,7 @@ gives. What the code uses is read from its source, so no list is kept by hand.
 """
 
 import ast
+from functools import cache
 import json
 import os
 from pathlib import Path
@@ -102,14 +103,27 @@ _Bool initLibNvInferPlugins(void *logger, char const *space) { return 1; }
 """
 
 
+@cache
+def sources():
+    """Return the attributes and calls of each file."""
+    return {
+        str(path.relative_to(PACKAGE)): [
+            node
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, (ast.Attribute, ast.Call))
+        ]
+        for path in PACKAGE.rglob('*.py')
+    }
+
+
+@cache
 def uses():
     """Read from the source: [class, attribute, number of arguments, or 'get' or 'set']."""
     found = set()
-    for path in PACKAGE.rglob('*.py'):
-        classes = SOURCES.get(str(path.relative_to(PACKAGE)), {'trt': ''}) | MADE_BY
-        tree = ast.parse(path.read_text())
-        calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
-        for node in ast.walk(tree):
+    for path, nodes in sources().items():
+        classes = SOURCES.get(path, {'trt': ''}) | MADE_BY
+        calls = {id(node.func): node for node in nodes if isinstance(node, ast.Call)}
+        for node in nodes:
             if not isinstance(node, ast.Attribute):
                 continue
             owner, call = _called(node.value), calls.get(id(node))
@@ -308,8 +322,8 @@ def test_no_attribute_of_the_bindings_is_left_out():
     listed = {attribute for _, attribute, _ in uses()} | others
     used = {
         node.attr
-        for path in PACKAGE.rglob('*.py')
-        for node in ast.walk(ast.parse(path.read_text()))
+        for nodes in sources().values()
+        for node in nodes
         if isinstance(node, ast.Attribute) and '_' in node.attr.strip('_')
     }
     assert sorted(used & known - listed) == []

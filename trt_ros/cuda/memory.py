@@ -290,7 +290,9 @@ WAIT_SECONDS = 60.0  # A GPU that does not respond would delay those of others f
 
 
 @contextmanager
-def measured(account: Account, owner: str, *, wait: bool = True) -> Iterator[None]:
+def measured(
+    account: Account, owner: str, *, wait_seconds: float = WAIT_SECONDS
+) -> Iterator[None]:
     """
     Add the GPU memory that libraries allocate in this block to `owner`; a GPU is current.
 
@@ -300,10 +302,10 @@ def measured(account: Account, owner: str, *, wait: bool = True) -> Iterator[Non
     (containers, WSL, Jetson), it is the used memory of the whole GPU, to which other processes
     may add meanwhile. Not measured if the block raises.
 
-    :param wait: whether to wait up to WAIT_SECONDS for the measurement of another thread, which
-        takes as long as opening a network; otherwise the block is then not measured.
+    :param wait_seconds: longest wait for the measurement of another thread, which takes as long
+        as opening a network; the block is then not measured.
     """
-    if not _measuring.acquire(timeout=WAIT_SECONDS if wait else 0):
+    if not _measuring.acquire(timeout=wait_seconds):
         yield
         return
     try:

@@ -246,9 +246,11 @@ def test_warnings_around_the_line_of_nvidia_smi_are_skipped(machine):
         (r"printf '\377 broken'", '\N{REPLACEMENT CHARACTER} broken'),
     ],
 )
-def test_tools_that_hang_or_print_something_else_are_reported(machine, monkeypatch, script, said):
+def test_tools_that_hang_or_print_something_else_are_reported(
+    machine, set_constants, script, said
+):
     if 'tail' in script:
-        monkeypatch.setattr('trt_ros.cli._doctor_gpu.TOOL_SECONDS', 0.2)
+        set_constants(TOOL_SECONDS=0.2)
     found = machine(
         {'etc/nv_tegra_release': ''}, {'nvidia-smi': script, 'nvpmodel': script}, gpu=H200
     )

@@ -3,6 +3,8 @@
 import itertools
 import os
 import re
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +13,7 @@ from trt_ros.errors import BackendError
 pytest.importorskip('cuda.core')
 pytest.importorskip('cuda.bindings.nvrtc')
 
-from trt_ros.cuda import kernels
+from trt_ros.cuda import calls, kernels
 
 ARCHITECTURES = ('sm_75', 'sm_87', 'sm_89', 'sm_90', 'sm_110', 'sm_120', 'sm_121')
 LISTED = re.findall(r'^KERNEL\((\w+),', kernels.source_of('decode'), re.M)
@@ -63,12 +65,18 @@ def compiled(monkeypatch):
     """Record what is compiled; a cubin is the number of its compilation."""
     seen = []
 
-    def compile_source(source, arch):
-        seen.append((source, arch))
-        return bytes(range(256)) * 20 + str(len(seen)).encode()
+    class Program:
+        def __init__(self, source, language, options):
+            seen.append(source)
 
-    monkeypatch.setattr(kernels, 'compile_source', compile_source)
-    return seen
+        def compile(self, kind):
+            return SimpleNamespace(code=bytes(range(256)) * 20 + str(len(seen)).encode())
+
+    core = SimpleNamespace(Device=None, Program=Program, ProgramOptions=lambda **_: None)
+    monkeypatch.setitem(sys.modules, 'cuda.core', core)
+    calls.core.cache_clear()
+    yield seen
+    calls.core.cache_clear()
 
 
 def test_a_cubin_is_compiled_once_and_then_read_from_the_cache(compiled, tmp_path):

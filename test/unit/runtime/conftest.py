@@ -299,7 +299,7 @@ class FakeCuda:
 @pytest.fixture
 def cuda(monkeypatch, set_constants) -> FakeCuda:
     """Put FakeCuda where cuda-python is looked for."""
-    from trt_ros.cuda import calls, kernels, share
+    from trt_ros.cuda import calls, share
 
     fake = FakeEngine.cuda = FakeCuda()
     states = (calls._lost, share._partitions, share._green)
@@ -312,10 +312,13 @@ def cuda(monkeypatch, set_constants) -> FakeCuda:
             properties=SimpleNamespace(integrated=False, multiprocessor_count=1),
         )
 
-    monkeypatch.setitem(sys.modules, 'cuda.core', SimpleNamespace(Device=device))
+    program = SimpleNamespace(compile=lambda _: SimpleNamespace(code=CUBIN))
+    core = SimpleNamespace(
+        Device=device, ProgramOptions=lambda **_: None, Program=lambda *_: program
+    )
+    monkeypatch.setitem(sys.modules, 'cuda.core', core)
     for name in ('runtime', 'driver'):
         monkeypatch.setitem(sys.modules, f'cuda.bindings.{name}', fake)
-    monkeypatch.setattr(kernels, 'cubin_of', lambda *_: CUBIN)
     set_constants(kernel_folder=lambda _: None, COPY_THREADS=0)
     for cached in (calls.runtime, calls.driver, calls.core):
         cached.cache_clear()

@@ -85,6 +85,18 @@ MEASURED_SECONDS = 0.1
 TIMED_RUNS = 5
 
 
+def _run_seconds(session: Any, tensors: Mapping[str, np.ndarray]) -> float:
+    """Return the median time of a run, or a first time above MEASURED_SECONDS."""
+    times = []
+    for _ in range(1 + TIMED_RUNS):
+        began = time.perf_counter()
+        session.run(None, tensors)
+        times.append(time.perf_counter() - began)
+        if times[0] > MEASURED_SECONDS:
+            return times[0]
+    return statistics.median(times[1:])  # The first one allocates.
+
+
 class OnnxRuntimeRunner(Runner):
     """
     An ONNX file on the CPU. Owns its session; the arrays it returns belong to the caller.
@@ -132,22 +144,29 @@ class OnnxRuntimeRunner(Runner):
                 remedy='Export or copy the model again.',
             ) from error
 
-    def tune_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    def tune_threads(
+        self,
+        tensors: Mapping[str, np.ndarray],
+        run_seconds: Callable[[Any, Mapping[str, np.ndarray]], float] = _run_seconds,
+    ) -> tuple[str, ...]:
         """
         Use the fewest threads that run `tensors` in about the time that all CPUs take.
 
         A small network gains nothing from the last threads, and camera and DDS need CPUs, too.
 
+        :param run_seconds: measures a run of a session.
         :returns: lines for the log.
         """
-        count = len(os.sched_getaffinity(0))
-        if self._session is None or self._open_session is None or count == 1:
+        if self._session is None or self._open_session is None:
             return ()
-        fastest = seconds = _run_seconds(self._session, tensors)
+        count = self._session.get_session_options().intra_op_num_threads
+        if count == 1:
+            return ()
+        fastest = seconds = run_seconds(self._session, tensors)
         measured = [f'{count}: {1e3 * seconds:.3g} ms']
         while count > 1 and seconds <= MEASURED_SECONDS:
             session = self._open_session(count // 2)
-            seconds = _run_seconds(session, tensors)
+            seconds = run_seconds(session, tensors)
             measured.append(f'{count // 2}: {1e3 * seconds:.3g} ms')
             if seconds > 1.1 * fastest:
                 break
@@ -223,18 +242,6 @@ def _open_session(
         )
     except Exception as error:
         raise _explain(error, path) from error
-
-
-def _run_seconds(session: Any, tensors: Mapping[str, np.ndarray]) -> float:
-    """Return the median time of a run, or a first time above MEASURED_SECONDS."""
-    times = []
-    for _ in range(1 + TIMED_RUNS):
-        began = time.perf_counter()
-        session.run(None, tensors)
-        times.append(time.perf_counter() - began)
-        if times[0] > MEASURED_SECONDS:
-            return times[0]
-    return statistics.median(times[1:])  # The first one allocates.
 
 
 def load_onnxruntime() -> Any:

@@ -87,7 +87,7 @@ class Contexts:
         handle, account = self.engine.handle, self.engine.account
         nbytes = account.device[CONTEXTS]
         # Without waiting: a run with new shapes comes here within its time limit.
-        counted = measured(account, CONTEXTS, wait=False)
+        counted = measured(account, CONTEXTS, wait_seconds=0)
         with self.engine.library.log.collect() as captured, counted:
             context = handle.create_execution_context(
                 self._strategy if self._config is None else self._config

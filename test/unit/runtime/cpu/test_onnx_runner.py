@@ -1,5 +1,6 @@
 """ONNX Runtime on the CPU, on real models."""
 
+from functools import partial
 import os
 import sys
 
@@ -125,23 +126,17 @@ def options_of(runner):
     return runner._session.get_session_options()
 
 
-@pytest.fixture
-def on_cpus(monkeypatch):
-    """Pretend that a run takes so long on so many threads, on as many CPUs as the most of them."""
+def tuned(path, seconds, tried):
+    """Return a runner on as many CPUs as the most of the threads, and its log lines."""
 
-    def pretend(seconds):
-        tried = []
+    def run_seconds(session, tensors):
+        assert tensors is X
+        tried.append(session.get_session_options().intra_op_num_threads)
+        return seconds[tried[-1]]
 
-        def run_seconds(session, tensors):
-            assert tensors is X
-            tried.append(session.get_session_options().intra_op_num_threads)
-            return seconds[tried[-1]]
-
-        monkeypatch.setattr(onnx_cpu.os, 'sched_getaffinity', lambda pid: range(max(seconds)))
-        monkeypatch.setattr(onnx_cpu, '_run_seconds', run_seconds)
-        return tried
-
-    return pretend
+    open_session = partial(onnx_cpu._open_session, onnx_cpu.load_onnxruntime(), path)
+    runner = OnnxRuntimeRunner(open_session(max(seconds)), path, open_session)
+    return runner, runner.tune_threads(X, run_seconds)
 
 
 @pytest.mark.parametrize(
@@ -156,28 +151,25 @@ def on_cpus(monkeypatch):
         ({8: 0.2, 4: 0.1}, [8], 8),
     ],
 )
-def test_uses_fewest_threads_of_nearly_equal_speed(write, on_cpus, seconds, tried, chosen):
-    seen = on_cpus(seconds)
-    runner = OnnxRuntimeRunner.open(write())
-    lines = runner.tune_threads(X)
+def test_uses_fewest_threads_of_nearly_equal_speed(write, seconds, tried, chosen):
+    seen = []
+    runner, lines = tuned(write(), seconds, seen)
     assert seen == tried
     assert options_of(runner).intra_op_num_threads == chosen
     assert lines == () or lines[0].startswith(f'CPU threads: {chosen} (median run with ')
     assert runner.infer(X)['y'].tolist() == [[1, 1, 1]]
 
 
-def test_log_line_reports_measured_times(write, on_cpus):
-    on_cpus({2: 0.01, 1: 0.0132})
-    assert OnnxRuntimeRunner.open(write()).tune_threads(X) == (
+def test_log_line_reports_measured_times(write):
+    assert tuned(write(), {2: 0.01, 1: 0.0132}, [])[1] == (
         'CPU threads: 2 (median run with 2: 10 ms; with 1: 13.2 ms)',
     )
 
 
-def test_requested_threads_are_used_without_measuring(write, on_cpus):
-    tried = on_cpus({4: 0.01, 2: 0.01, 1: 0.01})
+def test_requested_threads_are_used_without_measuring(write):
     runner = OnnxRuntimeRunner.open(write(), threads=3)
-    assert runner.tune_threads(X) == ()
-    assert (tried, options_of(runner).intra_op_num_threads) == ([], 3)
+    assert runner.tune_threads(X, pytest.fail) == ()
+    assert options_of(runner).intra_op_num_threads == 3
 
 
 def test_measures_median_of_real_runs(write):

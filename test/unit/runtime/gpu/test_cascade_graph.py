@@ -1,6 +1,5 @@
 """A detector and a classifier in one captured graph, on a CUDA of our own; kernels by g++."""
 
-import ctypes
 import shutil
 
 import numpy as np
@@ -9,9 +8,8 @@ import pytest
 from support.bundles import write_cascade
 from support.host_context import onnx_context
 from support.kernels_on_cpu import KernelsOnCpu
-from support.numbers_on_cpu import NumbersOnCpu
+from support.numbers_on_cpu import KERNELS, NumbersOnCpu
 from support.tiled import with_batch
-from trt_ros.cuda.kernels import Kernels
 from trt_ros.demo.scene import draw_scene
 from trt_ros.families.registry import CLASSIFIERS, DETECTORS, TEXTS
 from trt_ros.runtime.cascade import CascadePipeline, members_of
@@ -31,21 +29,16 @@ ASKED = Thresholds(0.3, 0.5, max_detections=300)
 
 @pytest.fixture(scope='module')
 def kernels():
-    return {'preprocess': NumbersOnCpu(), 'decode': KernelsOnCpu()}
+    numbers, decode = NumbersOnCpu(), KernelsOnCpu()
+    return lambda function, *launch: (numbers if function in KERNELS else decode).prepare(
+        function, *launch
+    )
 
 
 @pytest.fixture
-def open_gpu(make_engine, network_of, cuda, kernels, opened, monkeypatch):
+def open_gpu(make_engine, network_of, cuda, kernels, opened):
     """Open a cascade on the fake GPU."""
-
-    def launch(self, function, grid, block, argument, stream):
-        copied = type(argument).from_buffer_copy(argument)
-        library = kernels[self.name]._library
-        sizes = [(ctypes.c_uint * 3)(*size) for size in (grid, block)]
-        run = getattr(library, f'on_cpu_{function}')
-        cuda._put(lambda: run(ctypes.byref(copied), *sizes))
-
-    monkeypatch.setattr(Kernels, 'launch', launch)
+    cuda.prepare = kernels
 
     def open_member(options, families, batch, **given):
         network = OnnxRuntimeRunner.open(options.model_path, threads=1)

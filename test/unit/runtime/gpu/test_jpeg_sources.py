@@ -154,20 +154,37 @@ def test_without_the_library_the_cpu_decodes_and_the_reason_is_known(
     assert KEY not in pipeline.diagnostics()
 
 
+NOISY = r"""
+import os
+
+# The constructors of its extensions write to the file descriptor.
+os.write(2, b'Failed to load nvtiff library! Please install nvTIFF (see ..).\n')
+os.write(2, b"Note: If using nvImageCodec's Python distribution, it is enough ..\n")
+os.write(2, b'a line of another thread\n')
+assert os.environ['PYNVIMGCODEC_VERBOSITY'] == '0'  # No lines about damaged images.
+
+
+class Anything:
+    def __call__(self, *_, **__):
+        return self
+
+    def __getattr__(self, name):
+        return self
+
+
+ColorSpec = SampleFormat = DecodeParams = Decoder = CodeStream = Anything()
+"""
+
+
 def test_the_library_prints_nothing_about_extensions_for_other_formats(
-    open_graph, monkeypatch, capfd
+    open_graph, monkeypatch, capfd, tmp_path
 ):
     monkeypatch.delenv('PYNVIMGCODEC_VERBOSITY', raising=False)
-
-    def load(name):
-        # The constructors of its extensions write to the file descriptor.
-        os.write(2, b'Failed to load nvtiff library! Please install nvTIFF (see ..).\n')
-        os.write(2, b"Note: If using nvImageCodec's Python distribution, it is enough ..\n")
-        os.write(2, b'a line of another thread\n')
-        assert os.environ['PYNVIMGCODEC_VERBOSITY'] == '0'  # No lines about damaged images.
-        return FakeCodec()
-
-    monkeypatch.setattr('trt_ros.cuda.jpeg.import_module', load)
+    monkeypatch.setitem(sys.modules, 'nvidia.nvimgcodec', None)  # To restore it.
+    monkeypatch.delitem(sys.modules, 'nvidia.nvimgcodec')
+    (tmp_path / 'nvidia').mkdir()
+    (tmp_path / 'nvidia/nvimgcodec.py').write_text(NOISY)
+    monkeypatch.syspath_prepend(tmp_path)
     assert open_graph(frames_in_flight=1).device.open_jpeg_decoder() == ''
     os.write(2, b'later\n')
     assert capfd.readouterr().err == 'a line of another thread\nlater\n'

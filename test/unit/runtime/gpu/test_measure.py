@@ -2,51 +2,38 @@
 
 from collections import Counter
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from support.fake_nvtx import nvtx
 from trt_ros.profiling import recording
 from trt_ros.runtime.gpu import measure as graph_measure
-from trt_ros.runtime.gpu.frame_slot import FrameSlot
 from trt_ros.vision.thresholds import Thresholds
 
 
-@pytest.fixture
-def counts(monkeypatch):
-    """List how many images each run brings in."""
-    seen, bring = [], FrameSlot.stage_inputs
-    monkeypatch.setattr(
-        FrameSlot,
-        'stage_inputs',
-        lambda self, frames, *args: (seen.append(len(frames)), bring(self, frames, *args))[1],
-    )
-    return seen
-
-
 @pytest.mark.parametrize(('size', 'batch'), [(1, 1), (-1, 4), (4, 4)])
-def test_every_run_uses_full_batch(open_graph, make_engine, picture, counts, size, batch):
+def test_every_run_uses_full_batch(open_graph, make_engine, picture, cuda, size, batch):
     pipeline = open_graph(make_engine(size), batch=batch)
     pipeline.warm_up(picture())
-    for measured in (
-        graph_measure.graph_times,
-        graph_measure.stage_times,
-        graph_measure.host_times,
+    for measured, graphs in (
+        (graph_measure.graph_times, 1),
+        (graph_measure.stage_times, 4),
+        (graph_measure.host_times, 1),
     ):
-        del counts[:]
+        cuda.launched.clear()
+        before = cuda.calls['cudaGraphLaunch']
         times = measured(pipeline, graph_measure.Work.of(pipeline, picture()), 3)
         assert all(len(each) == 3 for each in times.values())
-        assert set(counts) == {batch}
+        runs = (cuda.calls['cudaGraphLaunch'] - before) / graphs
+        assert cuda.launched.count('preprocess') == batch * runs > 0
     assert graph_measure.measure(pipeline, picture(), rounds=3)['batch'] == batch
 
 
-def test_the_rate_counts_images_not_runs(open_graph, make_engine, picture, monkeypatch):
+def test_the_rate_counts_images_not_runs(open_graph, make_engine, picture):
     pipeline = open_graph(make_engine(-1), batch=4)
     clock = iter([10.0, 12.0])
-    monkeypatch.setattr(graph_measure, 'time', SimpleNamespace(perf_counter=clock.__next__))
     work = graph_measure.Work.of(pipeline, picture())
-    assert graph_measure.frames_per_second(pipeline, work, 5) == 5 * 4 / 2.0
+    assert graph_measure.frames_per_second(pipeline, work, 5, clock.__next__) == 5 * 4 / 2.0
 
 
 def test_each_stage_is_measured_as_a_graph(open_graph, engine, picture, cuda):

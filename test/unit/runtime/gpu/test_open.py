@@ -1,13 +1,13 @@
 """`device: auto`: the least busy GPU, and pipelines of one process on different ones."""
 
 from contextlib import ExitStack, nullcontext
+import sys
 from types import SimpleNamespace
 
 import pytest
 
 from trt_ros.engine.engine import load_once
 from trt_ros.errors import ParameterError
-from trt_ros.runtime.gpu import open as device_choice
 from trt_ros.runtime.gpu.open import GpuLoad, least_busy, reserved_device
 from trt_ros.runtime.machine_options import LEAST_BUSY
 
@@ -44,7 +44,15 @@ def two_gpus(monkeypatch, set_driver):
     loads = {'0000:01:00.0': (0, 10 * 10**9), '0000:02:00.0': (0, 12 * 10**9)}
     gpus = [SimpleNamespace(index=i, pci_bus_id=bus) for i, bus in zip((FIRST, SECOND), loads)]
     set_driver(*gpus)
-    monkeypatch.setattr(device_choice, 'read_load', lambda bus: loads[bus])
+
+    def device(pci_bus_id):
+        utilization, free = loads[pci_bus_id]
+        return SimpleNamespace(
+            utilization=SimpleNamespace(gpu=utilization),
+            memory_info=SimpleNamespace(total=10**11, used=10**11 - free),
+        )
+
+    monkeypatch.setitem(sys.modules, 'cuda.core.system', SimpleNamespace(Device=device))
     return loads
 
 

@@ -9,10 +9,11 @@ import pytest
 
 from support.memory import array_at
 from support.numbers_on_cpu import NumbersOnCpu
+from trt_ros.cuda.device import open_gpu
+from trt_ros.cuda.memory import Account
 from trt_ros.model.bindings import parse_bindings
 from trt_ros.model.feeds import FEEDS
 from trt_ros.model.feeds.base import Given
-from trt_ros.runtime.gpu import input_kinds
 from trt_ros.runtime.gpu.inputs import INPUTS
 from trt_ros.tensors import TensorSpec, host_dtype
 
@@ -27,20 +28,8 @@ def kernels():
 
 
 @pytest.fixture
-def assert_equal_runs(kernels, monkeypatch):
+def assert_equal_runs(kernels, cuda):
     """Compare runs of a binding with `Feed.stage`, and what lies behind the input."""
-
-    class HostBuffer:
-        def __init__(self, nbytes, owner, account):
-            self.nbytes, self._bytes = nbytes, ctypes.create_string_buffer(nbytes)
-            self.ptr, self.close = ctypes.addressof(self._bytes), lambda: None
-
-    monkeypatch.setattr(input_kinds, 'DeviceBuffer', HostBuffer)
-    monkeypatch.setattr(
-        input_kinds,
-        'copy_async',
-        lambda target, source, nbytes, stream: ctypes.memmove(target, source, nbytes),
-    )
 
     def launch(function, grid, block, argument, stream):
         kernels.launch(function, grid, block, ctypes.addressof(argument))
@@ -49,20 +38,20 @@ def assert_equal_runs(kernels, monkeypatch):
         (binding,) = parse_bindings((f'k={text}',))
         spec = TensorSpec('k', shape, dtype, 'input')
         feed = FEEDS[binding.kind].bind(binding, spec, ())
-        with ExitStack() as undo:
-            ours = INPUTS[type(feed)]('k', feed, 0, None, undo)
-        batch = SimpleNamespace(kernels=SimpleNamespace(launch=launch))
-        before, after = ours.before(batch, (), None), ours.after(batch)
-        found = array_at(ours.memory.ptr, ours.shape(1, {}), host_dtype(spec))
-        for _ in range(2):
-            ours.reset(0, None)
-            memory = feed.initial()
-            for _ in range(runs):
-                before(0)
-                want, _ = feed.stage(Given(memory=memory))
-                assert found.tobytes() == want.tobytes()
-                after(0)
-                memory = feed.keep({}, memory, want)
+        with open_gpu(0).context, ExitStack() as undo:
+            ours = INPUTS[type(feed)]('k', feed, 0, Account(), undo)
+            batch = SimpleNamespace(kernels=SimpleNamespace(launch=launch))
+            before, after = ours.before(batch, (), None), ours.after(batch)
+            found = array_at(ours.memory.ptr, ours.shape(1, {}), host_dtype(spec))
+            for _ in range(2):
+                ours.reset(0, None)
+                memory = feed.initial()
+                for _ in range(runs):
+                    before(0)
+                    want, _ = feed.stage(Given(memory=memory))
+                    assert found.tobytes() == want.tobytes()
+                    after(0)
+                    memory = feed.keep({}, memory, want)
 
     return assert_equal_runs
 
