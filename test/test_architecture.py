@@ -63,7 +63,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
     'drawing': {'results', 'vision'},
     'media': {'video', 'vision'},
     'video': {'vision'},
-    'recording': set(),
+    'recording': {'video'},
     'tracking': {'results'},
     'ros': {'results', 'vision', 'media', 'model', 'recording', 'video'},
     'labelling': {
@@ -77,6 +77,7 @@ LAYERS = {  # layer: the layers that it may import beside itself and those for a
         'decode',
         'families',
         'tracking',
+        'video',
         'vision',
     },
     'container': {'ros'},

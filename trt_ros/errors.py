@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 import re
 from typing import Any
 
@@ -34,6 +33,8 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 def meant(name: str, known: Iterable[str]) -> str:
     """Return a 'Did you mean' hint with the nearest known names, in any case; '' without any."""
+    from difflib import get_close_matches  # Not needed to print --help.
+
     lower: dict[str, list[str]] = {}
     for each in dict.fromkeys(known):
         lower.setdefault(each.lower(), []).append(each)

@@ -3,12 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 import errno
-import hashlib
 import io
-import logging
 import os
 from pathlib import Path
-import shutil
 import stat
 import threading
 from typing import IO
@@ -49,7 +46,9 @@ def read_regular(path: Path, max_nbytes: int) -> bytes:
 
 def sha256_of(file: IO[bytes]) -> str:
     """Return the SHA-256 of a file from its current position to the end."""
-    digest = hashlib.sha256()
+    from hashlib import sha256  # Loads OpenSSL, which --help does without.
+
+    digest = sha256()
     while chunk := file.read(1 << 20):
         digest.update(chunk)
     return digest.hexdigest()
@@ -110,15 +109,16 @@ def _refuse_special(path: Path, status: os.stat_result) -> None:
 PART = '.part'  # Suffix of files being written; the next writer removes leftovers.
 _MAX_NBYTES = 1 << 30
 _DIGEST_NBYTES = 32
-log = logging.getLogger('trt_ros.engine')
 
 
 def write_atomically(path: Path, source: IO[bytes]) -> None:
     """Write the rest of `source` to `path` and to the disk: completely or not at all."""
+    from shutil import copyfileobj
+
     part = path.with_name(f'.{path.name}.{os.getpid()}.{threading.get_native_id()}{PART}')
     try:
         with os.fdopen(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), 'wb') as file:
-            shutil.copyfileobj(source, file, 1 << 20)
+            copyfileobj(source, file, 1 << 20)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
@@ -149,11 +149,14 @@ class Blob:
 
     def save(self, data: bytes) -> bool:
         """Write the data unless it is empty or unchanged; return whether the file was written."""
+        import logging  # As slow to import as all of this module.
+
         if not data or self.load() == data:
             return False
         try:
-            write_atomically(self.path, io.BytesIO(hashlib.sha256(data).digest() + data))
+            write_atomically(self.path, io.BytesIO(_digest(data) + data))
         except OSError as error:
+            log = logging.getLogger('trt_ros.engine')
             log.warning('Cannot write %s: %s', self.path, error.strerror)
             return False
         return True
@@ -165,6 +168,10 @@ class Blob:
         except OSError as error:
             return error.strerror or str(error)
         digest, data = raw[:_DIGEST_NBYTES], raw[_DIGEST_NBYTES:]
-        if hashlib.sha256(data).digest() != digest:
+        if _digest(data) != digest:
             return 'its SHA-256 differs from the one it begins with'
         return data
+
+
+def _digest(data: bytes) -> bytes:
+    return bytes.fromhex(sha256_of(io.BytesIO(data)))

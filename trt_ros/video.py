@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from fractions import Fraction
 import re
 from typing import Any, Generic, TypeVar
 
@@ -13,6 +12,9 @@ from trt_ros.errors import BadFrameError, requires
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS, TOO_MANY_PIXELS
 from trt_ros.vision.video_frame import VideoFrame, is_nv12_on_gpu
 
+#: Types of messages with packets of videos, and of all with images.
+VIDEO_TYPES = ('foxglove_msgs/msg/CompressedVideo', 'ffmpeg_image_transport_msgs/msg/FFMPEGPacket')
+IMAGE_TYPES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage', *VIDEO_TYPES)
 #: Part of the name of a codec or encoder, and its decoder.
 _DECODERS = {
     '264': 'h264',  # Also of libx264 and h264_nvenc.
@@ -291,6 +293,8 @@ def why_not_on_gpu(gpu: Cuda) -> str:
 
 def example_packet() -> np.ndarray:
     """Return a key frame of H.264, (N,) uint8."""
+    from fractions import Fraction
+
     av = import_av()
     encoder = av.CodecContext.create('libx264', 'w')
     encoder.width, encoder.height, encoder.pix_fmt = 256, 256, 'yuv420p'

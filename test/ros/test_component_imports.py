@@ -7,6 +7,8 @@ from trt_ros.nodes import NODES
 
 #: They take long to import, and the executor of a C++ container waits.
 LATE = {'onnxruntime', 'onnx', 'tensorrt', 'tensorrt_rtx', 'cuda', 'scipy', 'tritonclient'}
+#: Needed at configure, or never.
+LATER = {'trt_ros.runtime.fitting', 'trt_ros.recording', 'geometry_msgs'}
 
 
 def test_backends_are_not_imported_with_the_nodes():
@@ -15,3 +17,9 @@ def test_backends_are_not_imported_with_the_nodes():
     imported = set(subprocess.check_output([sys.executable, '-c', code], text=True).split())
     assert 'trt_ros.nodes.detector' in imported
     assert imported & LATE == set()
+
+
+def test_a_node_is_imported_without_what_its_configure_needs():
+    code = 'import sys, trt_ros.nodes.detector; print(*sys.modules)'
+    imported = set(subprocess.check_output([sys.executable, '-c', code], text=True).split())
+    assert imported & LATER == set()

@@ -10,7 +10,6 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
-from datetime import datetime, timezone
 import io
 import json
 from pathlib import Path
@@ -39,6 +38,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Compare, write the sidecar and print its path."""
+    from datetime import datetime, timezone
+
     from trt_ros.driver import nvidia_driver
     from trt_ros.engine.builder.onnx_check import read_network
     from trt_ros.engine.files import check_trusted

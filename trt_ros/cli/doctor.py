@@ -5,7 +5,6 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 import json
 import os
@@ -98,6 +97,8 @@ def _memory(root: Path) -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
+    from importlib.metadata import PackageNotFoundError, version
+
     for name, module, why in (
         ('numpy', 'numpy', 'everything'),
         ('onnx', 'onnx', 'building engines'),

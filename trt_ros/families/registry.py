@@ -1,6 +1,5 @@
 """Registry of the model families, and the choice of a network's decoder."""
 
-from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, TypeVar
@@ -85,6 +84,8 @@ def choose_family(
     for other in (*ALL_FAMILIES, *ENHANCERS, *TENSORS):
         if other.name == name:
             raise of_another_node(families, other)
+    from difflib import get_close_matches
+
     close = get_close_matches(name, [family.name for family in families], n=3, cutoff=0.5)
     raise ParameterError(
         f'Decoder {name!r} does not exist.',

@@ -14,11 +14,12 @@ from trt_ros.labelling.mcap_head import definition_of
 from trt_ros.labelling.results import ImageHeader, ResultMessages
 from trt_ros.labelling.task import LabelTask
 from trt_ros.labelling.video import Tracking
-from trt_ros.recording import IMAGE_TYPES, VIDEO_TYPES, Recording
+from trt_ros.recording import Recording
 from trt_ros.recording.messages import RecordedMessage, RecordedTopic
 from trt_ros.ros.frames import FrameReader
 from trt_ros.runtime.future import Future as PendingResult
 from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.video import IMAGE_TYPES, VIDEO_TYPES
 from trt_ros.vision.frame import Frame
 
 if TYPE_CHECKING:

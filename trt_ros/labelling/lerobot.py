@@ -20,11 +20,12 @@ import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError, TrtRosError, requires
 from trt_ros.labelling.batch import find_recordings
-from trt_ros.recording import IMAGE_TYPES, VIDEO_TYPES, Recording
+from trt_ros.recording import Recording
 from trt_ros.recording.messages import RecordedMessage
 from trt_ros.ros.dds.cdr import Fields, read_compressed_image
 from trt_ros.ros.dds.cdr_multiarray import read_multi_array
 from trt_ros.ros.frames import FrameReader, color_topics
+from trt_ros.video import IMAGE_TYPES, VIDEO_TYPES
 from trt_ros.vision.frame import Frame, to_color
 
 JPEG_QUALITY = 95

@@ -12,9 +12,10 @@ import traceback
 
 from trt_ros.errors import BackendError, ParameterError, TrtRosError
 from trt_ros.labelling.video import video_paths
-from trt_ros.recording import ALL_TIMES, VIDEO_TYPES, Recording
+from trt_ros.recording import ALL_TIMES, Recording
 from trt_ros.regular_file import check_output_folder
 from trt_ros.ros.frames import color_topics
+from trt_ros.video import VIDEO_TYPES
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
 from trt_ros.vision.thresholds import Thresholds
 

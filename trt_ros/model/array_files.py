@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 import re
 from typing import Any
-from zipfile import ZipFile
 
 import numpy as np
 from numpy.lib.format import open_memmap, read_array
@@ -79,6 +78,8 @@ def _npy(path: Path, limit: int) -> Iterator[tuple[list[str], Reader]]:
 
 @contextmanager
 def _npz(path: Path, limit: int) -> Iterator[tuple[list[str], Reader]]:
+    from zipfile import ZipFile  # Imported here: most networks need no such file.
+
     with ZipFile(path) as archive:
 
         def read(name: str) -> np.ndarray:

@@ -19,10 +19,9 @@ from trt_ros.recording.chunks import piece_messages
 from trt_ros.recording.db3_file import Db3File
 from trt_ros.recording.mcap_file import McapFile
 from trt_ros.recording.messages import Attachment, RecordedMessage, RecordedTopic
+from trt_ros.video import IMAGE_TYPES
 
 RECORDING_SUFFIXES = ('.mcap', '.db3')
-VIDEO_TYPES = ('foxglove_msgs/msg/CompressedVideo', 'ffmpeg_image_transport_msgs/msg/FFMPEGPacket')
-IMAGE_TYPES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage', *VIDEO_TYPES)
 ALL_TIMES = -(1 << 63), (1 << 63) - 1
 
 LOADING_THREADS = 3

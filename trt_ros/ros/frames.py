@@ -1,15 +1,16 @@
 """Conversion of image messages to frames; imports without ROS."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
 
 from trt_ros.errors import BadFrameError
-from trt_ros.recording import IMAGE_TYPES, VIDEO_TYPES, Recording
 from trt_ros.ros.dds.cdr import (
     CompressedImageView,
     ImageView,
@@ -19,7 +20,7 @@ from trt_ros.ros.dds.cdr import (
     read_ffmpeg_packet,
     read_image,
 )
-from trt_ros.video import VideoDecoder
+from trt_ros.video import IMAGE_TYPES, VIDEO_TYPES, VideoDecoder
 from trt_ros.vision.frame import (
     DEPTH_ENCODINGS,
     ENCODING_ADVICE,
@@ -29,6 +30,9 @@ from trt_ros.vision.frame import (
 )
 from trt_ros.vision.picture_header import JpegFrame, JpegHeader, read_picture_header
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
+
+if TYPE_CHECKING:
+    from trt_ros.recording import Recording
 
 _USUAL_CODECS = ('jpeg', 'png')  # Also where `format` names the other one, or is empty.
 

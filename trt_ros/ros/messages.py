@@ -1,11 +1,12 @@
 """Conversion of results and images to messages, and back."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import compress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from geometry_msgs.msg import PoseWithCovariance, Vector3
 import numpy as np
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
@@ -30,6 +31,9 @@ from trt_ros.ros.dds.cdr import ImageWriter
 from trt_ros.ros.dds.cdr_detections import DetectionWriter, read_detections
 from trt_ros.ros.dds.transport import serialized_publish
 from trt_ros.vision.regions import MAX_PIXELS
+
+if TYPE_CHECKING:  # Imports 40 modules.
+    from geometry_msgs.msg import PoseWithCovariance, Vector3
 
 MessageT = TypeVar('MessageT')
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.media import open_video, read_picture
-from trt_ros.recording import IMAGE_TYPES, Recording, is_recording, natural_order
+from trt_ros.recording import Recording, is_recording, natural_order
 from trt_ros.ros.frames import FrameReader, color_topics
-from trt_ros.video import import_av, is_address, read_stream, without_password
+from trt_ros.video import IMAGE_TYPES, import_av, is_address, read_stream, without_password
 from trt_ros.vision.frame import Frame, to_color
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS, TOO_MANY_PIXELS
 from trt_ros.vision.video_frame import VideoFrame

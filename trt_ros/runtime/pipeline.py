@@ -10,7 +10,7 @@ import os
 from pkgutil import resolve_name
 import sys
 import threading
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
 
@@ -33,14 +33,16 @@ from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
 from trt_ros.results.watch import ResultWatch
 from trt_ros.runtime.device import Device
-from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.future import Future
-from trt_ros.runtime.options import PipelineOptions
-from trt_ros.runtime.runner import Network, Runner
 from trt_ros.vision.class_choice import ClassLookup
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+
+if TYPE_CHECKING:
+    from trt_ros.runtime.fitting import ResolvedModel
+    from trt_ros.runtime.options import PipelineOptions
+    from trt_ros.runtime.runner import Network, Runner
 
 ResultT = TypeVar('ResultT', bound=Result)
 
