@@ -27,8 +27,6 @@ from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer, copy_async, fill_async
 from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.decode.cuda.decoder import Addresses
-from trt_ros.families.depth import DepthHead
-from trt_ros.families.semantic import SemanticHead
 from trt_ros.results.boxes import Detections
 from trt_ros.results.masks import Instances
 from trt_ros.runtime.gpu import preprocess as steps
@@ -120,13 +118,11 @@ def decoded() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
         coarse = rng.normal(0, 4, (classes, cells // 8, cells // 8)).astype(np.float32)
         scores = coarse.repeat(8, axis=1).repeat(8, axis=2)[None]
         scores += rng.normal(0, 0.5, scores.shape).astype(np.float32)
-        for confidence in (False, True):
-            also = ' and its confidence' if confidence else ''
-            yield (
-                f'best class of each pixel{also}, {classes}×{cells}×{cells}',
-                SemanticHead('scores', scores.shape, True, False, confidence=confidence),
-                {'scores': scores},
-            )
+        semantic, outputs = read('semantic', {'scores': scores})
+        size = f'{classes}×{cells}×{cells}'
+        yield f'best class of each pixel, {size}', semantic, outputs
+        confident = semantic.with_confidence()
+        yield f'best class of each pixel and its confidence, {size}', confident, outputs
 
 
 def piled(candidates: int, objects: int, *, in_bands: bool = False) -> np.ndarray:
@@ -179,7 +175,7 @@ def other_tasks() -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
     depths = rng.uniform(0, 80, (1, 518, 518)).astype(np.float32)
     for dtype in (np.float32, np.float16):
         values = depths.astype(dtype)
-        yield f'depth, 518×518 {values.dtype} to 1920×1080', DepthHead('depth'), {'depth': values}
+        yield f'depth, 518×518 {values.dtype} to 1920×1080', *read('depth', {'depth': values})
     raw = head(300, classes=1)
     points = rng.uniform(0, 640, (51, 8400)).astype(np.float32)
     points[2::3] /= 640

@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / 'test'))
+from support.descriptions import head as open_as
 from support.rgbd_scenes import Scene, Solid, render, yaw
 from support.shape_networks import save_shapes
 from trt_ros import Pipeline
@@ -16,7 +17,6 @@ from trt_ros.demo.scene import MODEL, MovingScene, held_out
 from trt_ros.drawing import draw
 from trt_ros.drawing.boxes_3d import draw_boxes_3d
 from trt_ros.drawing.objects import Trails, object_labels
-from trt_ros.families.semantic import SemanticHead
 from trt_ros.media import read_picture, write_picture
 from trt_ros.results.arrays import Depth
 from trt_ros.results.base import Result
@@ -178,7 +178,7 @@ def save_masks(photo: np.ndarray, classes: np.ndarray) -> None:
     """Save mask and confidence, decoded from scores of an eighth of the image size."""
     exact = (classes == np.arange(4)[:, None, None]).astype(np.float32)
     scores = np.stack([cv2.resize(each, (80, 60), interpolation=cv2.INTER_AREA) for each in exact])
-    head = SemanticHead('scores', (1, *scores.shape), True, False, confidence=True)
+    head = open_as('semantic', {'scores': scores[None]}, hw=(480, 640)).with_confidence()
     letterbox = Letterbox.fit(CAMERA.image_wh, (480, 640), 'stretch')
     mask = head({'scores': scores[None]}, letterbox)
     save_result('mask', photo, mask)

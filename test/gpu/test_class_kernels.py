@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from support.box_cases import rounded
-from trt_ros.families.vectors import ClassifyHead
+from support.descriptions import head as open_as
 from trt_ros.vision.letterbox import Letterbox
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group('kernels 2')]
@@ -42,7 +42,7 @@ CASES = {
 @pytest.mark.parametrize('dtype', ['float32', 'float16', 'bfloat16'])
 def test_scores_of_all_classes_equal_numpy(name, count, dtype, decode_on_gpu):
     bits, wide = rounded(CASES[name](count)[None], dtype)
-    head = ClassifyHead('scores', count)
+    head = open_as('classifier', {'scores': wide})
     got, counts = decode_on_gpu(head, {'scores': bits}, BOX)
     want = head({'scores': wide}, BOX)
     np.testing.assert_allclose(got.scores, want.scores, rtol=2e-5, atol=1e-9)

@@ -14,7 +14,6 @@ from support.box_cases import (
     yolov8_head,
 )
 from support.descriptions import head as open_as
-from trt_ros.families.semantic import SemanticHead
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
@@ -150,9 +149,8 @@ def semantic(shape, *, seed=0, channels_first=True):
     cells = coarse.repeat(8, axis=1).repeat(8, axis=2)[:, :height, :width]
     cells = (cells + rng.normal(0, 0.5, shape)).astype(np.float32)
     cells = cells if channels_first else np.ascontiguousarray(cells.transpose(1, 2, 0))
-    return SemanticHead('scores', (1, *cells.shape), channels_first, False), {
-        'scores': cells[None]
-    }
+    outputs = {'scores': cells[None]}
+    return open_as('semantic', outputs, hw=(height, width)), outputs
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from support.box_cases import rounded
-from trt_ros.families.depth import DepthHead
-from trt_ros.families.image import PictureHead
-from trt_ros.families.semantic import SemanticHead
+from support.descriptions import head as open_as
 from trt_ros.vision.letterbox import Letterbox
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group('kernels 1')]
@@ -36,7 +34,8 @@ def test_depths_of_all_pixels_are_those_of_numpy(
     if has_nan:
         cells[0, 1, 1], cells[0, 0, 0], cells[0, -1, grid_hw[1] // 2] = np.nan, np.inf, -np.inf
     bits, values = rounded(cells, dtype)
-    head, letterbox = DepthHead('depth'), Letterbox.fit(image_wh, input_hw, resize)
+    head = open_as('depth', {'depth': values}, hw=input_hw)
+    letterbox = Letterbox.fit(image_wh, input_hw, resize)
     got, counts = decode_on_gpu(head, {'depth': bits}, letterbox)
     want = head({'depth': values}, letterbox)
     assert (got.values.shape, got.values.dtype) == (want.values.shape, want.values.dtype)
@@ -45,15 +44,16 @@ def test_depths_of_all_pixels_are_those_of_numpy(
     assert (counts[2] > 0) == (not np.isfinite(want.values).all())
 
 
-@pytest.mark.parametrize('head', [PictureHead('y'), PictureHead('y', False, 127.5, 127.5)])
+@pytest.mark.parametrize('family', ['image', 'image_signed'])
 @pytest.mark.parametrize('grid_hw', [(60, 80), (120, 160)])
 @pytest.mark.parametrize('dtype', ['float32', 'float16', 'bfloat16'])
-def test_pictures_are_those_of_numpy(head, grid_hw, dtype, decode_on_gpu):
-    shape = (1, 3, *grid_hw) if head.channels_first else (1, *grid_hw, 3)
+def test_pictures_are_those_of_numpy(family, grid_hw, dtype, decode_on_gpu):
+    shape = (1, 3, *grid_hw) if family == 'image' else (1, *grid_hw, 3)
     bits, values = rounded(
         np.random.default_rng(4).uniform(-1.1, 1.1, shape).astype(np.float32), dtype
     )
     letterbox = Letterbox.fit((161, 97), (60, 80), 'letterbox')
+    head = open_as(family, {'y': values}, hw=(60, 80))
     got, _ = decode_on_gpu(head, {'y': bits}, letterbox)
     want = head({'y': values}, letterbox).pixels
     assert got.pixels.shape == want.shape
@@ -64,11 +64,10 @@ def test_pictures_are_those_of_numpy(head, grid_hw, dtype, decode_on_gpu):
 @pytest.mark.parametrize('is_sky', [False, True])
 def test_depths_come_with_their_confidence(is_sky, decode_on_gpu):
     rng = np.random.default_rng(2)
-    cells = {name: rng.uniform(0, 1, (1, 1, 30, 40)).astype(np.float32) for name in ('d', 'c')}
-    head, letterbox = (
-        DepthHead('d', True, 'c', is_sky),
-        Letterbox.fit((161, 97), (60, 80), 'letterbox'),
-    )
+    names = 'depth', 'sky' if is_sky else 'valid'
+    cells = {name: rng.uniform(0, 1, (1, 1, 30, 40)).astype(np.float32) for name in names}
+    head = open_as('depth', cells, hw=(60, 80))
+    letterbox = Letterbox.fit((161, 97), (60, 80), 'letterbox')
     got, _ = decode_on_gpu(head, cells, letterbox)
     want = head(cells, letterbox)
     np.testing.assert_array_equal(got.values, want.values)
@@ -105,7 +104,7 @@ def test_confidence_of_all_pixels_is_that_of_numpy(
     for channels_first in (True, False):
         layout = cells if channels_first else cells.transpose(0, 2, 3, 1)
         bits, values = rounded(np.ascontiguousarray(layout), dtype)
-        head = SemanticHead('scores', layout.shape, channels_first, False, confidence=True)
+        head = open_as('semantic', {'scores': values}, hw=input_hw).with_confidence()
         got, _ = decode_on_gpu(head, {'scores': bits}, letterbox)
         want = head({'scores': values}, letterbox)
         assert (got.labels.dtype, got.is_binary) == (want.labels.dtype, want.is_binary)

@@ -6,10 +6,10 @@ import pytest
 
 from support.box_cases import rounded
 from support.bundles import write_cascade
+from support.descriptions import head as open_as
 from support.save_network import save_network
 from trt_ros.demo.scene import draw_scene
 from trt_ros.exporting.features import add_features
-from trt_ros.families.text import TextHead
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.letterbox import Letterbox
 
@@ -22,7 +22,8 @@ def test_the_kernel_reads_as_numpy(count, dtype, decode_on_gpu):
     scores = np.random.default_rng(0).normal(0, 3, (1, 40, count)).astype(np.float32)
     scores[0, :2, ::3], scores[0, 3] = np.nan, np.inf
     bits, scores = rounded(scores, dtype)
-    box, head = Letterbox.fit((320, 48), (48, 320), 'stretch'), TextHead('out', count)
+    box = Letterbox.fit((320, 48), (48, 320), 'stretch')
+    head = open_as('pp_ocr_rec', {'out': scores})
     got, _ = decode_on_gpu(head, {'out': bits}, box)
     want = head({'out': scores}, box)
     assert got.symbols.tolist() == want.symbols.tolist()

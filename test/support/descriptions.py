@@ -16,7 +16,9 @@ from trt_ros.tensors import TensorSpec
 #: Source of the family in docs/adding_a_decoder.md, a whole file.
 TOY_SOURCE = code_of('adding_a_decoder')
 TOY: Family[Any] = names_of('adding_a_decoder')['TOY']
-FAMILIES = {family.name: family for family in (*ALL_FAMILIES, TOY)}
+FAMILIES = {
+    family.name: family for family in (*ALL_FAMILIES, *registry.ENHANCERS, *registry.TENSORS, TOY)
+}
 #: Families by task, as the nodes choose from them.
 TASKS = {
     'detect': registry.DETECTORS,

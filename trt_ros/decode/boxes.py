@@ -1,22 +1,22 @@
 """Decoder of boxes in NumPy: executes any box layout, and is the reference of the kernels."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from trt_ros.decode.scores import Scored, Values, mismatch, select
+from trt_ros.decode.scores import Scored, Values, select
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.family import Head, require_output
+from trt_ros.families.head import Head
 from trt_ros.families.layout import BoxLayout, Coding, Grid
 from trt_ros.families.match import Reading
 from trt_ros.families.places import Places, locate
 from trt_ros.results.boxes import Detections, OrientedBoxes, hull
 from trt_ros.results.masks import Instances
 from trt_ros.results.poses import Poses
+from trt_ros.tensors import Shape
 from trt_ros.vision.grid import taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import bounds, instance_masks, whole_masks, windows_of
@@ -52,31 +52,19 @@ class BoxHead(Head[Any]):
 
     Values that are not finite pass nowhere: a score that is NaN or infinite before its activation
     is none, and neither is the best class of a row with NaN or +Inf among its scores.
-
-    :param remedy: remedy of outputs of other shapes, one sentence.
     """
 
     reading: Reading[BoxLayout]
-    remedy: str
-    _places: dict[Any, Places | None] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
 
     @property
     def layout(self) -> BoxLayout:
         """Layout of the outputs."""
         return self.reading.layout
 
-    if not TYPE_CHECKING:  # `Head` describes them.
-        class_count, takes_batches, keypoint_count, counts_background = (
-            property(attrgetter(f'reading.{name}'))
-            for name in (
-                'class_count',
-                'takes_batches',
-                'keypoint_count',
-                'layout.counts_background',
-            )
-        )
+    @property
+    def counts_background(self) -> bool:
+        """Whether class 0 is the background where it is named first."""
+        return self.layout.counts_background
 
     @property
     def finds_instances(self) -> bool:
@@ -92,7 +80,7 @@ class BoxHead(Head[Any]):
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Any:
         """Decode the outputs for one image; see `Head`."""
-        places = self._locate(outputs, letterbox.input_hw)
+        places: Places = self.resolve(outputs, letterbox.input_hw)
         values = Values(outputs, self.reading)
         with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
             found = self._candidates(values, places, letterbox.input_hw, thresholds.score)
@@ -118,27 +106,12 @@ class BoxHead(Head[Any]):
         self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]
     ) -> Candidates:
         """Return the boxes of one image whatever their scores, before NMS."""
-        places = self._locate(outputs, input_hw)
+        places: Places = self.resolve(outputs, input_hw)
         with np.errstate(invalid='ignore', over='ignore'):
             return self._candidates(Values(outputs, self.reading), places, input_hw, 0.0)
 
-    def _locate(self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]) -> Places:
-        names = [part.spec.name for part in self.reading.parts]
-        for name in names:
-            require_output(outputs, name)
-        shapes = {name: np.shape(outputs[name]) for name in names}
-        key = (*shapes.values(), input_hw)
-        if key not in self._places:
-            is_one = all(
-                shapes[part.spec.name][:1] == (1,)
-                for part in self.reading.parts
-                if 'B' in part.out.axes.split()
-            )
-            self._places[key] = locate(self.reading, shapes, input_hw) if is_one else None
-        places = self._places[key]
-        if places is None:
-            raise mismatch(self.reading, outputs, input_hw, self.remedy)
-        return places
+    def _fit(self, shapes: Mapping[str, Shape], input_hw: tuple[int, int]) -> Places | None:
+        return locate(self.reading, shapes, input_hw)
 
     def _candidates(
         self, values: Values, places: Places, input_hw: tuple[int, int], threshold: float

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 import logging
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from trt_ros.decode.boxes import BoxHead
 from trt_ros.decode.points import PointHead
 from trt_ros.decode.trial import Trial
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.family import Family, Head, NetworkDescription
+from trt_ros.families.family import Family, NetworkDescription
+from trt_ros.families.head import Head
 from trt_ros.families.layout import PointLayout
 from trt_ros.families.match import bind
 from trt_ros.families.onnx_nms import CutNmsHead
@@ -179,9 +180,9 @@ def open_head(family: Family[HeadT], network: NetworkDescription) -> HeadT:
             f'{family.describe(network.input_hw)}; got {network}.',
             remedy=family.remedy,
         )
+    kind: Any = family.head
     if reading.layout.is_cut:
-        return cast(HeadT, CutNmsHead.of(reading))
-    if family.head is not None:
-        return family.head(reading)
-    kind = PointHead if isinstance(reading.layout, PointLayout) else BoxHead
+        kind = CutNmsHead
+    elif kind is None:
+        kind = PointHead if isinstance(reading.layout, PointLayout) else BoxHead
     return cast(HeadT, kind(reading, family.remedy))

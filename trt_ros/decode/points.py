@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trt_ros.decode.scores import mismatch
-from trt_ros.families.family import Head, require_output
+from trt_ros.families.head import Head
 from trt_ros.families.layout import PointLayout
 from trt_ros.families.match import Reading
 from trt_ros.results.boxes import Detections
@@ -38,12 +37,9 @@ class PointHead(Head[Poses]):
 
     The object has the whole input as its box. Its score is an output, or the mean visibility of
     its keypoints. Those that are not finite are not visible, and neither are bins and cells best.
-
-    :param remedy: remedy of outputs of other shapes, one sentence.
     """
 
     reading: Reading[PointLayout]
-    remedy: str
 
     @property
     def layout(self) -> PointLayout:
@@ -63,12 +59,8 @@ class PointHead(Head[Poses]):
     @property
     def keypoint_count(self) -> int | None:
         """Number of keypoints; None: the network leaves it open."""
-        part = self.reading.parts[0]
-        if self.layout.form == 'values':
-            size = part.out.fields['points']
-            is_open = 'K' in size
-            return self.reading.symbols.get('K') if is_open else int(size) // self.layout.values
-        return part.spec.shape[1] if part.spec.shape[1] > 0 else None
+        size = self.layout.roles.get('points', '')
+        return int(size) // self.layout.values if size.isdigit() else super().keypoint_count
 
     takes_regions = True
 
@@ -81,7 +73,9 @@ class PointHead(Head[Poses]):
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Poses:
         """Decode the keypoints of one object; see `Head`."""
-        values = self._values(outputs, letterbox.input_hw)
+        arrays = self.arrays(outputs, letterbox.input_hw)
+        roles = (next(iter(part.out.fields)) for part in self.reading.parts)
+        values = {role: as_float32(array) for role, array in zip(roles, arrays)}
         with np.errstate(invalid='ignore', over='ignore'):
             xy, visibility = _FORMS[self.layout.form](values, self.layout, letterbox.input_hw)
             keypoints = np.column_stack([letterbox.points_to_image(xy), visibility])
@@ -94,23 +88,6 @@ class PointHead(Head[Poses]):
         box = letterbox.to_image(np.array([[0, 0, width, height]], np.float32))
         found = Poses(Detections(box, score, side.astype(np.int32)), keypoints[None])
         return found.wanted(thresholds)
-
-    def _values(self, outputs: Arrays, input_hw: tuple[int, int]) -> dict[str, np.ndarray]:
-        """Return the outputs of one image by role, as float32 without their batch axis."""
-        found, counts = {}, set()
-        for part in self.reading.parts:
-            require_output(outputs, part.spec.name)
-            value = np.asarray(outputs[part.spec.name])
-            sizes = (1, *part.spec.shape[1:])
-            if len(sizes) != value.ndim or not all(
-                size in (-1, seen) for size, seen in zip(sizes, value.shape)
-            ):
-                raise mismatch(self.reading, outputs, input_hw, self.remedy)
-            found[next(iter(part.out.fields))] = as_float32(value[0])
-            counts.add(value.shape[1])
-        if (self.layout.form == 'bins' and len(counts) > 1) or 0 in counts:
-            raise mismatch(self.reading, outputs, input_hw, self.remedy)
-        return found
 
 
 def _from_values(

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
 from trt_ros.families.layout import BoxLayout
 from trt_ros.families.match import Reading
 from trt_ros.families.places import LevelSlices, Places, Slice
@@ -58,21 +57,6 @@ class Values:
         part = next(part for part in self._reading.parts if role in part.out.fields)
         array = self._arrays[part.spec.name]
         return np.asarray(array[0] if 'B' in part.out.axes.split() else array)
-
-
-def mismatch(
-    reading: Reading, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int], remedy: str
-) -> TensorMismatchError:
-    """Return the error of outputs that a reading does not fit."""
-    seen = ', '.join(
-        f'{part.spec.name} {np.shape(outputs[part.spec.name])}' for part in reading.parts
-    )
-    height, width = input_hw
-    return TensorMismatchError(
-        f'The outputs do not fit the decoder: expected {reading.layout.describe(input_hw)}, got '
-        f'{seen} for images of {width}x{height}.',
-        remedy=remedy,
-    )
 
 
 ROWS_CHECKED = 64

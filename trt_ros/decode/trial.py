@@ -99,7 +99,7 @@ def _of_image(
 ) -> Opinion:
     """Judge an image by its likeness to the one that it was made of."""
     assert family.head is not None
-    head, letterbox = family.head(reading), Letterbox.fit(input_hw[::-1], input_hw, 'stretch')
+    head, letterbox = family.head(reading, ''), Letterbox.fit(input_hw[::-1], input_hw, 'stretch')
     errors = []
     for outputs, picture in zip(found, pictures(input_hw)):
         pixels = head(outputs, letterbox, DEFAULT_THRESHOLDS).pixels

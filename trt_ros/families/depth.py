@@ -1,21 +1,19 @@
 """Depth of one image, or of a pair of images."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import (
     IMAGENET_PREPROCESS,
     STRETCH_PREPROCESS,
     Family,
-    Head,
     NetworkDescription,
 )
+from trt_ros.families.head import Head
 from trt_ros.families.layout import Layout, Out
-from trt_ros.families.match import Reading
-from trt_ros.families.semantic import dense
 from trt_ros.results.arrays import Depth
 from trt_ros.tensors import Arrays
 from trt_ros.vision.grid import bilinear, taps
@@ -30,35 +28,43 @@ class DepthHead(Head[Depth]):
 
     Values keep the network's unit: meters, relative depth or its inverse. A pixel next to a
     non-finite cell is non-finite.
-
-    :param confidence_name: output of the same size; '': none.
-    :param is_sky: whether that output is the probability of sky.
-    :param kind: meaning of the values by names and inputs: 'relative', 'metric', 'disparity' or
-        'affine'.
     """
 
-    output_name: str
-    channels_first: bool = True
-    confidence_name: str = ''
-    is_sky: bool = False
-    kind: str = 'relative'
-    class_count: None = None
+    @cached_property
+    def confidence_name(self) -> str:
+        """Output of the same size with the confidence; '': none."""
+        spec = self.reading.parts[0].spec
+        others = [
+            each.name
+            for each in self.reading.network.outputs
+            if each.shape == spec.shape and each is not spec
+        ]
+        return next((name for word in _CONFIDENCE for name in others if word in name.lower()), '')
+
+    @property
+    def is_sky(self) -> bool:
+        """Whether that output is the probability of sky."""
+        return 'sky' in self.confidence_name.lower()
+
+    @property
+    def kind(self) -> str:
+        """Meaning of the values by the name: 'relative', 'metric' or 'disparity'."""
+        name = self.output_name
+        if 'disp' in name.lower() or name in _ESS:
+            return 'disparity'
+        return 'metric' if 'metric' in name.lower() else 'relative'
 
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Depth:
         """Decode the output into the depth of the image; see `Head`."""
-        cells = dense(outputs, self.output_name, self.channels_first)
-        if len(cells) != 1:
-            raise TensorMismatchError(
-                f'The output {self.output_name!r} has {len(cells)} channels, expected one.'
-            )
-        rows, cols = taps(letterbox, (cells.shape[1], cells.shape[2]))
+        (cells,) = self.cells(outputs, letterbox.input_hw)
+        rows, cols = taps(letterbox, cells.shape)
         with np.errstate(invalid='ignore'):
-            found = Depth(bilinear(cells[0], rows, cols))
+            found = Depth(bilinear(cells, rows, cols))
             if self.confidence_name:
-                planes = dense(outputs, self.confidence_name, self.channels_first)
-                found.confidence = self.confidence(bilinear(planes[0], rows, cols))
+                plane = np.reshape(outputs[self.confidence_name], cells.shape)
+                found.confidence = self.confidence(bilinear(plane, rows, cols))
             return found
 
     def confidence(self, values: np.ndarray) -> np.ndarray:
@@ -74,17 +80,26 @@ class PointsHead(Head[Depth]):
     Depth is (z + offset) * scale. The offset follows from the calibration of the camera.
     """
 
-    output_name: str
-    confidence_name: str = ''
-    scale_name: str = ''
-    kind: str = 'affine'
-    class_count: None = None
+    kind = 'affine'
+
+    @cached_property
+    def confidence_name(self) -> str:
+        """Output of the validity; '': none."""
+        names = {each.name.lower(): each.name for each in self.reading.network.outputs}
+        return names.get('mask', '')
+
+    @cached_property
+    def scale_name(self) -> str:
+        """Output of the scale; '': none."""
+        names = (each.name for each in self.reading.network.outputs)
+        return next((name for name in names if 'scale' in name.lower()), '')
 
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Depth:
         """Decode the outputs into z without the offset; see `Head`."""
-        cells = dense(outputs, self.output_name, False).astype(np.float32)
+        (points,) = self.arrays(outputs, letterbox.input_hw)
+        cells = points.transpose(2, 0, 1).astype(np.float32)
         if self.scale_name:
             cells *= np.float32(np.asarray(outputs[self.scale_name]).reshape(-1)[0])
         height, width = cells.shape[1:]
@@ -103,29 +118,12 @@ class PointsHead(Head[Depth]):
         with np.errstate(invalid='ignore'):
             found = Depth(bilinear(cells[2], rows, cols))
             if self.confidence_name:
-                plane = dense(outputs, self.confidence_name)[0].astype(np.float32)
+                plane = np.reshape(outputs[self.confidence_name], (height, width))
+                plane = plane.astype(np.float32)
                 found.confidence = bilinear(plane, rows, cols)
                 is_valid &= plane[down, across] > 0.5
         found.points = np.concatenate([at[is_valid] - 0.5, some[is_valid]], axis=1)
         return found
-
-
-def _head(reading: Reading) -> DepthHead:
-    (part,) = reading.parts
-    name, shape = part.spec.name, part.spec.shape
-    network = reading.network
-    others = [each for each in network.outputs if each.shape == shape and each is not part.spec]
-    found = next((e.name for word in _CONFIDENCE for e in others if word in e.name.lower()), '')
-    is_disparity = 'disp' in name.lower() or name in _ESS
-    kind = 'disparity' if is_disparity else 'metric' if 'metric' in name.lower() else 'relative'
-    return DepthHead(name, part.out.axes != 'B h w 1', found, 'sky' in found.lower(), kind)
-
-
-def _points_head(reading: Reading) -> PointsHead:
-    (part,) = reading.parts
-    names = {each.name.lower(): each.name for each in reading.network.outputs}
-    scale = next((names[name] for name in names if 'scale' in name), '')
-    return PointsHead(part.spec.name, names.get('mask', ''), scale)
 
 
 def _has_no_classes(network: NetworkDescription) -> Literal[False] | None:
@@ -148,7 +146,7 @@ DEPTH = Family(
     'depth',
     IMAGENET_PREPROCESS,
     layouts=(*_NAMED, *_PLAIN),
-    head=_head,
+    head=DepthHead,
     remedy=REMEDY,
     exporter='none',
     words=('depth', 'disp'),
@@ -160,7 +158,7 @@ MOGE = Family(
     'depth',
     {**STRETCH_PREPROCESS, 'resize': 'letterbox'},  # A stretched image has another geometry.
     layouts=(Layout((Out('B h w 3', 'points:3', ('(?i)points',)),), ignores_others=True),),
-    head=_points_head,
+    head=PointsHead,
     exporter='none',
     networks='MoGe-2: points up to an offset of z, validity, scale',
     export='`torch.onnx.export` as in docs/onnx.md of MoGe',
@@ -170,7 +168,7 @@ YOLO_DEPTH = Family(
     'depth',
     STRETCH_PREPROCESS,
     layouts=tuple(replace(layout, task='depth', evidence=()) for layout in _PLAIN),
-    head=_head,
+    head=DepthHead,
     remedy=REMEDY,
     exporter='Ultralytics',
     output_names=('output0',),

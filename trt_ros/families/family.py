@@ -1,20 +1,16 @@
-"""Base classes and helpers of the model families: description, family and head of a network."""
+"""Base classes and helpers of the model families: description and family of a network."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-import itertools
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.layout import Layout
 from trt_ros.tensors import TensorSpec
-from trt_ros.vision.letterbox import Letterbox
-from trt_ros.vision.thresholds import Thresholds
 
 #: Preprocessing of the YOLO families except YOLOX, and of the families derived from them.
 YOLO_PREPROCESS: Mapping[str, object] = {
@@ -85,96 +81,7 @@ class NetworkDescription:
         return f'outputs {outputs}, for images of {width}x{height}{named}'
 
 
-ResultT_co = TypeVar('ResultT_co', covariant=True)
-
-
-class Head(ABC, Generic[ResultT_co]):
-    """Base class of the heads, which decode the outputs of one network."""
-
-    if TYPE_CHECKING:  # At run time it would become the default of the dataclasses' field.
-
-        @property
-        def class_count(self) -> int | None:
-            """Number of classes; None: the network leaves it open, or has none."""
-
-    @property
-    def takes_batches(self) -> bool:
-        """Whether each output has an axis for the images of a batch."""
-        return True
-
-    @property
-    def counts_background(self) -> bool:
-        """
-        Return whether class 0 is the background where it is named first.
-
-        It is asked only for a network of an unknown number of classes; a known number decides.
-        """
-        return False
-
-    @property
-    def keypoint_count(self) -> int | None:
-        """Number of keypoints per object; None: the network leaves it open, or has none."""
-        return None
-
-    @property
-    def finds_instances(self) -> bool:
-        """Whether the result is `Instances`: objects with one mask each."""
-        return False
-
-    @property
-    def takes_regions(self) -> bool:
-        """Whether the input shows one object, which may be a region of an image."""
-        return False
-
-    @property
-    def region_scale(self) -> float:
-        """Factor on the regions that the network is trained with."""
-        return 1.0
-
-    @property
-    def proposes_regions(self) -> bool:
-        """Whether the result has regions for a further network."""
-        return False
-
-    @property
-    def own_class_names(self) -> tuple[str, ...]:
-        """Names of the classes, if they are equal for all networks of the family; else ()."""
-        return ()
-
-    @property
-    def classes_by_output(self) -> Mapping[str, int | None]:
-        """Numbers of classes of class masks by output, None: unknown; empty for other results."""
-        return {}
-
-    def names_by_output(self, class_names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Divide the class names of all outputs, in order, among the outputs of masks."""
-        names = iter(class_names)
-        return {
-            output: tuple(itertools.islice(names, count)) if class_names else ()
-            for output, count in self.classes_by_output.items()
-        }
-
-    def with_confidence(self) -> Head[ResultT_co] | None:
-        """Return the head that computes the confidence of each pixel, too; None if none does."""
-        return None
-
-    @abstractmethod
-    def __call__(
-        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
-    ) -> ResultT_co:
-        """
-        Decode the outputs for one image into the task's result, in pixels of that image.
-
-        Tasks without boxes ignore the thresholds.
-
-        :param outputs: one array per output, batch size 1; float16 is decoded in float32.
-        :param thresholds: limits of the results; scores equal to or above `score` pass.
-        :raises TensorMismatchError: when an output is missing or of another shape.
-        """
-
-
 HeadT_co = TypeVar('HeadT_co', covariant=True)
-
 
 MAX_DESCRIBED = 3  # Layouts in a message.
 
@@ -186,7 +93,8 @@ class Family(Generic[HeadT_co]):
     `evidence.Choice`.
 
     :param preprocess: fields of `Preprocess` that this family is trained with.
-    :param head: returns the head of a `Reading`; None: a `BoxHead` or `PointHead`.
+    :param head: class of the head, or a function of `Reading` and remedy; None: a `BoxHead` or
+        `PointHead`.
     :param constants: inputs beside the image, equal for every frame: numbers by name, or 'h' and
         'w' for those of the network's images. 'mask' is any padding mask: zeros.
     :param layouts: the forms of the outputs; (): any.
@@ -209,7 +117,7 @@ class Family(Generic[HeadT_co]):
     preprocess: Mapping[str, object]
     constants: Mapping[str, Sequence[Any]] = field(default_factory=dict, hash=False)
     layouts: tuple[Layout, ...] = ()
-    head: Callable[[Any], HeadT_co] | None = None
+    head: Callable[[Any, str], HeadT_co] | None = None
     exporter: Literal['any', 'none', 'Ultralytics', 'YOLOv5'] = 'any'
     output_names: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
@@ -254,31 +162,6 @@ def padding_mask(inputs: tuple[TensorSpec, ...]) -> TensorSpec | None:
         return None
     image, mask = (next(spec for spec in images if spec not in masks), masks[0])
     return mask if (image.shape[1], *image.shape[2:]) == (3, *mask.shape[2:]) else None
-
-
-def image_output(
-    outputs: Mapping[str, np.ndarray], name: str, axes: int = 2, *, batched: bool = True
-) -> np.ndarray:
-    """Return an output of one image without its batch axis, of `axes` others; or raise."""
-    require_output(outputs, name)
-    head = np.asarray(outputs[name])
-    if head.ndim != axes + batched or (batched and head.shape[0] != 1):
-        letters = ', '.join('ABC'[:axes])
-        raise TensorMismatchError(
-            f'The output {name!r} has the shape {head.shape}, expected '
-            f'({"1, " if batched else ""}{letters}).',
-            remedy='Set `decoder` to the family of the network, or export it for one image.',
-        )
-    return np.asarray(head[0] if batched else head)
-
-
-def require_output(outputs: Mapping[str, np.ndarray], name: str) -> None:
-    """Check that an output exists; raise TensorMismatchError when it is missing."""
-    if name not in outputs:
-        raise TensorMismatchError(
-            f'Output {name!r} does not exist.',
-            cause=f'The outputs are {", ".join(outputs) or "none"}.',
-        )
 
 
 def has_sizes(network: NetworkDescription) -> Literal[False] | None:

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
-from trt_ros.families.family import STRETCH_PREPROCESS, Family, Head
+from trt_ros.families.family import STRETCH_PREPROCESS, Family
+from trt_ros.families.head import Head
 from trt_ros.families.layout import Layout, Out
-from trt_ros.families.match import Reading
-from trt_ros.families.semantic import dense
 from trt_ros.results.arrays import Picture
 from trt_ros.tensors import Arrays
 from trt_ros.vision.grid import bilinear, taps
@@ -29,21 +27,14 @@ class PictureHead(Head[Picture]):
     :param gain: uint8 per unit of the output; `offset`: uint8 of 0.
     """
 
-    output_name: str
-    channels_first: bool = True
     gain: float = 255.0
     offset: float = 0.0
-    class_count: None = None
 
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Picture:
         """Decode the output into the picture; see `Head`."""
-        cells = dense(outputs, self.output_name, self.channels_first)
-        if len(cells) != 3:
-            raise TensorMismatchError(
-                f'The output {self.output_name!r} has {len(cells)} channels, expected three.'
-            )
+        cells = self.cells(outputs, letterbox.input_hw)
         shown = enlarged(letterbox, cells.shape[1])
         rows, cols = taps(shown, (cells.shape[1], cells.shape[2]))
         pixels = np.empty((*shown.image_wh[::-1], 3), np.uint8)
@@ -67,20 +58,15 @@ def enlarged(letterbox: Letterbox, rows: int) -> Letterbox:
     )
 
 
-def _head(preprocess: Mapping[str, Any], reading: Reading) -> PictureHead:
-    (part,) = reading.parts
+def _family(name: str, preprocess: Mapping[str, Any], networks: str) -> Family[PictureHead]:
     scale = preprocess['scale']
     mean, std = preprocess.get('mean', (0.0,))[0], preprocess.get('std', (1.0,))[0]
-    return PictureHead(part.spec.name, part.out.axes != 'B h w 3', std / scale, mean / scale)
-
-
-def _family(name: str, preprocess: Mapping[str, Any], networks: str) -> Family[PictureHead]:
     return Family(
         name,
         'image',
         preprocess,
         layouts=tuple(Layout((Out(axes, 'image:3'),)) for axes in ('B 3 h w', 'B h w 3')),
-        head=partial(_head, preprocess),
+        head=partial(PictureHead, gain=std / scale, offset=mean / scale),
         exporter='none',
         networks=networks,
         export='`torch.onnx.export`',

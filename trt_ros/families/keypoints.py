@@ -57,7 +57,7 @@ SIMCC: Family[Any] = Family(
     'simcc',
     'pose',
     TOP_DOWN_PREPROCESS,
-    layouts=(PointLayout((Out('B K S*w', 'columns:1'), Out('B K S*h', 'rows:1')), form='bins'),),
+    layouts=(PointLayout((Out('B K S*w', 'columns:K'), Out('B K S*h', 'rows:K')), form='bins'),),
     exporter='none',
     networks='RTMPose and others: keypoints of one object',
     export='`tools/deploy.py` of MMDeploy with '

@@ -1,17 +1,16 @@
 """Lanes as lines of keypoints: their base class, UFLD and UFLDv2 (Ultra Fast Lane Detection)."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
-from trt_ros.families.family import IMAGENET_PREPROCESS, Family, Head, has_sizes, image_output
+from trt_ros.families.family import IMAGENET_PREPROCESS, Family, has_sizes
+from trt_ros.families.head import Head
 from trt_ros.families.layout import Layout, Out
-from trt_ros.families.match import Reading
 from trt_ros.results.boxes import Detections
 from trt_ros.results.poses import Poses
 from trt_ros.tensors import Arrays
@@ -35,20 +34,23 @@ class LaneHead(Head[Poses]):
     """
 
     @abstractmethod
-    def lanes(self, outputs: Arrays, input_hw: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    def lanes(
+        self, values: Sequence[np.ndarray], input_hw: tuple[int, int]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """
         Return the points of all lanes.
 
+        :param values: the outputs of one image, in the order of the layout.
         :returns: (L, K, 3) float32, x, y in input pixels and visibility, and (L,) the least number
             of visible points of a lane, at least 1.
-        :raises TensorMismatchError: when an output is missing or of another shape.
         """
 
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Poses:
         """Decode the lanes, best score first; `thresholds.iou` has no effect."""
-        keypoints, least = self.lanes(outputs, letterbox.input_hw)
+        arrays = self.arrays(outputs, letterbox.input_hw)
+        keypoints, least = self.lanes(list(map(as_float32, arrays)), letterbox.input_hw)
         keypoints[..., :2] = letterbox.points_to_image(keypoints[..., :2])
         keypoints[~np.isfinite(keypoints).all(axis=-1)] = 0  # Not visible.
         labels = np.arange(len(keypoints), dtype=np.int32) * (self.class_count != 1)
@@ -84,32 +86,24 @@ class UfldHead(LaneHead):
     A keypoint of a lane is the mean column at a row, weighted by the softmax over the columns, and
     its visibility is 1 minus the probability of "no lane"; 0 where that is the best. Source: Qin
     et al., arXiv:2004.11757, and the evaluation of its authors.
-
-    :param row_count: R.
-    :param class_count: L; None: unknown.
     """
-
-    output_name: str
-    row_count: int
-    class_count: int | None
 
     @property
     def keypoint_count(self) -> int:
         """Number of keypoints per lane, one per row."""
-        return self.row_count
+        return self.reading.parts[0].spec.shape[2]
+
+    @property
+    def class_count(self) -> int:
+        """Number of lanes."""
+        return self.reading.parts[0].spec.shape[3]
 
     def lanes(
-        self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]
+        self, values: Sequence[np.ndarray], input_hw: tuple[int, int]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the points of all lanes, see `LaneHead`."""
-        logits = as_float32(image_output(outputs, self.output_name, axes=3))
-        bins, rows, lanes = logits.shape
-        if bins < 3 or rows != self.row_count or self.class_count not in (None, lanes):
-            raise TensorMismatchError(
-                f'The output {self.output_name!r} has the shape {logits.shape}, expected '
-                f'(columns + 1, {self.row_count}, {self.class_count or "lanes"}).'
-            )
-        return _keypoints(logits, input_hw), np.full(lanes, MIN_POINTS)
+        (logits,) = values
+        return _keypoints(logits, input_hw), np.full(logits.shape[2], MIN_POINTS)
 
 
 def anchors_of(rows: int, height: int) -> np.ndarray:
@@ -132,11 +126,6 @@ def _keypoints(logits: np.ndarray, input_hw: tuple[int, int]) -> np.ndarray:
     return np.stack([x, y, visibility], axis=-1).astype(np.float32).transpose(1, 0, 2)
 
 
-def _head(reading: Reading) -> UfldHead:
-    (part,) = reading.parts
-    return UfldHead(part.spec.name, *part.spec.shape[2:])
-
-
 UFLD = Family(
     'ufld',
     'pose',
@@ -149,7 +138,7 @@ UFLD = Family(
         ),
     ),
     exporter='none',
-    head=_head,
+    head=UfldHead,
     remedy=UNKNOWN_ROWS,
     networks='UFLD: lanes as lines of keypoints',
 )
@@ -200,13 +189,11 @@ class UfldV2Head(LaneHead):
     columns, if more than a quarter have one. A point lies at the mean of the best cell and its
     neighbors, weighted by softmax. The class of a lane is its place, from left to right. Source:
     Qin et al., arXiv:2206.07389, and the demonstration of its authors.
-
-    :param outputs: names of the four outputs, in this order.
     """
 
-    outputs: tuple[str, str, str, str]
-    anchors: LaneAnchors
-    class_count: int = LANES
+    anchors: LaneAnchors = CULANE
+
+    class_count = LANES
 
     @property
     def keypoint_count(self) -> int:
@@ -214,15 +201,9 @@ class UfldV2Head(LaneHead):
         return max(len(self.anchors.rows), self.anchors.column_count)
 
     def lanes(
-        self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]
+        self, values: Sequence[np.ndarray], input_hw: tuple[int, int]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the points of all lanes, see `LaneHead`."""
-        values = [as_float32(image_output(outputs, name, axes=3)) for name in self.outputs]
-        rows, columns = len(self.anchors.rows), self.anchors.column_count
-        shapes = [logits.shape for logits in values]
-        expected = [(rows, LANES), (columns, LANES)] * 2
-        if [shape[1:] for shape in shapes] != expected or shapes[2][0] != 2 or shapes[3][0] != 2:
-            raise _mismatch('; '.join(map(str, shapes)))
         size, top = self.anchors.uncropped(input_hw)
         keypoints = np.full((LANES, self.keypoint_count, 3), np.nan, np.float32)
         least = np.zeros(LANES, np.int64)
@@ -253,20 +234,6 @@ def _visibility(logits: np.ndarray) -> np.ndarray:
     return np.where(logits[1] > logits[0], np.nan_to_num(softmax(logits, axis=0)[1]), 0)
 
 
-def _head_v2(reading: Reading, anchors: LaneAnchors) -> UfldV2Head:
-    row_cells, column_cells, row_points, column_points = (part.spec.name for part in reading.parts)
-    return UfldV2Head((row_cells, column_cells, row_points, column_points), anchors)
-
-
-def _mismatch(seen: str) -> TensorMismatchError:
-    return TensorMismatchError(
-        'Not UFLDv2: expected loc_row (1, cells, rows, 4), loc_col (1, cells, columns, 4), '
-        'exist_row (1, 2, rows, 4) and exist_col (1, 2, columns, 4), with 72 rows and 81 columns '
-        f'of CULane or 56 and 41 of TuSimple, got {seen}.',
-        remedy=UNKNOWN_ROWS,
-    )
-
-
 _CURVELANES = (
     Layout((Out('B G 72 10', 'lanes:1'), Out('B L 81 10', 'lanes:1')), ignores_others=True),
     'Ten lanes of 72 rows and 81 columns are UFLDv2 of CurveLanes, whose curves are not decoded: '
@@ -288,7 +255,7 @@ def _family(data: str, anchors: LaneAnchors) -> Family[UfldV2Head]:
         'pose',
         preprocess,
         layouts=(Layout(outs, ignores_names=True),),
-        head=partial(_head_v2, anchors=anchors),
+        head=partial(UfldV2Head, anchors=anchors),
         remedy=UNKNOWN_ROWS,
         networks=f'UFLDv2, trained on {data}',
         export='`python deploy/pt2onnx.py --config_path configs/culane_res34.py --model_path '

@@ -60,7 +60,8 @@ class Out:
 
     :param axes: 'B' batch, 'N' rows, 'V' values of a row, 'A' anchors of a cell, 'H' and 'W' the
         cells of a grid, 'h' and 'w' any grid of the input's aspect, 'h/4' a quarter of its height,
-        'S*w' a multiple of its width, '18|56' one of several, or linear in the symbols.
+        'S*w' a multiple of its width, 'S' any number, '18|56' one of several, or linear in the
+        symbols.
     :param values: along 'V', in order, 'role:size' each; a size is linear in the symbols. Without
         'V', the role of all. Roles: box, sizes (the second half of a box), scores, background and
         none (scores of no class), objectness, label, extras, count (of valid rows, in a tensor of
@@ -85,6 +86,11 @@ class Out:
     def size(self) -> str:
         """Size of 'V'."""
         return '+'.join(self.fields.values())
+
+    @property
+    def has_channels_first(self) -> bool:
+        """Whether channels, if there are any, stand before rows and columns."""
+        return self.axes.endswith('h w')
 
     def __str__(self) -> str:
         return self.describe({})

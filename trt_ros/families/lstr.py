@@ -1,16 +1,14 @@
 """LSTR (Lane Shape Prediction with Transformers): a curve per lane."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
-from trt_ros.families.family import STRETCH_PREPROCESS, Family, image_output
+from trt_ros.families.family import STRETCH_PREPROCESS, Family
 from trt_ros.families.lanes import LaneHead
 from trt_ros.families.layout import Layout, Out
-from trt_ros.families.match import Reading
-from trt_ros.vision.scores import as_float32, softmax
+from trt_ros.vision.scores import softmax
 
 POINTS = 50  # Per lane, at equal distances in y.
 SHARES = np.linspace(0, 1, POINTS, dtype=np.float32)  # Of the way from its upper end.
@@ -30,27 +28,17 @@ class LstrHead(LaneHead):
     + n + b y - c, with x and y from 0 to 1 over the image. A keypoint is a point of the curve,
     from the upper end to the lower one, and its visibility the probability of the lane; 0 outside
     the image. Source: Liu et al., arXiv:2011.04233, and the test of its authors.
-
-    :param outputs: names of logits and curves.
     """
 
-    outputs: tuple[str, str]
-    class_count: int = 1
-
+    class_count = 1
     keypoint_count = POINTS
-
-    @property
-    def own_class_names(self) -> tuple[str, ...]:
-        """Name of the only class."""
-        return ('lane',)
+    own_class_names = ('lane',)
 
     def lanes(
-        self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]
+        self, values: Sequence[np.ndarray], input_hw: tuple[int, int]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the points of all lanes, see `LaneHead`."""
-        logits, curves = (as_float32(image_output(outputs, name)) for name in self.outputs)
-        if logits.shape[1] not in (2, 3) or curves.shape != (len(logits), PARAMETERS):
-            raise _mismatch(f'{logits.shape} and {curves.shape}')
+        logits, curves = values
         scores = _lane_probability(logits)
         with np.errstate(invalid='ignore', over='ignore', divide='ignore'):
             x, y = _points(curves)
@@ -72,19 +60,6 @@ def _points(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     top, bottom, k, f, m, n, b, c = curves.T[..., None]
     y = top + (bottom - top) * SHARES
     return k / (y - f) ** 2 + m / (y - f) + n + b * y - c, y
-
-
-def _mismatch(seen: str) -> TensorMismatchError:
-    return TensorMismatchError(
-        'Not LSTR: expected pred_logits (1, queries, 2 or 3) and pred_curves (1, queries, 8), got '
-        f'{seen}.',
-        remedy='Name these outputs so when exporting, or choose another decoder.',
-    )
-
-
-def _head(reading: Reading) -> LstrHead:
-    logits, curves = (part.spec.name for part in reading.parts)
-    return LstrHead((logits, curves))
 
 
 #: As the authors train and test it; mean and standard deviation are in the order of BGR.
@@ -110,7 +85,7 @@ LSTR = Family(
         )
         for logits, curves in NAMES
     ),
-    head=_head,
+    head=LstrHead,
     remedy='Name these outputs so when exporting, or choose another decoder.',
     networks='LSTR: lanes as curves',
 )

@@ -7,16 +7,13 @@ from typing import Literal
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import (
     IMAGENET_PREPROCESS,
     Family,
-    Head,
     NetworkDescription,
-    image_output,
 )
+from trt_ros.families.head import Head, ResultT_co
 from trt_ros.families.layout import Layout, Out
-from trt_ros.families.match import Reading
 from trt_ros.results.boxes import Detections
 from trt_ros.results.masks import ClassMask, Instances, mask_dtype
 from trt_ros.tensors import Arrays
@@ -35,28 +32,19 @@ LIKELY_SUM = (
 MAX_LEFT_OUT = 1 / 255  # Of a score: one step of the confidence.
 
 
-@dataclass(frozen=True)
-class QueryOutputs:
-    """The two outputs of a network of Q queries: (1, Q, C + 1) logits, (1, Q, h, w) masks."""
+class QueryHead(Head[ResultT_co]):
+    """A decoder of Q queries: (1, Q, C + 1) logits, and (1, Q, h, w) masks, the last output."""
 
-    logits_name: str
-    masks_name: str
-    class_count: int | None
+    counts_background = True
 
-    def read(self, outputs: Arrays) -> tuple[np.ndarray, np.ndarray]:
+    def queries(self, outputs: Arrays, input_hw: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
         """Return probabilities (Q, C), 0 without softmax, and mask logits (Q, h, w); or raise."""
-        logits = as_float32(image_output(outputs, self.logits_name))
-        masks = image_output(outputs, self.masks_name, axes=3)
-        if len(logits) != len(masks) or self.class_count not in (None, logits.shape[1] - 1):
-            raise TensorMismatchError(
-                f'The outputs have the shapes {logits.shape} and {masks.shape}, expected '
-                f'(queries, {self.class_count or "classes"} + 1) and (queries, h, w).'
-            )
-        return np.nan_to_num(softmax(logits)[:, :-1], nan=0.0), masks
+        logits, *_, masks = self.arrays(outputs, input_hw)
+        return np.nan_to_num(softmax(as_float32(logits))[:, :-1], nan=0.0), masks
 
 
 @dataclass(frozen=True)
-class MaskFormerHead(Head[ClassMask]):
+class MaskFormerHead(QueryHead[ClassMask]):
     """
     A decoder of the queries into the class of each pixel.
 
@@ -69,15 +57,7 @@ class MaskFormerHead(Head[ClassMask]):
     :param confidence: whether to compute the confidence of each pixel: the score, at most 1.
     """
 
-    queries: QueryOutputs
     confidence: bool = False
-
-    @property
-    def class_count(self) -> int | None:
-        """Number of classes; None: unknown."""
-        return self.queries.class_count
-
-    counts_background = True
 
     def with_confidence(self) -> MaskFormerHead:
         """Return the head that computes the confidence, too."""
@@ -87,7 +67,7 @@ class MaskFormerHead(Head[ClassMask]):
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> ClassMask:
         """Decode the queries into the class mask of the image; see `Head`."""
-        probabilities, masks = self.queries.read(outputs)
+        probabilities, masks = self.queries(outputs, letterbox.input_hw)
         rows, cols = taps(letterbox, (masks.shape[1], masks.shape[2]))
         with np.errstate(invalid='ignore', over='ignore'):
             scores, classes = _class_scores(probabilities, masks, rows, cols)
@@ -160,7 +140,7 @@ def _sums(weights: np.ndarray, masks: np.ndarray, queries: np.ndarray) -> np.nda
 
 
 @dataclass(frozen=True)
-class PanopticHead(Head[Instances]):
+class PanopticHead(QueryHead[Instances]):
     """
     A decoder of the queries into objects and regions that share no pixel.
 
@@ -170,21 +150,13 @@ class PanopticHead(Head[Instances]):
     inference. Regions of one class, such as two pieces of road, stay separate.
     """
 
-    queries: QueryOutputs
-
-    @property
-    def class_count(self) -> int | None:
-        """Number of classes; None: unknown."""
-        return self.queries.class_count
-
-    counts_background = True
     finds_instances = True
 
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Instances:
         """Decode the queries into segments; those of unwanted classes keep their pixels."""
-        probabilities, masks = self.queries.read(outputs)
+        probabilities, masks = self.queries(outputs, letterbox.input_hw)
         scores, labels = probabilities.max(axis=1), probabilities.argmax(axis=1)
         is_object = scores >= 1 - probabilities.sum(axis=1)
         found = np.flatnonzero(is_object & passing(scores, thresholds.score))
@@ -259,11 +231,6 @@ def _sure_counts(high: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
     return np.asarray(sure @ widths @ heights)
 
 
-def _queries(reading: Reading) -> QueryOutputs:
-    names = {role: part.spec.name for part in reading.parts for role in part.out.fields}
-    return QueryOutputs(names['scores'], names['masks'], reading.class_count)
-
-
 def _is_no_feature(network: NetworkDescription) -> Literal[False] | None:
     """Refuse features, and boxes of MMDeploy."""
     names = [spec.name for spec in network.outputs]
@@ -289,7 +256,7 @@ MASKFORMER = Family(
     IMAGENET_PREPROCESS,
     layouts=(_NAMED, _PLAIN, replace(_DETR, by_name=True)),
     exporter='none',
-    head=lambda reading: MaskFormerHead(_queries(reading)),
+    head=MaskFormerHead,
     networks='MaskFormer, Mask2Former, OneFormer, EoMT: one class per pixel',
 )
 MASKFORMER_PANOPTIC = Family(
@@ -297,6 +264,6 @@ MASKFORMER_PANOPTIC = Family(
     'segment',
     IMAGENET_PREPROCESS,
     layouts=(_DETR, replace(_NAMED, by_name=True), replace(_PLAIN, by_name=True)),
-    head=lambda reading: PanopticHead(_queries(reading)),
+    head=PanopticHead,
     networks='MaskFormer and others: objects and regions, one mask each',
 )

@@ -208,12 +208,8 @@ def _reading(
     """Check the number of rows, and order the parts as the layout does."""
     rows = layout.rows
     ordered = sorted(parts, key=lambda part: (layout.outputs.index(part.out), part.level or 0))
-    sizes: dict[str, set[int]] = {'N': set(), 'H': set(), 'W': set()}
-    for part in parts:
-        for axis, size in zip(part.out.axes.split(), part.spec.shape):
-            if axis in sizes and part.level is None and size >= 0:
-                sizes[axis].add(size)
-    if any(len(found) > 1 for found in sizes.values()):
+    sizes = _row_sizes(parts, {part.spec.name: part.spec.shape for part in parts})
+    if sizes is None:
         return None
     counts = sizes['N']
     found, on_grid = strides, None
@@ -233,6 +229,18 @@ def _reading(
     letters = set(''.join(layout.roles.values()))
     known = {name: size for name, size in symbols.items() if name in letters}
     return Reading(layout, tuple(ordered), known, network, found, on_grid)
+
+
+def _row_sizes(
+    parts: Sequence[BoundOut], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, set[int]] | None:
+    """Return the sizes of rows and grids of no level, by axis; None if outputs differ."""
+    sizes: dict[str, set[int]] = {'N': set(), 'H': set(), 'W': set()}
+    for part in parts:
+        for axis, size in zip(part.out.axes.split(), shapes[part.spec.name]):
+            if axis in sizes and part.level is None and size >= 0:
+                sizes[axis].add(size)
+    return None if any(len(found) > 1 for found in sizes.values()) else sizes
 
 
 def _assign(
@@ -261,7 +269,7 @@ def _assign(
             return
         (out, level), *others = rest
         for spec in _candidates(out, free, layout):
-            after = _fit(layout, out, level, spec, symbols, strides, network)
+            after = _fit(layout, out, level, spec.shape, symbols, strides, network.input_hw)
             if after is not None:
                 left = tuple(each for each in free if each is not spec)
                 for parts, end in follow(others, left, after):
@@ -295,39 +303,56 @@ def _candidates(out: Out, specs: tuple[TensorSpec, ...], layout: Layout) -> list
     return sorted(found, key=lambda spec: (not is_named(spec), is_named(spec, others)))
 
 
+def fitted(
+    reading: Reading, shapes: Mapping[str, tuple[int, ...]], input_hw: tuple[int, int]
+) -> Symbols | None:
+    """Return the symbols of outputs of these shapes, of any batch; None if they do not fit."""
+    symbols: Symbols | None = reading.symbols
+    for part in sorted(reading.parts, key=lambda part: len(linear(part.out.size)[0])):
+        if symbols is None:
+            return None
+        shape, axes = shapes[part.spec.name], part.out.axes.split()
+        if len(shape) == len(axes):  # Of any batch, and resolution of heatmaps and bins.
+            is_any = [axis == 'B' or axis[1:2] in ('/', '*') for axis in axes]
+            shape = tuple(-1 if each else size for each, size in zip(is_any, shape))
+        known = (symbols, reading.strides, input_hw)
+        symbols = _fit(reading.layout, part.out, part.level, shape, *known)
+    return None if _row_sizes(reading.parts, shapes) is None else symbols
+
+
 def _fit(
     layout: Layout,
     out: Out,
     level: int | None,
-    spec: TensorSpec,
+    shape: tuple[int, ...],
     symbols: Symbols,
     strides: tuple[int, ...],
-    network: NetworkDescription,
+    input_hw: tuple[int, int],
 ) -> Symbols | None:
     """Return the symbols with which an output is the one of a layout; None if it is not."""
     if 'count' in out.fields:
-        return symbols if len(spec.shape) < 3 and all(n in (1, -1) for n in spec.shape) else None
+        return symbols if len(shape) < 3 and all(n in (1, -1) for n in shape) else None
     axes = out.axes.split()
-    if len(axes) != len(spec.shape):
+    if len(axes) != len(shape):
         return None
     found: Symbols | None = symbols
-    for axis, size in zip(axes, spec.shape):
+    for axis, size in zip(axes, shape):
         if found is None:
             return None
         if axis == 'B':
             found = found if size in (1, -1) else None
         elif axis == 'V':
             found = solve(out.size, size, found, layout.assume)
-        elif axis in ('h', 'w') or size < 0:
+        elif axis in ('h', 'w', 'S') or size < 0:
             continue
         elif axis in 'HWAN':
             if level is None and not (axis in 'HW' and layout.rows.is_required):
                 continue
-            grid = layout.rows.grids(network.input_hw, strides)[level or 0]
+            grid = layout.rows.grids(input_hw, strides)[level or 0]
             expected = (*grid.shape, grid.per_cell, grid.anchors)['HWAN'.index(axis)]
             found = found if size == expected else None
         else:
-            choices = sizes_of(axis, network.input_hw)
+            choices = sizes_of(axis, input_hw)
             solved = (solve(choice, size, found, layout.assume) for choice in choices)
             found = next((each for each in solved if each is not None), None)
     return found

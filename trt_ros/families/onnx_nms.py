@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 import json
 from typing import Any, Literal
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import (
     YOLO_PREPROCESS,
     Family,
-    Head,
     NetworkDescription,
-    image_output,
 )
+from trt_ros.families.head import Head
 from trt_ros.families.layout import CORNERS, BoxLayout, Layout, Out
-from trt_ros.families.match import Reading
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import CUT_NMS
 from trt_ros.vision.letterbox import Letterbox
@@ -36,33 +33,18 @@ class CutNmsHead(Head[Detections]):
     The attributes of the operator that was cut off apply: its IoU threshold replaces
     `thresholds.iou`, and the higher one of the two score thresholds counts. Source: the ONNX
     operator NonMaxSuppression.
-
-    :param settings: attributes of the operator, the value of `CUT_NMS` in the metadata.
     """
 
-    boxes_name: str
-    scores_name: str
-    class_count: int | None
-    settings: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, reading: Reading) -> CutNmsHead:
-        """Return the head of a reading of `cut_layout`."""
-        boxes, scores = (part.spec.name for part in reading.parts)
-        return cls(boxes, scores, reading.class_count, nms_settings(reading.network))
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """Attributes of the operator."""
+        return nms_settings(self.reading.network)
 
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
         """Decode the outputs for one image; see `Head`."""
-        boxes, scores = (
-            image_output(outputs, name) for name in (self.boxes_name, self.scores_name)
-        )
-        if boxes.shape[1] != 4 or len(boxes) != len(scores):
-            raise TensorMismatchError(
-                f'Boxes {boxes.shape} and scores {scores.shape} do not match.',
-                cause='Expected (1, N, 4) and (1, N, classes).',
-            )
+        boxes, scores = self.arrays(outputs, letterbox.input_hw)
         settings = self.settings
         with np.errstate(invalid='ignore', over='ignore'):  # Drops non-finite values.
             scores = scores.astype(np.float32, copy=False)
@@ -157,29 +139,13 @@ class OnnxNmsHead(Head[Detections]):
         x, y; its selection is the same.
     """
 
-    chosen_name: str
-    boxes_name: str
-    scores_name: str
-    class_count: int | None
     rows_first: bool = False
-
-    takes_batches = False
 
     def __call__(
         self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
         """Decode the outputs for one image; see `Head`."""
-        boxes, scores = (
-            image_output(outputs, self.boxes_name),
-            image_output(outputs, self.scores_name),
-        )
-        chosen = image_output(outputs, self.chosen_name, batched=False)
-        if boxes.shape[1] != 4 or scores.shape[1] != len(boxes) or chosen.shape[1] != 3:
-            raise TensorMismatchError(
-                f'Selected indices {chosen.shape}, boxes {boxes.shape} and scores {scores.shape} '
-                'do not match.',
-                cause='Expected (K, 3), (1, N, 4) and (1, classes, N).',
-            )
+        chosen, boxes, scores = self.arrays(outputs, letterbox.input_hw)
         limit = np.array([1, *scores.shape])
         chosen = chosen[((chosen >= 0) & (chosen < limit)).all(axis=1)]
         labels, rows = chosen[:, 1], chosen[:, 2]
@@ -191,11 +157,6 @@ class OnnxNmsHead(Head[Detections]):
             return choose_boxes(
                 xyxy, values[keep], labels[keep], letterbox, thresholds, uses_nms=False
             )[1]
-
-
-def _head(reading: Reading, *, rows_first: bool) -> OnnxNmsHead:
-    chosen, boxes, scores = (part.spec.name for part in reading.parts)
-    return OnnxNmsHead(chosen, boxes, scores, reading.symbols.get('C'), rows_first)
 
 
 def _is_no_other(network: NetworkDescription) -> Literal[False] | None:
@@ -218,7 +179,7 @@ ONNX_NMS = Family(
         replace(_SELECTED, evidence=(_is_no_other,)),
         cut_layout(evidence=(_is_no_other,)),
     ),
-    head=partial(_head, rows_first=False),
+    head=OnnxNmsHead,
     remedy=REMEDY,
     networks='networks that end in NonMaxSuppression of ONNX',
     export='any exporter that ends the network with the operator NonMaxSuppression',
@@ -238,7 +199,7 @@ YOLOV3 = Family(
         replace(_SELECTED, input=SHAPE_INPUT),
         cut_layout(input=SHAPE_INPUT),
     ),
-    head=partial(_head, rows_first=True),
+    head=partial(OnnxNmsHead, rows_first=True),
     remedy=REMEDY,
     networks='YOLOv3 and tiny YOLOv3 of the ONNX model zoo',
     export='`yolov3` and `tiny-yolov3` of the ONNX model zoo',

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trt_ros.families.layout import BoxLayout, Grid, linear
-from trt_ros.families.match import BoundOut, Reading, Symbols, solve
+from trt_ros.families.match import BoundOut, Reading, Symbols, fitted
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -71,7 +71,7 @@ def locate(
     reading: Reading[BoxLayout], shapes: Shapes, input_hw: tuple[int, int]
 ) -> Places | None:
     """Return the places of values in outputs of these shapes, of any batch; None if not."""
-    symbols = _symbols(reading, shapes)
+    symbols = fitted(reading, shapes, input_hw)
     if symbols is None:
         return None
     tensors: dict[str, Slice] = {}
@@ -130,25 +130,6 @@ def _slices(
         values = count // symbols['C'] if role == 'box' and 'C' in factors else count
         yield role, Slice(part.spec.name, start * column, row, column, values)
         start += count
-
-
-def _symbols(reading: Reading[BoxLayout], shapes: Shapes) -> Symbols | None:
-    """Return the symbols of the shapes; None if they contradict each other or the reading."""
-    symbols = reading.symbols
-    for part in sorted(reading.parts, key=lambda part: len(linear(part.out.size)[0])):
-        axes, shape = part.out.axes.split(), shapes[part.spec.name]
-        if not all(shape) if 'count' in part.out.fields else len(axes) != len(shape):
-            return None
-        for axis, size in zip(axes, shape):
-            if axis == 'V' or axis == 'M':
-                text = part.out.size if axis == 'V' else axis
-                solved = solve(text, size, symbols, reading.layout.assume)
-                if solved is None:
-                    return None
-                symbols = solved
-            elif axis.isdigit() and size != int(axis) and 'count' not in part.out.fields:
-                return None
-    return symbols
 
 
 def _grids(

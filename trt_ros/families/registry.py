@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 from trt_ros import families as package
 from trt_ros.errors import ParameterError
 from trt_ros.families.evidence import Choice
-from trt_ros.families.family import Family, Head, NetworkDescription
+from trt_ros.families.family import Family, NetworkDescription
+from trt_ros.families.head import Head
 from trt_ros.families.mismatches import (
     TASKS,
     ambiguous,

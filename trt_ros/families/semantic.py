@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
 from trt_ros.families.evidence import claim_of
 from trt_ros.families.family import (
     IMAGENET_PREPROCESS,
     YOLO_PREPROCESS,
     Family,
-    Head,
     NetworkDescription,
     is_float,
-    require_output,
 )
+from trt_ros.families.head import Head
 from trt_ros.families.keypoints import HEATMAP_POSE
 from trt_ros.families.layout import Layout, Out
-from trt_ros.families.match import COCO_CLASSES, Reading
+from trt_ros.families.match import COCO_CLASSES
 from trt_ros.results.masks import ClassMask, ClassMasks, as_confidence, mask_dtype, unlabeled
 from trt_ros.tensors import Arrays
 from trt_ros.vision.class_masks import best_class, is_probability, mask_confidence
@@ -44,25 +42,22 @@ class SemanticHead(Head[ClassMask]):
     or (1, h, w, 1), are taken from the cell under the center of the pixel; a negative index, or
     one beyond the mask's dtype, is `unlabeled`.
 
-    :param shape: shape of the output, -1 where dynamic.
-    :param named_count: number of classes that names are given for; None: unknown.
     :param confidence: whether to compute the confidence of each pixel.
     """
 
-    output_name: str
-    shape: tuple[int, ...]
-    channels_first: bool
-    is_classes: bool
-    named_count: int | None = None
     confidence: bool = False
 
     counts_background = True
 
     @property
+    def is_classes(self) -> bool:
+        """Whether the output is class indices."""
+        return 'classes' in self.reading.layout.roles
+
+    @property
     def class_count(self) -> int | None:
         """Number of classes, 2 for one class and background; None: unknown."""
-        count = self.shape[1 if self.channels_first else 3] if len(self.shape) == 4 else -1
-        return None if self.is_classes or count < 0 else max(count, 2)
+        return self.reading.class_count and max(self.reading.class_count, 2)
 
     @property
     def classes_by_output(self) -> Mapping[str, int | None]:
@@ -77,14 +72,7 @@ class SemanticHead(Head[ClassMask]):
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> ClassMask:
         """Decode the output into the class mask of the image; see `Head`."""
-        cells = dense(outputs, self.output_name, self.channels_first)
-        if (self.is_classes and len(cells) != 1) or (
-            self.class_count not in (None, max(len(cells), 2))
-        ):
-            raise TensorMismatchError(
-                f'The output {self.output_name!r} has {len(cells)} channels, expected '
-                f'{self.shape}.'
-            )
+        cells = self.cells(outputs, letterbox.input_hw)
         rows, cols = taps(letterbox, (cells.shape[1], cells.shape[2]))
         if self.is_classes:
             classes = self._classes(cells[0])
@@ -98,7 +86,8 @@ class SemanticHead(Head[ClassMask]):
 
     def _classes(self, cells: np.ndarray) -> np.ndarray:
         is_small = cells.dtype.itemsize == 1
-        dtype = np.uint8 if is_small else mask_dtype(self.named_count or unlabeled(np.uint16))
+        named = self.reading.network.class_count or unlabeled(np.uint16)
+        dtype = np.uint8 if is_small else mask_dtype(named)
         none, classes = unlabeled(dtype), cells.astype(dtype)
         classes[(cells < 0) | (cells > none)] = none
         return classes
@@ -122,7 +111,12 @@ class SemanticHead(Head[ClassMask]):
 class MaskHeads(Head[ClassMasks]):
     """Decoders of several outputs of one network, each into a mask of its own, in order."""
 
-    heads: tuple[SemanticHead, ...]
+    heads: tuple[SemanticHead, ...] = ()
+
+    @classmethod
+    def of(cls, heads: Sequence[SemanticHead]) -> MaskHeads:
+        """Return the head of several outputs, each with one of its own."""
+        return cls(replace(heads[0].reading, parts=()), heads=tuple(heads))
 
     @property
     def class_count(self) -> int | None:
@@ -139,7 +133,7 @@ class MaskHeads(Head[ClassMasks]):
         """Return the head that computes confidences, too; None if a mask has no scores."""
         heads = [head.with_confidence() for head in self.heads]
         scored = tuple(head for head in heads if head is not None)
-        return MaskHeads(scored) if len(scored) == len(heads) else None
+        return MaskHeads.of(scored) if len(scored) == len(heads) else None
 
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
@@ -149,31 +143,6 @@ class MaskHeads(Head[ClassMasks]):
             {head.output_name: head(outputs, letterbox, thresholds) for head in self.heads},
             [head.class_count for head in self.heads],
         )
-
-
-def dense(outputs: Arrays, name: str, channels_first: bool = True) -> np.ndarray:
-    """Return one image's (C, h, w) from (1, C, h, w), (1, h, w, C) or (1, h, w), or raise."""
-    require_output(outputs, name)
-    cells = np.asarray(outputs[name])
-    if cells.ndim not in (3, 4) or len(cells) != 1 or not cells.size:
-        raise TensorMismatchError(
-            f'The output {name!r} has the shape {cells.shape}, expected a grid of one image.'
-        )
-    if cells.ndim == 3:
-        return cells
-    return np.asarray(cells[0] if channels_first else cells[0].transpose(2, 0, 1))
-
-
-def _head(reading: Reading) -> SemanticHead:
-    (part,) = reading.parts
-    is_classes = 'classes' in part.out.fields
-    return SemanticHead(
-        part.spec.name,
-        part.spec.shape,
-        part.out.axes.endswith('h w'),
-        is_classes,
-        reading.network.class_count if is_classes else None,
-    )
 
 
 WORDS = (
@@ -239,7 +208,7 @@ SEMANTIC = Family(
     'segment',
     IMAGENET_PREPROCESS,
     layouts=tuple(replace(layout, evidence=(_is_no_other,)) for layout in _LAYOUTS),
-    head=_head,
+    head=SemanticHead,
     remedy=REMEDY,
     exporter='none',
     words=WORDS,
@@ -271,7 +240,7 @@ YOLO_SEMANTIC = Family(
     'segment',
     YOLO_PREPROCESS,
     layouts=tuple(replace(layout, task='semantic') for layout in _LAYOUTS),
-    head=_head,
+    head=SemanticHead,
     remedy=REMEDY,
     networks='YOLO-sem: one class per pixel',
     export='`yolo export model=yolo26n-sem.pt format=onnx`',

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
-from trt_ros.families.family import Family, Head, NetworkDescription, image_output
+from trt_ros.families.family import Family, NetworkDescription
+from trt_ros.families.head import Head
 from trt_ros.families.layout import Layout, Out
 from trt_ros.results.boxes import OrientedBoxes
 from trt_ros.results.labels import class_names
@@ -31,8 +31,6 @@ class TextBoxHead(Head[OrientedBoxes]):
     Contours are followed cell by cell, which the CPU does.
     """
 
-    output_name: str
-
     class_count = 1
     own_class_names = ('text',)
 
@@ -42,12 +40,8 @@ class TextBoxHead(Head[OrientedBoxes]):
         """Decode the output into the lines of the image; see `Head`."""
         import cv2
 
-        planes = as_float32(image_output(outputs, self.output_name, 3))
-        if len(planes) != 1:
-            raise TensorMismatchError(
-                f'The output {self.output_name!r} has {len(planes)} channels, expected one.'
-            )
-        cells = finite_or_zero(planes[0])
+        (plane,) = self.cells(outputs, letterbox.input_hw)
+        cells = finite_or_zero(as_float32(plane))
         passes = (cells > MIN_PROBABILITY).astype(np.uint8)
         is_text = cv2.dilate(passes, np.ones((2, 2), np.uint8))
         contours, _ = cv2.findContours(is_text, cv2.RETR_LIST, cv2.CHAIN_APPROX_SIMPLE)
@@ -110,21 +104,13 @@ class TextHead(Head[Text]):
     logits, as those of a classifier; non-finite ones are lower than all others.
     """
 
-    output_name: str
-    class_count: int | None
-
     takes_regions = True
 
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Text:
         """Decode the symbols of a line; see `Head`."""
-        scores = as_float32(image_output(outputs, self.output_name))
-        if self.class_count not in (None, scores.shape[1]):
-            raise TensorMismatchError(
-                f'The output {self.output_name!r} has {scores.shape[1]} symbols, expected '
-                f'{self.class_count}.'
-            )
+        scores = as_float32(self.arrays(outputs, letterbox.input_hw)[0])
         is_finite = np.isfinite(scores)
         finite = np.where(is_finite, scores, np.float32(-np.inf))
         best = finite.argmax(axis=1)
@@ -161,7 +147,7 @@ PP_OCR_DET: Family[Any] = Family(
         Layout((Out('B 1 h w', 'text:1', ('sigmoid_.*', 'fetch_name_.*')),)),
         Layout((Out('B 1 h w', 'text:1'),), by_name=True),
     ),
-    head=lambda reading: TextBoxHead(reading.parts[0].spec.name),
+    head=TextBoxHead,
     exporter='none',
     networks='text detection of PP-OCR (DB): lines of text',
     export='the wheel `rapidocr`, or Paddle2ONNX',
@@ -175,7 +161,7 @@ PP_OCR_REC: Family[Any] = Family(
         Layout((Out('B T C', 'scores:C'),), ignores_names=True, known={}, **fields)
         for fields in ({'guards': (_reads_text,)}, {'by_name': True})
     ),
-    head=lambda reading: TextHead(reading.parts[0].spec.name, reading.class_count),
+    head=TextHead,
     exporter='none',
     networks='text recognition of PP-OCR, and others with CTC: the characters of a line',
     export='the wheel `rapidocr`, or Paddle2ONNX',

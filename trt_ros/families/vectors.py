@@ -2,20 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import cached_property, partial
+from typing import Any, Literal
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import (
     IMAGENET_PREPROCESS,
     STRETCH_PREPROCESS,
     Family,
-    Head,
     NetworkDescription,
     is_float,
-    require_output,
 )
+from trt_ros.families.head import Head, require_output
 from trt_ros.families.layout import Layout, Out
 from trt_ros.families.match import Reading
 from trt_ros.results.arrays import Tensors
@@ -24,31 +23,42 @@ from trt_ros.tensors import Arrays, TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
+#: The reading of no outputs.
+NOTHING: Reading[Any] = Reading(Layout(()), (), {}, NetworkDescription((), (), {}, (0, 0)))
+
 
 @dataclass(frozen=True)
 class EmbeddingHead(Head[Tensors]):
     """A reader of one vector (1, D), unchanged; of any other shape, too, if it `takes_any`."""
 
-    output_name: str
     takes_any: bool = False
-    class_count: None = None
 
     takes_regions = True
+
+    @cached_property
+    def output_name(self) -> str:
+        """Name of the output that is a vector."""
+        (spec,) = vectors(self.reading.network)
+        return spec.name
 
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Tensors:
         """Return the vector: (1, D) float32, not normalized; see `Head`."""
-        if self.takes_any and outputs[self.output_name].ndim not in (2, 4):
-            return Tensors({self.output_name: np.array(outputs[self.output_name])})
-        return Tensors({self.output_name: vector(outputs, self.output_name)[np.newaxis]})
+        values = require_output(outputs, self.output_name)
+        if self.takes_any and values.ndim not in (2, 4):
+            return Tensors({self.output_name: np.array(values)})
+        others = values.shape[:1] + values.shape[2:]
+        if not values.size or others != (1,) * (values.ndim - 1):
+            raise self.mismatch(outputs, letterbox.input_hw)
+        return Tensors({self.output_name: values.reshape(1, -1).astype(np.float32)})
 
 
 @dataclass(frozen=True)
 class TensorHead(Head[Tensors]):
     """A pass-through of all outputs."""
 
-    class_count: None = None
+    reading: Reading[Any] = NOTHING
 
     takes_regions = True
 
@@ -57,17 +67,6 @@ class TensorHead(Head[Tensors]):
     ) -> Tensors:
         """Return copies of all outputs."""
         return Tensors({name: output.copy() for name, output in outputs.items()})
-
-
-def vector(outputs: Arrays, name: str) -> np.ndarray:
-    """Return a (D,) float32 copy of an output of (1, D) or (1, D, 1, 1), or raise as `Head`."""
-    require_output(outputs, name)
-    values = np.asarray(outputs[name])
-    if values.ndim < 2 or len(values) != 1 or values.size != values.shape[1] or not values.size:
-        raise TensorMismatchError(
-            f'The output {name!r} has the shape {values.shape}, expected (1, D).'
-        )
-    return values.reshape(-1).astype(np.float32)
 
 
 def vectors(network: NetworkDescription) -> list[TensorSpec]:
@@ -108,14 +107,9 @@ def is_vector(network: NetworkDescription) -> Literal[False] | None:
     return False if is_of_yolov7_nms(network) or has_points(network) else None
 
 
-def _head(reading: Reading) -> EmbeddingHead:
-    (spec,) = vectors(reading.network)
-    return EmbeddingHead(spec.name)
-
-
 def of_any_shape(family: Family[EmbeddingHead]) -> Family[EmbeddingHead]:
     """Return EMBEDDING for a vector that only its declared shape shows, which may be wrong."""
-    return replace(family, head=lambda reading: replace(_head(reading), takes_any=True))
+    return replace(family, head=partial(EmbeddingHead, takes_any=True))
 
 
 _VECTORS = tuple(
@@ -135,7 +129,7 @@ EMBEDDING = Family(
         ),
         *(replace(layout, ignores_others=True, by_name=True) for layout in _VECTORS),
     ),
-    head=_head,
+    head=EmbeddingHead,
     exporter='none',
     words=('embed', 'emb_', 'feat', 'pool', 'descriptor'),
     near_misses=(
@@ -154,7 +148,7 @@ TENSOR = Family(
     'tensor',
     'tensor',
     STRETCH_PREPROCESS,
-    head=lambda reading: TensorHead(),
+    head=TensorHead,
 )
 
 
@@ -167,9 +161,6 @@ class ClassifyHead(Head[Classification]):
     0.01, for float16); else logits, to which softmax is applied. Non-finite values score 0.
     """
 
-    output_name: str
-    class_count: int | None
-
     counts_background = True
     takes_regions = True
 
@@ -177,12 +168,7 @@ class ClassifyHead(Head[Classification]):
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Classification:
         """Decode the scores of one image; see `Head`."""
-        scores = vector(outputs, self.output_name)
-        if self.class_count not in (None, len(scores)):
-            raise TensorMismatchError(
-                f'The output {self.output_name!r} has {len(scores)} scores, expected '
-                f'{self.class_count}.'
-            )
+        scores = self.arrays(outputs, letterbox.input_hw)[0].reshape(-1).astype(np.float32)
         finite = np.isfinite(scores)
         is_softmax = finite.all() and scores.min() >= 0 and abs(scores.sum() - 1) < 0.01
         if is_softmax:
@@ -192,11 +178,6 @@ class ClassifyHead(Head[Classification]):
         shifted = np.where(finite, scores - scores[finite].max(), np.float32(-np.inf))
         powers = np.exp(shifted)
         return Classification(powers / powers.sum())
-
-
-def _classifier_head(reading: Reading) -> ClassifyHead:
-    (part,) = reading.parts
-    return ClassifyHead(part.spec.name, reading.class_count)
 
 
 REMEDY = 'Export with the class scores as the only output.'
@@ -215,7 +196,7 @@ CLASSIFIER = Family(
         Layout((Out(axes, 'scores:C'),), known={}, guards=(has_vector,), evidence=(is_vector,))
         for axes in ('B C', 'B C 1', 'B C 1 1')
     ),
-    head=_classifier_head,
+    head=ClassifyHead,
     exporter='none',
     words=('class', 'softmax', 'logit', 'score', 'prob', 'label'),
     # ImageNet without and with a background, also its larger set; Places.
@@ -229,7 +210,7 @@ YOLOV8_CLS = Family(
     'classify',
     {'resize': 'center_crop', 'channel_order': 'rgb', 'scale': 1 / 255},
     layouts=(Layout((Out('B C', 'scores:C'),), guards=(has_vector,), task='classify'),),
-    head=_classifier_head,
+    head=ClassifyHead,
     remedy=REMEDY,
     exporter='Ultralytics',
     output_names=('output0',),

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
-from trt_ros.families.family import STRETCH_PREPROCESS, Family, Head, image_output
+from trt_ros.families.family import STRETCH_PREPROCESS, Family
+from trt_ros.families.head import Head
 from trt_ros.families.layout import BoxLayout, Coding, Layout, Out, Rows
 from trt_ros.families.match import COCO_CLASSES
 from trt_ros.results.boxes import Detections
@@ -59,9 +59,6 @@ class FastestV2Head(Head[Detections]):
     score objectness * class. Source: `handel_preds` of YOLO-FastestV2.
     """
 
-    output_names: tuple[str, ...]
-    class_count: int | None
-
     def __call__(
         self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds = DEFAULT_THRESHOLDS
     ) -> Detections:
@@ -69,20 +66,15 @@ class FastestV2Head(Head[Detections]):
         boxes: list[np.ndarray] = []
         scores: list[np.ndarray] = []
         labels: list[np.ndarray] = []
-        for name, priors in zip(self.output_names, PRIORS):
-            values = as_float32(image_output(outputs, name, 3))
-            if values.shape[2] <= 5 * ANCHORS:
-                raise TensorMismatchError(
-                    f'The output {name!r} has {values.shape[2]} values per cell, expected 15 and '
-                    'the classes.'
-                )
+        for cells, priors in zip(self.arrays(outputs, letterbox.input_hw), PRIORS):
+            values = as_float32(cells)
             box, objectness, classes = np.split(values, [4 * ANCHORS, 5 * ANCHORS], axis=2)
             with np.errstate(invalid='ignore', over='ignore'):  # Non-finite scores do not pass.
                 every = objectness[..., None] * classes[..., None, :]
             row, column, anchor, label = np.nonzero(passing(every, thresholds.score))
             value = box.reshape(*box.shape[:2], ANCHORS, 4)[row, column, anchor]
-            cells = np.array(box.shape[1::-1], np.float32)
-            stride = np.array(letterbox.input_hw[::-1], np.float32) / cells
+            grid_wh = np.array(box.shape[1::-1], np.float32)
+            stride = np.array(letterbox.input_hw[::-1], np.float32) / grid_wh
             at = np.stack([column, row], axis=1).astype(np.float32)
             center = (2 * value[:, :2] - np.float32(0.5) + at) * stride
             half = (2 * value[:, 2:]) ** 2 * priors[anchor] / 2
@@ -109,9 +101,7 @@ YOLO_FASTEST_V2: Family[Any] = Family(
             Rows(((16, 32),)),
         ),
     ),
-    head=lambda reading: FastestV2Head(
-        tuple(part.spec.name for part in reading.parts), reading.class_count
-    ),
+    head=FastestV2Head,
     exporter='none',
     networks='YOLO-FastestV2 with the anchors of the released models',
     export='`python pytorch2onnx.py --data data/coco.data --weights mine.pth` in its repository',

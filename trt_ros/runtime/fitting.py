@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar
 
 from trt_ros.decode.choice import Decoder, choose_decoder
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.families.family import Family, Head, padding_mask
+from trt_ros.families.family import Family, padding_mask
+from trt_ros.families.head import Head
 from trt_ros.families.registry import ALL_FAMILIES, ENHANCERS, TENSORS
 from trt_ros.families.vectors import TENSOR, TensorHead
 from trt_ros.model.bindings import OTHERS, parse_bindings, part_specs, resolve_bindings

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from trt_ros.decode.choice import Decoder, choose_decoder
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.families.family import Family, Head, NetworkDescription
+from trt_ros.families.family import Family, NetworkDescription
+from trt_ros.families.head import Head
 from trt_ros.families.mismatches import GUESS, UnrecognizedError, advice
 from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.families.semantic import MaskHeads
@@ -67,7 +68,7 @@ def several_masks(
     if options.outputs and len(heads) == count:
         first = next(iter(alone.values()))
         reason = f'{count} outputs of one mask each, the first: {first.reason}'
-        return replace(first, reason=reason, head=MaskHeads(tuple(heads)))
+        return replace(first, reason=reason, head=MaskHeads.of(heads))
     fit_together = isinstance(error, UnrecognizedError) and bool(error.choices)
     if not alone or fit_together:
         raise error

@@ -9,7 +9,8 @@ from os import PathLike
 from typing import Any
 
 from trt_ros.engine.download import local_model
-from trt_ros.families.family import Family, Head
+from trt_ros.families.family import Family
+from trt_ros.families.head import Head
 from trt_ros.progress import Reporter
 from trt_ros.regular_file import FILE_SCHEMES
 from trt_ros.runtime.backends import cpu_backend, open_network

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 import numpy as np
 
 from trt_ros.errors import ClosedError, ParameterError, printable
-from trt_ros.families.family import Family, Head
+from trt_ros.families.family import Family
+from trt_ros.families.head import Head
 from trt_ros.model.feeds.image import Image, as_frame
 from trt_ros.model.run_inputs import (
     NO_TENSORS,

@@ -1,11 +1,13 @@
 """The kernels of class masks, compiled for the CPU, give the confidence of the NumPy reference."""
 
+from dataclasses import replace
 import shutil
 
 import numpy as np
 import pytest
 
-from trt_ros.families.semantic import MaskHeads, SemanticHead
+from support.descriptions import head as open_as
+from trt_ros.families.semantic import MaskHeads
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
@@ -64,26 +66,23 @@ def test_confidence_of_several_masks(image_wh, input_hw, resize, channels_first,
             name: np.ascontiguousarray(value.transpose(0, 2, 3, 1))
             for name, value in outputs.items()
         }
-    heads = MaskHeads(
-        tuple(
-            SemanticHead(
-                name,
-                value.shape,
-                channels_first,
-                False,
+    letterbox = Letterbox.fit(image_wh, input_hw, resize)
+    heads = MaskHeads.of(
+        [
+            replace(
+                open_as('semantic', {name: value}, hw=grid_hw),
                 confidence=name not in ('plain', 'mask'),
             )
             for name, value in outputs.items()
-        )
+        ]
     )
-    letterbox = Letterbox.fit(image_wh, input_hw, resize)
     assert_equal(kernels, heads, outputs, letterbox)
 
 
 def test_a_score_outside_0_to_1_anywhere_makes_all_logits(kernels):
     cells = np.random.default_rng(1).uniform(0, 1, (1, 3, 8, 8)).astype(np.float32)
     letterbox = Letterbox.fit((40, 8), (64, 64), 'letterbox')
-    heads = MaskHeads((SemanticHead('scores', cells.shape, True, False, confidence=True),))
+    heads = MaskHeads.of([open_as('semantic', {'scores': cells}, hw=(64, 64)).with_confidence()])
     for value in (1.0009, 1.01, -1e-6):
         cells[0, 1, 0, 0] = value  # In the padding.
         assert_equal(kernels, heads, {'scores': cells}, letterbox)
@@ -95,10 +94,10 @@ def test_confidence_where_scores_are_not_finite_is_0(classes, kernels):
     cells[0, 0] = 9
     cells[0, :, 3, 3], cells[0, :, 1, 1] = np.nan, np.inf
     letterbox = Letterbox.fit((4, 4), (4, 4), 'stretch')
-    head = SemanticHead('scores', cells.shape, True, False, confidence=True)
-    got, counts = kernels.decode(head, {'scores': cells}, letterbox, DEFAULT_THRESHOLDS)
+    decode = open_as('semantic', {'scores': cells}, hw=(4, 4)).with_confidence()
+    got, counts = kernels.decode(decode, {'scores': cells}, letterbox, DEFAULT_THRESHOLDS)
     assert counts[2] > 0
-    want = head({'scores': cells}, letterbox)
+    want = decode({'scores': cells}, letterbox)
     assert got.confidence[3, 3] == want.confidence[3, 3] == 0
     assert got.confidence[1, 1] == want.confidence[1, 1]
     assert (np.delete(got.confidence.reshape(-1), [5, 15]) == 255).all()

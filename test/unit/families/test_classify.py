@@ -1,16 +1,15 @@
 import numpy as np
 import pytest
 
-from trt_ros.errors import TensorMismatchError
-from trt_ros.families.vectors import ClassifyHead
+from support.descriptions import head
 from trt_ros.vision.letterbox import Letterbox
 
 LETTERBOX = Letterbox.fit((4, 4), (4, 4), 'stretch')
 
 
-def scores(*values, shape=(1, -1), dtype=np.float32, class_count=None):
-    output = np.array(values, dtype).reshape(shape)
-    return ClassifyHead('out', class_count)({'out': output}, LETTERBOX)
+def scores(*values, shape=(1, -1), dtype=np.float32):
+    outputs = {'out': np.array(values, dtype).reshape(shape)}
+    return head('classifier', outputs)(outputs, LETTERBOX)
 
 
 def test_probabilities_stay_as_they_are():
@@ -43,8 +42,3 @@ def test_the_best_come_first_and_of_equals_the_first():
 def test_non_finite_values_score_zero():
     assert scores(np.nan, 2.0, np.inf, 2.0).scores.tolist() == [0, 0.5, 0, 0.5]
     assert scores(np.nan, np.nan).scores.tolist() == [0, 0]
-
-
-def test_another_number_of_classes_than_promised_is_refused():
-    with pytest.raises(TensorMismatchError, match='3 scores, expected 4'):
-        scores(1, 2, 3, class_count=4)

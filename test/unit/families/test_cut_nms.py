@@ -95,7 +95,7 @@ def test_normalized_boxes_and_a_background():
 
 
 def test_mismatched_boxes_and_scores_are_refused():
-    with pytest.raises(TensorMismatchError, match='do not match'):
+    with pytest.raises(TensorMismatchError, match='do not fit the decoder'):
         detect([A, B], [(0.9, 0)])
 
 

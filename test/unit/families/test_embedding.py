@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from trt_ros.decode.choice import open_head
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.registry import TENSORS, choose_family
-from trt_ros.families.vectors import EmbeddingHead, TensorHead
+from trt_ros.families.vectors import TensorHead
 from trt_ros.vision.letterbox import Letterbox
 
 LETTERBOX = Letterbox.fit((4, 4), (4, 4), 'stretch')
@@ -13,19 +14,23 @@ LETTERBOX = Letterbox.fit((4, 4), (4, 4), 'stretch')
 @pytest.mark.parametrize('shape', [(1, 3), (1, 3, 1, 1)])
 def test_vector_is_copied_unchanged(shape):
     output = np.array([3, -4, 12], np.float16).reshape(shape)
-    found = EmbeddingHead('pooled')({'pooled': output, 'hidden': np.zeros((1, 9, 3))}, LETTERBOX)
+    outputs = {'pooled': output, 'hidden': np.zeros((1, 9, 3))}
+    found = open_as('embedding', outputs)(outputs, LETTERBOX)
     assert {name: values.tolist() for name, values in found.items()} == {'pooled': [[3, -4, 12]]}
     assert found['pooled'].dtype == np.float32
     single = np.ones((1, 3), np.float32)
-    assert not np.shares_memory(EmbeddingHead('x')({'x': single}, LETTERBOX)['x'], single)
+    assert not np.shares_memory(
+        open_as('embedding', 'x (1, 3)')({'x': single}, LETTERBOX)['x'], single
+    )
 
 
 @pytest.mark.parametrize('shape', [(2, 3), (3,), (1, 0), (1, 3, 2)])
 def test_another_shape_is_refused(shape):
-    with pytest.raises(TensorMismatchError):
-        EmbeddingHead('x')({'x': np.zeros(shape)}, LETTERBOX)
-    with pytest.raises(TensorMismatchError, match="Output 'y' does not exist"):
-        EmbeddingHead('y')({'x': np.zeros(shape)}, LETTERBOX)
+    head = open_as('embedding', 'x (1, ?, 1, 1)')
+    with pytest.raises(TensorMismatchError, match='got x'):
+        head({'x': np.zeros(shape)}, LETTERBOX)
+    with pytest.raises(TensorMismatchError, match="Output 'x' does not exist"):
+        head({'y': np.zeros(shape)}, LETTERBOX)
 
 
 def test_all_outputs_are_copied_unchanged():
@@ -47,5 +52,5 @@ def test_a_wrongly_declared_rank_of_an_unnamed_vector_is_returned_unchanged(netw
     for name, outputs in (('embedding', 'out (1, 8210)'), ('auto', 'embedding (1, 8210)')):
         seen = network(outputs)
         head = open_head(choose_family(TENSORS, name, seen)[0], seen)
-        with pytest.raises(TensorMismatchError, match=r'expected \(1, D\)'):
+        with pytest.raises(TensorMismatchError, match=r'expected \(1, features\)'):
             head({seen.outputs[0].name: values}, LETTERBOX)

@@ -7,25 +7,29 @@ import numpy as np
 import onnx
 import pytest
 
+from support.descriptions import head as open_as
 from support.kernels_on_cpu import KernelsOnCpu
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.image import PictureHead
 from trt_ros.families.registry import ENHANCERS
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
-HEADS = (PictureHead('y'), PictureHead('y', gain=1.0), PictureHead('y', True, 127.5, 127.5))
+HEADS = [
+    *(open_as(name, 'y (1, 3, ?, ?)') for name in ('image', 'image_255', 'image_signed')),
+    open_as('image', 'y (1, ?, ?, 3)'),
+]
 
 
 def output(head, image):
     """The output of a network for an image of 0 to 255, (h, w, 3)."""
     values = ((image - head.offset) / head.gain).astype(np.float32)
-    return values.transpose(2, 0, 1)[None] if head.channels_first else values[None]
+    is_first = head.reading.parts[0].out.has_channels_first
+    return values.transpose(2, 0, 1)[None] if is_first else values[None]
 
 
-@pytest.mark.parametrize('head', [*HEADS, PictureHead('y', False)])
+@pytest.mark.parametrize('head', HEADS)
 def test_each_range_is_read_and_clipped(head):
     image = np.random.default_rng(0).integers(0, 256, (8, 12, 3)).astype(float)
     image[0, 0], image[0, 1] = -40, 300
@@ -44,16 +48,11 @@ def test_the_picture_has_the_size_of_the_source_times_that_of_the_output(factor)
     assert abs(found - want).max() <= 0.51
 
 
-def test_other_channels_are_refused():
-    with pytest.raises(TensorMismatchError, match='2 channels, expected three'):
-        HEADS[0]({'y': np.zeros((1, 2, 4, 4))}, Letterbox.fit((4, 4), (4, 4), 'stretch'))
-
-
 @pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++')
 @pytest.mark.slow
 def test_the_kernel_makes_the_same_picture():
     kernels, rng = KernelsOnCpu(), np.random.default_rng(2)
-    for head in (*HEADS, PictureHead('y', False)):
+    for head in HEADS:
         for grid_hw in ((8, 12), (24, 36)):
             outputs = {'y': output(head, rng.uniform(-20, 280, (*grid_hw, 3)))}
             for image_wh, resize in (

@@ -16,7 +16,6 @@ from trt_ros.families.family import NetworkDescription
 from trt_ros.families.layout import BoxLayout, linear, sizes_of
 from trt_ros.families.match import unify
 from trt_ros.families.places import locate
-from trt_ros.families.registry import TENSORS
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -26,7 +25,7 @@ SYMBOLS = {'C': 3, 'D': 8, 'K': 17, 'M': 32, 'Q': 20, 'F': 512, 'S': 2, 'G': 50,
 ROWS = 60
 LAYOUTS = [
     pytest.param(layout, id=f'{family.name}-{index}')
-    for family in {each.name: each for each in (*FAMILIES.values(), *TENSORS)}.values()
+    for family in FAMILIES.values()
     for index, layout in enumerate(
         [*family.layouts, *(layout for layout, _ in family.near_misses)]
     )

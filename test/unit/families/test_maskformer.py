@@ -1,10 +1,11 @@
 from dataclasses import replace
+import re
 
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.maskformer import MaskFormerHead, PanopticHead, QueryOutputs
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.grid import bilinear, taps
 from trt_ros.vision.letterbox import Letterbox
@@ -25,13 +26,17 @@ def outputs(*queries, classes=3, dtype=np.float32):
     return {'logits': logits.astype(dtype), 'masks': masks.astype(dtype)}
 
 
-def semantic(tensors, letterbox=WHOLE, classes=3):
-    return MaskFormerHead(QueryOutputs('logits', 'masks', classes))(tensors, letterbox).labels
+def head_of(family, tensors, letterbox=WHOLE):
+    return open_as(family, tensors, hw=letterbox.input_hw)
+
+
+def semantic(tensors, letterbox=WHOLE):
+    return head_of('maskformer', tensors, letterbox)(tensors, letterbox).labels
 
 
 def panoptic(tensors, letterbox=WHOLE, score=0.25, max_detections=100):
     thresholds = Thresholds(score=score, iou=0.5, max_detections=max_detections)
-    return PanopticHead(QueryOutputs('logits', 'masks', 3))(tensors, letterbox, thresholds)
+    return head_of('maskformer_panoptic', tensors, letterbox)(tensors, letterbox, thresholds)
 
 
 def test_the_class_of_a_pixel_has_the_largest_sum_over_the_queries():
@@ -44,8 +49,7 @@ def test_the_class_of_a_pixel_has_the_largest_sum_over_the_queries():
 
 def test_confidence_is_the_score_of_the_class():
     tensors = outputs((2, 0.6, 0, 0, 8, 8), (1, 0.7, 0, 0, 8, 1), (1, 0.8, 0, 0, 8, 1))
-    head = MaskFormerHead(QueryOutputs('logits', 'masks', 3), confidence=True)
-    found = head(tensors, WHOLE)
+    found = head_of('maskformer', tensors).with_confidence()(tensors, WHOLE)
     assert found.labels[:, 0].tolist() == [1] + [2] * 7
     assert found.confidence[:, 0].tolist() == [255] + [153] * 7
 
@@ -87,8 +91,7 @@ def plain_scores(tensors):
 def test_left_out_queries_and_classes_do_not_show(classes, options, resize):
     tensors = scene(classes, **options)
     letterbox = Letterbox.fit((65, 47), (80, 80), resize)
-    head = MaskFormerHead(QueryOutputs('logits', 'masks', classes), confidence=True)
-    found = head(tensors, letterbox)
+    found = head_of('maskformer', tensors, letterbox).with_confidence()(tensors, letterbox)
     rows, cols = taps(letterbox, (20, 20))
     scores = plain_scores(tensors)
     images = np.stack([bilinear(plane, rows, cols) for plane in scores])
@@ -160,26 +163,22 @@ def test_a_cell_without_a_finite_mask_is_in_no_segment():
     assert found.detections.xyxy.tolist() == [[0, 1, 8, 4]]
 
 
-@pytest.mark.parametrize('decode', [semantic, panoptic])
+@pytest.mark.parametrize('family', ['maskformer', 'maskformer_panoptic'])
 @pytest.mark.parametrize(
-    ('name', 'shape', 'problem'),
-    [
-        ('logits', (1, 4, 5), r'\(4, 5\).*expected \(queries, 3 \+ 1\)'),
-        ('logits', (1, 3, 4), r'\(3, 4\) and \(4, 8, 8\)'),
-        ('masks', (2, 4, 8, 8), r"'masks' has the shape \(2, 4, 8, 8\)"),
-    ],
+    ('name', 'shape'), [('logits', (1, 4, 5)), ('logits', (1, 3, 4)), ('masks', (2, 4, 8, 8))]
 )
-def test_other_shapes_are_refused(decode, name, shape, problem):
+def test_other_shapes_are_refused(family, name, shape):
     tensors = outputs(*[(0, 0.9, 0, 0, 8, 8)] * 4)
+    head = open_as(family, 'logits (1, ?, 4); masks (1, ?, ?, ?)', hw=(8, 8))
     tensors[name] = np.zeros(shape, np.float32)
-    with pytest.raises(TensorMismatchError, match=problem):
-        decode(tensors)
+    with pytest.raises(TensorMismatchError, match=re.escape(f'{name} {shape}')):
+        head(tensors, WHOLE)
 
 
 def test_segments_of_other_classes_keep_their_pixels():
     tensors = outputs((0, 0.6, 0, 0, 8, 8), (1, 0.9, 0, 0, 8, 1))
     asked = Thresholds(0.25, max_detections=1, classes=['0'])
-    head = PanopticHead(QueryOutputs('logits', 'masks', 3))
+    head = head_of('maskformer_panoptic', tensors)
     found = head(tensors, WHOLE, ClassThresholds.of(asked, ()))
     assert found.detections.labels.tolist() == [0]
     assert found.detections.xyxy.tolist() == [[0, 1, 8, 8]]
@@ -217,7 +216,7 @@ def test_segments_are_those_of_the_paper_with_many_duplicates(resize, image_wh):
         noise = rng.normal(size=(20, 20)) * rng.choice([0.5, 4.0])
         tensors['masks'][0, query] = tensors['masks'][0, query % 8] + noise
     letterbox = Letterbox.fit(image_wh, (80, 80), resize)
-    found = PanopticHead(QueryOutputs('logits', 'masks', 5))(tensors, letterbox)
+    found = head_of('maskformer_panoptic', tensors, letterbox)(tensors, letterbox)
     expected = plain_segments(tensors, letterbox)
     assert 4 <= len(found) == len(expected)
     for mask, (x, y), exact in zip(found.masks, found.origins_xy.tolist(), expected):
@@ -234,7 +233,7 @@ def test_thresholds_limit_the_segments():
 
 def test_many_classes_need_16_bits():
     tensors = outputs((299, 0.9, 0, 0, 8, 8), classes=300)
-    labels = semantic(tensors, classes=300)
+    labels = semantic(tensors)
     assert (labels.dtype, np.unique(labels).tolist()) == (np.uint16, [299])
 
 

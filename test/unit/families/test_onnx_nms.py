@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from support.descriptions import head
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.onnx_nms import OnnxNmsHead
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -25,7 +25,8 @@ def decode(
         'boxes': np.array([boxes], dtype),
         'scores': np.array([scores], dtype),
     }
-    found = OnnxNmsHead('chosen', 'boxes', 'scores', 2, rows_first)(
+    described = 'chosen (?, 3) int64; boxes (1, 3, 4); scores (1, 2, 3)'
+    found = head('yolov3' if rows_first else 'onnx_nms', described)(
         outputs, WHOLE, Thresholds(score=score_threshold, iou=0.45, max_detections=max_detections)
     )
     return [
@@ -56,5 +57,5 @@ def test_unused_rows_are_ignored():
 
 
 def test_mismatched_outputs_are_refused():
-    with pytest.raises(TensorMismatchError, match='do not match'):
+    with pytest.raises(TensorMismatchError, match=r'got chosen .*, scores \(1, 1, 2\)'):
         decode((0, 0, 0), scores=[[0.5, 0.5]])

@@ -2,16 +2,19 @@ import cv2
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.semantic import SemanticHead
 from trt_ros.vision.letterbox import Letterbox
 
 FOUR = Letterbox.fit((4, 4), (4, 4), 'stretch')
 
 
-def decode(cells, letterbox=FOUR, *, channels_first=True, is_classes=False):
-    head = SemanticHead('out', cells.shape, channels_first, is_classes)
-    return head({'out': cells}, letterbox).labels
+def decode(cells, letterbox=FOUR):
+    return head_of(cells, letterbox)({'out': cells}, letterbox).labels
+
+
+def head_of(cells, letterbox=FOUR, **how):
+    return open_as('semantic', {'out': cells}, hw=letterbox.input_hw, **how)
 
 
 def smooth(count, height, width, seed=0):
@@ -73,7 +76,7 @@ def test_channels_may_come_last():
     cells = smooth(5, 16, 16)
     letterbox = Letterbox.fit((50, 40), (64, 64), 'letterbox')
     last = np.ascontiguousarray(cells.transpose(0, 2, 3, 1))
-    assert np.array_equal(decode(cells, letterbox), decode(last, letterbox, channels_first=False))
+    assert np.array_equal(decode(cells, letterbox), decode(last, letterbox))
 
 
 @pytest.mark.parametrize(
@@ -97,17 +100,9 @@ def test_nan_does_not_turn_probabilities_into_logits(dtype):
     assert np.argwhere(decode(cells)).tolist() == [[0, 0]]
 
 
-@pytest.mark.parametrize(
-    ('shape', 'channels_first'), [((1, 4, 4), True), ((1, 1, 4, 4), True), ((1, 4, 4, 1), False)]
-)
-def test_class_indices_are_sampled_at_nearest_cell(shape, channels_first):
-    classes = np.arange(16).reshape(shape)
-    labels = decode(
-        classes,
-        Letterbox.fit((8, 2), (4, 4), 'stretch'),
-        is_classes=True,
-        channels_first=channels_first,
-    )
+@pytest.mark.parametrize('shape', [(1, 4, 4), (1, 1, 4, 4), (1, 4, 4, 1)])
+def test_class_indices_are_sampled_at_nearest_cell(shape):
+    labels = decode(np.arange(16).reshape(shape), Letterbox.fit((8, 2), (4, 4), 'stretch'))
     assert labels.dtype == np.uint16
     assert labels.tolist() == [[4, 4, 5, 5, 6, 6, 7, 7], [12, 12, 13, 13, 14, 14, 15, 15]]
 
@@ -117,7 +112,7 @@ def test_class_indices_are_sampled_at_nearest_cell(shape, channels_first):
     [('uint8', 'uint8'), ('bool', 'uint8'), ('int32', 'uint16'), ('int64', 'uint16')],
 )
 def test_classes_keep_as_many_bits_as_they_need(dtype, expected):
-    assert decode(np.ones((1, 4, 4), dtype), is_classes=True).dtype == expected
+    assert decode(np.ones((1, 4, 4), dtype)).dtype == expected
 
 
 @pytest.mark.parametrize(
@@ -126,8 +121,8 @@ def test_classes_keep_as_many_bits_as_they_need(dtype, expected):
 )
 def test_class_indices_that_are_no_class_are_unlabeled(dtype, named_count, none):
     cells = np.array([[[-1, 3], [70000 if dtype == 'int64' else -7, 0]]]).astype(dtype)
-    head = SemanticHead('out', cells.shape, True, True, named_count)
-    labels = head({'out': cells}, Letterbox.fit((2, 2), (2, 2), 'stretch')).labels
+    two = Letterbox.fit((2, 2), (2, 2), 'stretch')
+    labels = head_of(cells, two, class_count=named_count)({'out': cells}, two).labels
     assert labels.dtype == ('uint8' if none == 255 else 'uint16')
     assert labels.tolist() == [[none, 3], [none, 0]]
 
@@ -144,8 +139,8 @@ def test_the_maximum_of_a_mask_is_no_class(count, dtype):
 def test_confidence_is_the_softmax_of_the_class(channels_first):
     cells = np.log(np.float32([[[[0.7, 0.1]] * 2, [[0.2, 0.3]] * 2, [[0.1, 0.6]] * 2]])) - 5
     cells = cells if channels_first else cells.transpose(0, 2, 3, 1)
-    head = SemanticHead('out', cells.shape, channels_first, False, confidence=True)
-    mask = head({'out': cells}, Letterbox.fit((2, 2), (2, 2), 'stretch'))
+    two = Letterbox.fit((2, 2), (2, 2), 'stretch')
+    mask = head_of(cells, two).with_confidence()({'out': cells}, two)
     assert mask.labels.tolist() == [[0, 2]] * 2
     assert mask.confidence.tolist() == [[round(0.7 * 255), round(0.6 * 255)]] * 2
 
@@ -155,25 +150,19 @@ def test_confidence_is_the_softmax_of_the_class(channels_first):
 )
 def test_confidence_of_a_single_class_is_that_of_the_class_or_of_the_background(scores):
     cells = np.float32(scores).reshape(1, 1, 2, 2)
-    head = SemanticHead('out', cells.shape, True, False, confidence=True)
-    mask = head({'out': cells}, Letterbox.fit((2, 2), (2, 2), 'stretch'))
+    two = Letterbox.fit((2, 2), (2, 2), 'stretch')
+    mask = head_of(cells, two).with_confidence()({'out': cells}, two)
     assert mask.labels.tolist() == [[1, 0], [0, 0]] and mask.is_binary
     assert np.ravel(mask.confidence).tolist() == pytest.approx([230, 153, 128, 255], abs=1)
 
 
-@pytest.mark.parametrize(('is_classes', 'channels'), [(True, 2), (False, 2), (False, 4)])
-def test_another_number_of_channels_than_promised_is_refused(is_classes, channels):
-    head = SemanticHead('out', (1, -1 if is_classes else 3, 4, 4), True, is_classes)
-    with pytest.raises(TensorMismatchError, match=f'has {channels} channels'):
-        head({'out': np.zeros((1, channels, 4, 4))}, FOUR)
-
-
-@pytest.mark.parametrize('shape', [(2, 3, 4, 4), (4, 4), (1, 3, 0, 4)])
+@pytest.mark.parametrize('shape', [(2, 3, 4, 4), (4, 4), (1, 3, 0, 4), (1, 2, 4, 4)])
 def test_another_shape_is_refused(shape):
-    with pytest.raises(TensorMismatchError):
-        decode(np.zeros(shape, np.float32))
+    head = open_as('semantic', 'out (1, 3, ?, ?)', hw=(4, 4))
+    with pytest.raises(TensorMismatchError, match='got out'):
+        head({'out': np.zeros(shape, np.float32)}, FOUR)
     with pytest.raises(TensorMismatchError, match="Output 'out' does not exist"):
-        SemanticHead('out', (1, 3, 4, 4), True, False)({}, FOUR)
+        head({}, FOUR)
 
 
 def test_many_classes_need_more_bits():

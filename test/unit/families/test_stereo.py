@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from support.stereo_scenes import (
     BASELINE,
     CAMERA,
@@ -15,7 +16,6 @@ from support.stereo_scenes import (
     visible,
 )
 from trt_ros import Pipeline
-from trt_ros.families.depth import DepthHead, PointsHead
 from trt_ros.families.registry import DEPTHS
 from trt_ros.vision.depth_points import (
     Intrinsics,
@@ -94,8 +94,11 @@ def test_depth_at_300_pixels_becomes_that_of_the_camera():
 
 @pytest.mark.parametrize('is_sky', [False, True])
 def test_confidence_is_that_of_the_image_and_1_without_sky(is_sky):
-    head = DepthHead('depth', True, 'other', is_sky)
-    planes = {'depth': np.ones((1, 4, 4)), 'other': np.full((1, 4, 4), 0.25, np.float16)}
+    planes = {
+        'depth': np.ones((1, 4, 4)),
+        'sky' if is_sky else 'valid': np.full((1, 4, 4), 0.25, np.float16),
+    }
+    head = open_as('depth', planes, hw=(4, 4))
     found = head(planes, Letterbox.fit((8, 6), (4, 4), 'stretch'))
     assert found.confidence.shape == (6, 8)
     assert np.unique(found.confidence) == [0.75 if is_sky else 0.25]
@@ -117,7 +120,7 @@ def test_points_with_an_unknown_offset_become_meters(image_wh):
     }
     outputs['points'][0, ::5] = np.inf
     outputs['mask'][0, ::5] = 0
-    found = PointsHead('points', 'mask', 'metric_scale')(outputs, letterbox)
+    found = open_as('moge', outputs, hw=(64, 64))(outputs, letterbox)
     offset = missing_offset(found.points, camera)
     assert offset == pytest.approx(1.25, abs=1e-4)
     # Between two cells that are finite.

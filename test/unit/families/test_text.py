@@ -7,10 +7,10 @@ import cv2
 import numpy as np
 import pytest
 
+from support.descriptions import head as open_as
 from support.kernels_on_cpu import KernelsOnCpu
 from trt_ros.drawing import draw
-from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.families.text import TextBoxHead, TextHead
+from trt_ros.errors import ParameterError
 from trt_ros.results.boxes import Detections
 from trt_ros.results.text import Text, read_texts
 from trt_ros.runtime.heads import names_of
@@ -22,7 +22,7 @@ NAMES = ('blank', 'a', 'b', ' ')
 
 
 def lines(cells, letterbox=WHOLE, **limits):
-    head = TextBoxHead('out')
+    head = open_as('pp_ocr_det', 'out (1, 1, 160, 320)', hw=(160, 320))
     return head({'out': cells[None, None].astype(np.float32)}, letterbox, Thresholds(**limits))
 
 
@@ -69,13 +69,9 @@ def test_a_page_without_text_has_no_lines(value):
     assert len(lines(np.full((160, 320), value))) == 0
 
 
-def test_several_planes_are_no_lines():
-    with pytest.raises(TensorMismatchError, match='2 channels, expected one'):
-        TextBoxHead('out')({'out': np.zeros((1, 2, 8, 8))}, WHOLE, Thresholds())
-
-
 def read(scores, names=NAMES):
-    found = TextHead('out', None)({'out': np.asarray(scores, np.float32)[None]}, WHOLE)
+    outputs = {'out': np.asarray(scores, np.float32)[None]}
+    found = open_as('pp_ocr_rec', outputs)(outputs, WHOLE)
     found.class_names = names
     return found
 
@@ -86,7 +82,7 @@ def steps(*symbols, sure=0.7):
 
 @pytest.mark.parametrize(
     ('symbols', 'text'),
-    [((1, 1, 2), 'ab'), ((1, 0, 1, 3, 2, 2, 0), 'aa b'), ((0, 0), ''), ((3, 3), ' '), ((), '')],
+    [((1, 1, 2), 'ab'), ((1, 0, 1, 3, 2, 2, 0), 'aa b'), ((0, 0), ''), ((3, 3), ' ')],
 )
 def test_repeated_symbols_count_once(symbols, text):
     found = read(steps(*symbols).reshape(-1, 4))
@@ -120,7 +116,7 @@ def test_the_kernel_equals_numpy(kind):
         scores[:, :4, ::3], scores[:, 4], scores[:, 5, 1:] = np.nan, np.inf, -np.inf
     elif kind == 'equal':
         scores[:] = 0.5
-    head = TextHead('out', 2500)
+    head = open_as('pp_ocr_rec', 'out (1, 9, 2500)')
     got, _ = KernelsOnCpu().decode(head, {'out': scores}, WHOLE, Thresholds())
     want = head({'out': scores}, WHOLE)
     assert got.symbols.tolist() == want.symbols.tolist()
@@ -140,7 +136,7 @@ def test_files_of_characters_need_neither_blank_nor_space(labels, decoder):
 def decoder():
     from types import SimpleNamespace
 
-    head = TextHead('out', 4)
+    head = open_as('pp_ocr_rec', 'out (1, 9, 4)')
     return SimpleNamespace(head=head, task='text', class_count=4)
 
 

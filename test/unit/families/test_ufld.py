@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from trt_ros.errors import TensorMismatchError
-from trt_ros.families.lanes import UfldHead
+from support.descriptions import head
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -21,8 +20,9 @@ def outputs(lanes, rows=18, columns=200, logit=20.0, dtype=np.float32):
     return {'out': logits.astype(dtype)}
 
 
-def decode(tensors, letterbox=INPUT, rows=18, score=0.25, max_detections=100):
-    return UfldHead('out', rows, 4)(tensors, letterbox, Thresholds(score, 0.5, max_detections))
+def decode(tensors, letterbox=INPUT, score=0.25, max_detections=100):
+    thresholds = Thresholds(score, 0.5, max_detections)
+    return head('ufld', tensors, hw=INPUT.input_hw)(tensors, letterbox, thresholds)
 
 
 def test_a_lane_is_a_line_of_keypoints_in_input_pixels():
@@ -43,9 +43,7 @@ def test_a_lane_is_a_line_of_keypoints_in_input_pixels():
 
 def test_rows_of_tusimple_in_the_pixels_of_the_image():
     letterbox = Letterbox.fit((1280, 720), (288, 800), 'stretch')
-    found = decode(
-        outputs({0: dict.fromkeys(range(56), 49)}, rows=56, columns=100), letterbox, rows=56
-    )
+    found = decode(outputs({0: dict.fromkeys(range(56), 49)}, rows=56, columns=100), letterbox)
     # The rows 160, 170 .. 710 of TuSimple's annotations.
     np.testing.assert_allclose(found.keypoints[0, :, 1], np.arange(160, 720, 10), atol=1e-3)
     np.testing.assert_allclose(found.keypoints[0, :, 0], 49.5 * 1280 / 99, atol=0.01)
@@ -78,19 +76,9 @@ def test_rows_with_nan_or_infinity_have_no_point_but_a_cell_may_be_impossible(va
     assert np.isfinite(found.keypoints).all()
 
 
-@pytest.mark.parametrize('shape', [(1, 201, 56, 4), (1, 201, 18, 5), (1, 2, 18, 4)])
-def test_another_shape_is_refused(shape):
-    with pytest.raises(
-        TensorMismatchError, match=r"'out' has the shape .*\(columns \+ 1, 18, 4\)"
-    ):
-        decode({'out': np.zeros(shape, np.float32)})
-    with pytest.raises(TensorMismatchError, match="Output 'out' does not exist"):
-        decode({})
-
-
 def test_lanes_are_chosen_before_the_limit():
     points = {row: 99 for row in range(3, 9)}
     tensors = outputs({0: points, 1: points, 2: points})
     asked = Thresholds(0.25, max_detections=1, classes=['2', '3'])
-    found = UfldHead('out', 18, 4)(tensors, INPUT, ClassThresholds.of(asked, ()))
+    found = head('ufld', tensors)(tensors, INPUT, ClassThresholds.of(asked, ()))
     assert found.detections.labels.tolist() == [2]

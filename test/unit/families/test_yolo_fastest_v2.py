@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import open_head
-from trt_ros.errors import TensorMismatchError
 from trt_ros.families.yolo_fastest import PRIORS, YOLO_FASTEST_V2
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -41,9 +40,3 @@ def test_boxes_and_scores_are_those_of_the_formula(head):
     assert found.labels.tolist() == [label for _, label, *_ in expected]
     np.testing.assert_allclose(found.scores, [score for score, *_ in expected], atol=1e-5)
     np.testing.assert_allclose(found.xyxy, [box for _, _, *box in expected], atol=1e-3)
-
-
-def test_an_output_without_classes_is_refused(head):
-    whole = Letterbox.fit((160, 96), HW, 'stretch')
-    with pytest.raises(TensorMismatchError, match='15 values per cell'):
-        head({'a': np.zeros((1, 6, 10, 15)), 'b': np.zeros((1, 3, 5, 18))}, whole)

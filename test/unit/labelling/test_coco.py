@@ -9,7 +9,7 @@ import pytest
 
 from support.descriptions import head as open_as
 from trt_ros.errors import ParameterError
-from trt_ros.families.semantic import MaskHeads, SemanticHead
+from trt_ros.families.semantic import MaskHeads
 from trt_ros.labelling.coco import CocoLabels
 from trt_ros.labelling.results import ImageHeader
 from trt_ros.results.boxes import Detections
@@ -76,8 +76,8 @@ def test_tasks_that_coco_lacks_are_refused(tmp_path):
     with pytest.raises(ParameterError, match='no format for the results of decoder midas'):
         CocoLabels(tmp_path / 'out.json', pipeline('depth', 'midas'), {})
     several = pipeline('segment', 'mask')
-    several.decoder.head = MaskHeads(
-        tuple(SemanticHead(name, (1, 3, 8, 8), True, False) for name in ('area', 'line'))
+    several.decoder.head = MaskHeads.of(
+        [open_as('semantic', f'{name} (1, 3, 8, 8)') for name in ('area', 'line')]
     )
     with pytest.raises(ParameterError, match=r'several masks per image.*\n.*with --outputs'):
         CocoLabels(tmp_path / 'out.json', several, {})

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from support.descriptions import head as open_as
-from trt_ros.families.depth import DepthHead
-from trt_ros.families.semantic import SemanticHead
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import RESIZES, Preprocess
 from trt_ros.vision.thresholds import Thresholds
@@ -177,9 +175,8 @@ def test_a_class_lies_where_it_was_drawn(resize, image_wh, input_hw, classes):
     (plane, *_), letterbox = preprocessed(share, resize, input_hw, antialias=True)
     cells = cells_of(plane, 4)
     scores = cells[None] if classes == 1 else np.stack([1 - cells, cells, 0.4 * cells])
-    labels = SemanticHead('out', (1, classes, *cells.shape), True, False)(
-        {'out': scores[None].astype(np.float32)}, letterbox, THRESHOLDS
-    ).labels
+    outputs = {'out': scores[None].astype(np.float32)}
+    labels = open_as('semantic', outputs, hw=input_hw)(outputs, letterbox, THRESHOLDS).labels
     assert_same_shape(labels == 1, outside, letterbox, stride=4)
 
 
@@ -189,9 +186,8 @@ def test_a_class_lies_where_it_was_drawn(resize, image_wh, input_hw, classes):
 def test_depth_is_placed_at_its_pixel(resize, image_wh, input_hw, axis, stride):
     ramp = pixel_centers(image_wh)[axis]
     (plane, *_), letterbox = preprocessed(ramp / image_wh[axis], resize, input_hw)
-    depth = DepthHead('out')(
-        {'out': (cells_of(plane, stride) * image_wh[axis])[None]}, letterbox, THRESHOLDS
-    ).values
+    outputs = {'out': (cells_of(plane, stride) * image_wh[axis])[None]}
+    depth = open_as('depth', outputs, hw=input_hw)(outputs, letterbox, THRESHOLDS).values
     # Cells at the edge see padding, or nothing further: the middle is compared.
     x, y, size = middle(image_wh)
     inner = np.s_[int(y - size) : int(y + size), int(x - size) : int(x + size)]

@@ -23,10 +23,12 @@ from trt_ros.decode.points import PointHead
 from trt_ros.families import lanes as ufld
 from trt_ros.families import lstr
 from trt_ros.families.depth import DepthHead
+from trt_ros.families.head import Head
 from trt_ros.families.image import PictureHead
 from trt_ros.families.lanes import UfldHead, UfldV2Head
 from trt_ros.families.lstr import LstrHead
 from trt_ros.families.maskformer import MaskFormerHead
+from trt_ros.families.match import fitted
 from trt_ros.families.places import locate
 from trt_ros.families.semantic import MaskHeads, SemanticHead
 from trt_ros.families.text import TextHead
@@ -47,11 +49,8 @@ def gpu_decoder(
 
     Inconsistent shapes (for the present inputs) are left to the CPU, which reports the error.
     """
-    open_decoder = _DECODERS.get(type(decoder.head))
-    if open_decoder is None:
-        return None
     dtypes = {spec.name: spec.dtype for spec in outputs}
-    found = open_decoder(decoder.head, Outputs(shapes, dtypes, input_hw))
+    found = _open(decoder.head, Outputs(shapes, dtypes, input_hw))
     if found is None or not found.is_supported:
         return None
     if tiles is None:
@@ -62,6 +61,13 @@ def gpu_decoder(
     }
     tiled = GpuTiles(found, tiles, strides)
     return tiled if tiled.is_supported else None
+
+
+def _open(head: Head[Any], outputs: Outputs) -> GpuDecoder | None:
+    open_decoder = _DECODERS.get(type(head))
+    if open_decoder is None or fitted(head.reading, outputs.shapes, outputs.input_hw) is None:
+        return None
+    return open_decoder(head, outputs)
 
 
 #: By meaning of the extras.
@@ -79,26 +85,30 @@ def _boxes(head: BoxHead, outputs: Outputs) -> GpuBoxes | None:
     return None if places is None else _KINDS[head.layout.extras](head, places, outputs)
 
 
+def _cells(
+    head: Head[Any], outputs: Outputs, name: str = ''
+) -> tuple[Output, int, tuple[int, int], bool]:
+    """Return the fields of `GpuDense` for an output, by default the first."""
+    name = name or head.output_name
+    _, *size = outputs.shapes[name]
+    is_first = head.reading.parts[0].out.has_channels_first
+    size = [1, *size] if len(size) == 2 else size
+    channels, rows, columns = size if is_first else (size[2], *size[:2])
+    return outputs[name], channels, (rows, columns), is_first
+
+
 def _semantic(head: SemanticHead, outputs: Outputs) -> GpuArgmax | None:
-    if head.is_classes:
-        return None
-    _, *size = outputs.shapes[head.output_name]
-    classes, rows, columns = size if head.channels_first else (size[2], *size[:2])
-    cells = outputs[head.output_name]
-    return GpuArgmax(cells, classes, (rows, columns), head.channels_first, head.confidence)
+    return None if head.is_classes else GpuArgmax(*_cells(head, outputs), head.confidence)
 
 
 def _masks(head: MaskHeads, outputs: Outputs) -> GpuMasks | None:
-    found = {each.output_name: _semantic(each, outputs) for each in head.heads}
-    masks = {name: mask for name, mask in found.items() if mask is not None}
-    return GpuMasks(masks) if len(masks) == len(found) else None
+    found: dict[str, Any] = {each.output_name: _open(each, outputs) for each in head.heads}
+    return None if None in found.values() else GpuMasks(found)
 
 
-def _queries(head: MaskFormerHead, outputs: Outputs) -> GpuQueries | None:
-    names = head.queries.logits_name, head.queries.masks_name
-    (_, queries, entries), (_, planes, rows, columns) = (outputs.shapes[name] for name in names)
-    if queries != planes or head.class_count not in (None, entries - 1):
-        return None
+def _queries(head: MaskFormerHead, outputs: Outputs) -> GpuQueries:
+    names = head.names[0], head.names[-1]
+    (_, queries, entries), (_, _, rows, columns) = (outputs.shapes[name] for name in names)
     return GpuQueries(
         Output('', 'float32'),
         entries - 1,
@@ -110,46 +120,28 @@ def _queries(head: MaskFormerHead, outputs: Outputs) -> GpuQueries | None:
     )
 
 
-def _depth(head: DepthHead, outputs: Outputs) -> GpuDecoder | None:
+def _depth(head: DepthHead, outputs: Outputs) -> GpuDecoder:
     names = [name for name in (head.output_name, head.confidence_name) if name]
-    found = {}
-    for name in names:
-        _, *size = outputs.shapes[name]
-        if len(size) == 3:
-            channels = size.pop(0 if head.channels_first else 2)
-            if channels != 1:
-                return None
-        rows, columns = size
-        found[name] = GpuDepth(outputs[name], 1, (rows, columns), True)
+    found = {name: GpuDepth(*_cells(head, outputs, name)) for name in names}
     if len(found) == 1:
         return found[head.output_name]
     return GpuDepthWithConfidence(found, head.confidence)
 
 
-def _picture(head: PictureHead, outputs: Outputs) -> GpuPicture | None:
-    _, *size = outputs.shapes[head.output_name]
-    channels, rows, columns = size if head.channels_first else (size[2], *size[:2])
-    if channels != 3:
-        return None
-    cells, grid_hw = outputs[head.output_name], (rows, columns)
-    return GpuPicture(cells, 3, grid_hw, head.channels_first, head, outputs.input_hw)
+def _picture(head: PictureHead, outputs: Outputs) -> GpuPicture:
+    return GpuPicture(*_cells(head, outputs), head, outputs.input_hw)
 
 
-def _classes(head: ClassifyHead, outputs: Outputs) -> GpuClasses | None:
-    _, count, *ones = outputs.shapes[head.output_name]
-    if head.class_count not in (None, count) or any(size != 1 for size in ones):
-        return None
-    return GpuClasses(outputs[head.output_name], count)
+def _classes(head: ClassifyHead, outputs: Outputs) -> GpuClasses:
+    return GpuClasses(outputs[head.output_name], outputs.shapes[head.output_name][1])
 
 
-def _text(head: TextHead, outputs: Outputs) -> GpuText | None:
+def _text(head: TextHead, outputs: Outputs) -> GpuText:
     _, steps, count = outputs.shapes[head.output_name]
-    if head.class_count not in (None, count) or not steps:
-        return None
     return GpuText(outputs[head.output_name], count, steps)
 
 
-def _points(head: PointHead, outputs: Outputs) -> GpuPoints | None:
+def _points(head: PointHead, outputs: Outputs) -> GpuPoints:
     layout, (height, width) = head.layout, outputs.input_hw
     names = {next(iter(part.out.fields)): part.spec.name for part in head.reading.parts}
     shapes = {role: outputs.shapes[name] for role, name in names.items()}
@@ -162,10 +154,9 @@ def _points(head: PointHead, outputs: Outputs) -> GpuPoints | None:
         steps = ((width - 1) / max(columns - 1, 1), (height - 1) / max(rows - 1, 1))
         return GpuPoints(layout.form, parts('heatmaps'), 1, count, steps, (columns, rows))
     if layout.form == 'bins':
-        (_, count, columns), (_, other, rows) = shapes['columns'], shapes['rows']
+        (_, count, columns), (_, _, rows) = shapes['columns'], shapes['rows']
         steps = (width / columns, height / rows)
-        found = GpuPoints(layout.form, parts('columns', 'rows'), 1, count, steps, (columns, rows))
-        return found if count == other else None
+        return GpuPoints(layout.form, parts('columns', 'rows'), 1, count, steps, (columns, rows))
     steps = (float(width), float(height)) if layout.is_normalized else (1.0, 1.0)
     return GpuPoints(
         layout.form,
@@ -197,11 +188,11 @@ def _ufld(head: UfldHead, outputs: Outputs) -> GpuPoints:
 def _ufld_v2(head: UfldV2Head, outputs: Outputs) -> GpuPoints:
     size, top = head.anchors.uncropped(outputs.input_hw)
     rows, columns = head.anchors.places(size)
-    cells = outputs.shapes[head.outputs[0]][1], outputs.shapes[head.outputs[1]][1]
+    cells = outputs.shapes[head.names[0]][1], outputs.shapes[head.names[1]][1]
     least = [int(len(at) * share) + 1 for at, share in zip((rows, columns), ufld.LEAST_SHARES)]
     return GpuPoints(
         'best cells',
-        tuple(outputs[name] for name in head.outputs),
+        tuple(outputs[name] for name in head.names),
         ufld.LANES,
         head.keypoint_count,
         (size[0] / (cells[0] - 1), size[1] / (cells[1] - 1)),
@@ -215,11 +206,11 @@ def _ufld_v2(head: UfldV2Head, outputs: Outputs) -> GpuPoints:
 
 
 def _lstr(head: LstrHead, outputs: Outputs) -> GpuPoints:
-    _, lanes, kinds = outputs.shapes[head.outputs[0]]
+    _, lanes, kinds = outputs.shapes[head.output_name]
     height, width = outputs.input_hw
     return GpuPoints(
         'curves',
-        tuple(outputs[name] for name in head.outputs),
+        tuple(outputs[name] for name in head.names),
         lanes,
         lstr.POINTS,
         (width, height),

@@ -18,7 +18,8 @@ import numpy as np
 from trt_ros.cuda.device import Event
 from trt_ros.cuda.monitor import Monitor
 from trt_ros.engine.options import BuildOptions
-from trt_ros.families.family import Family, Head
+from trt_ros.families.family import Family
+from trt_ros.families.head import Head
 from trt_ros.model.run_inputs import description, measured_inputs, split_inputs
 from trt_ros.profiling import mark
 from trt_ros.progress import Reporter

@@ -15,26 +15,14 @@ from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.decode.cuda.decoder import DATA_OFFSET, Addresses
 from trt_ros.decode.cuda.dense import GpuArgmax, GpuDepth, GpuPicture
 from trt_ros.errors import ScoreRangeError
-from trt_ros.families.depth import DepthHead
-from trt_ros.families.image import PictureHead
-from trt_ros.families.semantic import MaskHeads, SemanticHead
-from trt_ros.families.vectors import ClassifyHead
+from trt_ros.families.semantic import MaskHeads
 from trt_ros.results.masks import Instances
 from trt_ros.runtime.gpu import preprocess as graph_steps
 from trt_ros.runtime.gpu.input_kinds import NumberedArgs
 from trt_ros.runtime.gpu.staging import RequestArgs
-from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 
 BOX = Letterbox.fit((1918, 1080), (640, 640), 'letterbox')
-
-
-def outputs(**shapes):
-    """Specs of a name and a shape, or a name and (shape, dtype)."""
-    return [
-        TensorSpec(name, *(shape if isinstance(shape[-1], str) else (shape, 'float32')), 'output')
-        for name, shape in shapes.items()
-    ]
 
 
 def decoder_of(head, specs):
@@ -47,11 +35,6 @@ def boxes_of(family, described, seen=None, **how):
     """Return the decoder of a family for a network, whose outputs are then `seen`."""
     head = open_as(family, described, hw=BOX.input_hw, **how)
     return decoder_of(head, specs(seen or described))
-
-
-def without_addresses(value: object) -> str:
-    """Return the text of a value without the addresses of functions: a test has one name."""
-    return re.sub(' at 0x[0-9a-f]+', '', str(value))
 
 
 @pytest.mark.parametrize(
@@ -143,17 +126,19 @@ def test_boxes_without_kernel_are_decoded_on_cpu(family, described, seen):
 
 
 @pytest.mark.parametrize(
-    'head, specs',
+    'family, described, seen',
     [
-        (SemanticHead('scores', (1, 0, 8, 8), True, False), outputs(scores=(1, 0, 8, 8))),
-        (SemanticHead('scores', (1, 8, 8), True, True), outputs(scores=((1, 8, 8), 'int64'))),
-        (ClassifyHead('scores', 3), outputs(scores=(1, 4))),
-        (ClassifyHead('scores', 3), outputs(scores=((1, 3), 'float64'))),
+        ('semantic', 'scores (1, ?, 8, 8)', 'scores (1, 0, 8, 8)'),
+        ('semantic', 'classes (1, 8, 8) int64', None),
+        ('classifier', 'scores (1, 3)', 'scores (1, 4)'),
+        ('classifier', 'scores (1, 3) float64', None),
+        ('depth', 'depth (1, 1, 8, 8)', 'depth (1, 2, 8, 8)'),
+        ('image', 'y (1, 3, 8, 8)', 'y (1, 2, 8, 8)'),
+        ('simcc', 'x (1, ?, 1280); y (1, ?, 1280)', 'x (1, 9, 1280); y (1, 8, 1280)'),
     ],
-    ids=without_addresses,
 )
-def test_outputs_without_kernel_are_decoded_on_cpu(head, specs):
-    assert decoder_of(head, specs) is None
+def test_outputs_without_kernel_are_decoded_on_cpu(family, described, seen):
+    assert boxes_of(family, described, seen) is None
 
 
 @pytest.mark.parametrize('score', [1.0, 315.0])
@@ -175,9 +160,8 @@ def test_gpu_scores_are_checked_like_cpu_scores(score):
 @pytest.mark.parametrize('channels_first', [True, False])
 def test_class_mask_equals_cpu_result(classes, dtype, channels_first):
     shape = (1, classes, 40, 50) if channels_first else (1, 40, 50, classes)
-    decoder = decoder_of(
-        SemanticHead('scores', shape, channels_first, False), outputs(scores=shape)
-    )
+    head = open_as('semantic', f'scores {shape}', hw=(320, 400))
+    decoder = decoder_of(head, specs(f'scores {shape}'))
     assert isinstance(decoder, GpuArgmax)
     assert decoder.grid_hw == (40, 50)
     memory = np.zeros(decoder.result_nbytes((7, 3)), np.uint8)
@@ -191,26 +175,20 @@ def test_class_mask_equals_cpu_result(classes, dtype, channels_first):
 
 
 def test_confidence_that_nobody_asked_for_is_not_computed():
-    shape = (1, 3, 8, 10)
-    decoder = decoder_of(SemanticHead('scores', shape, True, False), outputs(scores=shape))
+    decoder = boxes_of('semantic', 'scores (1, 3, 8, 8)')
     launches = decoder.launches(BOX, Addresses(lambda name: 0, 0, 0, 0))
     assert [each.function for each in launches] == ['argmax_float32', 'finish']
     assert not launches[0].argument.confidence
     assert decoder.scratch_nbytes == 256
 
 
-def two_masks(second):
-    head = MaskHeads(
-        (
-            SemanticHead('area', (1, 3, 8, 8), True, False),
-            SemanticHead('line', second, True, False),
-        )
-    )
-    return decoder_of(head, outputs(area=(1, 3, 8, 8), line=second))
+def two_masks(*described):
+    heads = [open_as('semantic', each, hw=BOX.input_hw) for each in described]
+    return decoder_of(MaskHeads.of(heads), specs('; '.join(described)))
 
 
 def test_masks_of_several_outputs_are_decoded_side_by_side():
-    decoder = two_masks((1, 2, 16, 16))
+    decoder = two_masks('area (1, 3, 8, 8)', 'line (1, 2, 16, 16)')
     addresses = {'area': 1 << 16, 'line': 1 << 20}
     letterbox = Letterbox.fit((30, 20), (64, 64), 'stretch')
     start = 1024  # Header and 20 lines of 32 bytes, aligned.
@@ -234,31 +212,22 @@ def test_masks_of_several_outputs_are_decoded_side_by_side():
 
 
 def test_several_masks_are_decoded_on_cpu_if_one_of_them_is():
-    head = MaskHeads(
-        (
-            SemanticHead('area', (1, 3, 8, 8), True, False),
-            SemanticHead('line', (1, 8, 8), True, True),
-        )
-    )
-    assert decoder_of(head, outputs(area=(1, 3, 8, 8), line=((1, 8, 8), 'int64'))) is None
+    assert two_masks('area (1, 3, 8, 8)', 'line (1, 8, 8) int64') is None
 
 
 @pytest.mark.parametrize(
-    'head, shape, kind',
+    'family, shape, kind',
     [
-        (DepthHead('head'), (1, 70, 70), GpuDepth),
-        (DepthHead('head'), (1, 1, 70, 70), GpuDepth),
-        (DepthHead('head', False), (1, 70, 70, 1), GpuDepth),
-        (ClassifyHead('head', 1000), (1, 1000), vectors.GpuClasses),
-        (ClassifyHead('head', None), (1, 1000, 1, 1), vectors.GpuClasses),
-        (DepthHead('head'), (1, 2, 70, 70), type(None)),
-        (PictureHead('head'), (1, 3, 70, 70), GpuPicture),
-        (PictureHead('head'), (1, 2, 70, 70), type(None)),
+        ('depth', '1, 70, 70', GpuDepth),
+        ('depth', '1, 1, 70, 70', GpuDepth),
+        ('depth', '1, 70, 70, 1', GpuDepth),
+        ('classifier', '1, 1000', vectors.GpuClasses),
+        ('classifier', '1, 1000, 1, 1', vectors.GpuClasses),
+        ('image', '1, 3, 70, 70', GpuPicture),
     ],
-    ids=without_addresses,
 )
-def test_heads_beside_detection_have_a_kernel_if_their_shape_fits(head, shape, kind):
-    assert type(decoder_of(head, outputs(head=shape))) is kind
+def test_heads_beside_detection_have_a_kernel(family, shape, kind):
+    assert type(boxes_of(family, f'head ({shape})')) is kind
 
 
 def instances(prototypes, *, is_decoded=False, dtype='float32'):
