@@ -59,7 +59,8 @@ def camera(frames: int, rate_hz: float) -> list[float]:
     def send(number: int) -> float:
         pixels = sender.begin(Header(), SIZE)
         pixels[:] = number % 256
-        pixels.reshape(-1)[:8].view(np.int64)[0] = time.time_ns()
+        drawn = pixels.reshape(-1)[:8].view(np.int64)
+        drawn[0] = time.time_ns()
         began = time.perf_counter()
         sender.send()
         return 1e6 * (time.perf_counter() - began)
@@ -112,10 +113,10 @@ def viewer(frames: int) -> dict[str, list[float]]:
     if shared is not None:
         on_ready = shared._on_ready
 
-        def note_and_take() -> None:
+        def note_and_take(take: Callable[[], np.ndarray | None]) -> None:
             nonlocal woken
             woken = time.time_ns()
-            on_ready()
+            on_ready(take)
 
         shared._on_ready = note_and_take
     arrived.wait(60.0)

@@ -156,8 +156,8 @@ class ImageSender:
         """Publish the image of the last begin(); its pixels become read-only."""
         if self._pixels is None:
             raise RuntimeError('send() without begin()')
-        self._pixels.setflags(write=False)  # Subscribers in this process share the memory.
         self._publish(self._writer.message)
+        self._pixels.setflags(write=False)  # Subscribers in this process share the memory.
 
 
 def to_label_info(header: Header, class_map: Mapping[int, str], threshold: float) -> LabelInfo:

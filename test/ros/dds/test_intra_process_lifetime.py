@@ -12,7 +12,7 @@ from support.dds import RELIABLE, Camera, Inbox, number_of
 from support.waiting import wait_until
 from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds import transport
-from trt_ros.ros.dds.memory import Pool, _MemoryLoan, read_only
+from trt_ros.ros.dds.memory import MemoryLoan, Pool, read_only
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 
 
@@ -32,7 +32,7 @@ def test_changing_publishers_and_subscribers_leak_nothing(here, elsewhere, subsc
 
     def loans():
         gc.collect()
-        return sum(isinstance(each, _MemoryLoan) for each in gc.get_objects())
+        return sum(isinstance(each, MemoryLoan) for each in gc.get_objects())
 
     far = Inbox(number_of)
     there = subscribe(elsewhere, far)

@@ -30,7 +30,7 @@ from rclpy.qos import (
     qos_check_compatible,
 )
 
-from trt_ros.ros.dds.memory import pool_memory_of, read_only
+from trt_ros.ros.dds.memory import Memory, pool_memory_of, read_only
 from trt_ros.ros.dds.rcl import MemoryHooks, Rcl
 
 _Key = tuple[Context, str, object]  # Context, resolved topic, message type.
@@ -188,11 +188,14 @@ class RegisteredPools:
 
     def add(self, message: np.ndarray) -> None:
         """Register the memory of a message that was passed by reference, if it is of a pool."""
-        self.release()
         memory = pool_memory_of(message)
-        if memory is None:
-            return
-        key, last = id(memory.pages), weakref.ref(message)
+        if memory is not None:
+            self.add_memory(memory, message)
+
+    def add_memory(self, memory: Memory, used: Any) -> None:
+        """Register memory, which is in use as long as `used` is referenced."""
+        self.release()
+        key, last = id(memory.pages), weakref.ref(used)
         if key in self._registrations:
             self._registrations[key].message = last
             return

@@ -1,9 +1,12 @@
 """Reusable memory for outgoing messages."""
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 import fcntl
+from itertools import count
 import mmap
 import os
 import threading
@@ -13,6 +16,7 @@ import numpy as np
 
 #: Nobody can resize the memory, so no process gets SIGBUS when it reads it.
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_numbers = count(1)
 
 
 def whole_pages(nbytes: int) -> np.ndarray:
@@ -34,6 +38,7 @@ class Memory:
     :param fd: file descriptor of shared memory, owned by this object; -1 for memory of this
         process.
     :param share_next: set it to have the pool take shared memory from now on.
+    :ivar number: unique in this process.
     :ivar is_retired: whether it must not be reused: a process that left may still read it.
     """
 
@@ -41,10 +46,7 @@ class Memory:
         self, pages: np.ndarray, fd: int = -1, share_next: threading.Event | None = None
     ) -> None:
         self.pages, self.fd, self.share_next = pages, fd, share_next
-        self.is_retired = False
-        self.nbytes = pages.size
-        self.array_interface = pages.__array_interface__  # NumPy computes it on each access.
-        self.address: int = self.array_interface['data'][0]
+        self.number, self.is_retired = next(_numbers), False
 
     def __del__(self) -> None:
         if self.fd >= 0:
@@ -93,9 +95,11 @@ class Pool:
         """Return (nbytes,) uint8, not cleared; reused once no view of it is left."""
         memory = self._free.popleft() if self._free else None
         is_shared = self._share_next.is_set()
-        if memory is None or memory.nbytes < nbytes or (is_shared and memory.fd < 0):
+        if memory is None or memory.pages.size < nbytes or (is_shared and memory.fd < 0):
             memory = self._allocate(max(nbytes, 1))
-        return np.asarray(_MemoryLoan(memory, self._give_back, memory.array_interface))[:nbytes]
+        loan = memory.pages[:nbytes].view(Lendable).view(MemoryLoan)
+        loan.memory, loan.give_back = memory, self._give_back
+        return loan.view(np.ndarray)
 
     def _allocate(self, nbytes: int) -> Memory:
         if self._share_next.is_set():
@@ -104,48 +108,38 @@ class Pool:
             self._share_next.clear()  # The publisher notices that it is not shared.
         return Memory(whole_pages(nbytes), share_next=self._share_next)
 
-    def _give_back(self, memory: Memory) -> None:
-        if not memory.is_retired:
-            self._free.appendleft(memory)  # First: it is the one still in the CPU caches.
+    def _give_back(self, loan: MemoryLoan) -> None:
+        if not loan.memory.is_retired:
+            self._free.appendleft(loan.memory)  # First: it is the one still in the CPU caches.
 
 
-class _MemoryLoan:
-    """Memory as an array, which is kept alive by its views."""
+class Lendable(np.ndarray):
+    """
+    (N,) uint8 in memory that is lent: between it and messages is a MemoryLoan.
 
-    def __init__(
-        self,
-        memory: Memory,
-        give_back: Callable[[Memory], None],
-        array_interface: dict[str, Any],
-    ) -> None:
-        self.memory, self._give_back = memory, give_back
-        self.__array_interface__ = array_interface
+    A class of its own, as NumPy skips bases of an array's class; messages would lose their loans.
+    """
+
+
+class MemoryLoan(np.ndarray):
+    """
+    Lent memory, which the views of it keep alive.
+
+    :ivar give_back: called in any thread when none is left.
+    """
+
+    memory: Memory
+    give_back: Callable[[MemoryLoan], None]
+    number: int
 
     def __del__(self) -> None:
-        self._give_back(self.memory)
-
-
-def lend(
-    memory: Memory, start: int, nbytes: int, give_back: Callable[[Memory], None]
-) -> np.ndarray:
-    """
-    Return (nbytes,) uint8, read-only, in `memory`.
-
-    :param give_back: called in any thread when no view is left.
-    """
-    interface = {
-        'version': 3,
-        'shape': (nbytes,),
-        'typestr': '|u1',
-        'data': (memory.address + start, True),
-    }
-    return np.asarray(_MemoryLoan(memory, give_back, interface))
+        self.give_back(self)
 
 
 def pool_memory_of(message: Any) -> Memory | None:
-    """Return the memory, lent by lend(), that `message`, an array, lies in; None elsewhere."""
+    """Return the memory of the loan that `message`, an array, lies in; None without."""
     while message is not None:
-        if isinstance(message, _MemoryLoan):
+        if isinstance(message, MemoryLoan):
             return message.memory
         message = (
             message.obj if isinstance(message, memoryview) else getattr(message, 'base', None)

@@ -98,7 +98,10 @@ class RclSubscription:
             if not self._is_polled and uses_shared_memory(rcl, message_type, qos):
                 # It holds messages that wait, as many in use, and some in flight.
                 self._shared = SharedReceiver(
-                    2 * self._max_taken + 4, self._on_replaced is not None, self._take_shared
+                    2 * self._max_taken + 4,
+                    self._on_replaced is not None,
+                    self._take_shared,
+                    lambda memory: self._registered_pools.add_memory(memory, memory),
                 )
             self._subscription = node.create_subscription(
                 message_type,
@@ -160,10 +163,16 @@ class RclSubscription:
         if self._shared is not None:
             self._shared.close()
 
-    def _take_shared(self) -> None:
-        if self._shared is not None:
+    def _take_shared(self, take: Callable[[], np.ndarray | None]) -> None:
+        with self._delivering:
+            message = take()
+            if message is not None:
+                self._on_message(message)
+            del message  # Frees its memory for the next one.
+        is_more = True
+        while is_more:  # Those that came meanwhile.
             with mark('take'), self._delivering:
-                self._deliver(self._taken_shared())
+                is_more = self._deliver(self._taken_shared())
 
     def _wake(self) -> None:
         self._stopping.set()
@@ -214,8 +223,9 @@ class RclSubscription:
             self._on_lost()
         self._deliver(self._waiting(is_ready))
 
-    def _deliver(self, messages: Iterator[np.ndarray]) -> None:
-        newest = None
+    def _deliver(self, messages: Iterator[np.ndarray]) -> bool:
+        """Return whether there was a message."""
+        newest, is_any = None, False
         for message in messages:
             if self._on_replaced is None:
                 self._on_message(message)
@@ -223,9 +233,11 @@ class RclSubscription:
                 if newest is not None:
                     self._on_replaced()
                 newest = message
+            is_any = True
             del message  # Frees its memory for the next one.
         if newest is not None:
             self._on_message(newest)
+        return is_any
 
     def _waiting(self, is_ready: bool) -> Iterator[np.ndarray]:
         """Yield the waiting messages, up to the queue depth: more can arrive at any time."""
@@ -253,10 +265,7 @@ class RclSubscription:
         messages = self._shared.take() if self._shared is not None else []
         self._registered_pools.release()
         while messages:
-            message = messages.pop(0)
-            self._registered_pools.add(message)
-            yield message
-            del message
+            yield messages.pop(0)
 
     def _is_copy(self) -> bool:
         """Return whether the message just taken also arrives without DDS."""

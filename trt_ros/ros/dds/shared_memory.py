@@ -12,30 +12,32 @@ also comes through DDS is dropped by the time of its publication.
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 import os
 import socket
 from struct import Struct
 import time
+from typing import Any
 import weakref
 
 import numpy as np
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile
 from sensor_msgs.msg import Image
 
-from trt_ros.ros.dds.memory import (
-    Memory,
-    Pool,
-    pool_memory_of,
-)
+from trt_ros.ros.dds.memory import Memory, MemoryLoan, Pool
 from trt_ros.ros.dds.rcl import Rcl
 
 #: Environment variable; the value 'rclpy' sends everything through rclpy, and 'dds' nothing
 #: through shared memory.
 VARIABLE = 'TRT_ROS_TRANSPORT'
-#: Time of publication, number of the loan, of the memory, offset and size; then the numbers of
-#: memory that the publisher has freed. Loan 0: the messages from this time on come through DDS.
-NOTICE = Struct('<qQQQQ')
-NUMBER = Struct('<Q')
+#: Time of publication, number of the loan, then where the message is: number of the memory, size.
+#: Loan 0: the messages from this time on come through DDS.
+NOTICE = Struct('<qQQQ')
+RECEIVED_NOTICE = Struct('<qQ16s')
+PLACE = Struct('<QQ')
+#: Else: the number of memory whose file descriptor follows, or minus the number of freed memory.
+NUMBER = Struct('<q')
+FLAGS = int(socket.MSG_NOSIGNAL)
 _CREDENTIALS = Struct('3i')  # Process, user, group.
 _MAX_LOANS = 64  # All notices of so many fit into a socket.
 MAX_PUBLISHERS = 64
@@ -76,58 +78,65 @@ class _Borrower:
     def __init__(self, connection: socket.socket) -> None:
         self._connection, self.has_left = connection, False
         self._max_loans = 0  # Until the subscription tells it.
-        self._is_on = False  # Whether its last message went through shared memory.
+        self.is_on = False  # Whether its last message went through shared memory.
         self._count = 0
-        self._lent: dict[int, np.ndarray] = {}
+        self._lent: dict[int, Any] = {}
         self._known: set[int] = set()  # The memory that it has mapped.
         self._freed: deque[int] = deque()
 
-    def send(self, message: np.ndarray, memory: Memory, stamp: int) -> bool:
-        """
-        Lend a message in shared memory, unless too many are lent; never waits.
-
-        :returns: whether the message was lent; otherwise it must go through DDS.
-        """
-        if len(self._lent) >= self._max_loans:
-            self.take_back()
+    def lend(self, message: np.ndarray, memory: Memory) -> None:
+        """Lend a message in shared memory, unless too many are lent; never waits."""
         try:
-            if len(self._lent) < self._max_loans:
-                self._lend(message, memory, stamp)
-                return True
-            if self._is_on:
-                self._connection.send(NOTICE.pack(stamp, 0, 0, 0, 0), socket.MSG_NOSIGNAL)
-                self._is_on = False
+            if len(self._lent) >= self._max_loans and not self._may_lend():
+                return
+            if memory.number not in self._known:
+                self._introduce(memory)
+            # Before the call that sends, no more of Python's code than necessary.
+            number = self._count = self._count + 1
+            self._connection.send(
+                NOTICE.pack(time.time_ns(), number, memory.number, message.size), FLAGS
+            )
+            self._lent[number] = message
+            self.is_on = True
         except OSError:
-            self.has_left = True
+            self.is_on, self.has_left = False, True
+
+    def _may_lend(self) -> bool:
+        self._take_back(0)
+        if len(self._lent) < self._max_loans:
+            return True
+        if self.is_on:
+            self._connection.send(NOTICE.pack(time.time_ns(), 0, 0, 0), FLAGS)
+            self.is_on = False
         return False
 
-    def _lend(self, message: np.ndarray, memory: Memory, stamp: int) -> None:
-        self._count += 1
-        key = id(memory)
-        offset = message.__array_interface__['data'][0] - memory.address
-        notice = NOTICE.pack(stamp, self._count, key, offset, message.size)
+    def _introduce(self, memory: Memory) -> None:
+        self._known.add(memory.number)
+        weakref.finalize(memory, self._freed.append, memory.number).atexit = False
+        self._connection.send(NUMBER.pack(memory.number), FLAGS)
+        socket.send_fds(self._connection, [b'.'], [memory.fd], FLAGS)
+
+    def settle(self) -> None:
+        """Take back the messages before the last one, and tell which memory was freed."""
+        self._take_back(1)
         while self._freed:
             self._known.discard(freed := self._freed.popleft())
-            notice += NUMBER.pack(freed)
-        self._lent[self._count] = message
-        if key in self._known:
-            self._connection.send(notice, socket.MSG_NOSIGNAL)
-        else:
-            self._known.add(key)
-            weakref.finalize(memory, self._freed.append, key).atexit = False
-            socket.send_fds(self._connection, [notice], [memory.fd], socket.MSG_NOSIGNAL)
-        self._is_on = True
+            with suppress(OSError):
+                self._connection.send(NUMBER.pack(-freed), FLAGS)
 
-    def take_back(self) -> None:
-        """Take back the messages that the subscription has returned; never waits."""
+    def _take_back(self, kept: int) -> None:
+        """Take back returned messages until `kept` are lent; never waits."""
         try:
-            while len(data := self._connection.recv(NUMBER.size)) == NUMBER.size:
+            while len(self._lent) > kept or not self._max_loans:
+                data = self._connection.recv(NUMBER.size)
+                if len(data) != NUMBER.size:
+                    self.has_left = True
+                    return
                 (number,) = NUMBER.unpack(data)
                 if self._max_loans:
                     self._lent.pop(number, None)
                 else:
                     self._max_loans = min(number, _MAX_LOANS)
-            self.has_left = True
         except BlockingIOError:
             pass
         except OSError:
@@ -136,9 +145,8 @@ class _Borrower:
     def close(self) -> None:
         """Disconnect; what is lent stays unchanged, as the subscription may still read it."""
         self._connection.close()
-        for memory in map(pool_memory_of, self._lent.values()):
-            if memory is not None:
-                memory.is_retired = True
+        for message in self._lent.values():
+            message.base.memory.is_retired = True
         self._lent.clear()
 
 
@@ -148,7 +156,7 @@ class SharedPublisher:
 
     :param gid: the publisher's id in DDS.
     :param log: called with a line when a process is refused, or shared memory cannot be had.
-    :ivar borrowers: the connected subscriptions; while there are any, each message is delivered.
+    :ivar borrowers: the connected subscriptions; while there are any, each message is lent.
     """
 
     def __init__(self, gid: bytes, log: Callable[[str], object]) -> None:
@@ -158,43 +166,46 @@ class SharedPublisher:
         self._listener = open_socket()
         self._end = weakref.finalize(self, _close, self._listener, self.borrowers)
         self._refused: set[int] = set()  # Users.
+        self._subscriptions = 0
         try:
             self._listener.bind(address(gid))
             self._listener.listen(MAX_PUBLISHERS)
         except OSError as error:
             self._fail(error)
 
-    def deliver(self, message: np.ndarray) -> int:
-        """
-        Lend a message, (N,) uint8, to the subscriptions; it must not change any more.
-
-        :returns: number of the publisher's DDS subscriptions that do not need this message.
-        """
-        delivered = self._lend(message) if self.borrowers else 0
-        # Not before: it would delay the message.
-        self._accept()
+    def lend(self, message: np.ndarray) -> None:
+        """Lend a message, (N,) uint8, to the subscriptions; it must not change any more."""
+        loan: Any = message.base
+        if not (isinstance(loan, MemoryLoan) and loan.memory.fd >= 0):
+            if isinstance(loan, MemoryLoan) and loan.memory.share_next is not None:
+                loan.memory.share_next.set()
+            copy = self._pool.take(message.size)
+            copy[:] = message
+            message, loan = copy, copy.base
+            if loan.memory.fd < 0:
+                self._fail(OSError('no memory or file descriptor is left'))
+                return
         for each in self.borrowers:
-            each.take_back()
+            each.lend(message, loan.memory)
+
+    def settle(self, subscriptions: int) -> int:
+        """
+        Do what would delay the message before lend().
+
+        :param subscriptions: number of the publisher's DDS subscriptions now.
+        :returns: how many of them do not need the message through DDS; 0 if their number has
+            changed, as a subscription that got the message may have left.
+        """
+        lent = sum([each.is_on for each in self.borrowers])
+        is_same, self._subscriptions = subscriptions == self._subscriptions, subscriptions
+        if subscriptions > len(self.borrowers):
+            self._accept()
+        for each in self.borrowers:
+            each.settle()
         for left in [each for each in self.borrowers if each.has_left]:
             left.close()
             self.borrowers.remove(left)
-        return delivered
-
-    def _lend(self, message: np.ndarray) -> int:
-        memory = pool_memory_of(message)
-        if memory is None or memory.fd < 0:
-            if memory is not None and memory.share_next is not None:
-                memory.share_next.set()
-            copy = self._pool.take(message.size)
-            copy[:] = message
-            message, memory = copy, pool_memory_of(copy)
-            if memory is None or memory.fd < 0:
-                self._fail(OSError('no memory or file descriptor is left'))
-                return 0
-        stamp, delivered = time.time_ns(), 0
-        for each in self.borrowers:
-            delivered += each.send(message, memory, stamp)
-        return delivered
+        return lent if is_same else 0
 
     def _accept(self) -> None:
         for _ in range(MAX_PUBLISHERS):

@@ -1,104 +1,133 @@
 """The receiving side of images through shared memory."""
 
+from __future__ import annotations
+
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
 import os
-import select
 import socket
-import sys
 import threading
 
 import numpy as np
 
-from trt_ros.ros.dds.memory import Memory, lend, map_shared
+from trt_ros.ros.dds.memory import Lendable, Memory, MemoryLoan, map_shared, read_only
 from trt_ros.ros.dds.shared_memory import (
+    FLAGS,
     MAX_PUBLISHERS,
     NOTICE,
     NUMBER,
+    PLACE,
+    RECEIVED_NOTICE,
     address,
     open_socket,
     peer_of,
 )
 
-_MAX_NOTICE_NBYTES = 1 << 12
-_FD_NBYTES = socket.CMSG_LEN(4)
-_MAX_SWITCHES = 64
+_MAX_SWITCHES = _MAX_PLACES = 64
+_NOW, _PEEK = int(socket.MSG_DONTWAIT), int(socket.MSG_PEEK)
 
 
-@dataclass(eq=False)
 class _Lender:
     """
-    A publisher, as a subscription sees it.
+    A publisher, as a subscription sees it; for one thread at a time.
 
-    :ivar switches: times of publication at which messages begin to go through shared memory, cease
-        to, begin again and so on.
+    :param switches: times of publication at which messages begin to go through shared memory,
+        cease to, begin again and so on.
+    :param on_memory: called with each new memory.
+    :param run: called with this object in a thread of its own.
     """
 
-    connection: socket.socket
-    switches: list[int]
-    is_open: bool = True
-    last: int = 0
-    memory: dict[int, Memory] = field(default_factory=dict)
+    def __init__(
+        self,
+        connection: socket.socket,
+        switches: list[int],
+        on_memory: Callable[[Memory], object],
+        run: Callable[[_Lender], None],
+    ) -> None:
+        self.connection, self.switches, self._on_memory = connection, switches, on_memory
+        self.is_open, self.last, self._is_on = True, 0, False
+        self._receive = connection.recv
+        self._memory: dict[int, Memory] = {}
+        self._places: dict[bytes, tuple[Memory, Lendable]] = {}
+        self.thread = threading.Thread(target=run, args=[self], name='shared messages')
+        self.thread.start()
 
     def is_copy(self, stamp: int) -> bool:
         """Return whether a message published at this time came through shared memory."""
         return bisect_right(self.switches, stamp) % 2 == 1
 
     def take(self) -> np.ndarray | None:
-        """
-        Return the next message; None if there is none.
-
-        :raises OSError: when the publisher has left, or sent something else.
-        """
+        """Return the next message, (N,) uint8 and read-only; None if there is none."""
         # Of Python's code, as little as possible: it delays each image.
+        if not self.is_open:
+            return None
         try:
-            data, ancillary, _, _ = self.connection.recvmsg(
-                _MAX_NOTICE_NBYTES, _FD_NBYTES, socket.MSG_CMSG_CLOEXEC
-            )
+            data = self._receive(NOTICE.size + 1, _NOW)
+            while len(data) != NOTICE.size:
+                self._change_memory(data)
+                data = self._receive(NOTICE.size + 1, _NOW)
+            self.last, number, place = RECEIVED_NOTICE.unpack(data)
+            if not (number and self._is_on) and not self._switch(bool(number)):
+                return self.take()
+            memory, part = self._places.get(place) or self._find(place)
         except BlockingIOError:
             return None
-        if len(data) != NOTICE.size or ancillary:
-            self._change_memory(
-                data, [int.from_bytes(fd[:4], sys.byteorder) for *_, fd in ancillary]
-            )
-        self.last, loan, key, offset, nbytes = NOTICE.unpack_from(data)
-        if bool(loan) != len(self.switches) % 2:
+        except OSError:  # The publisher has left, or sent something else.
+            self.close()
+            return None
+        loan = part.view(MemoryLoan)
+        loan.memory, loan.give_back, loan.number = memory, self._give_back, number
+        return loan.view(np.ndarray)
+
+    def _switch(self, is_on: bool) -> bool:
+        if is_on != self._is_on:
+            self._is_on = is_on
             self.switches.append(self.last)
             del self.switches[: 2 * (len(self.switches) > _MAX_SWITCHES)]
-        if not loan:
-            return self.take()
-        memory = self.memory.get(key)
-        if memory is None or offset + nbytes > memory.nbytes:
-            raise ConnectionResetError
-        return lend(memory, offset, nbytes, partial(_give_back, self.connection, loan))
+        return is_on
 
-    def _change_memory(self, data: bytes, fds: list[int]) -> None:
+    def _find(self, place: bytes) -> tuple[Memory, Lendable]:
+        number, nbytes = PLACE.unpack(place)
+        memory = self._memory.get(number)
+        if memory is None or nbytes > memory.pages.size:
+            raise ConnectionResetError
+        if len(self._places) == _MAX_PLACES:
+            self._places.clear()
+        found = self._places[place] = memory, read_only(memory.pages)[:nbytes].view(Lendable)
+        return found
+
+    def _change_memory(self, data: bytes) -> None:
+        if len(data) != NUMBER.size:
+            raise ConnectionResetError
+        (number,) = NUMBER.unpack(data)
+        if number < 0:
+            self._memory.pop(-number, None)
+            self._places.clear()
+            return
+        _, fds, *_ = socket.recv_fds(self.connection, 1, 1, socket.MSG_CMSG_CLOEXEC)
+        if not fds:
+            raise ConnectionResetError
         try:
-            if len(data) < NOTICE.size:
-                raise ConnectionResetError
-            for (freed,) in NUMBER.iter_unpack(data[NOTICE.size :]):
-                self.memory.pop(freed, None)
-            if fds:
-                self.memory[NOTICE.unpack_from(data)[2]] = Memory(map_shared(fds[0]))
+            memory = self._memory[number] = Memory(map_shared(fds[0]))
         finally:
-            for fd in fds:
-                os.close(fd)
+            os.close(fds[0])
+        self._on_memory(memory)
 
     def close(self) -> None:
         """Disconnect; messages that were taken stay as they are."""
-        self.connection.close()
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
         self.is_open = False
-        self.memory.clear()
-        if len(self.switches) % 2:
+        self._memory.clear()
+        self._places.clear()
+        if self._is_on:
+            self._is_on = False
             self.switches.append(self.last + 1)
 
-
-def _give_back(connection: socket.socket, loan: int, memory: Memory) -> None:
-    with suppress(OSError):  # One of both has left.
-        connection.send(NUMBER.pack(loan), socket.MSG_NOSIGNAL)
+    def _give_back(self, loan: MemoryLoan) -> None:
+        with suppress(OSError):  # One of both has left.
+            self.connection.send(NUMBER.pack(loan.number), FLAGS | _NOW)
 
 
 class SharedReceiver:
@@ -109,19 +138,23 @@ class SharedReceiver:
 
     :param max_loans: number of messages that the subscription holds at the same time at most.
     :param is_newest_only: whether to drop messages from DDS that are older than the last one here.
-    :param on_ready: called in a thread of its own when take() may have messages.
+    :param on_ready: called in a thread of each publisher with a function that returns its next
+        message, or None, as take() does.
+    :param on_memory: called with the memory of messages before the first of them.
     """
 
-    def __init__(self, max_loans: int, is_newest_only: bool, on_ready: Callable[[], None]) -> None:
-        self._max_loans, self._on_ready = max_loans, on_ready
-        self._is_newest_only = is_newest_only
+    def __init__(
+        self,
+        max_loans: int,
+        is_newest_only: bool,
+        on_ready: Callable[[Callable[[], np.ndarray | None]], object],
+        on_memory: Callable[[Memory], object],
+    ) -> None:
+        self._max_loans, self._is_newest_only = max_loans, is_newest_only
+        self._on_ready, self._on_memory = on_ready, on_memory
         self._lenders: dict[bytes, _Lender | None] = {}  # None: not by shared memory.
         self._waiting: list[np.ndarray] = []
         self._is_closed = False
-        self._poll = select.epoll()
-        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC)
-        self._poll.register(self._wake_fd, select.EPOLLIN)
-        self._thread: threading.Thread | None = None
 
     def is_copy(self, gid: bytes, stamp: int) -> bool:
         """
@@ -132,12 +165,10 @@ class SharedReceiver:
         :param gid: its publisher; `stamp`: the time of its publication in nanoseconds.
         """
         lender = self._lenders.get(gid)
-        if lender is not None and lender.is_open:
+        if lender is not None:
             self._read(lender)
-        if lender is not None and (
-            lender.is_copy(stamp) or (self._is_newest_only and stamp < lender.last)
-        ):
-            return True
+            if lender.is_copy(stamp) or (self._is_newest_only and stamp < lender.last):
+                return True
         if gid not in self._lenders or (lender is not None and not lender.is_open):
             if len(self._lenders) >= MAX_PUBLISHERS:
                 self._lenders = {
@@ -149,7 +180,7 @@ class SharedReceiver:
     def take(self) -> list[np.ndarray]:
         """Return the messages, (N,) uint8 and read-only, that have arrived."""
         for lender in self._lenders.values():
-            if lender is not None and lender.is_open:
+            if lender is not None:
                 self._read(lender)
         waiting, self._waiting = self._waiting, []
         return waiting
@@ -157,15 +188,10 @@ class SharedReceiver:
     def close(self) -> None:
         """Disconnect and wait for the message in progress."""
         self._is_closed = True
-        os.eventfd_write(self._wake_fd, 1)
-        if self._thread is not None:
-            self._thread.join()
-        for lender in self._lenders.values():
-            if lender is not None and lender.is_open:
-                lender.close()
+        for lender in filter(None, self._lenders.values()):
+            lender.close()
+            lender.thread.join()
         self._waiting.clear()
-        self._poll.close()
-        os.close(self._wake_fd)
 
     def _connect(self, gid: bytes, switches: list[int]) -> _Lender | None:
         connection = open_socket()
@@ -173,28 +199,24 @@ class SharedReceiver:
             connection.connect(address(gid))
             process, user = peer_of(connection)
             if user == os.geteuid() and process != os.getpid():
-                connection.send(NUMBER.pack(self._max_loans), socket.MSG_NOSIGNAL)
-                self._poll.register(connection, select.EPOLLIN)
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name='shared messages')
-                    self._thread.start()
-                return _Lender(connection, switches)
+                connection.send(NUMBER.pack(self._max_loans), FLAGS)
+                connection.setblocking(True)
+                return _Lender(connection, switches, self._on_memory, self._run)
         except OSError:  # Another kind of publisher, or one of another machine or container.
             pass
         connection.close()
         return None
 
     def _read(self, lender: _Lender) -> None:
-        try:
-            while (message := lender.take()) is not None:
-                self._waiting.append(message)
-        except OSError:
-            self._poll.unregister(lender.connection)
-            lender.close()
+        while (message := lender.take()) is not None:
+            self._waiting.append(message)
 
-    def _run(self) -> None:
-        while True:
-            self._poll.poll()
-            if self._is_closed:
-                return
-            self._on_ready()
+    def _run(self, lender: _Lender) -> None:
+        wait = lender.connection.recv
+        while lender.is_open and not self._is_closed:
+            try:  # noqa: SIM105  # suppress() delays each image.
+                wait(1, _PEEK)
+            except OSError:  # The publisher has left, which take() notices.
+                pass
+            self._on_ready(lender.take)
+        lender.connection.close()

@@ -96,14 +96,16 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
     def publish(message: np.ndarray) -> None:
         if not getattr(publisher, 'is_activated', True):
             return
+        if shared is not None and shared.borrowers:
+            shared.lend(message)  # First: all else would delay it.
         with handle:
-            # Counted first: a subscriber that leaves afterwards costs one extra message, but no
-            # subscriber misses one.
-            listeners = handle.get_subscription_count()
+            # Counted before the delivery here: a subscriber that leaves afterwards costs one extra
+            # message, but no subscriber misses one.
+            listeners = subscriptions = handle.get_subscription_count()
             if intra_publisher is not None:
                 listeners -= intra_publisher.deliver(message)
             if shared is not None and (listeners > 0 or shared.borrowers):
-                listeners -= shared.deliver(message)
+                listeners -= shared.settle(subscriptions)
             if listeners > 0 or is_kept:
                 rcl.publish(handle, message)
 
