@@ -191,6 +191,7 @@ class SharedReceiver:
         for lender in filter(None, self._lenders.values()):
             lender.close()
             lender.thread.join()
+            lender.close()  # Again, as the thread may have been taking a message.
         self._waiting.clear()
 
     def _connect(self, gid: bytes, switches: list[int]) -> _Lender | None:
