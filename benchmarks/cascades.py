@@ -24,11 +24,14 @@ from onnx import helper
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'test'))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'tools'))
+
+from demo.scene import draw_scene
 
 from support.bundles import weights
 from support.save_network import save_network
 from trt_ros import Frame, Pipeline
-from trt_ros.demo.scene import MODEL, draw_scene
+from trt_ros.demo import MODEL
 from trt_ros.families.registry import CLASSIFIERS
 
 node = helper.make_node

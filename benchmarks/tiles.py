@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'test'))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'tools'))
 
 from support.sahi_model import sliced, sliced_by
 from support.tiled import mosaic, with_batch
 from trt_ros import Pipeline, Thresholds
-from trt_ros.demo.scene import MODEL
+from trt_ros.demo import MODEL
 
 ASKED = Thresholds(0.3, 0.5, max_detections=300)
 

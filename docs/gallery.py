@@ -8,12 +8,15 @@ import cv2
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / 'test'))
+sys.path.insert(0, str(Path(__file__).parents[1] / 'tools'))
+from demo.scene import MovingScene, held_out
+
 from support.descriptions import head as open_as
 from support.rgbd_scenes import Scene, Solid, render, yaw
 from support.shape_networks import save_shapes
 from trt_ros import Pipeline
 from trt_ros.cli import main as run_cli
-from trt_ros.demo.scene import MODEL, MovingScene, held_out
+from trt_ros.demo import MODEL
 from trt_ros.drawing import draw
 from trt_ros.drawing.boxes_3d import draw_boxes_3d
 from trt_ros.drawing.objects import Trails, object_labels

@@ -1,11 +1,6 @@
 """A detector on pictures, a video or a camera, and its detections drawn on the images."""
 
-import atexit
-from pathlib import Path
-import shutil
-from tempfile import mkdtemp
-
-import trt_ros
+from trt_ros.demo import MODEL, VIDEO
 from trt_ros.launching.arguments import (
     common_arguments,
     given_parameters,
@@ -16,9 +11,6 @@ from trt_ros.launching.graph import NodeDescription, launch_nodes
 from trt_ros.nodes.detector import DetectorNode
 from trt_ros.nodes.image_source import ImageSourceNode
 from trt_ros.nodes.overlay import OverlayNode
-
-MODEL = Path(trt_ros.__file__).with_name('demo') / 'shapes.onnx'
-SCENE_SECONDS = 6.0
 
 
 def generate_launch_description():
@@ -38,7 +30,7 @@ def nodes(context):
     """Return the actions that start the three nodes."""
     source = given_parameters(context, ImageSourceNode, 'image_source.')
     if 'source' not in source and not context.launch_configurations['params_file']:
-        source['source'] = draw_scene(context.launch_configurations['container'])
+        source['source'] = str(VIDEO)
     return launch_nodes(
         context,
         [
@@ -57,14 +49,3 @@ def nodes(context):
             NodeDescription(ImageSourceNode, 'image_source', parameters=source),
         ],
     )
-
-
-def draw_scene(container):
-    """Draw pictures of a moving scene with the shapes of the demo model; return their folder."""
-    from trt_ros.demo.scene import draw_pictures
-
-    folder = mkdtemp(prefix='trt_ros_demo_')
-    if container in ('none', 'new'):  # Nodes in another container outlive the launch.
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    draw_pictures(Path(folder), SCENE_SECONDS)
-    return folder

@@ -8,9 +8,10 @@ Average precision of the demo models on held-out pictures.
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 from collections.abc import Iterable
 
+from demo import scene
 import numpy as np
 
-from trt_ros.demo import scene
+from trt_ros.demo import MODEL
 from trt_ros.results.boxes import Detections
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
@@ -46,7 +47,7 @@ def main() -> None:
     parser.add_argument('--pictures', type=int, default=500, help='number of held-out pictures')
     args = parser.parse_args()
     classes: tuple[str, ...] = scene.CLASSES
-    drawn, model = scene.held_out, scene.MODEL
+    drawn, model = scene.held_out, MODEL
     if args.scene == 'robot':
         from demo.robot import pictures, world  # Needs MuJoCo.
 

@@ -20,12 +20,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import cv2
+from demo.scene import CLASSES, HELD_OUT, TRAINING, draw_scene
 from evaluate_demo import evaluate
 import numpy as np
 import torch
 from train_demo import Picture, Scene, draw_input, export, fit
 
-from trt_ros.demo.scene import CLASSES, HELD_OUT, TRAINING, draw_scene
 from trt_ros.labelling.results import ImageHeader
 from trt_ros.labelling.selection import Selection
 from trt_ros.labelling.task import SelectionOptions

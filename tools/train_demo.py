@@ -22,13 +22,13 @@ import time
 
 import cv2
 from demo.robot import world
+from demo.scene import CLASSES, TRAINING, draw_scene
 import numpy as np
 import onnx
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trt_ros.demo.scene import CLASSES, TRAINING, draw_scene
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 

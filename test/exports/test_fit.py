@@ -10,11 +10,11 @@ import json
 from pathlib import Path
 
 import cv2
+from demo.scene import held_out
 import numpy as np
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.demo.scene import held_out
 
 FONT = cv2.FONT_HERSHEY_COMPLEX
 IMAGENET = [0.485, 0.456, 0.406]

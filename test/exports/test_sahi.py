@@ -9,7 +9,7 @@ import pytest
 
 from support.sahi_model import sliced
 from support.tiled import mosaic
-from trt_ros.demo.scene import MODEL
+from trt_ros.demo import MODEL
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.nms import iou

@@ -1,10 +1,11 @@
 """A detector and a classifier of its objects in one launch, compared with two pipelines."""
 
+from demo.scene import draw_scene
 import numpy as np
 import pytest
 
 from support.bundles import write_cascade
-from trt_ros.demo.scene import MODEL, draw_scene
+from trt_ros.demo import MODEL
 from trt_ros.families.registry import CLASSIFIERS
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame

@@ -2,10 +2,11 @@
 
 from contextlib import closing
 
+from demo.scene import held_out
 import numpy as np
 import pytest
 
-from trt_ros.demo.scene import MODEL, held_out
+from trt_ros.demo import MODEL
 from trt_ros.runtime.gpu.measure import open_frames
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds

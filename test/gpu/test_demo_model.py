@@ -4,12 +4,13 @@ import json
 import subprocess
 import sys
 
+from demo.scene import held_out
 import numpy as np
 import onnx
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.demo.scene import MODEL, held_out
+from trt_ros.demo import MODEL
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from demo.scene import draw_scene
 import numpy as np
 import pytest
 
@@ -11,7 +12,6 @@ from support.bundles import (
     diffusion_policy,
     write_enhanced,
 )
-from trt_ros.demo.scene import draw_scene
 from trt_ros.runtime.pipeline import Pipeline
 
 pytestmark = pytest.mark.gpu

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from trt_ros.demo.scene import MODEL
+from trt_ros.demo import MODEL
 from trt_ros.engine.open import open_engine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.sidecar import sidecar_path

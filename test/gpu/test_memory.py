@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.scripts import run_script
-from trt_ros.demo.scene import MODEL
+from trt_ros.demo import MODEL
 from trt_ros.engine.open import open_engine
 from trt_ros.errors import BackendError
 from trt_ros.runtime.gpu.measure import open_frames

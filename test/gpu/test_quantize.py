@@ -3,13 +3,14 @@
 import json
 
 import cv2
+from demo.scene import CLASSES, TRAINING, draw_scene, held_out
 from evaluate_demo import evaluate
 import numpy as np
 import onnx
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.demo.scene import CLASSES, MODEL, TRAINING, draw_scene, held_out
+from trt_ros.demo import MODEL
 from trt_ros.errors import BackendError
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline

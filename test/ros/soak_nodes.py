@@ -16,8 +16,11 @@ from rclpy.qos import QoSProfile
 from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Image
 
+sys.path.insert(0, str(Path(__file__).parents[2] / 'tools'))
+
+from demo.scene import draw_scene
+
 from trt_ros.container.__main__ import main_mt
-from trt_ros.demo.scene import draw_scene
 from trt_ros.nodes.detector import DetectorNode
 from trt_ros.ros import diagnostics
 from trt_ros.ros.dds.transport import serialized_publish

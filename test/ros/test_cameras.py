@@ -377,7 +377,9 @@ def test_ten_cycles_of_three_cameras_leak_nothing(fake_detector, tmp_path, pictu
 
 
 def test_two_cameras_run_in_a_real_batch(start_node, peer, as_image, tmp_path, backend):
-    from trt_ros.demo.scene import MODEL, held_out
+    from demo.scene import held_out
+
+    from trt_ros.demo import MODEL
 
     model = onnx.load(MODEL)
     for value in (*model.graph.input, *model.graph.output):

@@ -111,7 +111,9 @@ def test_a_node_of_two_cameras_has_two_frames_in_flight(
 def test_results_of_real_network_leave_in_order_and_frames_are_accounted_for(
     start_node, lane_of, as_image, backend, frames_in_flight
 ):
-    from trt_ros.demo.scene import MODEL, held_out
+    from demo.scene import held_out
+
+    from trt_ros.demo import MODEL
 
     name = f'flight_{frames_in_flight}_{backend}'
     lane = lane_of(

@@ -4,6 +4,7 @@ import itertools
 from pathlib import Path
 
 from builtin_interfaces.msg import Time
+from demo.scene import draw_scene
 import numpy as np
 import pytest
 from sensor_msgs.msg import Image
@@ -14,7 +15,7 @@ from support.backends import ON_CPU
 from support.bundles import write_cascade
 from support.ros_messages import detection
 from support.save_network import save_network
-from trt_ros.demo.scene import MODEL, draw_scene
+from trt_ros.demo import MODEL
 from trt_ros.ros.regions import choose_objects
 from trt_ros.runtime.pipeline import Pipeline
 

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 import yaml
 
 from support.save_network import save_network
-from trt_ros.demo.scene import MODEL
+from trt_ros.demo import MODEL
 from trt_ros.exporting.lerobot import add_meanings
 from trt_ros.exporting.lerobot_networks import coefficients
 

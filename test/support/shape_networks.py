@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from trt_ros.demo.scene import MODEL
+from trt_ros.demo import MODEL
 
 SIDES, CLASSES = (40, 20, 10), 6  # Cells per side of each stride.
 

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from demo.scene import draw_scene
 import numpy as np
 import onnx
 
-from trt_ros.demo.scene import MODEL, draw_scene
+from trt_ros.demo import MODEL
 
 
 def with_batch(path: Path, batch: int | str) -> Path:

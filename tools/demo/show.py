@@ -11,9 +11,10 @@ from tempfile import TemporaryDirectory
 import time
 
 from demo.processes import NodeProcess, running
+from demo.scene import CLASSES, RATE_HZ, draw_pictures
 from demo.tally import Tally
 from demo.watch import Watch, checksum
-from trt_ros.demo.scene import CLASSES, MODEL, RATE_HZ, draw_pictures
+from trt_ros.demo import MODEL
 from trt_ros.errors import TrtRosError
 from trt_ros.media import read_picture
 

@@ -16,8 +16,8 @@ from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray, LabelInfo
 
+from demo.scene import CLASSES
 from demo.tally import Sighting
-from trt_ros.demo.scene import CLASSES
 from trt_ros.results.boxes import Detections
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.messages import read_boxes

@@ -3,13 +3,13 @@
 import signal
 import time
 
+from demo.scene import held_out
 import numpy as np
 import pytest
 
 from support.cpp_containers import KINDS, MODEL, detections, load_camera, load_detector
 from support.waiting import DEADLINE_SECONDS
 from trt_ros import Pipeline
-from trt_ros.demo.scene import held_out
 
 pytestmark = pytest.mark.cpp
 

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import textwrap
 
+from demo.scene import held_out
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 
 from support.dds import RELIABLE, Inbox
 from support.shared_images import NBYTES
 from support.waiting import wait_until
-from trt_ros.demo.scene import MODEL, held_out
+from trt_ros.demo import MODEL
 from trt_ros.ros.dds.cdr import read_image
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import subscribe_serialized

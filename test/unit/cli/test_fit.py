@@ -12,8 +12,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def fit(tmp_path, call):
     """Run the verb on pictures of shapes and a network of BGR from 0 to 255."""
+    from demo.scene import held_out
+
     from support.shape_networks import save_shapes
-    from trt_ros.demo.scene import held_out
 
     model = save_shapes(tmp_path / 'shapes.onnx', scale=1.0, order='bgr')
     paths = [tmp_path / f'{name}.png' for name in ('a', 'b')]
@@ -48,7 +49,7 @@ def test_a_page_and_the_parameters_of_each_reading_are_written(fit, tmp_path):
 
 
 def test_annotations_and_json(fit, tmp_path):
-    from trt_ros.demo.scene import CLASSES, held_out
+    from demo.scene import CLASSES, held_out
 
     truth = {
         'images': [{'id': 1, 'file_name': 'a.png'}],

@@ -2,12 +2,13 @@
 
 import ast
 
+from demo.scene import CLASSES, held_out
 from evaluate_demo import evaluate
 import numpy as np
 import onnx
 import pytest
 
-from trt_ros.demo.scene import CLASSES, MODEL, held_out
+from trt_ros.demo import MODEL
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 

@@ -2,10 +2,9 @@
 
 from itertools import islice
 
+from demo.scene import CLASSES, TRAINING, Canvas, MovingScene, Shape, draw_scene, held_out
 import numpy as np
 import pytest
-
-from trt_ros.demo.scene import CLASSES, TRAINING, Canvas, MovingScene, Shape, draw_scene, held_out
 
 WHITE = np.full((3, 3), 255, np.float32)
 

@@ -1,11 +1,11 @@
 """Landmarks of a face from 0 to 1, of a whole image or of the faces that another network finds."""
 
+from demo.scene import draw_scene
 import numpy as np
 import pytest
 
 from support.bundles import write_cascade
 from trt_ros.decode.choice import open_head
-from trt_ros.demo.scene import draw_scene
 from trt_ros.families.keypoints import PFLD
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.letterbox import Letterbox

@@ -8,7 +8,7 @@ import pytest
 
 from support.recordings import raw_image, write_recording
 from trt_ros.cli import main
-from trt_ros.demo.scene import MODEL
+from trt_ros.demo import MODEL
 from trt_ros.errors import ParameterError
 from trt_ros.labelling.selection import unmatched_score
 from trt_ros.labelling.task import SelectionOptions

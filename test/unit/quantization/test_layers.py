@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
-from trt_ros.demo.scene import MODEL
+from trt_ros.demo import MODEL
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.quantization.layers import INT8, QuantNetwork
 from trt_ros.quantization.search import with_qdq

@@ -6,12 +6,13 @@ import sys
 from types import SimpleNamespace
 
 import cv2
+from demo.scene import TRAINING, draw_scene
 import numpy as np
 import onnx
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.demo.scene import MODEL, TRAINING, draw_scene
+from trt_ros.demo import MODEL
 from trt_ros.engine.builder.onnx_nodes import layers_by_precision
 from trt_ros.errors import ParameterError
 from trt_ros.quantization.layers import QuantNetwork

@@ -5,12 +5,13 @@ import json
 import re
 
 import cv2
+from demo.scene import TRAINING, draw_scene
 import numpy as np
 import onnx
 import pytest
 
 from trt_ros.cli import main
-from trt_ros.demo.scene import MODEL, TRAINING, draw_scene
+from trt_ros.demo import MODEL
 from trt_ros.quantization.layers import QuantNetwork
 from trt_ros.quantization.quantize import limited
 

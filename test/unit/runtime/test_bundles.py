@@ -1,12 +1,13 @@
 """Bundles run on the CPU, and bundles refused."""
 
+from demo.scene import draw_scene
 import numpy as np
 from onnx import helper
 import onnxruntime
 import pytest
 
 from support.bundles import denoiser, sums, two_sums, write_bundle, write_enhanced
-from trt_ros.demo.scene import MODEL, draw_scene
+from trt_ros.demo import MODEL
 from trt_ros.errors import ModelError, ParameterError, TensorMismatchError
 from trt_ros.runtime.pipeline import Pipeline
 

@@ -1,5 +1,6 @@
 """A detector and a classifier of its objects as one model, on the CPU."""
 
+from demo.scene import draw_scene
 import numpy as np
 import pytest
 import yaml
@@ -7,7 +8,7 @@ import yaml
 from support.bundles import node, write_cascade
 from support.save_network import save_network
 from support.shape_networks import save_shapes
-from trt_ros.demo.scene import MODEL, draw_scene
+from trt_ros.demo import MODEL
 from trt_ros.errors import ModelError, ParameterError, TensorMismatchError
 from trt_ros.families.registry import CLASSIFIERS
 from trt_ros.runtime.pipeline import Pipeline

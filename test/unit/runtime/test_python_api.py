@@ -7,11 +7,12 @@ import subprocess
 import sys
 
 import cv2
+from demo.scene import CLASSES, MovingScene, held_out
 import numpy as np
 import pytest
 
 import trt_ros
-from trt_ros.demo.scene import CLASSES, MODEL, MovingScene, held_out
+from trt_ros.demo import MODEL
 from trt_ros.errors import BadFrameError, ClosedError, ParameterError
 from trt_ros.media import open_video_writer
 from trt_ros.runtime.options import LabeledOptions

@@ -28,7 +28,7 @@ BGR_255 = {'scale': 1.0, 'order': 'bgr'}
 
 @pytest.fixture(scope='module')
 def pictures():
-    from trt_ros.demo.scene import held_out
+    from demo.scene import held_out
 
     return [pixels for pixels, *_ in held_out(3)]
 

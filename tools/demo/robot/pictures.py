@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 
 from demo.robot.world import CLASSES, COLORS, IMAGE_WH, Thing, WorldLayout, to_mjcf
-from trt_ros.demo.scene import HELD_OUT
+from demo.scene import HELD_OUT
 
 SUN = np.array([-3.0, -5.0, 9.0])  # Position relative to the ground below the camera, in meters.
 FAR = 60.0  # In meters.

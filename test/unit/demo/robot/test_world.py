@@ -19,8 +19,7 @@ from demo.robot.world import (
     WorldLayout,
     draw_layout,
 )
-
-from trt_ros.demo.scene import HELD_OUT, TRAINING
+from demo.scene import HELD_OUT, TRAINING
 
 BALL = WorldLayout((Thing('ball', (2.0, 0.5)),))
 

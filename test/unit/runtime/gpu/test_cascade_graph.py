@@ -2,6 +2,7 @@
 
 import shutil
 
+from demo.scene import draw_scene
 import numpy as np
 import pytest
 
@@ -10,7 +11,6 @@ from support.host_context import onnx_context
 from support.kernels_on_cpu import KernelsOnCpu
 from support.numbers_on_cpu import KERNELS, NumbersOnCpu
 from support.tiled import with_batch
-from trt_ros.demo.scene import draw_scene
 from trt_ros.families.registry import CLASSIFIERS, DETECTORS, TEXTS
 from trt_ros.runtime.cascade import CascadePipeline, members_of
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner

@@ -1,16 +1,21 @@
-"""Drawn pictures of the demo: colored shapes on cluttered backgrounds, with their exact boxes."""
+"""
+Drawn pictures of the demo: colored shapes on cluttered backgrounds, with their exact boxes.
+
+    PYTHONPATH=tools python -m demo.scene trt_ros/demo/shapes.mp4
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 import math
 from pathlib import Path
+import sys
 
 import cv2
 import numpy as np
 
 from trt_ros.media import write_picture
+from trt_ros.video import import_av
 
-MODEL = Path(__file__).with_name('shapes.onnx')
 CLASSES = ('circle', 'square', 'triangle', 'star', 'cross', 'hexagon')
 MIN_VISIBLE = 0.7  # Visible fraction below which a shape is not drawn, or, moving, not annotated.
 RATE_HZ = 15.0  # Of the pictures of the moving scene.
@@ -57,6 +62,19 @@ def draw_pictures(folder: Path, seconds: float) -> list[tuple[Path, np.ndarray, 
     return drawn
 
 
+def write_video(path: Path, seconds: float = 6.0) -> None:
+    """Write a moving scene without noise, which a small video has no room for."""
+    av, scene = import_av(), MovingScene(9)
+    with av.open(str(path), 'w') as container:
+        stream = container.add_stream('libx264', round(RATE_HZ))
+        stream.width, stream.height = scene.size_wh
+        stream.pix_fmt, stream.options = 'yuv420p', {'crf': '28', 'preset': 'veryslow'}
+        for index in range(round(seconds * RATE_HZ)):
+            image, _, _ = scene.frame(index, noise=0.0)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, 'bgr24')))
+        container.mux(stream.encode(None))
+
+
 class MovingScene:
     """A camera view of drifting, turning shapes; deterministic for a seed."""
 
@@ -86,7 +104,7 @@ class MovingScene:
                 rng.uniform(0, 2 * np.pi, 3).tolist() + rng.uniform(0.02, 0.04, 3).tolist()
             )
 
-    def frame(self, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def frame(self, index: int, noise: float = 5.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Draw frame `index`, as `draw_scene` does; shapes below MIN_VISIBLE are not annotated."""
         pan_x = self._sway + round(self._sway * math.sin(index / 70))
         pan_y = self._sway + round(self._sway * math.sin(index / 110))
@@ -102,7 +120,7 @@ class MovingScene:
             )
             canvas.paint(replace(shape, center_xy=center_xy, angle=angle + spin * index))
         rng = np.random.default_rng([self.seed, index])
-        image = _photograph(canvas.image, self._light, 0.5, 5.0, rng)
+        image = _photograph(canvas.image, self._light, 0.5, noise, rng)
         seen = canvas.visible >= MIN_VISIBLE
         return image, canvas.xyxy[seen], canvas.labels[seen]
 
@@ -379,3 +397,7 @@ def _photograph(
         seen = cv2.GaussianBlur(seen, (0, 0), blur)
     grain = rng.standard_normal(image.shape[:2], np.float32)[..., None] * noise
     return np.asarray((seen + grain).clip(0, 255), np.uint8)
+
+
+if __name__ == '__main__':
+    write_video(Path(sys.argv[1]))
