@@ -30,12 +30,7 @@ from trt_ros.runtime.gpu.batch_buffers import BuffersByShape
 from trt_ros.runtime.gpu.device import GpuDevice
 from trt_ros.runtime.gpu.frame_slot import FrameSlot, Launched
 from trt_ros.runtime.gpu.regions import GpuRegions
-from trt_ros.runtime.gpu.shared_resources import (
-    SharedResources,
-    batch_log_lines,
-    open_shared_resources,
-    with_own_context,
-)
+from trt_ros.runtime.gpu.shared_resources import SharedResources
 from trt_ros.runtime.gpu.slots import Slots
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.gpu.tensorrt_context import CONTEXTS
@@ -121,11 +116,11 @@ class GpuPipeline(Pipeline[Any]):
             network.save_cache()  # Of a trial run, for the contexts to come.
             network.free()
             with measured(self.account, CONTEXTS):
-                self.shared = open_shared_resources(network, fitted, batch=batch, undo=undo)
+                self.shared = SharedResources(network, fitted, batch=batch, undo=undo)
                 buffers: list[BuffersByShape] = []
                 slots: list[FrameSlot] = []
                 for number in range(self.options.contexts):
-                    own = with_own_context(self.shared, network, undo) if number else self.shared
+                    own = self.shared.with_own_context(network, undo) if number else self.shared
                     buffers.append(BuffersByShape(own))
                     undo.callback(buffers[-1].close)
                 for number in range(self.options.frames_in_flight or self.options.contexts):
@@ -133,7 +128,7 @@ class GpuPipeline(Pipeline[Any]):
                     slots.append(FrameSlot(each.shared, each))
                     undo.callback(slots[-1].close)
             self.slots, self.max_batch = Slots(slots), self.shared.batches[-1]
-            self._engine_log_lines = (*network.log_lines, *batch_log_lines(self.shared, batch))
+            self._engine_log_lines = (*network.log_lines, *self.shared.batch_lines)
             self._monitor = Monitor(self.gpu)
             self.faults = Faults(self.options.gpu_timeout, network.engine.retire)
             self.device = GpuDevice(self.shared, self.faults, self._submit)

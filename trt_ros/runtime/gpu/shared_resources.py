@@ -1,36 +1,28 @@
 """Resources that all frame slots of a pipeline share, and the batch sizes of its runs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from copy import copy
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
-from trt_ros.cuda.device import Gpu
 from trt_ros.cuda.jpeg import JpegDecoder
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account
-from trt_ros.decode.choice import Decoder
 from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.decode.cuda.decoder import GpuDecoder, Launch
 from trt_ros.engine.cache import kernel_folder
 from trt_ros.errors import TensorMismatchError
-from trt_ros.model.feeds import Feeds
-from trt_ros.model.feeds.image import ImageFeed
 from trt_ros.model.run_inputs import REGIONS, array_specs, image_feeds, is_one_image
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.inputs import Inputs
 from trt_ros.runtime.gpu.staging import CopyThreadPool
 from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
-from trt_ros.runtime.gpu.tensorrt_context import Contexts
 from trt_ros.runtime.gpu.waiting import GpuWait
-from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import Shape, TensorSpec, host_dtype
 from trt_ros.vision.letterbox import Preprocess
-from trt_ros.vision.regions import Crop
 
 Image = TypeVar('Image')
 REGION_MAPS = TensorSpec(REGIONS, (-1, 8), 'float32', 'input')
@@ -59,72 +51,85 @@ class DecodeKernels:
             kernels.close()
 
 
-@dataclass(frozen=True)
 class SharedResources:
     """
     The resources that all frame slots of a pipeline borrow; the pipeline owns them.
 
-    :param outputs: names of the outputs that are decoded or copied to the host, in order.
-    :param decoder_for: returns the GPU decoder for output shapes; None where only the CPU can
-        decode.
-    :param in_place: whether kernels read images in pinned memory, without a copy to the GPU.
-    :param batches: batch sizes of runs, ascending.
-    :param class_count: number of classes; 0: unknown.
-    :param graph_fallbacks: reasons why frames run without a CUDA graph; slots append to it.
-    :param joined: networks that run on the objects found, in the same graphs.
+    Allocates them and compiles; the GPU is current.
+
+    :param batch: number of frames that may arrive together.
+    :param undo: receives what releases the resources.
+    :ivar feeds: by network input; those of images are `images`.
+    :ivar outputs: names of the outputs that are decoded or copied to the host, in order.
+    :ivar tensor_specs: network inputs whose tensors the graph takes, by name.
+    :ivar host_dtypes: NumPy dtypes of the outputs in host memory.
+    :ivar crop: preprocessing of regions; None where runs get whole images.
+    :ivar tile_count: number of tiles of an image, which are a batch; 1 for whole images.
+    :ivar is_one_image: whether runs get one image each, so that images can be batched.
+    :ivar in_place: whether kernels read images in pinned memory, without a copy to the GPU.
+    :ivar batches: batch sizes of runs, ascending.
+    :ivar class_count: number of classes; 0: unknown.
+    :ivar graph_fallbacks: reasons why frames run without a CUDA graph; slots append to it.
+    :ivar joined: networks that run on the objects found, in the same graphs.
     """
 
-    gpu: Gpu
-    account: Account
-    options: PipelineOptions
-    use_graph: bool
-    contexts: Contexts
-    feeds: Feeds
-    outputs: tuple[str, ...]
-    preprocess_kernels: Kernels
-    decode_kernels: DecodeKernels
-    decoder_for: Callable[[Mapping[str, Shape]], GpuDecoder | None]
-    copy_threads: CopyThreadPool
-    in_place: bool
-    inputs: Inputs
-    waiting: GpuWait
-    jpegs: JpegDecoder
-    batches: tuple[int, ...] = (1,)
-    class_count: int = 0
-    graph_fallbacks: list[str] = field(default_factory=list)
-    joined: list[Any] = field(default_factory=list)
+    def __init__(
+        self, network: TensorRTRunner, fitted: ResolvedModel[Any], *, batch: int, undo: ExitStack
+    ) -> None:
+        self.gpu, self.options, self._decoder = network.gpu, network.options, fitted.decoder
+        self.account, self.use_graph = network.engine.account, network.use_graph
+        self.feeds, self.outputs = fitted.feeds, fitted.outputs
+        self.class_count = len(fitted.class_names) or fitted.decoder.class_count or 0
+        self.graph_fallbacks: list[str] = []
+        self.joined: list[Any] = []
+        self._open_contexts(network, undo)
 
-    @cached_property
-    def images(self) -> Mapping[str, ImageFeed]:
-        """Feeds of images by network input."""
-        return image_feeds(self.feeds)
+        cubins = kernel_folder(self.options.engine_cache_dir)
+        undo.callback(self.account.drop, 'kernels')
+        self.preprocess_kernels = Kernels('preprocess', self.gpu.arch, cubins)
+        undo.callback(self.preprocess_kernels.close)
+        self.account.add('kernels', self.preprocess_kernels.nbytes)
+        self.decode_kernels = DecodeKernels(self.gpu.arch, cubins, self.account)
+        undo.callback(self.decode_kernels.close)
+        self.jpegs = JpegDecoder(self.gpu.index)
+        undo.callback(self.jpegs.close)
+        self.copy_threads = CopyThreadPool(COPY_THREADS, self.gpu.context)
+        undo.callback(self.copy_threads.close)
+        unified = self.options.unified_memory
+        self.in_place = unified == 'on' or (unified == 'auto' and self.gpu.is_integrated)
+        self.waiting = GpuWait(self.options.gpu_wait)
 
-    @cached_property
-    def tensor_specs(self) -> Mapping[str, TensorSpec]:
-        """Network inputs whose tensors the graph takes, by name."""
-        in_graph = self.inputs.in_graph
-        specs = {name: spec for name, spec in array_specs(self.feeds).items() if name in in_graph}
-        return {**specs, REGIONS: REGION_MAPS} if self.crop is not None else specs
+        self.images = image_feeds(self.feeds)
+        self.crop = next((feed.crop for feed in self.images.values()), None)
+        self.tile_count = next(
+            (each.tiles.count for each in self.images.values() if each.tiles), 1
+        )
+        self.is_one_image = is_one_image(self.feeds)
+        specs, in_graph = array_specs(self.feeds), self.inputs.in_graph
+        self.tensor_specs = {name: spec for name, spec in specs.items() if name in in_graph}
+        if self.crop is not None:
+            self.tensor_specs[REGIONS] = REGION_MAPS
+        self.host_dtypes = {spec.name: host_dtype(spec) for spec in network.engine.outputs}
+        self.batches, self.batch_lines = self._batches(batch)
 
-    @cached_property
-    def crop(self) -> Crop | None:
-        """Preprocessing of regions; None where runs get whole images."""
-        return next((feed.crop for feed in self.images.values()), None)
+    def _open_contexts(self, network: TensorRTRunner, undo: ExitStack) -> None:
+        self.inputs = Inputs(self.feeds, self.account, undo)
+        self.contexts = network.open_contexts()
+        undo.callback(self.contexts.close)
 
-    @cached_property
-    def tile_count(self) -> int:
-        """Number of tiles of an image, which are a batch; 1 where runs get whole images."""
-        return next((feed.tiles.count for feed in self.images.values() if feed.tiles), 1)
+    def with_own_context(self, network: TensorRTRunner, undo: ExitStack) -> SharedResources:
+        """Return the same, with an execution context and tensors that no other run uses."""
+        other = copy(self)
+        other._open_contexts(network, undo)
+        return other
 
-    @cached_property
-    def is_one_image(self) -> bool:
-        """Whether runs get one image each, so that images can be batched."""
-        return is_one_image(self.feeds)
-
-    @cached_property
-    def host_dtypes(self) -> Mapping[str, np.dtype[np.generic]]:
-        """NumPy dtypes of the outputs in host memory."""
-        return {spec.name: host_dtype(spec) for spec in self.contexts.engine.outputs}
+    def decoder_for(self, shapes: Mapping[str, Shape]) -> GpuDecoder | None:
+        """Return the GPU decoder for output shapes; None where only the CPU can decode."""
+        # Results of regions are small but for those of text, and the CPU decodes them.
+        if not self.images or (self.crop is not None and self._decoder.task != 'text'):
+            return None
+        outputs, tiles = self.contexts.engine.outputs, self._decoder.tiles
+        return gpu_decoder(self._decoder, outputs, shapes, self.preprocess.input_hw, tiles)
 
     @property
     def preprocess(self) -> Preprocess:
@@ -135,128 +140,38 @@ class SharedResources:
         """Return those of a run's images that have a result of their own."""
         return images if self.is_one_image else images[:1]
 
+    def _batches(self, batch: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """
+        Return the batch sizes of runs: powers of two, and the maximum; and lines for the log.
 
-def open_shared_resources(
-    network: TensorRTRunner, fitted: ResolvedModel[Any], *, batch: int, undo: ExitStack
-) -> SharedResources:
-    """Allocate what slots share, released by `undo`, and compile; the GPU is current."""
-    gpu, engine, options = network.gpu, network.engine, network.options
-    account = engine.account
-    inputs = Inputs(fitted.feeds, account, undo)
-    contexts = network.open_contexts()
-    undo.callback(contexts.close)
-
-    cubins = kernel_folder(options.engine_cache_dir)
-    undo.callback(account.drop, 'kernels')
-    preprocess_kernels = Kernels('preprocess', gpu.arch, cubins)
-    undo.callback(preprocess_kernels.close)
-    account.add('kernels', preprocess_kernels.nbytes)
-    decode_kernels = DecodeKernels(gpu.arch, cubins, account)
-    undo.callback(decode_kernels.close)
-
-    def decoder_for(shapes: Mapping[str, Shape]) -> GpuDecoder | None:
-        # Results of regions are small but for those of text, and the CPU decodes them.
-        images = image_feeds(fitted.feeds).values()
-        has_regions = any(feed.crop is not None for feed in images)
-        if not images or (has_regions and fitted.decoder.task != 'text'):
-            return None
-        return gpu_decoder(
-            fitted.decoder,
-            engine.outputs,
-            shapes,
-            fitted.preprocess.input_hw,
-            fitted.decoder.tiles,
-        )
-
-    jpegs = JpegDecoder(gpu.index)
-    undo.callback(jpegs.close)
-    copy_threads = CopyThreadPool(COPY_THREADS, gpu.context)
-    undo.callback(copy_threads.close)
-    shared = SharedResources(
-        gpu=gpu,
-        account=account,
-        options=options,
-        use_graph=network.use_graph,
-        contexts=contexts,
-        feeds=fitted.feeds,
-        outputs=fitted.outputs,
-        preprocess_kernels=preprocess_kernels,
-        decode_kernels=decode_kernels,
-        decoder_for=decoder_for,
-        copy_threads=copy_threads,
-        in_place=options.unified_memory == 'on'
-        or (options.unified_memory == 'auto' and gpu.is_integrated),
-        inputs=inputs,
-        waiting=GpuWait(options.gpu_wait),
-        jpegs=jpegs,
-        class_count=len(fitted.class_names) or fitted.decoder.class_count or 0,
-    )
-    return replace(shared, batches=batches_for(shared, batch, fitted.decoder))
-
-
-def with_own_context(
-    shared: SharedResources, network: TensorRTRunner, undo: ExitStack
-) -> SharedResources:
-    """Return the same resources with an execution context and tensors that no other run uses."""
-    contexts = network.open_contexts()
-    undo.callback(contexts.close)
-    inputs = Inputs(shared.feeds, shared.account, undo)
-    return replace(shared, contexts=contexts, inputs=inputs)
-
-
-def batches_for(shared: SharedResources, batch: int, decoder: Decoder[Any]) -> tuple[int, ...]:
-    """
-    Return the batch sizes of runs, ascending: powers of two, and the maximum.
-
-    Each size has an execution context, which takes GPU memory (72 MiB with TensorRT-RTX 1.5,
-    whatever the network), so not every size has one.
-    """
-    if not shared.is_one_image:
-        return (1,)
-    spec = _image_input(shared)
-    if shared.tile_count > 1:
-        _require_batch(shared, spec)
-        return (1,)
-    if spec.shape[0] != -1:
-        return (spec.shape[0],)
-    if not decoder.takes_batches:
-        return (1,)
-    profiles = shared.contexts.engine.profiles
-    max_batch = min(batch, max((profile[spec.name][2][0] for profile in profiles), default=1))
-    powers = (1 << power for power in range(max_batch.bit_length()))
-    return (*(size for size in powers if size < max_batch), max_batch)
-
-
-def _require_batch(shared: SharedResources, spec: TensorSpec) -> None:
-    """Raise TensorMismatchError if the network does not take an image's tiles as a batch."""
-    largest = spec.shape[0]
-    if largest == -1:
-        profiles = shared.contexts.engine.profiles
-        largest = max((profile[spec.name][2][0] for profile in profiles), default=1)
-    if largest < shared.tile_count:
-        raise TensorMismatchError(
-            f'The network takes {largest} images per run, but an image has {shared.tile_count} '
-            'tiles.',
-            remedy='Export with a dynamic batch size (Ultralytics: dynamic=True), and give the '
-            'ONNX file, or an engine that is built from it with --batch '
-            f'{shared.tile_count}.',
-        )
-
-
-def _image_input(shared: SharedResources) -> TensorSpec:
-    return next(spec for spec in shared.contexts.engine.inputs if spec.name in shared.images)
-
-
-def batch_log_lines(shared: SharedResources, batch: int) -> tuple[str, ...]:
-    """Return lines for the log about the batch sizes for up to `batch` frames per run."""
-    if not shared.is_one_image:
-        return ('batch size 1: a run has several inputs',) if batch > 1 else ()
-    if shared.tile_count > 1:
-        return (f'batch size {shared.tile_count}: the tiles of one image per run',)
-    fixed, max_batch = _image_input(shared).shape[0], shared.batches[-1]
-    if fixed > 1:
-        return (f'fixed batch size {fixed}: smaller batches are padded',)
-    if max_batch == 1 < batch:
-        limit = 'network' if fixed == 1 else 'engine'
-        return (f'batch size 1: the {limit} accepts one image per run',)
-    return (f'batch size: up to {max_batch} images per run',) if batch > 1 else ()
+        Each size has an execution context, which takes GPU memory (72 MiB with TensorRT-RTX 1.5,
+        whatever the network), so not every size has one.
+        """
+        if not self.is_one_image:
+            return (1,), ('batch size 1: a run has several inputs',) if batch > 1 else ()
+        engine = self.contexts.engine
+        spec = next(spec for spec in engine.inputs if spec.name in self.images)
+        fixed = largest = spec.shape[0]
+        if fixed == -1:
+            largest = max((each[spec.name][2][0] for each in engine.profiles), default=1)
+        if self.tile_count > 1:
+            if largest < self.tile_count:
+                raise TensorMismatchError(
+                    f'The network takes {largest} images per run, but an image has '
+                    f'{self.tile_count} tiles.',
+                    remedy='Export with a dynamic batch size (Ultralytics: dynamic=True), and '
+                    'give the ONNX file, or an engine that is built from it with --batch '
+                    f'{self.tile_count}.',
+                )
+            return (1,), (f'batch size {self.tile_count}: the tiles of one image per run',)
+        if fixed > 1:
+            return (fixed,), (f'fixed batch size {fixed}: smaller batches are padded',)
+        most = min(batch, largest) if self._decoder.takes_batches else 1
+        powers = (1 << power for power in range(most.bit_length()))
+        sizes = (*(size for size in powers if size < most), most)
+        if batch == 1:
+            return sizes, ()
+        if most == 1:
+            limit = 'network' if fixed == 1 else 'engine'
+            return sizes, (f'batch size 1: the {limit} accepts one image per run',)
+        return sizes, (f'batch size: up to {most} images per run',)
