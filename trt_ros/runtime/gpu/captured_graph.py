@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 from trt_ros.cuda.device import Graph
 from trt_ros.cuda.memory import Account, DeviceBuffer, PinnedBuffer
 from trt_ros.decode.cuda.decoder import Reader, aligned
 from trt_ros.profiling import mark
-from trt_ros.runtime.gpu.staging import REQUEST_NBYTES, Part, Piece
+from trt_ros.runtime.gpu.staging import REQUEST_NBYTES, Piece
 from trt_ros.runtime.gpu.waiting import RunTimes
 
 Stage = tuple[str, Callable[[int], None]]
@@ -93,24 +92,19 @@ class StageSequence:
 
 @dataclass(frozen=True, eq=False)
 class CapturedGraph:
-    """A CUDA graph captured for one combination of image geometries. Owns the graph."""
+    """
+    A CUDA graph captured for one combination of image geometries. Owns the graph.
+
+    :param direct: index and GPU address of the sources that Source.send brings there.
+    """
 
     graph: Graph | StageSequence
     memory: SlotMemory
     addresses: RunAddresses
-    parts: tuple[Part, ...]
     readers: tuple[Reader, ...]
     pieces: tuple[Piece, ...]
+    direct: tuple[tuple[int, int], ...]
     times: RunTimes = field(default_factory=RunTimes)
-
-    @cached_property
-    def direct(self) -> tuple[tuple[int, int], ...]:
-        """Index and GPU address of the sources that Source.send brings there."""
-        return tuple(
-            (index, part.target)
-            for index, part in enumerate(self.parts)
-            if part.is_zero_copy and part.target
-        )
 
     def close(self) -> None:
         """Destroy the graph; may be called twice."""

@@ -205,9 +205,14 @@ class FrameSlot:
         else:
             self._last = None  # Also where an image is refused: its graph may replace the last.
             buffers = buffers or self.buffers_for(len(frames), after=after)
-            captured = self._find_graph(
-                buffers, key, thresholds, frames, sources, zero_copy, after
-            )
+            header = header_nbytes(thresholds, self.shared.class_count)
+            found = self.captured(buffers).find((header, *key))
+            if found is None:
+                with mark('capture'):
+                    found = self._open_graph(
+                        buffers, (header, *key), header, frames, sources, zero_copy, after
+                    )
+            captured = found
             launched = Launched(buffers, captured, all(zero_copy))
             write_request(captured.memory.pinned.view, thresholds)
             self._last = _LastRun(thresholds, key, launched)
@@ -229,27 +234,6 @@ class FrameSlot:
         buffers = self.buffers_for(len(regions), tensors, after)
         missing = buffers.batch - len(regions)  # The last one pads a partial batch.
         return buffers, {REGIONS: np.concatenate([regions, regions[-1:].repeat(missing, axis=0)])}
-
-    def _find_graph(
-        self,
-        buffers: BatchBuffers,
-        key: tuple[object, ...],
-        thresholds: Thresholds,
-        frames: Sequence[Frame],
-        sources: Sequence[Source],
-        zero_copy: tuple[int, ...],
-        after: Event | None,
-    ) -> CapturedGraph:
-        """Return the graph of a key and of requests of this size; captures it if needed."""
-        header = header_nbytes(thresholds, self.shared.class_count)
-        key = (header, *key)
-        captured = self.captured(buffers).find(key)
-        if captured is None:
-            with mark('capture'):
-                captured = self._open_graph(
-                    buffers, key, header, frames, sources, zero_copy, after
-                )
-        return captured
 
     def _open_graph(
         self,
@@ -324,9 +308,13 @@ class FrameSlot:
                 self.capture(buffers, stages),
                 memory,
                 addresses,
-                parts,
                 buffers.readers(geometries, memory.results.view, results),
                 transfers.pieces,
+                tuple(
+                    (index, part.target)
+                    for index, part in enumerate(parts)
+                    if part.is_zero_copy and part.target
+                ),
             ),
         )
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import Account, DeviceBuffer, copy_async, fill_async
+from trt_ros.decode.cuda.decoder import fields
 from trt_ros.model.feeds.base import Given
 from trt_ros.model.feeds.concat import ConcatFeed
 from trt_ros.model.feeds.constant import ConstantFeed
@@ -297,13 +298,11 @@ class NumberedArgs(ctypes.Structure):
     """Arguments of the kernels; generate.cu: struct Numbered."""
 
     _fields_ = [
-        ('target', c_void_p),
-        ('number', c_void_p),
+        *fields(c_void_p, 'target number'),
         ('largest', c_int64),
         ('seed', c_uint64),
         ('count', c_uint),
-        ('dtype', c_int),
-        ('uniform_bits', c_int),
+        *fields(c_int, 'dtype uniform_bits'),
     ]
 
 

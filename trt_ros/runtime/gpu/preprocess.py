@@ -6,8 +6,11 @@ from collections.abc import Sequence
 import ctypes
 from ctypes import c_double, c_float, c_int, c_void_p
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 from trt_ros.cuda.kernels import Kernels
+from trt_ros.decode.cuda.decoder import fields
 from trt_ros.errors import BadFrameError, TensorMismatchError
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame, refuse_depth
 from trt_ros.vision.lens import Lens
@@ -57,39 +60,15 @@ class PreprocessArgs(ctypes.Structure):
     """Arguments of the kernel; preprocess.cu: struct Preprocess."""
 
     kernel = 'preprocess'
-
     _fields_ = [
-        ('source', c_void_p),
-        ('target', c_void_p),
-        ('width', c_int),
-        ('height', c_int),
-        ('step', c_int),
-        ('first_x', c_int),
-        ('first_y', c_int),
-        ('whole_width', c_int),
-        ('whole_height', c_int),
-        ('encoding', c_int),
-        ('big_endian', c_int),
-        ('input_width', c_int),
-        ('input_height', c_int),
-        ('left', c_int),
-        ('top', c_int),
-        ('content_width', c_int),
-        ('content_height', c_int),
-        ('step_x', c_float),
-        ('step_y', c_float),
-        ('area_x', c_int),
-        ('area_y', c_int),
-        ('bgr', c_int),
-        ('nhwc', c_int),
-        ('dtype', c_int),
-        ('written', c_int),
-        ('channel', c_int),
-        ('channels', c_int),
-        ('unit', c_float),
-        ('pad', c_float),
-        ('multiply', c_float * 3),
-        ('add', c_float * 3),
+        *fields(c_void_p, 'source target'),
+        *fields(c_int, 'width height step first_x first_y whole_width whole_height'),
+        *fields(c_int, 'encoding big_endian'),
+        *fields(c_int, 'input_width input_height left top content_width content_height'),
+        *fields(c_float, 'step_x step_y'),
+        *fields(c_int, 'area_x area_y bgr nhwc dtype written channel channels'),
+        *fields(c_float, 'unit pad'),
+        *fields(c_float * 3, 'multiply add'),
     ]
 
 
@@ -115,20 +94,10 @@ class RegionArgs(ctypes.Structure):
     """Arguments of the kernel that places regions; preprocess.cu: struct Regions."""
 
     _fields_ = [
-        ('result', c_void_p),
-        ('maps', c_void_p),
-        ('placed', c_void_p),
-        ('chosen', c_void_p),
+        *fields(c_void_p, 'result maps placed chosen'),
         ('scale', c_double),
-        ('capacity', c_int),
-        ('rows', c_int),
-        ('count', c_int),
-        ('is_rotated', c_int),
-        ('resize', c_int),
-        ('width', c_int),
-        ('height', c_int),
-        ('input_width', c_int),
-        ('input_height', c_int),
+        *fields(c_int, 'capacity rows count is_rotated resize'),
+        *fields(c_int, 'width height input_width input_height'),
     ]
 
 
@@ -166,107 +135,67 @@ def preprocess_args(
         with 4 channels, for an image without alpha and no second one.
     """
     letterbox = preprocess.letterbox((geometries[0].width, geometries[0].height))
+    write = partial(_args, target=target, letterbox=letterbox)
     if preprocess.channels == 1:
-        return [_gray_args(preprocess, geometries[0], sources[0], target, letterbox, channel=0)]
+        return [write(preprocess, geometries[0], sources[0], _read_gray(geometries[0].encoding))]
     refuse_depth(geometries[0].encoding)
-    args = [
-        _args(
-            preprocess,
-            geometries[0],
-            sources[0],
-            target,
-            letterbox,
-            (_ENCODINGS[geometries[0].encoding], _COLORS, 1.0),
-            channel=0,
-        )
-    ]
-    if preprocess.channels == 4:
-        padded_with_0 = replace(preprocess, pad_value=0)
-        if len(geometries) == 2:
-            args.append(
-                _gray_args(padded_with_0, geometries[1], sources[1], target, letterbox, channel=3)
-            )
-        else:
-            refuse_opaque(geometries[0].encoding)
-            read = (_ALPHA, _VALUE, 1.0)
-            args.append(
-                _args(padded_with_0, geometries[0], sources[0], target, letterbox, read, channel=3)
-            )
-    return args
-
-
-def _gray_args(
-    preprocess: Preprocess,
-    geometry: Geometry,
-    source: int,
-    target: int,
-    letterbox: Letterbox,
-    *,
-    channel: int,
-) -> PreprocessArgs:
-    encoding = geometry.encoding
-    if encoding in UNITS_16:
-        read = (_VALUE16, _VALUE, UNITS_16[encoding])
-    elif encoding in DEPTH_ENCODINGS:
-        read = (_VALUE32, _VALUE, 1.0)
+    colors = write(preprocess, geometries[0], sources[0], _read_colors(geometries[0].encoding))
+    if preprocess.channels != 4:
+        return [colors]
+    padded_with_0 = replace(preprocess, pad_value=0)
+    read = _Read(_ALPHA, _VALUE)
+    if len(geometries) == 2:
+        read = _read_gray(geometries[1].encoding)
     else:
-        read = (_ENCODINGS[encoding], _VALUE if encoding in ('mono8', '8UC1') else _LUMA, 1.0)
+        refuse_opaque(geometries[0].encoding)
+    return [colors, write(padded_with_0, geometries[-1], sources[-1], read, channel=3)]
+
+
+class _Read(NamedTuple):
+    """How the kernel reads pixels (enum Encoding), what it writes (Written), and their unit."""
+
+    encoding: int
+    written: int
+    unit: float = 1.0
+
+
+def _read_colors(encoding: str) -> _Read:
+    return _Read(_ENCODINGS[encoding], _COLORS)
+
+
+def _read_gray(encoding: str) -> _Read:
+    if encoding in UNITS_16:
+        return _Read(_VALUE16, _VALUE, UNITS_16[encoding])
     if encoding in DEPTH_ENCODINGS:
-        preprocess = preprocess.for_depth()
-    return _args(preprocess, geometry, source, target, letterbox, read, channel=channel)
+        return _Read(_VALUE32, _VALUE)
+    return _Read(_ENCODINGS[encoding], _VALUE if encoding in ('mono8', '8UC1') else _LUMA)
 
 
 def _args(
     preprocess: Preprocess,
     geometry: Geometry,
     source: int,
+    read: _Read,
     target: int,
     letterbox: Letterbox,
-    read: tuple[int, int, float],
-    *,
-    channel: int,
+    channel: int = 0,
 ) -> PreprocessArgs:
     """Return the arguments of one launch, which writes channels from `channel` on."""
-    encoding, written, unit = read
-    inner_width, inner_height = letterbox.inner_wh
-    step_x, step_y = geometry.width / inner_width, geometry.height / inner_height
-    height, width = preprocess.input_hw
-    count = 3 if written == _COLORS else 1
-    gain = preprocess.gain[channel : channel + count]
-    bias = preprocess.bias[channel : channel + count]
-    args = (
-        source,
-        target,
-        geometry.width,
-        geometry.height,
-        geometry.step,
-        0,
-        0,
-        geometry.width,
-        geometry.height,
-        encoding,
-        geometry.is_bigendian,
-        width,
-        height,
-        int(letterbox.pad_xy[0]),
-        int(letterbox.pad_xy[1]),
-        inner_width,
-        inner_height,
-        step_x,
-        step_y,
-        preprocess.antialias and step_x > 2,
-        preprocess.antialias and step_y > 2,
-        written == _COLORS and preprocess.channel_order == 'bgr',
-        preprocess.layout == 'nhwc',
-        _DTYPES[preprocess.dtype],
-        written,
-        channel,
-        preprocess.channels,
-        unit,
-        float(preprocess.pad_value),
-        (c_float * 3)(*gain),
-        (c_float * 3)(*-bias),
-    )
+    if geometry.encoding in DEPTH_ENCODINGS:
+        preprocess = preprocess.for_depth()
+    image_wh, inner_wh = (geometry.width, geometry.height), letterbox.inner_wh
+    steps = [size / inner for size, inner in zip(image_wh, inner_wh)]
+    is_color = read.written == _COLORS
+    channels = slice(channel, channel + (3 if is_color else 1))
+    image = (*image_wh, geometry.step, 0, 0, *image_wh, read.encoding, geometry.is_bigendian)
+    content = (*preprocess.input_hw[::-1], *map(int, letterbox.pad_xy), *inner_wh)
+    areas = [preprocess.antialias and step > 2 for step in steps]
+    is_bgr = is_color and preprocess.channel_order == 'bgr'
+    layout = is_bgr, preprocess.layout == 'nhwc', _DTYPES[preprocess.dtype]
+    values = read.unit, float(preprocess.pad_value)
+    factors = (c_float * 3)(*preprocess.gain[channels]), (c_float * 3)(*-preprocess.bias[channels])
+    written = read.written, channel, preprocess.channels
+    args = (source, target, *image, *content, *steps, *areas, *layout, *written, *values, *factors)
     lens = geometry.lens
     if lens is None:
         return PreprocessArgs(*args)
@@ -281,8 +210,7 @@ def _args(
 
 def launch_preprocess(kernels: Kernels, args: PreprocessArgs, stream: int) -> None:
     """Enqueue the preprocessing of one image into `stream`."""
-    grid = (-(-args.input_width // 32), -(-args.input_height // 8), 1)
-    kernels.launch(args.kernel, grid, (32, 8, 1), args, stream)
+    kernels.launch(args.kernel, _grid(args, 1), (32, 8, 1), args, stream)
 
 
 def tile_args(
@@ -316,8 +244,8 @@ def crop_args(
     letterbox = preprocess.letterbox((geometry.width, geometry.height))
     if geometry.lens is not None:
         raise BadFrameError('raw image', 'Regions are cut out of rectified images only.')
-    read = (_ENCODINGS[geometry.encoding], _COLORS, 1.0)
-    return CropArgs(_args(preprocess, geometry, source, target, letterbox, read, channel=0), maps)
+    read = _read_colors(geometry.encoding)
+    return CropArgs(_args(preprocess, geometry, source, read, target, letterbox), maps)
 
 
 def region_args(crop: Crop, geometry: Geometry) -> RegionArgs:
@@ -335,6 +263,8 @@ def region_args(crop: Crop, geometry: Geometry) -> RegionArgs:
 
 def launch_crop(kernels: Kernels, args: CropArgs, regions: int, stream: int) -> None:
     """Enqueue the cutting of all regions of an image into `stream`."""
-    image = args.image
-    grid = (-(-image.input_width // 32), -(-image.input_height // 8), regions)
-    kernels.launch('crop', grid, (32, 8, 1), args, stream)
+    kernels.launch('crop', _grid(args.image, regions), (32, 8, 1), args, stream)
+
+
+def _grid(args: PreprocessArgs, images: int) -> tuple[int, int, int]:
+    return -(-args.input_width // 32), -(-args.input_height // 8), images

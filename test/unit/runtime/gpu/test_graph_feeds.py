@@ -325,11 +325,11 @@ def test_two_images_and_a_tensor_are_preprocessed_and_copied(make_engine, open_i
     slot = pipeline.slots.all[0]
     buffers = slot.buffers_for(2, {'joints': inputs['joints']})
     (graph,) = slot.captured(buffers)
-    left, right, joints = graph.parts
+    *images, joints = graph.pieces
     target, source, nbytes = graph.addresses.copies[-1]
     assert (target, nbytes) == (buffers.tensors['joints'].ptr, 28)
     assert source == graph.memory.pinned.device_ptr + joints.pinned
-    assert (left.target, right.target) == graph.addresses.images
+    assert [graph.memory.image.ptr + each.pinned for each in images] == [*graph.addresses.images]
 
 
 def copying(engine):

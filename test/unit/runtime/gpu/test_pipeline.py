@@ -104,7 +104,7 @@ def test_batch_is_padded_with_last_image_in_place(open_graph, make_engine, cuda,
     frames = [picture(100, 90), picture(120, 90)]
     pipeline.infer_all(frames, ASKED)
     (graph,) = captured(pipeline, batch=2)._kept.values()
-    assert [part.nbytes for part in graph.parts] == [frame.nbytes for frame in frames]
+    assert [piece.stop for piece in graph.pieces] == [frame.nbytes for frame in frames]
     assert len(graph.addresses.images) == len(graph.readers) == 2
     cuda.launched.clear()
     pipeline.infer_all(frames, ASKED)
