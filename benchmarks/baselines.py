@@ -2,7 +2,8 @@
 A frame of this package beside what others write: from image bytes to boxes in NumPy.
 
     python benchmarks/gpu_models.py models
-    python benchmarks/baselines.py models/yolov8s.onnx [--precision fp16] [--size 1920x1080]
+    python benchmarks/baselines.py models/yolov8s.onnx --precisions fp32 fp16
+    python benchmarks/baselines.py models/*.onnx --sizes 640x480 1280x720 --ways torch.compile
 
 - *tutorial*: OpenCV, NumPy, TensorRT from pageable memory without a graph.
 - *blobFromImage*: OpenCV's blobFromImage into pinned memory; copies and TensorRT in a CUDA graph.
@@ -17,8 +18,10 @@ PyTorch for CUDA.
 import argparse
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 import sys
+from tempfile import TemporaryDirectory
 import time
 from typing import Any
 
@@ -27,6 +30,7 @@ from gpu_frames import ASKED, naive, picture
 import numpy as np
 import onnx
 from onnx import numpy_helper
+import onnxruntime
 import torch
 import torch.nn.functional as F
 
@@ -91,11 +95,12 @@ def tensorrt_network(runner: Any) -> Network:
 
 
 def compiled_network(path: Path, precision: str) -> Network:
-    """Return the network by PyTorch and TorchInductor, in float16 or, with TF32, in float32."""
+    """Return the network by PyTorch and TorchInductor; float32 is that with TF32."""
     torch.set_float32_matmul_precision('high')
     torch.backends.cudnn.allow_tf32 = True
-    dtype = torch.float16 if precision == 'fp16' else torch.float32
-    graph = onnx.load(path).graph
+    torch.compiler.reset()
+    dtype = {'fp16': torch.float16, 'bf16': torch.bfloat16}.get(precision, torch.float32)
+    graph = folded(path)
     constants = {}
     for each in graph.initializer:
         value = torch.from_numpy(numpy_helper.to_array(each).copy())
@@ -123,8 +128,19 @@ def compiled_network(path: Path, precision: str) -> Network:
     return torch.no_grad()(torch.compile(run, dynamic=False, fullgraph=True))
 
 
+def folded(path: Path) -> onnx.GraphProto:
+    """Return the graph of a file after ONNX Runtime's basic optimizations."""
+    with TemporaryDirectory() as folder:
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = f'{folder}/folded.onnx'
+        options.log_severity_level = 3  # It warns that the file depends on the machine.
+        onnxruntime.InferenceSession(path, options, providers=['CPUExecutionProvider'])
+        return onnx.load(options.optimized_model_filepath).graph
+
+
 def run_node(kind: str, x: list[Any], attributes: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-    """Run a node of `gpu_models.py`."""
+    """Run a node of `gpu_models.py` or the demo."""
     match kind:
         case 'Conv':
             pads, strides = attributes.get('pads', [0, 0]), attributes.get('strides', 1)
@@ -139,6 +155,8 @@ def run_node(kind: str, x: list[Any], attributes: dict[str, Any]) -> tuple[torch
             return (torch.cat(x, attributes['axis']),)
         case 'Resize':
             return (F.interpolate(x[0], scale_factor=2.0, mode='nearest'),)
+        case 'Gemm':
+            return (torch.addmm(x[2], x[0], x[1].T if attributes.get('transB') else x[1]),)
         case 'ReduceSum':
             return (x[0].sum(x[1], keepdim=bool(attributes.get('keepdims', 1))),)
         case 'Softmax':
@@ -148,7 +166,7 @@ def run_node(kind: str, x: list[Any], attributes: dict[str, Any]) -> tuple[torch
     plain = {
         'Mul': torch.mul, 'Add': torch.add, 'Sub': torch.sub, 'Sigmoid': torch.sigmoid,
         'Relu': torch.relu, 'MatMul': torch.matmul, 'Identity': torch.clone,
-        'Flatten': lambda e: e.flatten(1),
+        'Div': torch.div, 'Softplus': F.softplus, 'Flatten': lambda e: e.flatten(1),
         'GlobalAveragePool': lambda e: e.mean((2, 3), keepdim=True),
     }  # fmt: skip
     return (plain[kind](*x),)
@@ -180,7 +198,8 @@ def with_torch(network: Network, pipeline: GpuPipeline, frame: Frame) -> Callabl
     def work(image: torch.Tensor) -> dict[str, torch.Tensor]:
         pixels = image.permute(2, 0, 1)[None].flip(1).float()
         inner = F.interpolate(pixels, (h, w), mode='bilinear', align_corners=False)
-        canvas[:, :, top : top + h, left : left + w] = inner / 255
+        inner = inner[:, :, max(-top, 0) : height - top, max(-left, 0) : width - left]
+        canvas[:, :, max(top, 0) : top + h, max(left, 0) : left + w] = inner / 255
         return network(canvas)
 
     source = torch.zeros((frame.height, frame.width, 3), dtype=torch.uint8, device='cuda')
@@ -194,43 +213,59 @@ def with_torch(network: Network, pipeline: GpuPipeline, frame: Frame) -> Callabl
     return infer
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
-    parser.add_argument('model', type=Path)
-    parser.add_argument('--precision', default='fp32')
-    parser.add_argument('--size', default='1920x1080')
-    parser.add_argument('--rounds', type=int, default=200)
-    args = parser.parse_args()
-    frame = picture(*map(int, args.size.split('x')))
-    build = BuildOptions(precision=args.precision)
-    torch.zeros(1, device='cuda')
+def compare(path: Path, size: str, precision: str, chosen: list[str], rounds: int) -> None:
+    """Print the rows of a network, an image size and a precision."""
+    frame = picture(*map(int, size.split('x')))
+    build = BuildOptions(precision=precision)
     with ExitStack() as stack:
-        pipeline = open_frames(args.model, build)
+        pipeline = open_frames(path, build)
         stack.callback(pipeline.close)
         pipeline.warm_up(frame)
-        runner = open_tensor_runner(args.model, build)
+        runner = open_tensor_runner(path, build)
         stack.callback(runner.close)
-        ways = {
-            'ours': lambda each: pipeline.infer(each, ASKED),
-            'tutorial': naive(runner, pipeline),
-            'blobFromImage': with_blob(tensorrt_network(runner), pipeline),
-            'torch': with_torch(tensorrt_network(runner), pipeline, frame),
-            'torch.compile': with_torch(
-                compiled_network(args.model, args.precision), pipeline, frame
-            ),
-        }
+        ways = {'ours': lambda each: pipeline.infer(each, ASKED)}
+        ways |= {name: WAYS[name](path, precision, runner, pipeline, frame) for name in chosen}
         times: dict[str, list[float]] = {name: [] for name in ways}
-        for number in range(args.rounds + 10):
+        for number in range(rounds + 10):
             for name, way in ways.items():
                 began = time.perf_counter()
                 way(frame)
                 if number >= 10:
                     times[name].append((time.perf_counter() - began) * 1e6)
-        print('| | p50 | p99 | ÷ ours |', '|---|---|---|---|', sep='\n')
-        ours = np.median(times['ours'])
-        for name, each in times.items():
-            p50, p99 = np.percentile(each, [50, 99])
-            print(f'| {name} | {p50:.0f} | {p99:.0f} | {p50 / ours:.2f} |')
+    ours = np.median(times['ours'])
+    for name, each in times.items():
+        p50, p99 = np.percentile(each, [50, 99])
+        row = path.stem, size, precision, name, f'{p50:.0f}', f'{p99:.0f}', f'{p50 / ours:.2f}'
+        print(f'| {" | ".join(row)} |', flush=True)
+
+
+#: Each returns a function of a frame; the arguments are those of compare().
+WAYS: dict[str, Callable[..., Callable[[Frame], object]]] = {
+    'tutorial': lambda path, precision, runner, pipeline, frame: naive(runner, pipeline),
+    'blobFromImage': lambda path, precision, runner, pipeline, frame: with_blob(
+        tensorrt_network(runner), pipeline
+    ),
+    'torch': lambda path, precision, runner, pipeline, frame: with_torch(
+        tensorrt_network(runner), pipeline, frame
+    ),
+    'torch.compile': lambda path, precision, runner, pipeline, frame: with_torch(
+        compiled_network(path, precision), pipeline, frame
+    ),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
+    parser.add_argument('models', type=Path, nargs='+')
+    parser.add_argument('--precisions', nargs='+', default=['fp32'])
+    parser.add_argument('--sizes', nargs='+', default=['1920x1080'])
+    parser.add_argument('--ways', nargs='+', choices=WAYS, default=list(WAYS))
+    parser.add_argument('--rounds', type=int, default=200)
+    args = parser.parse_args()
+    torch.zeros(1, device='cuda')
+    print('| model | image | precision | | p50 | p99 | ÷ ours |', '|---|' + '---|' * 6, sep='\n')
+    for path, precision, size in product(args.models, args.precisions, args.sizes):
+        compare(path, size, precision, args.ways, args.rounds)
     return 0
 
 

@@ -5,9 +5,11 @@ Cost of 1, 2, 4, 8 and 16 cameras: through one detector node, and through a node
     python benchmarks/cameras.py models/yolov8s.onnx
     python benchmarks/cameras.py trt_ros/demo/shapes.onnx --backend onnxruntime --counts 1 2
     python benchmarks/cameras.py models/yolov8s.onnx --counts 1 --nodes one --beside '' tracker
+    python benchmarks/cameras.py models/yolov8s.onnx --counts 8 --nodes one --apart dds
 
 The nodes are in one container (one process) with the cameras, and images pass by reference: DDS
-limits nothing, and the time of a camera driver is not measured. Each row is a process of its own;
+limits nothing, and the time of a camera driver is not measured. With --apart the cameras have a
+process of their own. Each row is a process of its own;
 the first run of a model also builds its engines. The cameras take turns, evenly spread over their
 period; with --together they are triggered at the same time. Latency is from stamp to published
 detections. Needs ROS 2.
@@ -33,6 +35,7 @@ import numpy as np
 from trt_ros import profiling
 from trt_ros.process_memory import tune_process
 
+PROFILE = Path(__file__).parent.parent / 'config/fastdds.xml'
 SECONDS_TO_START, SECONDS_TO_WARM_UP = 300.0, 1.5
 DROPPED = 1.0  # Per cent of the images, above which there is a limit.
 
@@ -46,6 +49,7 @@ class Container:
     :param devices: GPU of each detector.
     :param rate: of each camera in Hz; 0 always has the next image ready.
     :param beside: one of BESIDE; '' for the detector alone.
+    :param apart: how images come from another process, 'dds' or 'shared'; '' by reference.
     """
 
     model: str
@@ -59,6 +63,7 @@ class Container:
     frames_in_flight: int = 1
     precision: str = 'auto'
     beside: str = ''
+    apart: str = ''
 
 
 #: What --beside compares: what a detector, or its container, can do beside its work.
@@ -112,6 +117,50 @@ class Cameras:
             self._senders[number].begin(self._header, self._wh)
             self._senders[number].send()
         self.sent[number] += 1
+
+
+class CamerasApart:
+    """Cameras in a process of their own, which it owns."""
+
+    def __init__(self, topics: Sequence[str], options: Container) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, '--cameras', json.dumps([topics, asdict(options)])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, 'TRT_ROS_TRANSPORT': 'dds' if options.apart == 'dds' else ''},
+        )
+
+    @property
+    def sent(self) -> list[int]:
+        """Number of images sent; the first call starts the cameras."""
+        self._process.stdin.write('count\n')
+        self._process.stdin.flush()
+        return [int(self._process.stdout.readline())]
+
+    def start(self) -> None:
+        assert self.sent
+
+    def stop(self) -> None:
+        self._process.communicate()
+
+
+def serve_cameras(topics: Sequence[str], options: Container) -> None:
+    """Run cameras for CamerasApart."""
+    import rclpy
+
+    tune_process()
+    rclpy.init()
+    node = rclpy.create_node('cameras', start_parameter_services=False, enable_rosout=False)
+    cameras = Cameras(node, topics, options)
+    sys.stdin.readline()
+    cameras.start()
+    print(0, flush=True)
+    for _ in sys.stdin:
+        print(sum(cameras.sent), flush=True)
+    cameras.stop()
+    node.destroy_node()
+    rclpy.shutdown()
 
 
 def detectors(options: Container) -> tuple[list[Any], list[str]]:
@@ -212,7 +261,9 @@ def measure(options: Container, when_ready: Callable[[], None]) -> Iterator[dict
     nodes, topics = detectors(options)
     driver = rclpy.create_node('cameras')
     driver.use_intra_process_comms = True
-    cameras = Cameras(driver, topics, options)
+    cameras: Any = (
+        CamerasApart(topics, options) if options.apart else Cameras(driver, topics, options)
+    )
     others = listeners(options, driver, topics[0])
     executor = SingleThreadedExecutor()
     for node in (*nodes, *others):
@@ -247,7 +298,7 @@ def wait_for(condition: Callable[[], bool], nodes: Sequence[Any]) -> None:
         time.sleep(0.02)
 
 
-def measured(options: Container, nodes: Sequence[Any], cameras: Cameras) -> dict[str, Any]:
+def measured(options: Container, nodes: Sequence[Any], cameras: Any) -> dict[str, Any]:
     """Return the figures of the next seconds."""
 
     def counted() -> tuple[int, int, int]:
@@ -388,11 +439,18 @@ def main() -> int:
     parser.add_argument('--precision', default='auto')
     parser.add_argument('--together', action='store_true', help='all cameras at the same time')
     parser.add_argument('--beside', nargs='+', default=[''], choices=BESIDE, help='compare these')
+    parser.add_argument('--apart', choices=('dds', 'shared'), default='', help='other process')
+    parser.add_argument('--cameras', type=json.loads, help=argparse.SUPPRESS)
     parser.add_argument('--container', type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.container:
         serve(Container(**args.container))
         return 0
+    if args.cameras:
+        serve_cameras(args.cameras[0], Container(**args.cameras[1]))
+        return 0
+    if args.apart and not args.rate:
+        parser.error('--apart needs a --rate')
     rows, limits, log = [], [], []
     kinds = ('one', 'many') if args.nodes == 'both' else (args.nodes,)
     for beside, nodes in itertools.product(args.beside, kinds):
@@ -412,11 +470,21 @@ def main() -> int:
                         args.frames_in_flight,
                         args.precision,
                         beside,
+                        args.apart,
                     )
-                ]
+                ],
+                **({'FASTRTPS_DEFAULT_PROFILES_FILE': str(PROFILE)} if args.apart else {}),
             )
             log = log or row['log']
-            rows.append({'nodes': nodes, 'beside': beside, 'cameras': float(count), **row})
+            rows.append(
+                {
+                    'nodes': nodes,
+                    'beside': beside,
+                    'apart': args.apart,
+                    'cameras': float(count),
+                    **row,
+                }
+            )
             reason = limit(row, args.rate * count)
             if reason:
                 limits.append(f'{count} cameras through {nodes}: limited by {reason}')

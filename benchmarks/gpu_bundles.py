@@ -3,8 +3,8 @@ Time bundles on a GPU: one captured graph of all networks beside other ways to r
 
 First, an encoder of four convolutions on 96 x 96 pixels and ten steps of a denoiser of three
 layers of 1024: the bundle as one graph; its networks as pipelines that are waited for, 11 per run;
-the same without graphs; a graph of torch, where torch is installed; and ONNX Runtime on the CPU.
-All in turn, in one process.
+the same without graphs; a graph of torch, where torch is installed, with and without
+torch.compile; and ONNX Runtime on the CPU. All in turn, in one process.
 
 Then each bundle by itself: this one, the two networks of Isaac ROS's test, a chain of the sizes of
 EdgeTAM with a memory of seven frames, and the files given, such as policies of LEAPP.
@@ -22,6 +22,7 @@ import statistics
 import sys
 from tempfile import TemporaryDirectory
 import time
+from typing import Any
 
 import numpy as np
 import onnx
@@ -127,7 +128,7 @@ def edge_tam(folder: Path) -> Path:
     )
 
 
-def torch_graph(folder: Path) -> Callable[..., np.ndarray]:
+def torch_graph(folder: Path, *, is_compiled: bool) -> Callable[..., np.ndarray]:
     """Return the denoiser as a CUDA graph of torch, from arrays to an array."""
     import torch
     from torch.nn import functional
@@ -144,9 +145,7 @@ def torch_graph(folder: Path) -> Callable[..., np.ndarray]:
     host = [torch.zeros(each.shape).pin_memory() for each in (seen, x, x)]
     times = [torch.full((1, 1), float(i)).cuda() for i in range(STEPS)]
 
-    def run() -> None:
-        seen.copy_(host[0], non_blocking=True)
-        x.copy_(host[1], non_blocking=True)
+    def denoise(seen: Any, x: Any) -> Any:
         y = seen
         for i in range(4):
             y = functional.relu(functional.conv2d(y, encoder[f'c{i}'], stride=2, padding=1))
@@ -155,7 +154,14 @@ def torch_graph(folder: Path) -> Callable[..., np.ndarray]:
         for i, t in enumerate(times):
             hidden = functional.relu(torch.cat([now, context, t], 1) @ step['w0'])
             now = now + 0.5 / (1 + i) * (functional.relu(hidden @ step['w1']) @ step['w2'])
-        host[2].copy_(now, non_blocking=True)
+        return now
+
+    work = torch.compile(denoise, dynamic=False, fullgraph=True) if is_compiled else denoise
+
+    def run() -> None:
+        seen.copy_(host[0], non_blocking=True)
+        x.copy_(host[1], non_blocking=True)
+        host[2].copy_(work(seen, x), non_blocking=True)
 
     stream = torch.cuda.Stream()
     with torch.no_grad(), torch.cuda.stream(stream):
@@ -233,7 +239,8 @@ def compare(path: Path, rounds: int) -> None:
             'bundle in ONNX Runtime': lambda inputs: cpu(inputs)['x_next'],
         }
         if find_spec('torch'):
-            ways["torch's graph"] = torch_graph(path.parent)
+            ways["torch's graph"] = torch_graph(path.parent, is_compiled=False)
+            ways['torch.compile in that graph'] = torch_graph(path.parent, is_compiled=True)
         times = in_turn(ways, inputs, rounds)
         print('\n'.join(bundle.log_lines))
         for name, each in stage_times(bundle, Work.of(bundle, None), 200).items():
