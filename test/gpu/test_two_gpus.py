@@ -91,9 +91,9 @@ def test_a_node_that_is_activated_again_and_sees_new_sizes_stays_on_its_gpu(
                                      frame.encoding))
                 pipeline.device.unregister(ring)
             in_thread(lambda: None)
-            pipeline.health.zero_copy_frames = 0
+            pipeline.zero_copy_frames = 0
             in_thread(activation)
-            assert pipeline.health.zero_copy_frames == 1
+            assert pipeline.zero_copy_frames == 1
         assert len(idents) < 5, 'no id was reused'
         assert used() == [device], used()
         in_thread(pipeline.close)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from rclpy.publisher import Publisher
 from std_msgs.msg import Header
 from vision_msgs.msg import Classification as ClassificationMessage
-from vision_msgs.msg import Detection2DArray, ObjectHypothesis, ObjectHypothesisWithPose
+from vision_msgs.msg import Detection2DArray, ObjectHypothesis
 
 from trt_ros.families.registry import CLASSIFIERS
 from trt_ros.nodes.inference import Camera, InferenceParameters
 from trt_ros.nodes.labeled import ClassIdParameters, LabeledNode
-from trt_ros.nodes.regions import ObjectResults, RegionNode
+from trt_ros.nodes.regions import ObjectResults, RegionNode, add_results
 from trt_ros.results.classes import Classification
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.options import LabeledOptions, RegionOptions
@@ -69,10 +69,7 @@ class ClassifierNode(RegionNode, LabeledNode):
     def publish_objects(self, outputs: Publisher, found: ObjectResults, header: Header) -> None:
         """Publish all detections of one image, those that were run with their classes."""
         for detection, result in zip(found.objects.detections, found.results):
-            detection.results = [
-                *detection.results,
-                *(ObjectHypothesisWithPose(hypothesis=each) for each in self._best(result)),
-            ]
+            add_results(detection, self._best(result))
         found.objects.message.header = header
         outputs.publish(found.objects.message)
 

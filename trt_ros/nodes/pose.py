@@ -8,7 +8,7 @@ import numpy as np
 from rclpy.publisher import Publisher
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
-from vision_msgs.msg import Detection2DArray, ObjectHypothesis, ObjectHypothesisWithPose
+from vision_msgs.msg import Detection2DArray, ObjectHypothesis
 
 from trt_ros.drawing import draw
 from trt_ros.errors import ParameterError
@@ -20,7 +20,7 @@ from trt_ros.nodes.labeled import (
     ClassIdParameters,
     ObjectNode,
 )
-from trt_ros.nodes.regions import ObjectResults, RegionNode
+from trt_ros.nodes.regions import ObjectResults, RegionNode, add_results
 from trt_ros.results.boxes import Objects, OrientedBoxes
 from trt_ros.results.labels import name_of
 from trt_ros.results.poses import NAMES, Poses
@@ -119,8 +119,7 @@ class PoseNode(RegionNode, ObjectNode):
         """Return a function that publishes the regions of objects; None: there are none."""
         if not self.pipeline.decoder.head.proposes_regions or self.parameters.regions:
             return None
-        regions = camera.publisher(Detection2DArray, 'regions')
-        return detection_publish(self, regions)
+        return detection_publish(self, camera.publisher(Detection2DArray, 'regions'))
 
     def publish(self, outputs: PoseOutputs, result: Any, header: Header, frame: Frame) -> None:
         """Publish the result of one image."""
@@ -157,15 +156,13 @@ class PoseNode(RegionNode, ObjectNode):
         names = self.pipeline.class_names if self.parameters.class_id_format == 'name' else ()
         for detection, pose in zip(found.objects.detections, found.results):
             kinds = zip(pose.detections.labels.tolist(), pose.detections.scores.tolist())
-            detection.results = [
-                *detection.results,
-                *(
-                    ObjectHypothesisWithPose(
-                        hypothesis=ObjectHypothesis(class_id=name_of(names, label), score=score)
-                    )
+            add_results(
+                detection,
+                (
+                    ObjectHypothesis(class_id=name_of(names, label), score=score)
                     for label, score in kinds
                 ),
-            ]
+            )
 
     def _draw(self, outputs: PoseOutputs, result: Poses, header: Header, frame: Frame) -> None:
         if should_publish(outputs.overlay.publisher):

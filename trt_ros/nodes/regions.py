@@ -1,12 +1,17 @@
 """Base class of the nodes that run a network on images or on detected objects."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 import threading
 from typing import Any, NamedTuple
 
 from std_msgs.msg import Header
-from vision_msgs.msg import Detection2DArray
+from vision_msgs.msg import (
+    Detection2D,
+    Detection2DArray,
+    ObjectHypothesis,
+    ObjectHypothesisWithPose,
+)
 
 from trt_ros.errors import ParameterError
 from trt_ros.nodes.inference import InferenceNode
@@ -20,6 +25,12 @@ from trt_ros.runtime.options import RegionOptions
 from trt_ros.vision.frame import Frame
 
 DETECTIONS = 'detections'
+
+
+def add_results(detection: Detection2D, hypotheses: Iterable[ObjectHypothesis]) -> None:
+    """Add the classes that a network gave an object to those of its detector."""
+    more = [ObjectHypothesisWithPose(hypothesis=each) for each in hypotheses]
+    detection.results = [*detection.results, *more]
 
 
 class ObjectResults(NamedTuple):

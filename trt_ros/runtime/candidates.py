@@ -66,13 +66,9 @@ class Candidate:
 
     def described(self) -> dict[str, Any]:
         """Return the options that `trt-ros fit` varies, by name."""
-        used, options = self.fitted.preprocess, self.options
-        values: dict[str, Any] = {'decoder': options.decoder, 'resize': used.resize}
-        if used.channels == 3:
-            values['channel_order'] = used.channel_order
-        if used.dtype not in INTEGERS:
-            values |= {'scale': used.scale, 'mean': used.mean, 'std': used.std}
-        return values | ({'input_size': options.input_size} if options.input_size else {})
+        values = {'decoder': self.options.decoder, **_in_force(self.fitted.preprocess)}
+        size = self.options.input_size
+        return values | ({'input_size': size} if size else {})
 
     def texts(self) -> dict[str, str]:
         """Return what `trt-ros fit` varies in words."""
@@ -114,7 +110,8 @@ def first_candidates(network: Runner, options: ModelOptions) -> list[Candidate]:
             with suppress(ParameterError):  # Of classes without scores.
                 fitted = resolve(network, replace(chosen, confidence=True))
                 chosen = replace(chosen, confidence=True)
-        found.append(_explicit(fitted, chosen))
+        used = fitted.preprocess
+        found.append(Candidate(replace(chosen, **_in_force(used)), fitted, used))
     return found
 
 
@@ -130,15 +127,14 @@ def _decoders(network: Runner, options: ModelOptions) -> tuple[str, ...]:
         return tuple(name for name in error.decoders if name in drawable) or error.decoders
 
 
-def _explicit(fitted: ResolvedModel[Any], options: ModelOptions) -> Candidate:
-    """Return a reading whose options state the preprocessing in force."""
-    used = fitted.preprocess
-    values: dict[str, Any] = {'resize': used.resize, 'channel_order': used.channel_order}
+def _in_force(used: Preprocess) -> dict[str, Any]:
+    """Return the options that state a preprocessing."""
+    values: dict[str, Any] = {'resize': used.resize}
+    if used.channels == 3:
+        values['channel_order'] = used.channel_order
     if used.dtype not in INTEGERS:
         values |= {'scale': used.scale, 'mean': used.mean, 'std': used.std}
-    if used.channels == 1:
-        del values['channel_order']
-    return Candidate(replace(options, **values), fitted, used)
+    return values
 
 
 def normalized(network: Runner, first: Candidate, given: ModelOptions) -> Iterator[Candidate]:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+import logging
 import os
 from pkgutil import resolve_name
 import sys
@@ -23,6 +24,7 @@ from trt_ros.model.run_inputs import (
     REGIONS,
     RunInput,
     RunInputs,
+    has_memory,
     image_feeds,
     inputs_of_image,
     is_one_image,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from trt_ros.runtime.options import PipelineOptions
     from trt_ros.runtime.runner import Network, Runner
 
+log = logging.getLogger('trt_ros.runtime')
 ResultT = TypeVar('ResultT', bound=Result)
 
 OBJECT_TASKS = ('detect', 'obb', 'pose')  # Tasks whose results are objects with a class and score.
@@ -74,6 +77,7 @@ class Pipeline(ABC, Generic[ResultT]):
 
     max_batch: int = 1
     max_detections: int = sys.maxsize
+    _nonfinite_advice = ''
 
     def __init__(self, network: Network, fitted: ResolvedModel[ResultT]) -> None:
         self._fitted, self.feeds, self.decoder = fitted, fitted.feeds, fitted.decoder
@@ -86,6 +90,7 @@ class Pipeline(ABC, Generic[ResultT]):
         self._classes = ClassLookup()
         self._kept: RunInputs | None = zeros_of(fitted.feeds) if network.keeps_inputs else None
         self._is_closed = self._is_rehearsal = False
+        self._nonfinite_frames, self._counting = 0, threading.Lock()
         self.watch = ResultWatch()
 
     @classmethod
@@ -177,6 +182,19 @@ class Pipeline(ABC, Generic[ResultT]):
 
     def _reset_counts(self) -> None:
         """Set the counts of the diagnostics to zero."""
+        self._nonfinite_frames = 0
+
+    def _count_nonfinite(self, frames: int = 1) -> None:
+        """Count frames whose outputs have non-finite values; log the first one."""
+        with self._counting:
+            is_first = not self._nonfinite_frames
+            self._nonfinite_frames += frames
+        if is_first and not self._is_rehearsal:
+            log.warning(
+                'Network outputs contain NaN or infinite values; their boxes are dropped.%s%s',
+                self._nonfinite_advice,
+                ' States keep them: reset the states.' if has_memory(self.feeds) else '',
+            )
 
     def _own_log_lines(self) -> tuple[str, ...]:
         return ()
@@ -394,7 +412,11 @@ class Pipeline(ABC, Generic[ResultT]):
         """Return values for /diagnostics by their key; empty where there are none."""
         if self._is_closed:
             return {}
-        return {**self._own_diagnostics(), 'impossible results': self.watch.problem}
+        return {
+            'frames with non-finite values': str(self._nonfinite_frames),
+            **self._own_diagnostics(),
+            'impossible results': self.watch.problem,
+        }
 
     def close(self) -> None:
         """Close the network; may be called twice."""

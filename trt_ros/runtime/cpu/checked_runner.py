@@ -135,32 +135,20 @@ class _CheckingChild(Child):
     """A child process that loads a model once, then runs it."""
 
     def __init__(self, path: Path) -> None:
-        nbytes = total_nbytes(path)
-        self._seconds = BASE_SECONDS + nbytes / NBYTES_PER_SECOND
-        self._path, self._load_nbytes = (
-            path,
-            memory_limit(nbytes, base_nbytes=BASE_NBYTES, factor=FACTOR_OF_MODEL),
-        )
+        self._path, self._nbytes = path, total_nbytes(path)
         self._tensors = os.fdopen(os.memfd_create('trt_ros tensors'), 'w+b')
-        self._nbytes = nbytes
         super().__init__(
             'trt_ros.runtime.cpu.checked_runner:check_in_child',
             title=f'The check of {path}',
             remedy='Check that the model is complete and from a trusted source; export it again '
             'with another version of the exporter, or another opset.',
-            memory_nbytes=self._load_nbytes + (1 << 30),
+            memory_nbytes=0,
             pass_fds=[self._tensors.fileno()],
         )
 
     def load(self, report: Reporter) -> _CheckingChild:
         """Load the model in the child; sets `inputs`, `outputs` and `metadata`."""
-        found = self.call(
-            {'path': str(self._path), 'memory_nbytes': self._load_nbytes},
-            report=report,
-            phase='loading the model',
-            timeout_seconds=self._seconds,
-            busy_factor=BUSY_FACTOR,
-        )
+        found = self._request(report, 'loading the model')
         self.inputs, self.outputs = (
             tuple(
                 TensorSpec(spec['name'], tuple(spec['shape']), spec['dtype'], spec['mode'])
@@ -172,27 +160,29 @@ class _CheckingChild(Child):
         return self
 
     def run(self, tensors: Mapping[str, np.ndarray], report: Reporter) -> None:
-        inputs_nbytes = sum(tensor.nbytes for tensor in tensors.values())
+        """Run the model in the child."""
+        self._tensors.seek(0)
+        self._tensors.truncate()
+        np.savez(self._tensors, *tensors.values())
+        self._tensors.flush()
+        nbytes = sum(tensor.nbytes for tensor in tensors.values())
+        given = {'tensors_fd': self._tensors.fileno(), 'names': list(tensors)}
+        self._request(report, 'running the model once', nbytes, **given)
+
+    def _request(
+        self, report: Reporter, phase: str, inputs_nbytes: int = 0, **request: Any
+    ) -> Any:
         nbytes = memory_limit(
             self._nbytes,
             factor=FACTOR_OF_MODEL,
             base_nbytes=BASE_NBYTES + FACTOR_OF_INPUTS * inputs_nbytes,
         )
-        self._tensors.seek(0)
-        self._tensors.truncate()
-        np.savez(self._tensors, *tensors.values())
-        self._tensors.flush()
         self.memory_nbytes = nbytes + (1 << 30)
-        self.call(
-            {
-                'path': str(self._path),
-                'tensors_fd': self._tensors.fileno(),
-                'names': list(tensors),
-                'memory_nbytes': nbytes,
-            },
+        return self.call(
+            {'path': str(self._path), 'memory_nbytes': nbytes, **request},
             report=report,
-            phase='running the model once',
-            timeout_seconds=self._seconds,
+            phase=phase,
+            timeout_seconds=BASE_SECONDS + self._nbytes / NBYTES_PER_SECOND,
             busy_factor=BUSY_FACTOR,
         )
 

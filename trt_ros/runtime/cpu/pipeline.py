@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-import logging
 import threading
 from typing import Any, TypeVar
 
@@ -38,7 +37,6 @@ from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
-log = logging.getLogger('trt_ros.runtime')
 ResultT = TypeVar('ResultT', bound=Result)
 
 
@@ -60,7 +58,6 @@ class CpuPipeline(Pipeline[ResultT]):
         super().__init__(runner, fitted)
         self.runner = runner
         self._running = threading.Lock()
-        self._nonfinite_frames = 0
         feeds = fitted.feeds
         self._parts = PartsOfInputs(feeds)
         self._fresh_feeds = [
@@ -199,7 +196,8 @@ class CpuPipeline(Pipeline[ResultT]):
             for name, feed in self._memory_feeds.items():
                 self._memory[name] = feed.keep(found, self._memory[name], inputs[name])
         outputs = {name: found[name] for name in self._output_names}
-        self._count_nonfinite(outputs, len(letterboxes))
+        if not all(map(is_finite, outputs.values())):
+            self._count_nonfinite(len(letterboxes))
         with mark('decode'):
             if not self.is_one_image:
                 return [self.decoder(outputs, letterboxes[0], thresholds)]
@@ -219,20 +217,8 @@ class CpuPipeline(Pipeline[ResultT]):
         ]
         return {output: np.concatenate([run[output] for run in runs]) for output in runs[0]}
 
-    def _count_nonfinite(self, outputs: Mapping[str, np.ndarray], frames: int) -> None:
-        if all(map(is_finite, outputs.values())):
-            return
-        is_first = not self._nonfinite_frames
-        self._nonfinite_frames += frames
-        if is_first and not self._is_rehearsal:
-            state = ' States keep them: reset the states.' if self._memory_feeds else ''
-            log.warning('Network outputs contain NaN or infinite values.%s', state)
-
-    def _own_diagnostics(self) -> dict[str, str]:
-        return {
-            'frames with non-finite values': str(self._nonfinite_frames),
-            **self.runner.diagnostics(),
-        }
+    def _own_diagnostics(self) -> Mapping[str, str]:
+        return self.runner.diagnostics()
 
     def _remembered(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         staged = {}
@@ -246,9 +232,6 @@ class CpuPipeline(Pipeline[ResultT]):
         """Set the states to their initial values before the next run."""
         with self._running:
             self._memory.clear()
-
-    def _reset_counts(self) -> None:
-        self._nonfinite_frames = 0
 
     def _close(self) -> None:
         self.runner.close()

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 import logging
@@ -71,15 +70,6 @@ class Pending(Future[list[Any]]):
         self._wait(lambda: None)
 
 
-@dataclass
-class Health:
-    """Frame counts for /diagnostics, since warm-up."""
-
-    frames: int = 0
-    zero_copy_frames: int = 0
-    nonfinite_frames: int = 0
-
-
 class GpuPipeline(Pipeline[Any]):
     """
     From images and tensors to results on one GPU. Owns the network and everything it opened.
@@ -94,14 +84,15 @@ class GpuPipeline(Pipeline[Any]):
 
     max_detections = MAX_DETECTIONS
     device: GpuDevice
+    _nonfinite_advice = ' A lower precision may overflow: try precision fp32.'
 
     def __init__(
         self, network: TensorRTRunner, fitted: ResolvedModel[Any], batch: int = 1
     ) -> None:
         super().__init__(network, fitted)
         self.gpu, self.options = network.gpu, network.options
-        self.account, self.health = network.engine.account, Health()
-        self._submit, self._counting = threading.Lock(), threading.Lock()
+        self.account, self._submit = network.engine.account, threading.Lock()
+        self.frames = self.zero_copy_frames = 0  # Since warm-up.
         self._numbers = count(1)
         self._last: dict[BuffersByShape, FrameSlot] = {}
         if self.options.contexts > 1 and has_memory(fitted.feeds):
@@ -195,7 +186,8 @@ class GpuPipeline(Pipeline[Any]):
         self.shared.inputs.reset()
 
     def _reset_counts(self) -> None:
-        self.health = Health()
+        super()._reset_counts()
+        self.frames = self.zero_copy_frames = 0
 
     def start(
         self,
@@ -225,8 +217,8 @@ class GpuPipeline(Pipeline[Any]):
                 self._last[slot.buffers] = slot  # Not where an image or tensor was refused.
                 slot.buffers.report_new_shape(slot.host_copy_seconds)
                 count = len(self.shared.decoded(frames)) or 1
-                self.health.frames += count
-                self.health.zero_copy_frames += launched.zero_copy * count
+                self.frames += count
+                self.zero_copy_frames += launched.zero_copy * count
         except BaseException as error:
             self._release_failed(slot, number, error)
             raise
@@ -316,18 +308,6 @@ class GpuPipeline(Pipeline[Any]):
                 self._count_nonfinite()
         return results
 
-    def _count_nonfinite(self) -> None:
-        """Count a frame whose outputs had non-finite values; log the first one."""
-        with self._counting:
-            self.health.nonfinite_frames += 1
-            is_first = self.health.nonfinite_frames == 1
-        if is_first and not self._is_rehearsal:
-            log.warning(
-                'Network outputs contain NaN or infinite values; their boxes are dropped. A '
-                'lower precision may overflow: try precision fp32.%s',
-                ' States keep them: reset the states.' if has_memory(self.feeds) else '',
-            )
-
     def memory(self) -> Mapping[str, Mapping[str, int]]:
         """Return {'device': {owner: bytes}, 'pinned': {owner: bytes}}."""
         return self.account.report()
@@ -342,8 +322,7 @@ class GpuPipeline(Pipeline[Any]):
             **self.account.diagnostics(),
             **self._monitor.diagnostics(),
             **self.shared.jpegs.diagnostics(),
-            'zero-copy frames': f'{self.health.zero_copy_frames} of {self.health.frames}',
-            'frames with non-finite values': str(self.health.nonfinite_frames),
+            'zero-copy frames': f'{self.zero_copy_frames} of {self.frames}',
             'CUDA graph fallbacks': fallbacks[0] if fallbacks else '',
         }
 

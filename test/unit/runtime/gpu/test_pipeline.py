@@ -312,7 +312,7 @@ def test_request_is_written_again_after_an_image_in_other_memory(open_graph, pic
     lent = Frame(memory[: 64 * 48 * 3], 64, 48, 192, 'bgr8')
     for frame, zero_copy in ((lent, 1), (picture(64, 48), 1), (lent, 2), (lent, 3)):
         pipeline.infer(frame, ASKED)
-        assert pipeline.health.zero_copy_frames == zero_copy
+        assert pipeline.zero_copy_frames == zero_copy
         assert request_of(slot).score_threshold == ASKED.score
 
 
