@@ -19,23 +19,12 @@ log = logging.getLogger('trt_ros.runtime')
 
 #: Options that only apply to TensorRT.
 FOR_GPUS = frozenset(
-    {
-        'precision',
-        'dla_core',
-        'device',
-        'engine_in_memory',
-        'plugins',
-        'gpu_wait',
-        'gpu_timeout',
-        'stream_priority',
-        'gpu_share',
-        'memory_budget_mb',
+    (
+        *('precision', 'dla_core', 'device', 'engine_in_memory', 'plugins', 'unified_memory'),
+        *('gpu_wait', 'gpu_timeout', 'stream_priority', 'gpu_share', 'memory_budget_mb'),
         'contexts',
-        'unified_memory',
-    }
+    )
 )
-
-
 #: Options that have no effect on a model of an inference server.
 FOR_FILES = FOR_GPUS | {'cpu_threads', 'engine_cache_dir'}
 
@@ -188,33 +177,31 @@ def choose_backend(wanted: str, backends: tuple[Backend, ...] = BACKENDS) -> tup
     """Return the backend of a name, or the best one for 'auto', and a log line; or raise."""
     if wanted == 'auto':
         reasons: list[str] = []
-        for backend in backends:
-            if not backend.is_local:
+        for backend in (each for each in backends if each.is_local):
+            if missing := backend.missing():
+                reasons.append(f'no {backend.name}: {missing}')
                 continue
-            reason = backend.missing()
-            if not reason:
-                reason = '; '.join(reasons) or 'the fastest on this machine'
-                return backend, f'backend {backend.name}: {backend.title} ({reason})'
-            reasons.append(f'no {backend.name}: {reason}')
+            reason = '; '.join(reasons) or 'the fastest on this machine'
+            return backend, f'backend {backend.name}: {backend.title} ({reason})'
         raise BackendError(
             'No backend can run a network on this machine.',
             cause='; '.join(reasons),
             remedy='pip install onnxruntime',
         )
-    for backend in backends:
-        if backend.name == wanted:
-            reason = backend.missing()
-            if reason:
-                raise BackendError(
-                    f'The backend {wanted} cannot be used on this machine.',
-                    cause=reason,
-                    remedy='Follow the advice of `trt-ros doctor`, or set backend to auto.',
-                )
-            return backend, f'backend {backend.name}: {backend.title} (as requested)'
-    names = ', '.join(['auto', *(backend.name for backend in backends)])
-    raise ParameterError(
-        f'The backend {wanted!r} does not exist.', remedy=f'Choose one of {names}.'
-    )
+    known = {backend.name: backend for backend in backends}
+    if wanted not in known:
+        raise ParameterError(
+            f'The backend {wanted!r} does not exist.',
+            remedy=f'Choose one of {", ".join(["auto", *known])}.',
+        )
+    backend = known[wanted]
+    if reason := backend.missing():
+        raise BackendError(
+            f'The backend {wanted} cannot be used on this machine.',
+            cause=reason,
+            remedy='Follow the advice of `trt-ros doctor`, or set backend to auto.',
+        )
+    return backend, f'backend {backend.name}: {backend.title} (as requested)'
 
 
 def open_network(

@@ -25,20 +25,11 @@ DTYPES = {
     'tensor(float)': 'float32',
     'tensor(double)': 'float64',
     'tensor(string)': 'object',
+    **{f'tensor({name})': name for name in ('float16', 'bool')},
     **{
-        f'tensor({name})': name
-        for name in (
-            'float16',
-            'bool',
-            'int8',
-            'int16',
-            'int32',
-            'int64',
-            'uint8',
-            'uint16',
-            'uint32',
-            'uint64',
-        )
+        f'tensor({kind}{bits})': f'{kind}{bits}'
+        for kind in ('int', 'uint')
+        for bits in (8, 16, 32, 64)
     },
 }
 # Pattern of an ONNX Runtime message, the problem, and the remedy; the first match counts.

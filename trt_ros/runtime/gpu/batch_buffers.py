@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import count
 import logging
-from typing import NamedTuple
 
 import numpy as np
 
@@ -32,14 +31,6 @@ MAX_SHAPES = 4
 KEEP_STATE = 'keep state'
 
 
-class TensorMemory(NamedTuple):
-    """GPU memory of a batch; `maps`: of regions, one per image; None for whole images."""
-
-    tensors: dict[str, DeviceBuffer]
-    scratch: DeviceBuffer | None
-    maps: DeviceBuffer | None
-
-
 class BatchBuffers:
     """
     Execution context and tensors of one set of input shapes, which it owns.
@@ -49,6 +40,7 @@ class BatchBuffers:
     :param larger: the buffers of a larger batch, whose memory this one uses too, because their
         runs never overlap. It must outlive this one.
     :ivar number: unique in this process; graphs are captured for it.
+    :ivar maps: memory of the maps of regions, one per image; None for whole images.
     """
 
     _numbers = count()
@@ -88,8 +80,13 @@ class BatchBuffers:
                 for name, dtype in dtypes.items()
             }
             self.decoder = shared.decoder_for({name: self.shapes[name] for name in shared.outputs})
-            self.memory: TensorMemory = self._allocate(undo) if larger is None else larger.memory
-            self.tensors, self.scratch, self.maps = self.memory
+            self.tensors: dict[str, DeviceBuffer] = shared.inputs.memory
+            self.scratch: DeviceBuffer | None = None
+            self.maps: DeviceBuffer | None = None
+            if larger is None:
+                self._allocate(undo)
+            else:
+                self.tensors, self.scratch, self.maps = larger.tensors, larger.scratch, larger.maps
             self._inputs = Batch(
                 batch, self.tensors, self.sizes, self.shapes, shared.preprocess_kernels
             )
@@ -100,21 +97,20 @@ class BatchBuffers:
             self._owned = undo.pop_all()
         self.is_warm, self._is_held_due = False, True
 
-    def _allocate(self, undo: ExitStack) -> TensorMemory:
-        account, scratch, maps = self.shared.account, None, None
-        tensors = self.shared.inputs.memory
+    def _allocate(self, undo: ExitStack) -> None:
+        def allocate(nbytes: int, owner: str) -> DeviceBuffer:
+            buffer = DeviceBuffer(nbytes, owner, self.shared.account)
+            undo.callback(buffer.close)
+            return buffer
+
         for name, nbytes in self.sizes.items():
-            if name not in tensors:
-                tensors[name] = DeviceBuffer(nbytes, 'tensors', account)
-                undo.callback(tensors[name].close)
+            if name not in self.tensors:
+                self.tensors[name] = allocate(nbytes, 'tensors')
         if self.decoder is not None:
             # The images of a batch are decoded one after another, with the same memory.
-            scratch = DeviceBuffer(self.decoder.scratch_nbytes, 'decoder', account)
-            undo.callback(scratch.close)
+            self.scratch = allocate(self.decoder.scratch_nbytes, 'decoder')
         if self.shared.crop is not None:
-            maps = DeviceBuffer(self.batch * 8 * 4, 'tensors', account)
-            undo.callback(maps.close)
-        return TensorMemory(tensors, scratch, maps)
+            self.maps = allocate(self.batch * 8 * 4, 'tensors')
 
     def input_address(self, name: str) -> int:
         """Return the GPU address of a tensor that is fed; see SharedResources.tensor_specs."""

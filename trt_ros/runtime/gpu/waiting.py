@@ -155,35 +155,39 @@ def precise_sleep(seconds: float) -> None:
     time.sleep(seconds)
 
 
-class Watchdog:
+class Faults:
     """
-    A thread that detects frames that take too long: a CUDA wait itself has no timeout.
+    Permanent failure of a runner's GPU: an error, or a run that takes too long.
 
-    :param timeout_seconds: maximum time per frame; 0 starts no thread, else the first frame does.
-    :param on_late: called once, on the watchdog's thread, with the seconds waited so far.
+    A CUDA wait has no timeout, so the first run starts a watchdog thread. Owns it until close().
+
+    :param timeout_seconds: maximum time per run; 0 starts no thread.
+    :param retire: called first when the GPU has failed: later pipelines load the engine again.
+    :ivar error: the failure; None while the GPU works.
     """
 
     def __init__(
         self,
         timeout_seconds: float,
-        on_late: Callable[[float], None],
+        retire: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.timeout_seconds, self._on_late, self._clock = timeout_seconds, on_late, clock
+        self.error: GpuFailedError | None = None
+        self.timeout_seconds, self._retire, self._clock = timeout_seconds, retire, clock
+        self._on_fault: Callable[[GpuFailedError], None] | None = None
+        self._lock, self._stop = threading.Lock(), threading.Event()
         self._started: dict[int, float] = {}
-        self._stop = threading.Event()
-        self._has_reported, self._starting = False, threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_idle = timeout_seconds > 0
 
-    def begin(self, frame: int) -> None:
-        """Start the time of a frame."""
-        self._started[frame] = self._clock()
+    def begin(self, run: int) -> None:
+        """Start the time of a run."""
+        self._started[run] = self._clock()
         if self._is_idle:
-            self._start()
+            self._start_watchdog()
 
-    def _start(self) -> None:
-        with self._starting:
+    def _start_watchdog(self) -> None:
+        with self._lock:
             if self._is_idle:
                 self._is_idle = False
                 self._stop.clear()
@@ -192,53 +196,28 @@ class Watchdog:
                 )
                 self._thread.start()
 
-    def end(self, frame: int) -> None:
-        """Stop the time of a frame."""
-        self._started.pop(frame, None)
-
-    def late_seconds(self) -> float:
-        """Return the time of the oldest frame in flight if it exceeds the timeout, else 0."""
-        oldest = min(list(self._started.values()), default=None)
-        waited = 0.0 if oldest is None else self._clock() - oldest
-        return waited if waited > self.timeout_seconds else 0.0
-
-    def check(self) -> bool:
-        """Call `on_late` if a frame is late for the first time; return whether one ever was."""
-        late = self.late_seconds()
-        if late and not self._has_reported:
-            self._has_reported = True
-            self._on_late(late)
-        return self._has_reported
+    def end(self, run: int) -> None:
+        """Stop the time of a run."""
+        self._started.pop(run, None)
 
     def _watch(self) -> None:
-        while not self._stop.wait(self.timeout_seconds / 4):
-            if self.check():
-                return
+        while not (self._stop.wait(self.timeout_seconds / 4) or self.error):
+            self.check_time()
 
-    def close(self) -> None:
-        """Stop the thread, which the next frame would start again; may be called twice."""
-        with self._starting:
-            self._stop.set()
-            thread, self._thread, self._is_idle = self._thread, None, self.timeout_seconds > 0
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
-
-
-class Faults:
-    """
-    Permanent failure of a runner's GPU. Owns a watchdog thread until close().
-
-    :param timeout_seconds: a frame that takes longer counts as a failure; 0 disables the watchdog.
-    :param retire: called first when the GPU has failed: later pipelines load the engine again.
-    :ivar error: the failure; None while the GPU works.
-    """
-
-    def __init__(self, timeout_seconds: float, retire: Callable[[], None]) -> None:
-        self.error: GpuFailedError | None = None
-        self._retire, self._lock = retire, threading.Lock()
-        self._on_fault: Callable[[GpuFailedError], None] | None = None
-        self._watchdog = Watchdog(timeout_seconds, self._is_late)
-        self.begin, self.end = self._watchdog.begin, self._watchdog.end
+    def check_time(self) -> None:
+        """Mark the GPU as failed if the oldest run in flight exceeds the timeout."""
+        oldest = min(list(self._started.values()), default=None)
+        seconds = 0.0 if oldest is None else self._clock() - oldest
+        if seconds > self.timeout_seconds:
+            self.fail(
+                GpuFailedError(
+                    f'The GPU has not responded for {seconds:.1f} s.',
+                    cause='a kernel that never ends, a GPU error, or other processes that occupy '
+                    'it',
+                    remedy='Check nvidia-smi, and the kernel log for "NVRM: Xid"; raise '
+                    'gpu_timeout if frames take this long in normal operation.',
+                )
+            )
 
     def report_to(self, on_fault: Callable[[GpuFailedError], None]) -> None:
         """Call `on_fault` on failure from now on; at once if the GPU has already failed."""
@@ -270,16 +249,10 @@ class Faults:
         if on_fault is not None:
             on_fault(error)
 
-    def _is_late(self, seconds: float) -> None:
-        self.fail(
-            GpuFailedError(
-                f'The GPU has not responded for {seconds:.1f} s.',
-                cause='a kernel that never ends, a GPU error, or other processes that occupy it',
-                remedy='Check nvidia-smi, and the kernel log for "NVRM: Xid"; raise gpu_timeout '
-                'if frames take this long in normal operation.',
-            )
-        )
-
     def close(self) -> None:
-        """Stop the watchdog; may be called twice."""
-        self._watchdog.close()
+        """Stop the watchdog, which the next run would start again; may be called twice."""
+        with self._lock:
+            self._stop.set()
+            thread, self._thread, self._is_idle = self._thread, None, self.timeout_seconds > 0
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()

@@ -10,7 +10,7 @@ from support.waiting import DEADLINE_SECONDS
 from trt_ros.errors import ClosedError, GpuFailedError
 from trt_ros.runtime.gpu.slots import LruCache, Slots
 from trt_ros.runtime.gpu.staging import CopyThreadPool, chunks
-from trt_ros.runtime.gpu.waiting import Watchdog
+from trt_ros.runtime.gpu.waiting import Faults
 
 
 class Thing:
@@ -136,45 +136,46 @@ def clock():
     return Clock()
 
 
-def watchdog(clock, reported: list, timeout: float = 2.0) -> Watchdog:
-    """A watchdog whose thread never comes to look: the test does."""
-    dog = Watchdog(0, reported.append, clock)
-    dog.timeout_seconds = timeout
-    return dog
+def watched(clock, timeout: float = 2.0) -> tuple[Faults, list]:
+    """Faults whose thread never comes to look: the test does; and what they report."""
+    faults, reported = Faults(0, lambda: None, clock), []
+    faults.timeout_seconds = timeout
+    faults.report_to(lambda error: reported.append(error.problem))
+    return faults, reported
 
 
-def test_late_frame_is_reported_once(clock):
-    reported: list = []
-    dog = watchdog(clock, reported)
-    assert not dog.check()
-    dog.begin(1)
-    clock.now = 2.0
-    assert not dog.check()
-    clock.now = 2.5
-    assert dog.check()
-    clock.now = 9.0
-    assert dog.check()
-    assert reported == [2.5]
+def test_late_run_is_reported_once(clock):
+    faults, reported = watched(clock)
+    faults.check_time()
+    faults.begin(1)
+    for now, count in ((2.0, 0), (2.5, 1), (9.0, 1)):
+        clock.now = now
+        faults.check_time()
+        assert reported == ['The GPU has not responded for 2.5 s.'] * count
+    with pytest.raises(GpuFailedError, match=r'for 2\.5 s'):
+        faults.check()
 
 
 def test_watchdog_checks_periodically():
     late = threading.Event()
-    dog = Watchdog(0.01, lambda seconds: late.set())
-    dog.begin(1)
+    faults = Faults(0.01, late.set)
+    faults.begin(1)
     assert late.wait(DEADLINE_SECONDS)
-    dog.close()
+    faults.close()
 
 
-def test_frames_that_ended_are_forgotten_and_the_oldest_counts(clock):
-    dog = watchdog(clock, [])
-    dog.begin(1)
+def test_runs_that_ended_are_forgotten_and_the_oldest_counts(clock):
+    faults, reported = watched(clock)
+    faults.begin(1)
     clock.now = 1.0
-    dog.begin(2)
-    dog.end(1)
+    faults.begin(2)
+    faults.end(1)
     clock.now = 2.5
-    assert dog.late_seconds() == 0
+    faults.check_time()
+    assert reported == []
     clock.now = 3.5
-    assert dog.late_seconds() == 2.5
+    faults.check_time()
+    assert reported == ['The GPU has not responded for 2.5 s.']
 
 
 @pytest.mark.parametrize('helpers', [0, 1, 3])
