@@ -105,8 +105,13 @@ GPU_TESTS = ('test/gpu', 'test/ros', 'test/unit/cuda', 'test/unit/engine/builder
 GPU_TESTS_ALONE = ('test/gpu', 'test/ros')
 
 
+def processors() -> str:
+    """Return the number of processes for tests that seldom wait."""
+    return str(min(len(os.sched_getaffinity(0)), 8))
+
+
 def workers(most: int = 8) -> str:
-    """Return the number of processes for pytest: tests with nodes mostly wait."""
+    """Return the number of processes for all tests: those with nodes mostly wait."""
     return str(min(len(os.sched_getaffinity(0)) + 1, most))
 
 
@@ -155,7 +160,7 @@ def check(environment: Environment, arguments: list[str]) -> int:
         'not (ros or gpu or slow or soak or nightly)',
         '-q',
         '-n',
-        str(min(len(os.sched_getaffinity(0)), 8)),  # These seldom wait.
+        processors(),
         '--dist',
         'loadfile',
     )
@@ -232,8 +237,9 @@ def test_with_numpy_1(environment: Environment) -> int:
         pip = [str(environment.python), '-I', '-m', 'pip', 'install']
         options = ['--disable-pip-version-check', '--no-deps', '--target', str(folder)]
         run([*pip, *options, 'numpy==1.26.4'], environment, 'pip')
-    tests = (f'test/unit/{name}' for name in ('drawing', 'results', 'tracking', 'vision'))
-    fast = ('-m', 'not (gpu or slow or nightly)', '-q', '-n', workers())
+    names = ('drawing', 'results', 'tracking/test_appearance.py', 'vision')
+    tests = (f'test/unit/{name}' for name in (*names, 'tracking/test_camera_motion.py'))
+    fast = ('-m', 'not (gpu or slow or nightly)', '-q', '-n', processors())
     return pytest(environment, *fast, *tests, packages=folder)
 
 

@@ -72,6 +72,7 @@ CONSTANTS = {
     'gpu_decoder': 'trt_ros.runtime.gpu.shared_resources.gpu_decoder',
     'kernel_folder': 'trt_ros.runtime.gpu.shared_resources.kernel_folder',
     'MAX_RESULT_NBYTES': 'trt_ros.child.MAX_RESULT_NBYTES',
+    'TRANSPORT_SECONDS': 'trt_ros.ros.dds.transport.CHECK_TIMEOUT_SECONDS',
     'TOOL_SECONDS': 'trt_ros.cli._doctor_gpu.TOOL_SECONDS',
 }
 

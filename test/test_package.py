@@ -148,7 +148,7 @@ def check_modules(prefix: Path) -> None:
             assert next(prefix.glob(f'lib/python*/site-packages/{name}'), None), f'{name} is not'
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_pip_installs_the_library_and_the_command_line_with_its_dependencies(source, tmp_path):
     prefix = tmp_path / 'install'
     pip = [sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps', '--no-build-isolation']

@@ -51,16 +51,17 @@ class Reporter:
         self,
         on_progress: Callable[[Progress], None] | None = None,
         cancelled: threading.Event | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._on_progress, self.cancelled = on_progress, cancelled
-        self._start = time.monotonic()
+        self._on_progress, self.cancelled, self._clock = on_progress, cancelled, clock
+        self._start = clock()
         self._phase = ''
 
     def __call__(self, phase: str, percent: float | None = None) -> None:
         """Report a phase, or `percent` of it; raise CancelledError if the step was cancelled."""
         if self.cancelled is not None and self.cancelled.is_set():
             raise CancelledError(f'Cancelled before {phase}.')
-        elapsed = time.monotonic() - self._start
+        elapsed = self._clock() - self._start
         if phase != self._phase:
             self._phase, self._phase_elapsed, self._phase_percent = phase, elapsed, percent or 0.0
         if self._on_progress is not None:

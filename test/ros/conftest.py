@@ -106,9 +106,23 @@ def start_node(
         started.append(NodeProcess(peer, name, command, environment, folder, starter))
         return started[-1]
 
+    start.nodes = started
     yield start
     for node in started:
         node.stop()
+    peer.forget()
+
+
+@pytest.fixture(autouse=True)
+def stop_nodes_of_this_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """End the nodes that a test has started, since others take time to discover them."""
+    nodes = []
+    if 'start_node' in request.fixturenames:
+        nodes = request.getfixturevalue('start_node').nodes
+    before = len(nodes)
+    yield
+    while len(nodes) > before:
+        nodes.pop().stop()
 
 
 @pytest.fixture(scope='module')

@@ -97,20 +97,30 @@ def test_ctrl_c_during_the_imports_ends_with_a_line(environment, tmp_path, execu
     assert process.returncode == 130
 
 
-@pytest.mark.parametrize('executable', EXECUTABLES)
 @pytest.mark.parametrize(
-    ('arguments', 'message'),
+    ('executable', 'arguments', 'message'),
     [
-        (['-p', 'x:=1'], 'Unknown arguments: -p x:=1.\nCause: .*\nRemedy: Run {} --ros-args -p'),
+        *(
+            (
+                executable,
+                ['-p', 'x:=1'],
+                'Unknown arguments: -p x:=1.\nCause: .*\nRemedy: Run {} --ros-args -p',
+            )
+            for executable in EXECUTABLES
+        ),
         (
+            'component_container',
             ['--ros-args', '--params-file', 'nosuch.yaml'],
             r"params file: '--params-file nosuch\.yaml'",
         ),
-        (['--ros-args', '-p', 'labels:=[a, 1]'], 'Sequence should be of same type'),
-        (['--ros-args', '--nosuch'], '--nosuch'),
-        (['--ros-args', '-r', '__node:=a b'], "remap rule: '-r __node:=a b'"),
-        (['--ros-args', '-r', '__ns:=/a//b'], "remap rule: '-r __ns:=/a//b'"),
-        (['--ros-args', '-p', 'use_sim_time:=much'], 'use_sim_time'),
+        ('detector', ['--ros-args', '-p', 'labels:=[a, 1]'], 'Sequence should be of same type'),
+        ('detector', ['--ros-args', '--nosuch'], '--nosuch'),
+        ('component_container', ['--ros-args', '-r', '__node:=a b'], "rule: '-r __node:=a b'"),
+        ('detector', ['--ros-args', '-r', '__ns:=/a//b'], "remap rule: '-r __ns:=/a//b'"),
+        *(
+            (each, ['--ros-args', '-p', 'use_sim_time:=much'], 'use_sim_time')
+            for each in EXECUTABLES
+        ),
     ],
 )
 def test_invalid_arguments_exit_with_message(run, executable, arguments, message):

@@ -6,6 +6,7 @@ on stdin, each is answered by the pid; the exit code is written to a file.
 """
 
 import faulthandler
+import gc
 from importlib import import_module
 import json
 import os
@@ -78,6 +79,23 @@ class NodeServer:
         self._process.communicate()
 
 
+def prepare() -> None:
+    """Import what a node imports from its start to its first result."""
+    from diagnostic_msgs.msg import DiagnosticArray
+    from lifecycle_msgs.srv import ChangeState
+    from rclpy.type_support import check_for_type_support
+    from vision_msgs.msg import Detection2DArray
+
+    for name in import_module('trt_ros.nodes').NODES:
+        import_module(f'trt_ros.nodes.{name}')
+    for name in ('onnxruntime', 'trt_ros.runtime.cpu.checked_runner', 'trt_ros.runtime.opening'):
+        import_module(name)
+    for kind in (ChangeState, DiagnosticArray, Detection2DArray):
+        check_for_type_support(kind)
+    gc.collect()
+    gc.freeze()  # A node's own collections leave this memory shared.
+
+
 def serve(folder: Path) -> dict[str, Any]:
     """Fork a process per request; return the request in each of them, {} in the server."""
 
@@ -136,8 +154,7 @@ def run(request: dict[str, Any]) -> None:
 
 if __name__ == '__main__':
     sys.path.pop(0)  # The folder of this file.
-    for name in import_module('trt_ros.nodes').NODES:
-        import_module(f'trt_ros.nodes.{name}')
+    prepare()
     wanted = serve(Path(sys.argv[1]))
     if wanted:
         run(wanted)

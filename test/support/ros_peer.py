@@ -49,6 +49,7 @@ class Peer:
             'peer', context=self.context, start_parameter_services=False, enable_rosout=False
         )
         self._clients: dict[str, Any] = {}
+        self._topics: list[tuple[Callable[[Any], Any], Any]] = []
         self._executor = SingleThreadedExecutor(context=self.context)
         self._executor.add_node(self.node)
         self._ending = threading.Event()
@@ -108,7 +109,7 @@ class Peer:
 
         def answered() -> Any:
             asked.append(ask())
-            deadline = time.monotonic() + 2.0 ** len(asked)
+            deadline = time.monotonic() + 0.2 * 2.0 ** len(asked)
             while time.monotonic() < deadline:
                 for each in asked:
                     if each.done():
@@ -129,6 +130,7 @@ class Peer:
         subscription = self.run_on_executor(
             lambda: self.node.create_subscription(kind, topic, box.put, qos)
         )
+        self._topics.append((self.node.destroy_subscription, subscription))
         wait_until(subscription.get_publisher_count, f'a publisher of {topic}')
         self._become_known_to_publishers(topic)
         box.subscription = subscription
@@ -164,4 +166,15 @@ class Peer:
         self.run_on_executor(lambda: self.node.destroy_subscription(box.subscription))
 
     def publisher(self, kind: type, topic: str, qos: Any = 100) -> Any:
-        return self.run_on_executor(lambda: self.node.create_publisher(kind, topic, qos))
+        publisher = self.run_on_executor(lambda: self.node.create_publisher(kind, topic, qos))
+        self._topics.append((self.node.destroy_publisher, publisher))
+        return publisher
+
+    def forget(self) -> None:
+        """Destroy what was made so far: each call of the executor takes time for each of it."""
+        made = [
+            *self._topics,
+            *((self.node.destroy_client, each) for each in self._clients.values()),
+        ]
+        self._clients, self._topics = {}, []
+        self.run_on_executor(lambda: [destroy(each) for destroy, each in made])

@@ -2,7 +2,6 @@
 
 import pytest
 
-from trt_ros import progress as module
 from trt_ros.progress import Progress, ProgressThrottle, Reporter
 
 
@@ -37,10 +36,9 @@ def test_a_report_reads_as_phase_percent_and_seconds(progress, text):
     assert str(progress) == text
 
 
-def test_the_rest_of_a_phase_is_estimated_from_where_it_began(monkeypatch):
+def test_the_rest_of_a_phase_is_estimated_from_where_it_began():
     now, reports = [0.0], []
-    monkeypatch.setattr(module.time, 'monotonic', lambda: now[0])
-    report = Reporter(reports.append)
+    report = Reporter(reports.append, clock=lambda: now[0])
     for now[0], phase, percent in (
         (100.0, 'loading', None),
         (110.0, 'measuring', 40.0),  # An interrupted run continues.

@@ -121,10 +121,10 @@ def test_a_file_that_is_cut_is_read_up_to_the_cut(tmp_path, dialect, percent):
     assert f'read up to {max(0, len(found) - 1) / 10:.3f} s' in str(error)
 
 
-def test_every_cut_is_read_or_refused(tmp_path):
+def test_cuts_are_read_or_refused(tmp_path):
     path = write(tmp_path / 'a.mcap', range(3), compression=CompressionType.ZSTD)
     whole = path.read_bytes()
-    for size in range(len(whole) - 3000, len(whole)):
+    for size in range(len(whole) - 3000, len(whole), 7):
         path.write_bytes(whole[:size])
         with suppress(ParameterError), closing(Recording(path)) as recording:
             found, error = steps(recording)

@@ -99,9 +99,9 @@ def subscribe_rcl(rcl, node):
 
     subscriptions = []
 
-    def start(on_message, publisher=None, qos=RELIABLE, hooks=NO_HOOKS, **options):
+    def start(on_message, publisher=None, qos=RELIABLE, hooks=NO_HOOKS, by=rcl, **options):
         callbacks = MessageCallbacks(on_message, **options)
-        subscriptions.append(RclSubscription(rcl, node, Image, 'images', qos, callbacks, hooks))
+        subscriptions.append(RclSubscription(by, node, Image, 'images', qos, callbacks, hooks))
         if publisher is not None:
             deadline = threading.Event()
             while not publisher.get_subscription_count():

@@ -214,9 +214,14 @@ def test_another_user_is_refused(gid, side):
 
 
 @pytest.fixture
-def pair(gid, monkeypatch):
-    """Return both ends in this process, as if they were in two."""
+def as_if_elsewhere(monkeypatch):
+    """Let a receiver take this process for another one."""
     monkeypatch.setattr('trt_ros.ros.dds.shared_receiver.os.getpid', lambda: -1)
+
+
+@pytest.fixture
+def pair(gid, as_if_elsewhere):
+    """Return both ends in this process, as if they were in two."""
     publisher, receiver = SharedPublisher(gid, pytest.fail), open_receiver(4)
     assert not receiver.is_copy(gid, 0)
     assert deliver(publisher, Pool().take(1)) == 0  # It accepts the receiver.
@@ -274,8 +279,7 @@ def test_copies_are_known_by_the_time_of_publication(gid, pair):
     assert [deliver(publisher, messages[0], 2) for _ in range(2)] == [0, 1]
 
 
-def test_wrong_notices_end_the_connection(gid, monkeypatch):
-    monkeypatch.setattr('trt_ros.ros.dds.shared_receiver.os.getpid', lambda: -1)
+def test_wrong_notices_end_the_connection(gid, as_if_elsewhere):
     _, fd = allocate_shared(100)
     loose = os.memfd_create('loose')
     os.ftruncate(loose, 4096)

@@ -206,23 +206,21 @@ def test_executor_is_not_used_and_incompatible_offer_is_reported(
         other.destroy_node()
 
 
-def test_failed_take_leaks_no_memory_and_next_message_arrives(
-    rcl, publisher, subscribe_rcl, monkeypatch, capfd
-):
-    whole, addresses = Rcl.take, []
+def test_failed_take_leaks_no_memory_and_next_message_arrives(publisher, subscribe_rcl, capfd):
+    addresses = []
 
-    def take(self, subscription, c_bytes, info):
-        addresses.append(c_bytes.buffer)
-        is_taken = whole(self, subscription, c_bytes, info)
-        if is_taken and len(addresses) == 1:
-            # As it is left where the middleware did not get the memory that it asked for.
-            c_bytes.buffer, c_bytes.capacity = None, 300_000
-            raise RclError('no luck')
-        return is_taken
+    class Failing(Rcl):
+        def take(self, subscription, c_bytes, info):
+            addresses.append(c_bytes.buffer)
+            is_taken = super().take(subscription, c_bytes, info)
+            if is_taken and len(addresses) == 1:
+                # As it is left where the middleware did not get the memory that it asked for.
+                c_bytes.buffer, c_bytes.capacity = None, 300_000
+                raise RclError('no luck')
+            return is_taken
 
-    monkeypatch.setattr(Rcl, 'take', take)
     inbox = Inbox(number_of)
-    subscribe_rcl(inbox, publisher)
+    subscribe_rcl(inbox, publisher, by=Failing())
     publisher.publish(numbered(1, 7))
     text, never = '', threading.Event()
     while 'no luck' not in text:
@@ -233,19 +231,20 @@ def test_failed_take_leaks_no_memory_and_next_message_arrives(
     assert len(set(addresses)) == 1
 
 
-def test_memory_sized_by_middleware_is_read_in_place(rcl, publisher, subscribe_rcl, monkeypatch):
-    resize, whole = ctypes.CDLL(rcl_module.RCUTILS).rcutils_uint8_array_resize, Rcl.take
+def test_memory_sized_by_middleware_is_read_in_place(publisher, subscribe_rcl):
+    resize = ctypes.CDLL(rcl_module.RCUTILS).rcutils_uint8_array_resize
 
-    def take(self, subscription, c_bytes, info):
-        is_taken = whole(self, subscription, c_bytes, info)
-        if is_taken:  # As Cyclone DDS does, also where there is more room.
-            assert resize(ctypes.byref(c_bytes), ctypes.c_size_t(c_bytes.length)) == 0
-        return is_taken
+    class Sizing(Rcl):
+        def take(self, subscription, c_bytes, info):
+            is_taken = super().take(subscription, c_bytes, info)
+            if is_taken:  # As Cyclone DDS does, also where there is more room.
+                assert resize(ctypes.byref(c_bytes), ctypes.c_size_t(c_bytes.length)) == 0
+            return is_taken
 
-    monkeypatch.setattr(Rcl, 'take', take)
     lent = []
     inbox = Inbox(number_of)
-    subscribe_rcl(inbox, publisher, hooks=MemoryHooks(lent.append, lambda memory: None))
+    hooks = MemoryHooks(lent.append, lambda memory: None)
+    subscribe_rcl(inbox, publisher, hooks=hooks, by=Sizing())
     for number, nbytes in enumerate([7, 9000, 300_000, 20_000, 7]):
         publisher.publish(numbered(number, nbytes))
         assert inbox.wait(number + 1)[-1] == number

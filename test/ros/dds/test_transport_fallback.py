@@ -47,19 +47,18 @@ class Deaf(Rcl):
     'broken, why', [(Flipping, 'A message arrived changed'), (Deaf, '0 of 4 messages arrived')]
 )
 def test_fallback_where_messages_differ_from_rclpy(
-    broken, why, context, node, monkeypatch, unchecked, capfd
+    broken, why, node, set_constants, unchecked, capfd
 ):
-    monkeypatch.setattr(transport, 'Rcl', broken)
-    monkeypatch.setattr(transport, 'CHECK_TIMEOUT_SECONDS', 0.5 if broken is Deaf else 60.0)
+    set_constants(TRANSPORT_SECONDS=0.5 if broken is Deaf else 60.0)
     before = set(threading.enumerate())
-    assert transport.usable_rcl(node) is None
-    assert transport.usable_rcl(node) is None
+    assert transport.usable_rcl(node, broken) is None
+    assert transport.usable_rcl(node, broken) is None
     log = capfd.readouterr().err
     assert log.count('Images and results go through rclpy') == 1 and why in log
     assert set(threading.enumerate()) == before
 
 
-def test_detects_other_structure_layouts_before_use(monkeypatch):
+def test_detects_other_structure_layouts_before_use(rcl):
     class Wider(ctypes.Structure):
         _fields_ = [
             ('buffer', ctypes.c_void_p),
@@ -69,19 +68,23 @@ def test_detects_other_structure_layouts_before_use(monkeypatch):
             ('allocator', rcl_module._Allocator),
         ]
 
-    monkeypatch.setattr(rcl_module, '_Bytes', Wider)
+    def init(room, capacity, allocator):
+        wider = Wider.from_buffer(room._obj)
+        wider.buffer, wider.flags, wider.length, wider.capacity = None, 0, 0, capacity.value
+        wider.allocator = allocator._obj
+        return rcl_module.OK
+
     with pytest.raises(RclError, match='unexpected layout'):
-        Rcl()
+        rcl._check_layout(init, pytest.fail)
 
 
-def test_reports_library_without_required_functions(monkeypatch):
+def test_reports_library_without_required_functions():
     for library, missing in (
         ('librcutils.so', 'rcl_take_serialized_message'),
         ('librcl_of_another_system.so', 'librcl_of_another_system'),
     ):
-        monkeypatch.setattr(rcl_module, 'RCL', library)
         with pytest.raises(RclError, match=missing):
-            Rcl()
+            Rcl(library)
 
 
 def test_rclpy_fallback_receives_same_messages(context, node, monkeypatch, unchecked):

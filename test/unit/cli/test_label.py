@@ -435,7 +435,7 @@ def test_video_is_not_resumed(label, tmp_path):
     assert 'The video of' in text and 'Leave --video, --coco, --parquet and --select or' in text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_run_is_readable_and_resumed(label, tmp_path):
     count = 1500
     path = write_recording(tmp_path / 'drive', camera(count))

@@ -30,7 +30,13 @@ pytestmark = [
 ]
 
 # Cases of few candidates: simulated threads are slow.
-FEW = ('yolov10', 'rtdetr', 'boxes with labels', 'nanodet of 11 bins', 'yolov7_pose')
+FEW = ('yolov10', 'rtdetr', 'boxes with labels', 'nanodet of 11 bins')
+
+
+def nightly_but(some, names):
+    return [
+        pytest.param(each, marks=() if each in some else pytest.mark.nightly) for each in names
+    ]
 
 
 @pytest.mark.parametrize('name', CASES)
@@ -42,7 +48,9 @@ def test_random_outputs_of_every_family_give_the_boxes_of_numpy(name, kernels):
     assert counts[0] == len(got)
 
 
-@pytest.mark.parametrize('name', [name for name in CASES if not name.startswith('yolov8')])
+@pytest.mark.parametrize(
+    'name', nightly_but([*CASES][::3], (each for each in CASES if not each.startswith('yolov8')))
+)
 def test_values_that_are_not_finite_are_dropped_before_the_activation(name, kernels):
     head, outputs, letterbox = CASES[name](1)
     outputs = spoiled(outputs, 1)
@@ -56,11 +64,7 @@ def test_values_that_are_not_finite_are_dropped_before_the_activation(name, kern
 
 @pytest.mark.parametrize(
     'name',
-    [
-        pytest.param(each, marks=() if each in FEW else pytest.mark.nightly)
-        for each in CASES
-        if not each.startswith(('ufld', 'lstr'))
-    ],
+    nightly_but(FEW, (each for each in CASES if not each.startswith(('ufld', 'lstr')))),
 )
 def test_tiles_of_every_family_give_the_boxes_of_numpy(name, kernels):
     cases = [CASES[name](seed) for seed in range(4)]

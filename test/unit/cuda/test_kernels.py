@@ -15,29 +15,25 @@ pytest.importorskip('cuda.bindings.nvrtc')
 
 from trt_ros.cuda import calls, kernels
 
+NIGHTLY = pytest.mark.nightly
 ARCHITECTURES = ('sm_75', 'sm_87', 'sm_89', 'sm_90', 'sm_110', 'sm_120', 'sm_121')
 LISTED = re.findall(r'^KERNEL\((\w+),', kernels.source_of('decode'), re.M)
 YOLOV8 = frozenset({'select_columns_float32', 'rank_float32', 'mask_upright', 'reduce_float32'})
 
 
-def nightly_but_first(arch, *more):
-    marks = () if arch == ARCHITECTURES[0] else pytest.mark.nightly
-    return pytest.param(arch, *more, marks=marks)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize('arch', [nightly_but_first(arch) for arch in ARCHITECTURES])
+@pytest.mark.parametrize(
+    'arch',
+    [ARCHITECTURES[0], *(pytest.param(arch, marks=NIGHTLY) for arch in ARCHITECTURES[1:])],
+)
 def test_preprocessing_compiles_for(arch):
     assert kernels.cubin_of('preprocess', arch)[:4] == b'\x7fELF'
 
 
-@pytest.mark.slow
+@NIGHTLY
 @pytest.mark.parametrize(
     ('arch', 'dtype'),
-    [
-        nightly_but_first(*each)
-        for each in zip(ARCHITECTURES, itertools.cycle(['float16', 'bfloat16', 'float32']))
-    ],
+    [*zip(ARCHITECTURES, itertools.cycle(['float16', 'bfloat16', 'float32']))],
 )
 def test_decoding_compiles_for(arch, dtype):
     others = {'float32', 'float16', 'bfloat16'} - {dtype}

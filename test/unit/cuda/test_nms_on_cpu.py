@@ -104,5 +104,6 @@ def test_odd_sample_of_scores_leaves_one_block_most_of_the_candidates(above, che
     check(piled(count, 60, scores=scores))
 
 
+@pytest.mark.nightly
 def test_candidates_beyond_those_compared_at_once(check):
     check(piled(11000, 40, in_bands=True), Thresholds(0.25, 0.45, 50))

@@ -63,6 +63,6 @@ def test_the_detector_needs_no_options_for_it(pipeline):
 
 @pytest.mark.slow
 def test_finds_shapes_on_held_out_pictures(pipeline):
-    precisions = evaluate(pipeline, held_out(60), len(CLASSES))
+    precisions = evaluate(pipeline, held_out(20), len(CLASSES))
     assert np.isfinite(precisions).all()
     assert precisions.mean() >= 0.95

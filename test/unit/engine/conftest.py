@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
+from functools import cache
+from importlib.machinery import ModuleSpec
+import os
 from pathlib import Path
 import struct
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 import weakref
 
 import numpy as np
@@ -14,15 +18,14 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 import pytest
 
-from trt_ros.cuda.memory import Account
-from trt_ros.driver import nvidia_driver
-from trt_ros.engine import engine as engines
-from trt_ros.engine import open as opening
+from trt_ros.cuda import calls
+from trt_ros.driver import GpuInfo, nvidia_driver
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.options import BuildOptions
-from trt_ros.trt import Library, installed, load_trt
+from trt_ros.trt import LIBRARIES, Library, installed, library_version, load_trt
 
 FLOAT = TensorProto.FLOAT
+L4 = GpuInfo(0, 'NVIDIA L4', (8, 9), 58, 24 << 30, False, 'GPU-1', '0000:01:00.0')
 
 
 class Models:
@@ -168,20 +171,38 @@ class CountingLibrary:
     `host_code` has, per load, whether the plan was allowed to run code of its own.
     """
 
-    def __init__(self, monkeypatch) -> None:
-        self.loaded, self.destroyed, self.host_code = 0, [], []
+    def __init__(self) -> None:
+        self.loaded = self.refused = 0
+        self.destroyed: list[str] = []
+        self.host_code: list[bool] = []
+        self.plugins: list[str] = []
         self.errors, self.is_refusing = ['Magic tag does not match'], False
-        log = SimpleNamespace(collect=lambda: nullcontext(SimpleNamespace(errors=self.errors)))
-        library = Library('tensorrt', SimpleNamespace(), (10, 3, 0, 26), '10.3.0.26', log)
-        monkeypatch.setattr(Library, 'new_runtime', lambda _: self.new_runtime())
-        for module in (engines, opening):
-            monkeypatch.setattr(module, 'load_trt', lambda prefer='auto': library)
-        monkeypatch.setattr(engines, 'measured', self.measured)
 
-    @contextmanager
-    def measured(self, account: Account, owner: str) -> Iterator[None]:
-        yield
-        account.add(owner, 700)
+    def of(self, name: str) -> Library:
+        """Return the library of a name; of tensorrt_rtx, the version that is installed."""
+        log = SimpleNamespace(collect=lambda: nullcontext(SimpleNamespace(errors=self.errors)))
+        version = (10, 3, 0, 26) if name == 'tensorrt' else library_version(name, 1)
+        trt = SimpleNamespace(
+            Runtime=lambda _: self.new_runtime(),
+            init_libnvinfer_plugins=lambda *_: None,
+            get_plugin_registry=lambda: SimpleNamespace(load_library=self.load_plugins),
+        )
+        return Library(name, trt, version, '.'.join(map(str, version)), log)
+
+    def load_plugins(self, path: str) -> object:
+        self.plugins.append(path)
+        return object()
+
+    @property
+    def compute_running_processes(self) -> list[SimpleNamespace]:
+        """As NVML lists them: each engine takes 700 bytes."""
+        return [SimpleNamespace(pid=os.getpid(), used_gpu_memory=1000 + 700 * self.loaded)]
+
+    def cudaMemGetInfo(self) -> tuple[int, int, int]:
+        return 0, 3_000_000, 10**9
+
+    def cudaGetLastError(self) -> tuple[int]:
+        return (0,)
 
     def new_runtime(self) -> Runtime:
         runtime = Runtime(self)
@@ -190,6 +211,7 @@ class CountingLibrary:
 
     def deserialize(self, runtime: Runtime) -> Handle | None:
         if self.is_refusing:
+            self.refused += 1
             return None
         self.loaded += 1
         self.host_code.append(runtime.engine_host_code_allowed)
@@ -199,8 +221,28 @@ class CountingLibrary:
 
 
 @pytest.fixture
-def library(monkeypatch) -> CountingLibrary:
-    return CountingLibrary(monkeypatch)
+def library(monkeypatch, set_driver) -> Iterator[CountingLibrary]:
+    """Put a CountingLibrary where TensorRT, CUDA and NVML are looked for, and GPUs."""
+    library = CountingLibrary()
+    device = SimpleNamespace(pci_bus_id='0000:01:00.0')
+    modules = {
+        'cuda.core': SimpleNamespace(Device=lambda: device),
+        'cuda.core.system': SimpleNamespace(Device=lambda pci_bus_id: library),
+        'cuda.bindings.runtime': library,
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    for name in LIBRARIES:
+        module = ModuleType(name)
+        module.__spec__ = ModuleSpec(name, None, origin=name)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr('trt_ros.trt._load', cache(library.of))
+    set_driver(*[L4] * 62)
+    for cached in (calls.core, calls.runtime):
+        cached.cache_clear()
+    yield library
+    for cached in (calls.core, calls.runtime):
+        cached.cache_clear()
 
 
 @pytest.fixture

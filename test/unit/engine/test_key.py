@@ -168,9 +168,8 @@ def test_version_compatible_engines_depend_on_the_major_release_only(set_driver)
 
 
 @pytest.fixture
-def without_packages(monkeypatch, tmp_path):
-    """Hide the packages that TensorRT may have come by."""
-    monkeypatch.setattr(keys, 'cuda_package', lambda library: '')
+def without_packages(no_tensorrt, monkeypatch, tmp_path):
+    """Hide the package of Debian that TensorRT may have come by."""
     monkeypatch.setenv('PATH', str(tmp_path))
     keys._debian_version.cache_clear()
     yield

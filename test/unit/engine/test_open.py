@@ -24,7 +24,6 @@ from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.tensors import TensorSpec
 
 pytestmark = pytest.mark.slow
-L4 = GpuInfo(0, 'NVIDIA L4', (8, 9), 58, 24 << 30, False, 'GPU-1', '0000:01:00.0')
 
 
 def test_no_engine_is_built_without_gpu(models, no_gpu, tmp_path):
@@ -112,55 +111,46 @@ def test_mismatched_engine_names_rebuild_command(models, rtx, tmp_path):
     ],
 )
 def test_engine_is_kept_if_the_gpu_has_too_little_memory(
-    models, rtx, built_cache, tmp_path, monkeypatch, set_driver, text
+    models, rtx, library, built_cache, tmp_path, text
 ):
-    set_driver(L4)
-    monkeypatch.setattr(engines, 'describe_gpu_memory', lambda: 'free 3.0 MB; used by other (7)')
     shutil.copytree(built_cache, tmp_path / 'cache')
     entry = EngineCache(tmp_path / 'cache').get_or_build(models.conv(), BuildOptions(), rtx)
     before = entry.path.stat().st_ino
-
-    def fail(path, sidecar, device):
-        raise engines._load_error(rtx, str(path), 5_000_000, [text])
-
-    monkeypatch.setattr(opening, '_load', fail)
+    library.is_refusing, library.errors[:] = True, [text]
     for model in (models.folder / 'conv.onnx', entry.path):
-        with pytest.raises(BackendError, match=r'too little free memory .* \(5\.0 MB\)') as caught:
-            open_engine(model, engine_cache_dir=tmp_path / 'cache')
-        assert 'free 3.0 MB; used by other (7)' in caught.value.cause
+        with pytest.raises(
+            BackendError, match=r'too little free memory .* \(0\.\d MB\)'
+        ) as caught:
+            open_engine(model, backend='tensorrt_rtx', engine_cache_dir=tmp_path / 'cache')
+        assert 'free 3.0 MB of 1000.0 MB' in caught.value.cause
         assert 'Rebuild' not in caught.value.remedy
     assert entry.path.stat().st_ino == before
 
 
 @pytest.fixture
-def loads(monkeypatch, set_driver):
-    """Return what was loaded on a GPU that refuses all engines."""
-    set_driver(L4)
-    loaded = []
-
-    def refuse(plan, **_):
-        loaded.append(plan)
-        raise ModelError('It cannot be loaded.')
-
-    monkeypatch.setattr(opening, 'load_engine', refuse)
-    return loaded
+def refusing(library):
+    """A library on a GPU that refuses all engines."""
+    library.is_refusing = True
+    return library
 
 
-def test_a_cached_engine_that_cannot_be_loaded_is_built_again_once(models, rtx, tmp_path, loads):
-    path = EngineCache(tmp_path).get_or_build(models.conv(), BuildOptions(), rtx).path
-    with pytest.raises(ModelError, match='It cannot be loaded'):
+def test_a_cached_engine_that_cannot_be_loaded_is_built_again_once(
+    models, rtx, built_cache, tmp_path, refusing
+):
+    shutil.copytree(built_cache, tmp_path / 'cache')
+    with pytest.raises(ModelError, match='cannot load'):
+        open_engine(models.conv(), backend='tensorrt_rtx', engine_cache_dir=tmp_path / 'cache')
+    assert refusing.refused == 2
+
+
+def test_an_engine_that_was_just_built_is_not_built_again(models, rtx, tmp_path, refusing):
+    with pytest.raises(ModelError, match='cannot load'):
         open_engine(models.conv(), backend='tensorrt_rtx', engine_cache_dir=tmp_path)
-    assert loads == [path, path]
-
-
-def test_an_engine_that_was_just_built_is_not_built_again(models, rtx, tmp_path, loads):
-    with pytest.raises(ModelError, match='It cannot be loaded'):
-        open_engine(models.conv(), backend='tensorrt_rtx', engine_cache_dir=tmp_path)
-    assert len(loads) == 1
+    assert refusing.refused == 1
 
 
 def test_only_a_cache_that_cannot_be_written_leads_to_an_engine_in_memory(
-    models, rtx, tmp_path, loads
+    models, rtx, tmp_path, refusing
 ):
     def open_in(folder):
         open_engine(
@@ -176,10 +166,10 @@ def test_only_a_cache_that_cannot_be_written_leads_to_an_engine_in_memory(
     file.touch()
     with pytest.raises(ParameterError, match='is not secure'):
         open_in(shared)
-    assert loads == []
-    with pytest.raises(ModelError, match='It cannot be loaded'):
+    assert refusing.refused == 0
+    with pytest.raises(ModelError, match='cannot load the engine'):
         open_in(file / 'cache')
-    assert [type(each) for each in loads] == [bytes]
+    assert refusing.refused == 1
 
 
 def test_an_engine_of_another_tool_with_another_memory_format_is_refused(

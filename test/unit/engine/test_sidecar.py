@@ -43,7 +43,7 @@ def test_any_change_of_a_sidecar_is_an_error_or_can_be_inspected(models, rtx, tm
     engine, chosen = entry.path, random.Random(0)
     sidecar = read_sidecar(engine)
     for path in places(sidecar):
-        for value in (..., *chosen.sample(VALUES, 3)):
+        for value in (..., chosen.choice(VALUES)):
             text = json.dumps(changed(sidecar, path, value))
             sidecar_path(engine).write_text(text)
             code = main(['inspect', '--layers', str(engine)])

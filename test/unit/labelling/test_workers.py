@@ -51,6 +51,7 @@ def test_results_of_workers_equal_those_of_one_process(label, contents, tmp_path
         assert f'drive_{number}: {count} frames; see' in done.stderr
 
 
+@pytest.mark.nightly
 def test_worker_that_dies_is_replaced_and_its_recording_redone(label, contents, tmp_path):
     subprocess.run(label(tmp_path / 'one', '--video'), check=True, capture_output=True)
     output = tmp_path / 'two'
@@ -177,6 +178,7 @@ def test_interrupt_ends_the_workers(label, tmp_path):
     assert workers and not any(Path(f'/proc/{pid}').exists() for pid in workers)
 
 
+@pytest.mark.nightly
 def test_closed_output_ends_the_workers(label, tmp_path):
     """As in `trt-ros label .. 2>&1 | head`."""
     output = tmp_path / 'out'

@@ -59,10 +59,11 @@ def preprocessing(found):
     ('task', 'published'),
     [
         ('detect', IMAGENET),
-        ('detect', BGR_255),
-        ('segment', HALF),
-        ('segment', {}),
         ('classify', BGR_255),
+        *(
+            pytest.param(*each, marks=pytest.mark.nightly)
+            for each in (('detect', BGR_255), ('segment', HALF), ('segment', {}))
+        ),
     ],
 )
 def test_the_preprocessing_of_the_training_is_tied_with_the_best(task, published, rank, pictures):

@@ -158,7 +158,7 @@ _lock = threading.Lock()
 _known: tuple[Rcl | None] | None = None  # The result of the check, once per process.
 
 
-def usable_rcl(node: Node) -> Rcl | None:
+def usable_rcl(node: Node, open_rcl: Callable[[], Rcl] = Rcl) -> Rcl | None:
     """Return rcl if messages can bypass rclpy, else None with a warning; checked once."""
     global _known
     with _lock:
@@ -166,7 +166,7 @@ def usable_rcl(node: Node) -> Rcl | None:
             rcl, why = None, f'{VARIABLE}=rclpy'
             if os.environ.get(VARIABLE) != 'rclpy':
                 try:
-                    rcl = Rcl()
+                    rcl = open_rcl()
                     check_transport(rcl, node.context)
                 except Exception as error:  # Any failure: rclpy remains as a fallback.
                     rcl, why = None, repr(error)

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-from pathlib import Path
 import struct
 from types import SimpleNamespace
 
@@ -12,10 +11,10 @@ import pytest
 from trt_ros.engine import engine as engines
 from trt_ros.engine import open as opening
 from trt_ros.engine.builder.config import load_plugins
+from trt_ros.engine.cache import runtime_cache
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.sidecar import sidecar_path
 from trt_ros.errors import BackendError, ParameterError
-from trt_ros.regular_file import Blob
 
 
 def describe(plan, **options):
@@ -49,15 +48,7 @@ def test_host_code_is_allowed_only_to_an_engine_that_was_built_version_compatibl
     assert library.host_code == [version_compatible]
 
 
-@pytest.fixture
-def loaded(monkeypatch):
-    """Record the plugin libraries instead of loading them."""
-    loaded = []
-    monkeypatch.setattr(opening, 'load_plugins', lambda library, plugins: loaded.extend(plugins))
-    return loaded
-
-
-def test_plugins_of_a_sidecar_load_only_if_the_user_lists_them(plan, library, loaded, tmp_path):
+def test_plugins_of_a_sidecar_load_only_if_the_user_lists_them(plan, library, tmp_path):
     plugin = tmp_path / 'plugin.so'
     plugin.touch()
     describe(plan, plugins=(str(plugin),))
@@ -65,23 +56,23 @@ def test_plugins_of_a_sidecar_load_only_if_the_user_lists_them(plan, library, lo
         with pytest.raises(ParameterError, match='needs the plugin library') as caught:
             opening.open_plan(plan, 0, BuildOptions(plugins=plugins))
         assert 'parameter plugins' in caught.value.remedy
-    assert loaded == []
+    assert library.plugins == []
     opening.open_plan(plan, 0, BuildOptions(plugins=(str(plugin),)))
-    assert loaded == [str(plugin)]
+    assert library.plugins == [str(plugin)]
 
 
-def test_plugins_of_a_tensorrt_rtx_engine_are_refused(plan, library, loaded):
+def test_plugins_of_a_tensorrt_rtx_engine_are_refused(plan, library):
     plan.write_bytes(struct.pack('<4s12xQ8x4B36x', b'vtrt', 64, 1, 5, 0, 0)[:64].ljust(64, b'\0'))
     describe(plan, plugins=('plugin.so',))
     with pytest.raises(ParameterError, match='needs the plugin library') as caught:
         opening.open_plan(plan, 0, BuildOptions(plugins=('plugin.so',)))
     assert 'tensorrt_rtx has no plugins' in caught.value.cause
-    assert loaded == []
+    assert library.plugins == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason='only root can give files away')
 @pytest.mark.parametrize('file', ['engine', 'sidecar', 'plugin'])
-def test_files_of_another_user_are_not_run(plan, library, loaded, tmp_path, file):
+def test_files_of_another_user_are_not_run(plan, library, tmp_path, file):
     plugin = tmp_path / 'plugin.so'
     plugin.touch()
     describe(plan, plugins=(str(plugin),), version_compatible=True)
@@ -91,15 +82,15 @@ def test_files_of_another_user_are_not_run(plan, library, loaded, tmp_path, file
     with pytest.raises(ParameterError, match='is not secure') as caught:
         opening.open_plan(plan, 0, BuildOptions(plugins=(str(plugin),)))
     assert 'belongs to another user' in caught.value.cause
-    assert (loaded, library.loaded) == ([], 0)
+    assert (library.plugins, library.loaded) == ([], 0)
 
 
-def test_planted_kernels_of_an_engine_are_not_used(plan, library, monkeypatch, tmp_path):
-    cache = Blob(tmp_path / 'net.engine.gpu.runtime')
-    monkeypatch.setattr(opening.caches, 'runtime_cache', lambda *_: cache)
+def test_planted_kernels_of_an_engine_are_not_used(plan, library, rtx):
+    plan.write_bytes(struct.pack('<4s12xQ4B36x', b'vtrt', 64, *rtx.version))
+    cache = runtime_cache(rtx, plan, 0)
     cache.save(b'kernels')
-    assert opening.open_plan(plan, 0, BuildOptions()).runtime_cache is cache
-    Path(cache.path).chmod(0o666)
+    assert opening.open_plan(plan, 0, BuildOptions()).runtime_cache.path == cache.path
+    cache.path.chmod(0o666)
     assert opening.open_plan(plan, 0, BuildOptions()).runtime_cache is None
 
 

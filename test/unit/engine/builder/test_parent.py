@@ -135,7 +135,12 @@ def test_old_and_new_opsets_build(models, rtx, opset):
     assert report_of(models.conv(opset=opset), rtx)['onnx_opset'] == opset
 
 
-@pytest.mark.parametrize('precision', ['tf32', 'fp16', 'bf16'])
+NIGHTLY = pytest.mark.nightly
+
+
+@pytest.mark.parametrize(
+    'precision', ['fp16', *(pytest.param(each, marks=NIGHTLY) for each in ('tf32', 'bf16'))]
+)
 def test_the_weeds_detector_builds(weeds, rtx, precision):
     report = report_of(weeds / 'weeds_yolox_nano.onnx', rtx, precision=precision)
     assert report['outputs'][0]['shape'] == [1, 3549, 8]

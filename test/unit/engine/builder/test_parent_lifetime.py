@@ -87,6 +87,7 @@ def test_parent_memory_stays_small(models, rtx):
     assert grown < 8 * 1024  # KiB; the child's peak is 200 MiB and more.
 
 
+@pytest.mark.nightly
 def test_ten_kills_in_mid_build_leave_nothing_and_the_next_build_works(
     slow_model, models, rtx, tmp_path, monkeypatch, children, signal_child
 ):

@@ -120,6 +120,7 @@ def endless(write) -> Path:
     return write(dict(control_flow.control())['loop_2'])
 
 
+@pytest.mark.nightly
 def test_a_model_that_hangs_is_stopped(endless, cache, set_constants):
     set_constants(CHECK_SECONDS=4.0)
     runner = CheckedRunner.open(endless, engine_cache_dir=cache)

@@ -83,7 +83,13 @@ def assert_equal(ours, wanted):
 
 
 @pytest.mark.parametrize(
-    ('batch', 'max_regions', 'frames_in_flight'), [('n', 16, 1), ('n', 2, 2), (1, 3, 1), (3, 4, 2)]
+    ('batch', 'max_regions', 'frames_in_flight'),
+    [
+        ('n', 2, 2),
+        (1, 3, 1),
+        pytest.param('n', 16, 1, marks=pytest.mark.nightly),
+        pytest.param(3, 4, 2, marks=pytest.mark.nightly),
+    ],
 )
 def test_one_launch_finds_objects_and_their_classes(
     tmp_path, open_gpu, cuda, batch, max_regions, frames_in_flight
@@ -104,7 +110,9 @@ def test_one_launch_finds_objects_and_their_classes(
     assert ours.diagnostics()['CUDA graph fallbacks'] == ''
 
 
-@pytest.mark.parametrize('batch', ['n', 1, 3])
+@pytest.mark.parametrize(
+    'batch', ['n', *(pytest.param(each, marks=pytest.mark.nightly) for each in (1, 3))]
+)
 def test_text_is_decoded_in_the_same_launch_and_in_runs_of_its_own(tmp_path, open_gpu, batch):
     path = write_cascade(tmp_path, batch=batch, max_regions=4, finds='text')
     ours = open_gpu(path)

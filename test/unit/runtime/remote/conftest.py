@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+import shutil
 import subprocess
 
 import pytest
@@ -11,8 +12,22 @@ import pytest
 from trt_ros.cli import main
 
 
+@pytest.fixture(scope='session')
+def exported(tmp_path_factory) -> Callable[[Path], Path]:
+    """Return a function that exports a model for a server, once per name and content."""
+
+    @cache
+    def export(name: str, content: bytes) -> Path:
+        folder = tmp_path_factory.mktemp('exported')
+        (folder / name).write_bytes(content)
+        assert main(['triton', str(folder / name), '--output', str(folder / 'repository')]) == 0
+        return folder / 'repository'
+
+    return lambda path: export(path.name, path.read_bytes())
+
+
 @pytest.fixture
-def serve(tmp_path) -> Callable:
+def serve(tmp_path, exported) -> Callable:
     """Start a server of ONNX files, each by the stem of its name; on request as a process."""
     pytest.importorskip('tritonclient.grpc')
     from support.kserve_server import ServerProcess, ServerThread
@@ -22,7 +37,7 @@ def serve(tmp_path) -> Callable:
         def start(*models: Path, arguments=(), kind=ServerThread):
             repository = tmp_path / 'repository'
             for path in models:
-                assert main(['triton', str(path), '--output', str(repository)]) == 0
+                shutil.copytree(exported(path), repository, dirs_exist_ok=True)
             return stack.enter_context(kind(repository, *map(str, arguments)))
 
         start.process = partial(start, kind=ServerProcess)
