@@ -112,7 +112,7 @@ def processors() -> str:
 
 def workers(most: int = 8) -> str:
     """Return the number of processes for all tests: those with nodes mostly wait."""
-    return str(min(len(os.sched_getaffinity(0)) + 1, most))
+    return str(min(2 * len(os.sched_getaffinity(0)), most))
 
 
 def pytest(
