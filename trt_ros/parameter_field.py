@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from functools import cache
 from math import inf
 from numbers import Integral, Real
@@ -25,42 +25,9 @@ _TYPES: Mapping[Any, tuple[str, type, type | None]] = {
 }
 
 
-def param(
-    default: Any,
-    description: str,
-    *,
-    between: tuple[float, float] | None = None,
-    or_zero: bool = False,
-    lengths: Sequence[int] = (),
-    choices: Sequence[str] = (),
-    names: Mapping[str, int] | None = None,
-    mutable: bool = False,
-    read_only: bool = False,
-) -> Any:
-    """
-    Define a field of an options class.
-
-    :param between: minimum and maximum, inclusive; of a list: those of each entry.
-    :param or_zero: whether 0 is also allowed, below the minimum.
-    :param lengths: allowed lengths of a list of numbers.
-    :param names: words that stand for values of an integer.
-    :param mutable: whether changes take effect at once, in any state; other parameters can only be
-        set before configure.
-    :param read_only: whether the value is fixed when the process starts.
-    """
-    return field(
-        default=default,
-        metadata={
-            'description': description,
-            'between': between,
-            'or_zero': or_zero,
-            'lengths': tuple(lengths),
-            'choices': tuple(choices),
-            'names': dict(names or {}),
-            'mutable': mutable,
-            'read_only': read_only,
-        },
-    )
+def param(default: Any, description: str, **more: Any) -> Any:
+    """Define a field of an options class; `more` are parameters of Specification by name."""
+    return field(default=default, metadata={'description': description, **more})
 
 
 def with_default(cls: type, name: str, default: Any) -> Any:
@@ -71,7 +38,17 @@ def with_default(cls: type, name: str, default: Any) -> Any:
 
 @dataclass(frozen=True)
 class Specification:
-    """The specification of one option, from a field of an options class."""
+    """
+    The specification of one option, from a field of an options class.
+
+    :param between: minimum and maximum, inclusive; of a list: those of each entry.
+    :param or_zero: whether 0 is also allowed, below the minimum.
+    :param lengths: allowed lengths of a list of numbers.
+    :param names: words that stand for values of an integer.
+    :param mutable: whether changes take effect at once, in any state; other parameters can only be
+        set before configure.
+    :param read_only: whether the value is fixed when the process starts.
+    """
 
     name: str
     default: Any
@@ -79,20 +56,13 @@ class Specification:
     python_type: type
     entry_type: type | None
     description: str
-    between: tuple[float, float] | None
-    or_zero: bool
-    lengths: tuple[int, ...]
-    choices: tuple[str, ...]
-    names: Mapping[str, int]
-    mutable: bool
-    read_only: bool
-
-    @classmethod
-    def of(cls, each: Field[Any], hint: Any) -> Specification:
-        """Create a specification from a field defined by param()."""
-        if type(None) in get_args(hint):
-            hint = get_args(hint)[0]
-        return cls(each.name, each.default, *_TYPES[hint], **each.metadata)
+    between: tuple[float, float] | None = None
+    or_zero: bool = False
+    lengths: tuple[int, ...] = ()
+    choices: tuple[str, ...] = ()
+    names: Mapping[str, int] = field(default_factory=dict)
+    mutable: bool = False
+    read_only: bool = False
 
     @property
     def allowed(self) -> str:
@@ -176,9 +146,16 @@ def _as_type(value: Any, wanted: type, error: ParameterError) -> Any:
 @cache
 def specifications(cls: type) -> Mapping[str, Specification]:
     """Return all options of a class by name, in order of definition."""
-    hints = get_type_hints(cls)
-    declared = [each for each in fields(cls) if each.metadata]
-    return {each.name: Specification.of(each, hints[each.name]) for each in declared}
+    found, hints = {}, get_type_hints(cls)
+    for each in fields(cls):
+        if each.metadata:
+            hint = hints[each.name]
+            if type(None) in get_args(hint):
+                hint = get_args(hint)[0]
+            found[each.name] = Specification(
+                each.name, each.default, *_TYPES[hint], **each.metadata
+            )
+    return found
 
 
 def check_options(options: Any) -> None:
