@@ -20,8 +20,9 @@ from gpu_models import Net, resnet50
 import numpy as np
 import onnx
 
-from trt_ros.cuda.device import Event, Graph, Stream, gpu_count, open_gpu
+from trt_ros.cuda.device import Event, Graph, Stream, open_gpu
 from trt_ros.cuda.memory import Account, DeviceBuffer, fill_async
+from trt_ros.driver import nvidia_driver
 from trt_ros.engine.builder.layers import parse_inspector
 from trt_ros.engine.builder.onnx_precision import convert
 from trt_ros.trt import Library, load_trt
@@ -137,7 +138,7 @@ def main() -> None:
     library = load_trt()
     with ExitStack() as owned:
         folder = owned.enter_context(tempfile.TemporaryDirectory())
-        gpu = open_gpu(0) if gpu_count() else None
+        gpu = open_gpu(0) if nvidia_driver().gpus else None
         print(library, gpu or 'no GPU')
         if gpu is not None:
             owned.enter_context(gpu.context)

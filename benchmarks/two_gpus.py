@@ -117,10 +117,10 @@ def with_mps(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def on_gpus(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the rows of two detectors on one and on two GPUs."""
-    from trt_ros.cuda.device import gpu_count
+    from trt_ros.driver import nvidia_driver
 
     yield measure(args, 'one detector', [0])
-    has_two = gpu_count() > 1
+    has_two = len(nvidia_driver().gpus) > 1
     if not has_two:
         print('This machine has no second GPU: no rows with two GPUs')
     for name, containers in (

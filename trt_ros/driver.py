@@ -98,7 +98,10 @@ def _query() -> Driver:
     if status == 0:
         status = cuda.cuDeviceGetCount(ctypes.byref(number))
     if status != 0:
-        return Driver(version, cuda_version, (), f'cuInit failed with {_error_name(cuda, status)}')
+        name = ctypes.c_char_p()
+        cuda.cuGetErrorName(status, ctypes.byref(name))
+        problem = f'cuInit failed with {(name.value or b"error").decode()} ({status})'
+        return Driver(version, cuda_version, (), problem)
     gpus = tuple(_gpu(cuda, index) for index in range(number.value))
     return Driver(version, cuda_version, gpus, '' if gpus else 'the driver lists no GPU')
 
@@ -110,12 +113,6 @@ def _version() -> str:
         return ''
     found = re.search(r'\s(\d+\.\d+(?:\.\d+)?)\s', text)
     return found.group(1) if found else ''
-
-
-def _error_name(cuda: ctypes.CDLL, status: int) -> str:
-    name = ctypes.c_char_p()
-    cuda.cuGetErrorName(status, ctypes.byref(name))
-    return (name.value or b'error').decode() + f' ({status})'
 
 
 def _gpu(cuda: ctypes.CDLL, index: int) -> GpuInfo:

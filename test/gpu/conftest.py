@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from trt_ros.cuda.calls import check, driver, live
-from trt_ros.cuda.device import Gpu, Stream, gpu_count, open_gpu
+from trt_ros.cuda.device import Gpu, Stream, open_gpu
 from trt_ros.cuda.kernels import Kernels
 from trt_ros.cuda.memory import (
     Account,
@@ -29,6 +29,7 @@ from trt_ros.cuda.memory import (
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.decode.cuda.decoder import Addresses
+from trt_ros.driver import nvidia_driver
 from trt_ros.engine.cache import kernel_folder
 from trt_ros.engine.files import locked
 from trt_ros.engine.options import BuildOptions
@@ -51,7 +52,7 @@ HALF = Thresholds(0.5, 0.5, 300)
 @pytest.fixture(scope='session')
 def gpu() -> Gpu:
     device = int(os.environ.get('TRT_ROS_TEST_DEVICE', '0'))
-    if gpu_count() <= device:
+    if len(nvidia_driver().gpus) <= device:
         pytest.skip(f'no NVIDIA GPU {device}')
     return open_gpu(device)
 
@@ -62,7 +63,7 @@ def no_other_gpu(gpu) -> Iterator[None]:
     yield
     used = [
         index
-        for index in range(gpu_count())
+        for index in range(len(nvidia_driver().gpus))
         if check(driver().cuDevicePrimaryCtxGetState(index), 'ask whether a GPU is used')[1]
     ]
     assert used == [gpu.index]

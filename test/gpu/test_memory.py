@@ -124,13 +124,13 @@ def test_weights_beyond_the_budget_stay_in_host_memory(gpu, tmp_path):
 FULL = """
 import sys
 from trt_ros.cuda.device import open_gpu
-from trt_ros.cuda.memory import Account, DeviceBuffer
+from trt_ros.cuda.memory import Account, DeviceBuffer, gpu_memory
 from trt_ros.engine.open import open_engine
 from trt_ros.errors import BackendError
 path, cache, device = sys.argv[1], sys.argv[2], int(sys.argv[3])
 gpu = open_gpu(device)
 with gpu.context:
-    rest = DeviceBuffer(gpu.free_bytes()[0] - (64 << 20), 'test', Account())
+    rest = DeviceBuffer(gpu_memory()[0] - (64 << 20), 'test', Account())
     try:
         open_engine(path, engine_cache_dir=cache, device=device)
     except BackendError as error:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from trt_ros.cuda.memory import gpu_memory
 from trt_ros.cuda.monitor import (
     CLOCK,
     MEMORY,
@@ -23,9 +24,11 @@ def test_nvml_values_are_plausible(gpu):
     assert 0 <= int(diagnostics.get(UTILISATION, 0)) <= 100
     now, highest = (int(each) for each in diagnostics[CLOCK].split(' of '))
     assert 0 < now <= highest
+    with gpu.context:
+        cuda_free, cuda_total = gpu_memory()
     utilization, free = read_load(gpu.pci_bus_id)
     assert 0 <= utilization <= 100
-    assert abs(free - gpu.free_bytes()[0]) < 0.1 * gpu.free_bytes()[1]
+    assert abs(free - cuda_free) < 0.1 * cuda_total
     used, total = (int(each) for each in diagnostics[MEMORY].split(' of '))
     assert 0 < used <= total
-    assert abs(total - gpu.free_bytes()[1] / 1e6) < 0.1 * total
+    assert abs(total - cuda_total / 1e6) < 0.1 * total

@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 from support.scripts import run_script
-from trt_ros.cuda.device import gpu_count
+from trt_ros.driver import nvidia_driver
 
 pytestmark = pytest.mark.gpu
 
@@ -15,7 +15,9 @@ import sys
 import threading
 import numpy as np
 from trt_ros.cuda.calls import check, driver, live
-from trt_ros.cuda.device import gpu_count, open_gpu
+from trt_ros.cuda.device import open_gpu
+from trt_ros.cuda.memory import gpu_memory
+from trt_ros.driver import nvidia_driver
 from trt_ros.progress import Reporter
 from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.options import LabeledOptions
@@ -31,7 +33,7 @@ def picture(width, height=120):
     return Frame.from_pixels(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 def used():
-    return [index for index in range(gpu_count()) if check(
+    return [index for index in range(len(nvidia_driver().gpus)) if check(
         driver().cuDevicePrimaryCtxGetState(index), 'ask whether a GPU is used')[1]]
 
 def in_thread(work):
@@ -60,7 +62,7 @@ def run(script: str, *args: str) -> None:
 
 @pytest.fixture(scope='module', autouse=True)
 def two_gpus(gpu) -> None:
-    if gpu_count() < 2:
+    if len(nvidia_driver().gpus) < 2:
         pytest.skip('needs two NVIDIA GPUs')
 
 
@@ -120,10 +122,12 @@ def test_one_thread_serves_two_gpus(order, small_detector, tmp_path):
         gpus = [open_gpu(index) for index in range(2)]
         for number, pipeline in enumerate(pipelines):
             other, = (gpu for gpu in gpus if gpu.index != pipeline.gpu.index)
-            free = other.free_bytes()[0]
+            with other.context:
+                free = gpu_memory()
             for width in range(202, 260, 2):
                 pipeline.infer(picture(width))
-            assert other.free_bytes()[0] == free, (free, other.free_bytes())
+            with other.context:
+                assert gpu_memory() == free, (free, gpu_memory())
         for width in (160, 200, 640):
             same(*(pipeline.infer(picture(width)) for pipeline in pipelines))
         facts = [pipeline.diagnostics()['GPU'] for pipeline in pipelines]
@@ -154,7 +158,7 @@ def test_device_auto_spreads_pipelines_that_are_opened_at_once(small_detector, t
             thread.join()
         first, second = opened
         assert first.gpu.index != second.gpu.index
-        assert sum('chosen: ' in line for line in first.log_lines) == gpu_count()
+        assert sum('chosen: ' in line for line in first.log_lines) == len(nvidia_driver().gpus)
         same(first.infer(picture(160)), second.infer(picture(160)))
         second.close()
         left = first.gpu.index

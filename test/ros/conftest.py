@@ -38,9 +38,9 @@ SERVER_PYTHON_PATH = python_path()  # Before a test changes the environment.
 @pytest.fixture(params=['onnxruntime', pytest.param('tensorrt_rtx', marks=pytest.mark.gpu)])
 def backend(request: pytest.FixtureRequest) -> str:
     """What really runs a network: on the CPU, and on a GPU."""
-    from trt_ros.cuda.device import gpu_count
+    from trt_ros.driver import nvidia_driver
 
-    if request.param != 'onnxruntime' and not gpu_count():
+    if request.param != 'onnxruntime' and nvidia_driver().problem:
         pytest.skip('no NVIDIA GPU')
     return str(request.param)
 

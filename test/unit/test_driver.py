@@ -8,7 +8,7 @@ import pytest
 
 CALLS = {
     'the driver by ctypes': 'from trt_ros.driver import nvidia_driver; nvidia_driver()',
-    'cuda-python': 'from trt_ros.cuda.device import gpu_count; gpu_count()',
+    'cuda-python': 'from trt_ros.cuda.calls import runtime; runtime()',
 }
 
 

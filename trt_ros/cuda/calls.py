@@ -1,5 +1,7 @@
 """Access to cuda-python, and its `(status, value)` results as values or errors with a remedy."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +11,7 @@ from importlib import import_module
 import threading
 from types import ModuleType
 from typing import Any
+import weakref
 
 from trt_ros.driver import device_order
 from trt_ros.errors import BackendError, TrtRosError
@@ -17,23 +20,13 @@ from trt_ros.errors import BackendError, TrtRosError
 # Source: "CUDA Runtime API", enum cudaError: the entries documented with "the process must be
 # terminated and relaunched", and the loss of the device itself.
 STICKY = frozenset(
-    {
-        'cudaErrorECCUncorrectable',
-        'cudaErrorNvlinkUncorrectable',
-        'cudaErrorIllegalAddress',
-        'cudaErrorLaunchTimeout',
-        'cudaErrorContextIsDestroyed',
-        'cudaErrorAssert',
-        'cudaErrorHardwareStackError',
-        'cudaErrorIllegalInstruction',
-        'cudaErrorMisalignedAddress',
-        'cudaErrorInvalidAddressSpace',
-        'cudaErrorInvalidPc',
-        'cudaErrorLaunchFailure',
-        'cudaErrorExternalDevice',
-        'cudaErrorTensorMemoryLeak',
-        'cudaErrorUnknown',
-    }
+    f'cudaError{name}'
+    for name in (
+        *('ECCUncorrectable', 'NvlinkUncorrectable', 'IllegalAddress', 'LaunchTimeout'),
+        *('ContextIsDestroyed', 'Assert', 'HardwareStackError', 'IllegalInstruction'),
+        *('MisalignedAddress', 'InvalidAddressSpace', 'InvalidPc', 'LaunchFailure'),
+        *('ExternalDevice', 'TensorMemoryLeak', 'Unknown'),
+    )
 )
 
 REMEDIES = {
@@ -119,6 +112,12 @@ def core() -> ModuleType:
     return module if hasattr(module, 'Device') else _binding('cuda.core.experimental')
 
 
+def nvml_device(pci_bus_id: str) -> Any:
+    """Return a GPU by NVML; raises several types: no such library or device, no permission."""
+    # By PCI bus id: NVML's indices include GPUs that CUDA_VISIBLE_DEVICES hides.
+    return import_module('cuda.core.system').Device(pci_bus_id=pci_bus_id)
+
+
 def _binding(name: str) -> ModuleType:
     device_order()
     try:
@@ -190,6 +189,19 @@ class Context:
         finally:
             if is_current:
                 self._pop()
+
+
+def owned(
+    owner: object, kind: str, context: Context, free: Callable[..., Any], *args: Any
+) -> weakref.finalize[..., Any]:
+    """Count a resource of `kind`; return the finalizer that calls `free(*args)` once."""
+    count_live(kind, 1)
+    return weakref.finalize(owner, _release, kind, context, free, args)
+
+
+def _release(kind: str, context: Context, free: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    context.release(free, *args)
+    count_live(kind, -1)
 
 
 @contextmanager

@@ -6,23 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-import weakref
 
 from trt_ros.cuda.calls import (
     Context,
-    CudaError,
     check,
-    core,
-    count_live,
     current_context,
     driver,
     failure,
+    owned,
     primary_context,
     runtime,
 )
 from trt_ros.cuda.share import Share, create_stream, open_share
-from trt_ros.driver import PCI_ORDER, device_order
-from trt_ros.errors import BackendError, ClosedError, ParameterError
+from trt_ros.driver import PCI_ORDER, device_order, nvidia_driver
+from trt_ros.errors import ClosedError
 
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY.
 
@@ -66,56 +63,23 @@ class Gpu:
         place = f'device {self.index}{counted}, PCI {self.pci_bus_id}{share}'
         return f'{self.name} ({self.arch}, {place})'
 
-    def free_bytes(self) -> tuple[int, int]:
-        """Return free and total GPU memory in bytes."""
-        with self.context:
-            free, total = check(runtime().cudaMemGetInfo(), 'query the free GPU memory')
-        return int(free), int(total)
-
     def synchronize(self) -> None:
         """Wait for all work submitted to the GPU by this process."""
         with self.context:
             check(runtime().cudaDeviceSynchronize(), 'wait for the GPU')
 
 
-def gpu_count() -> int:
-    """Return the number of visible GPUs; 0 also without a driver or cuda-python."""
-    try:
-        code, count = runtime().cudaGetDeviceCount()
-    except (BackendError, RuntimeError):
-        return 0
-    return 0 if int(code) else int(count)
-
-
 def open_gpu(index: int = 0, share: float = 0.0) -> Gpu:
     """Open GPU `index`, and reserve a `share` of its SMs, without making it current; or raise."""
-    try:
-        code, count = runtime().cudaGetDeviceCount()
-    except RuntimeError as error:
-        # cuda-python raises this one itself when libcuda.so is missing.
-        raise CudaError(
-            'No GPU is available.',
-            status='cudaErrorInsufficientDriver',
-            cause=str(error),
-            remedy='Install the NVIDIA driver, or choose backend onnxruntime.',
-        ) from error
-    if int(code):
-        raise failure(int(code), 'find a GPU')
-    if not 0 <= index < count:
-        raise ParameterError(
-            f'GPU {index} does not exist: this machine has {count}.',
-            remedy='Set parameter device to a smaller number.',
-        )
+    found = nvidia_driver().gpu(index)
+    major, minor = found.compute_capability
     context = primary_context(index)
-    device = core().Device(index)
-    major, minor = device.compute_capability
-    properties = device.properties
     return Gpu(
         index,
-        str(device.name),
+        found.name,
         f'sm_{major}{minor}',
-        bool(properties.integrated),
-        str(device.pci_bus_id),
+        found.integrated,
+        found.pci_bus_id,
         context,
         open_share(index, share) if share else None,
     )
@@ -138,8 +102,7 @@ class Stream:
             rt.cudaStreamNonBlocking, priority
         )
         self.handle = int(check(created, 'create a stream'))
-        count_live('stream', 1)
-        self._free = weakref.finalize(self, _destroy_stream, context, self.handle)
+        self._free = owned(self, 'stream', context, rt.cudaStreamDestroy, self.handle)
 
     def synchronize(self) -> None:
         """Wait for all work in the stream; releases the GIL meanwhile."""
@@ -152,11 +115,6 @@ class Stream:
     def close(self) -> None:
         """Destroy the stream; may be called twice."""
         self._free()
-
-
-def _destroy_stream(context: Context, handle: int) -> None:
-    context.release(runtime().cudaStreamDestroy, handle)
-    count_live('stream', -1)
 
 
 class Event:
@@ -173,8 +131,8 @@ class Event:
             0 if timing else rt.cudaEventDisableTiming
         )
         self._event: Any = check(rt.cudaEventCreateWithFlags(flags), 'create an event')
-        count_live('event', 1)
-        self._free = weakref.finalize(self, _destroy_event, context, int(self._event))
+        destroy = driver().cuEventDestroy
+        self._free = owned(self, 'event', context, destroy, int(self._event))
         self._record, self._synchronize = rt.cudaEventRecord, rt.cudaEventSynchronize
 
     @property
@@ -224,19 +182,14 @@ def wait_for_default_stream(stream: int) -> None:
     event.close()
 
 
-def _destroy_event(context: Context, handle: int) -> None:
-    context.release(driver().cuEventDestroy, handle)
-    count_live('event', -1)
-
-
 class Graph:
     """An executable CUDA graph that owns nothing: memory and kernels must outlive it."""
 
     def __init__(self, executable: Any, node_count: int) -> None:
         self._executable: Any = executable
         self.node_count = node_count
-        count_live('graph', 1)
-        self._free = weakref.finalize(self, _destroy, current_context(), executable)
+        destroy = runtime().cudaGraphExecDestroy
+        self._free = owned(self, 'graph', current_context(), destroy, executable)
         self._launch = runtime().cudaGraphLaunch
 
     @classmethod
@@ -285,8 +238,3 @@ class Graph:
         """Destroy the graph; may be called twice."""
         self._executable = None
         self._free()
-
-
-def _destroy(context: Context, executable: Any) -> None:
-    context.release(runtime().cudaGraphExecDestroy, executable)
-    count_live('graph', -1)

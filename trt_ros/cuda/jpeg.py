@@ -46,30 +46,25 @@ class JpegDecoder:
         if self._decoder is not None:
             return ''
         with restored_contexts():
-            return self._open(example)
-
-    def _open(self, example: np.ndarray) -> str:
-        try:
-            with _quiet_import():
-                codec = import_module(_MODULE)
-            self._parameters = {
-                channels: codec.DecodeParams(
-                    apply_exif_orientation=False,
-                    color_spec=color,
-                    sample_format=layout,
+            try:
+                with _quiet_import():
+                    codec = import_module(_MODULE)
+                self._parameters = {
+                    channels: codec.DecodeParams(
+                        apply_exif_orientation=False, color_spec=color, sample_format=layout
+                    )
+                    for channels, color, layout in (
+                        (1, codec.ColorSpec.GRAY, codec.SampleFormat.I_Y),
+                        (3, codec.ColorSpec.SRGB, codec.SampleFormat.I_BGR),
+                    )
+                }
+                self._decoder = codec.Decoder(
+                    device_id=self._device, max_num_cpu_threads=1, options=':fancy_upsampling=1'
                 )
-                for channels, color, layout in (
-                    (1, codec.ColorSpec.GRAY, codec.SampleFormat.I_Y),
-                    (3, codec.ColorSpec.SRGB, codec.SampleFormat.I_BGR),
-                )
-            }
-            self._decoder = codec.Decoder(
-                device_id=self._device, max_num_cpu_threads=1, options=':fancy_upsampling=1'
-            )
-            self._decoder.decode(codec.CodeStream(example), params=self._parameters[3])
-        except Exception as error:  # ImportError, RuntimeError of the library, old versions.
-            self._decoder = None
-            return f'{_MODULE}: {error}'
+                self._decoder.decode(codec.CodeStream(example), params=self._parameters[3])
+            except Exception as error:  # ImportError, RuntimeError of the library, old versions.
+                self._decoder = None
+                return f'{_MODULE}: {error}'
         self._codec = codec
         return ''
 
@@ -87,26 +82,20 @@ class JpegDecoder:
         :returns: False when the library cannot decode it; the target may have been written.
         """
         with restored_contexts():
-            is_decoded = self._decode(bitstream, shape, target, stream)
+            try:
+                image = self._codec.as_image(_DeviceArray(target, shape, stream), stream)
+                decoded = self._decoder.decode(
+                    self._codec.CodeStream(bitstream),
+                    image=image,
+                    params=self._parameters[shape[2]],
+                    cuda_stream=stream,
+                )
+            except (RuntimeError, ValueError):
+                decoded = None
         self._images += 1
-        if not is_decoded:
+        if decoded is None:
             self._refused += 1
             runtime().cudaGetLastError()  # Not the next call's; a lost context stays lost.
-        return is_decoded
-
-    def _decode(
-        self, bitstream: np.ndarray, shape: tuple[int, int, int], target: int, stream: int
-    ) -> bool:
-        try:
-            image = self._codec.as_image(_DeviceArray(target, shape, stream), stream)
-            decoded = self._decoder.decode(
-                self._codec.CodeStream(bitstream),
-                image=image,
-                params=self._parameters[shape[2]],
-                cuda_stream=stream,
-            )
-        except (RuntimeError, ValueError):
-            return False
         return decoded is not None
 
     def diagnostics(self) -> dict[str, str]:

@@ -11,9 +11,8 @@ import hashlib
 from pathlib import Path
 import re
 from typing import Any
-import weakref
 
-from trt_ros.cuda.calls import Context, check, core, count_live, current_context, driver
+from trt_ros.cuda.calls import check, core, current_context, driver, owned
 from trt_ros.errors import BackendError, ClosedError
 from trt_ros.regular_file import Blob
 
@@ -103,8 +102,8 @@ class Kernels:
         cubin = cubin_of(name, arch, cache_dir, functions)
         self.nbytes = len(cubin)
         self._module: Any = check(driver().cuModuleLoadData(cubin), f'load the {name} kernels')
-        count_live('kernel module', 1)
-        self._free = weakref.finalize(self, _unload, context, self._module)
+        unload = driver().cuModuleUnload
+        self._free = owned(self, 'kernel module', context, unload, self._module)
         self._functions: dict[str, Any] = {}
 
     def launch(
@@ -131,8 +130,3 @@ class Kernels:
         self._module = None
         self._functions.clear()
         self._free()
-
-
-def _unload(context: Context, module: Any) -> None:
-    context.release(driver().cuModuleUnload, module)
-    count_live('kernel module', -1)

@@ -4,12 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 import ctypes
-from importlib import import_module
 import os
 from pathlib import Path
 import threading
 from typing import Any
-import weakref
 
 import numpy as np
 
@@ -18,8 +16,9 @@ from trt_ros.cuda.calls import (
     CudaError,
     check,
     core,
-    count_live,
     current_context,
+    nvml_device,
+    owned,
     runtime,
 )
 from trt_ros.errors import BackendError, ClosedError
@@ -110,20 +109,23 @@ class DeviceBuffer:
         except CudaError as error:
             raise explain_out_of_memory(error, nbytes, account) from error
         account.add(owner, nbytes)
-        count_live('device buffer', 1)
-        self._free = weakref.finalize(
-            self, _free_device, context, self.ptr, nbytes, owner, account
-        )
+        freed = (runtime().cudaFree, self.ptr, account.add, owner, nbytes)
+        self._free = owned(self, 'device buffer', context, _free, *freed)
 
     def close(self) -> None:
         """Free the memory; may be called twice."""
         self._free()
 
 
-def _free_device(context: Context, ptr: int, nbytes: int, owner: str, account: Account) -> None:
-    context.release(runtime().cudaFree, ptr)
-    account.add(owner, -nbytes)
-    count_live('device buffer', -1)
+def _free(
+    free: Callable[[int], Any],
+    ptr: int,
+    change: Callable[[str, int], None],
+    owner: str,
+    nbytes: int,
+) -> None:
+    free(ptr)
+    change(owner, -nbytes)
 
 
 class PinnedBuffer:
@@ -147,10 +149,8 @@ class PinnedBuffer:
             )
         )
         account.pin(owner, nbytes)
-        count_live('pinned buffer', 1)
-        self._free = weakref.finalize(
-            self, _free_pinned, context, self.ptr, nbytes, owner, account
-        )
+        freed = (rt.cudaFreeHost, self.ptr, account.pin, owner, nbytes)
+        self._free = owned(self, 'pinned buffer', context, _free, *freed)
         self.device_ptr = int(check(rt.cudaHostGetDevicePointer(self.ptr, 0), 'map pinned memory'))
         raw = (ctypes.c_uint8 * nbytes).from_address(self.ptr)
         self._view: np.ndarray | None = np.frombuffer(memoryview(raw), np.uint8)
@@ -166,12 +166,6 @@ class PinnedBuffer:
         """Free the memory; may be called twice."""
         self._view = None
         self._free()
-
-
-def _free_pinned(context: Context, ptr: int, nbytes: int, owner: str, account: Account) -> None:
-    context.release(runtime().cudaFreeHost, ptr)
-    account.pin(owner, -nbytes)
-    count_live('pinned buffer', -1)
 
 
 #: Address to (number of RegisteredMemory, context it was page-locked in): CUDA locks memory once.
@@ -205,9 +199,9 @@ class RegisteredMemory:
                 )
             _locked[self.ptr] = count + 1, first
         account.pin(owner, self.nbytes)
-        count_live('registered memory', 1)
         self._array: Any = array
-        self._free = weakref.finalize(self, _unregister, self.ptr, self.nbytes, owner, account)
+        freed = (_unregister, self.ptr, account.pin, owner, self.nbytes)
+        self._free = owned(self, 'registered memory', first, _free, *freed)
         self.device_ptr = int(
             check(rt.cudaHostGetDevicePointer(self.ptr, 0), 'map registered memory')
         )
@@ -222,15 +216,13 @@ class RegisteredMemory:
         self._free()
 
 
-def _unregister(ptr: int, nbytes: int, owner: str, account: Account) -> None:
+def _unregister(ptr: int) -> None:
     with _locking:
         count, first = _locked.pop(ptr)
         if count > 1:
             _locked[ptr] = count - 1, first
         else:
-            first.release(runtime().cudaHostUnregister, ptr)
-    account.pin(owner, -nbytes)
-    count_live('registered memory', -1)
+            runtime().cudaHostUnregister(ptr)
 
 
 def megabytes(nbytes: int) -> str:
@@ -238,12 +230,18 @@ def megabytes(nbytes: int) -> str:
     return f'{nbytes / 1e6:.1f} MB'
 
 
+def gpu_memory() -> tuple[int, int]:
+    """Return free and total bytes of the current GPU."""
+    free, total = check(runtime().cudaMemGetInfo(), 'query the free GPU memory')
+    return int(free), int(total)
+
+
 def explain_out_of_memory(error: CudaError, nbytes: int, account: Account) -> CudaError:
     """Add requested, free and allocated bytes by owner to an out-of-memory error."""
     if not error.is_out_of_memory:
         return error
     runtime().cudaGetLastError()  # This status is not sticky: reading it clears it.
-    free, total = check(runtime().cudaMemGetInfo(), 'query the free GPU memory')
+    free, total = gpu_memory()
     held = account.report()['device'].items()
     owners = ', '.join(f'{owner} {megabytes(size)}' for owner, size in held)
     return CudaError(
@@ -317,21 +315,16 @@ def measured(
         _measuring.release()
 
 
-def _nvml_device() -> Any:
-    bus_id = str(core().Device().pci_bus_id)
-    return import_module('cuda.core.system').Device(pci_bus_id=bus_id)
-
-
 def _used_nbytes() -> Callable[[], int]:
     device: Any = None
-    with suppress(Exception):  # Several types: no such library, no such device, no permission.
-        device = _nvml_device()
+    with suppress(Exception):
+        device = nvml_device(str(core().Device().pci_bus_id))
     if process_nbytes(device):
         return lambda: process_nbytes(device)
 
     def of_gpu() -> int:
-        free, total = check(runtime().cudaMemGetInfo(), 'query the free GPU memory')
-        return int(total) - int(free)
+        free, total = gpu_memory()
+        return total - free
 
     return of_gpu
 
@@ -340,15 +333,11 @@ def describe_gpu_memory() -> str:
     """Return the free memory of the current GPU and the processes that use most of it, as text."""
     used: dict[int, int] = {}
     with suppress(Exception):  # As in _used_nbytes; also processes that end meanwhile.
-        for each in _nvml_device().compute_running_processes:
+        for each in nvml_device(str(core().Device().pci_bus_id)).compute_running_processes:
             if each.used_gpu_memory < _UNKNOWN:
                 used[each.pid] = int(each.used_gpu_memory)
     runtime().cudaGetLastError()  # The status of a failed allocation is not sticky: clear it.
-    free, total = check(runtime().cudaMemGetInfo(), 'query the free GPU memory')
-    return _memory_text(int(free), int(total), used)
-
-
-def _memory_text(free: int, total: int, used: Mapping[int, int]) -> str:
+    free, total = gpu_memory()
     largest = sorted(used.items(), key=lambda item: -item[1])[:5]
     holders = ', '.join(f'{_process_name(pid)} {megabytes(nbytes)}' for pid, nbytes in largest)
     return (

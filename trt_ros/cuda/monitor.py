@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from trt_ros.cuda.calls import nvml_device
 from trt_ros.cuda.device import Gpu
 
 UTILISATION, TEMPERATURE = 'GPU utilization (%)', 'GPU temperature (°C)'
@@ -23,10 +24,8 @@ class Monitor:
 
     def __init__(self, gpu: Gpu, sysfs: Path = Path('/sys')) -> None:
         self._nvml: Any = None
-        # Several exception types: no such library, no such device, no permission.
         with suppress(Exception):
-            # By PCI bus id: NVML's indices include GPUs that CUDA_VISIBLE_DEVICES hides.
-            self._nvml = import_module('cuda.core.system').Device(pci_bus_id=gpu.pci_bus_id)
+            self._nvml = nvml_device(gpu.pci_bus_id)
         self._jetson = JetsonFiles(sysfs) if gpu.is_integrated else None
 
     def diagnostics(self) -> dict[str, str]:
@@ -50,7 +49,7 @@ def read_load(pci_bus_id: str) -> tuple[int, int]:
     """Return the utilization of a GPU in percent and its free bytes; 0 where unreadable."""
     utilization = free = 0
     with suppress(Exception):
-        device = import_module('cuda.core.system').Device(pci_bus_id=pci_bus_id)
+        device = nvml_device(pci_bus_id)
         with suppress(Exception):  # A partitioned GPU (MIG) has none.
             utilization = int(device.utilization.gpu)
         free = int(device.memory_info.total - device.memory_info.used)
@@ -89,28 +88,13 @@ class JetsonFiles:
     """The sysfs files with the state of a Jetson's GPU; located once, read on every call."""
 
     def __init__(self, sysfs: Path) -> None:
-        self._load = next(
-            (
-                path / 'device/load'
-                for path in sorted(sysfs.glob('class/devfreq/*'))
-                if _text(path / 'device/of_node/name') in _JETSON_GPUS
-            ),
-            None,
-        )
-        thermal = sysfs / 'class/thermal'
-        self._temperature = next(
-            (
-                path / 'temp'
-                for path in sorted(thermal.glob('thermal_zone*'))
-                if _text(path / 'type').lower().startswith('gpu')
-            ),
-            None,
-        )
-        self._coolers = [
-            path
-            for path in sorted(thermal.glob('cooling_device*'))
-            if 'gpu' in _text(path / 'type')
-        ]
+        devices = sorted(sysfs.glob('class/devfreq/*'))
+        self._load = next((each / 'device/load' for each in devices if _is_gpu(each)), None)
+        sensors = sorted(sysfs.glob('class/thermal/thermal_zone*'))
+        of_gpu = (each for each in sensors if _text(each / 'type').lower().startswith('gpu'))
+        self._temperature = next((each / 'temp' for each in of_gpu), None)
+        coolers = sorted(sysfs.glob('class/thermal/cooling_device*'))
+        self._coolers = [each for each in coolers if 'gpu' in _text(each / 'type')]
 
     def diagnostics(self) -> dict[str, str]:
         """Return diagnostics values by key; values that cannot be read are omitted."""
@@ -124,12 +108,12 @@ class JetsonFiles:
         if temperature is not None and temperature > -200_000:
             yield TEMPERATURE, f'{temperature / 1000:.0f}'
         if self._coolers:
-            yield (
-                THROTTLE_REASONS,
-                ', '.join(
-                    _text(path / 'type') for path in self._coolers if _number(path / 'cur_state')
-                ),
-            )
+            active = (each for each in self._coolers if _number(each / 'cur_state'))
+            yield THROTTLE_REASONS, ', '.join(_text(each / 'type') for each in active)
+
+
+def _is_gpu(device: Path) -> bool:
+    return _text(device / 'device/of_node/name') in _JETSON_GPUS
 
 
 def _text(path: Path) -> str:

@@ -49,10 +49,11 @@ def test_it_equals_numpy_on_the_cpu(tmp_path):
 @pytest.mark.gpu
 def test_it_equals_numpy_on_a_gpu(tmp_path, monkeypatch):
     from trt_ros.cuda import kernels
-    from trt_ros.cuda.device import Stream, gpu_count, open_gpu
+    from trt_ros.cuda.device import Stream, open_gpu
     from trt_ros.cuda.memory import Account, PinnedBuffer
+    from trt_ros.driver import nvidia_driver
 
-    if not gpu_count():
+    if nvidia_driver().problem:
         pytest.skip('no NVIDIA GPU')
     gpu = open_gpu(0)
     monkeypatch.setattr(kernels, 'source_of', lambda *_: SOURCE)

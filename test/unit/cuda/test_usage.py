@@ -1,5 +1,6 @@
 """GPU memory of libraries: what belongs to this process, and what is counted elsewhere."""
 
+from itertools import repeat
 import os
 import sys
 import threading
@@ -17,9 +18,13 @@ class Gpu:
 
     def __init__(self) -> None:
         self.mine, self.others, self.listed, self.refused = 1000, 5000, True, iter(())
+        self.total = 20_000
 
     def cudaMemGetInfo(self):
-        return 0, 20_000 - self.mine - self.others, 20_000
+        return 0, self.total - self.mine - self.others, self.total
+
+    def cudaGetLastError(self):
+        return 0
 
     @property
     def compute_running_processes(self):
@@ -122,10 +127,11 @@ def test_others_do_not_wait_for_a_measurement_that_never_ends(gpu, wait_seconds)
     assert account.report()['device'] == {'contexts': 50}
 
 
-def test_largest_processes_on_the_gpu_are_named():
-    used = {os.getpid(): 5_000_000, 2**22 + 1: 900_000_000}  # The second id is above the maximum.
-    assert memory._memory_text(3_000_000, 10**9, used) == (
-        f'free 3.0 MB of 1000.0 MB; used by process {2**22 + 1} 900.0 MB, '
+def test_largest_processes_on_the_gpu_are_named(gpu):
+    gpu.total, gpu.mine, gpu.others = 10**9, 5_000_000, 900_000_000
+    assert memory.describe_gpu_memory() == (
+        'free 95.0 MB of 1000.0 MB; used by process 0 900.0 MB, '
         f'this process ({os.getpid()}) 5.0 MB'
     )
-    assert memory._memory_text(0, 10**9, {}).endswith('processes that NVML does not list here')
+    gpu.refused = repeat(True)
+    assert memory.describe_gpu_memory().endswith('processes that NVML does not list here')

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from trt_ros.cuda.memory import Account
+from trt_ros.driver import Driver, GpuInfo
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.tensors import TensorSpec
 
@@ -48,7 +49,6 @@ class FakeCuda:
         'cuCtxPushCurrent',
         'cuCtxPopCurrent',
         'cuCtxGetCurrent',
-        'cudaGetDeviceCount',
         'cuDeviceGetDevResource',
         'cuDevSmResourceSplitByCount',
         'cuDevResourceGenerateDesc',
@@ -131,9 +131,6 @@ class FakeCuda:
 
     def cudaGetErrorString(self, error: Any) -> tuple:
         return 0, b'as the test wished'
-
-    def _do_cudaGetDeviceCount(self):
-        return (2,)
 
     def _do_cuDeviceGet(self, index):
         return (index,)
@@ -304,17 +301,17 @@ def cuda(monkeypatch, set_constants) -> FakeCuda:
     fake = FakeEngine.cuda = FakeCuda()
     states = (calls._lost, share._partitions, share._green)
 
-    def device(index: int = 0) -> SimpleNamespace:
-        return SimpleNamespace(
-            name='Fake GPU',
-            compute_capability=(9, 0),
-            pci_bus_id=f'0000:0{index}:00.0',
-            properties=SimpleNamespace(integrated=False, multiprocessor_count=1),
-        )
-
+    gpus = tuple(
+        GpuInfo(index, 'Fake GPU', (9, 0), 1, 20_000_000, False, '', f'0000:0{index}:00.0')
+        for index in range(2)
+    )
+    found = Driver('580.65', (13, 0), gpus, '')
+    monkeypatch.setattr('trt_ros.cuda.device.nvidia_driver', lambda: found)
     program = SimpleNamespace(compile=lambda _: SimpleNamespace(code=CUBIN))
     core = SimpleNamespace(
-        Device=device, ProgramOptions=lambda **_: None, Program=lambda *_: program
+        Device=lambda: SimpleNamespace(pci_bus_id='0000:00:00.0'),
+        ProgramOptions=lambda **_: None,
+        Program=lambda *_: program,
     )
     monkeypatch.setitem(sys.modules, 'cuda.core', core)
     for name in ('runtime', 'driver'):
