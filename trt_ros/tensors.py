@@ -1,7 +1,9 @@
 """Descriptions of network inputs and outputs: name, shape, dtype, mode."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 import math
 from typing import Any, Literal
@@ -38,6 +40,10 @@ class TensorSpec:
     def is_dynamic(self) -> bool:
         """Whether any dimension is dynamic."""
         return any(size < 0 for size in self.shape)
+
+    def with_ones(self) -> TensorSpec:
+        """Return it with dynamic dimensions of 1."""
+        return replace(self, shape=tuple(1 if size < 0 else size for size in self.shape))
 
     def accepts(self, tensor: np.ndarray) -> bool:
         """Return whether an array has this dtype (uint16 for the bits of bfloat16) and shape."""

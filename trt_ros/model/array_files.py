@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import open_memmap, read_array
 
-from trt_ros.errors import ParameterError, meant
+from trt_ros.errors import ParameterError, meant, requires
 from trt_ros.regular_file import open_regular
 from trt_ros.tensors import MAX_ELEMENTS, TensorSpec
 
@@ -96,14 +96,9 @@ def _npz(path: Path, limit: int) -> Iterator[tuple[list[str], Reader]]:
 
 @contextmanager
 def _safetensors(path: Path, limit: int) -> Iterator[tuple[list[str], Reader]]:
-    try:
+    remedy = 'pip install safetensors, or write the arrays with numpy.savez().'
+    with requires('safetensors', str(path), remedy):
         from safetensors import safe_open
-    except ImportError as error:
-        raise ParameterError(
-            f'{path} needs safetensors, which is not installed.',
-            cause=str(error),
-            remedy='pip install safetensors, or write the arrays with numpy.savez().',
-        ) from error
     with safe_open(path, 'numpy') as file:
 
         def read(name: str) -> np.ndarray:

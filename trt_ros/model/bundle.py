@@ -80,6 +80,15 @@ class NetworkFile:
         )
 
 
+def ports_of(networks: Mapping[str, NetworkFile], mode: str) -> dict[str, Port]:
+    """Return all inputs or outputs of networks as 'NETWORK/NAME'; mode is 'input' or 'output'."""
+    return {
+        f'{network.name}/{name}': port
+        for network in networks.values()
+        for name, port in getattr(network, f'{mode}s').items()
+    }
+
+
 @dataclass(frozen=True, eq=False)
 class Group:
     """
@@ -127,11 +136,7 @@ class Bundle:
 
     def ports(self, mode: str) -> dict[str, Port]:
         """Return all inputs or outputs of the networks; mode is 'input' or 'output'."""
-        return {
-            f'{network.name}/{name}': port
-            for network in self.networks.values()
-            for name, port in getattr(network, f'{mode}s').items()
-        }
+        return ports_of(self.networks, mode)
 
     def outputs_of(self, group: Group) -> list[str]:
         """Return the outputs of the networks of a group."""

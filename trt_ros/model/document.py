@@ -1,5 +1,7 @@
 """YAML files whose values know their lines, for errors that name them."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,53 +36,76 @@ class Document:
         if node is not None:
             self._lines[place] = node.start_mark.line + 1
         if self._count > MAX_NODES or len(place) > 50:
-            self.refuse(place, f'More than {MAX_NODES} values, or 50 levels, after all aliases.')
+            Node(self, place).refuse(
+                f'More than {MAX_NODES} values, or 50 levels, after all aliases.'
+            )
         if node is None or node.tag == 'tag:yaml.org,2002:null':
             return None
         if not node.tag.startswith('tag:yaml.org,2002:') or ':python' in node.tag:
-            self.refuse(place, f'The tag {node.tag} is not allowed.')
+            Node(self, place).refuse(f'The tag {node.tag} is not allowed.')
         if isinstance(node, yaml.SequenceNode):
             return [self._value(each, (*place, i)) for i, each in enumerate(node.value)]
         if not isinstance(node, yaml.MappingNode):
             try:
                 return self._loader.construct_object(node)
             except (ValueError, yaml.YAMLError) as error:
-                self.refuse(place, str(error))
+                Node(self, place).refuse(str(error))
         found: dict[str, Any] = {}
         for key_node, value_node in node.value:
             key = str(key_node.value)
             inner = (*place, key)
             if key in found:
                 self._lines[inner] = key_node.start_mark.line + 1
-                self.refuse(inner, f'The key {key} occurs twice.')
+                Node(self, inner).refuse(f'The key {key} occurs twice.')
             found[key] = self._value(value_node, inner)
         return found
 
-    def refuse(self, place: Place, cause: str, remedy: str = '') -> NoReturn:
-        """Raise the error of a value."""
-        known = place
-        while known and known not in self._lines:
-            known = known[:-1]
-        where = '/'.join(map(str, place)) or 'the file'
-        raise ModelError(
-            f'The bundle {self.path} is invalid in line {self._lines.get(known, 1)}, {where}.',
-            cause=cause,
-            remedy=remedy or 'Export it again, or correct the file.',
-        )
+    def line(self, place: Place) -> int:
+        """Return the line of a value, or of the nearest one around it."""
+        while place and place not in self._lines:
+            place = place[:-1]
+        return self._lines.get(place, 1)
 
-    def get(self, place: Place, kind: type, default: Any = None) -> Any:
-        """Return a value of a type; the default where it is absent or null, if there is one."""
-        value: Any = self.root
-        for key in place:
+
+class Node:
+    """A value of a document by its place, or where it would be; `node[key]` is one inside."""
+
+    def __init__(self, document: Document, place: Place = ()) -> None:
+        self.document, self.place = document, place
+
+    def __getitem__(self, key: str | int) -> Node:
+        return Node(self.document, (*self.place, key))
+
+    def items(self) -> list[Node]:
+        """Return the values of a list; none where it is absent."""
+        return [self[index] for index in range(len(self.get(list, [])))]
+
+    @property
+    def value(self) -> Any:
+        """The value; None where it is absent."""
+        value: Any = self.document.root
+        for key in self.place:
             if isinstance(value, dict):
                 value = value.get(key)
-            elif isinstance(value, list) and isinstance(key, int):
-                value = value[key]
             else:
-                value = None
+                value = value[key] if isinstance(value, list) and isinstance(key, int) else None
+        return value
+
+    def get(self, kind: type, default: Any = None) -> Any:
+        """Return a value of a type; the default where it is absent or null, if there is one."""
+        value = self.value
         if value is None and default is not None:
             return default
         if not isinstance(value, kind):
             names = {dict: 'a mapping', list: 'a list', str: 'text', int: 'an integer'}
-            self.refuse(place, f'{names[kind]} is expected, not {value!r:.80}.')
+            self.refuse(f'{names[kind]} is expected, not {value!r:.80}.')
         return value
+
+    def refuse(self, cause: str, remedy: str = '') -> NoReturn:
+        """Raise the error of a value."""
+        line, where = self.document.line(self.place), '/'.join(map(str, self.place))
+        raise ModelError(
+            f'The bundle {self.document.path} is invalid in line {line}, {where or "the file"}.',
+            cause=cause,
+            remedy=remedy or 'Export it again, or correct the file.',
+        )

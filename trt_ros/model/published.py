@@ -54,7 +54,7 @@ def _sources(path: Path, metadata: Mapping[str, str]) -> Iterator[tuple[str, dic
                 OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError
             ):
                 text = read_regular(folder / name, MAX_NBYTES).decode()
-                yield name, read(json.loads(text) if name.endswith('json') else _yaml(text))
+                yield name, read(_values(name, text))
                 break
 
 
@@ -62,15 +62,15 @@ def _is_of(path: Path, stem: str) -> bool:
     return path.stem.startswith(stem) or len(list(path.parent.glob('*.onnx'))) == 1
 
 
-def _yaml(text: str) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        return {}
+def _values(name: str, text: str) -> Any:
+    if name.endswith('json'):
+        return json.loads(text)
+    import yaml  # Imported where there is such a file.
+
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError:
-        return {}
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
 
 
 def _normalized(mean: Any, std: Any, scale: float) -> dict[str, Any]:

@@ -179,7 +179,7 @@ def test_a_header_of_safetensors_longer_than_its_file_is_refused(tmp_path, conte
 def test_safetensors_is_needed_for_its_files_only(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, 'safetensors', None)
     path = write(tmp_path / 'k.safetensors', k=np.ones((2, 3)))
-    with pytest.raises(ParameterError, match=r'(?s)not installed.*pip install safetensors'):
+    with pytest.raises(ParameterError, match=r'(?s)cannot be imported.*pip install safetensors'):
         read(path)
     read(write(tmp_path / 'k.npz', k=np.ones((2, 3))))
 

@@ -102,6 +102,7 @@ class Feed:
     :cvar settings: names of the settings that a binding may have.
     :cvar is_name: whether the source may contain any character, such as '?' without a setting.
     :cvar has_memory: whether a run depends on the one before it.
+    :ivar spec: the array that runs give, or the network input; images and constants have none.
     :ivar origin: name of the input whose array `check` computes this one from; '' for its own.
     :ivar parts: names of the inputs that it is joined from, which the network does not have.
     """
@@ -154,7 +155,8 @@ class Feed:
     @property
     def full_shape(self) -> Shape | None:
         """Shape of the network input, the largest where it changes; None where runs decide."""
-        return None
+        spec: TensorSpec | None = getattr(self, 'spec', None)
+        return None if spec is None or spec.is_dynamic else spec.shape
 
     # Runs.
 

@@ -9,7 +9,7 @@ import numpy as np
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.base import Binding, Feed, empty_source
 from trt_ros.model.feeds.tensor import TensorFeed
-from trt_ros.tensors import Shape, TensorSpec, as_tensor
+from trt_ros.tensors import TensorSpec, as_tensor
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,6 @@ class ConcatFeed(Feed):
     def describe(self, name: str) -> str:
         """Return a line for the log."""
         return f'{name}: {", ".join(self.parts)}, one after another'
-
-    @property
-    def full_shape(self) -> Shape:
-        """Shape of the network input."""
-        return self.spec.shape
 
     def concatenate(self, staged: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the network's input from those of its parts, of any dtype."""

@@ -1,7 +1,7 @@
 """Inputs that depend on the number of the run since the last reset: counters, and noise."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 import math
 import re
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.base import Binding, Feed, Given
-from trt_ros.tensors import Shape, TensorSpec, as_tensor
+from trt_ros.tensors import TensorSpec, as_tensor
 from trt_ros.vision.letterbox import Letterbox
 
 
@@ -29,11 +29,6 @@ class NumberedFeed(Feed):
     def describe(self, name: str) -> str:
         """Return a line for the log."""
         return f'{name}: {self.kind} of shape {self.spec.shape}'
-
-    @property
-    def full_shape(self) -> Shape:
-        """Shape of the network input."""
-        return self.spec.shape
 
     def initial(self) -> int:
         """Return the number of the first run."""
@@ -76,16 +71,11 @@ class CounterFeed(NumberedFeed):
                 f'The network input {spec} cannot hold the counter {first}.',
                 remedy='Bind a number in the range of an integer or floating-point input.',
             )
-        return cls(with_ones(spec), first, limits[1])
+        return cls(spec.with_ones(), first, limits[1])
 
     def values(self, number: int) -> np.ndarray:
         """Return the number in all elements."""
         return np.full(self.spec.shape, min(number, self.largest), np.int64)
-
-
-def with_ones(spec: TensorSpec) -> TensorSpec:
-    """Return a network input whose dynamic dimensions are 1."""
-    return replace(spec, shape=tuple(1 if size < 0 else size for size in spec.shape))
 
 
 def _limits(dtype: str) -> tuple[int, int] | None:
@@ -142,7 +132,7 @@ class NoiseFeed(NumberedFeed):
                 cause=f'Noise is of {", ".join(UNIFORM_BITS)}.',
                 remedy='Bind the input to a tensor topic, or export it as float32.',
             )
-        return cls(with_ones(spec), 0, binding.sources[0], int(seed))
+        return cls(spec.with_ones(), 0, binding.sources[0], int(seed))
 
     def values(self, number: int) -> np.ndarray:
         """Return the numbers of a run, float32; those of float16 and bfloat16 are rounded."""

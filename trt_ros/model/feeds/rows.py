@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError, meant
-from trt_ros.model.feeds.base import Binding, Feed, empty_source
+from trt_ros.model.feeds.base import Binding, Feed
 from trt_ros.model.feeds.constant import read_value
 from trt_ros.model.feeds.padding import CAPACITY, PAD, Padding
 from trt_ros.model.feeds.tensor import TensorFeed
@@ -31,12 +31,7 @@ class RowsFeed(TensorFeed):
     axis: int = 0
     is_name = True
 
-    @classmethod
-    def parse(cls, text: str, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the name of the padded input, and no topics; see Feed.parse."""
-        if not source:
-            raise empty_source(text)
-        return (source,), ()
+    parse = Feed.parse
 
     @classmethod
     def bind(cls, binding: Binding, spec: TensorSpec, outputs: Sequence[TensorSpec]) -> Feed:
@@ -90,7 +85,7 @@ class MaskFeed(RowsFeed):
 
     def of_capacity(self, capacity: int) -> TensorSpec:
         """Return the network input with one element per row: the last dynamic dimension."""
-        shape = [1 if size < 0 else size for size in self.spec.shape]
+        shape = [*self.spec.with_ones().shape]
         if self.spec.is_dynamic:
             last = max(axis for axis, size in enumerate(self.spec.shape) if size < 0)
             shape[last] = max(capacity // max(math.prod(shape), 1), 1)
@@ -118,14 +113,13 @@ class CountFeed(RowsFeed):
 
     def of_capacity(self, capacity: int) -> TensorSpec:
         """Return the network input with one element, which can hold the capacity."""
-        shape = tuple(1 if size < 0 else size for size in self.spec.shape)
-        if math.prod(shape) != 1:
+        spec = self.spec.with_ones()
+        if math.prod(spec.shape) != 1:
             raise TensorMismatchError(
                 f'The network input {self.spec} cannot be a count.',
                 cause='A count is one number.',
                 remedy='Bind the input to a tensor or to a mask.',
             )
-        spec = replace(self.spec, shape=shape)
         read_value(str(capacity), spec)
         return spec
 

@@ -1,7 +1,7 @@
 """Inputs that are outputs of the previous run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 import math
 from typing import Any
 
@@ -49,7 +49,7 @@ class StateFeed(Feed):
                 'most (the batch, which is 1), and the same dtype.',
                 remedy='Export the network so, or bind the input to a tensor topic.',
             )
-        spec = replace(spec, shape=tuple(1 if size < 0 else size for size in spec.shape))
+        spec = spec.with_ones()
         return cls(spec, source.name, read_value(binding.settings.get(INITIAL, '0'), spec))
 
     @staticmethod
@@ -74,11 +74,6 @@ class StateFeed(Feed):
     def describe(self, name: str) -> str:
         """Return a line for the log."""
         return f'{name}: state, output {self.output} of the previous run'
-
-    @property
-    def full_shape(self) -> Shape:
-        """Shape of the network input."""
-        return self.spec.shape
 
     def initial(self) -> np.ndarray:
         """Return the initial value."""

@@ -105,9 +105,7 @@ class TensorFeed(Feed):
     @property
     def full_shape(self) -> Shape | None:
         """Shape of the network input, with padding; None where runs decide."""
-        if self.padding is not None:
-            return self.padding.spec.shape
-        return None if self.spec.is_dynamic else self.spec.shape
+        return super().full_shape if self.padding is None else self.padding.spec.shape
 
     def zeros(self) -> Any:
         """Return an array to warm up with, as large as runs may give."""
