@@ -84,18 +84,11 @@ class Child:
         self._thread = threading.current_thread()
         self._output = os.fdopen(os.memfd_create('trt_ros output'), 'w+b')
         read_fd, write_fd = os.pipe()
+        arguments = (function, str(os.getpid()), str(write_fd))
         self._events = os.fdopen(read_fd, 'rb')
         try:
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    '-S',
-                    '-m',
-                    'trt_ros.child',
-                    function,
-                    str(os.getpid()),
-                    str(write_fd),
-                ],
+                [sys.executable, '-S', '-m', 'trt_ros.child', *arguments],
                 stdin=subprocess.PIPE,
                 stdout=self._output,
                 stderr=self._output,
@@ -186,7 +179,12 @@ class Child:
                     chunks.append(rest)
                     nbytes += len(rest)
                     if nbytes > MAX_RESULT_NBYTES:
-                        raise self._result_too_large()
+                        raise MemoryLimitError(
+                            f'{self._title} has a result of more than '
+                            f'{MAX_RESULT_NBYTES >> 20} MiB.',
+                            cause='The names or the metadata of the model are too long.',
+                            remedy='Remove the metadata from the model, or export it again.',
+                        )
                     for event in map(json.loads, lines):
                         if 'phase' not in event:
                             return dict(event)
@@ -209,13 +207,6 @@ class Child:
                         cause=f'The time limit is {timeout_seconds:g} s.',
                         remedy=self._remedy,
                     )
-
-    def _result_too_large(self) -> MemoryLimitError:
-        return MemoryLimitError(
-            f'{self._title} has a result of more than {MAX_RESULT_NBYTES >> 20} MiB.',
-            cause='The names or the metadata of the model are too long.',
-            remedy='Remove the metadata from the model, or export it again.',
-        )
 
     def _cpu_seconds(self) -> float:
         """Return the CPU time of the process in seconds; infinity if it has exited."""

@@ -10,7 +10,7 @@ import stat
 import threading
 from typing import IO
 
-from trt_ros.errors import ParameterError
+from trt_ros.errors import ModelError, ParameterError, TrtRosError
 
 MAX_TEXT_NBYTES = 1 << 20  # Hand-written files: labels, a calibration.
 #: Beginnings of the address of a file to download, or of a local one.
@@ -86,6 +86,17 @@ def check_output_file(path: Path) -> None:
         path.open('ab').close()
         if is_new:
             path.resolve().unlink()  # Not a link to it.
+
+
+@contextmanager
+def reading(what: str, remedy: str, kind: type[TrtRosError] = ModelError) -> Iterator[None]:
+    """Turn an OSError of reading into an error with its cause and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(
+            f'{what} cannot be read.', cause=error.strerror or str(error), remedy=remedy
+        ) from error
 
 
 @contextmanager

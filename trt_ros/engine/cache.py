@@ -132,10 +132,15 @@ class EngineCache:
                     else None,
                 )
                 with closing(built):
-                    sidecar = make_sidecar(model, key, options, library, device, built)
-                    return Entry(
-                        self._store(folder, model, built, sidecar, timing), sidecar, reason
-                    )
+                    sidecar = {
+                        'key': key,
+                        'built_at': datetime.now(timezone.utc).isoformat(timespec='seconds'),
+                        'onnx': model.description(),
+                        'options': asdict(options),
+                        **machine(library, device),
+                        **built.report,
+                    }
+                    return self._store(folder, model, built, sidecar, reason)
         except OSError as error:
             # An engine on a read-only disk, or one that belongs to root, can still be used.
             for path in [] if force else _engines(folder, key):
@@ -162,14 +167,9 @@ class EngineCache:
         return None
 
     def _store(
-        self,
-        folder: Path,
-        model: OnnxFile,
-        built: Built,
-        sidecar: Mapping[str, Any],
-        timing: Blob | None,
-    ) -> Path:
-        """Write an engine and its sidecar, and return its path; keep the kernel times."""
+        self, folder: Path, model: OnnxFile, built: Built, sidecar: dict[str, Any], reason: str
+    ) -> Entry:
+        """Write an engine and its sidecar."""
         if OnnxFile.read(model.path) != model:
             raise ModelError(
                 f'The model {model.path} changed during the build.', remedy='Build it again.'
@@ -177,13 +177,13 @@ class EngineCache:
         stem = f'{_safe_name(model.path.stem)}-{sidecar["library"]}{sidecar["tensorrt"]}'
         path = folder / f'bs{sidecar["batch"]}' / f'{stem}-{sidecar["key"][:16]}.engine'
         make_private(path.parent, self.root)
+        sidecar['plan_sha256'], sidecar['plan_nbytes'] = sha256_of(built.plan), built.plan.tell()
+        built.plan.seek(0)
         # The sidecar first: an engine without one is never used.
         text = json.dumps(sidecar, indent=1, sort_keys=True)
         write_atomically(sidecar_path(path), io.BytesIO(text.encode()))
         write_atomically(path, built.plan)
-        if timing is not None:
-            timing.save(built.timing_cache)
-        return path
+        return Entry(path, sidecar, reason)
 
     def problem(self, path: Path, *, key: str = '') -> str:
         """Return why an entry must not be used, '' if it may; does not load the engine."""
@@ -235,25 +235,6 @@ def runtime_cache(library: Library, engine: Path, device: int) -> Blob | None:
     driver = nvidia_driver()
     tag = _safe_name(f'{driver.gpu(device).name}-{driver.version or driver.cuda_version}')
     return Blob(engine.with_name(f'{engine.name}.{tag}.runtime'))
-
-
-def make_sidecar(
-    model: OnnxFile, key: str, options: BuildOptions, library: Library, device: int, built: Built
-) -> dict[str, Any]:
-    """Return the sidecar of an engine that was just built."""
-    built.plan.seek(0)
-    sha256, nbytes = sha256_of(built.plan), built.plan.tell()
-    built.plan.seek(0)
-    return {
-        'key': key,
-        'plan_sha256': sha256,
-        'plan_nbytes': nbytes,
-        'built_at': datetime.now(timezone.utc).isoformat(timespec='seconds'),
-        'onnx': model.description(),
-        'options': asdict(options),
-        **machine(library, device),
-        **built.report,
-    }
 
 
 def remove(path: Path) -> None:

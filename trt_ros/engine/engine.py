@@ -9,9 +9,8 @@ from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
 from trt_ros.cuda.memory import Account, describe_gpu_memory, measured, megabytes
-from trt_ros.engine.plan import parse_plan_header, read_plan_header
+from trt_ros.engine.plan import header_of, read_plan
 from trt_ros.errors import BackendError, ClosedError, ModelError, TensorMismatchError
-from trt_ros.regular_file import open_regular
 from trt_ros.tensors import TensorSpec
 from trt_ros.trt import OUT_OF_MEMORY, Library, load_trt
 
@@ -257,14 +256,8 @@ def load_engine(
     """
     path = None if isinstance(source, bytes) else Path(source)
     name = str(path or 'the engine')
-    if isinstance(source, bytes):
-        try:
-            header, plan = parse_plan_header(source[:64]), source
-        except ValueError as error:
-            raise ModelError('The data is not a TensorRT engine.', cause=str(error)) from error
-    else:
-        header = read_plan_header(Path(source))
-        plan = _read(Path(source))
+    plan = source if isinstance(source, bytes) else read_plan(Path(source))
+    header = header_of(plan, len(plan), name)
     library = load_trt(header.library)
     # A plan of tensorrt may be version compatible, which only the library can decide.
     if library.is_rtx and library.version != header.version:
@@ -273,24 +266,34 @@ def load_engine(
             cause=f'It was built by {header.library} {header.version_text}.',
             remedy='Rebuild it on this machine: trt-ros build MODEL.onnx',
         )
+
+    def load() -> tuple[Any, Any, int]:
+        runtime, account = library.new_runtime(), Account()
+        if trusted_code:
+            runtime.engine_host_code_allowed = True
+        if dla_core is not None:
+            runtime.DLA_core = dla_core
+        with library.log.collect() as captured, measured(account, 'engine'):
+            handle = runtime.deserialize_cuda_engine(plan)
+            if handle is not None and weight_budget_nbytes is not None:
+                handle.weight_streaming_budget_v2 = weight_budget_nbytes  # Before any context.
+        if handle is None:
+            raise _load_error(library, name, len(plan), captured.errors)
+        if weight_budget_nbytes is not None and captured.errors:
+            raise BackendError(
+                f'{library} rejected weight_streaming_budget_mib = {weight_budget_nbytes >> 20}.',
+                cause='\n'.join(captured.errors),
+                remedy='Build the engine without it, or with a larger budget.',
+            )
+        return runtime, handle, account.device_nbytes
+
     digest = hashlib.sha256(plan).hexdigest()
-    loaded = load_once(
-        (digest, device, trusted_code, dla_core, weight_budget_nbytes) if shared else None,
-        lambda: _deserialize(library, plan, name, trusted_code, dla_core, weight_budget_nbytes),
-        device,
-    )
+    key = (digest, device, trusted_code, dla_core, weight_budget_nbytes) if shared else None
+    loaded = load_once(key, load, device)
     try:
         return Engine(library, loaded, path=path, metadata=metadata or {})
     except KeyError as error:
         raise BackendError(f'{name} has a tensor of unsupported type {error}.') from error
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with open_regular(path) as file:
-            return file.read()
-    except OSError as error:
-        raise ModelError(f'The engine {path} cannot be read.', cause=str(error)) from error
 
 
 def _load_error(
@@ -309,32 +312,3 @@ def _load_error(
         cause=text,
         remedy='Rebuild it on this machine: trt-ros build MODEL.onnx',
     )
-
-
-def _deserialize(
-    library: Library,
-    plan: bytes,
-    name: str,
-    trusted_code: bool,
-    dla_core: int | None,
-    weight_budget_nbytes: int | None,
-) -> tuple[Any, Any, int]:
-    runtime = library.new_runtime()
-    if trusted_code:
-        runtime.engine_host_code_allowed = True
-    if dla_core is not None:
-        runtime.DLA_core = dla_core
-    account = Account()
-    with library.log.collect() as captured, measured(account, 'engine'):
-        handle = runtime.deserialize_cuda_engine(plan)
-        if handle is not None and weight_budget_nbytes is not None:
-            handle.weight_streaming_budget_v2 = weight_budget_nbytes  # Before any context.
-    if handle is None:
-        raise _load_error(library, name, len(plan), captured.errors)
-    if weight_budget_nbytes is not None and captured.errors:
-        raise BackendError(
-            f'{library} rejected weight_streaming_budget_mib = {weight_budget_nbytes >> 20}.',
-            cause='\n'.join(captured.errors),
-            remedy='Build the engine without it, or with a larger budget.',
-        )
-    return runtime, handle, account.device_nbytes

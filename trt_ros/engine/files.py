@@ -45,26 +45,25 @@ def make_private(folder: Path, root: Path) -> None:
 
 def check_private(path: Path, root: Path) -> None:
     """Raise ParameterError if another user can replace the engine at `path` below `root`."""
-    for each in _components(path):
-        risk = _risk(each, is_own=each == root or root in each.parents)
-        if risk:
-            raise ParameterError(
-                f'The engine cache {root} is not secure.',
-                cause=f'{risk}, and engines contain executable code.',
-                remedy=f'{_remedy(each)}, or set engine_cache_dir to a folder that only you can '
-                'change.',
-            )
+    instead = 'set engine_cache_dir to a folder that only you can change'
+    _check(path, root, f'The engine cache {root}', 'engines contain executable code', instead)
 
 
 def check_trusted(path: Path) -> None:
     """Raise ParameterError if another user can replace an engine, its sidecar or a plugin."""
+    why = 'engines, their sidecars and plugins are executable code'
+    instead = 'copy the file to a folder that only you can change'
+    _check(path, None, f'The file {path}', why, instead)
+
+
+def _check(path: Path, root: Path | None, what: str, why: str, instead: str) -> None:
     for each in _components(path):
-        risk = _risk(each, is_own=False)
+        risk = _risk(each, is_own=root in (each, *each.parents))
         if risk:
             raise ParameterError(
-                f'The file {path} is not secure.',
-                cause=f'{risk}, and engines, their sidecars and plugins are executable code.',
-                remedy=f'{_remedy(each)}, or copy the file to a folder that only you can change.',
+                f'{what} is not secure.',
+                cause=f'{risk}, and {why}.',
+                remedy=f'{_remedy(each)}, or {instead}.',
             )
 
 

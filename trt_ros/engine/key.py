@@ -20,7 +20,7 @@ from typing import Any
 from trt_ros.driver import GpuInfo, nvidia_driver
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError, ParameterError
-from trt_ros.regular_file import open_regular, sha256_of_file
+from trt_ros.regular_file import open_regular, reading, sha256_of_file
 from trt_ros.trt import Library
 
 SCHEMA = 5  # Increase it when the same key would denote a different engine.
@@ -41,19 +41,13 @@ class OnnxFile:
     @classmethod
     def read(cls, path: Path) -> OnnxFile:
         """Hash a model and its external data without loading them, or raise ModelError."""
-        try:
+        with reading(f'The model {path}', 'Check the path of the model.'):
             return cls(
                 path,
                 sha256_of_file(path),
                 path.stat().st_size,
                 tuple((name, sha256_of_file(path.parent / name)) for name in external_names(path)),
             )
-        except OSError as error:
-            raise ModelError(
-                f'The model {path} cannot be read.',
-                cause=error.strerror or '',
-                remedy='Check the path of the model.',
-            ) from error
 
     def description(self) -> dict[str, Any]:
         """Return what a sidecar says of the file an engine was built from."""
@@ -139,11 +133,8 @@ def cache_key(onnx: OnnxFile, options: BuildOptions, library: Library, device: i
         'onnx': onnx.sha256,
         'external': onnx.external,
         # Engines of tensorrt_rtx never contain NMS, whatever cut_nms is.
-        'options': {
-            **asdict(options),
-            'timing_cache': None,
-            'cut_nms': options.cut_nms and not library.is_rtx,
-        },
+        'options': asdict(options)
+        | {'timing_cache': None, 'cut_nms': options.cut_nms and not library.is_rtx},
         'library': library.name,
         'version': library.version,
         'arch': platform.machine(),
@@ -157,14 +148,10 @@ def cache_key(onnx: OnnxFile, options: BuildOptions, library: Library, device: i
         parts['os'], parts['cuda'] = platform.system(), cuda_version(library)
         if options.version_compatible:
             parts['version'] = library.version[:1]
+        capability, memory_gib = gpu.compute_capability, gpu.memory_nbytes >> 30
         parts['gpu'] = {
-            'none': [
-                gpu.name,
-                gpu.compute_capability,
-                gpu.multiprocessors,
-                gpu.memory_nbytes >> 30,
-            ],
-            'same_compute_capability': gpu.compute_capability,
+            'none': [gpu.name, capability, gpu.multiprocessors, memory_gib],
+            'same_compute_capability': capability,
             'ampere_plus': 'ampere_plus',
         }[options.hardware_compatible]
     text = json.dumps(parts, sort_keys=True)
@@ -232,11 +219,5 @@ def _version(package: str) -> str | None:
 
 
 def _plugin(path: str) -> str:
-    try:
+    with reading(f'The plugin library {path}', 'Check the path in plugins.', ParameterError):
         return sha256_of_file(Path(path))
-    except OSError as error:
-        raise ParameterError(
-            f'The plugin library {path} cannot be read.',
-            cause=error.strerror or '',
-            remedy='Check the path in plugins.',
-        ) from error

@@ -89,11 +89,9 @@ def open_engine(
             if entry.build_reason:
                 raise  # Just built: another build would not differ.
             log.warning('Rebuilding %s: %s', entry.path.name, error)
-    origin = (
-        f'built ({entry.build_reason}) in {entry.sidecar["build_seconds"]:.1f} s'
-        if (entry.build_reason)
-        else 'from the cache'
-    )
+    origin = 'from the cache'
+    if entry.build_reason:
+        origin = f'built ({entry.build_reason}) in {entry.sidecar["build_seconds"]:.1f} s'
     return OpenedEngine(
         engine,
         caches.runtime_cache(library, entry.path, device),
@@ -142,10 +140,8 @@ def _precisions(sidecar: Mapping[str, Any]) -> str:
 
 def diagnostics_of(sidecar: Mapping[str, Any]) -> dict[str, str]:
     """Return the diagnostics of an engine; its key as in the file name."""
-    diagnostics = {
-        'engine key': str(sidecar.get('key', ''))[:16],
-        'layer precisions': _precisions(sidecar),
-    }
+    key, precisions = str(sidecar.get('key', ''))[:16], _precisions(sidecar)
+    diagnostics = {'engine key': key, 'layer precisions': precisions}
     return {name: value for name, value in diagnostics.items() if value}
 
 
@@ -246,7 +242,8 @@ def open_plan(path: Path, device: int, options: BuildOptions) -> OpenedEngine:
                 engine.close()
                 raise
     except ModelError as error:
-        raise ModelError(error.problem, cause=error.cause, remedy=_rebuild(sidecar)) from error
+        remedy = f'Rebuild it on this machine: {build_command(sidecar)}'
+        raise ModelError(error.problem, cause=error.cause, remedy=remedy) from error
     return OpenedEngine(
         engine,
         _trusted(caches.runtime_cache(engine.library, path, device)),
@@ -263,20 +260,14 @@ def _check_plugins(
     path: Path, library: str, sidecar: Mapping[str, Any], options: BuildOptions
 ) -> None:
     """Check that the plugins of a sidecar are those that the user allows."""
-    plugins = sidecar.get('options', {}).get('plugins', ())
-    refused = [
-        each for each in plugins if library == 'tensorrt_rtx' or each not in options.plugins
-    ]
-    if refused:
-        raise ParameterError(
-            f'The engine {path} needs the plugin library {refused[0]}.',
-            cause='tensorrt_rtx has no plugins.'
-            if library == 'tensorrt_rtx'
-            else 'Plugins are executable code, and the option plugins does not list this one.',
-            remedy='Rebuild the engine without plugins.'
-            if library == 'tensorrt_rtx'
-            else 'Add it to the parameter plugins if you trust it.',
-        )
+    cause = 'Plugins are executable code, and the option plugins does not list this one.'
+    remedy, allowed = 'Add it to the parameter plugins if you trust it.', options.plugins
+    if library == 'tensorrt_rtx':
+        cause, remedy, allowed = f'{library} has no plugins.', 'Rebuild it without plugins.', ()
+    for each in sidecar.get('options', {}).get('plugins', ()):
+        if each not in allowed:
+            problem = f'The engine {path} needs the plugin library {each}.'
+            raise ParameterError(problem, cause=cause, remedy=remedy)
 
 
 def _trusted(runtime_cache: Blob | None) -> Blob | None:
@@ -304,8 +295,9 @@ def _onnx_of(sidecar: Mapping[str, Any]) -> str:
     return str(sidecar.get('onnx', {}).get('path', 'MODEL.onnx'))
 
 
-def _rebuild(sidecar: Mapping[str, Any]) -> str:
-    return f'Rebuild it on this machine: {build_command(sidecar)}'
+def _range_text(shapes: Mapping[str, Any]) -> str:
+    ends = ('x'.join(map(str, shapes[key])) for key in ('low', 'best', 'high'))
+    return f'{shapes["name"]}={":".join(ends)}'
 
 
 def build_command(sidecar: Mapping[str, Any]) -> str:
@@ -320,21 +312,11 @@ def build_command(sidecar: Mapping[str, Any]) -> str:
             words.append('--no-timing-cache')
         elif name == 'profiles':
             for profile in value:
-                words += [
-                    '--profile',
-                    ','.join(
-                        f'{each["name"]}='
-                        + ':'.join(
-                            'x'.join(map(str, each[key])) for key in ('low', 'best', 'high')
-                        )
-                        for each in profile
-                    ),
-                ]
+                words += ['--profile', ','.join(map(_range_text, profile))]
         elif name == 'input_size':
             words += [flag, 'x'.join(map(str, value))]
         elif name in LISTS:
-            each_flag = LISTS[name]
-            words += [word for each in value for word in (each_flag, each)]
+            words += [word for each in value for word in (LISTS[name], each)]
         else:
             words += [flag] if value is True else [flag, str(value)]
     return shlex.join(words)

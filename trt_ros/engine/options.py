@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 import json
 from math import inf
@@ -173,15 +172,12 @@ class BuildOptions:
     @classmethod
     def from_json(cls, text: str) -> BuildOptions:
         """Parse the result of `to_json`."""
-        raw: Mapping[str, Any] = json.loads(text)
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()
-        }
+        values: dict[str, Any] = json.loads(text)
         values['profiles'] = tuple(
             tuple(
                 ShapeRange(one['name'], *(tuple(one[key]) for key in ('low', 'best', 'high')))
                 for one in profile
             )
-            for profile in raw['profiles']
+            for profile in values['profiles']
         )
         return cls(**values)

@@ -6,7 +6,7 @@ from pathlib import Path
 import struct
 
 from trt_ros.errors import ModelError
-from trt_ros.regular_file import open_regular
+from trt_ros.regular_file import open_regular, reading
 
 HEADER_NBYTES = 64
 _MAGIC = {0x74727466: 'tensorrt', 0x74727476: 'tensorrt_rtx'}  # Little-endian 'ftrt' and 'vtrt'
@@ -46,25 +46,29 @@ def is_plan(path: Path) -> bool:
 
 def read_plan_header(path: Path) -> PlanHeader:
     """Read the header of a plan, or raise ModelError; needs neither TensorRT nor a GPU."""
+    return header_of(read_plan(path, HEADER_NBYTES), path.stat().st_size, str(path))
+
+
+def read_plan(path: Path, nbytes: int = -1) -> bytes:
+    """Read a plan, or its beginning, or raise ModelError."""
+    failure = reading(f'The engine {path}', 'Check the path of the engine.')
+    with failure, open_regular(path) as file:
+        return file.read(nbytes)
+
+
+def header_of(plan: bytes, nbytes: int, name: str) -> PlanHeader:
+    """Return the header of a plan by its beginning and its size, or raise ModelError."""
     try:
-        with open_regular(path) as file:
-            header = parse_plan_header(file.read(HEADER_NBYTES))
-        nbytes = path.stat().st_size
-    except OSError as error:
-        raise ModelError(
-            f'The engine {path} cannot be read.',
-            cause=error.strerror or str(error),
-            remedy='Check the path of the engine.',
-        ) from error
+        header = parse_plan_header(plan)
     except ValueError as error:
         raise ModelError(
-            f'{path} is not a TensorRT engine.',
+            f'{name} is not a TensorRT engine.',
             cause=str(error),
             remedy='Give an engine; trt-ros build MODEL.onnx makes one.',
         ) from error
     if header.nbytes is not None and header.nbytes != nbytes:
         raise ModelError(
-            f'The engine {path} is damaged.',
+            f'The engine {name} is damaged.',
             cause=f'Its size is {nbytes} bytes; according to its header it is {header.nbytes}.',
             remedy='Copy it again, or rebuild it.',
         )

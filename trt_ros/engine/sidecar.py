@@ -1,6 +1,6 @@
 """Sidecars of engines: JSON files with their origin, `MODEL.engine.json`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import json
 from pathlib import Path
 from typing import Any, Literal
@@ -13,19 +13,13 @@ from trt_ros.regular_file import read_regular
 from trt_ros.tensors import TensorSpec
 
 SUFFIX = '.json'
-_COUNT = (int, type(None))
 _TENSOR = {'name': str, 'shape': [int], 'dtype': str}
 _RANGE = {'name': str, 'low': [int], 'best': [int], 'high': [int]}
 _LAYER = {
     'name': str,
-    'kind?': str,
-    'dtype?': str,
     'shape?': [int],
-    'format?': str,
-    'tactic?': str,
-    'output_nbytes?': _COUNT,
-    'weights_nbytes?': _COUNT,
-    'input_dtype?': str,
+    **dict.fromkeys(('kind?', 'dtype?', 'format?', 'tactic?', 'input_dtype?'), str),
+    **dict.fromkeys(('output_nbytes?', 'weights_nbytes?'), (int, type(None))),
 }
 _OPTIONS = {
     **{
@@ -38,12 +32,8 @@ _OPTIONS = {
 }
 #: Types of the values that are used; others may be anything. '?' marks keys that may be missing.
 _SIDECAR = {
-    'key?': str,
-    'plan_sha256?': str,
+    'plan_sha256': str,
     'plan_nbytes?': int,
-    'library?': str,
-    'tensorrt?': str,
-    'built_at?': str,
     'build_seconds?': (int, float),
     'gpu?': ({'name': str}, type(None)),
     'onnx?': {'path': str, 'sha256?': str},
@@ -53,17 +43,13 @@ _SIDECAR = {
     'profiles?': [[_RANGE]],
     'metadata?': {str: str},
     'layers?': [(_LAYER, [str])],
-    'layers_from?': str,
     'layer_precisions?': ({str: int}, type(None)),
     'quantized?': {str: [str]},
-    **dict.fromkeys(('lowered?', 'cut_nms?', 'refitted?', 'structure?'), str),
-    'advice?': [str],
     'compared?': bool,
-    'parser_errors?': [str],
-    'parser_warnings?': [str],
-    'build_warnings?': [str],
-    'ignored_options?': [str],
-    'dla_fallback?': [str],
+    **dict.fromkeys(('key?', 'library?', 'tensorrt?', 'built_at?', 'layers_from?'), str),
+    **dict.fromkeys(('lowered?', 'cut_nms?', 'refitted?', 'structure?'), str),
+    **{key: [str] for key in ('advice?', 'ignored_options?', 'dla_fallback?')},
+    **{key: [str] for key in ('parser_errors?', 'parser_warnings?', 'build_warnings?')},
 }
 
 
@@ -84,11 +70,11 @@ def read_sidecar(engine: Path) -> dict[str, Any]:
             cause=cause,
             remedy=f'Copy {path.name} again, or remove it and rebuild the engine.',
         ) from error
-    wrong = _mismatch(sidecar, _SIDECAR, '')
+    wrong = next(_mismatches(sidecar, _SIDECAR, ''), None)
     if wrong is not None:
         raise ModelError(
             f'The sidecar of {engine} is damaged.',
-            cause=f'The value of {wrong[:200]!r} has a wrong type.'
+            cause=f'The value of {wrong[:200]!r} is missing or has a wrong type.'
             if wrong
             else 'It is no object.',
             remedy=f'Copy {path.name} again, or remove it and rebuild the engine.',
@@ -108,36 +94,25 @@ def tensors_of(sidecar: Mapping[str, Any]) -> tuple[tuple[TensorSpec, ...], ...]
     )
 
 
-def _mismatch(value: Any, expected: Any, where: str) -> str | None:
-    """Return where a value differs from the expected types; None if it does not."""
+def _mismatches(value: Any, expected: Any, where: str) -> Iterator[str]:
+    """Yield where a value differs from the expected types."""
     if isinstance(expected, tuple):
-        found = [_mismatch(value, each, where) for each in expected]
-        return None if None in found else where
-    if isinstance(expected, list):
-        if not isinstance(value, list):
-            return where
-        checks = ((f'{where}[{i}]', each, expected[0]) for i, each in enumerate(value))
-    elif isinstance(expected, dict):
-        if not isinstance(value, dict):
-            return where
-        of_all = expected.get(str)
-        expects = dict.fromkeys(value, of_all) if of_all else expected
-        missing = [key for key in expects if not key.endswith('?') and key not in value]
-        if missing:
-            return f'{where}.{missing[0]}'.lstrip('.')
-        if any(_mismatch(key, str, where) is not None for key in value):
-            return where
-        checks = (
-            (f'{where}.{key}'.lstrip('.'), value[key], expects.get(key, expects.get(f'{key}?')))
-            for key in value
-            if key in expects or f'{key}?' in expects
-        )
-    else:
-        return None if type(value) is expected and _is_printable(value) else where
-    return next(
-        (wrong for at, each, kind in checks if (wrong := _mismatch(each, kind, at)) is not None),
-        None,
-    )
+        if all(next(_mismatches(value, each, where), None) is not None for each in expected):
+            yield where
+    elif isinstance(expected, list) and isinstance(value, list):
+        for i, each in enumerate(value):
+            yield from _mismatches(each, expected[0], f'{where}[{i}]')
+    elif isinstance(expected, dict) and isinstance(value, dict) and all(map(_is_printable, value)):
+        kinds = dict.fromkeys(value, expected[str]) if str in expected else expected
+        for name, kind in kinds.items():
+            key = name if name in value else name.removesuffix('?')
+            at = f'{where}.{key}'.lstrip('.')
+            if key in value:
+                yield from _mismatches(value[key], kind, at)
+            elif key == name:
+                yield at
+    elif type(value) is not expected or not _is_printable(value):
+        yield where
 
 
 def _is_printable(value: Any) -> bool:

@@ -113,7 +113,7 @@ def cut_sidecar(path):
 
 
 def empty_sidecar(path):
-    sidecar_path(path).write_text('{}')
+    sidecar_path(path).write_text('{"plan_sha256": ""}')
 
 
 def let_others_write(path):

@@ -51,7 +51,7 @@ def test_any_change_of_a_sidecar_is_an_error_or_can_be_inspected(models, rtx, tm
             assert not code or 'Remedy: ' in capsys.readouterr().err
 
 
-@pytest.mark.parametrize('text', ['[' * 100_000, '1', '[]', 'null', '{"key": ', '9' * 5000])
+@pytest.mark.parametrize('text', ['[' * 100_000, '1', '[]', 'null', '{"key": ', '9' * 5000, '{}'])
 def test_text_that_is_no_sidecar_is_an_error(text, tmp_path):
     sidecar_path(tmp_path / 'net.engine').write_text(text)
     with pytest.raises(ModelError, match='sidecar') as caught:

@@ -1,6 +1,6 @@
 """Advice on an export: what keeps TensorRT from fusions and fast kernels, and what to change."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 import re
 from typing import Any
@@ -10,8 +10,11 @@ from trt_ros.engine.builder.onnx_nodes import (
     HEAVY,
     MODELOPT,
     VIEWS,
+    attribute,
+    last_layers,
     layers_by_precision,
     node_key,
+    title,
 )
 from trt_ros.engine.builder.onnx_work import shapes_of
 
@@ -69,16 +72,6 @@ class _Graph:
         """Convolutions and matrix products with constant weights."""
         return [node for node in self.graph.node if node.op_type in HEAVY and self.weight(node)]
 
-    @cached_property
-    def last(self) -> set[str]:
-        """Outputs of the layers from which an output is reached without another layer."""
-        wanted, found = set(self.outputs), set[str]()
-        for node in reversed(self.graph.node):
-            if wanted.intersection(node.output):
-                is_layer = node.op_type in HEAVY
-                (found if is_layer else wanted).update(node.output if is_layer else node.input)
-        return found
-
 
 def advise_on_model(model: Any) -> list[str]:
     """Return lines on a ModelProto, each with the change to its export."""
@@ -88,14 +81,14 @@ def advise_on_model(model: Any) -> list[str]:
 
 def _sizes(graph: _Graph) -> Iterator[str]:
     odd, step = list[str](), 8
+    last = set(map(node_key, last_layers(graph.graph)))
     for node in graph.layers:
-        group = next((each.i for each in node.attribute if each.name == 'group'), 1)
         channels = [size for size in graph.constants[graph.weight(node)].dims[:2] if size > 4]
-        if group != 1 or node.output[0] in graph.last:
+        if attribute(node, 'group', 1) != 1 or node_key(node) in last:
             continue
         wanted = 32 if graph.is_quantized(node.input[0]) else 8
         if any(size % wanted for size in channels):
-            odd.append(f'{_name(node)} {"x".join(map(str, channels))}')
+            odd.append(f'{title(node)} {"x".join(map(str, channels))}')
             step = max(step, wanted)
     if odd:
         yield (
@@ -125,7 +118,7 @@ def _attention(graph: _Graph) -> Iterator[str]:
             continue
         blocks += 1
         size = graph.shapes.get(product.input[0], (0,))[-1]
-        axis = next((each.i for each in node.attribute if each.name == 'axis'), -1)
+        axis = attribute(node, 'axis', -1)
         rank = len(graph.shapes.get(node.output[0], ()))
         between = getattr(graph.source(node.input[0], _SCORES), 'op_type', '')
         for reason, is_true in (
@@ -150,7 +143,7 @@ def _attention(graph: _Graph) -> Iterator[str]:
             ),
         ):
             if is_true:
-                reasons.setdefault(reason, []).append(_name(node))
+                reasons.setdefault(reason, []).append(title(node))
     for reason, names in reasons.items():
         yield f'attention that does not fuse: {_some(names, blocks)}: {reason}'
 
@@ -175,12 +168,12 @@ def advise_on_quantization(model: Any) -> list[str]:
         if any(_behind(graph, each) for each in graph.consumers.get(layer.output[0], ())):
             between.append(layer)
     only = f', {len(alone)} quantized weights alone' if alone else ''
-    floats = f'; in float: {_some(list(map(_name, neither)))}' if neither else ''
+    floats = f'; in float: {_some(map(title, neither))}' if neither else ''
     found = [
         f'Q/DQ: {len(both)} of {len(graph.layers)} convolutions and matrix products read '
         f'quantized inputs and weights{only}{floats}'
     ]
-    for title, nodes, change in (
+    for what, nodes, change in (
         (
             'weights without Q/DQ',
             weights,
@@ -203,7 +196,7 @@ def advise_on_quantization(model: Any) -> list[str]:
         ),
     ):
         if nodes:
-            found.append(f'{title}: {_some(list(map(_name, nodes)))}. {change}')
+            found.append(f'{what}: {_some(map(title, nodes))}. {change}')
     return found
 
 
@@ -273,7 +266,7 @@ def advise_on_layers(
     is_lowered = any(each.dtype in ('float16', 'bfloat16') for each in layers)
     mixed, tf32 = (floats, []) if is_lowered else ([], floats if precision != 'fp32' else [])
     found = []
-    for is_known, title, which, change in (
+    for is_known, what, which, change in (
         (
             is_fused,
             'reformat layers',
@@ -308,7 +301,7 @@ def advise_on_layers(
         if which and is_known:
             names = [each.name for each in which]
             share = _share(names, times or {})
-            found.append(f'{title}: {_some(names, len(layers))}{share}. {change}')
+            found.append(f'{what}: {_some(names, len(layers))}{share}. {change}')
     return found
 
 
@@ -318,10 +311,7 @@ def _share(names: Sequence[str], times: Mapping[str, float]) -> str:
     return f', {100 * of_these / total:.0f} % of the time' if total else ''
 
 
-def _name(node: Any) -> str:
-    return str(node.name or node.output[0])
-
-
-def _some(names: Sequence[str], total: int = 0) -> str:
+def _some(all_names: Iterable[str], total: int = 0) -> str:
+    names = list(all_names)
     of_all = f' of {total}' if total else ''
     return f'{len(names)}{of_all} ({", ".join(names[:3])}{", .." if len(names) > 3 else ""})'

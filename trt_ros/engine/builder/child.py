@@ -24,36 +24,24 @@ from trt_ros.engine.builder.onnx_precision import convert
 from trt_ros.engine.builder.onnx_rewrites import rewrite
 from trt_ros.engine.builder.profiles import largest_batch, resolve_profiles, sizes_without_effect
 from trt_ros.engine.builder.refit import Structure, refitted, structure
-from trt_ros.engine.builder.timing import kernel_times, open_timing_cache
+from trt_ros.engine.builder.timing import keep, kernel_times, open_timing_cache
+from trt_ros.engine.engine import DTYPES
 from trt_ros.engine.options import BuildOptions, Profile
 from trt_ros.errors import ModelError, ParameterError, TrtRosError
+from trt_ros.tensors import TensorSpec
 from trt_ros.trt import Library, load_trt
 
 
-class Steps:
-    """Progress of nested phases in percent, from the callbacks of IProgressMonitor."""
+class Steps(dict[str, tuple[int, int]]):
+    """Steps that are done, and all, of the open phases by name, the outermost first."""
 
-    def __init__(self) -> None:
-        self._open: dict[str, tuple[int, int]] = {}  # Name -> (done, total); outermost first
-        self._percent = 0.0
-
-    def start(self, phase: str, steps: int) -> None:
-        """Begin a phase inside the phases that are open."""
-        self._open[phase] = (0, max(steps, 1))
-
-    def step(self, phase: str, done: int) -> None:
-        """Record that step `done` of a phase, counted from 0, is complete."""
-        self._open[phase] = (done + 1, self._open.get(phase, (0, 1))[1])
-
-    def finish(self, phase: str) -> None:
-        """End a phase."""
-        self._open.pop(phase, None)
+    _percent = 0.0
 
     @property
     def percent(self) -> float:
         """Progress in percent, which never decreases."""
         share, total = 1.0, 0.0
-        for done, steps in self._open.values():
+        for done, steps in self.values():
             total += share * min(done / steps, 1.0)
             share /= steps
         self._percent = max(self._percent, min(total, 1.0) * 100)
@@ -71,21 +59,19 @@ def monitor(library: Library, events: Events) -> Any:
 
         def phase_start(self, phase_name: str, parent_phase: str, num_steps: int) -> None:
             with lock:
-                steps.start(phase_name, num_steps)
+                steps[phase_name] = (0, max(num_steps, 1))
                 self._report(phase_name)
 
         def step_complete(self, phase_name: str, step: int) -> bool:
             with lock:
-                steps.step(phase_name, step)
+                steps[phase_name] = (step + 1, steps.get(phase_name, (0, 1))[1])
                 if time.monotonic() - self._reported > 0.1:
                     self._report(phase_name)
-            return (
-                True  # The parent cancels by a signal, since TensorRT may not call this for long.
-            )
+            return True  # The parent cancels by a signal: TensorRT may not call this for long.
 
         def phase_finish(self, phase_name: str) -> None:
             with lock:
-                steps.finish(phase_name)
+                steps.pop(phase_name, None)
 
         def _report(self, phase: str) -> None:
             self._reported = time.monotonic()
@@ -229,10 +215,7 @@ def _build(
         raise error_from_log(captured.errors, doing='build', library=library)
     _write(spec['plan_fd'], plan)
     seconds = time.monotonic() - began
-    if timing is not None and spec.get('timing_fd') is not None:
-        times = timing.serialize()
-        if times is not None:
-            _write(spec['timing_fd'], times)
+    keep(timing, spec.get('timing_cache'))
     events.phase('reading the layers', 100.0)
     return {
         **report,
@@ -327,18 +310,8 @@ def _refuse_shape_inputs(path: Path, network: Any) -> None:
 
 
 def _io(network: Any, mode: Any) -> list[Any]:
-    from trt_ros.engine.engine import DTYPES
-    from trt_ros.tensors import TensorSpec
-
-    count, get = (
-        (network.num_inputs, network.get_input)
-        if mode == 'input'
-        else (network.num_outputs, network.get_output)
-    )
-    return [
-        TensorSpec(one.name, tuple(one.shape), DTYPES[one.dtype.name], mode)
-        for one in map(get, range(count))
-    ]
+    found = map(getattr(network, f'get_{mode}'), range(getattr(network, f'num_{mode}s')))
+    return [TensorSpec(one.name, tuple(one.shape), DTYPES[one.dtype.name], mode) for one in found]
 
 
 def _layer_report(library: Library, network: Any, plan: Any) -> dict[str, Any]:

@@ -121,7 +121,11 @@ def apply(
     for name, wanted in flags.items():
         _set_flag(library, config, name, wanted)
     if options.workspace_mib is not None:
-        _set_workspace(library, config, options.workspace_mib)
+        pool, nbytes = library.trt.MemoryPoolType.WORKSPACE, options.workspace_mib << 20
+        config.set_memory_pool_limit(pool, nbytes)
+        if config.get_memory_pool_limit(pool) != nbytes:
+            what = f'workspace_mib = {options.workspace_mib}'
+            raise _rejected(library, what, 'Set another value, or remove it.')
     ignored = _set_tuning(library, config, options)
     if options.compute_capabilities:
         _set_targets(library, config, options.compute_capabilities)
@@ -174,16 +178,6 @@ def not_on_dla(network: Any, config: Any) -> list[str]:
     return [layer.name for layer in layers if not config.can_run_on_DLA(layer)]
 
 
-def _set_workspace(library: Library, config: Any, mib: int) -> None:
-    pool, nbytes = library.trt.MemoryPoolType.WORKSPACE, mib << 20
-    config.set_memory_pool_limit(pool, nbytes)
-    if config.get_memory_pool_limit(pool) != nbytes:
-        raise ParameterError(
-            f'{library} rejected workspace_mib = {mib}.',
-            remedy='Set another workspace_mib, or remove it.',
-        )
-
-
 def _set_tuning(library: Library, config: Any, options: BuildOptions) -> list[str]:
     """Set optimization level and auxiliary streams; return options without effect."""
     ignored = []
@@ -220,25 +214,20 @@ def _add_profile(library: Library, builder: Any, config: Any, profile: Profile) 
     for each in profile:
         shapes.set_shape(each.name, each.low, each.best, each.high)
     if config.add_optimization_profile(shapes) < 0:
-        raise ParameterError(
-            f'{library} rejected the profile {profile}.',
-            remedy='Set min <= opt <= max shapes for all dynamic inputs.',
-        )
+        remedy = 'Set min <= opt <= max shapes for all dynamic inputs.'
+        raise _rejected(library, f'the profile {profile}', remedy)
 
 
 def _set_flag(library: Library, config: Any, name: str, wanted: bool) -> None:
     flag = library.member('BuilderFlag', name)
-    if flag is None:
-        if wanted:
-            raise ParameterError(
-                f'{library} does not support {name}.', remedy=f'Remove the option for {name}.'
-            )
-        return
-    (config.set_flag if wanted else config.clear_flag)(flag)
-    if config.get_flag(flag) != wanted:
-        raise ParameterError(
-            f'{library} rejected {name} = {wanted}.', remedy=f'Remove the option for {name}.'
-        )
+    if flag is not None:
+        (config.set_flag if wanted else config.clear_flag)(flag)
+    if wanted != (flag is not None and config.get_flag(flag)):
+        raise _rejected(library, f'{name} = {wanted}', f'Remove the option for {name}.')
+
+
+def _rejected(library: Library, what: str, remedy: str) -> ParameterError:
+    return ParameterError(f'{library} rejected {what}.', remedy=remedy)
 
 
 def _target(name: str) -> str:
@@ -264,7 +253,5 @@ def _set_targets(library: Library, config: Any, names: Sequence[str]) -> None:
     for index, name in enumerate(names):
         target = library.member('ComputeCapability', _target(name))
         if not config.set_compute_capability(target, index):
-            raise ParameterError(
-                f'{library} rejected compute capability {name}.',
-                remedy='Remove it from compute_capabilities.',
-            )
+            remedy = 'Remove it from compute_capabilities.'
+            raise _rejected(library, f'compute capability {name}', remedy)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import re
 from typing import Any
 
-from trt_ros.engine.builder.onnx_check import INTEGER_OPS, INTEGER_REMEDY
+from trt_ros.engine.builder.onnx_check import INTEGER_OPS, INTEGER_REMEDY, TOPK_REMEDY
 from trt_ros.errors import ModelError, TrtRosError, printable
 from trt_ros.trt import OUT_OF_MEMORY
 
@@ -50,7 +50,7 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     (
         r'K exceeds the maximum value allowed \((\d+)\)',
         'TopK is limited to {0} values.',
-        'Export the model with a smaller K (detectors: fewer candidates before NMS).',
+        TOPK_REMEDY,
     ),
     (
         r'Attention operation was not supported',

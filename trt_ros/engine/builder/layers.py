@@ -26,15 +26,10 @@ _SPELLINGS = (
     ('bool', r'bool'),
     ('float32', r'fp32|float|float32'),
 )
-_BITS = {
-    'float32': 32,
-    'int32': 32,
-    'int64': 64,
-    'float16': 16,
-    'bfloat16': 16,
-    'float4_e2m1fn': 4,
-    'int4': 4,
-}  # Of the other types: 8
+# Of the other types: 8.
+_BITS = {'int64': 64, 'float32': 32, 'int32': 32, 'float16': 16, 'bfloat16': 16} | dict.fromkeys(
+    ('float4_e2m1fn', 'int4'), 4
+)
 
 
 @dataclass(frozen=True)
@@ -90,22 +85,19 @@ class InspectedEngine:
 
 def of_network(network: Any) -> list[EngineLayer]:
     """Return the layers of a strongly typed network before fusion, which keeps their types."""
-    layers = (network.get_layer(index) for index in range(network.num_layers))
-    return [
-        _network_layer(layer)
-        for layer in layers
-        if layer.num_outputs
-        and layer.get_output(0) is not None
-        and layer.type.name not in ('CONSTANT', 'SHAPE', 'CAST')
-        and layer.get_output(0).dtype.name not in ('INT32', 'INT64', 'BOOL')
-    ]
-
-
-def _network_layer(layer: Any) -> EngineLayer:
-    output = layer.get_output(0)
-    shape, dtype = tuple(output.shape), DTYPES[output.dtype.name]
-    nbytes = None if any(size < 0 for size in shape) else _nbytes(prod(shape), dtype)
-    return EngineLayer(layer.name, layer.type.name, dtype, shape, output_nbytes=nbytes)
+    found = []
+    for layer in map(network.get_layer, range(network.num_layers)):
+        output = layer.get_output(0) if layer.num_outputs else None
+        if (
+            output is None
+            or layer.type.name in ('CONSTANT', 'SHAPE', 'CAST')
+            or output.dtype.name in ('INT32', 'INT64', 'BOOL')
+        ):
+            continue
+        shape, dtype = tuple(output.shape), DTYPES[output.dtype.name]
+        nbytes = None if min(shape, default=0) < 0 else _nbytes(prod(shape), dtype)
+        found.append(EngineLayer(layer.name, layer.type.name, dtype, shape, output_nbytes=nbytes))
+    return found
 
 
 def read_engine(library: Any, plan: Any) -> InspectedEngine:
@@ -119,15 +111,13 @@ def read_engine(library: Any, plan: Any) -> InspectedEngine:
         )
     trt = library.trt
     text = handle.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
-    stat, total = getattr(handle, 'get_engine_stat', None), None
-    if stat is not None:
-        total = int(stat(trt.EngineStat.TOTAL_WEIGHTS_SIZE))
+    stat = getattr(handle, 'get_engine_stat', None)
     activations = getattr(handle, 'device_memory_size_v2', None)
     found = InspectedEngine(
         list(parse_inspector(text)),
         handle.profiling_verbosity.name,
         int(handle.device_memory_size if activations is None else activations),
-        total,
+        None if stat is None else int(stat(trt.EngineStat.TOTAL_WEIGHTS_SIZE)),
     )
     del handle  # Before its runtime.
     return found
@@ -190,14 +180,10 @@ def _dtype_of(tensor: Mapping[str, Any]) -> str:
 
 
 def _dtype(text: str) -> str:
-    return next(
-        (
-            name
-            for name, spelling in _SPELLINGS
-            if re.search(rf'\b({spelling})\b', text, re.IGNORECASE)
-        ),
-        '',
-    )
+    for name, spelling in _SPELLINGS:
+        if re.search(rf'\b({spelling})\b', text, re.IGNORECASE):
+            return name
+    return ''
 
 
 def _nbytes(count: int, dtype: str) -> int:

@@ -7,16 +7,22 @@ import zipfile
 
 from trt_ros.engine.plan import is_plan, parse_plan_header
 from trt_ros.errors import ModelError
-from trt_ros.regular_file import open_regular
+from trt_ros.regular_file import open_regular, reading
 
 LFS_POINTER = b'version https://git-lfs.github.com/spec/'
 _HEAD_NBYTES = 4096
-_TF2ONNX = 'pip install tf2onnx, then: python -m tf2onnx.convert {flag} {path} --output {output}'
+_TF2ONNX = 'pip install tf2onnx, then: python -m tf2onnx.convert --{} {path} --output {output}'
 _TORCH = (
     'Export it where its Python code is: torch.onnx.export(model, example_inputs, {onnx!r}, '
     'dynamo=True).'
 )
 _ULTRALYTICS = 'Export it: yolo export model={path} format=onnx'
+_SCRIPT = (
+    'Export it: torch.onnx.export(torch.jit.load({file!r}), example_inputs, {onnx!r}, '
+    'dynamo=False).'
+)
+_EXPORTED = 'Export it: torch.onnx.export(torch.export.load({file!r}), f={onnx!r}, dynamo=True).'
+_SAVED_MODEL = ('a TensorFlow SavedModel', _TF2ONNX.replace('{}', 'saved-model'))
 
 
 def check_model_file(path: Path) -> None:
@@ -30,22 +36,17 @@ def check_model_file(path: Path) -> None:
             remedy='Rename the file or its folder.',
         ) from error
     if (path / 'saved_model.pb').is_file():
-        _refuse(path, 'a TensorFlow SavedModel', _TF2ONNX, flag='--saved-model')
-    try:
-        with open_regular(path) as file:
-            head = file.read(_HEAD_NBYTES)
-    except FileNotFoundError as error:
-        raise ModelError(
-            f'The model file {path} does not exist.',
-            cause='' if path.is_absolute() else f'The current folder is {Path.cwd()}.',
-            remedy='Check the path of the model.',
-        ) from error
-    except OSError as error:
-        raise ModelError(
-            f'The model file {path} cannot be read.',
-            cause=error.strerror or '',
-            remedy='Set the path of a readable .onnx file.',
-        ) from error
+        _refuse(path, *_SAVED_MODEL)
+    with reading(f'The model file {path}', 'Set the path of a readable .onnx file.'):
+        try:
+            with open_regular(path) as file:
+                head = file.read(_HEAD_NBYTES)
+        except FileNotFoundError as error:
+            raise ModelError(
+                f'The model file {path} does not exist.',
+                cause='' if path.is_absolute() else f'The current folder is {Path.cwd()}.',
+                remedy='Check the path of the model.',
+            ) from error
     if head.startswith(LFS_POINTER):
         raise ModelError(
             f'{path} is a git-LFS pointer, not a model.',
@@ -55,24 +56,21 @@ def check_model_file(path: Path) -> None:
     if not head:
         raise ModelError(f'The model file {path} is empty.', remedy='Export or download it again.')
     _refuse_engine(path, head)
-    _refuse_torch(path, head)
-    _refuse_others(path, head)
+    if head.startswith(b'PK\x03\x04'):
+        _refuse_archive(path)
+    if path.name == 'saved_model.pb':
+        _refuse(path.parent, *_SAVED_MODEL)
+    for pattern, what, remedy in _FORMATS:
+        if re.match(pattern, head):
+            _refuse(path, what, remedy)
 
 
-def _refuse(path: Path, what: str, remedy: str, *, flag: str = '') -> None:
+def _refuse(path: Path, what: str, remedy: str) -> None:
     onnx = path.with_suffix('.onnx').name if path.suffix else f'{path.name}.onnx'
     if onnx == path.name:  # The export must not overwrite the file.
         onnx = f'{path.stem}_exported.onnx'
-    raise ModelError(
-        f'{path} is {what}, not ONNX.',
-        remedy=remedy.format(
-            flag=flag,
-            path=shlex.quote(str(path)),
-            file=str(path),
-            onnx=onnx,
-            output=shlex.quote(onnx),
-        ),
-    )
+    names = {'path': shlex.quote(str(path)), 'file': str(path), 'output': shlex.quote(onnx)}
+    raise ModelError(f'{path} is {what}, not ONNX.', remedy=remedy.format(onnx=onnx, **names))
 
 
 def _refuse_engine(path: Path, head: bytes) -> None:
@@ -97,13 +95,8 @@ def _refuse_engine(path: Path, head: bytes) -> None:
                 )
 
 
-def _refuse_torch(path: Path, head: bytes) -> None:
-    """Refuse files of PyTorch; their code is not run, and their pickles are not loaded."""
-    if re.match(rb'\x80[\x02-\x05]', head):
-        remedy = _ULTRALYTICS if b'ultralytics' in head else _TORCH
-        _refuse(path, 'a pickle, as torch.save wrote it before PyTorch 1.6', remedy)
-    if not head.startswith(b'PK\x03\x04'):
-        return
+def _refuse_archive(path: Path) -> None:
+    """Refuse ZIP files of PyTorch and others; their code is not run, their pickles not loaded."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -114,47 +107,40 @@ def _refuse_torch(path: Path, head: bytes) -> None:
                     data = file.read(1 << 20)
     except (OSError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile):
         names, pickles, data = [], [], b''
-    if any('/code/' in name for name in names) and pickles:
-        _refuse(
-            path,
-            'a TorchScript module',
-            'Export it: torch.onnx.export(torch.jit.load({file!r}), example_inputs, {onnx!r}, '
-            'dynamo=False).',
-        )
-    if any(name.endswith(('exported_program.json', 'models/model.json')) for name in names):
-        _refuse(
-            path,
-            'a program of torch.export',
-            'Export it: torch.onnx.export(torch.export.load({file!r}), f={onnx!r}, dynamo=True).',
-        )
-    if pickles:
-        remedy = _ULTRALYTICS if b'ultralytics' in data else _TORCH
-        _refuse(path, 'a checkpoint of PyTorch', remedy)
-    if any(name.endswith('.weights.h5') for name in names):
-        _refuse(path, 'a Keras model', _TF2ONNX, flag='--keras')
-    _refuse(path, 'a ZIP archive', 'Unpack it, and set the path of the .onnx file in it.')
+    of_export = ('exported_program.json', 'models/model.json')
+    for is_it, what, remedy in (
+        (any('/code/' in name for name in names) and pickles, 'a TorchScript module', _SCRIPT),
+        (any(name.endswith(of_export) for name in names), 'a program of torch.export', _EXPORTED),
+        (pickles, 'a checkpoint of PyTorch', _ULTRALYTICS if b'ultralytics' in data else _TORCH),
+        (any(name.endswith('.weights.h5') for name in names), *_KERAS),
+        (True, 'a ZIP archive', 'Unpack it, and set the path of the .onnx file in it.'),
+    ):
+        if is_it:
+            _refuse(path, what, remedy)
 
 
-def _refuse_others(path: Path, head: bytes) -> None:
-    if head[4:8] == b'TFL3':
-        _refuse(path, 'a TensorFlow Lite model', _TF2ONNX, flag='--tflite')
-    if path.name == 'saved_model.pb':
-        _refuse(path.parent, 'a TensorFlow SavedModel', _TF2ONNX, flag='--saved-model')
+_PICKLE = 'a pickle, as torch.save wrote it before PyTorch 1.6'
+_KERAS = ('a Keras model', _TF2ONNX.replace('{}', 'keras'))
+#: Beginning of a file, what it is, and the remedy.
+_FORMATS = (
+    (rb'\x80[\x02-\x05](?s:.*)ultralytics', _PICKLE, _ULTRALYTICS),
+    (rb'\x80[\x02-\x05]', _PICKLE, _TORCH),
+    (rb'(?s:.{4})TFL3', 'a TensorFlow Lite model', _TF2ONNX.replace('{}', 'tflite')),
     # A GraphDef begins with a node, a NodeDef with its name; ONNX begins with its version.
-    if head[:1] == b'\n' and re.search(rb'Placeholder|Const', head):
-        _refuse(
-            path,
-            'a frozen TensorFlow graph',
-            _TF2ONNX + ' --inputs INPUT:0 --outputs OUTPUT:0',
-            flag='--graphdef',
-        )
-    if head.startswith(b'\x89HDF\r\n'):
-        _refuse(path, 'a Keras model in HDF5', _TF2ONNX, flag='--keras')
-    if int.from_bytes(head[:8], 'little') < 1 << 32 and head[8:10] == b'{"':
-        _refuse(path, 'a file of weights without their network (safetensors)', _TORCH)
-    if re.match(rb'<\?xml|<net ', head):
-        _refuse(
-            path,
-            'XML, perhaps a network of OpenVINO',
-            'Export the original model to ONNX; nothing converts OpenVINO back.',
-        )
+    (
+        rb'\n(?s:.*)(Placeholder|Const)',
+        'a frozen TensorFlow graph',
+        _TF2ONNX.replace('{}', 'graphdef') + ' --inputs INPUT:0 --outputs OUTPUT:0',
+    ),
+    (rb'\x89HDF\r\n', 'a Keras model in HDF5', _KERAS[1]),
+    (
+        rb'(?s:.{4})\0{4}\{"',
+        'a file of weights without their network (safetensors)',
+        _TORCH,
+    ),
+    (
+        rb'<\?xml|<net ',
+        'XML, perhaps a network of OpenVINO',
+        'Export the original model to ONNX; nothing converts OpenVINO back.',
+    ),
+)

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from trt_ros.engine.builder.model_file import check_model_file
-from trt_ros.engine.builder.onnx_nodes import live_tensors, nodes, tensors
+from trt_ros.engine.builder.onnx_nodes import (
+    constants,
+    live_tensors,
+    nodes,
+    shape_of,
+    tensors,
+    title,
+)
 from trt_ros.engine.key import total_nbytes
 from trt_ros.errors import ModelError
 from trt_ros.tensors import TensorSpec
@@ -31,6 +38,8 @@ INTEGER_REMEDY = (
     'quantize_static with quant_format=QuantFormat.QDQ), which TensorRT builds; or use backend '
     'onnxruntime.'
 )
+LARGEST_TOPK = 3840
+TOPK_REMEDY = 'Export the model with a smaller K (detectors: fewer candidates before NMS).'
 # Operator -> remedy. No release of tensorrt_rtx from 1.4 to 1.7 builds these operators, although
 # its parser accepts some.
 NOT_IN_RTX = {
@@ -91,7 +100,6 @@ def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
     model = _parse(path)
     _check_text(path, model)
     _check_tensors(path, model)
-    _check_external_data(path, model)
     warnings = _check_by_onnx(path, model)
     inputs = _inputs(path, model)
     outputs = _outputs(path, model)
@@ -113,7 +121,7 @@ def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
         f'{model.producer_name} {model.producer_version}'.strip(),
         dict(sorted(Counter(node.op_type for node in nodes(model.graph)).items())),
         tuple(sorted(floats)),
-        (*warnings, *_unknown_opset(model), *_large_integers(model)),
+        (*warnings, *_unknown_opset(model), *_large_integers(path, model)),
     )
 
 
@@ -187,13 +195,20 @@ def refuse_unbuildable(path: Path, model: Any) -> None:
 
     :raises ModelError: naming the first unsupported node.
     """
+    from onnx import numpy_helper
+
     live = live_tensors(model.graph)
+    values = constants(model.graph)
     for node in model.graph.node:
-        if node.op_type in NOT_IN_RTX and live.intersection(node.input):
+        operator, remedy = node.op_type, NOT_IN_RTX.get(node.op_type, '')
+        if node.op_type == 'TopK' and node.input[1] in values:
+            count = int(numpy_helper.to_array(values[node.input[1]]).item())
+            operator, remedy = f'TopK of {count} values', TOPK_REMEDY * (count > LARGEST_TOPK)
+        if remedy and live.intersection(node.input):
             raise ModelError(
-                f'tensorrt_rtx does not support the operator {node.op_type} '
-                f'(node {node.name or node.output[0]} of {path}).',
-                remedy=NOT_IN_RTX[node.op_type],
+                f'tensorrt_rtx does not support the operator {operator} '
+                f'(node {title(node)} of {path}).',
+                remedy=remedy,
             )
 
 
@@ -211,73 +226,71 @@ def _check_text(path: Path, model: Any) -> None:
 
 
 def _check_tensors(path: Path, model: Any) -> None:
-    """Check types and sizes; ONNX's functions raise arbitrary exceptions for invalid ones."""
+    """
+    Check types, sizes and data files.
+
+    ONNX's functions raise arbitrary exceptions for invalid ones, and a file that is too short
+    kills TensorRT's parser with SIGBUS.
+    """
     import onnx
 
     for tensor in tensors(model.graph):
-        problem = f'The tensor {tensor.name or "of a constant"} of {path} is damaged.'
-        remedy = 'Export or copy the model again.'
-        if tensor.data_type not in onnx.TensorProto.DataType.values()[1:]:
-            raise ModelError(
-                problem,
-                cause=f'Its type {tensor.data_type} is unknown to ONNX {onnx.__version__}.',
-                remedy=remedy,
-            )
-        if min(tensor.dims, default=0) < 0:
-            raise ModelError(problem, cause=f'Its shape is {list(tensor.dims)}.', remedy=remedy)
-        if tensor.HasField('raw_data') and len(tensor.raw_data) != _nbytes(tensor):
-            raise ModelError(
-                problem,
-                cause=f'It has {len(tensor.raw_data)} bytes; its shape and type require '
-                f'{_nbytes(tensor)}.',
-                remedy=remedy,
-            )
+        cause = _damage(tensor)
+        if cause:
+            raise _damaged(path, tensor, cause)
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            cause = _lack_of_data(path, tensor)
+            if cause:
+                raise ModelError(
+                    f'The external data of the weights {tensor.name} of {path} is not available.',
+                    cause=cause,
+                    remedy='Copy the complete data file to the folder of the model, or export it '
+                    'again.',
+                )
 
 
-def _check_external_data(path: Path, model: Any) -> None:
-    """Check external data files; one that is too short kills TensorRT's parser with SIGBUS."""
+def _damaged(path: Path, tensor: Any, cause: str) -> ModelError:
+    return ModelError(
+        f'The tensor {tensor.name or "of a constant"} of {path} is damaged.',
+        cause=cause,
+        remedy='Export or copy the model again.',
+    )
+
+
+def _damage(tensor: Any) -> str:
+    """Return what is wrong with type or size of a tensor, '' if nothing is."""
     import onnx
 
-    for tensor in tensors(model.graph):
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            continue
-        entries = {entry.key: entry.value for entry in tensor.external_data}
-        location = Path(entries.get('location', ''))
-        problem = f'The external data of the weights {tensor.name} of {path} is not available.'
-        if not location.name or location.is_absolute() or '..' in location.parts:
-            raise ModelError(
-                problem,
-                cause=f'{str(location)[:300]!r} is not a relative path inside the '
-                'folder of the model.',
-                remedy='Export the model again.',
-            )
-        file = path.parent / location
-        if not os.path.isfile(file):  # Path.is_file raises for some invalid names.
-            raise ModelError(
-                problem,
-                cause=f'The file {str(file)[:300]} does not exist.',
-                remedy='Copy the data file to the folder of the model.',
-            )
-        try:
-            begin, needed = int(entries.get('offset', 0)), _nbytes(tensor)
-            nbytes = int(entries.get('length', 0)) or needed
-        except (ValueError, KeyError) as error:  # KeyError: a type that NumPy lacks.
-            raise ModelError(
-                problem, cause=str(error), remedy='Export the model again.'
-            ) from error
-        if 0 <= nbytes < needed:
-            raise ModelError(
-                f'The weights {tensor.name} of {path} are too short.',
-                cause=f'{nbytes} bytes are declared; the shape {list(tensor.dims)} requires '
-                f'{needed}.',
-                remedy='Export the model again.',
-            )
-        if begin < 0 or nbytes < 0 or begin + nbytes > file.stat().st_size:
-            raise ModelError(
-                problem,
-                cause=f'{file} has {file.stat().st_size} bytes; {begin + nbytes} are required.',
-                remedy='Copy the complete data file again.',
-            )
+    if tensor.data_type not in onnx.TensorProto.DataType.values()[1:]:
+        return f'Its type {tensor.data_type} is unknown to ONNX {onnx.__version__}.'
+    if min(tensor.dims, default=0) < 0:
+        return f'Its shape is {list(tensor.dims)}.'
+    found = len(tensor.raw_data) if tensor.HasField('raw_data') else None
+    if found not in (None, needed := _nbytes(tensor)):
+        return f'It has {found} bytes; its shape and type require {needed}.'
+    return ''
+
+
+def _lack_of_data(path: Path, tensor: Any) -> str:
+    """Return why the external data of a tensor cannot be read, '' if it can."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = Path(entries.get('location', ''))
+    if not location.name or location.is_absolute() or '..' in location.parts:
+        return f'{str(location)[:300]!r} is not a relative path inside the folder of the model.'
+    file = path.parent / location
+    if not os.path.isfile(file):  # Path.is_file raises for some invalid names.
+        return f'The file {str(file)[:300]} does not exist.'
+    needed, existing = _nbytes(tensor), file.stat().st_size
+    try:
+        begin, nbytes = int(entries.get('offset', 0)), int(entries.get('length', 0)) or needed
+    except ValueError as error:
+        return str(error)
+    if 0 <= nbytes < needed:
+        shape = list(tensor.dims)
+        return f'Too short: {nbytes} bytes are declared; the shape {shape} requires {needed}.'
+    if begin < 0 or nbytes < 0 or begin + nbytes > existing:
+        return f'{file} has {existing} bytes; {begin + nbytes} are required.'
+    return ''
 
 
 def _nbytes(tensor: Any) -> int:
@@ -334,10 +347,7 @@ def _spec(value: Any, mode: Any, path: Path) -> TensorSpec:
             cause='TensorRT supports real numbers and booleans only.',
             remedy='Remove this part from the model.',
         )
-    shape = tuple(
-        size.dim_value if size.HasField('dim_value') and size.dim_value > 0 else -1
-        for size in value.type.tensor_type.shape.dim
-    )
+    shape = tuple(size if size > 0 else -1 for size in shape_of(value) or ())
     return TensorSpec(value.name, shape, FLOATS.get(kind, kind.lower()), mode)
 
 
@@ -349,7 +359,7 @@ def _unknown_opset(model: Any) -> Iterator[str]:
         yield f'opset {opset_of(model)} is newer than {newest}, the last one that onnx knows'
 
 
-def _large_integers(model: Any) -> Iterator[str]:
+def _large_integers(path: Path, model: Any) -> Iterator[str]:
     import numpy as np
     import onnx
 
@@ -362,11 +372,7 @@ def _large_integers(model: Any) -> Iterator[str]:
             try:
                 values = onnx.numpy_helper.to_array(tensor)
             except ValueError as error:
-                raise ModelError(
-                    f'The tensor {tensor.name or "of a constant"} is damaged.',
-                    cause=str(error),
-                    remedy='Export or copy the model again.',
-                ) from error
+                raise _damaged(path, tensor, str(error)) from error
             beyond = [
                 int(value)
                 for value in values[(values < limit.min) | (values > limit.max)]

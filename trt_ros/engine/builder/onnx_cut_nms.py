@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trt_ros.engine.builder.onnx_check import LARGEST_NBYTES, NOT_IN_RTX, metadata_of
 from trt_ros.engine.builder.onnx_nms import BATCHED, READERS, CutRefusal, Nms, NmsGraph
-from trt_ros.engine.builder.onnx_nodes import nodes, used
+from trt_ros.engine.builder.onnx_nodes import nodes, title, used
 from trt_ros.errors import ModelError
 from trt_ros.tensors import CUT_NMS
 from trt_ros.trt import Library
@@ -68,8 +70,7 @@ def cut_nms(path: Path, model: Any) -> tuple[Any, str]:
         cut = _extract(model, names)
     except CutRefusal as error:
         raise UncuttableError(
-            f'{found[0].op_type} (node {found[0].name or found[0].output[0]}) cannot be cut off '
-            f'{path}.',
+            f'{found[0].op_type} (node {title(found[0])}) cannot be cut off {path}.',
             cause=str(error),
             remedy=NOT_IN_RTX[found[0].op_type],
         ) from error
@@ -83,7 +84,7 @@ def _not_one(path: Path, found: Sequence[Any]) -> UncuttableError:
         return UncuttableError(
             f'{path} contains no NMS to cut off.', remedy='Run without --cut-nms.'
         )
-    titles = ' and '.join(f'{node.op_type} {node.name or node.output[0]}' for node in found)
+    titles = ' and '.join(f'{node.op_type} {title(node)}' for node in found)
     return UncuttableError(
         f'The NMS of {path} cannot be cut off.',
         cause=f'The network contains more than one: {titles}.'
@@ -117,22 +118,19 @@ class _Graph(NmsGraph):
         for node in self.graph.node:
             if not behind.intersection(used(node)):
                 continue
-            title = f'{node.op_type} (node {node.name or node.output[0]})'
+            it = f'{node.op_type} (node {title(node)}) after it'
             foreign = [
                 name for name in used(node) if name in self.live and name not in behind | views
             ]
             if foreign:
                 raise CutRefusal(
-                    f'{title} after it reads {foreign[0]}, which is neither its boxes '
-                    'nor its scores.'
+                    f'{it} reads {foreign[0]}, which is neither its boxes nor its scores.'
                 )
             has_values = bool(valued.intersection(node.input))
             if node.op_type not in PICKS and (
                 has_values or any(attribute.HasField('g') for attribute in node.attribute)
             ):
-                raise CutRefusal(
-                    f'{title} after it computes with the boxes or scores it selected.'
-                )
+                raise CutRefusal(f'{it} computes with the boxes or scores it selected.')
             behind.update(node.output)
             if has_values and node.op_type not in ('Shape', 'Size'):
                 valued.update(node.output[:1] if node.op_type == 'TopK' else node.output)
@@ -158,16 +156,17 @@ class _Graph(NmsGraph):
     def add_outputs(self, nms: Nms) -> list[str]:
         boxes, scores = nms.boxes, nms.scores
         if len(self.shape(boxes)) == 4:
-            boxes = self._node('Reshape', boxes, self._integers(0, -1, 4))
+            boxes = self._node('Reshape', boxes, self._add_constant([0, -1, 4]))
         if len(self.shape(scores)) == 4:
-            scores = self._node('Reshape', scores, self._integers(0, 0, -1))
+            scores = self._node('Reshape', scores, self._add_constant([0, 0, -1]))
         if nms.rows_first:
-            boxes = self._node('Gather', boxes, self._integers(1, 0, 3, 2), axis=2)
+            boxes = self._node('Gather', boxes, self._add_constant([1, 0, 3, 2]), axis=2)
         if nms.centers:
             center, size = (
-                self._node('Gather', boxes, self._integers(*at), axis=2) for at in ((0, 1), (2, 3))
+                self._node('Gather', boxes, self._add_constant(at), axis=2)
+                for at in ([0, 1], [2, 3])
             )
-            half = self._node('Mul', size, self._half(nms.boxes))
+            half = self._node('Mul', size, self._add_constant(0.5, self._kind(nms.boxes)))
             boxes = self._node(
                 'Concat', self._node('Sub', center, half), self._node('Add', center, half), axis=2
             )
@@ -175,33 +174,24 @@ class _Graph(NmsGraph):
             scores = self._node('Transpose', scores, perm=[0, 2, 1])
         if nms.raw_scores:
             scores = self._node('Sigmoid', scores)
-        count, classes = self._sizes(nms)
+        axes = slice(2, 3), slice(1, 2)  # Of boxes and classes.
+        in_scores, in_classes = axes if nms.classes_first else axes[::-1]
+        shape = self.shape(nms.scores)
+        counts = (0, *self.shape(nms.boxes)[1:2], *shape[in_scores])
+        sizes = [max(counts) or 'boxes', max((0, *shape[in_classes])) or 'classes']
         return [
-            self._output('nms_boxes', boxes, nms.boxes, ['batch', count or 'boxes', 4]),
-            self._output(
-                'nms_scores', scores, nms.scores, ['batch', count or 'boxes', classes or 'classes']
-            ),
+            self._output('nms_boxes', boxes, nms.boxes, [sizes[0], 4]),
+            self._output('nms_scores', scores, nms.scores, sizes),
         ]
-
-    def _sizes(self, nms: Nms) -> tuple[int, int]:
-        boxes, scores = self.shape(nms.boxes), self.shape(nms.scores)
-        known = [
-            size
-            for size in (*boxes[1:2], *(scores[2:3] if nms.classes_first else scores[1:2]))
-            if size > 0
-        ]
-        classes = (scores[1:2] if nms.classes_first else scores[2:3]) or [0]
-        return max(known, default=0), max(classes[0], 0)
 
     def _output(self, name: str, tensor: str, like: str, shape: list[Any]) -> str:
         import onnx
 
         name = self._unique(name)
-        batch = self.shape(like)[:1]
-        shape[0] = 1 if batch == [1] else 'batch'
+        batch = 1 if self.shape(like)[:1] == (1,) else 'batch'
         self.graph.node.append(onnx.helper.make_node('Identity', [tensor], [name], name))
         self.graph.value_info.append(
-            onnx.helper.make_tensor_value_info(name, self._kind(like), shape)
+            onnx.helper.make_tensor_value_info(name, self._kind(like), [batch, *shape])
         )
         return name
 
@@ -212,28 +202,20 @@ class _Graph(NmsGraph):
         self.graph.node.append(onnx.helper.make_node(op, inputs, [name], name, **attributes))
         return name
 
-    def _integers(self, *values: int) -> str:
-        import numpy as np
-
-        return self._weight(np.array(values, np.int64))
-
-    def _half(self, like: str) -> str:
-        import numpy as np
-        import onnx
-
-        return self._weight(np.array(0.5, onnx.helper.tensor_dtype_to_np_dtype(self._kind(like))))
-
     def _kind(self, name: str) -> int:
         import onnx
 
-        kind: int = self.values[name].elem_type if name in self.values else 0
-        return kind or onnx.TensorProto.FLOAT
+        kind = self.values[name].type.tensor_type.elem_type if name in self.values else 0
+        return int(kind or onnx.TensorProto.FLOAT)
 
-    def _weight(self, values: Any) -> str:
+    def _add_constant(self, values: Any, kind: int = 7) -> str:
+        """Add a constant, int64 by default; return its name."""
         import onnx
 
-        name = self._unique('nms_constant')
-        self.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+        name, array = self._unique('nms_constant'), np.array(values)
+        self.graph.initializer.append(
+            onnx.helper.make_tensor(name, kind, array.shape, array.ravel())
+        )
         return name
 
     def _unique(self, name: str) -> str:

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from trt_ros.engine.builder.onnx_check import refuse_beyond_protobuf
-from trt_ros.engine.builder.onnx_nodes import QUANTIZING, inlined, live_tensors, used
+from trt_ros.engine.builder.onnx_nodes import (
+    QUANTIZING,
+    inlined,
+    live_tensors,
+    title,
+    used,
+    values_of,
+)
 
 
 @dataclass(frozen=True)
@@ -37,12 +44,11 @@ class LayerGraph:
         import onnx
 
         self._model = model = inlined(model)
-        graph = onnx.shape_inference.infer_shapes(model).graph
+        floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
         self._values = {
-            value.name: value
-            for value in (*graph.value_info, *graph.output)
-            if value.type.tensor_type.elem_type
-            in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
+            name: value
+            for name, value in values_of(model).items()
+            if value.type.tensor_type.elem_type in floats
         }
         live = live_tensors(model.graph)
         self.outputs = {value.name for value in model.graph.output}
@@ -55,7 +61,7 @@ class LayerGraph:
                 dict.fromkeys(each for name in used(node) for each in sources.get(name, ()))
             )
             for name in filter(None, node.output):
-                self._nodes[name] = Layer(name, node.op_type, node.name or node.output[0])
+                self._nodes[name] = Layer(name, node.op_type, title(node))
                 self.parents[name] = sources[name] = parents
                 if name in live and name in self._values and node.op_type not in QUANTIZING:
                     self.layers.append(name)

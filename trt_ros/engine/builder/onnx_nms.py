@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trt_ros.engine.builder.onnx_nodes import live_tensors
+from trt_ros.engine.builder.onnx_nodes import live_tensors, shape_of, title
 
 #: Removed in TensorRT 11; the last one is a plugin of MMDeploy.
 BATCHED = {'BatchedNMS_TRT', 'BatchedNMSDynamic_TRT', 'TRTBatchedNMS'}
@@ -53,7 +53,7 @@ class Nms:
     @property
     def title(self) -> str:
         """Operator and name of the node, for messages."""
-        return f'{self.node.op_type} (node {self.node.name or self.node.output[0]})'
+        return f'{self.node.op_type} (node {title(self.node)})'
 
     @property
     def log_line(self) -> str:
@@ -70,18 +70,9 @@ class Nms:
     @property
     def metadata(self) -> str:
         """Attributes of the node as JSON, the value of the metadata key `CUT_NMS`."""
-        return json.dumps(
-            {
-                'operator': self.node.op_type,
-                'iou_threshold': self.iou_threshold,
-                'score_threshold': self.score_threshold,
-                'normalized': self.normalized,
-                'per_class': self.per_class,
-                'in_all': self.in_all,
-                'background': self.background,
-            },
-            sort_keys=True,
-        )
+        limits = ('iou_threshold', 'score_threshold', 'per_class', 'in_all')
+        values = {name: getattr(self, name) for name in (*limits, 'normalized', 'background')}
+        return json.dumps({'operator': self.node.op_type, **values}, sort_keys=True)
 
 
 class NmsGraph:
@@ -91,20 +82,13 @@ class NmsGraph:
         self.path, self.graph = path, model.graph
         self.producers = {name: node for node in self.graph.node for name in node.output if name}
         self.weights = {one.name: one for one in self.graph.initializer}
-        self.values = {
-            value.name: value.type.tensor_type
-            for value in (*self.graph.input, *self.graph.output, *self.graph.value_info)
-        }
+        values = (*self.graph.input, *self.graph.output, *self.graph.value_info)
+        self.values = {value.name: value for value in values}
         self.live = live_tensors(self.graph)
 
-    def shape(self, name: str) -> list[int]:
-        """Return the dimensions, -1 if unknown; [] if even their number is unknown."""
-        if name not in self.values or not self.values[name].HasField('shape'):
-            return []
-        return [
-            size.dim_value if size.HasField('dim_value') else -1
-            for size in self.values[name].shape.dim
-        ]
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the dimensions, -1 if unknown; () if even their number is unknown."""
+        return (shape_of(self.values[name]) if name in self.values else None) or ()
 
     def number(self, name: str, default: float | None) -> float | None:
         """Return the value of a constant such as a threshold; `default` for an empty name."""
@@ -152,13 +136,11 @@ def _of_onnx(graph: NmsGraph, node: Any) -> Nms:
 def _of_efficient(graph: NmsGraph, node: Any) -> Nms:
     """Read EfficientNMS_TRT. Source: the README of TensorRT's efficientNMSPlugin."""
     attributes = _attributes(node)
-    boxes, scores = _boxes_and_scores(node)
+    boxes, scores = _boxes_and_scores(graph, node)
     if any(node.input[2:]):
         raise CutRefusal('Its boxes are relative to anchors.')
     if attributes.get('class_agnostic', 0):
         raise CutRefusal('It is class-agnostic: boxes of different classes suppress each other.')
-    _one_image(graph, boxes)
-    _shared_boxes(graph, boxes)
     background = attributes.get('background_class', -1)  # YOLOv7 writes a list of one.
     return Nms(
         node,
@@ -179,9 +161,7 @@ def _of_batched(graph: NmsGraph, node: Any) -> Nms:
     attributes = {
         name.replace('_', '').lower(): value for name, value in _attributes(node).items()
     }
-    boxes, scores = _boxes_and_scores(node)
-    _one_image(graph, boxes)
-    _shared_boxes(graph, boxes)
+    boxes, scores = _boxes_and_scores(graph, node)
     # Outputs: TensorRT count, boxes, scores, classes; MMDeploy boxes with scores, classes.
     values = node.output[:1] if node.op_type == 'TRTBatchedNMS' else node.output[1:3]
     return Nms(
@@ -197,10 +177,15 @@ def _of_batched(graph: NmsGraph, node: Any) -> Nms:
     )
 
 
-def _boxes_and_scores(node: Any) -> tuple[str, str]:
+def _boxes_and_scores(graph: NmsGraph, node: Any) -> tuple[str, str]:
     if len(node.input) < 2:
         raise CutRefusal('It lacks boxes or scores.')
-    return node.input[0], node.input[1]
+    boxes, scores = node.input[:2]
+    _one_image(graph, boxes)
+    shape = graph.shape(boxes)
+    if len(shape) == 4 and shape[2] != 1:
+        raise CutRefusal('Each class has its own boxes.')
+    return boxes, scores
 
 
 def _attributes(node: Any) -> Mapping[str, Any]:
@@ -213,12 +198,6 @@ def _one_image(graph: NmsGraph, boxes: str) -> None:
     batch: Iterable[int] = graph.shape(boxes)[:1]
     if any(size > 1 for size in batch):
         raise CutRefusal('It processes several images per run.')
-
-
-def _shared_boxes(graph: NmsGraph, boxes: str) -> None:
-    shape = graph.shape(boxes)
-    if len(shape) == 4 and shape[2] != 1:
-        raise CutRefusal('Each class has its own boxes.')
 
 
 READERS: Mapping[str, Callable[[NmsGraph, Any], Nms]] = {

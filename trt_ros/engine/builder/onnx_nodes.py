@@ -1,6 +1,6 @@
 """Nodes of ONNX models by kind and name, and the opset of quantized models."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 import mmap
 from pathlib import Path
@@ -28,6 +28,61 @@ MODELOPT = {
     'TRT_MXFP8DequantizeLinear': 'mxfp8',
 }
 QUANTIZING_OPSET = 19  # First one with scales of float16 or bfloat16.
+
+
+def attribute(node: Any, name: str, default: Any = None) -> Any:
+    """Return the value of an attribute of a node, or the default."""
+    from onnx.helper import get_attribute_value
+
+    found = (get_attribute_value(each) for each in node.attribute if each.name == name)
+    return next(found, default)
+
+
+def title(node: Any) -> str:
+    """Return the name of a node, or that of its first output where it has none."""
+    return str(node.name or node.output[0])
+
+
+def values_of(model: Any) -> dict[str, Any]:
+    """Return inputs, outputs, and values between whose types can be inferred, by name."""
+    import onnx
+
+    try:
+        graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    except (ValueError, onnx.shape_inference.InferenceError):  # Larger than 2 GB; contradictions.
+        graph = model.graph
+    return {each.name: each for each in (*graph.value_info, *graph.input, *graph.output)}
+
+
+def shape_of(value: Any) -> tuple[int, ...] | None:
+    """Return the dimensions of a ValueInfoProto, -1 if dynamic; None if all are unknown."""
+    tensor = value.type.tensor_type
+    if not tensor.HasField('shape'):
+        return None
+    return tuple(size.dim_value if size.HasField('dim_value') else -1 for size in tensor.shape.dim)
+
+
+def set_nodes(graph: Any, nodes: Iterable[Any]) -> None:
+    """Replace the nodes of a graph."""
+    kept = list(nodes)
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def last_layers(graph: Any, is_decoding: Callable[[Any], bool] = lambda node: False) -> list[Any]:
+    """
+    Return the convolutions and matrix products from which an output is reached without another.
+
+    :param is_decoding: whether one is none of them, but a step of decoding.
+    """
+    wanted, found = {value.name for value in graph.output}, []
+    for node in reversed(graph.node):
+        if wanted.intersection(node.output):
+            if node.op_type in HEAVY and not is_decoding(node):
+                found.append(node)
+            else:
+                wanted.update(node.input)
+    return found[::-1]
 
 
 def live_tensors(graph: Any) -> set[str]:
@@ -70,6 +125,18 @@ def tensors(graph: Any) -> Iterator[Any]:
                 yield from tensors(inner)
 
 
+def constants(graph: Any) -> dict[str, Any]:
+    """Return the weights and the tensors of Constant nodes by name, including subgraphs."""
+    values = {
+        node.output[0]: attribute(node, 'value')
+        for node in nodes(graph)
+        if node.op_type == 'Constant'
+    }
+    return {each.name: each for each in tensors(graph)} | {
+        name: value for name, value in values.items() if value is not None
+    }
+
+
 def inlined(model: Any) -> Any:
     """Return a model without functions: with their nodes in the graph."""
     from onnx import inliner
@@ -107,7 +174,7 @@ def layers_by_precision(graph: Any) -> dict[str, list[str]]:
     from onnx import TensorProto
 
     types = {number: name for name, number in TensorProto.DataType.items()}
-    kinds = {each.name: each.data_type for each in tensors(graph)}
+    kinds = {name: each.data_type for name, each in constants(graph).items()}
     read, found = dict[str, str](), dict[str, list[str]]()
     for node in nodes(graph):
         if not (node.input and node.output):
@@ -115,9 +182,7 @@ def layers_by_precision(graph: Any) -> dict[str, list[str]]:
         if node.op_type in MODELOPT:
             read |= dict.fromkeys(node.output[:1], MODELOPT[node.op_type])
         elif node.op_type == 'QuantizeLinear':
-            given = next((each.i for each in node.attribute if each.name == 'output_dtype'), 0)
-            zero = kinds.get(node.input[2]) if len(node.input) > 2 else None
-            kinds[node.output[0]] = zero or given or TensorProto.UINT8
+            kinds[node.output[0]] = _quantized_type(node, kinds)
         elif node.op_type == 'DequantizeLinear':
             known = _QUANTIZED.get(types.get(kinds.get(node.input[0], 0), ''), '')
             read[node.output[0]] = read.get(node.input[0]) or known
@@ -134,20 +199,25 @@ def layers_by_precision(graph: Any) -> dict[str, list[str]]:
     return found
 
 
+def _quantized_type(node: Any, types: Mapping[str, int]) -> int:
+    """Return the type that a QuantizeLinear writes; 0 if that of its zero point is unknown."""
+    from onnx import TensorProto
+
+    zero = node.input[2] if len(node.input) > 2 else ''
+    given: int = attribute(node, 'output_dtype', 0) or TensorProto.UINT8
+    return types.get(zero, 0) if zero else given
+
+
 def refuse_uint8(path: Path, graph: Any) -> None:
     """Raise ModelError for quantization to uint8, which TensorRT's parser takes for int8."""
     from onnx import TensorProto
 
-    types = {each.name: each.data_type for each in graph.initializer}
-    found = list[str]()
-    for node in nodes(graph):
-        if node.op_type == 'Constant':
-            types[node.output[0]] = node.attribute[0].t.data_type
-        if node.op_type == 'QuantizeLinear':
-            given = next((each.i for each in node.attribute if each.name == 'output_dtype'), 0)
-            zero = node.input[2] if len(node.input) > 2 else ''
-            kind = types.get(zero, 0) if zero else given or TensorProto.UINT8
-            found += [node.name or node_key(node)] * (kind == TensorProto.UINT8)
+    types = {name: each.data_type for name, each in constants(graph).items()}
+    found = [
+        title(node)
+        for node in nodes(graph)
+        if node.op_type == 'QuantizeLinear' and _quantized_type(node, types) == TensorProto.UINT8
+    ]
     if found:
         raise ModelError(
             f'{path} quantizes to uint8, which TensorRT does not support.',

@@ -24,15 +24,19 @@ from trt_ros.engine.builder.onnx_nodes import (
     HEAVY,
     QUANTIZING,
     VIEWS,
+    attribute,
     inlined,
     is_quantized,
     matching_nodes,
     node_key,
     rename,
+    set_nodes,
     to_quantizing_opset,
     used,
+    values_of,
 )
 from trt_ros.errors import ModelError, ParameterError
+from trt_ros.tensors import TensorSpec, as_tensor
 
 # Sums, powers and their inverses: the squares of a layer norm overflow fp16 at 256.
 DELICATE = {
@@ -114,9 +118,8 @@ class _Lowering:
         self.low = onnx.TensorProto.FLOAT16 if precision == 'fp16' else onnx.TensorProto.BFLOAT16
         self.excluded = matching_nodes(self.graph, fp32, option='fp32')
         self._constants_to_weights()
-        inferred = onnx.shape_inference.infer_shapes(model).graph
-        known = (*inferred.input, *inferred.output, *inferred.value_info)
-        self.types = {value.name: value.type.tensor_type.elem_type for value in known}
+        values = values_of(model)
+        self.types = {name: value.type.tensor_type.elem_type for name, value in values.items()}
         self.types.update({one.name: one.data_type for one in self.graph.initializer})
         self.weights = {one.name: one for one in self.graph.initializer}
         self.lowered = self._choose()
@@ -147,8 +150,7 @@ class _Lowering:
                 if self.is_float(own):
                     wanted = wants_full if low else wants_low
                     makers += self._cast(own, own in wanted, from_low=low)
-        del self.graph.node[:]
-        self.graph.node.extend(makers)
+        set_nodes(self.graph, makers)
         del self.graph.value_info[:]  # It contains the old types.
         if lower_io:
             self._lower_io()
@@ -164,14 +166,13 @@ class _Lowering:
     def _constants_to_weights(self) -> None:
         kept = []
         for node in self.graph.node:
-            value = next((one.t for one in node.attribute if one.name == 'value'), None)
-            if node.op_type != 'Constant' or value is None:
+            value = attribute(node, 'value') if node.op_type == 'Constant' else None
+            if value is None:
                 kept.append(node)
                 continue
             value.name = node.output[0]
             self.graph.initializer.append(value)
-        del self.graph.node[:]
-        self.graph.node.extend(kept)
+        set_nodes(self.graph, kept)
 
     def _choose(self) -> set[str]:
         live = {
@@ -296,11 +297,8 @@ class _Lowering:
 
     def _low_inputs(self, node: Any) -> Iterable[int]:
         fixed = FIXED_INPUTS.get(node.op_type, set())
-        return (
-            index
-            for index, name in enumerate(node.input)
-            if index not in fixed and self.is_float(name)
-        )
+        names = enumerate(node.input)
+        return (index for index, name in names if index not in fixed and self.is_float(name))
 
     def _demands(self) -> tuple[set[str], set[str]]:
         """Return the tensors that are needed in the lower type, and those needed in float32."""
@@ -320,19 +318,19 @@ class _Lowering:
         for index, name in enumerate(node.output):
             if self.is_float(name):
                 node.output[index] += self.suffix
-        for attribute in node.attribute:
-            if (node.op_type, attribute.name) in (
+        for each in node.attribute:
+            if (node.op_type, each.name) in (
                 ('Cast', 'to'),
                 ('DequantizeLinear', 'output_dtype'),
-            ) and (attribute.i == self.onnx.TensorProto.FLOAT):
-                attribute.i = self.low
+            ) and (each.i == self.onnx.TensorProto.FLOAT):
+                each.i = self.low
 
     def _cast(self, name: str, wanted: bool, *, from_low: bool) -> list[Any]:
         if not wanted:
             return []
         source, target = (name + self.suffix, name) if from_low else (name, name + self.suffix)
         to = self.onnx.TensorProto.FLOAT if from_low else self.low
-        return [self.onnx.helper.make_node('Cast', [source], [target], f'{target}__cast', to=to)]
+        return [self._make_cast(source, target, to)]
 
     def _split_weights(self, wants_low: set[str], wants_full: set[str]) -> None:
         for weight in list(self.graph.initializer):
@@ -341,39 +339,39 @@ class _Lowering:
                     name=weight.name + self.suffix,
                     data_type=self.low,
                     dims=weight.dims,
-                    raw_data=_low_bytes(self.onnx.numpy_helper.to_array(weight), self.precision),
+                    raw_data=self._low_bytes(weight),
                 )
                 if weight.name not in wants_full:
                     self.graph.initializer.remove(weight)
                 self.graph.initializer.append(low)
 
+    def _low_bytes(self, weight: Any) -> bytes:
+        values = self.onnx.numpy_helper.to_array(weight)
+        dtype = 'float16' if self.precision == 'fp16' else 'bfloat16'
+        return as_tensor(TensorSpec(weight.name, values.shape, dtype, 'input'), values).tobytes()
+
     def _lower_io(self) -> None:
         """Lower inputs and outputs, keeping their names; redundant Casts cost TensorRT nothing."""
-        cast = self.onnx.helper.make_node
-        for value in self.graph.input:
-            name, full = value.name, f'{value.name}__fp32'
-            if self.is_float(name) and name not in self.weights:
-                value.type.tensor_type.elem_type = self.low
-                for node in self.graph.node:
-                    if node.output[0] != name + self.suffix:
-                        rename(node, {name: full})
-                self.graph.node.insert(
-                    0,
-                    cast('Cast', [name], [full], f'{full}__cast', to=self.onnx.TensorProto.FLOAT),
-                )
-        for value in self.graph.output:
-            name, full = value.name, f'{value.name}__fp32'
-            if self.is_float(name):
-                value.type.tensor_type.elem_type = self.low
-                for node in self.graph.node:
-                    rename(node, {name: full})
-                self.graph.node.append(cast('Cast', [full], [name], f'{name}__cast', to=self.low))
+        given = [value for value in self.graph.input if value.name not in self.weights]
+        lowered = [value for value in (*given, *self.graph.output) if self.is_float(value.name)]
+        full = {value.name: f'{value.name}__fp32' for value in lowered}
+        for value in lowered:
+            value.type.tensor_type.elem_type = self.low
+        direct = {value.name + self.suffix for value in given}
+        for node in self.graph.node:
+            if node.output[0] not in direct:
+                rename(node, full)
+        before = [
+            self._make_cast(value.name, full[value.name], self.onnx.TensorProto.FLOAT)
+            for value in given
+            if value.name in full
+        ]
+        after = [
+            self._make_cast(full[value.name], value.name, self.low)
+            for value in self.graph.output
+            if value.name in full
+        ]
+        set_nodes(self.graph, (*before, *self.graph.node, *after))
 
-
-def _low_bytes(values: np.ndarray, precision: str) -> bytes:
-    """Round to nearest, ties to even; bf16 is the upper half of float32."""
-    if precision == 'fp16':
-        return values.astype('<f2').tobytes()
-    bits = np.ascontiguousarray(values, '<f4').view('<u4')
-    rounded = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
-    return np.where(np.isnan(values), 0x7FC0, rounded).astype('<u2').tobytes()
+    def _make_cast(self, source: str, target: str, to: int) -> Any:
+        return self.onnx.helper.make_node('Cast', [source], [target], f'{target}__cast', to=to)

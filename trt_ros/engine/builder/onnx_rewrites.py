@@ -3,7 +3,7 @@
 import string
 from typing import Any
 
-from trt_ros.engine.builder.onnx_nodes import nodes
+from trt_ros.engine.builder.onnx_nodes import nodes, shape_of, values_of
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError
 
@@ -47,7 +47,7 @@ def images_as_uint8(model: Any) -> list[str]:
     """Make int32 inputs of the shape of images uint8 in place, with equal results."""
     import onnx
 
-    changed = [value for value in model.graph.input if _is_int32_image(value.type.tensor_type)]
+    changed = [value for value in model.graph.input if _is_int32_image(value)]
     for value in changed:
         pixels, floats, integers = value.name, f'{value.name}_float32', f'{value.name}_int32'
         for node in nodes(model.graph):
@@ -64,12 +64,12 @@ def images_as_uint8(model: Any) -> list[str]:
     return [value.name for value in changed]
 
 
-def _is_int32_image(tensor: Any) -> bool:
+def _is_int32_image(value: Any) -> bool:
     import onnx
 
-    sizes = [size.dim_value for size in tensor.shape.dim]
+    sizes = shape_of(value) or ()
     is_image = len(sizes) == 4 and (sizes[1] in CHANNELS or sizes[3] in CHANNELS)
-    return is_image and tensor.elem_type == onnx.TensorProto.INT32
+    return is_image and value.type.tensor_type.elem_type == onnx.TensorProto.INT32
 
 
 _BINARY = {'Add', 'Sub', 'Mul', 'Div', 'Max', 'Min', 'Pow', 'Mod', 'PRelu'}
@@ -91,13 +91,13 @@ def expand_broadcasts(model: Any) -> int:
     :returns: number of expanded operands.
     """
     import numpy as np
-    import onnx
     from onnx import helper, numpy_helper
 
     if not any(node.op_type == 'Concat' for node in nodes(model.graph)):
         return 0
     graph = model.graph
-    shapes = _shapes(onnx.shape_inference.infer_shapes(model).graph)
+    known = {name: shape_of(value) for name, value in values_of(model).items()}
+    shapes = {name: shape for name, shape in known.items() if shape and min(shape) > 0}
     constants = {each.name for each in graph.initializer}
     concatenated = _concatenated(graph)
     count = 0
@@ -118,17 +118,6 @@ def expand_broadcasts(model: Any) -> int:
             node.input[index] = wide
             count += 1
     return count
-
-
-def _shapes(graph: Any) -> dict[str, tuple[int, ...]]:
-    found = {}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        tensor = value.type.tensor_type
-        if tensor.HasField('shape'):
-            sizes = tuple(each.dim_value for each in tensor.shape.dim)
-            if all(sizes):
-                found[value.name] = sizes
-    return found
 
 
 def _concatenated(graph: Any) -> set[str]:

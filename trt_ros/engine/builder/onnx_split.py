@@ -7,7 +7,7 @@ from typing import Any
 
 from trt_ros.engine.builder.onnx_check import read_onnx
 from trt_ros.engine.builder.onnx_cut_nms import UncuttableError, cut_nms
-from trt_ros.engine.builder.onnx_nodes import inlined, live_tensors, used
+from trt_ros.engine.builder.onnx_nodes import inlined, live_tensors, used, values_of
 from trt_ros.errors import ModelError
 from trt_ros.regular_file import write_atomically
 
@@ -44,7 +44,9 @@ def split_model(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
     dependent = {name for node in seeds for name in node.output}
     head, tail = _parts(model.graph, dependent, live)
     inside = {name for node in tail for name in node.output}
-    values = _values(model)
+    values = {
+        name: each for name, each in values_of(model).items() if each.type.tensor_type.elem_type
+    }
     weights = {each.name for each in model.graph.initializer}
     needed = dict.fromkeys(
         name for node in tail for name in used(node) if name not in inside | weights | {''}
@@ -93,17 +95,6 @@ def _parts(graph: Any, dependent: set[str], live: set[str]) -> tuple[list[Any], 
         [node for node in graph.node if not dependent.intersection(node.output)],
         [node for node in graph.node if inside.intersection(node.output)],
     )
-
-
-def _values(model: Any) -> dict[str, Any]:
-    import onnx
-
-    try:
-        graph = onnx.shape_inference.infer_shapes(model).graph
-    except (ValueError, onnx.shape_inference.InferenceError):
-        graph = model.graph
-    values = (*graph.value_info, *graph.input, *graph.output)
-    return {each.name: each for each in values if each.type.tensor_type.elem_type}
 
 
 def _save(

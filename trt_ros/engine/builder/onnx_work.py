@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+from trt_ros.engine.builder.onnx_nodes import attribute, shape_of, values_of
+
 Shape = tuple[int, ...]
 
 #: Larger weights are no shapes: their values are not needed.
@@ -44,19 +46,11 @@ def flop_of(model: Any) -> int | None:
 
 def shapes_of(model: Any) -> dict[str, Shape]:
     """Return the shapes of the tensors of a ModelProto, with a dynamic batch of one."""
-    import onnx
-
-    try:
-        graph = onnx.shape_inference.infer_shapes(_with_batch(model), data_prop=True).graph
-    except (ValueError, onnx.shape_inference.InferenceError):  # Larger than 2 GB; contradictions.
-        return {}
-    shapes: dict[str, Shape] = {one.name: tuple(one.dims) for one in graph.initializer}
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        shape = value.type.tensor_type.shape
-        if value.type.tensor_type.HasField('shape') and all(
-            dim.HasField('dim_value') for dim in shape.dim
-        ):
-            shapes[value.name] = tuple(dim.dim_value for dim in shape.dim)
+    shapes: dict[str, Shape] = {one.name: tuple(one.dims) for one in model.graph.initializer}
+    for name, value in values_of(_with_batch(model)).items():
+        shape = shape_of(value)
+        if shape is not None and -1 not in shape:
+            shapes[name] = shape
     return shapes
 
 
@@ -85,5 +79,4 @@ def _products(node: Any, first: Shape, second: Shape, output: Shape) -> int:
         return math.prod(output) * math.prod(second[1:])
     if node.op_type == 'ConvTranspose':  # Weight: inputs, outputs of the group, kernel.
         return math.prod(first) * math.prod(second[1:])
-    is_transposed = any(each.name == 'transA' and each.i for each in node.attribute)
-    return math.prod(output) * (first[0] if is_transposed else first[-1])
+    return math.prod(output) * (first[0] if attribute(node, 'transA') else first[-1])

@@ -30,11 +30,10 @@ class BuildLog:
 
 @dataclass(frozen=True)
 class Built:
-    """A built plan in an anonymous memory file, its report and kernel times, until close()."""
+    """A built plan in an anonymous memory file, and its report, until close()."""
 
     plan: IO[bytes]
     report: Mapping[str, Any]
-    timing_cache: bytes
 
     def close(self) -> None:
         """Release the memory of the plan."""
@@ -58,7 +57,7 @@ def build(
 
     :param report: called on this thread with phases and percentages and to check for
         cancellation, both within a second whatever TensorRT does.
-    :param timing_cache: file of measured kernel times to start from.
+    :param timing_cache: file of measured kernel times to start from, and to keep them in.
     :param build_log: destination of TensorRT's own log; None for the logger of the library at
         debug level, if that is enabled.
     :param refit: `path` and `structure` of an engine whose weights may be replaced instead.
@@ -67,22 +66,15 @@ def build(
     """
     refuse_unsupported(library, options)
     check_model_file(onnx)
-    with (
-        _memory_file('plan') as plan,
-        _memory_file('timing') as timing,
-        _debug_log(library, build_log) as log_to,
-    ):
+    with _memory_file('plan') as plan, _debug_log(library, build_log) as log_to:
+        log_fds = () if log_to is None else (log_to.file.fileno(),)
         child = Child(
             'trt_ros.engine.builder.child:run_build',
             title=f'The build of {onnx}',
             remedy='Check the model with `trt-ros inspect`, increase the time limit, or reduce '
             'optimization_level.',
             memory_nbytes=memory_limit(total_nbytes(onnx), base_nbytes=BASE_NBYTES, factor=16),
-            pass_fds=(
-                plan.fileno(),
-                timing.fileno(),
-                *([] if log_to is None else [log_to.file.fileno()]),
-            ),
+            pass_fds=(plan.fileno(), *log_fds),
             environment=_first_gpu(device),
         )
         with closing(child):
@@ -92,7 +84,6 @@ def build(
                     'options': options.to_json(),
                     'library': library.name,
                     'plan_fd': plan.fileno(),
-                    'timing_fd': timing.fileno(),
                     'timing_cache': timing_cache and str(timing_cache),
                     'refit': refit,
                     'log_fd': log_to and log_to.file.fileno(),
@@ -102,9 +93,8 @@ def build(
                 phase='starting the build',
                 timeout_seconds=timeout_seconds,
             )
-        timing.seek(0)
         plan.seek(0)
-        return Built(os.fdopen(os.dup(plan.fileno()), 'rb'), done, timing.read())
+        return Built(os.fdopen(os.dup(plan.fileno()), 'rb'), done)
 
 
 @contextmanager

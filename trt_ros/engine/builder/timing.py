@@ -29,6 +29,13 @@ def open_timing_cache(
     return cache
 
 
+def keep(cache: Any | None, path: str | None) -> None:
+    """Write a timing cache to its file for the next build; does nothing without."""
+    times = None if cache is None else cache.serialize()
+    if times is not None and path is not None:
+        Blob(Path(path)).save(bytes(times))
+
+
 def set_tactic(library: Library, cache: Any, text: str) -> None:
     """Set the kernel of KEY=TACTIC; raise ParameterError if the cache has no such key."""
     key, _, tactic = text.partition('=')

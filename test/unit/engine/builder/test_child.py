@@ -4,31 +4,19 @@ from trt_ros.engine.builder.child import Steps
 
 
 def test_inner_phases_fill_their_share_of_the_outer_one():
-    steps = Steps()
-    steps.start('build', 4)
-    steps.step('build', 0)
+    steps = Steps(build=(1, 4))
     assert steps.percent == 25.0
-    steps.start('tactics', 10)
-    steps.step('tactics', 4)
+    steps['tactics'] = (5, 10)
     assert steps.percent == 25.0 + 12.5
-    steps.finish('tactics')
-    steps.step('build', 3)
+    del steps['tactics']
+    steps['build'] = (4, 4)
     assert steps.percent == 100.0
 
 
-def test_percentage_never_decreases():
-    steps = Steps()
-    steps.start('one', 2)
-    steps.step('one', 1)
-    steps.finish('one')
-    high = steps.percent
-    steps.start('two', 2)
-    assert steps.percent == high
-
-
-def test_accepts_empty_and_unknown_phases():
-    steps = Steps()
-    steps.start('empty', 0)
-    steps.step('never begun', 0)
-    steps.finish('never begun either')
-    assert 0.0 <= steps.percent <= 100.0
+def test_percentage_never_decreases_and_ends_at_100():
+    steps = Steps(one=(2, 2))
+    assert steps.percent == 100.0
+    steps['two'] = (3, 2)
+    assert steps.percent == 100.0
+    del steps['one'], steps['two']
+    assert steps.percent == 100.0

@@ -132,6 +132,19 @@ def test_an_operator_of_a_plugin_is_a_warning(models):
     assert 'EfficientNMS_TRT' in info.warnings[0]
 
 
+@pytest.mark.parametrize('count', [3840, 3841])
+def test_a_topk_that_only_the_builder_would_refuse_is_refused_for_rtx(models, count):
+    node = helper.make_node('TopK', ['x', 'k'], ['y', 'i'], 'best')
+    path = models.save(
+        [node], {'x': [1, 5000]}, {'y': [1, count]}, weights={'k': np.array([count], np.int64)}
+    )
+    if count == 3840:
+        refuse_unbuildable(path, onnx.load(path))
+        return
+    with pytest.raises(ModelError, match=r'TopK of 3841 values \(node best.*\n.*smaller K'):
+        refuse_unbuildable(path, onnx.load(path))
+
+
 def test_nms_is_refused_for_rtx_with_the_node_and_the_remedy(models):
     nodes = [helper.make_node('NonMaxSuppression', ['boxes', 'scores'], ['y'], 'suppress')]
     path = models.save(
@@ -219,7 +232,7 @@ def test_external_data_declared_shorter_than_its_shape_needs_is_refused(one_weig
     with pytest.raises(
         ModelError,
         match=(
-            rf'weights w of .* are too short\.\nCause: {length} bytes are declared; '
+            rf'weights w of .* is not available\.\nCause: Too short: {length} bytes are declared; '
             r'the shape \[4, 4\] requires 64\.'
         ),
     ):
