@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.engine.builder.onnx_nodes import HEAVY
+from trt_ros.engine.builder.onnx_nodes import HEAVY, title
 from trt_ros.errors import BackendError, ModelError, TrtRosError, requires
 
 
@@ -33,7 +33,7 @@ def quantize_by_modelopt(
     named = onnx.ModelProto()
     named.CopyFrom(model)
     for node in named.graph.node:
-        node.name = node.name or node.output[0]
+        node.name = title(node)
     with TemporaryDirectory(prefix='trt_ros') as folder:
         source, target = Path(folder) / 'model.onnx', Path(folder) / 'quantized.onnx'
         onnx.save(named, str(source))
@@ -70,7 +70,7 @@ def quantized_layers(model: Any) -> set[str]:
         node.output[0] for node in model.graph.node if node.op_type == 'DequantizeLinear'
     }
     return {
-        node.name or node.output[0]
+        title(node)
         for node in model.graph.node
         if node.op_type in HEAVY and dequantized.intersection(node.input[1:2])
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 import io
 import json
@@ -107,12 +107,13 @@ class Calibration:
         self.done = 0
         self.errors: dict[str, float] = {}
         self._load()
+        self._saved, self._due = (self.done, len(self.errors)), time.monotonic() + SAVE_SECONDS
 
     def run(
         self, network: FrameNetwork, frames: Iterable[Frame], total: int, report: Reporter
     ) -> None:
         """Add frames, except those of an earlier run, and keep the histograms."""
-        with self.saving() as save_if_due:
+        with self.kept():
             for index, frame in enumerate(frames):
                 report('calibrating', 100.0 * index / total)
                 if index < self.done:
@@ -123,29 +124,22 @@ class Calibration:
                 for name, histogram in added.items():
                     histogram.add(outputs[name])
                 self.histograms, self.done = added, index + 1
-                save_if_due()
+                self.keep(if_due=True)
 
     @contextmanager
-    def saving(self) -> Iterator[Callable[[], None]]:
-        """Yield a function that keeps the changes if some time has passed; keep them at last."""
-        saved = self._state
-        due = time.monotonic() + SAVE_SECONDS
-
-        def save_if_due() -> None:
-            nonlocal saved, due
-            if time.monotonic() > due:
-                self._save()
-                saved, due = self._state, time.monotonic() + SAVE_SECONDS
-
+    def kept(self) -> Iterator[None]:
+        """Keep what changes in this block, also if it raises."""
         try:
-            yield save_if_due
+            yield
         finally:
-            if self._state != saved:
-                self._save()
+            self.keep()
 
-    @property
-    def _state(self) -> tuple[int, int]:
-        return self.done, len(self.errors)
+    def keep(self, *, if_due: bool = False) -> None:
+        """Write the file if anything changed, and, `if_due`, SAVE_SECONDS after the last time."""
+        state = self.done, len(self.errors)
+        if state != self._saved and not (if_due and time.monotonic() < self._due):
+            self._save()
+            self._saved, self._due = state, time.monotonic() + SAVE_SECONDS
 
     def ranges(self, method: str, quant_format: QuantFormat) -> dict[str, float]:
         """Return the largest absolute value to represent per activation; see Histogram.amax."""

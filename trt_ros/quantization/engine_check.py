@@ -53,7 +53,7 @@ def check_engine(
     options = replace(options, model_path=str(output), precision='fp16')
     try:
         runner = backend.open(options, report, 1)
-        with FrameNetwork.of_runner(runner, fitted) as engine:
+        with FrameNetwork(runner, fitted) as engine:
             outputs = [spec.name for spec in runner.outputs]
             if not set(fitted.outputs) <= set(outputs):  # NMS is cut off.
                 here, there = ', '.join(outputs), ', '.join(fitted.outputs)

@@ -6,7 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.engine.builder.onnx_nodes import HEAVY, QUANTIZING, matching_nodes, node_key
+from trt_ros.engine.builder.onnx_nodes import (
+    HEAVY,
+    QUANTIZING,
+    attribute,
+    constants,
+    last_layers,
+    matching_nodes,
+    node_key,
+    title,
+)
+from trt_ros.engine.builder.onnx_work import COUNTED
 from trt_ros.errors import ModelError, ParameterError
 
 
@@ -112,7 +122,7 @@ class QuantNetwork:
             )
         self.weights = _constants(model.graph)
         kept = matching_nodes(model.graph, keep, option='keep')
-        head = _head(model.graph, self.weights)
+        head = last_layers(model.graph, lambda node: _is_dfl(node, self.weights))
         self.head = [node.output[0] for node in head]
         self.layers: list[QuantLayer] = []
         self.left_out: dict[str, str] = {}
@@ -121,18 +131,17 @@ class QuantNetwork:
             if node.op_type not in HEAVY:
                 continue
             found = self._layer(node)
-            if isinstance(found, str):
-                reason = found
-            elif node_key(node) in kept:
-                reason = 'kept by --keep'
-            elif node_key(node) in in_head or _is_dfl(node, self.weights):
-                reason = 'last layer before the results'
-            else:
-                reason = self._lack_of_kernel(node, to)
-            if isinstance(found, str) or reason:
-                self.left_out[node.name or node.output[0]] = reason
-            else:
+            if isinstance(found, QuantLayer):
+                if node_key(node) in kept:
+                    found = 'kept by --keep'
+                elif node_key(node) in in_head or _is_dfl(node, self.weights):
+                    found = 'last layer before the results'
+                else:
+                    found = self._lack_of_kernel(node, to) or found
+            if isinstance(found, QuantLayer):
                 self.layers.append(found)
+            else:
+                self.left_out[title(node)] = found
         if not self.layers:
             raise ParameterError(
                 'The model has no layer to quantize.',
@@ -143,8 +152,7 @@ class QuantNetwork:
 
     def _layer(self, node: Any) -> QuantLayer | str:
         """Return the layer of a node, or why it cannot be quantized."""
-        axis_of = _AXES.get(node.op_type)
-        if axis_of is None:
+        if node.op_type not in COUNTED:
             return f'{node.op_type} is not quantized'
         weight = self.weights.get(node.input[1])
         if weight is None:
@@ -156,11 +164,11 @@ class QuantNetwork:
             return f'its weights are {values.dtype}, not float32'
         if not np.isfinite(values).all():
             return 'its weights are not finite'
-        axis = axis_of(node, values)
+        axis = _axis(node, values)
         if axis is None:
             return 'weights of this shape are not quantized'
-        name = node.name or node.output[0]
-        return QuantLayer(name, node.op_type, node.output[0], node.input[0], node.input[1], axis)
+        reads, weights = node.input[:2]
+        return QuantLayer(title(node), node.op_type, node.output[0], reads, weights, axis)
 
     def _lack_of_kernel(self, node: Any, to: str) -> str:
         """
@@ -178,7 +186,7 @@ class QuantNetwork:
         if node.op_type == 'ConvTranspose':
             return 'fp8 has no transposed convolutions'
         if node.op_type == 'Conv':
-            if next((each.i for each in node.attribute if each.name == 'group'), 1) != 1:
+            if attribute(node, 'group', 1) != 1:
                 return 'fp8 has no grouped convolutions'
             if np.prod(weight.shape[2:]) > FP8_KERNEL_ELEMENTS:
                 return f'fp8 has no kernels of more than {FP8_KERNEL_ELEMENTS} elements'
@@ -191,30 +199,15 @@ class QuantNetwork:
         return ''
 
 
-def _conv_axis(node: Any, weight: np.ndarray) -> int | None:
-    return 0
-
-
-def _deconv_axis(node: Any, weight: np.ndarray) -> int | None:
-    groups = next((each.i for each in node.attribute if each.name == 'group'), 1)
-    return 1 if groups == 1 else None
-
-
-def _gemm_axis(node: Any, weight: np.ndarray) -> int | None:
-    flags = {each.name: each.i for each in node.attribute if each.name in ('transA', 'transB')}
-    return None if flags.get('transA') else 1 - flags.get('transB', 0)
-
-
-def _matmul_axis(node: Any, weight: np.ndarray) -> int | None:
+def _axis(node: Any, weight: np.ndarray) -> int | None:
+    """Return the axis of the output channels; None for weights that are not quantized."""
+    if node.op_type == 'Conv':
+        return 0
+    if node.op_type == 'ConvTranspose':
+        return 1 if attribute(node, 'group', 1) == 1 else None
+    if node.op_type == 'Gemm':
+        return None if attribute(node, 'transA') else 1 - attribute(node, 'transB', 0)
     return 1 if weight.ndim == 2 else None
-
-
-_AXES: dict[str, Callable[[Any, np.ndarray], int | None]] = {
-    'Conv': _conv_axis,
-    'ConvTranspose': _deconv_axis,
-    'Gemm': _gemm_axis,
-    'MatMul': _matmul_axis,
-}
 
 
 def _constants(graph: Any) -> dict[str, Callable[[], np.ndarray]]:
@@ -224,27 +217,11 @@ def _constants(graph: Any) -> dict[str, Callable[[], np.ndarray]]:
     def reader(tensor: Any) -> Callable[[], np.ndarray]:
         return lambda: np.asarray(onnx.numpy_helper.to_array(tensor))
 
-    found = {tensor.name: reader(tensor) for tensor in graph.initializer}
+    found = {name: reader(tensor) for name, tensor in constants(graph).items()}
     for node in graph.node:
-        value = next((each.t for each in node.attribute if each.name == 'value'), None)
-        if node.op_type == 'Constant' and value is not None:
-            found[node.output[0]] = reader(value)
-        elif node.op_type in VIEWS and node.input[0] in found:
+        if node.op_type in VIEWS and node.input[0] in found:
             found[node.output[0]] = found[node.input[0]]
     return found
-
-
-def _head(graph: Any, weights: dict[str, Callable[[], np.ndarray]]) -> list[Any]:
-    wanted = {value.name for value in graph.output}
-    found = []
-    for node in reversed(graph.node):
-        if not wanted.intersection(node.output):
-            continue
-        if node.op_type in HEAVY and not _is_dfl(node, weights):
-            found.append(node)
-        else:
-            wanted.update(node.input)
-    return found[::-1]
 
 
 def _is_dfl(node: Any, weights: dict[str, Callable[[], np.ndarray]]) -> bool:

@@ -1,6 +1,6 @@
 """Quantization of a model: calibration, choice of the layers, output file and report."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 import hashlib
 from itertools import islice
@@ -98,12 +98,12 @@ def quantize(
     _check_output(output, path)
     fitted = _fitted(path, pipeline_options, report)
     network = QuantNetwork(_load(path, options.to), options.keep, options.to)
-    frames = _Frames(source)
+    quantization = _Quantization(options, network, fitted, _Frames(source), report)
     if options.tool == 'modelopt':
-        found = _modelopt(options, network, fitted, frames, report)
+        found = quantization.by_modelopt()
     else:
         key = _key(path, source, fitted, [layer.activation for layer in network.layers])
-        found = _own(options, network, fitted, frames, calibration_path(output), key, report)
+        found = quantization.own(calibration_path(output), key)
     _write(found.model, output)
     engine = None
     if options.engine:
@@ -142,10 +142,6 @@ class _Frames:
             self.done = index + 1
             yield frame
 
-    def check_any(self) -> None:
-        if not self.done:
-            raise ParameterError('The files have no images.', remedy='Calibrate with some images.')
-
 
 @dataclass(frozen=True)
 class _Quantized:
@@ -157,80 +153,77 @@ class _Quantized:
     resumed: int = 0
 
 
-def _own(
-    options: QuantOptions,
-    network: QuantNetwork,
-    fitted: ResolvedModel[Any],
-    frames: _Frames,
-    kept: Path,
-    key: str,
-    report: Reporter,
-) -> _Quantized:
-    """Calibrate with histograms, and return the most sensitive layers to float."""
-    quant_format = FORMATS[options.to]
-    activations = sorted({layer.activation for layer in network.layers})
-    calibration = Calibration(activations, kept, key)
-    resumed = calibration.done
-    with FrameNetwork(network.model, fitted, activations) as instrumented:
-        calibration.run(instrumented, frames, frames.count, report)
-    frames.check_any()
-    with FrameNetwork(network.model, fitted) as original:
-        evaluation = Evaluation(original, frames.evaluated, options.score_threshold)
-    method = options.chosen_method
-    amax = calibration.ranges(method, quant_format)
-    search = LayerSearch(network, fitted, amax, method, quant_format, evaluation, report)
-    errors = search.errors(calibration)
-    layers, agreement = search.fallback(errors, options.max_drop)
-    quantized = {layer.name for layer in layers}
-    results = [
-        LayerResult(
-            layer.name,
-            errors[layer.name],
-            '' if layer.name in quantized else 'in float to meet --max-drop',
-        )
-        for layer in network.layers
-    ]
-    model = search.model(layers)
-    return _Quantized(model, evaluation, agreement, results, calibration.done, resumed)
+@dataclass(frozen=True)
+class _Quantization:
+    """A network, and what either tool needs to quantize it."""
 
+    options: QuantOptions
+    network: QuantNetwork
+    fitted: ResolvedModel[Any]
+    frames: _Frames
+    report: Reporter
 
-def _modelopt(
-    options: QuantOptions,
-    network: QuantNetwork,
-    fitted: ResolvedModel[Any],
-    frames: _Frames,
-    report: Reporter,
-) -> _Quantized:
-    """Quantize with nvidia-modelopt, which chooses among the layers that may be quantized."""
+    def own(self, kept: Path, key: str) -> _Quantized:
+        """Calibrate with histograms, and return the most sensitive layers to float."""
+        options, network = self.options, self.network
+        quant_format, method = FORMATS[options.to], options.chosen_method
+        activations = sorted({layer.activation for layer in network.layers})
+        calibration = Calibration(activations, kept, key)
+        resumed = calibration.done
+        with FrameNetwork.open(network.model, self.fitted, activations) as instrumented:
+            calibration.run(instrumented, self.frames, self.frames.count, self.report)
+        with FrameNetwork.open(network.model, self.fitted) as original:
+            evaluation = self._evaluation(original)
+        amax = calibration.ranges(method, quant_format)
+        search = LayerSearch(
+            network, self.fitted, amax, method, quant_format, evaluation, self.report
+        )
+        errors = search.errors(calibration)
+        layers, agreement = search.fallback(errors, options.max_drop)
+        results = self._results(
+            {layer.name for layer in layers}, errors, 'in float to meet --max-drop'
+        )
+        model = search.model(layers)
+        return _Quantized(model, evaluation, agreement, results, calibration.done, resumed)
 
-    def inputs(original: FrameNetwork) -> Iterator[dict[str, np.ndarray]]:
-        for index, frame in enumerate(frames):
-            report('calibrating', 100.0 * index / frames.count)
-            yield original.inputs_of(frame)
+    def by_modelopt(self) -> _Quantized:
+        """Quantize with nvidia-modelopt, which chooses among the layers that may be quantized."""
+        options, network = self.options, self.network
 
-    with FrameNetwork(network.model, fitted) as original:
-        model = quantize_by_modelopt(
-            network.model, options.to, options.chosen_method, network.left_out, inputs(original)
-        )
-        frames.check_any()
-        evaluation = Evaluation(original, frames.evaluated, options.score_threshold)
-    with FrameNetwork(model, fitted) as variant:
-        agreement = evaluation.agreement(variant)
-    if not agreement.drop <= options.max_drop:
-        raise ParameterError(
-            f'The network of nvidia-modelopt has a drop of more than {options.max_drop:g}.',
-            cause=f'{agreement}.',
-            remedy='Keep layers in float with --keep, or quantize without --tool, which chooses '
-            'them.',
-        )
-    quantized = quantized_layers(model)
-    results = [
-        LayerResult(
-            layer.name, None, '' if layer.name in quantized else 'left out by nvidia-modelopt'
-        )
-        for layer in network.layers
-    ]
-    return _Quantized(model, evaluation, agreement, results, frames.done)
+        def inputs(original: FrameNetwork) -> Iterator[dict[str, np.ndarray]]:
+            for index, frame in enumerate(self.frames):
+                self.report('calibrating', 100.0 * index / self.frames.count)
+                yield original.inputs_of(frame)
+
+        with FrameNetwork.open(network.model, self.fitted) as original:
+            chosen = options.to, options.chosen_method, network.left_out
+            model = quantize_by_modelopt(network.model, *chosen, inputs(original))
+            evaluation = self._evaluation(original)
+        with FrameNetwork.open(model, self.fitted) as variant:
+            agreement = evaluation.agreement(variant)
+        if not agreement.drop <= options.max_drop:
+            raise ParameterError(
+                f'The network of nvidia-modelopt has a drop of more than {options.max_drop:g}.',
+                cause=f'{agreement}.',
+                remedy='Keep layers in float with --keep, or quantize without --tool, which '
+                'chooses them.',
+            )
+        results = self._results(quantized_layers(model), {}, 'left out by nvidia-modelopt')
+        return _Quantized(model, evaluation, agreement, results, self.frames.done)
+
+    def _evaluation(self, original: FrameNetwork) -> Evaluation:
+        """Return the frames to evaluate with, which calibration has kept, or raise."""
+        if not self.frames.done:
+            raise ParameterError('The files have no images.', remedy='Calibrate with some images.')
+        return Evaluation(original, self.frames.evaluated, self.options.score_threshold)
+
+    def _results(
+        self, quantized: Collection[str], errors: Mapping[str, float], reason: str
+    ) -> list[LayerResult]:
+        return [
+            LayerResult(each.name, errors.get(each.name), '' if each.name in quantized else reason)
+            for each in self.network.layers
+        ]
 
 
 def calibration_path(output: Path) -> Path:

@@ -27,17 +27,24 @@ from trt_ros.vision.thresholds import Thresholds
 
 
 class FrameNetwork:
-    """A model that runs one frame at a time, with `extra_outputs`. Owns its session."""
+    """A model that runs one frame at a time, and also returns `inputs`. Owns its runner."""
 
     def __init__(
-        self, model: Any, fitted: ResolvedModel[Any], extra_outputs: Sequence[str] = ()
+        self, runner: Runner, fitted: ResolvedModel[Any], inputs: Sequence[str] = ()
     ) -> None:
+        self._recorder, self._inputs = _Recorder(runner), inputs
+        self._steps = CpuPipeline[Any](self._recorder, fitted)
+
+    @classmethod
+    def open(
+        cls, model: Any, fitted: ResolvedModel[Any], extra_outputs: Sequence[str] = ()
+    ) -> FrameNetwork:
+        """Open a ModelProto with more outputs in ONNX Runtime."""
         import onnx
 
         present = {value.name for value in model.graph.output}
-        extra = [name for name in dict.fromkeys(extra_outputs) if name not in present]
         inputs = {value.name for value in model.graph.input}
-        self._inputs = [name for name in extra if name in inputs]
+        extra = [name for name in dict.fromkeys(extra_outputs) if name not in present]
         model.graph.output.extend(
             onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
             for name in extra
@@ -50,19 +57,7 @@ class FrameNetwork:
                 runner = OnnxRuntimeRunner.open(path, exact_qdq=True)
         finally:
             del model.graph.output[len(present) :]
-        self._open(runner, fitted)
-
-    @classmethod
-    def of_runner(cls, runner: Runner, fitted: ResolvedModel[Any]) -> FrameNetwork:
-        """Run a model that is open already; the runner is closed with this."""
-        network = cls.__new__(cls)
-        network._inputs = []
-        network._open(runner, fitted)
-        return network
-
-    def _open(self, runner: Runner, fitted: ResolvedModel[Any]) -> None:
-        self._recorder = _Recorder(runner)
-        self._steps = CpuPipeline[Any](self._recorder, fitted)
+        return cls(runner, fitted, [name for name in extra if name in inputs])
 
     def run(self, frame: Frame, thresholds: Thresholds) -> tuple[Any, dict[str, np.ndarray]]:
         """Return the task's result, and all outputs by name, with the extra ones."""

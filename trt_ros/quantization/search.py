@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from trt_ros.engine.builder.onnx_nodes import set_nodes, used
 from trt_ros.errors import ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.quantization.calibration import NO_BOXES, Calibration
@@ -83,12 +84,9 @@ class _Insertion:
     def _activation(self, name: str, amax: float) -> Iterator[Any]:
         scale = f'{name}__scale'
         self._add_tensor(scale, self._format.scales(np.asarray(amax)))
-        make = self._onnx.helper.make_node
         inputs = [scale, self._zero(())]
-        yield make('QuantizeLinear', [name, *inputs], [f'{name}__q'], f'{name}__quantize')
-        yield make(
-            'DequantizeLinear', [f'{name}__q', *inputs], [f'{name}__dq'], f'{name}__dequantize'
-        )
+        yield self._node('Quantize', [name, *inputs], f'{name}__q', name)
+        yield self._node('Dequantize', [f'{name}__q', *inputs], f'{name}__dq', name)
 
     def _weight(self, layer: QuantLayer, name: str) -> Any:
         """Store quantized weights; return their DequantizeLinear."""
@@ -98,37 +96,33 @@ class _Insertion:
         amax = np.abs(values).max(axis=others if per_channel else None, keepdims=True)
         scale = self._format.scales(amax)
         rounded = self._format.round(values / scale)
-        weight = self._model.graph.initializer.add()
-        weight.name, weight.data_type = f'{name}__q', self._type
-        weight.dims.extend(values.shape)
-        weight.raw_data = self._format.encode(rounded)
+        self._add_raw(f'{name}__q', values.shape, self._format.encode(rounded))
         shape = (values.shape[layer.axis],) if per_channel else ()
         self._add_tensor(f'{name}__scale', scale.reshape(shape))
         more: dict[str, Any] = {'axis': layer.axis} if per_channel else {}
-        return self._onnx.helper.make_node(
-            'DequantizeLinear',
-            [f'{name}__q', f'{name}__scale', self._zero(shape)],
-            [f'{name}__dq'],
-            f'{name}__dequantize',
-            **more,
-        )
+        inputs = [f'{name}__q', f'{name}__scale', self._zero(shape)]
+        return self._node('Dequantize', inputs, f'{name}__dq', name, **more)
+
+    def _node(self, op: str, inputs: list[str], output: str, name: str, **more: Any) -> Any:
+        title = f'{name}__{op.lower()}'
+        return self._onnx.helper.make_node(f'{op}Linear', inputs, [output], title, **more)
 
     def _zero(self, shape: tuple[int, ...]) -> str:
         name = f'quantization_zero{"_".join(map(str, ("", *shape)))}'
         if all(each.name != name for each in self._model.graph.initializer):
-            zero = self._model.graph.initializer.add()
-            zero.name, zero.data_type = name, self._type
-            zero.dims.extend(shape)
-            zero.raw_data = bytes(int(np.prod(shape)))
+            self._add_raw(name, shape, bytes(int(np.prod(shape))))
         return name
+
+    def _add_raw(self, name: str, shape: tuple[int, ...], data: bytes) -> None:
+        """Add a tensor of the quantized format."""
+        tensor = self._onnx.helper.make_tensor(name, self._type, shape, data, raw=True)
+        self._model.graph.initializer.append(tensor)
 
     def _add_tensor(self, name: str, values: np.ndarray) -> None:
         self._model.graph.initializer.append(self._onnx.numpy_helper.from_array(values, name))
 
     def _remove_unused(self) -> None:
         """Remove float weights, and views of them, that no node reads any more."""
-        from trt_ros.engine.builder.onnx_nodes import used
-
         graph = self._model.graph
         wanted = {value.name for value in graph.output}
         kept = []
@@ -137,8 +131,7 @@ class _Insertion:
             if not constant or wanted.intersection(node.output):
                 kept.append(node)
                 wanted.update(used(node))
-        del graph.node[:]
-        graph.node.extend(reversed(kept))
+        set_nodes(graph, reversed(kept))
         for tensor in list(graph.initializer):
             if tensor.name not in wanted:
                 graph.initializer.remove(tensor)
@@ -188,14 +181,14 @@ class LayerSearch:
         head, layers = self._network.head, self._network.layers
         keys = {layer.name: f'{self._format.name} {self._method} {layer.name}' for layer in layers}
         kept = calibration.errors
-        with FrameNetwork(self._network.model, self._fitted, head) as original:
+        with FrameNetwork.open(self._network.model, self._fitted, head) as original:
             wanted = [original.run(frame, NO_BOXES)[1] for frame in frames]
-        with calibration.saving() as save_if_due:
+        with calibration.kept():
             for index, layer in enumerate(layers):
                 self._report('measuring layers', 100.0 * index / len(layers))
                 if keys[layer.name] in kept:
                     continue
-                with FrameNetwork(self.model([layer]), self._fitted, head) as variant:
+                with FrameNetwork.open(self.model([layer]), self._fitted, head) as variant:
                     got = [variant.run(frame, NO_BOXES)[1] for frame in frames]
                 kept[keys[layer.name]] = float(
                     np.mean(
@@ -206,12 +199,12 @@ class LayerSearch:
                         ]
                     )
                 )
-                save_if_due()
+                calibration.keep(if_due=True)
         return {name: kept[key] for name, key in keys.items()}
 
     def agreement(self, layers: Sequence[QuantLayer]) -> ResultAgreement:
         """Return the agreement with the original when these layers are quantized."""
-        with FrameNetwork(self.model(layers), self._fitted) as variant:
+        with FrameNetwork.open(self.model(layers), self._fitted) as variant:
             return self._evaluation.agreement(variant)
 
     def fallback(
