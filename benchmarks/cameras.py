@@ -18,7 +18,7 @@ detections. Needs ROS 2.
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 import itertools
 import json
 import os
@@ -31,6 +31,7 @@ import time
 from typing import Any
 
 import numpy as np
+import yaml
 
 from trt_ros import profiling
 from trt_ros.process_memory import tune_process
@@ -50,6 +51,7 @@ class Container:
     :param rate: of each camera in Hz; 0 always has the next image ready.
     :param beside: one of BESIDE; '' for the detector alone.
     :param apart: how images come from another process, 'dds' or 'shared'; '' by reference.
+    :param parameters: more parameters of the detectors.
     """
 
     model: str
@@ -64,6 +66,7 @@ class Container:
     precision: str = 'auto'
     beside: str = ''
     apart: str = ''
+    parameters: dict[str, Any] = field(default_factory=dict)
 
 
 #: What --beside compares: what a detector, or its container, can do beside its work.
@@ -183,6 +186,7 @@ def detectors(options: Container) -> tuple[list[Any], list[str]]:
             'qos_reliability': 'best_effort',
             'autostart': True,
             'publish_latency': options.beside == 'publish_latency',
+            **options.parameters,
         }
         overrides = [Parameter(key, value=value) for key, value in values.items()]
         node = DetectorNode(namespace=f'place_{number}', parameter_overrides=overrides)
@@ -426,6 +430,11 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return '\n'.join(lines)
 
 
+def parameter(text: str) -> tuple[str, Any]:
+    name, _, value = text.partition('=')
+    return name, yaml.safe_load(value)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.strip().partition('\n')[0])
     parser.add_argument('model', nargs='?')
@@ -437,6 +446,9 @@ def main() -> int:
     parser.add_argument('--seconds', type=float, default=3.0, help='of each row')
     parser.add_argument('--frames-in-flight', type=int, default=1)
     parser.add_argument('--precision', default='auto')
+    parser.add_argument(
+        '--parameter', type=parameter, action='append', default=[], metavar='NAME=VALUE'
+    )
     parser.add_argument('--together', action='store_true', help='all cameras at the same time')
     parser.add_argument('--beside', nargs='+', default=[''], choices=BESIDE, help='compare these')
     parser.add_argument('--apart', choices=('dds', 'shared'), default='', help='other process')
@@ -471,6 +483,7 @@ def main() -> int:
                         args.precision,
                         beside,
                         args.apart,
+                        dict(args.parameter),
                     )
                 ],
                 **({'FASTRTPS_DEFAULT_PROFILES_FILE': str(PROFILE)} if args.apart else {}),

@@ -46,7 +46,7 @@ INPUTS = [
 ]
 SIZES = (48, 512, 256, 128, 12)
 KEYS = ('latency', 'period jitter')
-PARTS = ('read', 'infer', 'network', 'publish')
+PARTS = ('read', 'start', 'network', 'publish')
 #: Ranges of the run of the network: on the CPU, and on the GPU with its copies.
 RUN = ('network', 'enqueue', 'wait')
 
@@ -91,7 +91,7 @@ def node_shares(path: str, by_rate: bool, began: float) -> dict[str, np.ndarray]
     times = {name: np.array(sorted(each)) for name, each in ranges.items()}
     starts = times['sample' if by_rate else 'take'][:, 0]
     found: dict[str, list] = {name: [] for name in ('node share', *PARTS)}
-    for begin, end in times['infer'][2:-2]:
+    for begin, end in times['start'][2:-2]:
         start = starts[np.searchsorted(starts, begin) - 1]
         published = times['publish'][np.searchsorted(times['publish'][:, 0], end)][1]
         spent = {
@@ -99,10 +99,10 @@ def node_shares(path: str, by_rate: bool, began: float) -> dict[str, np.ndarray]
             for name, each in times.items()
         }
         run = sum(spent.get(name, 0.0) for name in RUN)
-        spent |= {'network': run, 'infer': spent['infer'] - run}
+        spent |= {'network': run, 'start': spent['start'] - run}
         found['node share'].append(published - start - run)
         for name in PARTS:
-            found[name].append(end - begin - run if name == 'infer' else spent[name])
+            found[name].append(end - begin - run if name == 'start' else spent[name])
     return {name: 1e3 * np.array(each) for name, each in found.items()}
 
 

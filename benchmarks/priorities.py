@@ -30,6 +30,7 @@ from two_gpus import CONTROL, mps
 
 from trt_ros import Frame, Pipeline
 from trt_ros.errors import TrtRosError
+from trt_ros.process_memory import tune_process
 
 
 class Flood:
@@ -190,6 +191,7 @@ def main() -> None:
     parser.add_argument('--flood', action='store_true', help=argparse.SUPPRESS)
     parser.add_argument('--only', action='store_true', help=argparse.SUPPRESS)
     args = parser.parse_args()
+    tune_process()  # As containers do.
     if args.flood:
         return run_flood(args.model)
     with tempfile.TemporaryDirectory() as folder:

@@ -8,7 +8,7 @@ import pytest
 from support.fake_nvtx.nvtx import read_ranges
 
 FAKE_NVTX = Path(__file__).parents[1] / 'support/fake_nvtx'
-STEPS = ['read', 'infer', 'preprocess', 'network', 'decode', 'publish']
+STEPS = ['read', 'start', 'preprocess', 'network', 'decode', 'collect', 'publish']
 
 
 @pytest.fixture(scope='module')
@@ -32,8 +32,8 @@ def test_each_frame_has_a_range_per_step_while_profiling_is_on(profiled, picture
     assert profiled.node.change('deactivate')  # Joins the threads: all ranges have ended.
     threads = read_ranges(profiled.path).values()
     (worker,) = [ranges for ranges in threads if (0, 'trt_ros: publish') in ranges]
-    assert worker[-6:] == [
-        (depth, f'trt_ros: {name}') for depth, name in zip((0, 0, 1, 1, 1, 0), STEPS)
+    assert worker[-7:] == [
+        (depth, f'trt_ros: {name}') for depth, name in zip((0, 0, 1, 1, 1, 0, 0), STEPS)
     ]
     assert any((0, 'trt_ros: take') in ranges for ranges in threads)
 

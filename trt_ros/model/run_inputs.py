@@ -6,6 +6,7 @@ import numpy as np
 
 from trt_ros.errors import TensorMismatchError
 from trt_ros.model.feeds import Feeds
+from trt_ros.model.feeds.base import Binding
 from trt_ros.model.feeds.image import ImageFeed
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
@@ -47,6 +48,16 @@ def only_image(feeds: Feeds) -> str | None:
 def is_one_image(feeds: Feeds) -> bool:
     """Return whether runs get one image each, beside constants, so that images can be batched."""
     return only_image(feeds) is not None and not has_memory(feeds)
+
+
+def by_input(feeds: Feeds, bindings: Sequence[Binding], inputs: RunInputs) -> RunInputs:
+    """Return inputs by the names of the network; a topic stands for those it feeds alike."""
+    found: dict[str, RunInput] = {}
+    for name, value in inputs.items():
+        fed = [each for each in bindings if each.topics == (name,)]
+        is_topic = name not in feeds and len({each.sources for each in fed}) == 1
+        found.update(dict.fromkeys((each.input for each in fed) if is_topic else [name], value))
+    return found
 
 
 def inputs_of_image(feeds: Feeds, frame: Frame) -> RunInputs:

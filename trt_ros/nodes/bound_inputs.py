@@ -25,8 +25,9 @@ from trt_ros.ros.held import HeldTopic
 from trt_ros.ros.inputs import SamplingParameters
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import param
-from trt_ros.ros.stream import Topic, without_partner
+from trt_ros.ros.topic import Topic, without_partner
 from trt_ros.ros.transforms import Transforms, import_tf2
+from trt_ros.runtime.future import Finished, Future
 from trt_ros.runtime.options import PREPROCESSING
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame
@@ -246,9 +247,9 @@ class BoundInputs(NodeInputs):
             return feed.first
         return np.concatenate(rows)
 
-    def infer(self, sets: list[list[Any]]) -> Sequence[Any]:
+    def start(self, sets: list[list[Any]]) -> Future[Sequence[Any]]:
         """Run sets of messages, one after another."""
-        return [self._infer(self._run_inputs(values)) for values in sets]
+        return Finished([self._infer(self._run_inputs(values)) for values in sets])
 
     def publish(self, number: int, result: Any, header: Header, values: list[Any]) -> None:
         """Publish the result of a set with the first image."""

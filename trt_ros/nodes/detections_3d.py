@@ -26,8 +26,10 @@ from trt_ros.ros.parameters import param, with_default
 from trt_ros.ros.points import PointSender
 from trt_ros.ros.qos import RESULTS
 from trt_ros.ros.regions import ChosenObjects, choose_objects
-from trt_ros.ros.stream import Topic, TopicStream
+from trt_ros.ros.stream import TopicStream
+from trt_ros.ros.topic import Topic
 from trt_ros.ros.transforms import Transform, Transforms
+from trt_ros.runtime.future import Finished
 from trt_ros.vision.boxes_3d import SAMPLES, Boxes3D, DepthScene
 from trt_ros.vision.depth_points import DepthImage, check_is_depth
 from trt_ros.vision.frame import Frame
@@ -143,7 +145,7 @@ class Detections3DNode(ManagedNode):
                     self,
                     self._counts,
                     self._topics,
-                    lambda sets: [self._locate(*values) for values in sets],
+                    lambda sets: Finished([self._locate(*values) for values in sets]),
                     self._publish,
                     in_sets=True,
                 )

@@ -28,7 +28,9 @@ from trt_ros.ros.inputs import ImageTopicsParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import RESULTS
-from trt_ros.ros.stream import Topic, TopicStream
+from trt_ros.ros.stream import TopicStream
+from trt_ros.ros.topic import Topic
+from trt_ros.runtime.future import Future
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.video import Cuda, why_not_on_gpu
@@ -111,9 +113,9 @@ class InferenceNode(ManagedNode):
     def advertise(self, camera: Camera) -> Any:
         """Create and return the publishers of a camera's results, as `outputs`; raise to fail."""
 
-    def infer(self, frames: list[Frame]) -> Sequence[Any]:
-        """Run the pipeline on images, at most one per camera; `frames_in_flight` calls overlap."""
-        return self.pipeline.infer_all(frames)
+    def start(self, frames: list[Frame]) -> Future[Sequence[Any]]:
+        """Run the pipeline on images, at most one per camera; `frames_in_flight` runs overlap."""
+        return self.pipeline.start_batch(frames)
 
     def infer_inputs(self, inputs: RunInputs) -> Any:
         """Run the pipeline on the images and tensors of `inputs`; calls overlap as of `infer`."""
@@ -301,7 +303,7 @@ class InferenceNode(ManagedNode):
                     self,
                     self._counts,
                     inputs.topics,
-                    inputs.infer,
+                    inputs.start,
                     inputs.publish,
                     in_sets=inputs.in_sets,
                     primary=inputs.primary,
@@ -310,6 +312,7 @@ class InferenceNode(ManagedNode):
                     complete=inputs.complete if inputs.in_sets else None,
                     max_batch=min(pipeline.max_batch, self.batch_size()),
                     in_flight=1 if inputs.has_state else self.parameters.frames_in_flight,
+                    starts_at_once=pipeline.is_asynchronous and not inputs.in_sets,
                     hooks=MemoryHooks(device.register, device.unregister),
                 )
             )
@@ -365,9 +368,9 @@ class CameraInputs(NodeInputs):
             for camera in node.cameras
         ]
 
-    def infer(self, sets: list[list[Any]]) -> Sequence[Any]:
+    def start(self, sets: list[list[Any]]) -> Future[Sequence[Any]]:
         """Run the images of one batch."""
-        return self._node.infer([frame for [frame] in sets])
+        return self._node.start([frame for [frame] in sets])
 
     def publish(self, number: int, result: Any, header: Header, values: list[Any]) -> None:
         """Publish the result of one image."""

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from std_msgs.msg import Header
 
-from trt_ros.ros.stream import Topic
+from trt_ros.ros.topic import Topic
+from trt_ros.runtime.future import Future
 
 
 class NodeInputs(ABC):
@@ -36,8 +37,8 @@ class NodeInputs(ABC):
         return ()
 
     @abstractmethod
-    def infer(self, sets: list[list[Any]]) -> Sequence[Any]:
-        """Run the values of each set; return one result per set."""
+    def start(self, sets: list[list[Any]]) -> Future[Sequence[Any]]:
+        """Start a run of the values of each set, which has one result per set."""
 
     @abstractmethod
     def publish(self, number: int, result: Any, header: Header, values: list[Any]) -> None:

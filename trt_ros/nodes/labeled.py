@@ -14,6 +14,7 @@ from trt_ros.results.boxes import Objects
 from trt_ros.ros.messages import to_label_info
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import LATCHED
+from trt_ros.runtime.future import Future
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import ThresholdOptions, Thresholds
 
@@ -81,26 +82,26 @@ class ObjectNode(LabeledNode):
         thresholds: Thresholds = self.parameters.thresholds()
         return thresholds
 
-    def infer(self, frames: list[Frame]) -> Sequence[Any]:
+    def start(self, frames: list[Frame]) -> Future[Sequence[Any]]:
         """Run the pipeline with the current thresholds; count images that reach max_detections."""
         thresholds = self._run_thresholds
-        results = self.pipeline.infer_all(frames, thresholds)
-        self._count(results, thresholds)
-        return results
+        run = self.pipeline.start_batch(frames, thresholds)
+        return run.map(lambda results: self._counted(results, thresholds))
 
     def infer_inputs(self, inputs: RunInputs) -> Any:
         """Run the pipeline on a set of inputs, as `infer` on images."""
         thresholds = self._run_thresholds
         result = self.pipeline.infer(inputs, thresholds)
-        self._count([result], thresholds)
+        self._counted([result], thresholds)
         return result
 
-    def _count(self, results: Sequence[Any], thresholds: Thresholds) -> None:
+    def _counted(self, results: Sequence[Any], thresholds: Thresholds) -> Sequence[Any]:
         limit = min(thresholds.max_detections, self.pipeline.max_detections)
         for each in results:
             if isinstance(each, Objects) and len(each) >= limit:
                 with self._counting:
                     self._full_frames += 1
+        return results
 
     def _diagnostics(self) -> Mapping[str, str]:
         return {

@@ -27,7 +27,9 @@ from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
 from trt_ros.ros.messages import ImageSender, boxes_in_space
 from trt_ros.ros.parameters import param, with_default
 from trt_ros.ros.qos import DRAWN_IMAGES
-from trt_ros.ros.stream import Topic, TopicStream, without_partner
+from trt_ros.ros.stream import TopicStream
+from trt_ros.ros.topic import Topic, without_partner
+from trt_ros.runtime.future import Finished
 from trt_ros.vision.boxes_3d import box_corners
 from trt_ros.vision.frame import Frame
 
@@ -118,7 +120,7 @@ class OverlayNode(ManagedNode):
                     self,
                     self._counts,
                     self._topics,
-                    lambda sets: sets,  # Drawn into the message, which begins with the header.
+                    Finished,  # Drawn into the message, which begins with the header.
                     self._publish,
                     in_sets=True,
                 )

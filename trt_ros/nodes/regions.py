@@ -20,7 +20,8 @@ from trt_ros.ros.codecs.detections import DetectionCodec
 from trt_ros.ros.codecs.images import image_codec
 from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.regions import ChosenObjects, choose_objects
-from trt_ros.ros.stream import Topic, without_partner
+from trt_ros.ros.topic import Topic, without_partner
+from trt_ros.runtime.future import Finished, Future
 from trt_ros.runtime.options import RegionOptions
 from trt_ros.vision.frame import Frame
 
@@ -131,9 +132,9 @@ class RegionInputs(NodeInputs):
             Topic(node, DETECTIONS, DetectionCodec(node, DETECTIONS), FrameCounts()),
         ]
 
-    def infer(self, sets: list[list[Any]]) -> Sequence[ObjectResults]:
+    def start(self, sets: list[list[Any]]) -> Future[Sequence[ObjectResults]]:
         """Run the objects of each image."""
-        return [self._node.infer_objects(*values) for values in sets]
+        return Finished([self._node.infer_objects(*values) for values in sets])
 
     def publish(self, number: int, result: Any, header: Header, values: list[Any]) -> None:
         """Publish the results of the objects of one image."""

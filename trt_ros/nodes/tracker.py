@@ -35,7 +35,7 @@ from trt_ros.ros.message_sets import MessageSets
 from trt_ros.ros.messages import detection_publish, read_boxes, read_message
 from trt_ros.ros.parameters import param, with_default
 from trt_ros.ros.qos import overridden
-from trt_ros.ros.stream import Topic, without_partner
+from trt_ros.ros.topic import Topic, without_partner
 
 if TYPE_CHECKING:
     from trt_ros.tracking.tracker import Tracker

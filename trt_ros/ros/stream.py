@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from functools import partial
-from typing import Any, NamedTuple
+import time
+from typing import Any, NamedTuple, Protocol
 
 from std_msgs.msg import Header
 
@@ -14,67 +15,14 @@ from trt_ros.ros.dds.cdr import ImageView
 from trt_ros.ros.dds.memory import pool_memory_of
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
-from trt_ros.ros.diagnostics import QUEUE_AGE, CountedTopic, FrameCounts, LatencyMeter
+from trt_ros.ros.diagnostics import QUEUE_AGE, FrameCounts, LatencyMeter
 from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.following import InputSubscription, wait_for_input
-from trt_ros.ros.held import HeldTopic
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.message_sets import MessageSets
-from trt_ros.ros.qos import type_name, why_lost, why_silent
-from trt_ros.ros.sync import NO_PARTNER
 from trt_ros.ros.ticks import Ticks
+from trt_ros.ros.topic import Topic
 from trt_ros.ros.worker import REPLACED, RESET, UNWANTED, FairWorker
-
-
-class Topic(CountedTopic):
-    """
-    A topic that a node subscribes to, its counters, and the reasons why it has no messages.
-
-    :param name: as in parameters and diagnostics; `codec` has the topic subscribed to.
-    :param max_age: maximum age in seconds of a sampled or held message; None sets no limit.
-    :param held: what keeps its messages, if they start no run.
-    :ivar stamp: of its message in the last set.
-    :ivar prepare: called with each value before it is used; may raise BadFrameError.
-    """
-
-    def __init__(
-        self,
-        node: ManagedNode,
-        name: str,
-        codec: Codec,
-        counts: FrameCounts,
-        max_age: float | None = None,
-        held: HeldTopic | None = None,
-    ) -> None:
-        super().__init__(name, counts)
-        self._node, self.codec, self.max_age, self.held = node, codec, max_age, held
-        self.stamp: Stamp = 0, 0
-        counts.noun = codec.noun
-        self.may_be_silent = held is not None
-        self.prepare: Callable[[Any], Any] = lambda value: value
-
-    def why_silent(self) -> str:
-        """Return the resolved topic and the likely reason why it has no messages."""
-        name = type_name(self.codec.message_type)
-        return self._located(why_silent(self._node, self.codec.topic, name))
-
-    def why_lost(self) -> str:
-        """Return the resolved topic and the likely reason why its messages are lost."""
-        return self._located(why_lost(self._node, self.codec.topic))
-
-    def _located(self, why: str) -> str:
-        return f'on {self._node.resolve_topic_name(self.codec.topic)}: {why}'
-
-
-def without_partner(node: ManagedNode, topics: Sequence[Topic], remedy: str) -> str:
-    """Return how many messages of each topic found no partner, and the remedy; '' for none."""
-    counts = ', '.join(
-        f'{node.resolve_topic_name(topic.name)} {topic.counts.dropped[NO_PARTNER]}'
-        for topic in topics
-        if topic.counts.dropped[NO_PARTNER]
-    )
-    return f'(messages without partner: {counts}; {remedy})' if counts else ''
-
 
 #: The stamp on arrival, if it was read, and the function that reads the content.
 _Message = tuple[Stamp | None, Callable[[], Content]]
@@ -83,6 +31,14 @@ _Message = tuple[Stamp | None, Callable[[], Content]]
 #: Epoch, index of the primary topic, and the messages that are run together: without sets one
 #: message, of the primary topic. A plain tuple: there is one per message.
 _Set = tuple[int, int, tuple[_Message, ...]]
+
+
+class StartedRun(Protocol):
+    """A run that may be in progress."""
+
+    def result(self) -> Sequence[Any]:
+        """Wait, and return one result per set; called once."""
+        ...
 
 
 class _Input(NamedTuple):
@@ -107,15 +63,17 @@ class TopicStream:
     :param node: its parameters include InputParameters, and with `in_sets`
         SynchronizationParameters, else ImageTopicsParameters.
     :param counts: counters and timings of all results together.
-    :param infer: called with the values of each set, in the order of `topics`; returns one result
-        per set. Up to `in_flight` calls overlap; results are published in order.
+    :param start: called with the values of each set, in the order of `topics`; returns the run,
+        with one result per set. Up to `in_flight` runs overlap; results are published in order.
     :param publish: called with the index of the primary topic, a result, the header of that
         topic, and the values of the set; an exception counts as a dropped frame.
     :param primary: index of the topic whose header the results of sets get.
     :param is_wanted: evaluated for each message on arrival, with the index of its topic; must not
         raise.
-    :param reset_state: called before the first set and after each reset, never during `infer`.
+    :param reset_state: called before the first set and after each reset, never during a run.
     :param complete: called with the header of each set; returns what follows its values.
+    :param starts_at_once: whether `start` only starts a run: then a publisher's thread calls it
+        for an image that it passes by reference.
     :param hooks: called for the memory of messages, where that is reused.
     """
 
@@ -124,7 +82,7 @@ class TopicStream:
         node: ManagedNode,
         counts: FrameCounts,
         topics: Sequence[Topic],
-        infer: Callable[[list[list[Any]]], Sequence[Any]],
+        start: Callable[[list[list[Any]]], StartedRun],
         publish: Callable[[int, Any, Header, list[Any]], None],
         *,
         in_sets: bool,
@@ -134,10 +92,11 @@ class TopicStream:
         complete: Callable[[Header], Sequence[Any]] | None = None,
         max_batch: int = 1,
         in_flight: int = 1,
+        starts_at_once: bool = False,
         hooks: MemoryHooks = NO_HOOKS,
     ) -> None:
         self._node, self._counts, self._topics = node, counts, tuple(topics)
-        self._infer, self._publish, self._reset_state = infer, publish, reset_state
+        self._start_run, self._publish, self._reset_state = start, publish, reset_state
         self._primary, self._is_wanted, self._hooks = primary, is_wanted, hooks
         self._complete = complete
         self._latency = LatencyMeter(node, counts)
@@ -154,18 +113,16 @@ class TopicStream:
         self._awaited = [number for number, topic in enumerate(topics) if topic.held is None]
         # All messages are needed where they wait for partners.
         self._is_newest_only = not in_sets or rate_hz > 0 or len(self._awaited) == 1
-        self._runs_here = in_flight == 1
+        self._starts_at_once = starts_at_once
         # The threads of images copy the next one meanwhile.
-        self._sets_run_here = self._runs_here and not any(
-            topic.codec.noun == 'image' for topic in topics
-        )
+        self._sets_run_here = not any(topic.codec.noun == 'image' for topic in topics)
         self._state_epoch = -1
         self._sets: MessageSets[_Message] | None = None
         with ExitStack() as undo:
             self._worker = undo.enter_context(
                 closing(
-                    FairWorker[_Set, list[tuple[_Input, Any]]](
-                        self._handle,
+                    FairWorker[_Set, list[tuple[_Input, Header, Any]]](
+                        self._start,
                         self._drop,
                         lanes=1 if in_sets else len(topics),
                         deliver=self._deliver,
@@ -200,7 +157,7 @@ class TopicStream:
                 undo.enter_context(closing(subscription))
                 self._subscriptions.append(subscription)
             if rate_hz > 0 and self._sets is not None:
-                self._sets_run_here = self._runs_here and not node.is_simulated
+                self._sets_run_here = not node.is_simulated
                 undo.enter_context(closing(Ticks(node, 1 / rate_hz, self._sample)))
             self._owned = undo.pop_all()
 
@@ -253,8 +210,12 @@ class TopicStream:
             codec.lose(count)
 
         def callbacks() -> MessageCallbacks:
+            receive, read = partial(self._receive, number, counts), codec.reader()
             return MessageCallbacks(
-                partial(self._receive, number, counts, codec.reader()),
+                partial(receive, read, self._worker.put),
+                on_reference=(
+                    partial(receive, read, self._worker.start) if self._starts_at_once else None
+                ),
                 on_replaced=replaced if self._is_newest_only and not codec.needs_all else None,
                 on_lost=replaced,
                 on_missed=missed,
@@ -276,6 +237,7 @@ class TopicStream:
         number: int,
         counts: FrameCounts,
         read: Callable[[Serialized], Content],
+        put: Callable[[_Set, int, bool], None],
         message: Serialized,
     ) -> None:
         counts.receive()
@@ -287,12 +249,17 @@ class TopicStream:
             with self._guards[number]:
                 content = read(message)
                 if content is not None:
-                    self._put(number, topic, lambda content: content, content)
+                    self._put(number, topic, lambda content: content, put, content)
         else:
-            self._put(number, topic, read, message)
+            self._put(number, topic, read, put, message)
 
     def _put(
-        self, number: int, topic: Topic, read: Callable[[Any], Content], message: Any
+        self,
+        number: int,
+        topic: Topic,
+        read: Callable[[Any], Content],
+        put: Callable[[_Set, int, bool], None],
+        message: Any,
     ) -> None:
         if topic.held is not None:
             with self._guards[number]:
@@ -300,10 +267,10 @@ class TopicStream:
                 topic.held.put(topic.codec.stamp_of(message), value)
         elif self._sets is None:
             # What arrives through DDS is copied while the worker's thread runs the one before.
-            here = (self._runs_here and not topic.codec.needs_all) and (
+            here = not topic.codec.needs_all and (
                 isinstance(message, ImageView) or pool_memory_of(message) is not None
             )
-            self._worker.put((0, number, ((None, partial(read, message)),)), number, here)
+            put((0, number, ((None, partial(read, message)),)), number, here)
         else:
             index = self._awaited.index(number)
             with self._sets.dropping_message(index):
@@ -312,10 +279,33 @@ class TopicStream:
 
     # Threads of the worker.
 
-    def _handle(self, items: list[tuple[int, _Set]]) -> list[tuple[_Input, Any]]:
-        return self._results(
-            [each for _, found in items if (each := self._read(found)) is not None]
-        )
+    def _start(
+        self, items: list[tuple[int, _Set]]
+    ) -> Callable[[], list[tuple[_Input, Header, Any]]]:
+        """Start the runs of sets; return the function that waits for their results."""
+        taken = [each for _, found in items if (each := self._read(found)) is not None]
+        return self._run(taken) if taken else list
+
+    def _run(self, taken: list[_Input]) -> Callable[[], list[tuple[_Input, Header, Any]]]:
+        began = time.perf_counter()
+        try:
+            with mark('start'):
+                run = self._start_run([each.values for each in taken])
+        except Exception as error:
+            return partial(self._failed, taken, error)
+
+        def collect() -> list[tuple[_Input, Header, Any]]:
+            # While the run is in progress.
+            headers = [to_header(each.frame_id, each.stamp) for each in taken]
+            try:
+                with mark('collect'):
+                    results = run.result()
+            except Exception as error:
+                return self._failed(taken, error)
+            self._counts.record_duration('infer', time.perf_counter() - began)
+            return list(zip(taken, headers, results))
+
+        return collect
 
     def _read(self, one: _Set) -> _Input | None:
         """Return the contents of a set; None if it is dropped."""
@@ -352,26 +342,20 @@ class TopicStream:
             return _Input(primary, primary_stamp, frame_id, found)
         return None
 
-    def _results(self, taken: list[_Input]) -> list[tuple[_Input, Any]]:
-        if not taken:
-            return []
-        try:
-            with self._counts.timed('infer'):
-                return list(zip(taken, self._infer([each.values for each in taken])))
-        except Exception as error:
-            if isinstance(error, (BadFrameError, ScoreRangeError)) and len(taken) > 1:
-                # Run them one by one to find the bad one.
-                return [pair for each in taken for pair in self._results([each])]
-            for each in taken:
-                with self._dropping(each.primary):
-                    raise error
-            return []
+    def _failed(self, taken: list[_Input], error: Exception) -> list[tuple[_Input, Header, Any]]:
+        if isinstance(error, (BadFrameError, ScoreRangeError)) and len(taken) > 1:
+            # Run them one by one to find the bad one.
+            return [found for each in taken for found in self._run([each])()]
+        for each in taken:
+            with self._dropping(each.primary):
+                raise error
+        return []
 
-    def _deliver(self, results: list[tuple[_Input, Any]]) -> None:
-        for (primary, stamp, frame_id, values), result in results:
+    def _deliver(self, results: list[tuple[_Input, Header, Any]]) -> None:
+        for (primary, stamp, _, values), header, result in results:
             with self._dropping(primary):
                 with self._counts.timed('publish'):
-                    self._publish(primary, result, to_header(frame_id, stamp), values)
+                    self._publish(primary, result, header, values)
                 if self._sets is None:
                     self._topics[primary].counts.publish()
                 else:

@@ -1,5 +1,8 @@
 """Worker threads that process the newest item of each queue and replace older ones."""
 
+from __future__ import annotations
+
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -68,12 +71,12 @@ class FairWorker(Generic[T, ResultT]):
 
     The lanes that were served longest ago come first. The threads run until close().
 
-    :param handle: called with [(lane, item), ..] in lane order, at most one item per lane; must
-        not raise. Up to `in_flight` calls overlap.
+    :param start: called with [(lane, item), ..] in lane order, at most one item per lane; returns
+        the function that waits for the result; neither may raise. Up to `in_flight` runs overlap.
     :param on_drop: called with lane and cause when an item is dropped, in any thread.
-    :param deliver: called with each return value of `handle`, one at a time and in the order in
-        which the items were taken; must not raise.
-    :param max_batch: maximum number of items per call of `handle`.
+    :param deliver: called with each result, one at a time and in the order in which the items
+        were taken; must not raise.
+    :param max_batch: maximum number of items per call of `start`.
     :param in_flight: number of threads. While one of them is busy, another starts a full batch
         only: a partial one would split the items that arrive together.
     :param on_taken: called after `deliver` with the waiting time of each item in seconds.
@@ -85,7 +88,7 @@ class FairWorker(Generic[T, ResultT]):
 
     def __init__(
         self,
-        handle: Callable[[list[tuple[int, T]]], ResultT],
+        start: Callable[[list[tuple[int, T]]], Callable[[], ResultT]],
         on_drop: Callable[[int, str], object],
         *,
         lanes: int,
@@ -96,7 +99,7 @@ class FairWorker(Generic[T, ResultT]):
         max_rate_hz: Callable[[], float] = lambda: 0.0,
         wait_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self._handle, self._deliver = handle, deliver
+        self._start, self._deliver = start, deliver
         self._on_drop, self._on_taken = on_drop, on_taken
         self._max_rate_hz, self._wait_seconds = max_rate_hz, wait_seconds
         self._max_batch = min(lanes, max_batch)
@@ -104,6 +107,7 @@ class FairWorker(Generic[T, ResultT]):
         self._order = list(self._lanes)  # The lane served longest ago is first.
         self._lock = threading.Lock()  # Entered directly, which takes less time than a condition.
         self._condition = threading.Condition(self._lock)
+        self._started: deque[tuple[_Batch[T], Callable[[], ResultT]]] = deque()
         self._is_closed = False
         self._taken = self._delivered = 0  # Numbers of batches.
         self._began = self._ended = 0.0  # Of the last batch.
@@ -120,6 +124,21 @@ class FairWorker(Generic[T, ResultT]):
         if process is not None:
             process()
 
+    def start(self, item: T, lane: int = 0, here: bool = True) -> None:
+        """Add an item; if `here`, start its batch in this thread, and await it in another one."""
+        batch = self._add(item, lane, here)
+        if batch is None:
+            return
+        self._began = time.monotonic()
+        collect = self._start(batch.items)
+        with self._lock:
+            is_closed = self._is_closed
+            if not is_closed:
+                self._started.append((batch, collect))
+                self._condition.notify()
+        if is_closed:
+            self._process(batch, collect)
+
     def offer(self, item: T, lane: int = 0, here: bool = False) -> Callable[[], None] | None:
         """
         Add an item; never waits for the processing of another one.
@@ -129,6 +148,11 @@ class FairWorker(Generic[T, ResultT]):
             so fast that one had better be received while another is in progress.
         :returns: what this thread has to call then, without locks of its own.
         """
+        batch = self._add(item, lane, here and len(self._threads) == 1)
+        return None if batch is None else partial(self._process_here, batch)
+
+    def _add(self, item: T, lane: int, here: bool) -> _Batch[T] | None:
+        """Add an item; return the batch that this thread has to start, if any."""
         batch = None
         with self._lock:
             is_closed, now = self._is_closed, time.monotonic()
@@ -143,7 +167,7 @@ class FairWorker(Generic[T, ResultT]):
             self._on_drop(lane, STOPPED)
         elif is_replaced:
             self._on_drop(lane, REPLACED)
-        return None if batch is None else partial(self._process_here, batch)
+        return batch
 
     def _process_here(self, batch: _Batch[T]) -> None:
         self._process(batch)
@@ -172,15 +196,17 @@ class FairWorker(Generic[T, ResultT]):
     def _process_next(self) -> bool:
         """Process the next batch, whose messages are released on return; False when closed."""
         with self._lock:
-            batch = self._await_batch()
-        if batch is not None:
-            self._process(batch)
-        return batch is not None
+            work = self._await_work()
+        if work is not None:
+            self._process(*work)
+        return work is not None
 
-    def _process(self, batch: _Batch[T]) -> None:
-        self._began = time.monotonic()
+    def _process(self, batch: _Batch[T], collect: Callable[[], ResultT] | None = None) -> None:
         try:
-            result = self._handle(batch.items)
+            if collect is None:
+                self._began = time.monotonic()
+                collect = self._start(batch.items)
+            result = collect()
             self._await_turn(batch.number)
             self._deliver(result)
             for seconds in batch.waited:
@@ -197,16 +223,18 @@ class FairWorker(Generic[T, ResultT]):
             with self._turn:
                 self._turn.wait_for(lambda: self._delivered == number)
 
-    def _await_batch(self) -> _Batch[T] | None:
-        """Wait for items that may be processed; None when closed."""
-        while not self._is_closed:
+    def _await_work(self) -> tuple[_Batch[T], Callable[[], ResultT] | None] | None:
+        """Wait for a started batch, or items that may be processed; None when closed."""
+        while not self._started:
+            if self._is_closed:
+                return None
             now, period = time.monotonic(), self._period()
             lanes, seconds = self._ready_lanes(now, period)
             batch = self._take(lanes, now, period)
             if batch is not None:
-                return batch
+                return batch, None
             self._condition.wait(seconds)
-        return None
+        return self._started.popleft()
 
     def _ready_lanes(self, now: float, period: float) -> tuple[list[Lane[T]], float | None]:
         """Return the lanes to serve now; if none, the seconds after which to ask again."""

@@ -22,8 +22,8 @@ from trt_ros.model.feeds.image import Image, as_frame
 from trt_ros.model.run_inputs import (
     NO_TENSORS,
     REGIONS,
-    RunInput,
     RunInputs,
+    by_input,
     has_memory,
     image_feeds,
     inputs_of_image,
@@ -36,7 +36,7 @@ from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
 from trt_ros.results.watch import ResultWatch
 from trt_ros.runtime.device import Device
-from trt_ros.runtime.future import Future
+from trt_ros.runtime.future import Finished, Future
 from trt_ros.vision.class_choice import ClassLookup
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -69,12 +69,14 @@ class Pipeline(ABC, Generic[ResultT]):
     :ivar max_batch: maximum number of frames per run.
     :ivar max_detections: maximum number of detections per image, whatever the thresholds allow.
     :ivar device: what nodes ask of the device.
+    :ivar is_asynchronous: whether `start` returns while the run is in progress.
     :ivar watch: watch over the results.
     :ivar regions: pipeline that runs on the objects of this one's results; None without.
     """
 
     regions: Pipeline[Any] | None = None
 
+    is_asynchronous = False
     max_batch: int = 1
     max_detections: int = sys.maxsize
     _nonfinite_advice = ''
@@ -270,22 +272,29 @@ class Pipeline(ABC, Generic[ResultT]):
         :param images: of any sizes and encodings; may be empty.
         :returns: the task's result per image, in its pixels; raises as `infer`.
         """
-        thresholds = self._prepare(thresholds)
-        frames = list(map(as_frame, images))
-        if not self.is_one_image:
-            return [self.infer(frame, thresholds) for frame in frames]
-        found: list[Any] = [None] * len(frames)
+        thresholds, frames = self._prepare(thresholds), list(map(as_frame, images))
+        found: list[ResultT] = []
         for start in range(0, len(frames), self.max_batch):
-            # In one order whatever camera comes first: one graph per mix of geometries, not one
-            # per permutation.
-            places = sorted(
-                range(start, min(start + self.max_batch, len(frames))),
-                key=lambda i: (frames[i].wh, frames[i].encoding, frames[i].step),
-            )
-            results = self.start([frames[i] for i in places], thresholds).result()
-            for i, result in zip(places, results):
-                found[i] = self.named(result)
+            some = frames[start : start + self.max_batch]
+            found += self.start_batch(some, thresholds).result()
         return found
+
+    def start_batch(
+        self, frames: Sequence[Frame], thresholds: Thresholds = DEFAULT_THRESHOLDS
+    ) -> Future[Sequence[ResultT]]:
+        """Start a run of up to `max_batch` images; the results are in their order."""
+        if not self.is_one_image:
+            return Finished([self.infer(frame, thresholds) for frame in frames])
+        thresholds = self._prepare(thresholds)
+        # In one order whatever camera comes first: one graph per mix of geometries, not one
+        # per permutation.
+        places = sorted(
+            range(len(frames)),
+            key=lambda i: (frames[i].wh, frames[i].encoding, frames[i].step),
+        )
+        order = [places.index(i) for i in range(len(frames))]
+        run = self.start([frames[i] for i in places], thresholds)
+        return run.map(lambda found: [self.named(found[place]) for place in order])
 
     def infer_regions(
         self,
@@ -352,24 +361,13 @@ class Pipeline(ABC, Generic[ResultT]):
                 return start([frame], thresholds)
             image = inputs_of_image(self.feeds, frame)
         elif not image.keys() <= self.feeds.keys():
-            image = self._by_input(image)
+            image = by_input(self.feeds, self.bindings, image)
         if self._kept is not None:
             image = {**self._kept, **image}
         frames, tensors = split_inputs(self.feeds, image)
         if self._kept is not None:
             self._kept = image
         return start(frames, thresholds, tensors)
-
-    def _by_input(self, inputs: RunInputs) -> RunInputs:
-        """Return inputs by the names of the network; a topic stands for those it feeds alike."""
-        found: dict[str, RunInput] = {}
-        for name, value in inputs.items():
-            fed = [each for each in self.bindings if each.topics == (name,)]
-            is_topic = name not in self.feeds and len({each.sources for each in fed}) == 1
-            found.update(
-                dict.fromkeys((each.input for each in fed) if is_topic else [name], value)
-            )
-        return found
 
     def _first(self, results: list[ResultT]) -> ResultT:
         return self.named(results[0])

@@ -1,5 +1,7 @@
 """Messages by reference within this process, beside real DDS to another context of it."""
 
+import threading
+
 import pytest
 import rclpy
 from rclpy.duration import Duration
@@ -12,6 +14,7 @@ from support.dds import RELIABLE, Camera, HeldInbox, Inbox, number_of
 from support.waiting import DEADLINE_SECONDS
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import ImageWriter, read_image
+from trt_ros.ros.dds.rcl import MemoryHooks
 from trt_ros.ros.messages import ImageSender
 
 
@@ -169,6 +172,30 @@ def test_queue_is_limited_to_depth_and_losses_are_reported(camera, here, subscri
     )
     assert inbox.wait(3) == [3, 4, 5]
     assert len(lost.messages) == 2
+
+
+def test_message_by_reference_is_delivered_in_the_publishers_thread(camera, here, subscribe):
+    threads, memory = [], Inbox(lambda _: threading.current_thread())
+    hooks = MemoryHooks(lambda pages: threads.append('registered'), lambda pages: None)
+    subscribe(here, Inbox(), on_reference=memory, hooks=hooks)
+    for _ in range(2):
+        camera.send(1)
+    assert memory.messages == [threading.current_thread()] * 2
+    assert threads == ['registered'] * len(set(camera.addresses))
+
+
+def test_message_during_the_delivery_of_another_one_waits(camera, here, subscribe):
+    inbox, here_too = Inbox(number_of), []
+
+    def deliver(message):
+        here_too.append(number_of(message))
+        if len(here_too) == 1:  # This thread is not the only one that publishes.
+            camera.send(2)
+
+    subscribe(here, inbox, on_reference=deliver)
+    camera.send(1)
+    assert inbox.wait(1) == [2]
+    assert here_too == [1]
 
 
 def test_inactive_lifecycle_publisher_delivers_nothing(contexts, here, subscribe):

@@ -6,17 +6,23 @@ import threading
 import cv2
 import numpy as np
 import pytest
+import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
+from vision_msgs.msg import Detection2DArray
 
-from support.dds import RELIABLE, Inbox
+from support.dds import RELIABLE, Camera, Inbox
 from support.waiting import wait_until
 from trt_ros.container.loading import INTRA_PROCESS, construct
+from trt_ros.nodes.detector import DetectorNode
 from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import read_image
+from trt_ros.ros.dds.cdr_detections import read_detections
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
+from trt_ros.runtime.future import Future
+from trt_ros.runtime.pipeline import Pipeline
 
 MODEL = Path(__file__).parents[3] / 'trt_ros/demo/shapes.onnx'
 
@@ -71,7 +77,6 @@ def spin(contexts):
 def test_source_detector_and_overlay_use_dds_only_for_remote_subscribers(
     spin, elsewhere, wire, tmp_path
 ):
-    from trt_ros.nodes.detector import DetectorNode
     from trt_ros.nodes.image_source import ImageSourceNode
     from trt_ros.nodes.overlay import OverlayNode
 
@@ -99,8 +104,56 @@ def test_source_detector_and_overlay_use_dds_only_for_remote_subscribers(
     wait_until(is_dds_left_alone, 'images and detections by reference')
 
 
+class LateDetector(DetectorNode):
+    """A detector whose runs end later, as on a GPU; `threads` start and end them."""
+
+    def __init__(self, **kwargs):
+        super().__init__(open_pipeline=self.open_late, **kwargs)
+        self.threads = []
+
+    def open_late(self, *args, **kwargs):
+        pipeline = Pipeline.open(*args, families=self.families, **kwargs)
+        start = pipeline.start
+
+        def begin(*run):
+            self.threads.append(threading.current_thread())
+            return Future(lambda: end(run))
+
+        def end(run):
+            self.threads.append(threading.current_thread())
+            return start(*run).result()
+
+        pipeline.start, pipeline.is_asynchronous = begin, True
+        return pipeline
+
+
+def test_run_of_an_image_by_reference_starts_in_the_publishers_thread(spin, contexts, elsewhere):
+    detector = spin(
+        LateDetector, model_path=str(MODEL), qos_reliability='reliable', autostart=True
+    )
+    wait_until(lambda: detector.state_label == 'active', 'the detector')
+    camera = rclpy.create_node('camera', context=contexts[0], namespace='by_reference')
+    camera.use_intra_process_comms = True
+    found, results = Inbox(read_detections), detector.cameras[0]._publishers[0]
+    subscription = transport.subscribe_serialized(
+        elsewhere,
+        Detection2DArray,
+        results.topic_name,
+        RELIABLE,
+        MessageCallbacks(found),
+    )
+    images = Camera(camera, topic='image')
+    wait_until(results.get_subscription_count, 'a subscriber')
+    images.send(nbytes=64)
+    assert found.wait(1)
+    begun, ended = detector.threads
+    assert begun is threading.current_thread() is not ended
+    subscription.close()
+    images.close()
+    camera.destroy_node()
+
+
 def test_two_cameras_of_one_detector_need_no_dds(spin, wire, tmp_path):
-    from trt_ros.nodes.detector import DetectorNode
     from trt_ros.nodes.image_source import ImageSourceNode
 
     cv2.imwrite(str(tmp_path / 'picture.png'), np.zeros((48, 64, 3), np.uint8))

@@ -23,7 +23,9 @@ from trt_ros.ros.dds.cdr import read_image
 from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.inputs import ImageTopicsParameters
 from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
-from trt_ros.ros.stream import Topic, TopicStream
+from trt_ros.ros.stream import TopicStream
+from trt_ros.ros.topic import Topic
+from trt_ros.runtime.future import Finished
 from trt_ros.runtime.pipeline import Pipeline
 
 pytestmark = pytest.mark.ros
@@ -58,19 +60,19 @@ def test_a_batch_with_a_bad_image_is_run_again_one_by_one(context, spin):
     spin(lambda: node.state_label == 'active', node, camera)
     runs, published = [], []
 
-    def infer(sets):
+    def start(sets):
         values = [int(np.asarray(frame.data).reshape(-1)[0]) for [frame] in sets]
         runs.append(sorted(values))
         if 13 in values:
             raise BadFrameError('unlucky', 'An image of 13s.')
-        return values
+        return Finished(values)
 
     def publish(number, result, header, values):
         published.append(('abc'[number], result))
 
     topics = [Topic(node, name, image_codec(node, name), FrameCounts()) for name in 'abc']
     with closing(
-        TopicStream(node, FrameCounts(), topics, infer, publish, in_sets=False, max_batch=3)
+        TopicStream(node, FrameCounts(), topics, start, publish, in_sets=False, max_batch=3)
     ):
         publishers = [camera.create_publisher(Image, f'/{name}', 5) for name in 'abc']
         spin(lambda: all(each.get_subscription_count() for each in publishers))
@@ -127,13 +129,13 @@ def test_runs_with_the_same_thresholds_get_the_same_object(context, spin, tmp_pa
 
     def open_pipeline(*args, **kwargs):
         pipeline = Pipeline.open(*args, families=PoseNode.families, **kwargs)
-        infer = pipeline.infer_all
+        start_batch = pipeline.start_batch
 
-        def infer_all(frames, thresholds):
+        def start(frames, thresholds):
             given.append(thresholds)
-            return infer(frames, thresholds)
+            return start_batch(frames, thresholds)
 
-        pipeline.infer_all = infer_all
+        pipeline.start_batch = start
         return pipeline
 
     values = {

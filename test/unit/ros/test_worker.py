@@ -1,5 +1,6 @@
 """The newest item wins, and each one is handled or accounted for."""
 
+from functools import partial
 import queue
 import threading
 import time
@@ -15,8 +16,16 @@ DEADLINE_SECONDS = 60.0
 def one_lane(handle, on_drop, **options):
     """Return a worker with one lane, whose callbacks get the item or cause alone."""
     return FairWorker(
-        lambda items: handle(items[0][1]), lambda _, cause: on_drop(cause), lanes=1, **options
+        lambda items: partial(handle, items[0][1]),
+        lambda _, cause: on_drop(cause),
+        lanes=1,
+        **options,
     )
+
+
+def after(handle):
+    """Return a function that starts a batch, which `handle` awaits and ends."""
+    return lambda items: partial(handle, items)
 
 
 class Handler:
@@ -116,6 +125,47 @@ def test_thread_that_puts_an_item_leaves_it_where_the_rate_is_limited():
     assert there is not here
 
 
+def test_thread_that_starts_an_item_does_not_await_it():
+    handler, threads = Handler(), []
+
+    def start(items):
+        threads.append(threading.current_thread())
+        return partial(await_item, items[0][1])
+
+    def await_item(item):
+        threads.append(threading.current_thread())
+        handler(item)
+
+    worker = FairWorker(start, lambda *dropped: handler.dropped.append(dropped), lanes=1)
+    worker.start(1)  # Returns although the item is not handled.
+    assert handler.started.acquire(timeout=DEADLINE_SECONDS)
+    for item in (2, 3):  # One is in progress.
+        worker.start(item)
+    handler.go_on.release(2)
+    assert handler.started.acquire(timeout=DEADLINE_SECONDS)
+    worker.close()
+    here = threading.current_thread()
+    assert (threads[0], *(each is here for each in threads[1:])) == (here, False, False, False)
+    assert (handler.handled, handler.dropped) == ([1, 3], [(0, REPLACED)])
+
+
+def test_close_meanwhile_leaves_a_started_item_to_its_thread():
+    delivered, closing = [], []
+
+    def start(items):
+        closing.append(threading.Thread(target=worker.close))
+        closing[0].start()
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while any(thread.name == 'frames' for thread in threading.enumerate()):
+            assert time.monotonic() < deadline
+        return lambda: items
+
+    worker = FairWorker(start, lambda *dropped: None, lanes=1, deliver=delivered.append)
+    worker.start(1)
+    closing[0].join(DEADLINE_SECONDS)
+    assert delivered == [[(0, 1)]] and not closing[0].is_alive()
+
+
 def test_close_waits_for_the_item_of_a_thread_that_put_it():
     handler = Handler()
     worker = one_lane(handler, handler.dropped.append)
@@ -160,7 +210,7 @@ def test_lifting_rate_limit_releases_waiting_item(slow, fast):
 
 def fair_worker(handler, **settings):
     """A FairWorker that tells of its drops as (lane, cause)."""
-    return FairWorker(handler, lambda *dropped: handler.dropped.append(dropped), **settings)
+    return FairWorker(after(handler), lambda *dropped: handler.dropped.append(dropped), **settings)
 
 
 def test_no_lane_starves_under_load():
@@ -234,7 +284,7 @@ def test_rate_limit_neither_drifts_nor_bursts_after_a_pause():
 def test_the_rate_limit_is_each_lanes_own():
     handled, dropped, done = [], [], threading.Semaphore(0)
     worker = FairWorker(
-        lambda items: (handled.extend(items), done.release()),
+        after(lambda items: (handled.extend(items), done.release())),
         lambda *what: dropped.append(what),
         lanes=2,
         max_rate_hz=lambda: 0.001,
@@ -268,7 +318,7 @@ class Overlapping:
 
     def worker(self, **settings):
         return FairWorker(
-            self.handle,
+            after(self.handle),
             lambda *dropped: self.dropped.append(dropped),
             deliver=self.deliver,
             **{'lanes': 1, 'in_flight': 2, **settings},
@@ -351,7 +401,10 @@ def test_items_are_released_after_delivery():
         pass
 
     worker = FairWorker(
-        lambda items: [item for _, item in items], lambda *dropped: None, lanes=1, in_flight=2
+        after(lambda items: [item for _, item in items]),
+        lambda *dropped: None,
+        lanes=1,
+        in_flight=2,
     )
     message = Message()
     released = threading.Event()

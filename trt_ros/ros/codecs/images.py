@@ -55,30 +55,33 @@ class RawImageCodec(ImageCodec):
 
     def reader(self) -> Callable[[Any], Content]:
         """Return the function that converts a message; one with the last header is not parsed."""
-        size, start, layout, order, rest = -1, 0, Struct(''), b'', b''
-        last = Content(None, '', (0, 0))
+        known = -1, 0, Struct(''), b'', b'', Content(None, '', (0, 0))
 
         def read(message: Any) -> Content:
-            nonlocal size, start, layout, order, rest, last
+            nonlocal known
+            size, start, layout, order, rest, last = known  # As one: several threads may read.
             if message.size == size and not isinstance(message, ImageView):
                 given_order, seconds, nanoseconds, given = layout.unpack_from(message)
                 if given == rest and given_order == order:
                     frame = last.value.with_data(message[start:])
                     # Faster than Content().
                     return tuple.__new__(Content, (frame, last.frame_id, (seconds, nanoseconds)))
-            image, size = self.view(message), -1
+            image = self.view(message)
             content = self.frame(image)
-            if not isinstance(content.value, Frame):
-                return content
-            if content.value.data is image.data and not isinstance(message, ImageView):
+            frame = content.value
+            if (
+                isinstance(frame, Frame)
+                and frame.data is image.data
+                and not isinstance(message, ImageView)
+            ):
                 start = message.size - image.size
                 layout = Struct(f'<2s2xiI{start - 12}s')
                 order, _, _, rest = layout.unpack_from(message)
                 # Otherwise the byte order differs, or bytes follow the pixels.
                 if order[1] == 1 and int.from_bytes(rest[-4:], 'little') == image.size:
-                    size = message.size
-                # Without the pixels, whose memory is reused.
-                last = content._replace(value=content.value.with_data(image.data[:0].copy()))
+                    # Without the pixels, whose memory is reused.
+                    last = content._replace(value=frame.with_data(image.data[:0].copy()))
+                    known = message.size, start, layout, order, rest, last
             return content
 
         return read

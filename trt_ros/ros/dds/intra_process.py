@@ -79,14 +79,22 @@ class IntraProcessBuffer:
     Create it before the DDS subscription: messages from DDS are dropped as soon as their publisher
     passes them by reference.
 
-    :param wake: called in the publisher's thread when a message arrives; must not block.
+    :param wake: called in the publisher's thread when a message waits; must not block.
+    :param deliver: called in the publisher's thread with a message while none waits; returns
+        whether it has been delivered, and need not wait.
     """
 
     def __init__(
-        self, node: Node, message_type: type, topic: str, qos: QoSProfile, wake: Callable[[], None]
+        self,
+        node: Node,
+        message_type: type,
+        topic: str,
+        qos: QoSProfile,
+        wake: Callable[[], None],
+        deliver: Callable[[np.ndarray], bool] = lambda message: False,
     ) -> None:
         self._key = node.context, node.resolve_topic_name(topic), message_type
-        self._qos, self._wake = qos, wake
+        self._qos, self._wake, self._deliver = qos, wake, deliver
         self._lock = threading.Lock()
         self._waiting: deque[np.ndarray] = deque(maxlen=max(1, qos.depth))
         self._lost = 0
@@ -108,6 +116,10 @@ class IntraProcessBuffer:
         with self._lock:
             if self._is_closed or not self._is_compatible(gid, qos):
                 return False
+            waits = bool(self._waiting)
+        if not waits and self._deliver(message):
+            return self._publishers[gid]
+        with self._lock:
             self._lost += len(self._waiting) == self._waiting.maxlen
             self._waiting.append(message)
             self._wake()

@@ -43,6 +43,8 @@ class MessageCallbacks:
         numbers; once with 0 where the middleware numbers messages. None: gaps are not reported.
     :param on_incompatible: called with the incompatible QoS policy, such as 'RELIABILITY', of a
         new publisher that offers less than `qos` requests. None: rclpy logs it.
+    :param on_reference: called instead of on_message, in the publisher's thread, with a message
+        that is passed by reference; must return soon. None: on_message gets these, too.
     :param is_polled: whether poll() delivers the messages, where the transport can wait with them.
     """
 
@@ -51,6 +53,7 @@ class MessageCallbacks:
     on_lost: Callable[[], None] | None = None
     on_missed: Callable[[int], None] | None = None
     on_incompatible: Callable[[str], None] | None = None
+    on_reference: Callable[[Any], None] | None = None
     is_polled: bool = False
 
 
@@ -75,6 +78,7 @@ class RclSubscription:
     ) -> None:
         self._rcl, self._node = rcl, node
         self._on_message, self._on_replaced = callbacks.on_message, callbacks.on_replaced
+        self._on_reference = callbacks.on_reference
         self._on_lost = callbacks.on_lost or callbacks.on_replaced or (lambda: None)
         self._on_missed = callbacks.on_missed or (lambda count: None)
         self._max_taken = max(1, qos.depth)
@@ -93,7 +97,7 @@ class RclSubscription:
         try:
             if intra.goes_by_reference(rcl, node, qos):
                 self._buffer = intra.IntraProcessBuffer(
-                    node, message_type, topic, qos, self._guard.trigger
+                    node, message_type, topic, qos, self._guard.trigger, self._deliver_reference
                 )
             if not self._is_polled and uses_shared_memory(rcl, message_type, qos):
                 # It holds messages that wait, as many in use, and some in flight.
@@ -217,6 +221,18 @@ class RclSubscription:
                         event.callback(event.take_data())
                 if self._is_polled:
                     return
+
+    def _deliver_reference(self, message: np.ndarray) -> bool:
+        """Deliver a message in the publisher's thread, unless another one is being delivered."""
+        if self._on_reference is None or not self._delivering.acquire(blocking=False):
+            return False
+        try:
+            if not self._stopping.is_set():
+                self._registered_pools.add(message)
+                self._on_reference(message)
+        finally:
+            self._delivering.release()
+        return True
 
     def _take_all(self, *, is_ready: bool) -> None:
         for _ in range(self._buffer.take_lost() if self._buffer else 0):

@@ -22,12 +22,14 @@ class GpuDevice(Device):
     """
     The GPU of one pipeline. Owns the registrations of receive buffers, borrows their memory.
 
-    :param launching: held while images are brought to the GPU.
+    :param launching: held while images are brought to the GPU, and while graphs are captured.
     :ivar blocks: replaced, never changed, so that a frame may search it while another thread
         registers memory.
     """
 
-    def __init__(self, shared: SharedResources, faults: Faults, launching: threading.Lock) -> None:
+    def __init__(
+        self, shared: SharedResources, faults: Faults, launching: threading.RLock
+    ) -> None:
         self.blocks: tuple[RegisteredMemory, ...] = ()
         self._shared, self._faults, self._launching = shared, faults, launching
         self._gpu, self._changes, self._is_closed = shared.gpu, threading.Lock(), False
@@ -51,7 +53,8 @@ class GpuDevice(Device):
     def unregister(self, memory: np.ndarray) -> None:
         """Unlock a registered receive buffer, after all work of the GPU that may read it."""
         with _logged('unlock the receive buffers'):
-            self._gpu.synchronize()
+            with self._launching:  # CUDA refuses to synchronize during a capture.
+                self._gpu.synchronize()
             with self._changes:
                 # A subscription may register the same memory as another one before it.
                 removed = [block for block in self.blocks if block.ptr == memory.ctypes.data][:1]

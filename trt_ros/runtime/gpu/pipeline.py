@@ -82,6 +82,7 @@ class GpuPipeline(Pipeline[Any]):
     :raises CudaError: when out of memory; lists requested and free bytes.
     """
 
+    is_asynchronous = True
     max_detections = MAX_DETECTIONS
     device: GpuDevice
     _nonfinite_advice = ' A lower precision may overflow: try precision fp32.'
@@ -91,7 +92,9 @@ class GpuPipeline(Pipeline[Any]):
     ) -> None:
         super().__init__(network, fitted)
         self.gpu, self.options = network.gpu, network.options
-        self.account, self._submit = network.engine.account, threading.Lock()
+        self.account = network.engine.account
+        # Messages that end in this thread meanwhile may unlock their memory.
+        self._submit = threading.RLock()
         self.frames = self.zero_copy_frames = 0  # Since warm-up.
         self._numbers = count(1)
         self._last: dict[BuffersByShape, FrameSlot] = {}

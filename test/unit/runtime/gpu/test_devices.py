@@ -192,6 +192,25 @@ def test_receive_buffers_are_registered_and_given_back_on_the_pipelines_gpu(open
     assert cuda.used == {1}
 
 
+def test_receive_buffers_are_given_back_after_a_capture_in_progress(open_graph, cuda, picture):
+    pipeline, order = open_graph(), []
+    ring = np.zeros(4096, np.uint8)
+    pipeline.device.register(ring)
+    thread = threading.Thread(target=pipeline.device.unregister, args=(ring,))
+
+    def end_capture():
+        if not thread.ident:
+            thread.start()
+            thread.join(0.05)  # CUDA would refuse to synchronize here.
+            order.append('end of the capture')
+
+    cuda.before['cudaStreamEndCapture'] = end_capture
+    cuda.before['cudaDeviceSynchronize'] = lambda: order.append('synchronization')
+    pipeline.infer(picture(), ASKED)
+    thread.join(DEADLINE_SECONDS)
+    assert order == ['end of the capture', 'synchronization']
+
+
 def test_tensor_runner_uses_requested_priority_and_wait(cuda, engine, network_of):
     network = network_of(engine, stream_priority=-3, gpu_wait='block')
     with closing(network) as runner:
