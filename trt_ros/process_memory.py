@@ -1,8 +1,32 @@
 """Settings of a process for large arrays that come and go, and for several threads."""
 
+from collections.abc import Mapping
 import ctypes
 import gc
 import sys
+
+_PROFILES = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')
+_TRANSPORTS = 'FASTDDS_BUILTIN_TRANSPORTS'
+FAST_DDS_VARIABLES = (*_PROFILES, _TRANSPORTS)
+
+
+def fast_dds_variables(environment: Mapping[str, str], profile: str) -> dict[str, str]:
+    """
+    Return the variables that enlarge the shared memory of Fast DDS for images; {} if they are set.
+
+    Its default of 512 KiB loses almost every image. Only the setting of the sender counts, so a
+    camera driver needs it, too.
+    """
+    is_local = (
+        environment.get('ROS_AUTOMATIC_DISCOVERY_RANGE') == 'LOCALHOST'
+        or environment.get('ROS_LOCALHOST_ONLY') == '1'
+    )
+    # rmw_fastrtps replaces the built-in transports then, but keeps those of a profile.
+    if {*_PROFILES, *([] if is_local else [_TRANSPORTS])} & environment.keys():
+        return {}
+    if is_local:
+        return dict.fromkeys(_PROFILES, profile)
+    return {_TRANSPORTS: 'DEFAULT?sockets_size=32MB'}
 
 
 def tune_process() -> None:

@@ -54,8 +54,9 @@ def test_a_foreign_engine_is_compared_and_gets_a_sidecar(gpu, tmp_path):
 
     def adopt(onnx_file, *flags, **environment):
         command = [sys.executable, '-m', 'trt_ros', 'adopt', engine, '--onnx', onnx_file, *flags]
+        device = [] if environment else ['--device', str(gpu.index)]
         return subprocess.run(
-            [*map(str, command), '--device', str(gpu.index)],
+            [*map(str, command), *device],
             capture_output=True,
             text=True,
             env={**os.environ, **environment},

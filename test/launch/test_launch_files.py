@@ -173,6 +173,7 @@ def test_transport_has_room_for_images(environment):
 
 def test_localhost_only_needs_profile_for_large_images(environment):
     environment.setenv('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
+    environment.setenv('FASTDDS_BUILTIN_TRANSPORTS', 'UDPv4')  # Which has no effect then.
     files = set_by_launch()
     assert set(files) == {'FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE'}
     for file in files.values():

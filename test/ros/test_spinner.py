@@ -7,7 +7,7 @@ import rclpy
 from rclpy.logging import get_logger
 from rclpy.signals import SignalHandlerOptions
 
-from trt_ros.container.spinner import Spinner
+from trt_ros.ros.spinner import Spinner
 
 
 @pytest.fixture

@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from trt_ros.cli._flags import given_options
 from trt_ros.cli._layers import LayerReport, compare_layers
-from trt_ros.cli._samples import input_options, noise, run_sample, samples
+from trt_ros.cli._samples import noise, run_sample, samples
 from trt_ros.cli.build import build_options
 from trt_ros.errors import ParameterError, printable
 from trt_ros.families.registry import DETECTORS
-from trt_ros.model.feeds import Feeds
-from trt_ros.model.feeds.base import Given
-from trt_ros.model.feeds.concat import PartsOfInputs
 from trt_ros.model.run_inputs import split_inputs
 from trt_ros.progress import Reporter
 from trt_ros.results.classes import Classification
@@ -34,7 +32,7 @@ from trt_ros.runtime.backends import cpu_backend
 from trt_ros.runtime.cascade import members_of
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.fitting import fit, resolve
-from trt_ros.runtime.options import PipelineOptions
+from trt_ros.runtime.options import BUNDLE_SUFFIXES, LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.runtime.runner import Runner
 from trt_ros.vision.nms import iou
@@ -69,14 +67,11 @@ def compare(args: Namespace) -> int:
             same = _on_the_cpu(model)
             stack.callback(same.close)
         found = _Comparison(args.min_cosine, args.min_matched)
-        for name, tensors, states in _inputs(args, same):
-            inputs = states.join({**tensors, **states.reference})
-            want = _outputs(same, inputs)
-            got = _outputs(ours, states.join({**tensors, **states.ours}))
+        for name, inputs, want, got in _runs(args, _Side(same, same), _Side(ours, same)):
             found.add(name, inputs, agreements(got, want))
-            states.keep(got, want)
         found.add_boxes(_boxes(args, ours, reference))
-        if args.layers or (found.is_non_finite and not input_options(args).is_bundle):
+        is_bundle = str(args.model).endswith(BUNDLE_SUFFIXES)
+        if args.layers or (found.is_non_finite and not is_bundle):
             print('comparing layers', file=sys.stderr)
             found.layers = compare_layers(
                 model,
@@ -205,64 +200,49 @@ def _model_with_outputs_of(model: Path, ours: Any, stack: ExitStack) -> Path:
     return path
 
 
-class _States:
-    """The states of a network on both sides; `join` returns inputs from what was staged."""
+class _Side(Runner):
+    """An open network, which may lack inputs of the reference; its outputs stay valid."""
 
-    def __init__(self, feeds: Feeds) -> None:
-        self._feeds = {name: feed for name, feed in feeds.items() if feed.has_memory}
-        self.arrays: Mapping[str, np.ndarray] = {}
-        self.join = PartsOfInputs(feeds).join
-        self._ours = {name: feed.initial() for name, feed in self._feeds.items()}
-        self._reference = dict(self._ours)
+    def __init__(self, network: Runner, reference: Runner) -> None:
+        self._network = network
+        self.inputs, self.outputs = reference.inputs, reference.outputs
+        self.backend, self.metadata = reference.backend, reference.metadata
 
-    @property
-    def ours(self) -> dict[str, np.ndarray]:
-        return self._staged(self._ours)
-
-    @property
-    def reference(self) -> dict[str, np.ndarray]:
-        return self._staged(self._reference)
-
-    def _staged(self, memory: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        return {
-            name: feed.stage(Given(array=self.arrays.get(name), memory=memory[name]))[0]
-            for name, feed in self._feeds.items()
-        }
-
-    def keep(self, ours: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> None:
-        """Take the states out of the outputs of a run."""
-        staged, wanted = self.ours, self.reference
-        for name, feed in self._feeds.items():
-            self._ours[name] = feed.keep(ours, self._ours[name], staged[name])
-            self._reference[name] = feed.keep(reference, self._reference[name], wanted[name])
+    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the network once, as Runner.infer() does."""
+        found = self._network.infer(
+            {spec.name: tensors[spec.name] for spec in self._network.inputs}
+        )
+        return {name: np.array(value) for name, value in found.items()}
 
 
-def _outputs(runner: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Run a network, which may lack some of the inputs; return outputs that stay valid."""
-    found = runner.infer({spec.name: tensors[spec.name] for spec in runner.inputs})
-    return {name: np.array(value) for name, value in found.items()}
+Arrays = Mapping[str, np.ndarray]
 
 
-def _inputs(args: Namespace, network: Any) -> Iterator[tuple[str, dict[str, np.ndarray], _States]]:
-    """Yield named inputs of the network but states: pictures as bound, or noise."""
+def _runs(
+    args: Namespace, reference: Runner, ours: Runner
+) -> Iterator[tuple[str, Arrays, Arrays, Arrays]]:
+    """Yield name and inputs of each run, pictures as bound or noise, and the outputs of both."""
     if args.images or args.inputs:
-        fitted = resolve(network, input_options(args))
-        steps: CpuPipeline[Any] = CpuPipeline(network, fitted)
-        states = _States(fitted.feeds)
-        for name, inputs in samples(args, fitted.feeds):
-            frames, states.arrays = split_inputs(fitted.feeds, inputs)
-            yield name, steps.stage(frames, states.arrays)[0], states
+        fitted = resolve(reference, given_options(args, LabeledOptions))
+        both: list[CpuPipeline[Any]] = [CpuPipeline(each, fitted) for each in (reference, ours)]
+        for name, sample in samples(args, fitted.feeds):
+            frames, arrays = split_inputs(fitted.feeds, sample)
+            staged, _ = both[0].stage(frames, arrays)
+            # Each side has its own states.
+            (inputs, want), (_, got) = (each.run_network(staged, arrays) for each in both)
+            yield name, inputs, want, got
         return
     rng = np.random.default_rng(0)
     for index in range(args.random):
         tensors = {}
-        for spec in network.inputs:
+        for spec in reference.inputs:
             shape = tuple(size if size > 0 else 1 for size in spec.shape)
             if len(shape) == 4 and min(spec.shape[2:]) < 0:
                 height, width = build_options(args).input_size or (640, 640)
                 shape = (shape[0], 3, height, width)
             tensors[spec.name] = noise(rng, shape, spec.dtype)
-        yield f'random input {index}', tensors, _States({})
+        yield f'random input {index}', tensors, reference.infer(tensors), ours.infer(tensors)
 
 
 def _boxes(args: Namespace, ours: Any, reference: Any) -> Iterator[BoxAgreement]:
@@ -270,7 +250,7 @@ def _boxes(args: Namespace, ours: Any, reference: Any) -> Iterator[BoxAgreement]
     from trt_ros.errors import TensorMismatchError
     from trt_ros.runtime.gpu.measure import frames_of
 
-    options = input_options(args)
+    options = given_options(args, LabeledOptions)
     try:
         fitted = fit(reference, options, DETECTORS)
     except TensorMismatchError:
@@ -295,7 +275,7 @@ def compare_cascade(args: Namespace) -> int:
         raise ParameterError(
             '--json is for one network, but this is a bundle of two.', remedy='Leave it out.'
         )
-    options = replace(input_options(args), precision=build_options(args).precision)
+    options = given_options(args, LabeledOptions)
     has_failed = 0
     detector, members = members_of(options)
     # The networks of regions get noise: they do not take whole pictures.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -92,11 +92,12 @@ def add_option_flags(
 
 
 def given_options(args: Namespace, cls: type[Options]) -> Options:
-    """Return the options of a class by the flags of a command line, or raise ParameterError."""
+    """Return the options of a class by the arguments of a verb, or raise ParameterError."""
     values = vars(args)
-    return cls(
-        **{each.name: values[each.name] for each in fields(cls) if each.name in values}  # type: ignore[arg-type]
-    )
+    if 'model' in values:
+        values = {'model_path': str(args.model), **values}
+    given = {each.name: values.get(each.name) for each in fields(cls)}  # type: ignore[arg-type]
+    return cls(**{name: value for name, value in given.items() if value is not None})
 
 
 def _checked(parse: Callable[[str], Any], option: Specification) -> Callable[[str], Any]:
@@ -167,28 +168,21 @@ PARSERS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def finite(text: str) -> float:
-    """Parse a finite number."""
-    value = float(text)
-    if not isfinite(value):
-        raise ArgumentTypeError(f'{text} is not a finite number')
-    return value
+def number(kind: type, low: float = -inf, high: float = inf) -> Callable[[str], Any]:
+    """Return a parser of finite numbers from `low` to `high`."""
+
+    def parse(text: str) -> Any:
+        value = kind(text)
+        if not (low <= value <= high and isfinite(value)):
+            bounds = f'{low} or above' if high == inf else f'{low} to {high}'
+            raise ArgumentTypeError(f'{text} is not {"finite" if low == -inf else bounds}')
+        return value
+
+    parse.__name__ = kind.__name__
+    return parse
 
 
-def fraction(text: str) -> float:
-    """Parse a number from 0 to 1."""
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise ArgumentTypeError(f'{text} is not between 0 and 1')
-    return value
-
-
-def positive(text: str) -> int:
-    """Parse an integer above 0."""
-    value = int(text)
-    if value < 1:
-        raise ArgumentTypeError(f'{text} is not above 0')
-    return value
+finite, fraction, positive = number(float), number(float, 0, 1), number(int, 1)
 
 
 def model_argument(text: str) -> Path | str:
@@ -197,7 +191,10 @@ def model_argument(text: str) -> Path | str:
 
 
 #: The flag of the similarity that an engine must reach.
-MIN_COSINE = ('--min-cosine X', finite, 0.99, 'fail below this cosine similarity of any output')
+MIN_COSINE = (
+    *('--min-cosine X', number(float, -1, 1), 0.99),
+    'fail below this cosine similarity of any output',
+)
 
 
 def refuse_layers(args: Namespace) -> None:

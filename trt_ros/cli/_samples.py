@@ -11,9 +11,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._flags import add_option_flags
-from trt_ros.cli.build import ENGINE_OPTIONS, build_options
 from trt_ros.errors import BadFrameError, ParameterError
-from trt_ros.runtime.options import PREPROCESSING, LabeledOptions
+from trt_ros.runtime.options import PREPROCESSING
 from trt_ros.vision.pixel_limit import PixelLimit
 
 if TYPE_CHECKING:
@@ -140,15 +139,6 @@ def add_input_flags(parser: ArgumentParser) -> None:
         INPUT_OPTIONS,
     )
     add_option_flags(parser, cls=PixelLimit)
-
-
-def input_options(args: Namespace) -> LabeledOptions:
-    """Return the options of a command line with add_input_flags() and add_build_arguments()."""
-    return LabeledOptions(
-        model_path=str(args.model),
-        input_size=build_options(args).input_size,
-        **{name: getattr(args, name) for name in ('backend', *ENGINE_OPTIONS, *INPUT_OPTIONS)},
-    )
 
 
 def samples(args: Namespace, feeds: Feeds) -> Iterator[tuple[str, RunInputs]]:

@@ -17,7 +17,7 @@ import struct
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._flags import MIN_COSINE, add_flags, model_argument
+from trt_ros.cli._flags import MIN_COSINE, add_flags, add_option_flags, model_argument
 from trt_ros.errors import ModelError, ParameterError, TensorMismatchError, printable
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add('model', type=model_argument, metavar='engine', help='engine to write the sidecar of')
     add('--onnx', type=Path, required=True, help='ONNX file of the same network')
-    add('--device', type=int, default=0, help='CUDA device index')
+    add_option_flags(parser, ('device',))
     add_flags(parser, MIN_COSINE)
     add('--force', action='store_true', help='replace a sidecar')
 
@@ -58,6 +58,12 @@ def run(args: Namespace) -> int:
     profiles: list[list[dict[str, Any]]] = []
     is_compared = not nvidia_driver().problem
     if not is_compared:
+        if args.device or args.min_cosine != MIN_COSINE[2]:
+            raise ParameterError(
+                '--device and --min-cosine are for a comparison, which is not possible.',
+                cause=nvidia_driver().problem,
+                remedy='Leave them out, or run this on the machine of the engine.',
+            )
         _refuse_other_names(engine, onnx, (*inputs, *outputs))
         print(f'not compared with {onnx}: {nvidia_driver().problem}', file=sys.stderr)
     else:

@@ -23,8 +23,8 @@ from trt_ros.cli._bench import (
     refuse_on_the_cpu,
     refuse_other_batch,
 )
-from trt_ros.cli._flags import add_flags, add_option_flags, model_argument, positive
-from trt_ros.cli.build import ENGINE_OPTIONS, add_build_arguments, build_options
+from trt_ros.cli._flags import add_flags, add_option_flags, given_options, model_argument, positive
+from trt_ros.cli.build import add_build_arguments, build_options
 from trt_ros.engine.options import PRECISIONS, BuildOptions
 from trt_ros.profiling import recording
 from trt_ros.runtime.options import BUNDLE_SUFFIXES, ModelOptions, PipelineOptions, TiledOptions
@@ -152,11 +152,11 @@ def _open_gpu(args: Namespace, options: BuildOptions) -> tuple[Any, dict[str, fl
     from trt_ros.runtime.gpu.open import open_tensor_runner
     from trt_ros.runtime.pipeline import Pipeline
 
-    network = _options(args)
+    network = given_options(args, TiledOptions)
     unified_memory = 'on' if args.no_transfers else 'auto'
     if network.is_cascade:
         refuse_for_cascades(args, options)
-        network = replace(network, unified_memory=unified_memory, precision=options.precision)
+        network = replace(network, unified_memory=unified_memory)
         return Pipeline.open(network, batch=options.batch), {}
     if network.tiles:
         options = replace(options, batch=math.prod(network.tile_grid))
@@ -179,7 +179,8 @@ def _agreement(args: Namespace, runner: TensorRTRunner) -> dict[str, float]:
     from trt_ros.runtime.cpu.measure import network_tensors, open_on_the_cpu
 
     try:
-        steps = open_on_the_cpu(replace(_options(args), backend='onnxruntime'), 1)
+        options = given_options(args, TiledOptions)
+        steps = open_on_the_cpu(replace(options, backend='onnxruntime'), 1)
         try:
             frame = next(_frames(args)) if image_feeds(steps.feeds) else None
             tensors = network_tensors(steps, frame)
@@ -204,7 +205,7 @@ def _on_the_cpu(
 ) -> tuple[Sequence[str], list[dict[str, Any]]]:
     """Measure a network that ONNX Runtime or a server runs."""
     refuse_on_the_cpu(args, backend, chosen)
-    options: PipelineOptions = replace(_options(args), backend=backend.name)
+    options: PipelineOptions = replace(given_options(args, TiledOptions), backend=backend.name)
     if options.is_cascade:
         from trt_ros.runtime.cascade import members_of
 
@@ -271,14 +272,6 @@ def _of_one_network(
     finally:
         steps.close()
     return log_lines, results
-
-
-def _options(args: Namespace) -> TiledOptions:
-    return TiledOptions(
-        model_path=str(args.model),
-        input_size=build_options(args).input_size,
-        **{name: getattr(args, name) for name in ('backend', *ENGINE_OPTIONS, *OPTIONS)},
-    )
 
 
 def _frames(args: Namespace) -> Iterator[Frame]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._flags import add_option_flags, finite, given_options, model_argument
+from trt_ros.cli._flags import add_option_flags, given_options, model_argument, number
 from trt_ros.engine.options import BuildOptions, Profile, ShapeRange
 from trt_ros.errors import ParameterError, printable
 from trt_ros.progress import Progress, ProgressThrottle, Reporter
@@ -24,17 +24,16 @@ if TYPE_CHECKING:
     from trt_ros.engine.builder.parent import BuildLog
 
 
-#: Options of a pipeline that decide where an engine is built.
-ENGINE_OPTIONS = ('device', 'engine_cache_dir')
-
-
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument('model', type=model_argument, help='model to build, or bundle of models')
     add_build_arguments(parser)
     parser.add_argument('--force', action='store_true', help='rebuild even if cached')
     parser.add_argument(
-        '--timeout', type=finite, metavar='SECONDS', help='stop the build after this time'
+        '--timeout',
+        type=number(float, 1),
+        metavar='SECONDS',
+        help='stop the build after this time',
     )
     parser.add_argument(
         '--log', type=Path, metavar='FILE', help="write TensorRT's own log of the build"
@@ -58,7 +57,7 @@ def add_build_arguments(parser: ArgumentParser, *other_backends: str) -> None:
         if other_backends
         else 'TensorRT to use (default: the first one installed)',
     )
-    add_option_flags(parser, ENGINE_OPTIONS)
+    add_option_flags(parser, ('device', 'engine_cache_dir'))
     group = parser.add_argument_group('engine')
     group.add_argument(
         '--profile',

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from trt_ros.cli._doctor_gpu import Finding, dla_cores, file_text, gpu_findings, jetson_findings
 from trt_ros.errors import printable
+from trt_ros.process_memory import FAST_DDS_VARIABLES, fast_dds_variables
 
 if TYPE_CHECKING:
     from trt_ros.trt import Library
@@ -196,31 +197,20 @@ def _without_rclpy(root: Path, distro: str) -> Finding:
 
 def _fast_dds() -> Iterator[Finding]:
     """Check whether images sent from here fit into Fast DDS's memory; see docs/qos.md."""
-    environment = os.environ
-    if not environment.get('RMW_IMPLEMENTATION', 'rmw_fastrtps_cpp').startswith('rmw_fastrtps'):
+    middleware = os.environ.get('RMW_IMPLEMENTATION', 'rmw_fastrtps_cpp')
+    if not middleware.startswith('rmw_fastrtps'):
         return
-    files = 'FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE'
-    variable = next(
-        (each for each in (*files, 'FASTDDS_BUILTIN_TRANSPORTS') if each in environment), ''
-    )
-    is_local = (
-        environment.get('ROS_AUTOMATIC_DISCOVERY_RANGE') == 'LOCALHOST'
-        or environment.get('ROS_LOCALHOST_ONLY') == '1'
-    )
-    if variable in files or (variable and not is_local):
-        yield Finding('fast dds', 'ok', f'{variable} is {environment[variable]}')
+    given = [name for name in FAST_DDS_VARIABLES if name in os.environ]
+    profile = '$(ros2 pkg prefix --share trt_ros)/config/fastdds.xml'
+    needed = fast_dds_variables(os.environ, profile)
+    if not needed:
+        yield Finding('fast dds', 'ok', f'{given[0]} is {os.environ[given[0]]}')
         return
     detail = 'most images over 512 KiB that are sent from here are lost'
-    if variable:
-        detail += f'; {variable} has no effect when limited to localhost'
-    yield Finding(
-        'fast dds',
-        'missing',
-        detail,
-        f'export {files[0]}=$(ros2 pkg prefix --share trt_ros)/config/fastdds.xml'
-        if is_local
-        else "export FASTDDS_BUILTIN_TRANSPORTS='DEFAULT?sockets_size=32MB'",
-    )
+    if given:
+        detail += f'; {given[0]} has no effect when limited to localhost'
+    name, value = next(iter(needed.items()))
+    yield Finding('fast dds', 'missing', detail, f'export {name}="{value}"')
 
 
 def tensorrt_findings(root: Path) -> Iterator[Finding]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import islice
 import json
 from pathlib import Path
@@ -89,7 +88,7 @@ def run(args: Namespace) -> int:
     from trt_ros.runtime.ranking import search
     from trt_ros.vision.frame import to_color
 
-    options = replace(given_options(args, ModelOptions), model_path=str(args.model))
+    options = given_options(args, ModelOptions)
     if args.annotations and args.counts:
         raise ParameterError('Both --annotations and --counts are given.', remedy='Give one.')
     make_output_folder(args.output)

@@ -18,13 +18,8 @@ _UNKNOWN: Mapping[str, Any] = {
     'onnx': {'path': 'an unknown model'},
     'built_at': 'an unknown time',
     'layers_from': '',
-    'inputs': [],
-    'outputs': [],
-    'profiles': [],
-    'layers': [],
-    'parser_errors': [],
-    'parser_warnings': [],
-    'build_warnings': [],
+    **dict.fromkeys(('inputs', 'outputs', 'profiles', 'layers'), ()),
+    **dict.fromkeys(('parser_errors', 'parser_warnings', 'build_warnings'), ()),
 }
 
 
@@ -61,11 +56,20 @@ def run(args: Namespace) -> int:
         print(yaml.safe_dump(propose_bundle(networks), sort_keys=False), end='')
         return 0
     found = describe_model(args.model, layers=args.layers)
-    if found['kind'] != 'bundle':
-        found['reading'] = _reading(args.model, found)
     kind = found['kind']
+    if kind != 'bundle':
+        found['reading'] = _reading(args.model, found)
     if args.picture:
-        _draw(found, args.picture)
+        from trt_ros.cli._bundle import draw_bundle
+        from trt_ros.errors import ParameterError
+        from trt_ros.regular_file import check_output_file
+
+        if kind != 'bundle':
+            raise ParameterError(
+                '--picture is for bundles.', remedy='Leave it out, or give a .yaml file.'
+            )
+        check_output_file(args.picture)
+        draw_bundle(found, args.picture)
     if args.json:
         print(json.dumps(found, indent=1))
         return 0
@@ -77,19 +81,6 @@ def run(args: Namespace) -> int:
         lines = (_engine_lines if kind == 'engine' else _onnx_lines)(found, args.layers)
     print(*map(printable, lines), sep='\n')
     return 0
-
-
-def _draw(found: Mapping[str, Any], path: Path) -> None:
-    from trt_ros.cli._bundle import draw_bundle
-    from trt_ros.errors import ParameterError
-    from trt_ros.regular_file import check_output_file
-
-    if found['kind'] != 'bundle':
-        raise ParameterError(
-            '--picture is for bundles.', remedy='Leave it out, or give a .yaml file.'
-        )
-    check_output_file(path)
-    draw_bundle(found, path)
 
 
 def describe_model(path: Path, *, layers: bool = False) -> dict[str, Any]:

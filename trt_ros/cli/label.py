@@ -29,7 +29,6 @@ from trt_ros.runtime.options import LabeledOptions, TiledOptions
 if TYPE_CHECKING:
     from trt_ros.labelling.batch import RunReport
     from trt_ros.labelling.job import LabelReport
-    from trt_ros.labelling.selection import JobSelection
     from trt_ros.labelling.task import LabelTask
     from trt_ros.labelling.workers import LocalWorker
 
@@ -67,15 +66,12 @@ def run(args: Namespace) -> int:
     tasks = [task for task in tasks if not task.resume or _is_left(task, earlier)]
     if len(tasks) < count:
         print(f'{count - len(tasks)} of {count} recordings are done already', file=sys.stderr)
-    selection = _selection_of_all(args, tasks, earlier)
-    summary = _Summary(report, selection, is_only=len(tasks) == 1)
+    summary = _Summary(report, _merging(args, tasks, earlier), is_only=len(tasks) == 1)
     if len(tasks) == 1:  # Before the network is loaded, which may take minutes.
         tasks = [task for task, _ in _counted(tasks, summary)]
     if tasks:
         label = _label_here if args.workers is None and args.ray is None else _label_with_workers
         label(tasks, options, args, summary)
-    if selection is not None:
-        selection.close()
     return 0 if summary.is_whole else 1
 
 
@@ -164,46 +160,44 @@ def _is_left(task: LabelTask, earlier: Mapping[str, Mapping[str, Any]]) -> bool:
     return True
 
 
-def _selection_of_all(
+def _merging(
     args: Namespace, tasks: Sequence[LabelTask], earlier: Mapping[str, object]
-) -> JobSelection | None:
-    """Return what selects among the images of all recordings; None of an only one."""
+) -> Callable[[Path], None]:
+    """Return the function that takes the selection of an output into that of all recordings."""
     from trt_ros.labelling.remote import path_of
-    from trt_ros.labelling.selection import JobSelection
+    from trt_ros.labelling.selection import merge_selection
     from trt_ros.labelling.task import annotations_of
 
-    outputs = [task.output for task in tasks]
-    folder = path_of(args.output)
+    outputs, folder = [task.output for task in tasks], path_of(args.output)
     if not args.select or outputs == [folder]:
-        return None
+        return lambda output: None
     index, count = args.shard
     name = 'selected.json' if count == 1 else f'selected_{index}_of_{count}.json'
-    selection = JobSelection(folder / name, args.budget or DEFAULT_BUDGET)
+    budget = args.budget or DEFAULT_BUDGET
+
+    def merge(output: Path) -> None:
+        merge_selection(annotations_of(output), folder / name, budget)
+
     for path in map(path_of, earlier):
         if path not in outputs:
-            selection.add(annotations_of(path))
-    return selection
+            merge(path)
+    return merge
 
 
 class _Summary:
     """Prints and reports the outcome of each recording; raises the error of an only one."""
 
-    def __init__(
-        self, report: RunReport, selection: JobSelection | None, *, is_only: bool
-    ) -> None:
-        self._report, self._selection, self._is_only = report, selection, is_only
+    def __init__(self, report: RunReport, merge: Callable[[Path], None], *, is_only: bool) -> None:
+        self._report, self._merge, self._is_only = report, merge, is_only
         self.is_whole = True
 
     def __call__(self, task: LabelTask, outcome: LabelReport | TrtRosError | None) -> None:
-        from trt_ros.labelling.task import annotations_of
-
         self._report.append(task, outcome)
         if outcome is None:
             return
         if not isinstance(outcome, TrtRosError):
             self.is_whole &= _print(task, outcome)
-            if self._selection is not None:
-                self._selection.add(annotations_of(task.output))
+            self._merge(task.output)
             return
         if self._is_only:
             raise outcome

@@ -10,7 +10,6 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 import json
 from pathlib import Path
 import sys
@@ -84,7 +83,7 @@ def run(args: Namespace) -> int:
     if args.output.exists() and not args.force:
         raise ParameterError(f'{args.output} exists already.', remedy='Add --force to replace it.')
     options = given_options(args, QuantOptions)
-    pipeline_options = replace(given_options(args, LabeledOptions), model_path=str(args.model))
+    pipeline_options = given_options(args, LabeledOptions)
     bad: list[BadFrameError] = []
     with Bar() as bar:
         report = Reporter(bar)

@@ -22,13 +22,15 @@ from trt_ros.cli._flags import (
     MIN_COSINE,
     add_flags,
     fraction,
+    given_options,
     model_argument,
     positive,
     refuse_layers,
 )
-from trt_ros.cli._samples import add_input_flags, input_options, run_sample, samples
-from trt_ros.cli.build import add_build_arguments, build_options
+from trt_ros.cli._samples import add_input_flags, run_sample, samples
+from trt_ros.cli.build import add_build_arguments
 from trt_ros.errors import BackendError, ParameterError
+from trt_ros.runtime.options import LabeledOptions
 from trt_ros.vision.thresholds import Thresholds
 
 if TYPE_CHECKING:
@@ -93,8 +95,7 @@ def open_pipeline(args: Namespace) -> Pipeline[Any]:
     """Open the pipeline of the arguments, and print its log lines."""
     from trt_ros.runtime.pipeline import Pipeline
 
-    options = replace(input_options(args), precision=build_options(args).precision)
-    pipeline: Pipeline[Any] = Pipeline.open(options)
+    pipeline: Pipeline[Any] = Pipeline.open(given_options(args, LabeledOptions))
     print('\n'.join(pipeline.log_lines), file=sys.stderr)
     return pipeline
 
@@ -152,7 +153,7 @@ def run(args: Namespace) -> int:
     if args.picture is not None:
         draw_network_inputs(args)
     if backend.name != 'onnxruntime':
-        if input_options(args).is_cascade:
+        if given_options(args, LabeledOptions).is_cascade:
             from trt_ros.cli._comparison import compare_cascade
 
             return compare_cascade(args)

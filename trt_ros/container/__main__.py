@@ -7,7 +7,6 @@ import threading
 from rclpy.utilities import get_default_context, try_shutdown
 
 from trt_ros.container.manager import ComponentManager
-from trt_ros.container.spinner import Spinner
 from trt_ros.process_memory import tune_process
 from trt_ros.ros.process import (
     REFUSED,
@@ -16,6 +15,7 @@ from trt_ros.ros.process import (
     refusal,
     start_ros,
 )
+from trt_ros.ros.spinner import Spinner
 
 DESCRIPTION = (
     'Load Python components into one process, as rclcpp_components does for C++ components.'

@@ -18,7 +18,6 @@ from trt_ros.container.loading import (
     error_text,
     find_component,
 )
-from trt_ros.container.spinner import Spinner, log_text
 from trt_ros.errors import TrtRosError
 from trt_ros.process_memory import (
     freeze_garbage_collector,
@@ -30,6 +29,7 @@ from trt_ros.ros.process import (
     REFUSED,
     log_through_ros,
 )
+from trt_ros.ros.spinner import Spinner, log_text
 
 PACKAGE = 'trt_ros'
 

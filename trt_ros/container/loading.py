@@ -14,9 +14,9 @@ from rclpy.lifecycle import LifecycleNode
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from trt_ros.container.spinner import Thrown
 from trt_ros.errors import printable
 from trt_ros.ros.dds.container_images import CONTAINER_IMAGES
+from trt_ros.ros.spinner import Thrown
 
 ENTRY_POINTS = 'rclpy_components'
 AMENT_RESOURCE = 'rclcpp_components'  # Listed by `ros2 component types`, for C++ and Python.

@@ -19,12 +19,12 @@ from trt_ros.container.loading import (
     find_component,
     node_options,
 )
-from trt_ros.container.spinner import Spinner, Thrown, log_text
 from trt_ros.errors import TrtRosError, printable
 from trt_ros.process_memory import freeze_garbage_collector
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.process import REFUSED
 from trt_ros.ros.qos import REQUESTS
+from trt_ros.ros.spinner import Spinner, Thrown, log_text
 
 
 class Component(NamedTuple):

@@ -125,64 +125,39 @@ class Selection:
             self._other.close()
 
 
-class JobSelection:
+def merge_selection(path: Path, target: Path, budget: int) -> None:
     """
-    The images of highest interest of all selections of a job, as one data set.
+    Move the images of a selection into that of a job, which keeps those of highest interest.
 
     Pictures stay in the folders of their selections; those of other images are deleted.
 
-    :param target: JSON file to write, in a folder above those of the selections; its images from
-        an earlier run count, too.
+    :param path: JSON file of the selection, if there is one.
+    :param target: JSON file of the job, in a folder above.
     """
-
-    def __init__(self, target: Path, budget: int) -> None:
-        self._target, self._budget = target, budget
-        self._kept: list[tuple[Any, ...]] = []
-        self._names: set[str] = set()
-        self._numbers = count()
-        self._merged: list[Path] = []
-        self._rest: dict[str, Any] = {}
-        self.add(target)
-
-    def add(self, path: Path) -> None:
-        """Take the images of a selection by its file, if it exists."""
-        if not path.exists():
-            return
-        self._rest = json.loads(path.read_text())
+    if not path.exists():
+        return
+    found = dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]()
+    for file in (target, path) if target.exists() else (path,):
+        content = json.loads(file.read_text())
         objects = defaultdict[int, list[dict[str, Any]]](list)
-        for each in self._rest.pop('annotations'):
+        for each in content['annotations']:
             objects[each['image_id']].append(each)
-        for image in self._rest.pop('images'):
-            picture = path.parent / image['file_name']
-            name = picture.relative_to(self._target.parent).as_posix()
-            # Those of an interrupted run may be deleted, or in the target already.
-            if name in self._names or not picture.exists():
-                continue
-            entry = (image['interest'], -next(self._numbers), picture)
-            mine = objects[image['id']]
-            heapq.heappush(self._kept, (*entry, {**image, 'file_name': name}, mine))
-            self._names.add(name)
-            if len(self._kept) > self._budget:
-                _, _, worst, image, _ = heapq.heappop(self._kept)
-                self._names.remove(image['file_name'])
-                worst.unlink()
-        if path != self._target:
-            self._merged.append(path)
-
-    def close(self) -> None:
-        """Write the data set, the best image first, in place of those of the selections."""
-        images, annotations = list[dict[str, Any]](), list[dict[str, Any]]()
-        for number, (*_, image, objects) in enumerate(sorted(self._kept, reverse=True), 1):
-            images.append({**image, 'id': number})
-            for each in objects:
-                annotations.append({**each, 'id': len(annotations) + 1, 'image_id': number})
-        if self._rest:
-            self._rest['info']['trt_ros'].pop('recording', None)  # There are several.
-            content = {**self._rest, 'images': images, 'annotations': annotations}
-            self._target.write_text(json.dumps(content))
-        for path in self._merged:
-            path.unlink()
-        self._merged = []
+        for image in content['images']:
+            picture = file.parent / image['file_name']
+            if picture.exists():  # Not of a recording that has started over.
+                name = picture.relative_to(target.parent).as_posix()
+                found[name] = {**image, 'file_name': name}, objects[image['id']]
+    order = sorted(found.values(), key=lambda each: -each[0]['interest'])
+    images, annotations = list[dict[str, Any]](), list[dict[str, Any]]()
+    for number, (image, mine) in enumerate(order[:budget], 1):
+        images.append({**image, 'id': number})
+        for each in mine:
+            annotations.append({**each, 'id': len(annotations) + 1, 'image_id': number})
+    content['info']['trt_ros'].pop('recording', None)  # There are several.
+    target.write_text(json.dumps({**content, 'images': images, 'annotations': annotations}))
+    for image, _ in order[budget:]:
+        (target.parent / image['file_name']).unlink()
+    path.unlink()
 
 
 def unmatched_score(found: Objects, others: Objects) -> float:

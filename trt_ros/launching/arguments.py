@@ -90,55 +90,40 @@ def check_names(words: list[str], known: Collection[str], file: Path) -> None:
 
 def common_arguments(*, container: str, platform: str = 'auto') -> list[DeclareLaunchArgument]:
     """Declare the arguments of every launch file; launch_nodes() reads them."""
+    switch = ('true', 'false')
+    rows: tuple[tuple[str, str, tuple[str, ...] | None, str], ...] = (
+        (
+            *('container', container, None),
+            'Container of the nodes: none starts one process per node, new starts a container, a '
+            'name (/ComponentManager) loads them into that running container.',
+        ),
+        (
+            *('params_file', '', None),
+            'Parameter file of all nodes; launch arguments override it.',
+        ),
+        (
+            *('platform', platform, ('auto', *PLATFORMS)),
+            'Platform defaults, overridden by params_file: config/x86.yaml or '
+            'config/jetson.yaml; auto detects the platform.',
+        ),
+        ('autostart', 'true', switch, 'Whether to configure and activate the nodes.'),
+        (
+            *('respawn', 'false', switch),
+            'Whether to restart processes that exit, and configure and activate their nodes '
+            'again; false ends the launch. Does not apply to a running container.',
+        ),
+        (
+            *('respawn_delay', '2.0', None),
+            'Delay in seconds between the exit of a process and its restart.',
+        ),
+        (
+            *('use_sim_time', 'false', switch),
+            'Whether to use the time of /clock, as published by ros2 bag play.',
+        ),
+    )
     return [
-        DeclareLaunchArgument(
-            'container',
-            default_value=container,
-            description=(
-                'Container of the nodes: none starts one process per node, new starts a '
-                'container, a name (/ComponentManager) loads them into that running container.'
-            ),
-        ),
-        DeclareLaunchArgument(
-            'params_file',
-            default_value='',
-            description='Parameter file of all nodes; launch arguments override it.',
-        ),
-        DeclareLaunchArgument(
-            'platform',
-            default_value=platform,
-            description=(
-                'Platform defaults, overridden by params_file: config/x86.yaml or '
-                'config/jetson.yaml; auto detects the platform.'
-            ),
-            choices=('auto', *PLATFORMS),
-        ),
-        DeclareLaunchArgument(
-            'autostart',
-            default_value='true',
-            choices=('true', 'false'),
-            description='Whether to configure and activate the nodes.',
-        ),
-        DeclareLaunchArgument(
-            'respawn',
-            default_value='false',
-            choices=('true', 'false'),
-            description=(
-                'Whether to restart processes that exit, and configure and activate their nodes '
-                'again; false ends the launch. Does not apply to a running container.'
-            ),
-        ),
-        DeclareLaunchArgument(
-            'respawn_delay',
-            default_value='2.0',
-            description='Delay in seconds between the exit of a process and its restart.',
-        ),
-        DeclareLaunchArgument(
-            'use_sim_time',
-            default_value='false',
-            choices=('true', 'false'),
-            description='Whether to use the time of /clock, as published by ros2 bag play.',
-        ),
+        DeclareLaunchArgument(name, default_value=default, choices=choices, description=text)
+        for name, default, choices, text in rows
     ]
 
 

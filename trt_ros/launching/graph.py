@@ -25,6 +25,7 @@ from trt_ros.errors import ParameterError
 from trt_ros.launching.arguments import PACKAGE
 from trt_ros.launching.load import LoadComponents
 from trt_ros.parameter_field import specifications
+from trt_ros.process_memory import fast_dds_variables
 from trt_ros.ros.lifecycle import ManagedNode
 
 
@@ -181,24 +182,10 @@ def _launch_values(parameters: Mapping[str, Any], cls: type[ManagedNode]) -> dic
 
 
 def transport(context: LaunchContext) -> list[Action]:
-    """
-    Return the actions that enlarge the shared memory of Fast DDS for images.
-
-    Its default of 512 KiB loses almost every image. Only the setting of the sender counts, so a
-    camera driver that is launched separately needs it, too.
-    """
-    files = ('FASTRTPS_DEFAULT_PROFILES_FILE', 'FASTDDS_DEFAULT_PROFILES_FILE')
-    environment = context.environment
-    if any(name in environment for name in ('FASTDDS_BUILTIN_TRANSPORTS', *files)):
-        return []
-    if (
-        environment.get('ROS_AUTOMATIC_DISCOVERY_RANGE') == 'LOCALHOST'
-        or environment.get('ROS_LOCALHOST_ONLY') == '1'
-    ):
-        # rmw_fastrtps then replaces the built-in transports, but keeps those of a profile.
-        profile = str(Path(get_package_share_directory(PACKAGE)) / 'config' / 'fastdds.xml')
-        return [SetEnvironmentVariable(name, profile) for name in files]
-    return [SetEnvironmentVariable('FASTDDS_BUILTIN_TRANSPORTS', 'DEFAULT?sockets_size=32MB')]
+    """Return the actions that set fast_dds_variables()."""
+    profile = Path(get_package_share_directory(PACKAGE)) / 'config' / 'fastdds.xml'
+    found = fast_dds_variables(context.environment, str(profile))
+    return [SetEnvironmentVariable(name, value) for name, value in found.items()]
 
 
 def memory_copies(context: LaunchContext, machine: str = platform.machine()) -> list[Action]:

@@ -7,14 +7,11 @@ from pathlib import Path
 import signal
 import sys
 import threading
-import traceback
 
 import rclpy
 from rclpy.exceptions import NameValidationException, ParameterException
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.impl.implementation_singleton import rclpy_implementation
 import rclpy.logging
-from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
 
@@ -22,6 +19,7 @@ from trt_ros.errors import ParameterError, TrtRosError, printable
 from trt_ros.process_memory import tune_process
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import yaml_text
+from trt_ros.ros.spinner import Spinner
 
 #: A closed terminal sends SIGHUP.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -165,32 +163,11 @@ def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None
     node.on_failed_start = exit_with_failure
     # Another part of the program may shut down the ROS context; the process then exits, too.
     rclpy.get_default_context().on_shutdown(stop.send)
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    stopping = threading.Event()
-    spinning = threading.Thread(
-        target=_spin, args=(executor, node, stopping), name='executor', daemon=True
-    )
-    spinning.start()
+    spinner = Spinner('executor', node.get_logger())
+    spinner.executor.add_node(node)
     stop.wait()
-    stopping.set()
-    executor.create_task(lambda: None)  # wake() alone would not return from spin_once().
-    spinning.join()
+    spinner.close()
     node.stop()
-    executor.shutdown()
     node.destroy_node()
     rclpy.try_shutdown()
     return int(has_failed.is_set())
-
-
-def _spin(executor: SingleThreadedExecutor, node: Node, stopping: threading.Event) -> None:
-    while not stopping.is_set():
-        try:
-            executor.spin_once()
-        except ExternalShutdownException:
-            return
-        except Exception:
-            node.get_logger().error(
-                printable(f'Exception in a callback.\n{traceback.format_exc()}', lines=True),
-                throttle_duration_sec=1.0,
-            )

@@ -42,6 +42,21 @@ def test_tensors_of_an_engine_are_compared_with_the_model(found, fits):
         refuse_other_tensors(paths[0], found, paths[1], [INPUT, OUTPUT])
 
 
+@pytest.mark.parametrize(
+    ('words', 'said'),
+    [
+        ('adopt a.engine --onnx a.onnx --min-cosine 5', '5 is not -1 to 1'),
+        ('verify a.onnx --min-cosine nan', 'nan is not -1 to 1'),
+        ('adopt a.engine --onnx a.onnx --device 64', 'device is 64'),
+        ('build a.onnx --timeout -1', '-1 is not 1 or above'),
+    ],
+)
+def test_numbers_out_of_range_are_wrong_usage(words, said, capsys):
+    with pytest.raises(SystemExit, match='2'):
+        main(words.split())
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not installed('tensorrt_rtx'), reason='no tensorrt_rtx')
 @pytest.mark.skipif(bool(nvidia_driver().gpus), reason='test/gpu has the comparison')
@@ -57,6 +72,9 @@ def test_an_engine_without_sidecar_gets_one(color_detector, tmp_path, capsys):
     assert main(['adopt', str(engine), '--onnx', other]) == 1
     assert 'does not contain the names other_name.' in capsys.readouterr().err
     adopt = ['adopt', str(engine), '--onnx', str(onnx)]
+    for option in (['--device', '7'], ['--min-cosine', '0.5']):
+        assert main([*adopt, *option]) == 1
+        assert 'are for a comparison, which is not possible.\nCause: ' in capsys.readouterr().err
     assert main(adopt) == 0
     printed = capsys.readouterr()
     assert printed.out.strip() == str(sidecar_path(engine))

@@ -159,7 +159,7 @@ def test_layers_are_measured(bench):
     ('flags', 'said'),
     [
         (('--precisions', 'fp32,fp3'), "'fp3' is not one of auto, fp32, tf32, fp16, bf16"),
-        (('--warm-up', '0'), '0 is not above 0'),
+        (('--warm-up', '0'), '0 is not 1 or above'),
         (('--image-size', '0x480'), 'width and height of 0x480 are not 1 to 16384'),
         (('--image-size', '99999x9'), 'width and height of 99999x9 are not 1 to 16384'),
     ],

@@ -118,7 +118,7 @@ def test_release_of_ros_is_compared_with_this_python(
 @pytest.mark.parametrize(
     ('given', 'state', 'said'),
     [
-        ({}, 'missing', "export FASTDDS_BUILTIN_TRANSPORTS='DEFAULT?sockets_size=32MB'"),
+        ({}, 'missing', 'export FASTDDS_BUILTIN_TRANSPORTS="DEFAULT?sockets_size=32MB"'),
         ({'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4'}, 'ok', 'FASTDDS_BUILTIN_TRANSPORTS is UDPv4'),
         (
             {'FASTDDS_BUILTIN_TRANSPORTS': 'UDPv4', 'ROS_AUTOMATIC_DISCOVERY_RANGE': 'LOCALHOST'},

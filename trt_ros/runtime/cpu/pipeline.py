@@ -185,16 +185,7 @@ class CpuPipeline(Pipeline[ResultT]):
         thresholds: Thresholds,
         tensors: Mapping[str, np.ndarray],
     ) -> list[ResultT]:
-        # Two runs at once would share the same CPUs; states go from one run to the next.
-        is_alone = bool(self._memory_feeds) or not self.runner.overlaps
-        with self._running if is_alone else nullcontext():
-            if self._memory_feeds:
-                inputs = {**inputs, **self._remembered(tensors)}
-            joined = self._parts.join(inputs)
-            with mark('network'):
-                found = self._infer(joined)
-            for name, feed in self._memory_feeds.items():
-                self._memory[name] = feed.keep(found, self._memory[name], inputs[name])
+        _, found = self.run_network(inputs, tensors)
         outputs = {name: found[name] for name in self._output_names}
         if not all(map(is_finite, outputs.values())):
             self._count_nonfinite(len(letterboxes))
@@ -207,9 +198,23 @@ class CpuPipeline(Pipeline[ResultT]):
                 for index, letterbox in enumerate(letterboxes)
             ]
 
-    def _infer(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        if self._tiles == 1:
-            return self.runner.infer(inputs)
+    def run_network(
+        self, staged: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]
+    ) -> tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]:
+        """Run the network on what stage() returned and its states; return inputs and outputs."""
+        # Two runs at once would share the same CPUs; states go from one run to the next.
+        is_alone = bool(self._memory_feeds) or not self.runner.overlaps
+        with self._running if is_alone else nullcontext():
+            if self._memory_feeds:
+                staged = {**staged, **self._remembered(tensors)}
+            inputs = self._parts.join(staged)
+            with mark('network'):
+                found = self.runner.infer(inputs) if self._tiles == 1 else self._tiled(inputs)
+            for name, feed in self._memory_feeds.items():
+                self._memory[name] = feed.keep(found, self._memory[name], staged[name])
+        return inputs, found
+
+    def _tiled(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         (name,) = image_feeds(self.feeds)
         runs = [
             self.runner.infer({**inputs, name: inputs[name][index : index + 1]})
