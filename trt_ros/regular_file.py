@@ -1,6 +1,6 @@
 """Files of hashed content, written atomically, and regular files that may be opened safely."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 import errno
 import io
@@ -122,7 +122,9 @@ _MAX_NBYTES = 1 << 30
 _DIGEST_NBYTES = 32
 
 
-def write_atomically(path: Path, source: IO[bytes]) -> None:
+def write_atomically(
+    path: Path, source: IO[bytes], sync: Callable[[int], None] = os.fsync
+) -> None:
     """Write the rest of `source` to `path` and to the disk: completely or not at all."""
     from shutil import copyfileobj
 
@@ -131,13 +133,13 @@ def write_atomically(path: Path, source: IO[bytes]) -> None:
         with os.fdopen(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), 'wb') as file:
             copyfileobj(source, file, 1 << 20)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        sync(folder)
     finally:
         os.close(folder)
 

@@ -10,24 +10,16 @@ import pytest
 from trt_ros.regular_file import Blob, write_atomically
 
 
-@pytest.fixture
-def steps(monkeypatch):
-    """Record what is synced, in order, with its size and the names beside it at that time."""
-    found, fsync = [], os.fsync
+def test_file_is_synced_before_rename_and_folder_before_return(tmp_path):
+    steps = []
 
-    def recorded(fd):
+    def sync(fd):
         path = Path(os.readlink(f'/proc/self/fd/{fd}'))
         folder = path if path.is_dir() else path.parent
-        found.append((path, os.fstat(fd).st_size, os.listdir(folder)))
-        fsync(fd)
+        steps.append((path, os.fstat(fd).st_size, os.listdir(folder)))
 
-    monkeypatch.setattr(os, 'fsync', recorded)
-    return found
-
-
-def test_file_is_synced_before_rename_and_folder_before_return(tmp_path, steps):
     path = tmp_path / 'net.engine'
-    write_atomically(path, io.BytesIO(b'plan'))
+    write_atomically(path, io.BytesIO(b'plan'), sync)
     (part, nbytes, before), (folder, _, after) = steps
     assert part.parent == tmp_path and part.name.endswith('.part')
     assert (nbytes, before) == (4, [part.name])

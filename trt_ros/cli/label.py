@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from trt_ros.labelling.batch import RunReport
     from trt_ros.labelling.job import LabelReport
     from trt_ros.labelling.task import LabelTask
-    from trt_ros.labelling.workers import LocalWorker
 
 __all__ = ['add_arguments', 'run']
 
@@ -241,7 +240,7 @@ def _label_with_workers(
     tasks: Sequence[LabelTask], options: LabeledOptions, args: Namespace, summary: _Summary
 ) -> None:
     from trt_ros.labelling.ray_workers import label_with_ray
-    from trt_ros.labelling.workers import label_with_workers
+    from trt_ros.labelling.workers import LocalWorker, label_with_workers
 
     with _bar(len(tasks), 'labelling', ' recordings') as bar:
         frames = 0
@@ -269,17 +268,21 @@ def _label_with_workers(
                 on_log=_print_log,
             )
             return
-        make_worker, workers = _worker_maker(options, args, len(tasks))
+        next_options, workers = _worker_options(options, args, len(tasks))
         label_with_workers(
-            make_worker, workers, checked, done, on_frames=progress, on_log=_print_log
+            lambda: LocalWorker(next_options()),
+            workers,
+            checked,
+            done,
+            on_frames=progress,
+            on_log=_print_log,
         )
 
 
-def _worker_maker(
+def _worker_options(
     options: LabeledOptions, args: Namespace, task_count: int
-) -> tuple[Callable[[], LocalWorker], int]:
-    """Return a function that starts a worker on this machine, and the number of workers."""
-    from trt_ros.labelling.workers import LocalWorker
+) -> tuple[Callable[[], LabeledOptions], int]:
+    """Return a function that returns the options of the next worker, and the number of workers."""
     from trt_ros.runtime.backends import choose_backend
 
     count = min(args.workers, task_count)
@@ -289,8 +292,8 @@ def _worker_maker(
         options = replace(options, cpu_threads=options.cpu_threads or threads)
     if options.device == LEAST_BUSY:  # Each worker would choose the same GPU now.
         devices = cycle(range(len(nvidia_driver().gpus) or 1))
-        return lambda: LocalWorker(replace(options, device=next(devices))), count
-    return partial(LocalWorker, options), count
+        return lambda: replace(options, device=next(devices)), count
+    return lambda: options, count
 
 
 def _print_log(lines: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import BackendError, TrtRosError
 from trt_ros.progress import Reporter
 from trt_ros.quantization.result_agreement import Evaluation, FrameNetwork, ResultAgreement
-from trt_ros.runtime.backends import choose_backend
+from trt_ros.runtime import backends
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.options import PipelineOptions
 
@@ -46,7 +46,7 @@ def check_engine(
     report: Reporter,
 ) -> EngineCheck | None:
     """Build the engine of a quantized file, the rest in fp16, and compare; None without GPU."""
-    backend, _ = choose_backend('auto')
+    backend, _ = backends.choose_backend('auto')
     if backend.name == 'onnxruntime':
         return None
     report('comparing the engine')
@@ -119,7 +119,7 @@ def measure_latency(
     model: Path, quantized: Path, to: str, options: PipelineOptions, report: Reporter
 ) -> LatencyTable:
     """Measure both networks, other layers in fp16, on gray images; not without a GPU."""
-    backend, reason = choose_backend('auto')
+    backend, reason = backends.choose_backend('auto')
     if backend.name == 'onnxruntime':
         return LatencyTable((), f'no GPU: latency not measured ({reason})')
     variants = [(name, model, name) for name in UNQUANTIZED]

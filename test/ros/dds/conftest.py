@@ -155,28 +155,30 @@ class Wire:
     :ivar count: number of messages.
     """
 
-    def __init__(self, monkeypatch):
-        from trt_ros.ros.dds.rcl import Rcl
-
-        self.count = 0
-        publish = Rcl.publish
-
-        def counted(rcl, publisher, message):
-            self.count += 1
-            publish(rcl, publisher, message)
-
-        monkeypatch.setattr(Rcl, 'publish', counted)
-
-
-@pytest.fixture
-def wire(here, monkeypatch):
-    return Wire(monkeypatch)
+    count = 0
 
 
 @pytest.fixture
 def unchecked(monkeypatch):
     """Let the next use of rcl be checked anew."""
     monkeypatch.setattr('trt_ros.ros.dds.transport._known', None)
+
+
+@pytest.fixture
+def wire(here, unchecked):
+    from trt_ros.ros.dds.rcl import Rcl
+    from trt_ros.ros.dds.transport import usable_rcl
+
+    wire = Wire()
+
+    class Counting(Rcl):
+        def publish(self, publisher, message):
+            wire.count += 1
+            super().publish(publisher, message)
+
+    assert usable_rcl(here, Counting) is not None
+    wire.count = 0  # Without those of the check.
+    return wire
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 
 from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.cli import main
-from trt_ros.cli.label import _worker_maker
+from trt_ros.cli.label import _worker_options
 from trt_ros.errors import BadFrameError
 from trt_ros.labelling.job import LabelReport
 from trt_ros.labelling.workers import Labeler, LocalWorker, label_with_workers
@@ -188,16 +188,12 @@ def test_closed_output_ends_the_workers(label, tmp_path):
         assert process.wait(DEADLINE_SECONDS) != 0
 
 
-def test_workers_take_the_gpus_in_turn_with_device_auto(monkeypatch, set_driver):
-    opened = []
-    monkeypatch.setattr('trt_ros.labelling.workers.LocalWorker', opened.append)
+def test_workers_take_the_gpus_in_turn_with_device_auto(set_driver):
     set_driver('one', 'other')
     args = Namespace(workers=3, ray=None)
     options = LabeledOptions(backend='onnxruntime', device='auto')
-    make_worker, count = _worker_maker(options, args, 5)
-    for _ in range(count):
-        make_worker()
-    assert [each.device for each in opened] == [0, 1, 0]
+    next_options, count = _worker_options(options, args, 5)
+    assert [next_options().device for _ in range(count)] == [0, 1, 0]
 
 
 def test_errors_go_from_process_to_process():

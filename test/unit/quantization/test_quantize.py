@@ -315,9 +315,8 @@ def test_network_of_several_inputs_is_refused(quantize, tmp_path):
 
 
 @pytest.fixture
-def engine_of(monkeypatch, residual_model, tmp_path):
+def engine_of(use_backend, residual_model, tmp_path):
     """Let ONNX Runtime run a network with this last layer and output in place of the engine."""
-    from trt_ros.quantization import engine_check
     from trt_ros.runtime.backends import BACKENDS
 
     cpu = next(each for each in BACKENDS if each.name == 'onnxruntime')
@@ -334,8 +333,7 @@ def engine_of(monkeypatch, residual_model, tmp_path):
             path = str(tmp_path / 'engine.onnx')
             return cpu.open(replace(options, model_path=path, precision='auto'), report, batch)
 
-        backend = replace(cpu, name='tensorrt_rtx', open=opened)
-        monkeypatch.setattr(engine_check, 'choose_backend', lambda _: (backend, ''))
+        use_backend(replace(cpu, name='tensorrt_rtx', open=opened))
 
     return use
 

@@ -1,6 +1,6 @@
 """A network whose beginning runs on a GPU, and whose end on the CPU."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 import hashlib
 import io
@@ -68,7 +68,11 @@ class SplitRunner(Runner):
 
 
 def open_split(
-    options: PipelineOptions, build: BuildOptions, report: Reporter, backend: str
+    options: PipelineOptions,
+    build: BuildOptions,
+    report: Reporter,
+    backend: str,
+    open_head: Callable[..., Runner] = open_tensor_runner,
 ) -> SplitRunner | None:
     """
     Open a network of outputs whose shape depends on the data; None for any other network.
@@ -85,9 +89,7 @@ def open_split(
         found, head, tail = _parts(path, options.engine_cache_dir, Path(temporary), report)
         if not found:
             return None
-        runner = open_tensor_runner(
-            options, build, report=report, model_path=str(head), backend=backend
-        )
+        runner = open_head(options, build, report=report, model_path=str(head), backend=backend)
         undo.callback(runner.close)
         rest = OnnxRuntimeRunner.open(tail)
         inputs, outputs, _ = read_network(path)

@@ -95,13 +95,12 @@ def test_a_network_that_begins_with_a_selection_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize('name', NETWORKS)
-def test_a_pipeline_runs_the_parts(name, tmp_path, monkeypatch):
+def test_a_pipeline_runs_the_parts(name, tmp_path):
     """Its head runs on the CPU here, too."""
 
     def open_head(options, build, *, model_path, **more):
         return OnnxRuntimeRunner.open(model_path)
 
-    monkeypatch.setattr('trt_ros.runtime.gpu.split_runner.open_tensor_runner', open_head)
     path = write(tmp_path / 'net.onnx', name)
     cache = tmp_path / 'cache'
     options = ModelOptions(
@@ -109,10 +108,10 @@ def test_a_pipeline_runs_the_parts(name, tmp_path, monkeypatch):
     )
     phases = []
     report = Reporter(lambda progress: phases.append(progress.phase))
-    open_split(options, BuildOptions(), report, 'tensorrt_rtx').close()
+    open_split(options, BuildOptions(), report, 'tensorrt_rtx', open_head).close()
     assert {*phases} == {'splitting the model'}
     phases.clear()
-    runner = open_split(options, BuildOptions(), report, 'tensorrt_rtx')
+    runner = open_split(options, BuildOptions(), report, 'tensorrt_rtx', open_head)
     assert not phases  # The parts are in the cache.
     with (
         Pipeline.open(options, backend='onnxruntime') as whole,
