@@ -241,6 +241,7 @@ def complaints(path: Path, source: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_layers_import_only_lower_layers():
     files = sorted(PACKAGE.rglob('*.py'))
     assert {layer_of(path) for path in files} <= LAYERS.keys(), 'a new layer: say above'

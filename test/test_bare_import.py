@@ -41,6 +41,7 @@ def test_help_names_every_verb():
     assert [verb for verb in cli.verbs() if f'\n    {verb} ' not in text] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'module', ['trt_ros.runtime.pipeline', 'trt_ros.runtime.gpu.pipeline', 'trt_ros.ros.dds.cdr']
 )
@@ -50,6 +51,7 @@ def test_networks_are_opened_without_opencv(module):
     subprocess.run([sys.executable, '-c', code], cwd=CHECKOUT, check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('verb', cli.verbs())
 def test_verb_help_works(verb):
     assert bare_python('-m', 'trt_ros', verb, '--help').startswith(f'usage: trt-ros {verb} ')

@@ -76,6 +76,7 @@ def offences(source: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_docstrings_descriptions_and_names_follow_the_rules():
     found = {str(path.relative_to(PACKAGE)): offences(path.read_text()) for path in FILES}
     assert {name: lines for name, lines in found.items() if lines} == {}
@@ -94,6 +95,7 @@ def test_violation_is_found(source, offence):
     assert offences(source) == [offence]
 
 
+@pytest.mark.slow
 def test_public_names_are_unique():
     places = defaultdict(list)
     for path in FILES:

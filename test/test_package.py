@@ -96,6 +96,7 @@ def test_setup_cfg_matches_the_table_of_nodes(setup_cfg):
     assert components == [f'trt_ros::{c} = trt_ros.nodes.{n}:{c}' for n, c in NODES.items()]
 
 
+@pytest.mark.slow
 def test_only_the_table_of_nodes_and_setup_cfg_list_the_nodes():
     names = [(f'\'{name}\'|"{name}"', rf'\b{cls}\b') for name, cls in NODES.items()]
     lists = []
@@ -215,6 +216,7 @@ def test_cmake_without_rclcpp_installs_the_nodes_and_names_the_cause(setup_cfg, 
         assert f'[{group}]' in entry_points.read_text()
 
 
+@pytest.mark.slow
 def test_a_test_that_waits_in_vain_ends_with_the_stacks_of_its_threads(tmp_path):
     (tmp_path / 'test_it.py').write_text(
         'import threading\ndef test_it():\n    threading.Event().wait()\n'

@@ -175,6 +175,7 @@ def test_cancel_kills_the_child(start, children):
     assert children() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('function', ['grow', 'grow_within_limit'])
 def test_memory_limit_ends_the_child(start, function, children):
     limit = (256 << 20) if function == 'grow' else 8 << 30
@@ -199,6 +200,7 @@ def test_no_file_stays_open(start):
     assert descriptors() == before
 
 
+@pytest.mark.slow
 def test_reading_a_long_result_takes_time_in_proportion_to_its_length(start):
     def seconds(nbytes):
         times = []

@@ -34,6 +34,7 @@ def test_long_words_lose_their_middle_and_the_others_stay():
     assert short.endswith(' bad.') and len(short) < 900
 
 
+@pytest.mark.slow
 @given(st.text(max_size=30), st.integers(1, 2000), st.booleans())
 def test_all_text_becomes_short_and_printable_once_and_for_all(text, times, lines):
     found = printable(text * times, lines=lines)

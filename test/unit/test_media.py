@@ -84,6 +84,7 @@ def png_of_zeros(side):
     return start + chunk(b'IHDR', header) + chunk(b'IDAT', rows) + chunk(b'IEND', b'')
 
 
+@pytest.mark.slow
 def test_a_small_file_of_many_pixels_takes_no_memory(tmp_path):
     # As a picture, with the name of a video (whose opening decodes it), and as a message.
     for name in ('bomb.png', 'bomb.mp4'):

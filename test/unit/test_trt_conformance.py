@@ -304,6 +304,7 @@ def release(request, tmp_path, compiler):
     return library, version, run
 
 
+@pytest.mark.slow
 def test_the_source_is_read():
     found = uses()
     assert ('Builder', 'create_network', 1) in found

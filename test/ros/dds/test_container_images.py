@@ -68,7 +68,7 @@ def test_newest_waiting_image_or_all_are_delivered_and_lost_ones_counted(
 
 
 def test_images_of_python_nodes_come_by_pointer_and_not_through_dds(
-    images, camera, here, subscribe, wire
+    wire, images, camera, here, subscribe
 ):
     inbox = Inbox()
     subscribe(here, inbox)
@@ -93,7 +93,7 @@ def test_publisher_by_pointer_has_the_id_the_name_and_the_qos_of_its_dds_publish
 
 
 def test_dds_serves_the_subscribers_that_none_serves_by_pointer(
-    images, camera, here, elsewhere, subscribe, wire
+    wire, images, camera, here, elsewhere, subscribe
 ):
     # To DDS, each subscription by pointer is a subscriber, too; this one stands for it.
     stand_in = elsewhere.create_subscription(Image, 'images', lambda _: None, RELIABLE)

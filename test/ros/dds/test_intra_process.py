@@ -18,7 +18,7 @@ from trt_ros.ros.dds.rcl import MemoryHooks
 from trt_ros.ros.messages import ImageSender
 
 
-def test_nothing_is_sent_without_subscribers(camera, here, subscribe, wire):
+def test_nothing_is_sent_without_subscribers(wire, camera, here, subscribe):
     camera.send(1)
     assert wire.count == 0
     assert not transport.should_publish(camera.publisher)
@@ -54,7 +54,7 @@ def test_published_picture_becomes_read_only(here, subscribe):
     here.destroy_publisher(publisher)
 
 
-def test_dds_is_bypassed_once_connection_is_verified(camera, here, subscribe, wire):
+def test_dds_is_bypassed_once_connection_is_verified(wire, camera, here, subscribe):
     inbox = Inbox(number_of)
     subscribe(here, inbox)
     camera.settle(inbox, wire)
@@ -99,7 +99,7 @@ def test_remote_subscriber_gets_each_message_without_local_duplicates(
     assert near.messages == far.messages == list(range(20))
 
 
-def test_temporary_remote_subscriber_is_served(camera, here, elsewhere, subscribe, wire):
+def test_temporary_remote_subscriber_is_served(wire, camera, here, elsewhere, subscribe):
     near, far = Inbox(number_of), Inbox(number_of)
     subscribe(here, near)
     camera.settle(near, wire)
@@ -116,7 +116,7 @@ def test_temporary_remote_subscriber_is_served(camera, here, elsewhere, subscrib
 
 
 @pytest.mark.parametrize('who', ['publisher', 'subscriber'])
-def test_node_without_intra_process_option_uses_dds(camera, here, subscribe, wire, who):
+def test_node_without_intra_process_option_uses_dds(wire, camera, here, subscribe, who):
     other = rclpy.create_node('other', context=here.context, enable_rosout=False)
     inbox = Inbox(number_of)
     try:

@@ -52,6 +52,7 @@ def test_without_a_gpu_onnx_runtime_is_measured_and_named(bench):
     assert 0 < parts <= result['host_ms']['frame']['mean']
 
 
+@pytest.mark.slow
 def test_requested_batch_is_measured(bench):
     code, found, said = bench('--batch', 8, batch='n')
     assert code == 0
@@ -78,6 +79,7 @@ def test_a_network_that_no_decoder_recognises_is_measured(bench, tmp_path):
     assert code == 0 and found['results'][0]['host_ms']['network']['mean'] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('graph', 'image'),
     [

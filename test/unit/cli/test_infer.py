@@ -308,6 +308,7 @@ def test_another_image_size_is_refused(text, capsys):
     assert f"invalid image size value: '{text}'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_decoder_that_is_proposed_for_images_works(tmp_path, picture, capsys):
     from support.save_network import save_network
 
@@ -319,6 +320,7 @@ def test_the_decoder_that_is_proposed_for_images_works(tmp_path, picture, capsys
     assert main([*common, '--decoder', 'image']) == 0
 
 
+@pytest.mark.slow
 def test_what_is_proposed_for_other_inputs_works_when_typed(tmp_path, picture, capsys):
     """Of an LSTM with a scale, whose states have one shape, on arrays of two runs."""
 

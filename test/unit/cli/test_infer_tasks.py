@@ -270,6 +270,7 @@ def test_annotations_need_coco(infer, pose, tmp_path):
     assert '--annotations has no effect without --coco.' in said
 
 
+@pytest.mark.slow
 def test_classes_are_chosen(infer, network):
     head = rows(0)
     head[0, :, 1] = 33, 32, 40, 20, 0, 0.8

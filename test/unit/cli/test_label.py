@@ -44,6 +44,8 @@ from trt_ros.labelling.batch import find_recordings
 from trt_ros.labelling.mcap_head import definition_of
 from trt_ros.recording import Recording
 
+pytestmark = pytest.mark.slow
+
 COLORS = [(0, 0, 255), (0, 255, 0), (255, 0, 0)]  # BGR of red, green and blue.
 LABELS = ['red', 'green', 'blue']
 

@@ -204,6 +204,7 @@ def test_help_of_infer_imports_nothing_heavy():
     assert process.stderr == '[]\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('encoding', ['ascii', 'latin-1', 'utf-8'])
 def test_arguments_that_terminal_cannot_encode_are_escaped(tmp_path, encoding):
     name = os.fsdecode('写'.encode() + b'\xff.onnx')
@@ -252,6 +253,7 @@ def test_signal_closes_open_resources(verb, number):
     assert (ended.value.code, closed) == (128 + number, [True])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'number', [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)]
 )

@@ -30,6 +30,7 @@ def save(path, name, kind='Relu'):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('flags', [[], ['--layers'], ['--json']])
 def test_inspect_escapes_names_and_metadata(call, tmp_path, flags):
     code, out, err = call('inspect', save(tmp_path / 'net.onnx', f'x{HOSTILE}'), *flags)
@@ -68,6 +69,7 @@ def test_file_names_are_escaped(call, tmp_path, verb):
     assert not UNSAFE.search(out + err)
 
 
+@pytest.mark.slow
 @needs_rtx
 @pytest.mark.parametrize('kind', ['Relu', 'NoSuchOperator'])
 def test_build_shortens_names(call, tmp_path, kind):

@@ -58,6 +58,7 @@ def test_fixed_batch_is_not_batched(write, color_detector):
     assert 'no batching' in text
 
 
+@pytest.mark.slow
 def test_metadata_of_any_text_become_parameters(write, color_detector):
     given = {'names': '{0: "a\\b"}', 'note': 'line\nbell \x07 "ü"'}
     repository, _ = write(color_detector(metadata=given))
@@ -89,6 +90,7 @@ def test_external_weights_are_copied(write, color_detector, tmp_path):
     ).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'args, message',
     [

@@ -168,6 +168,7 @@ def test_equal_outputs_agree(compare):
     assert (code, said.splitlines()[-1]) == (0, 'agrees')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('ours', 'reference', 'here', 'there'),
     [

@@ -49,6 +49,7 @@ def picture(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_states_are_the_outputs_of_the_previous_run(verify):
     code, found, _ = verify('--inputs', BINDINGS, '--random', '4')
     assert (code, found['failed']) == (0, [])
@@ -93,6 +94,7 @@ def test_pictures_for_a_network_without_images_are_refused(verify, picture):
     assert 'The network takes no pictures.' in said and 'Bind an input to an image' in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('body', 'bindings'),
     [

@@ -28,6 +28,7 @@ def test_it_compiles_for(arch):
     assert compile_source(SOURCE, arch)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which('g++') is None, reason='needs g++')
 def test_it_equals_numpy_on_the_cpu(tmp_path):
     (tmp_path / 'limit.cpp').write_text(f'#include "{HEADER}"\n{SOURCE}\n{LAUNCH}')

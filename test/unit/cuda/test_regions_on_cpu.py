@@ -34,6 +34,7 @@ def some_boxes(count, *, is_rotated):
     return boxes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('is_rotated', [False, True])
 @pytest.mark.parametrize('resize', REGION_RESIZES)
 @pytest.mark.parametrize(('count', 'limit'), [(0, 6), (1, 6), (5, 8), (100, 6), (100, 8)])

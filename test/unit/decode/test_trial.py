@@ -161,6 +161,7 @@ def test_sums_of_class_axes_are_evidence(network, make, expected, families):
         choose_family(families, 'auto', seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('family', 'classes', 'evidence', 'outputs', 'known'), TOLD)
 def test_any_family_may_be_tried(network, family, classes, evidence, outputs, known):
     seen = network(outputs, **known)
@@ -203,6 +204,7 @@ def test_the_structured_picture_has_edges_in_all_channels():
     assert (structured.std(axis=(0, 1)) > 40).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('batch', [1, 2])
 def test_a_pipeline_tells_its_trial_run_and_refuses_undecoded_boxes(tmp_path, batch):
     values = {

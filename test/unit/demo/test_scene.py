@@ -60,6 +60,7 @@ def test_a_shape_that_would_hide_another_is_not_tried():
     assert [CLASSES[label] for label in canvas.labels] == ['circle', 'hexagon']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('size_wh', [(640, 480), (333, 500)])
 def test_a_drawn_picture_has_boxes_inside_it(size_wh):
     seen = set()
@@ -92,6 +93,7 @@ def test_held_out_pictures_differ_from_training_pictures():
     assert not any(np.array_equal(one, two) for one in held for two in trained)
 
 
+@pytest.mark.slow
 def test_a_moving_scene_is_the_same_every_time_and_moves_smoothly():
     scene, again = MovingScene(9), MovingScene(9)
     before: dict[int, np.ndarray] = {}

@@ -311,6 +311,7 @@ def test_a_download_is_cancelled(server, tmp_path):
         local_model(NAME, report, tmp_path / 'cache')
 
 
+@pytest.mark.slow
 def test_two_processes_download_once(server, get):
     context = multiprocessing.get_context('spawn')
     with context.Pool(2) as pool:
@@ -326,6 +327,7 @@ def test_a_read_only_cache_is_used(server, get, tmp_path):
     assert get(NAME)
 
 
+@pytest.mark.slow
 def test_pipeline_and_command_line_take_an_address(server, models, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'home'))
     path = models.one('Relu')

@@ -73,6 +73,7 @@ def pixels(seed=1):
     return np.random.default_rng(seed).integers(0, 256, (*HW, 1), np.uint8).repeat(3, axis=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('has_reliability', 'radius'), [(False, 2), (True, 4)])
 def test_the_best_peaks_have_descriptors_of_their_places(tmp_path, has_reliability, radius):
     path, sizes, weights = save(tmp_path / 'raw.onnx', has_reliability=has_reliability)

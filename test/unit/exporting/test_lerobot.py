@@ -67,6 +67,7 @@ def test_a_network_that_is_right_is_denoised_to_the_actions(scheduler, predictio
     assert x == pytest.approx(clean, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('scheduler', ['DDPM', 'DDIM'])
 def test_a_bundle_has_topics_histories_and_the_rates_of_lerobot(tmp_path, scheduler):
     path = diffusion_policy(tmp_path, scheduler)

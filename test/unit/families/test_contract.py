@@ -23,6 +23,7 @@ def test_half_precision_is_decoded_in_single(name):
     assert found.xyxy.dtype == found.scores.dtype == np.float32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('bad', 'share'), [(np.nan, 0.1), (np.inf, 0.01), (-np.inf, 0.1), (np.nan, 1), (-np.inf, 1)]
 )

@@ -14,6 +14,7 @@ from trt_ros.families.registry import ALL_FAMILIES, TENSORS, choose_family
 FAMILIES = {family.name: family for family in (*ALL_FAMILIES, *TENSORS)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('family', 'classes', 'evidence', 'outputs', 'known'), TOLD)
 def test_known_networks_need_no_answer(network, family, classes, evidence, outputs, known):
     seen = replace(network(outputs, **known), strict=True)

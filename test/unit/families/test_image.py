@@ -65,6 +65,7 @@ def test_the_kernel_makes_the_same_picture():
                 np.testing.assert_array_equal(got.pixels, head(outputs, letterbox).pixels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('low', 'high', 'decoder'),
     [(0.0, 1.0, 'image'), (0.0, 255.0, 'image_255'), (-1.0, 1.0, 'image_signed')],

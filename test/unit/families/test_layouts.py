@@ -139,6 +139,7 @@ SCORES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('layout', 'role'), SCORES)
 def test_scores_are_0_to_1_or_an_error(layout, role):
     """Logits are mostly below 0: so an export without sigmoid is found before it seems to work."""
@@ -168,6 +169,7 @@ def decides(layout, out, axis):
     return axis not in 'hw' and not is_open
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('layout', BOXES)
 def test_outputs_of_other_shapes_are_refused(layout):
     reading, outputs = read(layout)

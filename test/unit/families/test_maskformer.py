@@ -75,6 +75,7 @@ def plain_scores(tensors):
     return np.einsum('qc,qhw->chw', shares, 1 / (1 + np.exp(-tensors['masks'][0].astype(float))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'options',
     [

@@ -41,6 +41,7 @@ def density(box, points):
     return np.exp(-power / 2) / (2 * math.pi * math.sqrt(np.linalg.det(covariance)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('box', 'other'),
     [

@@ -123,6 +123,7 @@ AMBIGUOUS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('family', 'classes', 'evidence', 'outputs', 'known'), TOLD)
 def test_a_network_is_recognized(network, family, classes, evidence, outputs, known):
     seen = network(outputs, **known)
@@ -374,6 +375,7 @@ def test_names_of_another_number_of_classes_are_a_refusal(network, outputs, coun
     assert 'one name per class' in error.value.remedy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('task', 'outputs', 'known'),
     [
@@ -457,6 +459,7 @@ def test_other_networks_are_not_recognized(network, task, outputs, known):
         choose_family(TASKS[task], 'auto', seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('seed', range(40))
 def test_any_description_gets_a_decoder_or_an_error(seed):
     rng = random.Random(seed)

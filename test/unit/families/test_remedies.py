@@ -11,6 +11,8 @@ from trt_ros.families import registry
 from trt_ros.families.mismatches import TASKS
 from trt_ros.families.registry import ALL_FAMILIES, TENSORS, choose_family
 
+pytestmark = pytest.mark.slow
+
 BY_NODE = {
     'detector': (*registry.DETECTORS, *registry.ORIENTED),
     'segmenter': registry.SEGMENTERS,

@@ -26,6 +26,8 @@ from trt_ros.vision.depth_points import (
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 
+pytestmark = pytest.mark.slow
+
 PAIR = 'left=image:left?mean=0&std=1', 'right=image:right?mean=0&std=1'
 
 

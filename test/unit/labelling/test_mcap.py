@@ -144,6 +144,7 @@ class KilledFile(FileIO):
         return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('compression', ['', 'zstd'])
 @pytest.mark.parametrize('first, second', [(50, 90), (50, 120), (100, 200), (190, 210)])
 def test_a_write_that_stops_anywhere_costs_only_itself(
@@ -179,6 +180,7 @@ def test_a_write_that_stops_anywhere_costs_only_itself(
     assert nbytes > 500
 
 
+@pytest.mark.slow
 def test_a_file_that_is_cut_anywhere_is_continued_with_its_whole_records(tmp_path):
     path, cut = tmp_path / 'whole.mcap', tmp_path / 'cut.mcap'
     with closing(McapWriter(path, TOPICS)) as writer:

@@ -63,6 +63,7 @@ def test_images_of_highest_interest_are_written_with_pictures(select, rule, budg
     assert interests == sorted(interests, reverse=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('more', [(), ('--workers', '2')])
 def test_the_budget_is_that_of_all_recordings(select, tmp_path, more):
     """Blue is 50, 60, 70, 80: the last two images are the most uncertain ones."""

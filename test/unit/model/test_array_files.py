@@ -53,6 +53,7 @@ def test_an_array_is_that_named_or_of_the_input_or_the_only_one(tmp_path, kind):
     assert read(write(path, other=np.float32(7)), (), name='h') == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind', ['npy', 'npz', 'safetensors'])
 def test_damaged_files_are_refused(tmp_path, kind):
     path = write(tmp_path / f'k.{kind}', k=np.ones((2, 3), np.float32))

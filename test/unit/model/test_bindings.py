@@ -77,6 +77,7 @@ def test_a_malformed_binding_is_refused_with_its_text(texts, problem):
         parse_bindings(tuple(texts))
 
 
+@pytest.mark.slow
 @given(st.text(string.printable, max_size=30))
 def test_any_text_is_parsed_or_refused(text):
     try:

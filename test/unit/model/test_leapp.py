@@ -103,6 +103,7 @@ def bomb() -> str:
     return '\n'.join(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('before', 'after', 'cause'),
     [

@@ -113,6 +113,7 @@ def test_picture_that_cannot_be_read_is_left_out(quantize, read, tmp_path):
     assert 'cannot quantize the model.\nCause: ValueError: no kernels' in printed.err
 
 
+@pytest.mark.slow
 def test_pictures_that_do_not_fit_are_no_failure_of_modelopt(quantize, read, tmp_path):
     model = onnx.parser.parse_model(
         """<ir_version: 9, opset_import: ["": 17]>

@@ -171,6 +171,7 @@ def test_a_file_may_be_yaml_or_json(named_file, name, text):
     assert class_names([], named_file(name, text), {}, 3) == ('a', 'b c', '3')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'text',
     [

@@ -32,6 +32,7 @@ def serialized(message):
     return np.frombuffer(serialize_message(message), np.uint8)
 
 
+@pytest.mark.slow
 def test_every_cut_or_mutated_message_is_a_bad_frame_or_a_message():
     whole = serialized(detections(0.5, 0.25))
     rng = np.random.default_rng(0)

@@ -130,6 +130,7 @@ def test_after_one_stamp_far_ahead_messages_meet_again():
 arrivals = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), max_size=80)
 
 
+@pytest.mark.slow
 @settings(derandomize=True, deadline=None)
 @given(arrivals, st.integers(0, 5), st.integers(1, 6))
 def test_any_arrivals_make_sets_within_the_tolerance_and_are_accounted_for(

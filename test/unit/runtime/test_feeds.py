@@ -227,6 +227,7 @@ def test_values_that_do_not_fit_are_refused(layered, binding, error, problem):
         open_pipeline(layered, inputs=tuple(bindings.values()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('dtype', 'shape', 'text', 'want'),
     [
@@ -288,6 +289,7 @@ def test_an_image_network_with_a_state_runs_image_by_image(write):
         assert pipeline(gray)['y'].tolist() == [[[[15, 15], [15, 15]]]]
 
 
+@pytest.mark.slow
 def test_the_second_image_is_the_fourth_channel(write):
     path = write(
         'y = Identity(x)',
@@ -420,6 +422,7 @@ def seen(write):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('settings', 'expected'),
     [

@@ -83,6 +83,7 @@ def test_thresholds_apply_per_call():
     assert scores(max_detections=1, iou=0.9) == pytest.approx([0.9])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('dtype', [np.float32, np.float16, np.uint8])
 @pytest.mark.parametrize('layout', ['nchw', 'nhwc'])
 @pytest.mark.parametrize('dynamic', [False, True], ids=['static', 'dynamic'])

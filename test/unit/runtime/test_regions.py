@@ -64,6 +64,7 @@ def colors(results):
 BOXES = np.array([[50, 20, 10, 10, 0], [10, 20, 10, 10, 0], [30, 20, 10, 4, 0.5]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('batch', 'batch_size'), [('n', 16), ('n', 2), ('n', 1), (1, 16), (2, 16), (4, 1)]
 )

@@ -67,6 +67,7 @@ def vectors_of(step, rng, count=128):
     return vectors * rng.uniform(0.1, 50, (number, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('rate_hz', [10, 30])
 @pytest.mark.parametrize('with_vectors', [False, True])
 def test_objects_that_turn_back_behind_each_other_keep_identities_with_vectors(

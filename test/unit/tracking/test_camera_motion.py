@@ -58,6 +58,7 @@ def test_without_a_common_motion_the_camera_stands_still(tracks, found):
     assert not camera_shift(tracks, found).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('cls', (ByteTracker, OcSortTracker))
 def test_shaking_camera_costs_few_identities(cls):
     rng = np.random.default_rng(1)

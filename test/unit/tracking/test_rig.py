@@ -37,6 +37,7 @@ def nearest(center, seconds, walkers):
     return int(distances.argmin()), float(distances.min())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('method', 'late'), [*zip(METHODS, [0.05, 0.0])])
 def test_one_object_has_one_identity_all_around_the_rig(method, late):
     tracker, rng = METHODS[method](in_space=True), np.random.default_rng(3)

@@ -29,6 +29,7 @@ def test_the_front_of_a_box_is_where_it_was_put(encoding):
     assert (found.centers.dtype, found.sizes.dtype) == (np.float32, np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('degrees', [0, 35, 60])
 @pytest.mark.parametrize('center', [(0, 0, 3.0), (0.6, -0.3, 3.0), (-0.8, 0.4, 3.0)])
 def test_the_center_is_within_2_cm_at_3_m_despite_noise_and_background(degrees, center):

@@ -43,6 +43,7 @@ def smooth(encoding: str, lens) -> Frame:
     return Frame.from_pixels(np.ascontiguousarray(pixels), encoding).with_lens(lens)
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize('encoding', ['bgr8', 'rgb8', 'bgra8', 'mono8', 'mono16', 'nv12'])
 @pytest.mark.parametrize('lens', LENSES.values(), ids=LENSES)

@@ -122,6 +122,7 @@ def test_keypoints_are_found_where_they_were_drawn(resize, image_wh, input_hw):
     np.testing.assert_allclose(found.keypoints[0, :, :2], points, atol=a_pixel(letterbox) / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('theta', [0.4, 1.2, 2.5])
 @CASES
 def test_a_rotated_box_is_found_where_it_was_drawn(resize, image_wh, input_hw, theta):
@@ -167,6 +168,7 @@ def test_a_mask_lies_where_it_was_drawn(resize, image_wh, input_hw):
     assert_same_shape(mask, outside, letterbox, stride=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('classes', [1, 3])
 @CASES
 def test_a_class_lies_where_it_was_drawn(resize, image_wh, input_hw, classes):
@@ -180,6 +182,7 @@ def test_a_class_lies_where_it_was_drawn(resize, image_wh, input_hw, classes):
     assert_same_shape(labels == 1, outside, letterbox, stride=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('stride', [1, 8])
 @pytest.mark.parametrize('axis', [0, 1])
 @CASES

@@ -18,6 +18,7 @@ def pitch(degrees):
     return np.array([[1, 0, 0], [0, cos, -sin], [0, sin, cos]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('down', [0, 20, 90])
 @pytest.mark.parametrize('size', [(0.5, 0.6, 0.4), (0.3, 0.8, 0.3), (1.2, 0.9, 0.5)])
 def test_centers_and_extents_are_within_5_cm(size, down):

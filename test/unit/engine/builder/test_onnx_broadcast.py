@@ -32,6 +32,7 @@ def test_the_results_stay_the_same(tmp_path, name):
     assert expand_broadcasts(model) == 0
 
 
+@pytest.mark.slow
 def test_the_engine_is_built(tmp_path):
     pytest.importorskip('tensorrt_rtx')
     save_broadcast(tmp_path / 'net.onnx', 'quaternion')

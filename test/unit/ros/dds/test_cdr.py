@@ -94,6 +94,7 @@ def check_is_read_or_refused(message):
             assert found.data.size == 0 or np.shares_memory(found.data, message)
 
 
+@pytest.mark.slow
 @settings(derandomize=True, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(content):

@@ -66,6 +66,7 @@ def test_networks_share_tensors_and_activations(tmp_path, open_gpu):
     assert first.activations[1] >= max(c.engine.device_memory_size_v2 for c in pipeline.contexts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('steps', [1, 2, 3, 10])
 def test_a_loop_equals_that_on_the_cpu(tmp_path, open_gpu, steps):
     path = denoiser(tmp_path, steps)
@@ -83,6 +84,7 @@ def test_a_loop_equals_that_on_the_cpu(tmp_path, open_gpu, steps):
                 np.testing.assert_array_equal(found[name], wanted[name])
 
 
+@pytest.mark.slow
 def test_a_loop_of_two_networks(tmp_path, open_gpu):
     path = write_bundle(
         tmp_path,

@@ -161,6 +161,7 @@ def test_a_history_equals_that_of_the_cpu(counter, open_inputs, cuda, slots, set
         pipeline.reset_state()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('slots', [1, 2])
 @pytest.mark.parametrize('use_graph', [True, False])
 @pytest.mark.parametrize('binding', ['counter:5', 'noise:normal?seed=7', 'noise:uniform'])

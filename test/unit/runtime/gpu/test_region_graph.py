@@ -72,6 +72,7 @@ def means(found):
     return np.concatenate([np.zeros((0, 3)), *(each['out'] for each in found)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('unified_memory', ['off', 'on'])
 @pytest.mark.parametrize('slots', [1, 2])
 @pytest.mark.parametrize('batch', [-1, 1, 4])

@@ -94,6 +94,7 @@ def test_a_network_that_begins_with_a_selection_is_refused(tmp_path):
         split(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', NETWORKS)
 def test_a_pipeline_runs_the_parts(name, tmp_path):
     """Its head runs on the CPU here, too."""
