@@ -1,9 +1,11 @@
 """Node that detects objects in images."""
 
-from collections.abc import Callable, Iterator, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray
@@ -20,6 +22,9 @@ from trt_ros.ros.parameters import param
 from trt_ros.runtime.options import TiledOptions
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import ThresholdOptions, Thresholds
+
+if TYPE_CHECKING:
+    from trt_ros.tracking.tracker import Tracker
 
 
 # Fields come in the reverse order of the bases.
@@ -40,41 +45,12 @@ class DetectorParameters(
     )
 
 
-class DetectorOutputs:
-    """The publishers of one camera; `tracks` and `text` are None without these."""
+class DetectorOutputs(NamedTuple):
+    """The publishers of one camera; `tracks` with their tracker, and `text`, if configured."""
 
-    def __init__(
-        self,
-        method: str,
-        detections: Callable[..., None],
-        tracks: Callable[..., None] | None,
-        ids: Iterator[int],
-        text: Callable[..., None] | None,
-    ) -> None:
-        self._detections, self._tracks, self._text = detections, tracks, text
-        self._tracker = open_tracker(method, ids) if tracks else None
-
-    def publish(
-        self,
-        found: Boxes,
-        header: Header,
-        parameters: DetectorParameters,
-        thresholds: Thresholds,
-    ) -> None:
-        """Publish the detections and, if configured, text and tracks."""
-        if self._text is not None:
-            self._text(read_texts(found, thresholds.score), header, 'name')
-        if self._tracks is None or self._tracker is None:
-            self._detections(found, header, parameters.class_id_format)
-            return
-        stamp_ns = tracking_stamp(header)  # First: an image that is dropped has no results.
-        min_scores = thresholds.min_scores(found.labels)
-        shown = found[found.scores >= min_scores]
-        self._detections(shown, header, parameters.class_id_format)
-        tracked = self._tracker(found, stamp_ns, options=parameters.track_options(min_scores))
-        if parameters.publish_lost_tracks:
-            tracked = tracked.extended(self._tracker.lost)
-        self._tracks(tracked, header, parameters.class_id_format)
+    detections: Callable[..., None]
+    tracks: tuple[Callable[..., None], Tracker] | None
+    text: Callable[..., None] | None
 
 
 class DetectorNode(ObjectNode):
@@ -122,23 +98,30 @@ class DetectorNode(ObjectNode):
         def publisher(name: str) -> Callable[..., None]:
             return detection_publish(self, camera.publisher(Detection2DArray, name))
 
-        regions = self.pipeline.regions
+        regions, tracks = self.pipeline.regions, None
+        if self.parameters.track:
+            tracks = publisher('tracks'), open_tracker(self.parameters.track_method, self._ids)
         reads_text = regions is not None and regions.decoder.task == 'text'
-
         return DetectorOutputs(
-            self.parameters.track_method,
-            publisher('detections'),
-            publisher('tracks') if self.parameters.track else None,
-            self._ids,
-            publisher('text') if reads_text else None,
+            publisher('detections'), tracks, publisher('text') if reads_text else None
         )
 
     def publish(
-        self,
-        outputs: DetectorOutputs,
-        result: Boxes,
-        header: Header,
-        frame: Frame,
+        self, outputs: DetectorOutputs, result: Boxes, header: Header, frame: Frame
     ) -> None:
-        """Publish the result of one image."""
-        outputs.publish(result, header, self.parameters, self.class_thresholds)
+        """Publish the detections of one image and, if configured, text and tracks."""
+        parameters, thresholds = self.parameters, self.class_thresholds
+        if outputs.text is not None:
+            outputs.text(read_texts(result, thresholds.score), header, 'name')
+        if outputs.tracks is None:
+            outputs.detections(result, header, parameters.class_id_format)
+            return
+        publish_tracks, tracker = outputs.tracks
+        stamp_ns = tracking_stamp(header)  # First: an image that is dropped has no results.
+        min_scores = thresholds.min_scores(result.labels)
+        shown = result[result.scores >= min_scores]
+        outputs.detections(shown, header, parameters.class_id_format)
+        tracked = tracker(result, stamp_ns, options=parameters.track_options(min_scores))
+        if parameters.publish_lost_tracks:
+            tracked = tracked.extended(tracker.lost)
+        publish_tracks(tracked, header, parameters.class_id_format)

@@ -21,7 +21,7 @@ from trt_ros.runtime.gpu.tensorrt_context import Contexts, Execution, close_engi
 from trt_ros.runtime.gpu.waiting import Faults, GpuWait, RunTimes
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.runner import Runner, check_inputs
-from trt_ros.tensors import Shape, widen
+from trt_ros.tensors import Shape, TensorSpec, host_dtype, widen
 
 _compiling = threading.local()
 
@@ -143,23 +143,23 @@ class TensorRTRunner(Runner):
             # Pageable memory: CUDA has read all of it when the call returns.
             copy_async(self._buffers[spec.name].ptr, tensor.ctypes.data, tensor.nbytes, stream)
         for spec in self.outputs:
-            host = self._host(spec.name, spec.dtype, execution.shape_of(spec.name))
+            host = self._host(spec, execution.shape_of(spec.name))
             execution.bind(spec.name, self._buffer(spec.name, host.nbytes))
         run = self._waiting.begin(self._times)
         execution.enqueue(stream)
         # Wait here, as gpu_wait says: a copy to pageable memory would spin until the end.
         self._done.record(stream)
         self._waiting.end(run, self._done)
-        results = {}
-        for spec in self.outputs:
-            host = self._hosts[spec.name]
-            copy_async(host.ctypes.data, self._buffers[spec.name].ptr, host.nbytes, stream)
-            results[spec.name] = host
+        results = {spec.name: self._hosts[spec.name] for spec in self.outputs}
+        for name, host in results.items():
+            copy_async(host.ctypes.data, self._buffers[name].ptr, host.nbytes, stream)
         self._stream.synchronize()
-        return {
-            name: widen(host) if spec.dtype == 'bfloat16' else host
-            for (name, host), spec in zip(results.items(), self.outputs)
+        widened = {
+            spec.name: widen(results[spec.name])
+            for spec in self.outputs
+            if spec.dtype == 'bfloat16'
         }
+        return results | widened
 
     def _buffer(self, name: str, nbytes: int) -> int:
         buffer = self._buffers.get(name)
@@ -169,11 +169,10 @@ class TensorRTRunner(Runner):
             buffer = self._buffers[name] = DeviceBuffer(nbytes, 'tensors', self.account)
         return buffer.ptr
 
-    def _host(self, name: str, dtype: str, shape: Shape) -> np.ndarray:
-        host = self._hosts.get(name)
+    def _host(self, spec: TensorSpec, shape: Shape) -> np.ndarray:
+        host = self._hosts.get(spec.name)
         if host is None or host.shape != shape:
-            kind = 'uint16' if dtype == 'bfloat16' else dtype
-            host = self._hosts[name] = np.empty(shape, kind)
+            host = self._hosts[spec.name] = np.empty(shape, host_dtype(spec))
         return host
 
     def save_cache(self) -> None:
