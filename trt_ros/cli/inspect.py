@@ -143,7 +143,6 @@ def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
     from trt_ros.engine.builder.child import parse
     from trt_ros.engine.builder.onnx_check import read_onnx
     from trt_ros.engine.builder.onnx_nodes import layers_by_precision
-    from trt_ros.engine.builder.onnx_work import flop_of
     from trt_ros.engine.key import OnnxFile
     from trt_ros.engine.options import BuildOptions
     from trt_ros.trt import load_trt
@@ -161,7 +160,6 @@ def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
         'sha256': file.sha256,
         'external_data': [name for name, _ in file.external],
         **asdict(info),
-        'flop': flop_of(model),
         'quantized': layers_by_precision(model.graph),
         'advice': advise_on_model(model),
     }
@@ -277,8 +275,6 @@ def _onnx_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
     yield f'{sum(found["ops"].values())} operators' + ('' if layers else f' of {len(ops)} kinds')
     if layers:
         yield from (f'  {op}' for op in ops)
-    if found['flop']:
-        yield f'{found["flop"] / 1e9:.3g} GFLOP per run in convolutions and matrix products'
     yield from (f'metadata {key}: {_short(value)}' for key, value in found['metadata'].items())
     yield from found['reading']
     yield from build_summary({**found, 'advice': (), 'gpu': nvidia_driver().gpus[:1]})

@@ -16,7 +16,6 @@ from trt_ros.engine.builder.onnx_nodes import (
     node_key,
     title,
 )
-from trt_ros.engine.builder.onnx_work import COUNTED
 from trt_ros.errors import ModelError, ParameterError
 
 
@@ -152,7 +151,7 @@ class QuantNetwork:
 
     def _layer(self, node: Any) -> QuantLayer | str:
         """Return the layer of a node, or why it cannot be quantized."""
-        if node.op_type not in COUNTED:
+        if node.op_type not in ('Conv', 'ConvTranspose', 'Gemm', 'MatMul'):
             return f'{node.op_type} is not quantized'
         weight = self.weights.get(node.input[1])
         if weight is None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+import math
 import re
 from typing import Any
 
@@ -14,9 +15,10 @@ from trt_ros.engine.builder.onnx_nodes import (
     last_layers,
     layers_by_precision,
     node_key,
+    shape_of,
     title,
+    values_of,
 )
-from trt_ros.engine.builder.onnx_work import shapes_of
 
 _SEEN_THROUGH = {*VIEWS, 'Cast', 'Dropout'}
 #: TensorRT moves Q/DQ across them.
@@ -28,6 +30,8 @@ _FUSED = {'BatchNormalization', 'Relu', 'Clip', 'LeakyRelu', 'Sigmoid', 'Mul', '
 _DQ, _Q = 'DequantizeLinear', 'QuantizeLinear'
 _QUANTIZED = {_DQ, *MODELOPT}
 LARGEST_HEAD = 256
+#: Larger weights are no shapes: their values are not needed.
+_LARGEST_SHAPE = 1024
 
 
 class _Graph:
@@ -46,7 +50,7 @@ class _Graph:
 
     @cached_property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return shapes_of(self.model)
+        return _shapes(self.model)
 
     def source(self, name: str, through: set[str] = _SEEN_THROUGH) -> Any | None:
         node = self.producers.get(name)
@@ -71,6 +75,38 @@ class _Graph:
     def layers(self) -> list[Any]:
         """Convolutions and matrix products with constant weights."""
         return [node for node in self.graph.node if node.op_type in HEAVY and self.weight(node)]
+
+
+def _shapes(model: Any) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors of a ModelProto, with a dynamic batch of one."""
+    shapes: dict[str, tuple[int, ...]] = {
+        one.name: tuple(one.dims) for one in model.graph.initializer
+    }
+    for name, value in values_of(_with_batch(model)).items():
+        shape = shape_of(value)
+        if shape is not None and -1 not in shape:
+            shapes[name] = shape
+    return shapes
+
+
+def _with_batch(model: Any) -> Any:
+    """Return a copy without the values of weights, whose inputs have a batch size of one."""
+    copy = type(model)()
+    copy.CopyFrom(model)
+    for tensor in copy.graph.initializer:
+        if math.prod(tensor.dims) > _LARGEST_SHAPE:
+            for field in ('raw_data', 'float_data', 'int32_data', 'int64_data', 'double_data'):
+                tensor.ClearField(field)
+    is_dynamic = False
+    for value in copy.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if dims and not dims[0].HasField('dim_value'):
+            dims[0].dim_value, is_dynamic = 1, True
+    if is_dynamic:
+        for values in (copy.graph.output, copy.graph.value_info):
+            for value in values:  # Shapes of another batch size would contradict this one.
+                value.type.tensor_type.ClearField('shape')
+    return copy
 
 
 def advise_on_model(model: Any) -> list[str]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.errors import TensorMismatchError
+from trt_ros.model.feeds.base import invalid_setting
 from trt_ros.model.feeds.constant import read_value
 from trt_ros.tensors import TensorSpec
 
@@ -52,10 +53,8 @@ class Arithmetic:
         }
         low, high = values.get('clip', np.array([-np.inf, np.inf]))
         if not np.all(low < high):
-            raise ParameterError(
-                f'clip of the network input {spec.name!r} is {settings["clip"]!r}.',
-                remedy='Write clip=LOW,HIGH with LOW below HIGH, or all LOW, then all HIGH.',
-            )
+            remedy = 'Write clip=LOW,HIGH with LOW below HIGH, or all LOW, then all HIGH.'
+            raise invalid_setting('clip', spec.name, settings['clip'], remedy)
         return cls(values)
 
     def __call__(self, array: np.ndarray) -> np.ndarray:

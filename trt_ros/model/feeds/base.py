@@ -53,10 +53,7 @@ class Binding:
         """Whether other topics start runs; raises ParameterError for neither true nor false."""
         text = self.settings.get(HELD, 'false')
         if text not in ('true', 'false'):
-            raise ParameterError(
-                f'{HELD} of the network input {self.input!r} is {text!r}.',
-                remedy='Set it to true or false.',
-            )
+            raise invalid_setting(HELD, self.input, text, 'Set it to true or false.')
         return text == 'true'
 
     @property
@@ -70,10 +67,8 @@ class Binding:
         except ValueError:
             seconds = 0.0
         if not 0 < seconds < float('inf'):
-            raise ParameterError(
-                f'{MAX_AGE} of the network input {self.input!r} is {text!r}.',
-                remedy='Set it to a positive number of seconds.',
-            )
+            remedy = 'Set it to a positive number of seconds.'
+            raise invalid_setting(MAX_AGE, self.input, text, remedy)
         return seconds
 
 
@@ -202,6 +197,13 @@ def parse_topic(text: str, topic: str) -> str:
             remedy='Use letters, digits, underscores and slashes.',
         )
     return topic
+
+
+def invalid_setting(name: str, network_input: str, text: str, remedy: str) -> ParameterError:
+    """Return the error of a setting of a binding."""
+    return ParameterError(
+        f'{name} of the network input {network_input!r} is {text!r}.', remedy=remedy
+    )
 
 
 def empty_source(text: str) -> ParameterError:

@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.model.feeds.base import invalid_setting
 from trt_ros.model.feeds.padding import CAPACITY
 from trt_ros.tensors import MAX_ELEMENTS, TensorSpec
 
@@ -44,10 +45,8 @@ class History:
         for name, choices in CHOICES.items():
             found = settings.get(name, choices[0])
             if found not in choices:
-                raise ParameterError(
-                    f'{name} of the network input {spec.name!r} is {found!r}.',
-                    remedy=f'Set it to {" or ".join(choices)}.',
-                )
+                remedy = f'Set it to {" or ".join(choices)}.'
+                raise invalid_setting(name, spec.name, found, remedy)
             if text is None and name in settings:
                 raise ParameterError(
                     f'{name} is set for the network input {spec.name!r}, but not {HISTORY}.',
@@ -57,10 +56,8 @@ class History:
             return None
         count = int(text) if text.isdecimal() and len(text) < 10 else 0
         if not 0 < count <= MAX_ELEMENTS:
-            raise ParameterError(
-                f'{HISTORY} of the network input {spec.name!r} is {text!r}.',
-                remedy=f'Set it to a number of values, from 1 to {MAX_ELEMENTS}.',
-            )
+            remedy = f'Set it to a number of values, from 1 to {MAX_ELEMENTS}.'
+            raise invalid_setting(HISTORY, spec.name, text, remedy)
         if CAPACITY in settings:
             raise ParameterError(
                 f'The network input {spec.name!r} has both {HISTORY} and {CAPACITY}.',

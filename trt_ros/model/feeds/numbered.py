@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.model.feeds.base import Binding, Feed, Given
+from trt_ros.model.feeds.base import Binding, Feed, Given, invalid_setting
 from trt_ros.tensors import TensorSpec, as_tensor
 from trt_ros.vision.letterbox import Letterbox
 
@@ -122,10 +122,8 @@ class NoiseFeed(NumberedFeed):
         """Return the feed; raises an error of a seed out of range, or of an integer input."""
         seed = binding.settings.get(SEED, '0')
         if not (seed.isdecimal() and len(seed) <= 20 and int(seed) < 1 << 64):
-            raise ParameterError(
-                f'{SEED} of the network input {spec.name!r} is {seed!r}.',
-                remedy='Set it to an integer from 0 to 2**64 - 1.',
-            )
+            remedy = 'Set it to an integer from 0 to 2**64 - 1.'
+            raise invalid_setting(SEED, spec.name, seed, remedy)
         if spec.dtype not in UNIFORM_BITS:
             raise TensorMismatchError(
                 f'The network input {spec} cannot hold noise.',
