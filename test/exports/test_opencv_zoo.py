@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import open_head
+from trt_ros.families.faces import MEDIAPIPE_PALM, hand_regions
 from trt_ros.families.family import NetworkDescription
 from trt_ros.families.keypoints import MEDIAPIPE_HAND
-from trt_ros.families.palms import MEDIAPIPE_PALM, hand_regions
 from trt_ros.results.boxes import Detections
 from trt_ros.results.poses import Poses
 from trt_ros.tensors import TensorSpec

@@ -39,11 +39,7 @@ class Values:
         return np.ndarray((rows, place.values), array.dtype, array, place.start * size, strides)
 
     def gather(
-        self,
-        place: Slice,
-        rows: np.ndarray,
-        labels: np.ndarray | None = None,
-        class_step: int = 0,
+        self, place: Slice, rows: np.ndarray, labels: np.ndarray | None = None, class_step: int = 0
     ) -> np.ndarray:
         """Return a slice of some rows, (n, values) float32; `class_step`: between classes."""
         first = place.start + rows * place.row

@@ -1,16 +1,20 @@
-"""Detectors whose outputs are separate tensors: boxes, scores, labels, and heatmaps of centers."""
+"""Detectors of separate tensors: boxes, scores and labels, also after NMS; heatmaps of centers."""
 
 from typing import Any, Literal
 
 from trt_ros.families.family import (
+    BGR_OF_COCO,
+    IMAGENET,
     STRETCH_PREPROCESS,
+    YOLO_PREPROCESS,
     Family,
     NetworkDescription,
     is_float,
+    trained,
 )
 from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Out, Rows
+from trt_ros.families.onnx_nms import cut_layout
 from trt_ros.families.yolo import is_on_no_grid
-from trt_ros.tensors import TensorSpec
 
 REMEDY = 'Export without further outputs, or choose another decoder.'
 
@@ -69,6 +73,7 @@ BOXES: Family[Any] = Family(
     'boxes',
     'detect',
     STRETCH_PREPROCESS,
+    exporter='any',
     layouts=_variants(CORNERS, Rows(((8, 16, 32),))),
     remedy=REMEDY,
     words=BOX_WORDS,
@@ -79,6 +84,7 @@ BOXES_NORMALIZED: Family[Any] = Family(
     'boxes_normalised',
     'detect',
     STRETCH_PREPROCESS,
+    exporter='any',
     layouts=_variants(Coding('corners', is_normalized=True), Rows()),
     remedy=REMEDY,
     words=BOX_WORDS,
@@ -90,25 +96,13 @@ BOXES_NORMALIZED: Family[Any] = Family(
 STRIDE = 4
 
 
-def _named(specs: list[TensorSpec], words: tuple[str, ...]) -> TensorSpec | None:
-    found = [spec for spec in specs if any(word in spec.name.lower() for word in words)]
-    return found[0] if len(found) == 1 else None
-
-
 #: The heatmap is logits, as the repository's network returns them, where any value is below 0,
 #: else probabilities: the logit of a cell without an object is far below 0. Source: `ctdet_decode`
 #: of CenterNet (Zhou et al., arXiv:1904.07850); `COCO` and `BaseDetector.pre_process` (BGR).
 CENTERNET: Family[Any] = Family(
     'centernet',
     'detect',
-    {
-        'resize': 'letterbox',
-        'pad_value': 0,
-        'channel_order': 'bgr',
-        'scale': 1 / 255,
-        'mean': (0.40789654, 0.44719302, 0.47026115),
-        'std': (0.28863828, 0.27408164, 0.27809835),
-    },
+    trained('letterbox', 'bgr', pad_value=0, **BGR_OF_COCO),
     layouts=tuple(
         BoxLayout(
             (Out('B V H W', 'scores:C'), Out('B V H W', 'sizes:2'), *offsets),
@@ -122,7 +116,6 @@ CENTERNET: Family[Any] = Family(
         )
         for offsets in ((Out('B V H W', 'box:2'),), ())
     ),
-    exporter='none',
     words=('hm', 'heat'),
     networks='CenterNet',
     export='`torch.onnx.export` of its network with the outputs `hm`, `wh` and `reg`, as in its '
@@ -132,21 +125,6 @@ CENTERNET: Family[Any] = Family(
 
 BOX_NORM = 35.0  # Divisor of the boxes in TAO; fixed in all its specifications.
 OFFSET = 0.5  # From a cell's corner, in pixels: not half a cell.
-
-
-def grids(network: NetworkDescription) -> tuple[TensorSpec, TensorSpec] | None:
-    """Find coverage and boxes: two grids, one with four times as many planes."""
-    found = [
-        spec
-        for spec in network.outputs
-        if len(spec.shape) == 4 and spec.shape[0] in (1, -1) and is_float(spec)
-    ]
-    if len(found) != 2 or len(network.outputs) != 2:
-        return None
-    coverage, boxes = sorted(found, key=lambda spec: spec.shape[1])
-    if coverage.shape[1] < 1 or boxes.shape[1] != 4 * coverage.shape[1]:
-        return None
-    return (coverage, boxes) if coverage.shape[2:] == boxes.shape[2:] else None
 
 
 #: One box per class. Source: the box parser in DeepStream's nvdsinfer_customparser. TAO clusters
@@ -164,7 +142,6 @@ DETECTNET_V2: Family[Any] = Family(
             known={},
         ),
     ),
-    exporter='none',
     networks='PeopleNet, TrafficCamNet, DashCamNet, your own of TAO',
     export='`tao model detectnet_v2 export`',
 )
@@ -174,13 +151,8 @@ DETECTNET_V2: Family[Any] = Family(
 SSD: Family[Any] = Family(
     'ssd',
     'detect',
-    {
-        'resize': 'stretch',
-        'channel_order': 'rgb',
-        'scale': 1.0,
-        'mean': (127.0, 127.0, 127.0),
-        'std': (128.0, 128.0, 128.0),
-    },
+    trained('stretch', scale=1.0, mean=(127.0,) * 3, std=(128.0,) * 3),
+    exporter='any',
     layouts=(
         BoxLayout(
             (Out('B N V', 'box:4'), Out('B N V', 'background:1 scores:C')),
@@ -196,4 +168,62 @@ SSD: Family[Any] = Family(
     words=BOX_WORDS,
     networks='SSD as trained by jetson-inference',
     export='`python onnx_export.py --model-dir=models/mine`',
+)
+
+
+#: Unused rows have a score of 0 or less, or the class -1. Source: MMDeploy, whose exports of
+#: MMDetection end in NMS.
+MMDETECTION: Family[Any] = Family(
+    'mmdetection',
+    'detect',
+    trained('letterbox_topleft', truncate=False, pad_value=114, **IMAGENET),
+    exporter='any',
+    layouts=(
+        BoxLayout(
+            (Out('B N V', 'box:4 scores:1'), Out('B N', 'label:1', is_float=False)),
+            coding=CORNERS,
+            uses_nms=False,
+        ),
+    ),
+    networks='MMDetection exported by MMDeploy: RTMDet, Faster R-CNN and others',
+    export='`tools/deploy.py` of MMDeploy with '
+    '`configs/mmdet/detection/detection_onnxruntime_static.py`',
+)
+#: TensorFlow's class 0 is the background. Source: the object detection API, `postprocess` and its
+#: documented outputs.
+TENSORFLOW: Family[Any] = Family(
+    'tensorflow',
+    'detect',
+    trained('stretch', scale=1.0),
+    exporter='any',
+    layouts=tuple(
+        BoxLayout(
+            (
+                Out('B N V', 'box:4', ('detection_boxes',)),
+                Out('B N', 'scores:1', ('detection_scores',)),
+                Out('B N', 'label:1', ('detection_classes',), is_float=None),
+                *count,
+            ),
+            coding=Coding('corners', is_normalized=True, is_y_first=True),
+            label_offset=1,
+            uses_nms=False,
+            ignores_others=True,
+        )
+        for count in ((Out('1', 'count:1', ('num_detections',), is_float=None),), ())
+    ),
+    networks='the object detection API of TensorFlow',
+    export='`python -m tf2onnx.convert --saved-model mine --output mine.onnx`',
+)
+
+
+#: Rows after the first num_dets are undefined. Source: the README of efficientNMSPlugin.
+EFFICIENT_NMS: Family[Any] = Family(
+    'efficient_nms',
+    'detect',
+    YOLO_PREPROCESS,
+    exporter='any',
+    layouts=(finished(labels(), COUNT, uses_nms=False), cut_layout(is_of_tensorrt=True)),
+    remedy='Set `decoder` to `boxes` or `boxes_normalised`.',
+    networks='networks that end in EfficientNMS or BatchedNMS of TensorRT; MMYOLO',
+    export='YOLOv7: `export.py --end2end --grid`',
 )

@@ -11,6 +11,7 @@ from trt_ros.families.family import (
     STRETCH_PREPROCESS,
     Family,
     NetworkDescription,
+    trained,
 )
 from trt_ros.families.head import Head
 from trt_ros.families.layout import Layout, Out
@@ -148,7 +149,6 @@ DEPTH = Family(
     layouts=(*_NAMED, *_PLAIN),
     head=DepthHead,
     remedy=REMEDY,
-    exporter='none',
     words=('depth', 'disp'),
     networks='Depth Anything, DPT, MiDaS and others',
     export='`optimum-cli export onnx --model Intel/dpt-large out`',
@@ -156,10 +156,9 @@ DEPTH = Family(
 MOGE = Family(
     'moge',
     'depth',
-    {**STRETCH_PREPROCESS, 'resize': 'letterbox'},  # A stretched image has another geometry.
+    trained('letterbox'),  # A stretched image has another geometry.
     layouts=(Layout((Out('B h w 3', 'points:3', ('(?i)points',)),), ignores_others=True),),
     head=PointsHead,
-    exporter='none',
     networks='MoGe-2: points up to an offset of z, validity, scale',
     export='`torch.onnx.export` as in docs/onnx.md of MoGe',
 )

@@ -58,10 +58,7 @@ _SIGMOID = BoxLayout(
 )
 #: Exported by Ultralytics: one output, with scores.
 _ROWS = replace(
-    _SIGMOID,
-    outputs=(Out('B N V', 'box:4 scores:C'),),
-    activation='none',
-    ignores_others=False,
+    _SIGMOID, outputs=(Out('B N V', 'box:4 scores:C'),), activation='none', ignores_others=False
 )
 
 
@@ -79,6 +76,7 @@ DETR: Family[Any] = Family(
     'detr',
     'detect',
     IMAGENET_PREPROCESS,
+    exporter='any',
     layouts=(
         replace(
             _SIGMOID,
@@ -97,14 +95,11 @@ RTDETR: Family[Any] = Family(
     'detect',
     STRETCH_PREPROCESS,
     constants={SIZES_INPUT: 'wh'},
+    exporter='any',
     layouts=(
         _SIGMOID,
         BoxLayout(
-            (
-                Out('B N', 'label:1', is_float=None),
-                Out('B N V', 'box:4'),
-                Out('B N', 'scores:1'),
-            ),
+            (Out('B N', 'label:1', is_float=None), Out('B N V', 'box:4'), Out('B N', 'scores:1')),
             coding=CORNERS,
             uses_nms=False,
             input=SIZES_INPUT,
@@ -140,6 +135,7 @@ RFDETR: Family[Any] = Family(
     'rfdetr',
     'detect',
     IMAGENET_PREPROCESS,
+    exporter='any',
     layouts=RFDETR_LAYOUTS,
     remedy=REMEDY,
     networks='RF-DETR; by name also Deformable, Conditional and LW-DETR',
@@ -152,6 +148,7 @@ RFDETR_SEG: Family[Any] = Family(
     'rfdetr_seg',
     'segment',
     RFDETR.preprocess,
+    exporter='any',
     layouts=tuple(
         replace(
             layout,

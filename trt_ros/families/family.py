@@ -12,25 +12,27 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.families.layout import Layout
 from trt_ros.tensors import TensorSpec
 
+
+def trained(
+    resize: str, channel_order: str = 'rgb', scale: float = 1 / 255, **further: Any
+) -> Mapping[str, Any]:
+    """Return the fields of `Preprocess` that a family is trained with."""
+    return {'resize': resize, 'channel_order': channel_order, 'scale': scale, **further}
+
+
 #: Preprocessing of the YOLO families except YOLOX, and of the families derived from them.
-YOLO_PREPROCESS: Mapping[str, object] = {
-    'resize': 'letterbox',
-    'pad_value': 114,
-    'channel_order': 'rgb',
-    'scale': 1 / 255,
-}
+YOLO_PREPROCESS = trained('letterbox', pad_value=114)
 #: Preprocessing of networks that take pixels from 0 to 1, resized without padding.
-STRETCH_PREPROCESS: Mapping[str, object] = {
-    'resize': 'stretch',
-    'channel_order': 'rgb',
-    'scale': 1 / 255,
+STRETCH_PREPROCESS = trained('stretch')
+#: Mean and standard deviation of COCO, in the order of BGR.
+BGR_OF_COCO = {
+    'mean': (0.40789654, 0.44719302, 0.47026115),
+    'std': (0.28863828, 0.27408164, 0.27809835),
 }
+#: Mean and standard deviation of ImageNet.
+IMAGENET = {'mean': (0.485, 0.456, 0.406), 'std': (0.229, 0.224, 0.225)}
 #: Preprocessing of networks trained on ImageNet by torchvision, timm and transformers.
-IMAGENET_PREPROCESS: Mapping[str, object] = {
-    **STRETCH_PREPROCESS,
-    'mean': (0.485, 0.456, 0.406),
-    'std': (0.229, 0.224, 0.225),
-}
+IMAGENET_PREPROCESS = trained('stretch', **IMAGENET)
 
 
 class Opinion(NamedTuple):
@@ -118,7 +120,7 @@ class Family(Generic[HeadT_co]):
     constants: Mapping[str, Sequence[Any]] = field(default_factory=dict, hash=False)
     layouts: tuple[Layout, ...] = ()
     head: Callable[[Any, str], HeadT_co] | None = None
-    exporter: Literal['any', 'none', 'Ultralytics', 'YOLOv5'] = 'any'
+    exporter: Literal['any', 'none', 'Ultralytics', 'YOLOv5'] = 'none'
     output_names: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     class_counts: tuple[int, ...] = ()

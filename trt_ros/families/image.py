@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.families.family import STRETCH_PREPROCESS, Family
+from trt_ros.families.family import STRETCH_PREPROCESS, Family, trained
 from trt_ros.families.head import Head
 from trt_ros.families.layout import Layout, Out
 from trt_ros.results.arrays import Picture
@@ -67,7 +67,6 @@ def _family(name: str, preprocess: Mapping[str, Any], networks: str) -> Family[P
         preprocess,
         layouts=tuple(Layout((Out(axes, 'image:3'),)) for axes in ('B 3 h w', 'B h w 3')),
         head=partial(PictureHead, gain=std / scale, offset=mean / scale),
-        exporter='none',
         networks=networks,
         export='`torch.onnx.export`',
         remedy='Export only the image, of three channels.',
@@ -75,9 +74,9 @@ def _family(name: str, preprocess: Mapping[str, Any], networks: str) -> Family[P
 
 
 IMAGE = _family('image', STRETCH_PREPROCESS, 'images of 0 to 1: Zero-DCE, Real-ESRGAN and others')
-IMAGE_255 = _family('image_255', {**STRETCH_PREPROCESS, 'scale': 1.0}, 'images of 0 to 255')
+IMAGE_255 = _family('image_255', trained('stretch', scale=1.0), 'images of 0 to 255')
 IMAGE_SIGNED = _family(
     'image_signed',
-    {**STRETCH_PREPROCESS, 'mean': (0.5,) * 3, 'std': (0.5,) * 3},
+    trained('stretch', mean=(0.5,) * 3, std=(0.5,) * 3),
     'images of -1 to 1',
 )

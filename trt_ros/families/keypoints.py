@@ -1,23 +1,12 @@
-"""Keypoints of one object that the input shows: bodies, hands, faces."""
+"""Keypoints of one object that the input shows, or of up to six: bodies, hands, faces."""
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
-from trt_ros.families.family import (
-    IMAGENET_PREPROCESS,
-    STRETCH_PREPROCESS,
-    Family,
-    NetworkDescription,
-    has_sizes,
-)
-from trt_ros.families.layout import Layout, Out, PointLayout
+from trt_ros.families.family import IMAGENET, Family, NetworkDescription, has_sizes, trained
+from trt_ros.families.layout import BoxLayout, Coding, Layout, Out, PointLayout
 
 #: Preprocessing of top-down pose networks by MMPose and transformers; regions are padded alike.
-TOP_DOWN_PREPROCESS: Mapping[str, object] = {
-    **IMAGENET_PREPROCESS,
-    'resize': 'letterbox',
-    'pad_value': 0,
-}
+TOP_DOWN_PREPROCESS = trained('letterbox', pad_value=0, **IMAGENET)
 #: Numbers of keypoints by which heatmaps are recognized: COCO and COCO-WholeBody.
 KEYPOINT_COUNTS = (17, 133)
 
@@ -46,7 +35,6 @@ HEATMAP_POSE: Family[Any] = Family(
         ),
         PointLayout((Out('B K H W', 'heatmaps:K'),), form='heatmaps', by_name=True),
     ),
-    exporter='none',
     remedy='Export the heatmaps as the only output, or choose another decoder.',
     networks='ViTPose, HRNet and others: keypoints of one object',
 )
@@ -58,7 +46,6 @@ SIMCC: Family[Any] = Family(
     'pose',
     TOP_DOWN_PREPROCESS,
     layouts=(PointLayout((Out('B K S*w', 'columns:K'), Out('B K S*h', 'rows:K')), form='bins'),),
-    exporter='none',
     networks='RTMPose and others: keypoints of one object',
     export='`tools/deploy.py` of MMDeploy with '
     '`configs/mmpose/pose-detection_simcc_onnxruntime_dynamic.py`',
@@ -88,9 +75,8 @@ def _layout(*names: str, by_name: bool = False) -> PointLayout:
 PFLD: Family[Any] = Family(
     'pfld',
     'pose',
-    {**STRETCH_PREPROCESS, 'channel_order': 'bgr'},
+    trained('stretch', 'bgr'),
     layouts=(_layout('(?i).*(landm|keypoint|kpt|point|joint).*'), _layout(by_name=True)),
-    exporter='none',
     networks='PFLD and others: landmarks of one face from 0 to 1, such as 98, 68 or 106',
     export='`pytorch2onnx.py` of PFLD-pytorch; `outputs` names that of the landmarks',
 )
@@ -103,7 +89,7 @@ SCORES = (Out('B 1', 'score:1'), Out('B 1', 'side:1'))
 MEDIAPIPE_HAND: Family[Any] = Family(
     'mediapipe_hand',
     'pose',
-    {'resize': 'letterbox', 'pad_value': 0, 'channel_order': 'rgb', 'scale': 1 / 255},
+    trained('letterbox', pad_value=0),
     layouts=tuple(
         PointLayout(
             (*POINTS[:rows], *SCORES[:scores]),
@@ -116,4 +102,34 @@ MEDIAPIPE_HAND: Family[Any] = Family(
     remedy='Use handpose_estimation_mediapipe of the OpenCV zoo, or choose another decoder.',
     networks='hand landmarks of MediaPipe: 21 keypoints of one hand',
     export='`handpose_estimation_mediapipe_2023feb.onnx` of the OpenCV zoo',
+)
+
+
+#: Source: the model cards of MoveNet: pixels 0 to 255 of a padded image; y before x, 0 to 1 of the
+#: input; the 17 keypoints of COCO. Unused rows of people have a low score.
+MOVENET: Family[Any] = Family(
+    'movenet',
+    'pose',
+    trained('letterbox', scale=1.0, truncate=True, pad_value=0),
+    layouts=(
+        PointLayout(
+            (Out('B 1 17 3', 'points:51'),),
+            is_normalized=True,
+            is_y_first=True,
+            ignores_names=True,
+        ),
+        BoxLayout(
+            (Out('B 6 V', 'extras:3*K box:4 scores:1'),),
+            coding=Coding('corners', is_normalized=True, is_y_first=True, has_points=True),
+            uses_nms=False,
+            extras='keypoints',
+            ignores_names=True,
+            known={'K': (17,)},
+            needs_known=True,
+        ),
+    ),
+    remedy='Convert the saved model with its own output, or choose another decoder.',
+    networks='MoveNet of one person, and of up to six',
+    export='`python -m tf2onnx.convert --saved-model mine --output movenet.onnx` of the models of '
+    'TensorFlow Hub',
 )

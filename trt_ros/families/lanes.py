@@ -1,4 +1,4 @@
-"""Lanes as lines of keypoints: their base class, UFLD and UFLDv2 (Ultra Fast Lane Detection)."""
+"""Lanes as lines of keypoints: UFLD and UFLDv2 (Ultra Fast Lane Detection), and curves: LSTR."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trt_ros.families.family import IMAGENET_PREPROCESS, Family, has_sizes
+from trt_ros.families.family import (
+    BGR_OF_COCO,
+    IMAGENET,
+    IMAGENET_PREPROCESS,
+    Family,
+    has_sizes,
+    trained,
+)
 from trt_ros.families.head import Head
 from trt_ros.families.layout import Layout, Out
 from trt_ros.results.boxes import Detections
@@ -137,7 +144,6 @@ UFLD = Family(
             guards=(has_sizes,),
         ),
     ),
-    exporter='none',
     head=UfldHead,
     remedy=UNKNOWN_ROWS,
     networks='UFLD: lanes as lines of keypoints',
@@ -242,18 +248,13 @@ _CURVELANES = (
 
 
 def _family(data: str, anchors: LaneAnchors) -> Family[UfldV2Head]:
-    preprocess = {
-        **IMAGENET_PREPROCESS,
-        'resize': 'bottom_crop',
-        'crop_fraction': anchors.crop_fraction,
-    }
     rows, columns = len(anchors.rows), anchors.column_count
     ends = (('G', rows), ('L', columns), (2, rows), (2, columns))
     outs = tuple(Out(f'B {cells} {count} {LANES}', 'lanes:1') for cells, count in ends)
     return Family(
         f'ufld_v2_{data.lower()}',
         'pose',
-        preprocess,
+        trained('bottom_crop', crop_fraction=anchors.crop_fraction, **IMAGENET),
         layouts=(Layout(outs, ignores_names=True),),
         head=partial(UfldV2Head, anchors=anchors),
         remedy=UNKNOWN_ROWS,
@@ -266,3 +267,79 @@ def _family(data: str, anchors: LaneAnchors) -> Family[UfldV2Head]:
 
 UFLD_V2_CULANE = _family('CULane', CULANE)
 UFLD_V2_TUSIMPLE = _family('TuSimple', TUSIMPLE)
+
+
+CURVE_POINTS = 50  # Per lane, at equal distances in y.
+SHARES = np.linspace(0, 1, CURVE_POINTS, dtype=np.float32)  # Of the way from its upper end.
+MIN_CURVE_POINTS = 2
+LANE = 1  # Index of the logit of a lane.
+PARAMETERS = 8  # Of a curve: its two ends, and six coefficients.
+#: Names of logits and curves, by the authors' repository and by pytorch-auto-drive.
+_CURVE_NAMES = (('pred_logits', 'pred_curves'), ('logits', 'curves'))
+
+
+@dataclass(frozen=True)
+class LstrHead(LaneHead):
+    """
+    A decoder of (1, Q, 2 or 3) logits, of which the second is of a lane, and (1, Q, 8) curves.
+
+    A curve is y of its upper and lower end and k, f, m, n, b, c: x = k / (y - f)**2 + m / (y - f)
+    + n + b y - c, with x and y from 0 to 1 over the image. A keypoint is a point of the curve,
+    from the upper end to the lower one, and its visibility the probability of the lane; 0 outside
+    the image. Source: Liu et al., arXiv:2011.04233, and the test of its authors.
+    """
+
+    class_count = 1
+    keypoint_count = CURVE_POINTS
+    own_class_names = ('lane',)
+
+    def lanes(
+        self, values: Sequence[np.ndarray], input_hw: tuple[int, int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the points of all lanes, see `LaneHead`."""
+        logits, curves = values
+        scores = _lane_probability(logits)
+        with np.errstate(invalid='ignore', over='ignore', divide='ignore'):
+            x, y = _points(curves)
+            inside = (x >= 0) & (x <= 1) & (y >= 0) & (y <= 1)  # False for NaN, too.
+        height, width = input_hw
+        points = np.where(inside[..., None], np.stack([x * width, y * height], axis=-1), 0)
+        visibility = np.where(inside, scores[:, None], 0)
+        keypoints = np.concatenate([points, visibility[..., None]], axis=-1, dtype=np.float32)
+        return keypoints, np.full(len(logits), MIN_CURVE_POINTS)
+
+
+def _lane_probability(logits: np.ndarray) -> np.ndarray:
+    is_lane = logits.argmax(axis=1) == LANE
+    return np.where(is_lane, np.nan_to_num(softmax(logits)[:, LANE]), 0)
+
+
+def _points(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Compute x and y of the points of (Q, 8) curves: (Q, points) each, 0 to 1 in the image."""
+    top, bottom, k, f, m, n, b, c = curves.T[..., None]
+    y = top + (bottom - top) * SHARES
+    return k / (y - f) ** 2 + m / (y - f) + n + b * y - c, y
+
+
+#: As the authors train and test it.
+_PREPROCESS = trained('stretch', 'bgr', **BGR_OF_COCO)
+LSTR = Family(
+    'lstr',
+    'pose',
+    _PREPROCESS,
+    constants={'mask': ()},
+    layouts=tuple(
+        Layout(
+            (
+                Out('B Q 2|3', 'logits:1', (logits,)),
+                Out(f'B Q {PARAMETERS}', 'curves:1', (curves,)),
+            ),
+            ignores_names=True,
+            ignores_others=True,
+        )
+        for logits, curves in _CURVE_NAMES
+    ),
+    head=LstrHead,
+    remedy='Name these outputs so when exporting, or choose another decoder.',
+    networks='LSTR: lanes as curves',
+)

@@ -7,11 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from trt_ros.families.family import (
-    IMAGENET_PREPROCESS,
-    Family,
-    NetworkDescription,
-)
+from trt_ros.families.family import IMAGENET_PREPROCESS, Family, NetworkDescription
 from trt_ros.families.head import Head, ResultT_co
 from trt_ros.families.layout import Layout, Out
 from trt_ros.results.boxes import Detections
@@ -255,7 +251,6 @@ MASKFORMER = Family(
     'segment',
     IMAGENET_PREPROCESS,
     layouts=(_NAMED, _PLAIN, replace(_DETR, by_name=True)),
-    exporter='none',
     head=MaskFormerHead,
     networks='MaskFormer, Mask2Former, OneFormer, EoMT: one class per pixel',
 )

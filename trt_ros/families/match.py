@@ -244,10 +244,7 @@ def _row_sizes(
 
 
 def _assign(
-    layout: Layout,
-    network: NetworkDescription,
-    strides: tuple[int, ...],
-    known: Symbols,
+    layout: Layout, network: NetworkDescription, strides: tuple[int, ...], known: Symbols
 ) -> Iterator[tuple[tuple[BoundOut, ...], Symbols]]:
     """Assign outputs to those of a layout, in order, but those of several symbols last."""
     specs = network.outputs

@@ -134,21 +134,13 @@ VECTORS = ('classify', 'embed')  # Tasks of networks of one vector, which may be
 class UnrecognizedError(TensorMismatchError):
     """A network that no decoder recognizes; `choices`: outputs that one recognizes alone."""
 
-    def __init__(
-        self, problem: str, *, choices: Sequence[str], cause: str = '', remedy: str = ''
-    ) -> None:
-        super().__init__(problem, cause=cause, remedy=remedy)
-        self.choices = tuple(choices)
+    choices: tuple[str, ...] = ()
 
 
 class UndecidedError(TensorMismatchError):
-    """A network that several decoders fit, or one of a shape that many networks have."""
+    """A network that several `decoders` fit, or one of a shape that many networks have."""
 
-    def __init__(
-        self, problem: str, *, claims: Sequence[Claim], cause: str = '', remedy: str = ''
-    ) -> None:
-        super().__init__(problem, cause=cause, remedy=remedy)
-        self.decoders = tuple(claim.family.name for claim in claims)
+    decoders: tuple[str, ...] = ()
 
 
 def of_another_task(
@@ -175,18 +167,19 @@ def of_another_node(families: Families, family: Family[Any]) -> ParameterError:
 
 def ambiguous(choice: Choice, claims: Sequence[Claim]) -> TensorMismatchError:
     """Return the error for a network that several families claim."""
-    return UndecidedError(
+    names = [claim.family.name for claim in claims]
+    error = UndecidedError(
         'More than one decoder matches this network.',
-        claims=claims,
         cause=f'Seen: {choice.network}.'
         + ''.join(
             f'\n  {claim.family.name}: {difference}{_preprocessing(claim, claims)}'
             for claim, difference in zip(claims, differences(claims))
         ),
-        remedy=_set_decoder([claim.family.name for claim in claims])
-        + _about_labels(choice, claims)
-        + f' docs/models.md describes each. {ANY}',
+        remedy=f'{_set_decoder(names)}{_about_labels(choice, claims)} docs/models.md describes '
+        f'each. {ANY}',
     )
+    error.decoders = tuple(names)
+    return error
 
 
 def impossible(choice: Choice, claims: Sequence[Claim]) -> TensorMismatchError:
@@ -211,22 +204,24 @@ def impossible(choice: Choice, claims: Sequence[Claim]) -> TensorMismatchError:
 
 def only_shape(choice: Choice, claim: Claim) -> TensorMismatchError:
     """Return the error for a network that has the shape of a family, which many others have."""
-    everyone = [each for each in choice.claims_of_everyone() if each.family != claim.family]
+    others = [each for each in choice.claims_of_everyone() if each.family != claim.family]
+    claims = [claim, *others]
     named = claim.family.task in ('segment', 'classify', 'detect')
-    return UndecidedError(
+    error = UndecidedError(
         f'The network may be {_a(TASKS[claim.family.task].kind)} network, but '
         'nothing but the shape of its outputs says so.',
-        claims=(claim, *everyone),
         cause=f'Seen: {choice.network}. It may be'
         + ''.join(
             f'\n  {each.family.name}, in the node `{TASKS[each.family.task].node}`: {difference}'
-            for each, difference in zip([claim, *everyone], differences([claim, *everyone]))
+            for each, difference in zip(claims, differences(claims))
         )
         + '\n  something else, such as keypoints, boxes or an image that is not decoded',
         remedy=f'Set `decoder` to {claim.family.name}'
         + (', or `labels` to the names of its classes' * named)
         + f', if it is one; `strict` to false takes any network by its shape. {ANY}',
     )
+    error.decoders = tuple(each.family.name for each in claims)
+    return error
 
 
 def _preprocessing(claim: Claim, claims: Sequence[Claim]) -> str:
@@ -299,13 +294,14 @@ def _unknown(choice: Choice) -> TensorMismatchError:
             if parts
             else _choose_an_output(choice)
         )
-    return UnrecognizedError(
+    error = UnrecognizedError(
         'No decoder recognizes this network.',
-        choices=parts,
         cause=f'Seen: inputs {inputs}; {network}. Nearest: {near}.',
         remedy=f'{guidance}Export the network as described in docs/models.md, or set `decoder` '
         f'to its family. {ANY}',
     )
+    error.choices = tuple(parts)
+    return error
 
 
 def _about_labels(choice: Choice, claims: Sequence[Claim]) -> str:

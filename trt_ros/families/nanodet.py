@@ -1,31 +1,18 @@
 """NanoDet-Plus, NanoDet and PicoDet: distances to the sides as distributions over bins."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from trt_ros.families.family import Family
+from trt_ros.families.family import Family, trained
 from trt_ros.families.layout import BoxLayout, Coding, Out, Rows
-from trt_ros.tensors import TensorSpec
 
 STRIDES = (8, 16, 32)
 STRIDES_WITH_64 = (8, 16, 32, 64)
 #: Bins per side of the released models: all but some of NanoDet have 8 (`reg_max` 7 or 10).
 BIN_COUNTS = (8, 11)
-COCO_CLASSES = 80
 
 
-def _channels(specs: tuple[TensorSpec, ...]) -> list[int]:
-    """Return the lengths of the last axis: that of the scores first, if they are in order."""
-    return list(dict.fromkeys(spec.shape[2] for spec in specs))
-
-
-_NANODET_PREPROCESS: Mapping[str, object] = {
-    'channel_order': 'bgr',
-    'scale': 1.0,
-    'mean': (103.53, 116.28, 123.675),
-    'std': (57.375, 57.12, 58.395),
-}
+_IMAGENET_255 = {'mean': (103.53, 116.28, 123.675), 'std': (57.375, 57.12, 58.395)}
 #: Distances are the mean bins of a softmax, in strides. Source: the generalized focal loss (Li et
 #: al., arXiv:2006.04388), as decoded by `NanoDetPlusHead` and `GFLHead` of NanoDet and `PicoHead`
 #: of PaddleDetection.
@@ -38,10 +25,7 @@ _TOGETHER = BoxLayout(
 )
 _APART = replace(
     _TOGETHER,
-    outputs=(
-        Out('B N V', 'scores:C', per_level=True),
-        Out('B N V', 'box:4*D', per_level=True),
-    ),
+    outputs=(Out('B N V', 'scores:C', per_level=True), Out('B N V', 'box:4*D', per_level=True)),
 )
 #: Distances are from the centers of the cells.
 CENTERED, CENTERED_APART = (
@@ -55,9 +39,8 @@ REMEDY = (
 NANODET_PLUS: Family[Any] = Family(
     'nanodet_plus',
     'detect',
-    {**_NANODET_PREPROCESS, 'resize': 'stretch'},
+    trained('stretch', 'bgr', 1.0, **_IMAGENET_255),
     layouts=(_TOGETHER,),
-    exporter='none',
     output_names=('output',),
     remedy=REMEDY,
     networks='NanoDet-Plus',
@@ -67,12 +50,11 @@ NANODET_PLUS: Family[Any] = Family(
 NANODET: Family[Any] = Family(
     'nanodet',
     'detect',
-    {**_NANODET_PREPROCESS, 'resize': 'letterbox', 'pad_value': 0},
+    trained('letterbox', 'bgr', 1.0, pad_value=0, **_IMAGENET_255),
     layouts=tuple(
         replace(layout, rows=Rows((STRIDES,), covers=True))
         for layout in (CENTERED_APART, CENTERED)
     ),
-    exporter='none',
     output_names=('output',),
     remedy=REMEDY,
     networks='NanoDet before version 1',

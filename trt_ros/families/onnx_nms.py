@@ -10,11 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trt_ros.families.family import (
-    YOLO_PREPROCESS,
-    Family,
-    NetworkDescription,
-)
+from trt_ros.families.family import YOLO_PREPROCESS, Family, NetworkDescription, trained
 from trt_ros.families.head import Head
 from trt_ros.families.layout import CORNERS, BoxLayout, Layout, Out
 from trt_ros.results.boxes import Detections
@@ -165,20 +161,14 @@ def _is_no_other(network: NetworkDescription) -> Literal[False] | None:
 
 
 _SELECTED = Layout(
-    (
-        Out('S 3', 'selection:3', is_float=False),
-        Out('B N V', 'box:4'),
-        Out('B V N', 'scores:C'),
-    )
+    (Out('S 3', 'selection:3', is_float=False), Out('B N V', 'box:4'), Out('B V N', 'scores:C'))
 )
 ONNX_NMS = Family(
     'onnx_nms',
     'detect',
     YOLO_PREPROCESS,
-    layouts=(
-        replace(_SELECTED, evidence=(_is_no_other,)),
-        cut_layout(evidence=(_is_no_other,)),
-    ),
+    exporter='any',
+    layouts=(replace(_SELECTED, evidence=(_is_no_other,)), cut_layout(evidence=(_is_no_other,))),
     head=OnnxNmsHead,
     remedy=REMEDY,
     networks='networks that end in NonMaxSuppression of ONNX',
@@ -187,18 +177,10 @@ ONNX_NMS = Family(
 YOLOV3 = Family(
     'yolov3',
     'detect',
-    {
-        'resize': 'letterbox',
-        'truncate': True,
-        'pad_value': 128,
-        'channel_order': 'rgb',
-        'scale': 1 / 255,
-    },
+    trained('letterbox', truncate=True, pad_value=128),
     constants={SHAPE_INPUT: 'hw'},
-    layouts=(
-        replace(_SELECTED, input=SHAPE_INPUT),
-        cut_layout(input=SHAPE_INPUT),
-    ),
+    exporter='any',
+    layouts=(replace(_SELECTED, input=SHAPE_INPUT), cut_layout(input=SHAPE_INPUT)),
     head=partial(OnnxNmsHead, rows_first=True),
     remedy=REMEDY,
     networks='YOLOv3 and tiny YOLOv3 of the ONNX model zoo',

@@ -3,17 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from trt_ros.families.family import (
-    IMAGENET_PREPROCESS,
-    STRETCH_PREPROCESS,
-    Family,
-    has_sizes,
-)
+from trt_ros.families.family import IMAGENET_PREPROCESS, STRETCH_PREPROCESS, Family, has_sizes
 from trt_ros.families.layout import CORNERS, BoxLayout, Out, Rows
-from trt_ros.families.nanodet import (
-    CENTERED_APART,
-    STRIDES_WITH_64,
-)
+from trt_ros.families.nanodet import CENTERED_APART, STRIDES_WITH_64
 from trt_ros.families.onnx_nms import SCALE_INPUT, cut_layout
 
 #: An image that was not resized, so that boxes are in input pixels, which PP-YOLO limits to it.
@@ -29,10 +21,7 @@ _BEFORE_NMS = BoxLayout(
 #: Rows of class -1 are unused; the boxes of all images are one list. Source: `MultiClassNMS` of
 #: PaddleDetection, which all of its detectors end in.
 _FINISHED = BoxLayout(
-    (Out('N V', 'label:1 scores:1 box:4'),),
-    coding=CORNERS,
-    uses_nms=False,
-    ignores_others=True,
+    (Out('N V', 'label:1 scores:1 box:4'),), coding=CORNERS, uses_nms=False, ignores_others=True
 )
 #: Source: `TestReader` in the configurations of PaddleDetection.
 PPYOLOE: Family[Any]
@@ -68,7 +57,6 @@ PICODET: Family[Any] = Family(
         replace(_FINISHED, by_name=True),
         cut_layout(by_name=True),
     ),
-    exporter='none',
     networks='PicoDet of PaddleDetection without NMS',
     export='`tools/export_model.py -c mine.yml -o export.nms=False weights=mine`, then '
     '`paddle2onnx`',

@@ -67,9 +67,7 @@ HeadT = TypeVar('HeadT')
 
 
 def choose_family(
-    families: tuple[Family[HeadT], ...],
-    name: str,
-    network: NetworkDescription,
+    families: tuple[Family[HeadT], ...], name: str, network: NetworkDescription
 ) -> tuple[Family[HeadT], str]:
     """Choose a family by name or by the network; return it and the reason, or raise."""
     tasks = {family.task for family in families}

@@ -210,7 +210,6 @@ SEMANTIC = Family(
     layouts=tuple(replace(layout, evidence=(_is_no_other,)) for layout in _LAYOUTS),
     head=SemanticHead,
     remedy=REMEDY,
-    exporter='none',
     words=WORDS,
     class_counts=CLASS_COUNTS,
     near_misses=tuple(
@@ -239,6 +238,7 @@ YOLO_SEMANTIC = Family(
     'yolo_semantic',
     'segment',
     YOLO_PREPROCESS,
+    exporter='any',
     layouts=tuple(replace(layout, task='semantic') for layout in _LAYOUTS),
     head=SemanticHead,
     remedy=REMEDY,

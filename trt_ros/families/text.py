@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trt_ros.families.family import Family, NetworkDescription
+from trt_ros.families.family import Family, NetworkDescription, trained
 from trt_ros.families.head import Head
 from trt_ros.families.layout import Layout, Out
 from trt_ros.results.boxes import OrientedBoxes
@@ -130,14 +130,7 @@ def _reads_text(network: NetworkDescription) -> str | Literal[False]:
     return is_text and 'names of characters in the metadata'
 
 
-_PREPROCESS = {
-    'resize': 'stretch',
-    'pad_value': 127,
-    'channel_order': 'bgr',
-    'scale': 1 / 255,
-    'mean': (0.5,) * 3,
-    'std': (0.5,) * 3,
-}
+_PREPROCESS = trained('stretch', 'bgr', pad_value=127, mean=(0.5,) * 3, std=(0.5,) * 3)
 #: Source: DB (Liao et al., arXiv:1911.08947); the numbers are those of PP-OCR in RapidOCR.
 PP_OCR_DET: Family[Any] = Family(
     'pp_ocr_det',
@@ -148,7 +141,6 @@ PP_OCR_DET: Family[Any] = Family(
         Layout((Out('B 1 h w', 'text:1'),), by_name=True),
     ),
     head=TextBoxHead,
-    exporter='none',
     networks='text detection of PP-OCR (DB): lines of text',
     export='the wheel `rapidocr`, or Paddle2ONNX',
 )
@@ -162,7 +154,6 @@ PP_OCR_REC: Family[Any] = Family(
         for fields in ({'guards': (_reads_text,)}, {'by_name': True})
     ),
     head=TextHead,
-    exporter='none',
     networks='text recognition of PP-OCR, and others with CTC: the characters of a line',
     export='the wheel `rapidocr`, or Paddle2ONNX',
 )

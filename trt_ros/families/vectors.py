@@ -1,6 +1,5 @@
 """Networks of one vector: classes, embeddings, and undecoded outputs of any network."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -8,11 +7,13 @@ from typing import Any, Literal
 import numpy as np
 
 from trt_ros.families.family import (
+    IMAGENET,
     IMAGENET_PREPROCESS,
     STRETCH_PREPROCESS,
     Family,
     NetworkDescription,
     is_float,
+    trained,
 )
 from trt_ros.families.head import Head, require_output
 from trt_ros.families.layout import Layout, Out
@@ -130,7 +131,6 @@ EMBEDDING = Family(
         *(replace(layout, ignores_others=True, by_name=True) for layout in _VECTORS),
     ),
     head=EmbeddingHead,
-    exporter='none',
     words=('embed', 'emb_', 'feat', 'pool', 'descriptor'),
     near_misses=(
         *(
@@ -144,12 +144,7 @@ EMBEDDING = Family(
     remedy='Export with the pooled vector as the only output of that shape.',
     networks='DINOv2, the image encoder of CLIP and others',
 )
-TENSOR = Family(
-    'tensor',
-    'tensor',
-    STRETCH_PREPROCESS,
-    head=TensorHead,
-)
+TENSOR = Family('tensor', 'tensor', STRETCH_PREPROCESS, exporter='any', head=TensorHead)
 
 
 @dataclass(frozen=True)
@@ -182,11 +177,7 @@ class ClassifyHead(Head[Classification]):
 
 REMEDY = 'Export with the class scores as the only output.'
 #: Validation of torchvision and timm: 224 of 256 pixels are kept; newer weights keep more.
-CROPPED: Mapping[str, object] = {
-    **IMAGENET_PREPROCESS,
-    'resize': 'center_crop',
-    'crop_fraction': 0.875,
-}
+CROPPED = trained('center_crop', crop_fraction=0.875, **IMAGENET)
 
 CLASSIFIER = Family(
     'classifier',
@@ -197,7 +188,6 @@ CLASSIFIER = Family(
         for axes in ('B C', 'B C 1', 'B C 1 1')
     ),
     head=ClassifyHead,
-    exporter='none',
     words=('class', 'softmax', 'logit', 'score', 'prob', 'label'),
     # ImageNet without and with a background, also its larger set; Places.
     class_counts=(1000, 1001, 21841, 21843, 365),
@@ -208,7 +198,7 @@ CLASSIFIER = Family(
 YOLOV8_CLS = Family(
     'yolov8_cls',
     'classify',
-    {'resize': 'center_crop', 'channel_order': 'rgb', 'scale': 1 / 255},
+    trained('center_crop'),
     layouts=(Layout((Out('B C', 'scores:C'),), guards=(has_vector,), task='classify'),),
     head=ClassifyHead,
     remedy=REMEDY,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from trt_ros.families.family import YOLO_PREPROCESS, Family, NetworkDescription
+from trt_ros.families.family import YOLO_PREPROCESS, Family, NetworkDescription, trained
 from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Layout, Out, Rows
 from trt_ros.families.vectors import is_of_yolov7_nms
 
@@ -61,20 +61,21 @@ def of_yolov5(network: NetworkDescription) -> Literal[False] | None:
     return None if is_yolov5(network) else False
 
 
-#: Unused rows have score 0. Source: the postprocessing in Ultralytics' `Detect` head.
+#: Boxes of Ultralytics before and after NMS; of the latter, unused rows have score 0. Source: the
+#: postprocessing in its `Detect` head.
+RAW = BoxLayout((Out('B V N', 'box:4 scores:C'),), YOLO, guards=(is_raw,))
+FINISHED = BoxLayout(
+    (Out('B N V', 'box:4 scores:1 label:1'),),
+    coding=CORNERS,
+    uses_nms=False,
+    guards=(is_finished,),
+    evidence=(is_on_no_grid,),
+)
 YOLOV10: Family[Any] = Family(
     'yolov10',
     'detect',
     YOLO_PREPROCESS,
-    layouts=(
-        BoxLayout(
-            (Out('B N V', 'box:4 scores:1 label:1'),),
-            coding=CORNERS,
-            uses_nms=False,
-            guards=(is_finished,),
-            evidence=(is_on_no_grid,),
-        ),
-    ),
+    layouts=(FINISHED,),
     **ULTRALYTICS,
     networks='YOLOv10 and YOLO26 without NMS; exports with NMS inside',
     export='`yolo export model=best.pt format=onnx end2end=True` (the default before 8.4)',
@@ -121,10 +122,7 @@ YOLOV8: Family[Any] = Family(
     'yolov8',
     'detect',
     YOLO_PREPROCESS,
-    layouts=tuple(
-        BoxLayout((Out(axes, 'box:4 scores:C'),), YOLO, guards=(is_raw,))
-        for axes in ('B V N', 'B N V')
-    ),
+    layouts=(RAW, replace(RAW, outputs=(Out('B N V', 'box:4 scores:C'),))),
     **ULTRALYTICS,
     networks='YOLOv8, 9, 11, 12; also v5, v10 and 26 of the ultralytics package',
     export='`yolo export model=best.pt format=onnx`',
@@ -135,15 +133,12 @@ YOLOV8: Family[Any] = Family(
 YOLOX: Family[Any] = Family(
     'yolox',
     'detect',
-    {'resize': 'letterbox_topleft', 'pad_value': 114, 'channel_order': 'bgr', 'scale': 1.0},
+    trained('letterbox_topleft', 'bgr', 1.0, pad_value=114),
     layouts=(
         BoxLayout(
-            (Out('B N V', 'box:4 objectness:1 scores:C'),),
-            Rows(((8, 16, 32),)),
-            Coding('offsets'),
+            (Out('B N V', 'box:4 objectness:1 scores:C'),), Rows(((8, 16, 32),)), Coding('offsets')
         ),
     ),
-    exporter='none',
     output_names=('output',),
     remedy="Export with YOLOX's tools/export_onnx.py without --decode_in_inference; or set "
     '`decoder` to yolov5, and for YOLOX also `resize` to letterbox_topleft, `channel_order` to '
@@ -216,7 +211,6 @@ YOLOV7_RAW: Family[Any] = Family(
     'detect',
     YOLO_PREPROCESS,
     layouts=(_layout(YOLOV7_ANCHORS, is_v7=True),),
-    exporter='none',
     remedy=_REMEDY,
     networks='YOLOv7 without decoded boxes (no `--grid`)',
     export='export with decoded boxes if you can: `yolov5` needs no anchors',

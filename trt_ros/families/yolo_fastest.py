@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.families.family import STRETCH_PREPROCESS, Family
+from trt_ros.families.family import Family, trained
 from trt_ros.families.head import Head
 from trt_ros.families.layout import BoxLayout, Coding, Layout, Out, Rows
 from trt_ros.families.match import COCO_CLASSES
@@ -21,7 +21,7 @@ from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 FASTESTDET: Family[Any] = Family(
     'fastestdet',
     'detect',
-    {**STRETCH_PREPROCESS, 'channel_order': 'bgr'},
+    trained('stretch', 'bgr'),
     layouts=(
         BoxLayout(
             (Out('B V H W', 'objectness:1 box:4 scores:C'),),
@@ -33,7 +33,6 @@ FASTESTDET: Family[Any] = Family(
             needs_known=True,
         ),
     ),
-    exporter='none',
     networks='FastestDet',
     export='`python test.py --onnx` in its repository',
 )
@@ -94,15 +93,13 @@ class FastestV2Head(Head[Detections]):
 YOLO_FASTEST_V2: Family[Any] = Family(
     'yolo_fastest_v2',
     'detect',
-    {**STRETCH_PREPROCESS, 'channel_order': 'bgr'},
+    trained('stretch', 'bgr'),
     layouts=(
         Layout(
-            (Out('B H W V', 'box:12 objectness:3 scores:C', per_level=True),),
-            Rows(((16, 32),)),
+            (Out('B H W V', 'box:12 objectness:3 scores:C', per_level=True),), Rows(((16, 32),))
         ),
     ),
     head=FastestV2Head,
-    exporter='none',
     networks='YOLO-FastestV2 with the anchors of the released models',
     export='`python pytorch2onnx.py --data data/coco.data --weights mine.pth` in its repository',
 )

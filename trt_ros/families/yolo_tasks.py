@@ -1,10 +1,11 @@
 """YOLO networks of other tasks: boxes with masks, keypoints, angles or landmarks."""
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from trt_ros.families.family import YOLO_PREPROCESS, Family, NetworkDescription
-from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Out
-from trt_ros.families.yolo import TRIPLES, ULTRALYTICS, YOLO, is_finished, is_on_no_grid, is_raw
+from trt_ros.families.layout import BoxLayout, Coding, Out
+from trt_ros.families.yolo import FINISHED, RAW, TRIPLES, ULTRALYTICS, is_finished, is_raw
 
 PROTOTYPES = Out('B M h w', 'prototypes:M')
 #: Source: Bolya et al., YOLACT, 2019, which Ultralytics' `Segment` head follows.
@@ -13,19 +14,15 @@ YOLOV8_SEG: Family[Any] = Family(
     'segment',
     YOLO_PREPROCESS,
     layouts=(
-        BoxLayout(
-            (Out('B V N', 'box:4 scores:C extras:M'), PROTOTYPES),
-            YOLO,
+        replace(
+            RAW,
+            outputs=(Out('B V N', 'box:4 scores:C extras:M'), PROTOTYPES),
             extras='coefficients',
-            guards=(is_raw,),
         ),
-        BoxLayout(
-            (Out('B N V', 'box:4 scores:1 label:1 extras:M'), PROTOTYPES),
-            coding=CORNERS,
-            uses_nms=False,
+        replace(
+            FINISHED,
+            outputs=(Out('B N V', 'box:4 scores:1 label:1 extras:M'), PROTOTYPES),
             extras='coefficients',
-            guards=(is_finished,),
-            evidence=(is_on_no_grid,),
         ),
     ),
     **ULTRALYTICS,
@@ -47,9 +44,9 @@ YOLOV8_POSE: Family[Any] = Family(
     YOLO_PREPROCESS,
     layouts=(
         *(
-            BoxLayout(
-                (Out('B V N', f'box:4 scores:C extras:{values}*K'),),
-                YOLO,
+            replace(
+                RAW,
+                outputs=(Out('B V N', f'box:4 scores:C extras:{values}*K'),),
                 extras='keypoints',
                 assume={'C': (1,)},
                 guards=(is_raw, *_STATED[values]),
@@ -58,13 +55,11 @@ YOLOV8_POSE: Family[Any] = Family(
             for values in (3, 2)
         ),
         *(
-            BoxLayout(
-                (Out('B N V', f'box:4 scores:1 label:1 extras:{values}*K'),),
-                coding=CORNERS,
-                uses_nms=False,
+            replace(
+                FINISHED,
+                outputs=(Out('B N V', f'box:4 scores:1 label:1 extras:{values}*K'),),
                 extras='keypoints',
                 guards=(is_finished, *_STATED[values]),
-                evidence=(is_on_no_grid,),
                 known={'K': (17, 5, 21, 133)},
                 needs_known=values == 3,
             )
@@ -90,22 +85,19 @@ YOLOV8_OBB: Family[Any] = Family(
     'obb',
     YOLO_PREPROCESS,
     layouts=(
-        BoxLayout(
-            (Out('B V N', 'box:4 scores:C extras:1'),),
-            YOLO,
-            Coding('rotated'),
+        replace(
+            RAW,
+            outputs=(Out('B V N', 'box:4 scores:C extras:1'),),
+            coding=Coding('rotated'),
             extras='angle',
-            guards=(is_raw,),
             evidence=(_is_not_of_coco,),
             known={},
         ),
-        BoxLayout(
-            (Out('B N V', 'box:4 scores:1 label:1 extras:1'),),
+        replace(
+            FINISHED,
+            outputs=(Out('B N V', 'box:4 scores:1 label:1 extras:1'),),
             coding=Coding('rotated'),
-            uses_nms=False,
             extras='angle',
-            guards=(is_finished,),
-            evidence=(is_on_no_grid,),
             known={},
         ),
     ),

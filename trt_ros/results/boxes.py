@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
@@ -15,21 +17,7 @@ from trt_ros.results.labels import name_of
 
 ObjectsT = TypeVar('ObjectsT', bound='Objects')
 BoxesT = TypeVar('BoxesT', bound='Boxes')
-
-
-class Limits(Protocol):
-    """The part of `Thresholds` that chooses among objects."""
-
-    @property
-    def max_detections(self) -> int:
-        """Maximum number of results."""
-
-    @property
-    def chooses_classes(self) -> bool:
-        """Whether a limit depends on the class."""
-
-    def min_scores(self, labels: np.ndarray) -> np.ndarray:
-        """Return the minimum score of each label."""
+BoxedT = TypeVar('BoxedT', bound='BoxedObjects')
 
 
 @dataclass(frozen=True)
@@ -153,8 +141,8 @@ class Objects(Result):
         chosen = np.arange(len(self))[key]
         return next(iter(self.take(chosen[None]))) if chosen.ndim == 0 else self.take(chosen)
 
-    def wanted(self: ObjectsT, thresholds: Limits) -> ObjectsT:
-        """Return the objects that the thresholds by class let pass; without a choice, all."""
+    def wanted(self: ObjectsT, thresholds: Any) -> ObjectsT:
+        """Return the objects that the `Thresholds` by class let pass; without a choice, all."""
         if not thresholds.chooses_classes:
             return self
         passes = self.scores >= thresholds.min_scores(self.labels)
@@ -375,3 +363,27 @@ def hull(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     width, height = boxes[:, 2], boxes[:, 3]
     half = np.stack([width * cos + height * sin, width * sin + height * cos], axis=1) / 2
     return boxes[:, :2] - half, boxes[:, :2] + half
+
+
+def _of_detections(name: str) -> property:
+    """Return a property of objects that is one of their `detections`."""
+    return property(
+        attrgetter(f'detections.{name}'), lambda self, value: setattr(self.detections, name, value)
+    )
+
+
+class BoxedObjects(Objects):
+    """Objects with `detections`, and more of each."""
+
+    detections: Detections
+
+    if not TYPE_CHECKING:  # `Objects` describes them.
+        xyxy, scores, labels = map(_of_detections, ('xyxy', 'scores', 'labels'))
+        ids, class_names = map(_of_detections, ('ids', 'class_names'))
+        region_results = _of_detections('region_results')
+
+    def with_ids(self: BoxedT, ids: np.ndarray | None) -> BoxedT:
+        """Return the same objects with other identities."""
+        changed = copy(self)
+        changed.detections = self.detections.with_ids(ids)
+        return changed

@@ -11,8 +11,7 @@ from typing import Any, overload
 import numpy as np
 
 from trt_ros.results.base import Result, WriteArray, category_of
-from trt_ros.results.boxed import BoxedObjects
-from trt_ros.results.boxes import Detections
+from trt_ros.results.boxes import BoxedObjects, Detections
 from trt_ros.results.labels import name_of
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.results.base import rounded
-from trt_ros.results.boxed import BoxedObjects
-from trt_ros.results.boxes import Detections, OrientedBoxes
+from trt_ros.results.boxes import BoxedObjects, Detections, OrientedBoxes
 
 #: Keypoints of COCO, in index order (Lin et al., arXiv:1405.0312).
 COCO = (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -17,13 +17,7 @@ from trt_ros.vision.resample import Scaled, is_depth, resample, resample_alpha, 
 Resize = Literal['letterbox', 'letterbox_topleft', 'stretch', 'center_crop', 'bottom_crop']
 #: Integer dtypes of network inputs, which take pixels of 0 to 255.
 INTEGERS = ('uint8', 'int32')
-RESIZES: tuple[Resize, ...] = (
-    'letterbox',
-    'letterbox_topleft',
-    'stretch',
-    'center_crop',
-    'bottom_crop',
-)
+RESIZES: tuple[Resize, ...] = get_args(Resize)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import choose_decoder, open_head
-from trt_ros.families.finished_boxes import MMDETECTION, TENSORFLOW
+from trt_ros.families.boxes import MMDETECTION, TENSORFLOW
 from trt_ros.runtime.heads import names_of
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox

@@ -7,8 +7,8 @@ import pytest
 
 from trt_ros.decode.choice import open_head
 from trt_ros.errors import TensorMismatchError
+from trt_ros.families.faces import hand_regions
 from trt_ros.families.keypoints import MEDIAPIPE_HAND
-from trt_ros.families.palms import hand_regions
 from trt_ros.results.boxes import Detections
 from trt_ros.results.poses import BONES, HAND, NAMES, Poses
 from trt_ros.vision.letterbox import Letterbox

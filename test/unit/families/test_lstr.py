@@ -5,7 +5,7 @@ import pytest
 
 from trt_ros.decode.choice import open_head
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.lstr import LSTR, POINTS
+from trt_ros.families.lanes import CURVE_POINTS, LSTR
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
@@ -40,7 +40,7 @@ def test_a_lane_is_its_curve_between_two_ends(network, dtype, classes):
     found = decode(network, outputs)
     assert found.detections.labels.tolist() == [0]
     x, y, visibility = found.keypoints[0].T
-    np.testing.assert_allclose(y, np.linspace(229, 0.99 * 720, POINTS), atol=0.5)
+    np.testing.assert_allclose(y, np.linspace(229, 0.99 * 720, CURVE_POINTS), atol=0.5)
     rows = y / 720
     k, f, m, n = SHARED
     exact = k / (rows - f) ** 2 + m / (rows - f) + n + 0.824 * rows - 0.19

@@ -5,7 +5,7 @@ import pytest
 
 from trt_ros.decode.choice import open_head
 from trt_ros.errors import ScoreRangeError
-from trt_ros.families.palms import MOVENET
+from trt_ros.families.keypoints import MOVENET
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

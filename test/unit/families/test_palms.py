@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import open_head
-from trt_ros.families.palms import MEDIAPIPE_PALM
+from trt_ros.families.faces import MEDIAPIPE_PALM
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

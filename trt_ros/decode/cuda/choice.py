@@ -20,13 +20,10 @@ from trt_ros.decode.cuda.masks import GpuInstances
 from trt_ros.decode.cuda.tiles import GpuTiles
 from trt_ros.decode.cuda.vectors import GpuClasses, GpuPoints, GpuText
 from trt_ros.decode.points import PointHead
-from trt_ros.families import lanes as ufld
-from trt_ros.families import lstr
+from trt_ros.families import lanes
 from trt_ros.families.depth import DepthHead
 from trt_ros.families.head import Head
 from trt_ros.families.image import PictureHead
-from trt_ros.families.lanes import UfldHead, UfldV2Head
-from trt_ros.families.lstr import LstrHead
 from trt_ros.families.maskformer import MaskFormerHead
 from trt_ros.families.match import fitted
 from trt_ros.families.places import locate
@@ -169,31 +166,31 @@ def _points(head: PointHead, outputs: Outputs) -> GpuPoints:
     )
 
 
-def _ufld(head: UfldHead, outputs: Outputs) -> GpuPoints:
-    _, bins, rows, lanes = outputs.shapes[head.output_name]
+def _ufld(head: lanes.UfldHead, outputs: Outputs) -> GpuPoints:
+    _, bins, rows, count = outputs.shapes[head.output_name]
     height, width = outputs.input_hw
     return GpuPoints(
         'row cells',
         (outputs[head.output_name],),
-        lanes,
+        count,
         rows,
         (width / (bins - 2), 1.0),
         (bins - 1, 0),
         has_labels=True,
-        least=(ufld.MIN_POINTS, 0),
-        places=(tuple(ufld.anchors_of(rows, height).tolist()),),
+        least=(lanes.MIN_POINTS, 0),
+        places=(tuple(lanes.anchors_of(rows, height).tolist()),),
     )
 
 
-def _ufld_v2(head: UfldV2Head, outputs: Outputs) -> GpuPoints:
+def _ufld_v2(head: lanes.UfldV2Head, outputs: Outputs) -> GpuPoints:
     size, top = head.anchors.uncropped(outputs.input_hw)
     rows, columns = head.anchors.places(size)
     cells = outputs.shapes[head.names[0]][1], outputs.shapes[head.names[1]][1]
-    least = [int(len(at) * share) + 1 for at, share in zip((rows, columns), ufld.LEAST_SHARES)]
+    least = [int(len(at) * share) + 1 for at, share in zip((rows, columns), lanes.LEAST_SHARES)]
     return GpuPoints(
         'best cells',
         tuple(outputs[name] for name in head.names),
-        ufld.LANES,
+        lanes.LANES,
         head.keypoint_count,
         (size[0] / (cells[0] - 1), size[1] / (cells[1] - 1)),
         cells,
@@ -205,26 +202,23 @@ def _ufld_v2(head: UfldV2Head, outputs: Outputs) -> GpuPoints:
     )
 
 
-def _lstr(head: LstrHead, outputs: Outputs) -> GpuPoints:
-    _, lanes, kinds = outputs.shapes[head.output_name]
+def _lstr(head: lanes.LstrHead, outputs: Outputs) -> GpuPoints:
+    _, count, kinds = outputs.shapes[head.output_name]
     height, width = outputs.input_hw
     return GpuPoints(
         'curves',
         tuple(outputs[name] for name in head.names),
-        lanes,
-        lstr.POINTS,
+        count,
+        lanes.CURVE_POINTS,
         (width, height),
         (kinds, 0),
-        least=(lstr.MIN_POINTS, 0),
-        places=(tuple(lstr.SHARES.tolist()),),
+        least=(lanes.MIN_CURVE_POINTS, 0),
+        places=(tuple(lanes.SHARES.tolist()),),
     )
 
 
 #: By class of the head: the decoder for a head and its outputs, None where there is none.
-_DECODERS: Mapping[
-    type,
-    Callable[[Any, Outputs], GpuDecoder | None],
-] = {
+_DECODERS: Mapping[type, Callable[[Any, Outputs], GpuDecoder | None]] = {
     BoxHead: _boxes,
     SemanticHead: _semantic,
     MaskHeads: _masks,
@@ -234,7 +228,7 @@ _DECODERS: Mapping[
     TextHead: _text,
     MaskFormerHead: _queries,
     PointHead: _points,
-    UfldHead: _ufld,
-    UfldV2Head: _ufld_v2,
-    LstrHead: _lstr,
+    lanes.UfldHead: _ufld,
+    lanes.UfldV2Head: _ufld_v2,
+    lanes.LstrHead: _lstr,
 }
