@@ -124,9 +124,7 @@ class BoxHead(Head[Any]):
         for level in places.levels:
             scored = select(layout, values, places, level, threshold)
             box = _box(values, places, level.slices, scored, coding)
-            anchors = None
-            if level.grid is not None:
-                anchors = _anchors(level.grid, places.is_planar)
+            anchors = _anchors(level.grid, places.is_planar) if level.grid else None
             boxes = _corners(box, scored.rows, anchors, level.grid, coding)
             if coding.is_normalized:
                 boxes = boxes * np.array(input_hw[::-1] * 2, np.float32)
@@ -135,7 +133,7 @@ class BoxHead(Head[Any]):
             extras = boxes[:, :0]
             if 'extras' in level.slices:
                 extras = values.gather(level.slices['extras'], scored.rows)
-            if coding.has_points and level.grid is not None:
+            if coding.has_points and level.grid and anchors:
                 extras = _points(extras, scored.rows, anchors, level.grid, coding, boxes)
             elif coding.has_points:
                 values_each = self.reading.values_per_keypoint
@@ -280,27 +278,24 @@ def _offset(
 def _points(
     extras: np.ndarray,
     rows: np.ndarray,
-    anchors: tuple[np.ndarray, np.ndarray] | None,
+    anchors: tuple[np.ndarray, np.ndarray],
     grid: Grid,
     coding: Coding,
     boxes: np.ndarray,
 ) -> np.ndarray:
     """Return keypoints of two values relative to anchors, or boxes, in input pixels."""
-    assert anchors is not None
-    if coding.is_y_first:
-        extras = extras[:, np.arange(extras.shape[1]) ^ 1]  # Swaps each pair.
-    if coding.are_points_in_box:
-        low, size = boxes[:, :2], boxes[:, 2:] - boxes[:, :2]
-        times = extras.shape[1] // 2
-        return np.asarray(np.tile(low, times) + extras * np.tile(size, times))
-    cell, prior = (np.tile(each[rows], extras.shape[1] // 2) for each in anchors)
+    xy = extras.reshape(len(extras), extras.shape[1] // 2, 2)
+    xy = xy[..., ::-1] if coding.is_y_first else xy
+    cell, prior = (each[rows, None] for each in anchors)
     stride, unit = _units(grid, prior, coding)
-    times = extras.shape[1] // stride.shape[1]
-    unit = unit if coding.unit == 'prior' else np.tile(unit, times)
-    stride = np.tile(stride, times)
-    if coding.form == 'sides':
-        return np.asarray((cell + np.float32(coding.place)) * stride + extras * unit)
-    return _offset(extras, cell, stride, unit, coding)
+    if coding.are_points_in_box:
+        low, high = boxes[:, None, :2], boxes[:, None, 2:]
+        found = low + xy * (high - low)
+    elif coding.form == 'sides':
+        found = (cell + np.float32(coding.place)) * stride + xy * unit
+    else:
+        found = _offset(xy, cell, stride, unit, coding)
+    return np.asarray(found).reshape(extras.shape)
 
 
 def _points_of_input(

@@ -145,10 +145,8 @@ def _choose_by_names(
 ) -> tuple[Family[HeadT], str]:
     """Choose a family as `choose_family`, first without the background among the names."""
     if without is not None:
-        try:
+        with suppress(TensorMismatchError):  # It counts the background, or does not fit at all.
             return choose_family(families, name, without)
-        except TensorMismatchError:  # It counts the background, or does not fit at all.
-            pass
     return choose_family(families, name, network)
 
 
@@ -160,15 +158,10 @@ def _open_by_names(
 
     A head of another number of classes is the last choice: then the names are wrong.
     """
-    unnamed = replace(network, class_count=None)
-    for named in (network, without):
+    for named in filter(None, (network, without, replace(network, class_count=None))):
         with suppress(TensorMismatchError):
-            if named is not None:
-                return open_head(family, named)
-    try:
-        return open_head(family, unnamed)
-    except TensorMismatchError:
-        return open_head(family, network)
+            return open_head(family, named)
+    return open_head(family, network)
 
 
 def open_head(family: Family[HeadT], network: NetworkDescription) -> HeadT:

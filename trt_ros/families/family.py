@@ -8,7 +8,6 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
 from trt_ros.families.layout import Layout
 from trt_ros.tensors import TensorSpec
 
@@ -67,14 +66,9 @@ class NetworkDescription:
 
     @property
     def only_output(self) -> TensorSpec:
-        """Return the only output, or raise TensorMismatchError."""
-        if len(self.outputs) != 1:
-            raise TensorMismatchError(
-                f'The network has {len(self.outputs)} outputs, expected one.',
-                cause=f'Seen: {self}.',
-                remedy='Export the detector alone, without masks, keypoints or NMS.',
-            )
-        return self.outputs[0]
+        """The only output, of layouts with one."""
+        (spec,) = self.outputs
+        return spec
 
     def __str__(self) -> str:
         outputs = '; '.join(map(str, self.outputs)) or 'none'

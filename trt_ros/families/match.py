@@ -68,13 +68,8 @@ class Reading(Generic[LayoutT_co]):
     @property
     def row_count(self) -> int | None:
         """Number of rows of all levels together; None: dynamic, or there are no such rows."""
-        counts = (
-            size
-            for part in self.parts
-            for axis, size in zip(part.out.axes.split(), part.spec.shape)
-            if axis == 'N' and part.level is None and size >= 0
-        )
-        return next(counts, None)
+        sizes = _row_sizes(self.parts, {part.spec.name: part.spec.shape for part in self.parts})
+        return min(sizes['N'], default=None) if sizes else None
 
     @property
     def values_per_keypoint(self) -> int:

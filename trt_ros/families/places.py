@@ -1,6 +1,6 @@
 """Places of the values of a reading in outputs of known shapes."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -76,37 +76,28 @@ def locate(
         return None
     tensors: dict[str, Slice] = {}
     slices: dict[int | None, dict[str, Slice]] = {}
-    rows: dict[int | None, set[int]] = {}
-    planes: set[tuple[int, int]] = set()
+    rows: dict[int | None, int] = {}  # Of all outputs of a level alike.
+    plane: tuple[int, int] | None = None
     for part in reading.parts:
         name, axes, role = part.spec.name, part.out.axes.split(), next(iter(part.out.fields))
         sizes = dict(zip(axes, shapes[name]))
         if role in ('count', 'prototypes', 'masks'):
             tensors[role] = Slice(name, 0, 0, 0, sizes.get('M', 1))
-            if role == 'masks':
-                rows.setdefault(None, set()).add(sizes['N'])
             continue
         sizes.pop('B', None)
         values = sizes.pop('V', 1)
         count = int(np.prod(list(sizes.values()), dtype=np.int64))
         row, column = (1, count) if 'V' in axes[:-1] else (values, 1)
         slices.setdefault(part.level, {}).update(_slices(part, symbols, row, column))
-        rows.setdefault(part.level, set()).add(count)
+        rows[part.level] = count
         if part.level is None and 'H' in sizes:
-            planes.add((sizes['H'], sizes['W']))
-    if len(planes) > 1 or any(len(counts) > 1 for counts in rows.values()):
-        return None
+            plane = sizes['H'], sizes['W']
     levels: tuple[LevelSlices, ...] | None = tuple(
-        LevelSlices(rows[level].pop(), slices[level])
+        LevelSlices(rows[level], slices[level])
         for level in sorted(slices, key=lambda level: level or 0)
     )
-    given = reading.layout.rows
-    if given.is_required and planes - {
-        each.shape for each in given.grids(input_hw, reading.strides)
-    }:
-        return None
     if levels and reading.layout.coding.is_anchored:
-        levels = _with_grids(levels, _grids(reading, planes, input_hw))
+        levels = _with_grids(levels, _grids(reading, plane, input_hw))
     if not levels:
         return None
     box = levels[0].slices.get('box')
@@ -133,13 +124,12 @@ def _slices(
 
 
 def _grids(
-    reading: Reading[BoxLayout], planes: Collection[tuple[int, int]], input_hw: tuple[int, int]
+    reading: Reading[BoxLayout], shape: tuple[int, int] | None, input_hw: tuple[int, int]
 ) -> tuple[Grid, ...]:
-    """Return the grids of the levels; of planes, whatever the stride, the cells of the input."""
+    """Return the grids of the levels; of a plane, whatever the stride, the cells of the input."""
     rows = reading.layout.rows
-    if not planes:
+    if shape is None:
         return rows.grids(input_hw, reading.strides)
-    (shape,) = planes
     steps = [side / cells for side, cells in zip(input_hw, shape)]
     if rows.covers:
         steps = [float(-(-side // cells)) for side, cells in zip(input_hw, shape)]

@@ -28,7 +28,7 @@ from trt_ros.vision.frame import (
     Frame,
     refuse_depth,
 )
-from trt_ros.vision.picture_header import JpegFrame, JpegHeader, read_picture_header
+from trt_ros.vision.picture_header import JpegFrame, read_picture_header
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _decompressed(image: CompressedImageView, jpegs_on_gpu: bool, max_pixels: in
             f'The image of format {image.format!r} is a {header.codec.upper()}.',
             remedy=f'Publish JPEG or PNG, or name {header.codec} in the format.',
         )
-    if jpegs_on_gpu and isinstance(header, JpegHeader) and header.is_plain:
+    if jpegs_on_gpu and header.is_plain:
         encoding = _color_encoding(image, 3) if header.channels == 3 else _gray_encoding(image)
         return JpegFrame(header, encoding, image.data, partial(_pixels_of, image))
     pixels = _pixels_of(image)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_ros.errors import BadFrameError
+from trt_ros.results.boxes import hull
 from trt_ros.vision.depth_points import DepthImage, Intrinsics, deproject
 
 #: An object is sampled on a grid of SAMPLES x SAMPLES points of its box.
@@ -173,9 +174,7 @@ class DepthScene:
         """Return the points of one object, (K, 3) float32 in meters in the optical frame."""
         x, y, width, height, theta = box
         cos, sin = np.cos(theta), np.sin(theta)
-        reach_x = (abs(cos) * width + abs(sin) * height) / 2
-        reach_y = (abs(sin) * width + abs(cos) * height) / 2
-        corners = np.array([[x - reach_x, y - reach_y], [x + reach_x, y + reach_y]]) - 0.5
+        corners = np.concatenate(hull(box[None])) - 0.5
         (left, right), (top, bottom) = self._to_depth(corners[:, 0], corners[:, 1])
         limit_x, limit_y = self._camera.image_wh
         cols = np.arange(max(int(np.ceil(left)), 0), min(int(right) + 1, limit_x))

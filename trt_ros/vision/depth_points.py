@@ -55,11 +55,7 @@ class DepthImage:
     def of(cls, frame: Frame) -> DepthImage:
         """Return the depths of a frame, without a copy, or raise as `check_is_depth`."""
         check_is_depth(frame.encoding)
-        is_float = frame.encoding == '32FC1'
-        dtype = np.dtype(('>' if frame.is_bigendian else '<') + ('f4' if is_float else 'u2'))
-        shape, strides = (frame.height, frame.width), (frame.step, dtype.itemsize)
-        values: np.ndarray = np.ndarray(shape, dtype, frame.data, 0, strides)
-        return cls(values, 1.0 if is_float else 0.001)
+        return cls(frame.plane(), 1.0 if frame.encoding == '32FC1' else 0.001)
 
     def meters(self, index: tuple[np.ndarray, np.ndarray] | tuple[slice, slice]) -> np.ndarray:
         """

@@ -164,6 +164,13 @@ class Frame:
         """Number of bytes from the first pixel to the last."""
         return self.step * (self.row_count - 1) + self.row_nbytes
 
+    def plane(self) -> np.ndarray:
+        """Return a view of the values of an image of one channel: (H, W), in its byte order."""
+        kind = _ARRAY_DTYPES.get(self.encoding, 'u1')
+        dtype = np.dtype(('>' if self.is_bigendian else '<') + kind)
+        shape, strides = (self.height, self.width), (self.step, dtype.itemsize)
+        return np.ndarray(shape, dtype, self.data, 0, strides)
+
     def with_data(self, data: np.ndarray) -> Frame:
         """Return a frame of this layout with other bytes, as many; they are not checked."""
         frame = object.__new__(type(self))
@@ -183,14 +190,12 @@ class Frame:
         """Return the rectified image, with colors as bgr8; the image itself without a lens."""
         if self.lens is None:
             return self
-        encoding, shape = self.encoding, (self.height, self.width)
+        encoding, shape = self.encoding, (self.height, self.width, 4)
         if encoding in _GRAY:
-            nbytes = _GRAY[encoding]
-            dtype = np.dtype(('>' if self.is_bigendian else '<') + f'u{nbytes}')
-            pixels: np.ndarray = np.ndarray(shape, dtype, self.data, 0, (self.step, nbytes))
-            pixels = pixels.astype(dtype.newbyteorder('='))
+            pixels = self.plane()
+            pixels = pixels.astype(pixels.dtype.newbyteorder('='))
         elif encoding in ('rgba8', 'bgra8'):
-            pixels = np.ndarray((*shape, 4), np.uint8, self.data, 0, (self.step, 4, 1))
+            pixels = np.ndarray(shape, np.uint8, self.data, 0, (self.step, 4, 1))
         else:
             pixels, encoding = to_color(self, 'bgr'), 'bgr8'
         return Frame.from_pixels(self.lens.rectify(pixels), encoding)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 import re
 import struct
-from typing import ClassVar
 
 import numpy as np
 
@@ -43,20 +42,23 @@ def example_jpeg() -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class JpegHeader:
+class PictureHeader:
     """
-    The header of a JPEG.
+    The header of an encoded image.
 
-    :param channels: 3 for color, 1 for gray.
-    :param is_plain: whether it is 8-bit baseline, gray or YCbCr in a usual sampling, with its own
-        Huffman tables and at most MAX_GPU_PIXELS, which GPU decoders decode like others.
+    :param codec: as in CompressedImage.
+    :param width, height: of a TIFF, at least those of a tile.
+    :param channels: of a JPEG: 3 for color, 1 for gray; else 0.
+    :param is_plain: whether it is a JPEG of 8-bit baseline, gray or YCbCr in a usual sampling,
+        with its own Huffman tables and at most MAX_GPU_PIXELS, which GPU decoders decode like
+        others.
     """
 
-    codec: ClassVar[str] = 'jpeg'
+    codec: str
     width: int
     height: int
-    channels: int
-    is_plain: bool
+    channels: int = 0
+    is_plain: bool = False
 
 
 class JpegFrame(Frame):
@@ -70,7 +72,7 @@ class JpegFrame(Frame):
 
     def __init__(
         self,
-        header: JpegHeader,
+        header: PictureHeader,
         encoding: str,
         bitstream: np.ndarray,
         decode: Callable[[], np.ndarray],
@@ -102,7 +104,7 @@ class JpegFrame(Frame):
         return pixels
 
 
-def read_jpeg_header(data: np.ndarray, *, is_whole: bool = True) -> JpegHeader | None:
+def read_jpeg_header(data: np.ndarray, *, is_whole: bool = True) -> PictureHeader | None:
     """Read the header of a JPEG without its pixels; None for others; or raise BadFrameError."""
     if data[:2].tobytes() != b'\xff\xd8':
         return None
@@ -130,7 +132,7 @@ def read_jpeg_header(data: np.ndarray, *, is_whole: bool = True) -> JpegHeader |
         and tuple(components[1::3]) in _SAMPLINGS
         and components[::3] != b'RGB'  # Such a JPEG is not YCbCr.
     )
-    return JpegHeader(width, height, channels, is_plain)
+    return PictureHeader('jpeg', width, height, channels, is_plain)
 
 
 def _segments(data: np.ndarray) -> Iterator[tuple[int, bytes]]:
@@ -155,25 +157,16 @@ _TIFF_WIDTHS, _TIFF_HEIGHTS = (256, 322), (257, 323)  # Tags of the image, and o
 _TIFF_TYPES = {1: 'B', 3: 'H', 4: 'I'}
 
 
-@dataclass(frozen=True)
-class PictureHeader:
-    """An image's header; `codec` as in CompressedImage; a TIFF is at least a tile."""
-
-    codec: str
-    width: int
-    height: int
-
-
 def picture_codec(start: bytes) -> str:
     """Return the codec of an encoded image, of its first 16 bytes; '' for an unsupported one."""
     if start[:2] == b'\xff\xd8':
-        return JpegHeader.codec
+        return 'jpeg'
     return next((codec for codec, (found, _) in _CODECS.items() if found(start)), '')
 
 
 def read_picture_header(
     data: np.ndarray, max_pixels: int, *, is_whole: bool = True
-) -> JpegHeader | PictureHeader:
+) -> PictureHeader:
     """Read the header of a JPEG, PNG, TIFF, WebP, BMP or PNM without pixels, or raise."""
     header = read_jpeg_header(data, is_whole=is_whole) or _read_header(data, is_whole)
     check_pixels(header.width, header.height, max_pixels)

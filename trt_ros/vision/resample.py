@@ -197,11 +197,7 @@ def resample_alpha(frame: Frame, out: Scaled) -> Iterator[tuple[slice, np.ndarra
 
 def _values(frame: Frame) -> np.ndarray:
     """Return mono16 as value / 256, depths in meters: (H, W) float32."""
-    order = '>' if frame.is_bigendian else '<'
-    dtype = np.dtype(order + ('f4' if frame.encoding == '32FC1' else 'u2'))
-    shape = (frame.height, frame.width)
-    raw: np.ndarray = np.ndarray(shape, dtype, frame.data, 0, (frame.step, dtype.itemsize))
-    values = raw.astype(np.float32)
+    values = frame.plane().astype(np.float32)
     if frame.encoding == '32FC1':
         values[~np.isfinite(values)] = 0
         return values

@@ -324,11 +324,7 @@ class GpuDepth(GpuDense):
     """Decoder of one depth per cell, interpolated at every image pixel."""
 
     kernel = 'interpolate'
-
-    @property
-    def dtype(self) -> type[np.generic]:
-        """Dtype of the depths, as on the CPU."""
-        return np.float32
+    dtype = np.float32
 
     def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
         """Return a function that reads the depths, see `GpuDecoder`."""
@@ -361,11 +357,7 @@ class GpuPicture(GpuDense):
     input_hw: tuple[int, int]
 
     kernel = 'color'
-
-    @property
-    def dtype(self) -> type[np.generic]:
-        """Dtype of a color."""
-        return np.uint8
+    dtype = np.uint8
 
     def _enlarged(self, letterbox: Letterbox) -> Letterbox:
         return enlarged(letterbox, self.grid_hw[0])
