@@ -8,14 +8,7 @@ from trt_ros.decode.boxes import BoxHead
 from trt_ros.decode.choice import Decoder
 from trt_ros.decode.cuda.boxes import GpuBoxes, GpuOrientedBoxes, GpuPoses
 from trt_ros.decode.cuda.decoder import GpuDecoder, Output, Outputs
-from trt_ros.decode.cuda.dense import (
-    GpuArgmax,
-    GpuDepth,
-    GpuDepthWithConfidence,
-    GpuMasks,
-    GpuPicture,
-    GpuQueries,
-)
+from trt_ros.decode.cuda.dense import GpuArgmax, GpuDepth, GpuGrids, GpuPicture, GpuQueries
 from trt_ros.decode.cuda.masks import GpuInstances
 from trt_ros.decode.cuda.tiles import GpuTiles
 from trt_ros.decode.cuda.vectors import GpuClasses, GpuPoints, GpuText
@@ -30,6 +23,8 @@ from trt_ros.families.places import locate
 from trt_ros.families.semantic import MaskHeads, SemanticHead
 from trt_ros.families.text import TextHead
 from trt_ros.families.vectors import ClassifyHead
+from trt_ros.results.arrays import Depth
+from trt_ros.results.masks import ClassMasks
 from trt_ros.tensors import Shape, TensorSpec, item_nbytes
 from trt_ros.vision.regions import Tiles
 
@@ -98,9 +93,12 @@ def _semantic(head: SemanticHead, outputs: Outputs) -> GpuArgmax | None:
     return None if head.is_classes else GpuArgmax(*_cells(head, outputs), head.confidence)
 
 
-def _masks(head: MaskHeads, outputs: Outputs) -> GpuMasks | None:
+def _masks(head: MaskHeads, outputs: Outputs) -> GpuGrids | None:
     found: dict[str, Any] = {each.output_name: _open(each, outputs) for each in head.heads}
-    return None if None in found.values() else GpuMasks(found)
+    if None in found.values():
+        return None
+    counts = [max(mask.classes, 2) for mask in found.values()]
+    return GpuGrids(found, lambda masks: ClassMasks(masks, counts))
 
 
 def _queries(head: MaskFormerHead, outputs: Outputs) -> GpuQueries:
@@ -122,7 +120,13 @@ def _depth(head: DepthHead, outputs: Outputs) -> GpuDecoder:
     found = {name: GpuDepth(*_cells(head, outputs, name)) for name in names}
     if len(found) == 1:
         return found[head.output_name]
-    return GpuDepthWithConfidence(found, head.confidence)
+    depth, confidence = found
+
+    def combine(results: Mapping[str, Depth]) -> Depth:
+        sure = head.confidence(results[confidence].values)
+        return Depth(results[depth].values, sure)
+
+    return GpuGrids(found, combine)
 
 
 def _picture(head: PictureHead, outputs: Outputs) -> GpuPicture:

@@ -5,6 +5,7 @@ import ctypes
 from ctypes import c_double, c_float, c_int, c_void_p
 from dataclasses import dataclass
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from trt_ros.decode.cuda.decoder import (
 )
 from trt_ros.families.image import PictureHead, enlarged
 from trt_ros.results.arrays import Depth, Picture
-from trt_ros.results.masks import ClassMask, ClassMasks, mask_dtype
+from trt_ros.results.masks import ClassMask, mask_dtype
 from trt_ros.vision.grid import line, taps
 from trt_ros.vision.letterbox import Letterbox
 
@@ -264,23 +265,29 @@ class GpuQueries(GpuArgmax):
 
 
 @dataclass(frozen=True)
-class GpuMasks:
-    """Decoder of several outputs, each into a mask of its own; `masks` has the results' order."""
+class GpuGrids:
+    """
+    Decoder of several outputs of cells, each with a result of its own.
 
-    masks: Mapping[str, GpuDense]
+    :param grids: by output, in the order of the results.
+    :param combine: returns the result of all.
+    """
+
+    grids: Mapping[str, GpuDense]
+    combine: Callable[[Mapping[str, Any]], Any]
 
     @property
     def scratch_nbytes(self) -> int:
         """Bytes of GPU scratch memory, see `GpuDecoder`."""
-        return sum(aligned(mask.scratch_nbytes) for mask in self.masks.values())
+        return sum(aligned(grid.scratch_nbytes) for grid in self.grids.values())
 
     @property
     def is_supported(self) -> bool:
         """Whether the kernels can read all outputs."""
-        return all(mask.is_supported for mask in self.masks.values())
+        return all(grid.is_supported for grid in self.grids.values())
 
     def _starts(self, image_wh: tuple[int, int]) -> list[int]:
-        sizes = (aligned(mask.result_nbytes(image_wh)) for mask in self.masks.values())
+        sizes = (aligned(grid.result_nbytes(image_wh)) for grid in self.grids.values())
         return list(itertools.accumulate(sizes, initial=0))
 
     def result_nbytes(self, image_wh: tuple[int, int]) -> int:
@@ -290,33 +297,25 @@ class GpuMasks:
     def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:
         """Return the kernels to launch for an image, see `GpuDecoder`."""
         launches, scratch = list[Launch](), at.scratch
-        for mask, start in zip(self.masks.values(), self._starts(letterbox.image_wh)):
+        for grid, start in zip(self.grids.values(), self._starts(letterbox.image_wh)):
             own = at._replace(scratch=scratch, result=at.result + start)
-            launches += mask.launches(letterbox, own)
-            scratch += aligned(mask.scratch_nbytes)
+            launches += grid.launches(letterbox, own)
+            scratch += aligned(grid.scratch_nbytes)
         return tuple(launches)
 
     def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
-        """Return a function that reads the masks, see `GpuDecoder`."""
-        readers = self._readers(memory, image_wh)
+        """Return a function that reads the results, see `GpuDecoder`."""
+        readers = {
+            name: grid.reader(memory[start:], image_wh)
+            for (name, grid), start in zip(self.grids.items(), self._starts(image_wh))
+        }
 
-        def read() -> tuple[ClassMasks, bool]:
-            found = {name: read_mask() for name, read_mask in readers.items()}
-            return (
-                ClassMasks(
-                    {name: mask for name, (mask, _) in found.items()},
-                    [max(mask.classes, 2) for mask in self.masks.values()],
-                ),
-                any(is_nonfinite for _, is_nonfinite in found.values()),
-            )
+        def read() -> tuple[Any, bool]:
+            found = {name: read_grid() for name, read_grid in readers.items()}
+            results = {name: result for name, (result, _) in found.items()}
+            return self.combine(results), any(is_bad for _, is_bad in found.values())
 
         return read
-
-    def _readers(self, memory: np.ndarray, image_wh: tuple[int, int]) -> dict[str, Reader]:
-        return {
-            name: mask.reader(memory[start:], image_wh)
-            for (name, mask), start in zip(self.masks.items(), self._starts(image_wh))
-        }
 
 
 @dataclass(frozen=True)
@@ -330,23 +329,6 @@ class GpuDepth(GpuDense):
         """Return a function that reads the depths, see `GpuDecoder`."""
         depths = self._pixels(memory, image_wh)
         return lambda: (Depth(np.array(depths)), has_nonfinite(memory))
-
-
-@dataclass(frozen=True)
-class GpuDepthWithConfidence(GpuMasks):
-    """Decoder of a depth and a confidence per cell, by two masks in this order."""
-
-    confidence: Callable[[np.ndarray], np.ndarray]
-
-    def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
-        """Return a function that reads the depths and confidences, see `GpuDecoder`."""
-        depth, confidence = self._readers(memory, image_wh).values()
-
-        def read() -> tuple[Depth, bool]:
-            (found, is_bad), (other, is_other_bad) = depth(), confidence()
-            return Depth(found.values, self.confidence(other.values)), is_bad or is_other_bad
-
-        return read
 
 
 @dataclass(frozen=True)
