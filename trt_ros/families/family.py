@@ -24,12 +24,12 @@ YOLO_PREPROCESS = trained('letterbox', pad_value=114)
 #: Preprocessing of networks that take pixels from 0 to 1, resized without padding.
 STRETCH_PREPROCESS = trained('stretch')
 #: Mean and standard deviation of COCO, in the order of BGR.
-BGR_OF_COCO = {
+BGR_OF_COCO: Mapping[str, Any] = {
     'mean': (0.40789654, 0.44719302, 0.47026115),
     'std': (0.28863828, 0.27408164, 0.27809835),
 }
 #: Mean and standard deviation of ImageNet.
-IMAGENET = {'mean': (0.485, 0.456, 0.406), 'std': (0.229, 0.224, 0.225)}
+IMAGENET: Mapping[str, Any] = {'mean': (0.485, 0.456, 0.406), 'std': (0.229, 0.224, 0.225)}
 #: Preprocessing of networks trained on ImageNet by torchvision, timm and transformers.
 IMAGENET_PREPROCESS = trained('stretch', **IMAGENET)
 

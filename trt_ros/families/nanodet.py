@@ -1,5 +1,6 @@
 """NanoDet-Plus, NanoDet and PicoDet: distances to the sides as distributions over bins."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +11,8 @@ STRIDES = (8, 16, 32)
 STRIDES_WITH_64 = (8, 16, 32, 64)
 #: Bins per side of the released models: all but some of NanoDet have 8 (`reg_max` 7 or 10).
 BIN_COUNTS = (8, 11)
-
-
-_IMAGENET_255 = {'mean': (103.53, 116.28, 123.675), 'std': (57.375, 57.12, 58.395)}
+#: Mean and standard deviation of ImageNet, in the order of BGR.
+_BGR: Mapping[str, Any] = {'mean': (103.53, 116.28, 123.675), 'std': (57.375, 57.12, 58.395)}
 #: Distances are the mean bins of a softmax, in strides. Source: the generalized focal loss (Li et
 #: al., arXiv:2006.04388), as decoded by `NanoDetPlusHead` and `GFLHead` of NanoDet and `PicoHead`
 #: of PaddleDetection.
@@ -39,7 +39,7 @@ REMEDY = (
 NANODET_PLUS: Family[Any] = Family(
     'nanodet_plus',
     'detect',
-    trained('stretch', 'bgr', 1.0, **_IMAGENET_255),
+    trained('stretch', 'bgr', 1.0, **_BGR),
     layouts=(_TOGETHER,),
     output_names=('output',),
     remedy=REMEDY,
@@ -50,7 +50,7 @@ NANODET_PLUS: Family[Any] = Family(
 NANODET: Family[Any] = Family(
     'nanodet',
     'detect',
-    trained('letterbox', 'bgr', 1.0, pad_value=0, **_IMAGENET_255),
+    trained('letterbox', 'bgr', 1.0, pad_value=0, **_BGR),
     layouts=tuple(
         replace(layout, rows=Rows((STRIDES,), covers=True))
         for layout in (CENTERED_APART, CENTERED)
