@@ -284,7 +284,7 @@ def _points(
     boxes: np.ndarray,
 ) -> np.ndarray:
     """Return keypoints of two values relative to anchors, or boxes, in input pixels."""
-    xy = extras.reshape(len(extras), extras.shape[1] // 2, 2)
+    xy: np.ndarray = extras.reshape(len(extras), extras.shape[1] // 2, 2)
     xy = xy[..., ::-1] if coding.is_y_first else xy
     cell, prior = (each[rows, None] for each in anchors)
     stride, unit = _units(grid, prior, coding)
