@@ -303,6 +303,8 @@ def fitted(
     for part in sorted(reading.parts, key=lambda part: len(linear(part.out.size)[0])):
         if symbols is None:
             return None
+        if 'count' in part.out.fields:  # One per image.
+            continue
         shape, axes = shapes[part.spec.name], part.out.axes.split()
         if len(shape) == len(axes):  # Of any batch, and resolution of heatmaps and bins.
             is_any = [axis == 'B' or axis[1:2] in ('/', '*') for axis in axes]
