@@ -16,7 +16,7 @@ from std_msgs.msg import Float64
 
 from trt_ros.errors import printable
 from trt_ros.profiling import mark
-from trt_ros.ros.lifecycle import STEADY_CLOCK, ManagedNode
+from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.qos import RESULTS, mistyped, overridden
 from trt_ros.ros.sync import DUPLICATE, JUMPED, LATE, NO_PARTNER
 from trt_ros.ros.worker import REPLACED, RESET, STOPPED, UNWANTED
@@ -239,8 +239,7 @@ class Diagnostics:
         self._before = (time.monotonic(), 0, 0)
         self._active_since: float | None = None
         self._publisher = node.create_publisher(DiagnosticArray, '/diagnostics', RESULTS)
-        # Steady: with use_sim_time and no /clock, the node's own clock never ticks.
-        node.create_timer(1.0, self._publish, clock=STEADY_CLOCK)
+        node.followers.append(self._publish)
 
     def _publish(self) -> None:
         now = time.monotonic()

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 import threading
 import time
-import traceback
 from typing import NamedTuple
 
 import numpy as np
@@ -130,16 +129,8 @@ class InputSubscription:
 
     def _follow(self) -> None:
         with self._lock:
-            if self._is_closed or not self._node.context.ok():
-                return
-            try:
+            if not self._is_closed:
                 self._change()
-            except Exception:  # It would propagate out of spin().
-                self._node.get_logger().error(
-                    f'Failed to change the subscription to {self._present.topic}.\n'
-                    f'{traceback.format_exc()}',
-                    throttle_duration_sec=10.0,
-                )
 
     def _change(self) -> None:
         before = self._present

@@ -81,7 +81,7 @@ class ManagedNode(LifecycleNode):
     :ivar created_at: creation time in time.monotonic().
     :ivar failure: description of the last failure; '' after a successful transition.
     :ivar on_failed_start: called after an autostart that failed; None in a container.
-    :ivar followers: called every second, by one timer: each wake-up of rclpy's executor costs.
+    :ivar followers: called every second, by one thread: each wake-up of rclpy's executor costs.
     :ivar largest_nbytes: size of the largest message received by topic, with its full name.
     :ivar jpegs_on_gpu: whether JPEG images become frames that are decoded on the GPU.
     :ivar video_gpu: the GPU that decodes video packets, as for VideoDecoder.
@@ -99,13 +99,13 @@ class ManagedNode(LifecycleNode):
         service: Any = self._service_change_state
         service.callback = self._answer_change_state
         self.while_configured, self.while_active = ExitStack(), ExitStack()
+        self.followers: list[Callable[[], None]] = []
         self._transitions = TransitionThread(self)
         self.cancelled = self._transitions.cancelled
         self.created_at = time.monotonic()
         self.failure = ''
         self.on_failed_start: Callable[[], None] | None = None
         self.largest_nbytes: dict[str, int] = {}
-        self.followers: list[Callable[[], None]] = []
         self.jpegs_on_gpu = False
         self.video_gpu: Cuda | None = None
         self._warned: set[str] = set()
@@ -113,9 +113,6 @@ class ManagedNode(LifecycleNode):
         self._fault: TrtRosError | None = None
         declare(self, self.Parameters)
         self.add_on_set_parameters_callback(self._check_parameters)
-        self.create_timer(
-            1.0, self._follow, callback_group=ReentrantCallbackGroup(), clock=STEADY_CLOCK
-        )
         seconds, started = (
             (0.0, self._autostart)  # A timer: it fires once the node is spun.
             if self.get_parameter('autostart').value
@@ -124,10 +121,6 @@ class ManagedNode(LifecycleNode):
         self._start_timer = self.create_timer(
             seconds, started, callback_group=ReentrantCallbackGroup(), clock=STEADY_CLOCK
         )
-
-    def _follow(self) -> None:
-        for follower in tuple(self.followers):
-            follower()
 
     # Hooks for subclasses.
 

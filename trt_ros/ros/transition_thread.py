@@ -1,9 +1,10 @@
-"""The thread that runs the transitions of a node, while its executor continues."""
+"""Threads of a node: its transitions, and what it does every second, beside its executor."""
 
 from collections.abc import Callable
 import threading
 import traceback
 from typing import Any
+import weakref
 
 from rclpy.node import Node
 from rclpy.task import Future
@@ -13,7 +14,7 @@ from trt_ros.errors import printable
 
 class TransitionThread:
     """
-    A thread per transition of a node, one at a time, until stop().
+    A thread per transition of a node, one at a time, and one for its `followers`, until stop().
 
     :ivar cancelled: set when the transition should end early.
     :ivar done: end of the last transition; None before the first one.
@@ -26,6 +27,10 @@ class TransitionThread:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._following = threading.Thread(
+            target=_follow, args=[weakref.ref(node), self._stopping], name='followers', daemon=True
+        )
+        self._following.start()
 
     def start(self, work: Callable[[], bool]) -> Future | None:
         """Start `work`; return None if a transition is in progress, or after stop()."""
@@ -61,11 +66,12 @@ class TransitionThread:
         thread = self._thread
         if thread is not None:
             thread.join()
+        self._following.join()
 
     def run_on_executor(self, work: Callable[[], Any]) -> Any:
-        """Run `work` in the executor's thread, if called in this one; return or raise as it."""
+        """Run `work` in the executor's thread, if called in these; return or raise as it."""
         executor = self._node.executor
-        if executor is None or threading.current_thread() is not self._thread:
+        if executor is None or threading.current_thread() not in (self._thread, self._following):
             return work()
         claim, done = threading.Lock(), threading.Event()
         outcome: list[tuple[Any, Exception | None]] = []
@@ -87,6 +93,16 @@ class TransitionThread:
         if error is not None:
             raise error
         return result
+
+
+def _follow(of: Callable[[], Any], stopping: threading.Event) -> None:
+    while not stopping.wait(1.0) and (node := of()) is not None and node.context.ok():
+        for each in tuple(node.followers):
+            try:
+                each()
+            except Exception:
+                log_traceback(node, 'A periodic call failed.')
+        del node
 
 
 def log_traceback(node: Node, problem: str) -> None:

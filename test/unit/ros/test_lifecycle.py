@@ -82,3 +82,14 @@ def test_a_node_with_a_manager_does_not_ask_for_configure(context, spin, capfd):
 
     spin(other_asks, managed, other)  # Created later, so its timer is the later one.
     assert 'ros2 lifecycle set /managed configure' not in log
+
+
+def test_what_a_node_does_every_second_does_not_wake_up_its_executor(context, spin):
+    before = set(threading.enumerate())
+    node, called = ManagedNode('idle', context=context, parameter_overrides=AUTOSTART), []
+    node.followers += [lambda: 1 / 0, lambda: called.append(1)]
+    spin(lambda: node.state_label == 'active', node)
+    assert not list(node.timers)
+    wait_until(lambda: len(called) == 2, 'calls after others that failed')
+    node.stop()
+    assert set(threading.enumerate()) <= before
