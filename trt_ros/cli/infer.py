@@ -33,6 +33,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain, count
 import json
 from pathlib import Path
 import sys
@@ -185,7 +186,6 @@ def run(args: Namespace) -> int:
             stack.callback(_write_json, folder / 'results.json', entries)
         if coco is not None:
             stack.callback(coco.write)
-        names = _Names()
         watched = sys.stderr.isatty()
         bar = stack.enter_context(
             tqdm(
@@ -195,8 +195,8 @@ def run(args: Namespace) -> int:
                 disable=len(paths) < (2 if watched else MANY_FILES),
             )
         )
-        for path in bar:
-            annotated = folder and folder / names.unique(path)
+        for path, name in zip(bar, _output_names(paths)):
+            annotated = folder and folder / name
             try:
                 entries.extend(
                     _entries_of(path, pipeline, thresholds, args.max_image_pixels, annotated, coco)
@@ -226,25 +226,19 @@ def _check_inputs(folder: Path, inputs: Sequence[Path]) -> None:
             )
 
 
-class _Names:
-    """Names of annotated files: those of the inputs, with a number where a name is taken."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-
-    def unique(self, path: Path) -> str:
-        """Return a name that no earlier call has returned, whatever its suffix."""
+def _output_names(paths: Sequence[Path]) -> Iterator[str]:
+    """Yield names of annotated files: those of the inputs, with a number where one is taken."""
+    taken = set[str]()
+    for path in paths:
         suffix = path.suffix.lower()
         if suffix in VIDEO_SUFFIXES:
             suffix = '.mp4'
         elif suffix not in IMAGE_SUFFIXES:
             suffix = '.png'
-        stem, number = path.stem, 1
-        while stem.lower() in self._taken:
-            number += 1
-            stem = f'{path.stem}_{number}'
-        self._taken.add(stem.lower())
-        return stem + suffix
+        numbered = (f'{path.stem}_{number}' for number in count(2))
+        stem = next(each for each in chain([path.stem], numbered) if each.lower() not in taken)
+        taken.add(stem.lower())
+        yield stem + suffix
 
 
 def _entries_of(

@@ -271,23 +271,7 @@ class LeRobotDataSet:
             {'task_index': arrow.int64(), 'task': arrow.string()}, {'pandas': json.dumps(index)}
         )
         self._write('meta/tasks', [{'task_index': 0, 'task': self._args.task}], schema)
-        features: dict[str, Any] = {}
-        shapes: dict[str, tuple[int, ...]] = {}
-        for name in self._statistics:
-            shapes[name] = (1,)
-            if name in self._sizes:
-                features[name] = {
-                    **{'dtype': 'image', 'shape': [*self._sizes[name], 3]},
-                    'names': ['height', 'width', 'channels'],
-                }
-                shapes[name] = (3, 1, 1)
-            elif name in ('observation.state', 'action'):
-                shapes[name] = (len(self._joints),)
-                features[name] = {'dtype': 'float32', 'shape': [*shapes[name]]}
-                features[name]['names'] = self._joints
-            else:
-                kind = 'float32' if name == 'timestamp' else 'int64'
-                features[name] = {'dtype': kind, 'shape': [1], 'names': None}
+        features = {name: self._feature(name) for name in self._statistics}
         info = {
             **{'codebase_version': 'v3.0', 'robot_type': None, 'fps': self._args.fps},
             **{'total_episodes': len(self._episodes), 'total_frames': self._frames},
@@ -297,9 +281,21 @@ class LeRobotDataSet:
             **{'video_path': None, 'splits': {'train': f'0:{len(self._episodes)}'}},
             'features': features,
         }
-        statistics = {name: each.as_dict(shapes[name]) for name, each in self._statistics.items()}
+        statistics = {
+            name: each.as_dict((3, 1, 1) if name in self._sizes else features[name]['shape'])
+            for name, each in self._statistics.items()
+        }
         for name, content in (('info', info), ('stats', statistics)):
             (self._folder / f'meta/{name}.json').write_text(json.dumps(content, indent=1))
+
+    def _feature(self, name: str) -> dict[str, Any]:
+        if name in self._sizes:
+            axes = ['height', 'width', 'channels']
+            return {'dtype': 'image', 'shape': [*self._sizes[name], 3], 'names': axes}
+        if name in ('observation.state', 'action'):
+            return {'dtype': 'float32', 'shape': [len(self._joints)], 'names': self._joints}
+        kind = 'float32' if name == 'timestamp' else 'int64'
+        return {'dtype': kind, 'shape': [1], 'names': None}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
