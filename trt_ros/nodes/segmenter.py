@@ -56,21 +56,20 @@ class SegmenterParameters(
     """Parameters of the segmenter node, which are also the options of its pipeline."""
 
 
-class InstanceOutputs(NamedTuple):
-    """The publishers of the instances of one camera."""
-
-    images: ImageSender
-    detections: Callable[[Objects, Header, str], None]
-
-
 class SegmenterOutputs(NamedTuple):
-    """The publishers of one camera; masks and confidences by prefix of their topics."""
+    """
+    The publishers of one camera.
+
+    :param masks, confidences: by prefix of their topics.
+    :param instances, detections: None for networks without instances.
+    """
 
     masks: Mapping[str, ImageSender]
     confidences: Mapping[str, ImageSender]
     overlay: ImageSender
     mask_dtype: type[np.uint8] | type[np.uint16]
-    instances: InstanceOutputs | None
+    instances: ImageSender | None = None
+    detections: Callable[[Objects, Header, str], None] | None = None
 
 
 class SegmenterNode(ObjectNode):
@@ -126,16 +125,7 @@ class SegmenterNode(ObjectNode):
 
     def advertise(self, camera: Camera) -> SegmenterOutputs:
         """Create the publishers of a camera's results."""
-        instances: InstanceOutputs | None = None
-        dtype: type[np.uint8] | type[np.uint16] = np.uint16
-        if self._has_instances:
-            count = self.pipeline.decoder.class_count or len(self.pipeline.class_names)
-            dtype = mask_dtype(count + 1) if count else np.uint16
-            instances = InstanceOutputs(
-                ImageSender(self, camera.publisher(Image, 'instances')),
-                detection_publish(self, camera.publisher(Detection2DArray, 'detections')),
-            )
-        return SegmenterOutputs(
+        outputs = SegmenterOutputs(
             {
                 prefix: ImageSender(self, camera.publisher(Image, f'{prefix}mask'))
                 for prefix in self.class_maps()
@@ -145,8 +135,15 @@ class SegmenterNode(ObjectNode):
                 for prefix in (self.class_maps() if self.parameters.confidence else ())
             },
             ImageSender(self, camera.publisher(Image, 'overlay')),
-            dtype,
-            instances,
+            np.uint16,
+        )
+        if not self._has_instances:
+            return outputs
+        count = self.pipeline.decoder.class_count or len(self.pipeline.class_names)
+        return outputs._replace(
+            mask_dtype=mask_dtype(count + 1) if count else np.uint16,
+            instances=ImageSender(self, camera.publisher(Image, 'instances')),
+            detections=detection_publish(self, camera.publisher(Detection2DArray, 'detections')),
         )
 
     def publish(
@@ -161,9 +158,11 @@ class SegmenterNode(ObjectNode):
             should_publish(each.publisher) for each in outputs.confidences.values()
         )
         masks = result.class_masks(outputs.mask_dtype, with_confidence=wants_confidence)
-        if outputs.instances is not None:
-            assert isinstance(result, Instances)
-            self._publish_instances(outputs.instances, result, header, frame)
+        if isinstance(result, Instances) and outputs.instances and outputs.detections:
+            if should_publish(outputs.instances.publisher):
+                outputs.instances.begin(header, frame.wh, 'mono16')[:] = result.numbers()
+                outputs.instances.send()
+            outputs.detections(result, header, self.parameters.class_id_format)
         for sender, mask in zip(outputs.masks.values(), masks):
             encoding = 'mono8' if mask.labels.dtype == np.uint8 else 'mono16'
             sender.begin(header, frame.wh, encoding)[:] = mask.labels
@@ -181,11 +180,3 @@ class SegmenterNode(ObjectNode):
                 style=parameters.style(),
             )
             outputs.overlay.send()
-
-    def _publish_instances(
-        self, outputs: InstanceOutputs, result: Instances, header: Header, frame: Frame
-    ) -> None:
-        if should_publish(outputs.images.publisher):
-            outputs.images.begin(header, frame.wh, 'mono16')[:] = result.numbers()
-            outputs.images.send()
-        outputs.detections(result, header, self.parameters.class_id_format)

@@ -261,10 +261,8 @@ def _run(
     """Run readings on pictures and on views of them, and add what these say."""
     if not found:
         return
-    remembering = _Remembering(network)
-    judges = [_Judge(each, remembering, score) for each in found]
-    for each in judges:
-        each.see_nothing(np.full_like(pictures[0], GRAY))
+    remembering, gray = _Remembering(network), np.full_like(pictures[0], GRAY)
+    judges = [_Judge(each, remembering, score, gray) for each in found]
     for pixels, truth in watch(list(zip(pictures, truths))):
         remembering.forget()
         for each in judges:
@@ -274,16 +272,14 @@ def _run(
 
 
 class _Judge:
-    def __init__(self, found: Ranked, network: Runner, score: float) -> None:
+    """Judge of a reading, whose results must differ from that of `gray`, which shows nothing."""
+
+    def __init__(self, found: Ranked, network: Runner, score: float, gray: np.ndarray) -> None:
         self._found, self._score = found, score
         self._thresholds = Thresholds(score / 2)
         self._pipeline: CpuPipeline[Any] = CpuPipeline(network, found.candidate.fitted)
-        self._nothing: list[Seen] = []
-        self._wholes: list[Seen] = []
-
-    def see_nothing(self, gray: np.ndarray) -> None:
-        """Run a picture that shows nothing, whose result others must not resemble."""
         self._nothing = self._seen([gray])
+        self._wholes: list[Seen] = []
 
     def see(self, pixels: np.ndarray, truth: Truth | None) -> None:
         seen = self._seen([pixels, *(view.pixels(pixels) for view in VIEWS)])
