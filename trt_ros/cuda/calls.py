@@ -57,11 +57,6 @@ class CudaError(TrtRosError):
         """Whether the error has ended all use of the GPU by this process."""
         return self.status in STICKY
 
-    @property
-    def is_out_of_memory(self) -> bool:
-        """Whether the GPU had too little free memory."""
-        return self.status == 'cudaErrorMemoryAllocation'
-
 
 _live: Counter[str] = Counter()
 _lost: list[str] = []  # The sticky statuses seen.

@@ -238,7 +238,7 @@ def gpu_memory() -> tuple[int, int]:
 
 def explain_out_of_memory(error: CudaError, nbytes: int, account: Account) -> CudaError:
     """Add requested, free and allocated bytes by owner to an out-of-memory error."""
-    if not error.is_out_of_memory:
+    if error.status != 'cudaErrorMemoryAllocation':
         return error
     runtime().cudaGetLastError()  # This status is not sticky: reading it clears it.
     free, total = gpu_memory()
