@@ -8,7 +8,7 @@ from trt_ros.nodes import NODES
 #: They take long to import, and the executor of a C++ container waits.
 LATE = {'onnxruntime', 'onnx', 'tensorrt', 'tensorrt_rtx', 'cuda', 'scipy', 'tritonclient'}
 #: Needed at configure, or never.
-LATER = {'trt_ros.runtime.fitting', 'trt_ros.recording', 'geometry_msgs'}
+LATER = {'trt_ros.runtime.fitting', 'trt_ros.recording', 'geometry_msgs', 'cv2'}
 
 
 def test_backends_are_not_imported_with_the_nodes():

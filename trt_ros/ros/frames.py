@@ -7,7 +7,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import cv2
 import numpy as np
 
 from trt_ros.errors import BadFrameError
@@ -183,6 +182,8 @@ def _decompressed(image: CompressedImageView, jpegs_on_gpu: bool, max_pixels: in
 def _pixels_of(image: CompressedImageView) -> np.ndarray:
     encoded, pixels = image.data, None
     # UNCHANGED also ignores the EXIF orientation of a JPEG, as other ROS nodes do.
+    import cv2  # Imported here: raw images that the GPU reads need no OpenCV.
+
     with suppress(cv2.error):
         pixels = cv2.imdecode(encoded, cv2.IMREAD_UNCHANGED)
     if pixels is None:

@@ -98,6 +98,7 @@ class CompressedImageCodec(ImageCodec):
         super().__init__(node, transport_topic(node, topic, 'compressed'))
         self._max_pixels = node.parameters.max_image_pixels
         self._jpegs_on_gpu = node.jpegs_on_gpu
+        import_module('cv2')  # Not with the first image.
 
     def frame(self, image: CompressedImageView) -> Content:
         """Return the decoded frame of a view."""
