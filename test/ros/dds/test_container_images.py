@@ -100,12 +100,14 @@ def test_dds_serves_the_subscribers_that_none_serves_by_pointer(
     inbox, other = Inbox(number_of), Inbox(number_of)
     subscribe(here, inbox)
     camera.meets(1)
-    camera.send(1)
-    assert (inbox.wait(1), wire.count) == ([1], 0)
+    for number in (1, 2):  # The number of subscribers is new with the first.
+        camera.send(number)
+    assert (inbox.wait(2), wire.count) == ([1, 2], 1)
     subscribe(elsewhere, other)
     camera.meets(2)
-    camera.send(2)
-    assert (inbox.wait(2), other.wait(1), wire.count) == ([1, 2], [2], 1)
+    for number in (3, 4):
+        camera.send(number)
+    assert (inbox.wait(4), other.wait(2), wire.count) == ([1, 2, 3, 4], [3, 4], 3)
     elsewhere.destroy_subscription(stand_in)
 
 

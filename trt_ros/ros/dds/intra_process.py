@@ -116,14 +116,15 @@ class IntraProcessBuffer:
         with self._lock:
             if self._is_closed or not self._is_compatible(gid, qos):
                 return False
-            waits = bool(self._waiting)
-        if not waits and self._deliver(message):
-            return self._publishers[gid]
+            is_matched, is_next = self._publishers[gid], not self._waiting
+        if is_next and self._deliver(message):
+            return is_matched
         with self._lock:
-            self._lost += len(self._waiting) == self._waiting.maxlen
-            self._waiting.append(message)
-            self._wake()
-            return self._publishers[gid]
+            if not self._is_closed:
+                self._lost += len(self._waiting) == self._waiting.maxlen
+                self._waiting.append(message)
+                self._wake()
+        return is_matched
 
     def take(self) -> np.ndarray | None:
         """Return the oldest waiting message and remove it; None if there is none."""

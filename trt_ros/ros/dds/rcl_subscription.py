@@ -157,7 +157,8 @@ class RclSubscription:
         destroy(self._node, self._subscription)
         self._guard.destroy()
         self._receive_buffers.close()
-        self._registered_pools.close()
+        with self._delivering:  # Waits for the thread of a publisher.
+            self._registered_pools.close()
 
     def _close_buffer(self) -> None:
         if self._buffer is not None:

@@ -93,17 +93,21 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
         with handle:
             shared = SharedPublisher(rcl.gid_of(handle), node.get_logger().warning)
 
+    counted = -1
+
     def publish(message: np.ndarray) -> None:
+        nonlocal counted
         if not getattr(publisher, 'is_activated', True):
             return
         if shared is not None and shared.borrowers:
             shared.lend(message)  # First: all else would delay it.
+        here = 0 if intra_publisher is None else intra_publisher.deliver(message)
         with handle:
-            # Counted before the delivery here: a subscriber that leaves afterwards costs one extra
-            # message, but no subscriber misses one.
-            listeners = subscriptions = handle.get_subscription_count()
-            if intra_publisher is not None:
-                listeners -= intra_publisher.deliver(message)
+            subscriptions = handle.get_subscription_count()
+            # A subscriber that has left meanwhile may be among those here: then DDS sends the
+            # message, too, so that no other one misses it.
+            listeners = subscriptions - (here if subscriptions == counted else 0)
+            counted = subscriptions
             if shared is not None and (listeners > 0 or shared.borrowers):
                 listeners -= shared.settle(subscriptions)
             if listeners > 0 or is_kept:
