@@ -269,9 +269,9 @@ def test_prepared_cameras_share_memory_of_largest_batch(gpu, on_cpu, small_detec
 def test_nan_and_inf_are_counted(open_graph, small_detector, caplog):
     for constants in ({}, ON_CPU):
         pipeline = open_graph(small_detector('inf.onnx', inf=True), constants=constants)
-        before = pipeline._nonfinite_frames
+        before = pipeline.nonfinite.count
         pipeline.infer(picture(), ASKED)
-        assert pipeline._nonfinite_frames == before + 1
+        assert pipeline.nonfinite.count == before + 1
         assert 'NaN or infinite' in caplog.text
         pipeline.close()
 

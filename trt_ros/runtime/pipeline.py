@@ -37,7 +37,8 @@ from trt_ros.results.boxes import Objects
 from trt_ros.results.watch import ResultWatch
 from trt_ros.runtime.device import Device
 from trt_ros.runtime.future import Finished, Future
-from trt_ros.vision.class_choice import ClassLookup
+from trt_ros.runtime.nonfinite import NonfiniteFrames
+from trt_ros.vision.class_choice import OBJECT_TASKS, ClassLookup, no_objects
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger('trt_ros.runtime')
 ResultT = TypeVar('ResultT', bound=Result)
-
-OBJECT_TASKS = ('detect', 'obb', 'pose')  # Tasks whose results are objects with a class and score.
 
 
 class Pipeline(ABC, Generic[ResultT]):
@@ -71,11 +70,11 @@ class Pipeline(ABC, Generic[ResultT]):
     :ivar device: what nodes ask of the device.
     :ivar is_asynchronous: whether `start` returns while the run is in progress.
     :ivar watch: watch over the results.
+    :ivar nonfinite: counter of frames whose outputs have non-finite values.
     :ivar regions: pipeline that runs on the objects of this one's results; None without.
     """
 
     regions: Pipeline[Any] | None = None
-
     is_asynchronous = False
     max_batch: int = 1
     max_detections: int = sys.maxsize
@@ -86,14 +85,15 @@ class Pipeline(ABC, Generic[ResultT]):
         self.bindings, self.class_names = fitted.bindings, fitted.class_names
         self.backend, self.metadata = network.backend, network.metadata
         self.frequency, self.commands = network.frequency, network.commands
-        self.outputs = fitted.output_specs
+        self.outputs, self._classes = fitted.output_specs, ClassLookup()
         self.is_one_image, self.device = is_one_image(fitted.feeds), Device()
         self._choice: tuple[str, ...] = ()
-        self._classes = ClassLookup()
         self._kept: RunInputs | None = zeros_of(fitted.feeds) if network.keeps_inputs else None
-        self._is_closed = self._is_rehearsal = False
-        self._nonfinite_frames, self._counting = 0, threading.Lock()
-        self.watch = ResultWatch()
+        self._is_closed, self.watch = False, ResultWatch()
+        self.nonfinite = NonfiniteFrames(
+            self._nonfinite_advice,
+            'States keep them: reset the states.' if has_memory(fitted.feeds) else '',
+        )
 
     @classmethod
     def open(
@@ -157,11 +157,7 @@ class Pipeline(ABC, Generic[ResultT]):
         """Run on gray frames, which allocates memory and shows whether the network runs."""
 
     def join(self, regions: Pipeline[Any], count: int) -> None:
-        """
-        Run another pipeline on up to `count` objects, before the first run and where possible.
-
-        :param regions: opened with `regions`; it outlives this one.
-        """
+        """Run one opened with `regions` on up to `count` objects in the same launches."""
 
     @property
     def has_joined(self) -> bool:
@@ -171,11 +167,11 @@ class Pipeline(ABC, Generic[ResultT]):
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
         """Run without a trace: states and counts begin anew, and nothing is logged."""
-        self._is_rehearsal = True
+        self.nonfinite.is_rehearsal = True
         try:
             yield
         finally:
-            self._is_rehearsal = False
+            self.nonfinite.is_rehearsal = False
             self.reset_state()
             self._reset_counts()
 
@@ -184,19 +180,7 @@ class Pipeline(ABC, Generic[ResultT]):
 
     def _reset_counts(self) -> None:
         """Set the counts of the diagnostics to zero."""
-        self._nonfinite_frames = 0
-
-    def _count_nonfinite(self, frames: int = 1) -> None:
-        """Count frames whose outputs have non-finite values; log the first one."""
-        with self._counting:
-            is_first = not self._nonfinite_frames
-            self._nonfinite_frames += frames
-        if is_first and not self._is_rehearsal:
-            log.warning(
-                'Network outputs contain NaN or infinite values; their boxes are dropped.%s%s',
-                self._nonfinite_advice,
-                ' States keep them: reset the states.' if has_memory(self.feeds) else '',
-            )
+        self.nonfinite.count = 0
 
     def _own_log_lines(self) -> tuple[str, ...]:
         return ()
@@ -261,7 +245,7 @@ class Pipeline(ABC, Generic[ResultT]):
         :raises BadFrameError: when the image cannot be read, or not as its encoding declares.
         :raises ClosedError: after close().
         """
-        return self._first(self._start(image, thresholds, self.start).result())
+        return self.named(self._start(image, thresholds, self.start).result()[0])
 
     def infer_all(
         self, images: Sequence[Image], thresholds: Thresholds = DEFAULT_THRESHOLDS
@@ -345,7 +329,9 @@ class Pipeline(ABC, Generic[ResultT]):
         """
         if limits:
             thresholds = replace(thresholds, **limits)
-        return self._start(image, thresholds, self.submit_run).map(self._first)
+        return self._start(image, thresholds, self.submit_run).map(
+            lambda results: self.named(results[0])
+        )
 
     def _start(
         self,
@@ -365,12 +351,8 @@ class Pipeline(ABC, Generic[ResultT]):
         if self._kept is not None:
             image = {**self._kept, **image}
         frames, tensors = split_inputs(self.feeds, image)
-        if self._kept is not None:
-            self._kept = image
+        self._kept = image if self._kept is not None else None
         return start(frames, thresholds, tensors)
-
-    def _first(self, results: list[ResultT]) -> ResultT:
-        return self.named(results[0])
 
     def named(self, result: ResultT) -> ResultT:
         """Return a result with the class names; the watch sees it."""
@@ -388,11 +370,7 @@ class Pipeline(ABC, Generic[ResultT]):
         if not thresholds.chooses_classes:
             return thresholds
         if self.decoder.task not in OBJECT_TASKS and not self.decoder.head.finds_instances:
-            raise ParameterError(
-                'classes, class_score_thresholds and class_agnostic_nms are for objects, but '
-                f'decoder {self.decoder.name} finds none.',
-                remedy='Leave them out.',
-            )
+            raise no_objects(self.decoder.name)
         return self._classes(thresholds, self.class_names)
 
     @property
@@ -411,7 +389,7 @@ class Pipeline(ABC, Generic[ResultT]):
         if self._is_closed:
             return {}
         return {
-            'frames with non-finite values': str(self._nonfinite_frames),
+            'frames with non-finite values': str(self.nonfinite.count),
             **self._own_diagnostics(),
             'impossible results': self.watch.problem,
         }

@@ -11,6 +11,8 @@ import numpy as np
 from trt_ros.errors import ParameterError, meant
 from trt_ros.vision.thresholds import Thresholds
 
+OBJECT_TASKS = ('detect', 'obb', 'pose')  # Tasks whose results are objects with a class and score.
+
 MAX_CLASSES = 1 << 16
 
 
@@ -59,6 +61,15 @@ class ClassThresholds(Thresholds):
     def class_table(self) -> tuple[np.ndarray, float]:
         """Return `table` and `others`."""
         return self.table, self.others
+
+
+def no_objects(decoder: str) -> ParameterError:
+    """Return the error of choosing classes where a decoder finds no objects."""
+    return ParameterError(
+        'classes, class_score_thresholds and class_agnostic_nms are for objects, but '
+        f'decoder {decoder} finds none.',
+        remedy='Leave them out.',
+    )
 
 
 class ClassLookup:

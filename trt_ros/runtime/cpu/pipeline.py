@@ -188,7 +188,7 @@ class CpuPipeline(Pipeline[ResultT]):
         _, found = self.run_network(inputs, tensors)
         outputs = {name: found[name] for name in self._output_names}
         if not all(map(is_finite, outputs.values())):
-            self._count_nonfinite(len(letterboxes))
+            self.nonfinite.add(len(letterboxes))
         with mark('decode'):
             if not self.is_one_image:
                 return [self.decoder(outputs, letterboxes[0], thresholds)]

@@ -85,7 +85,7 @@ class GpuPipeline(Pipeline[Any]):
     is_asynchronous = True
     max_detections = MAX_DETECTIONS
     device: GpuDevice
-    _nonfinite_advice = ' A lower precision may overflow: try precision fp32.'
+    _nonfinite_advice = 'A lower precision may overflow: try precision fp32.'
 
     def __init__(
         self, network: TensorRTRunner, fitted: ResolvedModel[Any], batch: int = 1
@@ -274,7 +274,7 @@ class GpuPipeline(Pipeline[Any]):
                 result, is_nonfinite = read()
                 results.append(result)
                 if is_nonfinite:
-                    self._count_nonfinite()
+                    self.nonfinite.add()
             return results
         crop = self.shared.crop
         if crop is not None:
@@ -308,7 +308,7 @@ class GpuPipeline(Pipeline[Any]):
             )
             results.append(self.decoder(own, letterbox, thresholds))
             if not all(map(is_finite, own.values())):
-                self._count_nonfinite()
+                self.nonfinite.add()
         return results
 
     def memory(self) -> Mapping[str, Mapping[str, int]]:
