@@ -166,8 +166,9 @@ def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None
     spinner = Spinner('executor', node.get_logger())
     spinner.executor.add_node(node)
     stop.wait()
+    spinner.stop()
+    node.stop()  # A transition in progress tells the executor of its end.
     spinner.close()
-    node.stop()
     node.destroy_node()
     rclpy.try_shutdown()
     return int(has_failed.is_set())

@@ -80,11 +80,15 @@ class Spinner:
         self._thread = threading.Thread(target=self._spin, name=name)
         self._thread.start()
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Finish the running callback, stop spinning and join the thread."""
         self._closing.set()
         self.executor.create_task(lambda: None)  # wake() alone would not return from spin_once().
         self._thread.join()
+
+    def close(self) -> None:
+        """Stop, and shut the executor down."""
+        self.stop()
         self.executor.shutdown()  # It removes what a spinning thread waits for.
 
     def run_on_executor(self, work: Callable[[], None]) -> None:

@@ -1,9 +1,9 @@
 """
 A node with a stand-in of tf2_ros: detections_3d, or tensor where it has inputs.
 
-To odom, the transforms are those on /tf_static, and those of the same stamp on /tf. Else, from
-each frame, a quarter turn to x forward, y left and z up, and 1 m forward, 2 m from the frame
-`left`; none at second 99.
+To odom, the transforms are those on /tf_static, and those of the same stamp on /tf, which are
+waited for as long as it takes. Else, from each frame, a quarter turn to x forward, y left and z
+up, and 1 m forward, 2 m from the frame `left`; none at second 99.
 """
 
 from functools import partial
@@ -16,6 +16,7 @@ import numpy as np
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from tf2_msgs.msg import TFMessage
 
+from support.waiting import DEADLINE_SECONDS
 from trt_ros import executables
 from trt_ros.ros import transforms as ours
 from trt_ros.vision.upright_boxes import quaternion_of
@@ -50,9 +51,11 @@ class Buffer:
     def lookup_transform(self, target_frame, source_frame, time, timeout):
         if target_frame == 'odom':
             stamp = divmod(time.nanoseconds, 10**9)
+            is_placed = (source_frame, None) in self.found
             with self.changed:
                 chain = self.changed.wait_for(
-                    lambda: self.chain(source_frame, stamp), timeout.nanoseconds / 1e9
+                    lambda: self.chain(source_frame, stamp),
+                    DEADLINE_SECONDS if is_placed else timeout.nanoseconds / 1e9,
                 )
             if not chain:
                 raise TransformException(f'"{source_frame}" does not exist.')
