@@ -88,8 +88,7 @@ def prepare() -> None:
 
     for name in import_module('trt_ros.nodes').NODES:
         import_module(f'trt_ros.nodes.{name}')
-    for name in ('onnxruntime', 'trt_ros.runtime.cpu.checked_runner', 'trt_ros.runtime.opening'):
-        import_module(name)
+    import_module('trt_ros.runtime.opening')  # Without onnxruntime: GPU nodes would hang at exit.
     for kind in (ChangeState, DiagnosticArray, Detection2DArray):
         check_for_type_support(kind)
     gc.collect()
