@@ -88,7 +88,8 @@ def prepare() -> None:
 
     for name in import_module('trt_ros.nodes').NODES:
         import_module(f'trt_ros.nodes.{name}')
-    import_module('trt_ros.runtime.opening')  # Without onnxruntime: GPU nodes would hang at exit.
+    import_module('trt_ros.runtime.opening')
+    # With onnxruntime and its checks, too, nodes on a GPU hung at their exit (16 cores, H100).
     for kind in (ChangeState, DiagnosticArray, Detection2DArray):
         check_for_type_support(kind)
     gc.collect()
