@@ -165,6 +165,12 @@ def unchecked(monkeypatch):
 
 
 @pytest.fixture
+def as_if_elsewhere(monkeypatch):
+    """Let a receiver take this process for another one."""
+    monkeypatch.setattr('trt_ros.ros.dds.shared_receiver.os.getpid', lambda: -1)
+
+
+@pytest.fixture
 def wire(here, unchecked):
     from trt_ros.ros.dds.rcl import Rcl
     from trt_ros.ros.dds.transport import usable_rcl

@@ -108,7 +108,7 @@ class Pool:
             self._share_next.clear()  # The publisher notices that it is not shared.
         return Memory(whole_pages(nbytes), share_next=self._share_next)
 
-    def _give_back(self, loan: MemoryLoan) -> None:
+    def _give_back(self, loan: Any) -> None:
         if not loan.memory.is_retired:
             self._free.appendleft(loan.memory)  # First: it is the one still in the CPU caches.
 
@@ -125,10 +125,11 @@ class MemoryLoan(np.ndarray):
     """
     Lent memory, which the views of it keep alive.
 
+    :ivar memory: that of a publisher; None for a receive buffer.
     :ivar give_back: called in any thread when none is left.
     """
 
-    memory: Memory
+    memory: Memory | None = None
     give_back: Callable[[MemoryLoan], None]
     number: int
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 import ctypes
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char, c_size_t, c_uint8, c_void_p
+from functools import partial
 from itertools import pairwise
 import os
 from struct import Struct
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trt_ros.ros.dds.memory import whole_pages
+from trt_ros.ros.dds.memory import Lendable, MemoryLoan, read_only, whole_pages
 from trt_ros.ros.releases import GID_CAPACITY, GID_NBYTES, MESSAGE_INFO_CAPACITY
 
 RCL, RCUTILS = 'librcl.so', 'librcutils.so'
@@ -243,36 +244,40 @@ class ReceiveBufferPool:
     def __init__(self, hooks: MemoryHooks = NO_HOOKS, *, nbytes: int = 1 << 16) -> None:
         self._hooks, self._nbytes = hooks, nbytes
         self._free: deque[_Buffer] = deque()
-        self._next: tuple[_BufferLoan, np.ndarray, int] | None = None
+        self._next: tuple[_Buffer, np.ndarray] | None = None
         self.info = MessageInfo()
         self._is_closed = False
 
-    def prepare(self) -> tuple[_BufferLoan, np.ndarray, int]:
+    def prepare(self) -> tuple[_Buffer, np.ndarray]:
         """Prepare the buffer of the next take() while there is no message."""
         if self._next is None:
             buffer = self._free.popleft() if self._free else _Buffer(self._nbytes, self._hooks)
             buffer.offer()
-            loan = _BufferLoan(buffer, self)
-            self._next = loan, np.asarray(loan), buffer.c_bytes.buffer
+            self._next = buffer, self._lend(buffer)
         return self._next
 
     def take(self, rcl: Rcl, subscription: Any) -> np.ndarray | None:
         """Take the next message, valid while a view of it is left, or None; or raise RclError."""
-        loan, memory, address = self.prepare()
+        buffer, memory = self.prepare()
         try:
-            if not rcl.take(subscription, loan.buffer.c_bytes, self.info):
+            if not rcl.take(subscription, buffer.c_bytes, self.info):
                 return None
         except RclError:
             self._next = None
             raise
         self._next = None
-        nbytes = loan.buffer.expose()
-        if loan.buffer.c_bytes.buffer != address:  # It has grown.
-            memory = np.asarray(loan)
+        nbytes = buffer.expose()
+        if memory.size < buffer.memory.size:  # It has grown.
+            loan: Any = memory.base
+            loan.give_back, memory = lambda _: None, self._lend(buffer)
         return memory[:nbytes]
 
-    def give_back(self, buffer: _Buffer) -> None:
-        """Return a buffer to the pool, or free it if the pool is closed."""
+    def _lend(self, buffer: _Buffer) -> np.ndarray:
+        loan = read_only(buffer.memory).view(Lendable).view(MemoryLoan)
+        loan.give_back = partial(self._give_back, buffer)
+        return loan.view(np.ndarray)
+
+    def _give_back(self, buffer: _Buffer, _: MemoryLoan) -> None:
         if self._is_closed:
             buffer.close()
         else:
@@ -284,26 +289,6 @@ class ReceiveBufferPool:
         self._next = None
         while self._free:
             self._free.popleft().close()
-
-
-class _BufferLoan:
-    """A receive buffer as a read-only array, which is kept alive by its views."""
-
-    def __init__(self, buffer: _Buffer, ring: ReceiveBufferPool) -> None:
-        self.buffer, self._receive_buffers = buffer, ring
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        c_bytes = self.buffer.c_bytes
-        return {
-            'version': 3,
-            'shape': (c_bytes.capacity,),
-            'typestr': '|u1',
-            'data': (c_bytes.buffer, True),
-        }
-
-    def __del__(self) -> None:
-        self._receive_buffers.give_back(self.buffer)
 
 
 class _Buffer:
@@ -319,16 +304,16 @@ class _Buffer:
                 _ZERO_ALLOCATE(lambda count, nbytes, state: None),
             )
         )
-        self._memory = whole_pages(nbytes)
+        self.memory = whole_pages(nbytes)
 
     def offer(self) -> None:
         """Offer the middleware all of the memory, not only the size of its last request."""
-        self.c_bytes.buffer, self.c_bytes.capacity = self._memory.ctypes.data, self._memory.size
+        self.c_bytes.buffer, self.c_bytes.capacity = self.memory.ctypes.data, self.memory.size
 
     def expose(self) -> int:
         """Register the memory, if it is new, and return the size of the message."""
         if not self._is_registered:
-            self._hooks.register(self._memory)
+            self._hooks.register(self.memory)
             self._is_registered = True
         return int(self.c_bytes.length)
 
@@ -339,21 +324,21 @@ class _Buffer:
     def _unregister(self) -> None:
         if self._is_registered:
             self._is_registered = False
-            self._hooks.unregister(self._memory)
+            self._hooks.unregister(self.memory)
 
     def _reallocate(self, pointer: int | None, nbytes: int, state: int | None) -> int | None:
         """Grow; Cyclone DDS calls this for each message, others only if it is too large."""
         try:
-            old = self._memory
+            old = self.memory
             if pointer != old.ctypes.data:
                 return None
             if nbytes <= old.size:
                 return pointer
             self._unregister()
-            self._memory = whole_pages(nbytes)
-            kept = min(old.size, self._memory.size)
-            self._memory[:kept] = old[:kept]
-            return int(self._memory.ctypes.data)
+            self.memory = whole_pages(nbytes)
+            kept = min(old.size, self.memory.size)
+            self.memory[:kept] = old[:kept]
+            return int(self.memory.ctypes.data)
         # C code cannot propagate it; the middleware reports that it has no memory.
         except Exception:
             traceback.print_exc()

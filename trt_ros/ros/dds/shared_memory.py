@@ -24,7 +24,7 @@ import numpy as np
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile
 from sensor_msgs.msg import Image
 
-from trt_ros.ros.dds.memory import Memory, MemoryLoan, Pool
+from trt_ros.ros.dds.memory import Memory, Pool
 from trt_ros.ros.dds.rcl import Rcl
 
 #: Environment variable; the value 'rclpy' sends everything through rclpy, and 'dds' nothing
@@ -166,7 +166,6 @@ class SharedPublisher:
         self._listener = open_socket()
         self._end = weakref.finalize(self, _close, self._listener, self.borrowers)
         self._refused: set[int] = set()  # Users.
-        self._subscriptions = 0
         try:
             self._listener.bind(address(gid))
             self._listener.listen(MAX_PUBLISHERS)
@@ -175,29 +174,27 @@ class SharedPublisher:
 
     def lend(self, message: np.ndarray) -> None:
         """Lend a message, (N,) uint8, to the subscriptions; it must not change any more."""
-        loan: Any = message.base
-        if not (isinstance(loan, MemoryLoan) and loan.memory.fd >= 0):
-            if isinstance(loan, MemoryLoan) and loan.memory.share_next is not None:
-                loan.memory.share_next.set()
-            copy = self._pool.take(message.size)
+        memory: Memory | None = getattr(message.base, 'memory', None)
+        if memory is None or memory.fd < 0:
+            if memory is not None and memory.share_next is not None:
+                memory.share_next.set()
+            copy: Any = self._pool.take(message.size)
             copy[:] = message
-            message, loan = copy, copy.base
-            if loan.memory.fd < 0:
+            message, memory = copy, copy.base.memory
+            if memory.fd < 0:
                 self._fail(OSError('no memory or file descriptor is left'))
                 return
         for each in self.borrowers:
-            each.lend(message, loan.memory)
+            each.lend(message, memory)
 
     def settle(self, subscriptions: int) -> int:
         """
         Do what would delay the message before lend().
 
         :param subscriptions: number of the publisher's DDS subscriptions now.
-        :returns: how many of them do not need the message through DDS; 0 if their number has
-            changed, as a subscription that got the message may have left.
+        :returns: how many of them got the message.
         """
         lent = sum([each.is_on for each in self.borrowers])
-        is_same, self._subscriptions = subscriptions == self._subscriptions, subscriptions
         if subscriptions > len(self.borrowers):
             self._accept()
         for each in self.borrowers:
@@ -205,7 +202,7 @@ class SharedPublisher:
         for left in [each for each in self.borrowers if each.has_left]:
             left.close()
             self.borrowers.remove(left)
-        return lent if is_same else 0
+        return lent
 
     def _accept(self) -> None:
         for _ in range(MAX_PUBLISHERS):

@@ -104,14 +104,13 @@ def serialized_publish(node: Node, publisher: Publisher) -> Callable[[np.ndarray
         here = 0 if intra_publisher is None else intra_publisher.deliver(message)
         with handle:
             subscriptions = handle.get_subscription_count()
-            # A subscriber that has left meanwhile may be among those here: then DDS sends the
-            # message, too, so that no other one misses it.
-            listeners = subscriptions - (here if subscriptions == counted else 0)
-            counted = subscriptions
-            if shared is not None and (listeners > 0 or shared.borrowers):
-                listeners -= shared.settle(subscriptions)
-            if listeners > 0 or is_kept:
+            if shared is not None and (subscriptions > here or shared.borrowers):
+                here += shared.settle(subscriptions)
+            # A subscriber that has left meanwhile may be among those that got it: then DDS sends
+            # the message, too, so that no other one misses it.
+            if subscriptions > (here if subscriptions == counted else 0) or is_kept:
                 rcl.publish(handle, message)
+            counted = subscriptions
 
     return publish
 
