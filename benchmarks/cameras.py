@@ -62,8 +62,6 @@ class Container:
     seconds: float = 3.0
     backend: str = 'auto'
     together: bool = False
-    frames_in_flight: int = 1
-    precision: str = 'auto'
     beside: str = ''
     apart: str = ''
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -179,10 +177,9 @@ def detectors(options: Container) -> tuple[list[Any], list[str]]:
         values = {
             'model_path': options.model,
             'backend': options.backend,
-            'precision': options.precision,
             'device': device,
             'image_topics': own,
-            'frames_in_flight': options.frames_in_flight,
+            'frames_in_flight': 1,
             'qos_reliability': 'best_effort',
             'autostart': True,
             'publish_latency': options.beside == 'publish_latency',
@@ -444,8 +441,6 @@ def main() -> int:
     parser.add_argument('--rate', type=float, default=30.0, help='of each camera, in Hz')
     parser.add_argument('--size', default='1280x720')
     parser.add_argument('--seconds', type=float, default=3.0, help='of each row')
-    parser.add_argument('--frames-in-flight', type=int, default=1)
-    parser.add_argument('--precision', default='auto')
     parser.add_argument(
         '--parameter', type=parameter, action='append', default=[], metavar='NAME=VALUE'
     )
@@ -479,8 +474,6 @@ def main() -> int:
                         args.seconds,
                         args.backend,
                         args.together,
-                        args.frames_in_flight,
-                        args.precision,
                         beside,
                         args.apart,
                         dict(args.parameter),

@@ -60,7 +60,7 @@ def main() -> int:
         args.size,
         args.seconds,
         args.backend,
-        precision=args.precision,
+        parameters={'precision': args.precision},
     )
 
     def start_recording() -> None:

@@ -45,7 +45,7 @@ def measure(
                 size=args.size,
                 seconds=args.seconds,
                 backend=args.backend,
-                frames_in_flight=args.frames_in_flight,
+                parameters={'frames_in_flight': args.frames_in_flight},
             )
             for devices in containers
         ],
