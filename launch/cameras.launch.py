@@ -10,6 +10,7 @@ import yaml
 
 from trt_ros.errors import ParameterError
 from trt_ros.launching.arguments import (
+    argument,
     checked_parameters,
     common_arguments,
     given_parameters,
@@ -29,22 +30,18 @@ def generate_launch_description():
             DeclareLaunchArgument(
                 'cameras', description='YAML file of the cameras, as config/cameras.example.yaml.'
             ),
-            DeclareLaunchArgument(
+            argument(
                 'one_node',
-                default_value='false',
-                choices=('true', 'false'),
-                description=(
-                    'Whether one detector, with one network in memory, serves all cameras; '
-                    'the result topics are the same.'
-                ),
+                'false',
+                'Whether one detector, with one network in memory, serves all cameras; the result '
+                'topics are the same.',
+                ('true', 'false'),
             ),
-            DeclareLaunchArgument(
+            argument(
                 'devices',
-                default_value='[]',
-                description=(
-                    'CUDA device indices that the cameras without a parameter device take in '
-                    'turn, such as [0, 1]; with one_node, each device has one detector.'
-                ),
+                '[]',
+                'CUDA device indices that the cameras without a parameter device take in turn, '
+                'such as [0, 1]; with one_node, each device has one detector.',
             ),
             *common_arguments(container='new'),
             *parameter_arguments(DetectorNode),

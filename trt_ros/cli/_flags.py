@@ -192,7 +192,9 @@ def model_argument(text: str) -> Path | str:
 
 #: The flag of the similarity that an engine must reach.
 MIN_COSINE = (
-    *('--min-cosine X', number(float, -1, 1), 0.99),
+    '--min-cosine X',
+    number(float, -1, 1),
+    0.99,
     'fail below this cosine similarity of any output',
 )
 

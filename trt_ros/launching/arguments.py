@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 import signal
@@ -88,42 +88,50 @@ def check_names(words: list[str], known: Collection[str], file: Path) -> None:
             )
 
 
+def argument(
+    name: str, default: str, text: str, choices: Sequence[str] | None = None
+) -> DeclareLaunchArgument:
+    """Declare a launch argument."""
+    return DeclareLaunchArgument(name, default_value=default, description=text, choices=choices)
+
+
 def common_arguments(*, container: str, platform: str = 'auto') -> list[DeclareLaunchArgument]:
     """Declare the arguments of every launch file; launch_nodes() reads them."""
     switch = ('true', 'false')
-    rows: tuple[tuple[str, str, tuple[str, ...] | None, str], ...] = (
-        (
-            *('container', container, None),
+    return [
+        argument(
+            'container',
+            container,
             'Container of the nodes: none starts one process per node, new starts a container, a '
             'name (/ComponentManager) loads them into that running container.',
         ),
-        (
-            *('params_file', '', None),
-            'Parameter file of all nodes; launch arguments override it.',
-        ),
-        (
-            *('platform', platform, ('auto', *PLATFORMS)),
+        argument('params_file', '', 'Parameter file of all nodes; launch arguments override it.'),
+        argument(
+            'platform',
+            platform,
             'Platform defaults, overridden by params_file: config/x86.yaml or '
             'config/jetson.yaml; auto detects the platform.',
+            ('auto', *PLATFORMS),
         ),
-        ('autostart', 'true', switch, 'Whether to configure and activate the nodes.'),
-        (
-            *('respawn', 'false', switch),
+        argument('autostart', 'true', 'Whether to configure and activate the nodes.', switch),
+        argument(
+            'respawn',
+            'false',
             'Whether to restart processes that exit, and configure and activate their nodes '
             'again; false ends the launch. Does not apply to a running container.',
+            switch,
         ),
-        (
-            *('respawn_delay', '2.0', None),
+        argument(
+            'respawn_delay',
+            '2.0',
             'Delay in seconds between the exit of a process and its restart.',
         ),
-        (
-            *('use_sim_time', 'false', switch),
+        argument(
+            'use_sim_time',
+            'false',
             'Whether to use the time of /clock, as published by ros2 bag play.',
+            switch,
         ),
-    )
-    return [
-        DeclareLaunchArgument(name, default_value=default, choices=choices, description=text)
-        for name, default, choices, text in rows
     ]
 
 
@@ -132,14 +140,12 @@ def parameter_arguments(
 ) -> list[DeclareLaunchArgument]:
     """Declare every parameter of a node class as the launch argument `prefix` + its name."""
     return [
-        DeclareLaunchArgument(
+        argument(
             prefix + each.name,
-            default_value=defaults.get(each.name, ''),
-            description=(
-                each.description
-                + (f' ({each.allowed})' if each.allowed else '')
-                + f' Node default: {_shown(each.default)}.'
-            ),
+            defaults.get(each.name, ''),
+            each.description
+            + (f' ({each.allowed})' if each.allowed else '')
+            + f' Node default: {_shown(each.default)}.',
         )
         for each in specifications(cls.Parameters).values()
         if each.name != 'autostart'

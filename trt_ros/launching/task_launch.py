@@ -9,6 +9,7 @@ from launch import Action, LaunchContext, LaunchDescription
 from launch.actions import DeclareLaunchArgument
 
 from trt_ros.launching.arguments import (
+    argument,
     common_arguments,
     given_parameters,
     launch_description,
@@ -33,39 +34,40 @@ def task_launch(
     :param image: whether the node takes images, which may come from a `source`.
     :param platform: default of the launch argument.
     """
-    topics = dict(topics or {})
-    if image:
-        topics = {'image': 'Topic of the input images.', **topics}
+    topics = topics or {}
     name = NodeDescription(cls, '').executable
     return launch_description(
         [
-            *(
-                DeclareLaunchArgument(topic, default_value=topic, description=description)
-                for topic, description in topics.items()
-            ),
-            *([_source_argument()] if image else []),
-            DeclareLaunchArgument(
-                'name', default_value=name, description=f'Name of the {name} node.'
-            ),
-            DeclareLaunchArgument(
-                'namespace', default_value='', description='Namespace of the nodes.'
-            ),
+            *(image_arguments() if image else ()),
+            *(argument(topic, topic, description) for topic, description in topics.items()),
+            argument('name', name, f'Name of the {name} node.'),
+            argument('namespace', '', 'Namespace of the nodes.'),
             *common_arguments(container='none', platform=platform),
             *parameter_arguments(cls),
         ],
-        partial(_nodes, cls=cls, topics=tuple(topics)),
+        partial(_nodes, cls=cls, topics=(*(['image'] if image else ()), *topics)),
     )
 
 
-def _source_argument() -> DeclareLaunchArgument:
-    return DeclareLaunchArgument(
-        'source',
-        default_value='',
-        description=(
+def image_arguments() -> list[DeclareLaunchArgument]:
+    """Declare the topic of the images, and where they may come from; see image_sources()."""
+    return [
+        argument('image', 'image', 'Topic of the input images.'),
+        argument(
+            'source',
+            '',
             'Pictures, video or V4L2 camera (/dev/video0) that an image_source node publishes as '
-            'the images; empty starts none.'
+            'the images; empty starts none.',
         ),
-    )
+    ]
+
+
+def image_sources(arguments: Mapping[str, str], namespace: str = '') -> list[NodeDescription]:
+    """Return the node that publishes the launch argument `source`; none if that is empty."""
+    if not arguments.get('source'):
+        return []
+    image, source = {'image': arguments['image']}, {'source': arguments['source']}
+    return [NodeDescription(ImageSourceNode, 'image_source', namespace, image, source)]
 
 
 def _nodes(
@@ -83,14 +85,4 @@ def _nodes(
             has_platform='image' in topics,
         )
     ]
-    if arguments.get('source'):
-        nodes.append(
-            NodeDescription(
-                ImageSourceNode,
-                'image_source',
-                namespace,
-                {'image': arguments['image']},
-                {'source': arguments['source']},
-            )
-        )
-    return launch_nodes(context, nodes)
+    return launch_nodes(context, nodes + image_sources(arguments, namespace))
