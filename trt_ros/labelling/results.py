@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import singledispatchmethod
-import struct
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,13 @@ from trt_ros.results.classes import Classification
 from trt_ros.results.labels import name_of
 from trt_ros.results.masks import ClassMask, Instances, mask_dtype
 from trt_ros.results.poses import NAMES, Poses
-from trt_ros.ros.dds.cdr import ENCAPSULATION, ImageWriter, append_number, append_text
+from trt_ros.ros.dds.cdr import (
+    ImageWriter,
+    append_aligned,
+    append_number,
+    append_text,
+    begin_message,
+)
 from trt_ros.ros.dds.cdr_detections import DetectionWriter
 from trt_ros.runtime.pipeline import Pipeline
 
@@ -106,14 +111,12 @@ class ResultMessages:
 
     @write.register
     def _(self, result: Classification, header: ImageHeader) -> Iterator[tuple[str, memoryview]]:
-        message = bytearray(ENCAPSULATION + struct.pack('<iI', *header.stamp))
-        append_text(message, header.frame_id)
+        message = begin_message(header.stamp, header.frame_id)
         best = result.top(MAX_CLASSES)
         append_number(message, len(best))
         for label, score in zip(best.tolist(), result.scores[best].tolist()):
             append_text(message, name_of(result.class_names, label))
-            message += bytes(-(len(message) - len(ENCAPSULATION)) % 8)
-            message += struct.pack('<d', score)
+            append_aligned(message, 'd', score)
         yield 'classification', memoryview(message)
 
     def _boxes(self, writer: DetectionWriter, found: Objects, header: ImageHeader) -> memoryview:

@@ -1,5 +1,6 @@
 """CDR serialization of images, read and written in place."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 import struct
 
@@ -261,8 +262,7 @@ def _image_head(
 ) -> bytearray:
     width, height = image_wh
     step = width * channels
-    head = bytearray(ENCAPSULATION) + bytes(STAMP.size)
-    append_text(head, frame_id)
+    head = begin_message((0, 0), frame_id)
     append_number(head, height)
     append_number(head, width)
     append_text(head, encoding)
@@ -272,10 +272,36 @@ def _image_head(
     return head
 
 
+def begin_message(stamp: tuple[int, int], frame_id: str) -> bytearray:
+    """Return the beginning of a message: a Header."""
+    message = bytearray(ENCAPSULATION) + STAMP.pack(*stamp)
+    append_text(message, frame_id)
+    return message
+
+
 def append_number(message: bytearray, number: int) -> None:
     """Append a uint32 and the padding before it."""
     message += bytes(-len(message) % 4)
     message += struct.pack('<I', number)
+
+
+def append_aligned(message: bytearray, kind: str, *numbers: float) -> None:
+    """Append numbers of a format of `struct`, and the padding before them."""
+    if numbers:
+        message += bytes(-(len(message) - len(ENCAPSULATION)) % struct.calcsize(kind))
+        message += struct.pack(f'<{len(numbers)}{kind}', *numbers)
+
+
+def append_numbers(message: bytearray, kind: str, numbers: Sequence[int]) -> None:
+    """Append a sequence of numbers of a format of `struct`."""
+    append_number(message, len(numbers))
+    append_aligned(message, kind, *numbers)
+
+
+def append_data(message: bytearray, values: np.ndarray) -> None:
+    """Append the bytes of a contiguous array as a sequence."""
+    append_number(message, values.nbytes)
+    message += values.reshape(-1).view(np.uint8).data
 
 
 def append_text(message: bytearray, text: str) -> None:

@@ -10,7 +10,14 @@ import numpy as np
 
 from trt_ros.results.boxes import Objects
 from trt_ros.results.labels import name_of
-from trt_ros.ros.dds.cdr import ENCAPSULATION, STAMP, Fields, append_number, append_text
+from trt_ros.ros.dds.cdr import (
+    ENCAPSULATION,
+    STAMP,
+    Fields,
+    append_number,
+    append_text,
+    begin_message,
+)
 from trt_ros.ros.dds.memory import Pool
 
 # From its score on, a vision_msgs/Detection2D with one result is 49 doubles and an id: score;
@@ -147,8 +154,7 @@ class _Layout:
     """
 
     def __init__(self, frame_id: str, class_names: Sequence[str]) -> None:
-        head = bytearray(ENCAPSULATION + bytes(8))
-        append_text(head, frame_id)
+        head = begin_message((0, 0), frame_id)
         append_number(head, 0)
         self.head = bytes(head)
         self.detections = {offset: _ByLabel(frame_id, class_names, offset) for offset in (0, 4)}

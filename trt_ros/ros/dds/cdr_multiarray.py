@@ -7,7 +7,7 @@ import numpy as np
 
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.cdr import ENCAPSULATION, Fields, append_number, append_text
-from trt_ros.ros.dds.cdr_tensors import SENT_AS, joined, tensor_view
+from trt_ros.ros.dds.cdr_tensors import SENT_AS, tensor_view
 
 #: Element type of std_msgs/NAMEMultiArray by NAME.
 MULTI_ARRAYS: dict[str, np.dtype[Any]] = {
@@ -80,4 +80,5 @@ def write_multi_array(tensor: np.ndarray) -> np.ndarray:
     append_number(head, values.size)
     if values.size:
         head += bytes(-(len(head) - len(ENCAPSULATION)) % values.itemsize)
-    return joined([head, values.reshape(-1).view(np.uint8)])
+    head += values.reshape(-1).view(np.uint8).data
+    return np.frombuffer(head, np.uint8)

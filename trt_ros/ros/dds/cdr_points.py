@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trt_ros.ros.dds.cdr import ENCAPSULATION, append_number, append_text
+from trt_ros.ros.dds.cdr import append_number, append_text, begin_message
 from trt_ros.ros.dds.memory import Pool
 
 #: Values of sensor_msgs/PointField.
@@ -43,10 +43,7 @@ class PointWriter:
 
     def _head(self, stamp: tuple[int, int], frame_id: str, cloud_wh: tuple[int, int]) -> bytearray:
         width, height = cloud_wh
-        head = bytearray(ENCAPSULATION)
-        for number in stamp:
-            append_number(head, number & 0xFFFFFFFF)
-        append_text(head, frame_id)
+        head = begin_message(stamp, frame_id)
         append_number(head, height)
         append_number(head, width)
         append_number(head, len(self._fields))

@@ -1,15 +1,22 @@
 """CDR serialization of the tensor lists of Isaac ROS, read in place."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 import math
-import struct
 from typing import Any
 
 import numpy as np
 
 from trt_ros.errors import BadFrameError
-from trt_ros.ros.dds.cdr import ENCAPSULATION, Fields, append_number, append_text
+from trt_ros.ros.dds.cdr import (
+    Fields,
+    append_aligned,
+    append_data,
+    append_number,
+    append_numbers,
+    append_text,
+    begin_message,
+)
 
 # isaac_ros_tensor_list_interfaces/Tensor.data_type.
 _DTYPES = {
@@ -132,11 +139,8 @@ def write_tensor_list(
     :returns: (N,) uint8.
     :raises BadFrameError: 'bad tensor' when the message has no code for the type of a tensor.
     """
-    head = bytearray(ENCAPSULATION + struct.pack('<iI', *stamp))
-    append_text(head, frame_id)
-    append_number(head, len(tensors))
-    parts: list[bytearray | np.ndarray] = [head]
-    size = len(head)
+    message = begin_message(stamp, frame_id)
+    append_number(message, len(tensors))
     for name, tensor in tensors.items():
         dtype = SENT_AS.get(tensor.dtype, tensor.dtype)
         tensor = np.ascontiguousarray(tensor, dtype).reshape(tensor.shape)
@@ -144,33 +148,13 @@ def write_tensor_list(
             raise BadFrameError(
                 'bad tensor', f'Tensor {name!r} has type {tensor.dtype}, which TensorList lacks.'
             )
-        # Alignment counts from the end of the encapsulation, hence the lead of this part.
-        lead = (size - len(ENCAPSULATION)) % 8
-        part = bytearray(len(ENCAPSULATION) + lead)
-        append_text(part, name)
-        part.append(tensor.ndim)
-        append_number(part, tensor.ndim)
-        part += struct.pack(f'<{tensor.ndim}I', *tensor.shape)
-        append_number(part, _CODES[tensor.dtype])
-        append_number(part, tensor.ndim)
-        if tensor.ndim:
-            part += bytes(-(len(part) - len(ENCAPSULATION)) % 8)
-            part += struct.pack(f'<{tensor.ndim}Q', *_row_major(tensor.shape, tensor.itemsize))
-        append_number(part, tensor.nbytes)
-        del part[: len(ENCAPSULATION) + lead]
-        parts += [part, tensor.reshape(-1).view(np.uint8)]
-        size += len(part) + tensor.nbytes
-    return joined(parts)
-
-
-def joined(parts: Sequence[bytearray | np.ndarray]) -> np.ndarray:
-    """Return the parts of a message as one, (N,) uint8."""
-    message = np.empty(sum(map(len, parts)), np.uint8)
-    at = 0
-    for each in parts:
-        message[at : at + len(each)] = each
-        at += len(each)
-    return message
+        append_text(message, name)
+        message.append(tensor.ndim)
+        append_numbers(message, 'I', tensor.shape)
+        append_number(message, _CODES[tensor.dtype])
+        append_numbers(message, 'Q', _row_major(tensor.shape, tensor.itemsize))
+        append_data(message, tensor)
+    return np.frombuffer(message, np.uint8)
 
 
 def _row_major(shape: tuple[int, ...], itemsize: int) -> list[int]:
@@ -233,40 +217,21 @@ def write_dlpack_list(
     tensors: Mapping[str, np.ndarray], stamp: tuple[int, int], frame_id: str
 ) -> np.ndarray:
     """Write an isaac_ros_tensor_msgs/TensorList: row-major, (N,) uint8; or BadFrameError."""
-    head = bytearray(ENCAPSULATION + struct.pack('<iI', *stamp))
-    append_text(head, frame_id)
-    append_number(head, len(tensors))
+    message = begin_message(stamp, frame_id)
+    append_number(message, len(tensors))
     for name in tensors:
-        append_text(head, name)
-    append_number(head, len(tensors))
-    parts: list[bytearray | np.ndarray] = [head]
-    size = len(head)
+        append_text(message, name)
+    append_number(message, len(tensors))
     for name, tensor in tensors.items():
         kind, bits = tensor.dtype.kind, 8 * tensor.dtype.itemsize
         if bits not in _DLPACK_BITS.get(kind, ()):
             raise BadFrameError(
                 'bad tensor', f'Tensor {name!r} has type {tensor.dtype}, which TensorList lacks.'
             )
-        values = np.ascontiguousarray(tensor, tensor.dtype.newbyteorder('<'))
-        strides = [math.prod(tensor.shape[axis + 1 :]) for axis in range(tensor.ndim)]
-        # Alignment counts from the end of the encapsulation, hence the lead of this part.
-        lead = (size - len(ENCAPSULATION)) % 8
-        part = bytearray(len(ENCAPSULATION) + lead)
-        part += bytes((_DLPACK_CODES[kind], bits))
-        part += bytes(-len(part) % 2) + struct.pack('<H', 1)
-        for numbers in (tensor.shape, strides):
-            append_number(part, len(numbers))
-            if numbers:
-                _align(part)
-                part += struct.pack(f'<{len(numbers)}q', *numbers)
-        _align(part)
-        part += struct.pack('<Q', 0)
-        append_number(part, values.nbytes)
-        del part[: len(ENCAPSULATION) + lead]
-        parts += [part, values.reshape(-1).view(np.uint8)]
-        size += len(part) + values.nbytes
-    return joined(parts)
-
-
-def _align(message: bytearray) -> None:
-    message += bytes(-(len(message) - len(ENCAPSULATION)) % 8)
+        message += bytes((_DLPACK_CODES[kind], bits))
+        append_aligned(message, 'H', 1)  # Lanes.
+        append_numbers(message, 'q', tensor.shape)
+        append_numbers(message, 'q', _row_major(tensor.shape, 1))
+        append_aligned(message, 'Q', 0)  # Offset.
+        append_data(message, np.ascontiguousarray(tensor, tensor.dtype.newbyteorder('<')))
+    return np.frombuffer(message, np.uint8)
