@@ -81,6 +81,20 @@ def _unpickled(kind: type[TrtRosError], args: tuple[str, ...], state: dict[str, 
     return error
 
 
+def problem_of(error: BaseException) -> str:
+    """Return an error in one line: the problem of a TrtRosError, the repr of others."""
+    return error.problem if isinstance(error, TrtRosError) else repr(error)
+
+
+def log_text(error: BaseException) -> str:
+    """Return an error as log text: the message of a TrtRosError, the traceback of others."""
+    import traceback  # Not needed to print --help.
+
+    if isinstance(error, TrtRosError):
+        return str(error)
+    return printable(''.join(traceback.format_exception(error)).rstrip(), lines=True)
+
+
 class ParameterError(TrtRosError):
     """A parameter or option that cannot be honored."""
 

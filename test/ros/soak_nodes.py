@@ -24,9 +24,9 @@ from trt_ros.container.__main__ import main_mt
 from trt_ros.nodes.detector import DetectorNode
 from trt_ros.ros import diagnostics
 from trt_ros.ros.dds.transport import serialized_publish
-from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
+from trt_ros.ros.diagnostics import CountingNode
 from trt_ros.ros.dropping import Dropping
-from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
+from trt_ros.ros.lifecycle import NodeParameters
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import ENCODINGS
@@ -50,7 +50,7 @@ class CameraParameters(NodeParameters):
     bad_share: float = param(0.1, 'How many are bad.', between=(0.0, 1.0), mutable=True)
 
 
-class Camera(ManagedNode):
+class Camera(CountingNode):
     """
     Publishes images of many sizes and encodings, and some that are none, in a drawn order.
 
@@ -61,8 +61,6 @@ class Camera(ManagedNode):
 
     def __init__(self, name: str = 'camera', **kwargs) -> None:
         super().__init__(name, **kwargs)
-        self._counts = FrameCounts()
-        Diagnostics(self, self._counts, task='image', diagnostics=self._diagnostics)
 
     def configure(self) -> None:
         self._rng = np.random.default_rng(self.parameters.seed)

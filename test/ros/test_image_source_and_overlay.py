@@ -388,7 +388,7 @@ def test_boxes_in_space_are_drawn_by_the_calibration(start_node, as_image):
     assert (pixels[80, 90:110] == 90).all()
     for cause, wrong in (
         ("The boxes are in the frame 'map', but the image in 'front_camera'", {'frame_id': 'map'}),
-        ('The image is 200x160, but camera_info is for 100x80', {'size_wh': (100, 80)}),
+        ('The image is 200 × 160, but camera_info is for 100 × 80', {'size_wh': (100, 80)}),
     ):
         peer.wait_until(
             lambda cause=cause, wrong=wrong: sent(**wrong) and cause in node.log, cause

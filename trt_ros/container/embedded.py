@@ -18,18 +18,15 @@ from trt_ros.container.loading import (
     error_text,
     find_component,
 )
-from trt_ros.errors import TrtRosError
+from trt_ros.errors import TrtRosError, log_text
 from trt_ros.process_memory import (
     freeze_garbage_collector,
     release_freed_memory,
     tune_embedded_python,
 )
 from trt_ros.ros.dds.container_images import CONTAINER_IMAGES, ContainerImages, image_node_name
-from trt_ros.ros.process import (
-    REFUSED,
-    log_through_ros,
-)
-from trt_ros.ros.spinner import Spinner, log_text
+from trt_ros.ros.process import REFUSED, log_through_ros
+from trt_ros.ros.spinner import Spinner
 
 PACKAGE = 'trt_ros'
 

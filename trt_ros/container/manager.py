@@ -19,12 +19,12 @@ from trt_ros.container.loading import (
     find_component,
     node_options,
 )
-from trt_ros.errors import TrtRosError, printable
+from trt_ros.errors import TrtRosError, log_text, printable
 from trt_ros.process_memory import freeze_garbage_collector
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.process import REFUSED
 from trt_ros.ros.qos import REQUESTS
-from trt_ros.ros.spinner import Spinner, Thrown, log_text
+from trt_ros.ros.spinner import Spinner, Thrown
 
 
 class Component(NamedTuple):
@@ -43,12 +43,12 @@ class ComponentManager(Node):
     concurrently. One separate thread loads and unloads components in sequence: a constructor may
     take long, and list_nodes still responds at once.
 
-    :param on_failure: called for `exit_on_failure`, in any thread.
+    :ivar on_failed_start: called for `exit_on_failure`, in any thread.
     """
 
-    def __init__(self, on_failure: Callable[[], None], *, thread_num: int) -> None:
+    def __init__(self, *, thread_num: int) -> None:
         super().__init__('ComponentManager', start_parameter_services=False)
-        self._on_failure = on_failure
+        self.on_failed_start: Callable[[], None] | None = None
         self._components: dict[int, Component] = {}
         self._last_id = 0
         self._spinners: list[Spinner] = []
@@ -56,35 +56,24 @@ class ComponentManager(Node):
         self._is_closed = False
         # Not a ThreadPoolExecutor: a module that a component imports can shut all of them down.
         self._worker = threading.Thread(target=self._work, name='loading')
-        cpus = os.cpu_count() or 1
-        self._thread_num = self.declare_parameter(
+        self._thread_num = self._declare(
             'thread_num',
             thread_num,
-            ParameterDescriptor(
-                description='Number of executor threads, which share the components.',
-                read_only=True,
-                integer_range=[IntegerRange(from_value=1, to_value=cpus, step=1)],
-            ),
-        ).value
-        self._allow_modules = self.declare_parameter(
+            'Number of executor threads, which share the components.',
+            integer_range=[IntegerRange(from_value=1, to_value=os.cpu_count() or 1, step=1)],
+        )
+        self._allow_modules = self._declare(
             'allow_modules',
             False,
-            ParameterDescriptor(
-                description='Whether any Python class named module:Class can be loaded; false '
-                'allows registered components only.',
-                read_only=True,
-            ),
-        ).value
-        self._exit_on_failure = self.declare_parameter(
+            'Whether any Python class named module:Class can be loaded; false allows registered '
+            'components only.',
+        )
+        self._exit_on_failure = self._declare(
             'exit_on_failure',
             False,
-            ParameterDescriptor(
-                description='Whether the container ends, with exit code 1, when a component with '
-                'autostart cannot be configured or activated.',
-                read_only=True,
-            ),
-        ).value
-
+            'Whether the container ends, with exit code 1, when a component with autostart cannot '
+            'be configured or activated.',
+        )
         anytime = ReentrantCallbackGroup()
         self.create_service(
             LoadNode,
@@ -105,7 +94,11 @@ class ComponentManager(Node):
         )
         self._worker.start()
 
-    def close(self) -> None:
+    def _declare(self, name: str, default: Any, description: str, **more: Any) -> Any:
+        descriptor = ParameterDescriptor(description=description, read_only=True, **more)
+        return self.declare_parameter(name, default, descriptor).value
+
+    def stop(self) -> None:
         """Finish the current request, drop pending ones, destroy components in reverse order."""
         self._is_closed = True
         self._requests.put(None)
@@ -143,12 +136,10 @@ class ComponentManager(Node):
                     f"{plugin}: forward_global_arguments applies the container's own arguments, "
                     'such as __node, to this node, too'
                 )
-            self._last_id += (
-                1  # Incremented before construction: a failed attempt consumes its id.
-            )
+            self._last_id += 1  # Before construction: a failed attempt consumes its id.
             node: Any = construct(cls, options)
             if self._exit_on_failure and isinstance(node, ManagedNode):
-                node.on_failed_start = self._on_failure
+                node.on_failed_start = self.on_failed_start
             self._add(node)
         except Thrown as error:
             self.get_logger().error(f'Failed to load {plugin}: {_with_traceback(error)}')

@@ -23,13 +23,11 @@ from trt_ros.ros.codecs.tensors import tensor_of
 from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.held import HeldTopic
 from trt_ros.ros.inputs import SamplingParameters
-from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.parameters import param
 from trt_ros.ros.topic import Topic, without_partner
 from trt_ros.ros.transforms import Transforms, import_tf2
 from trt_ros.runtime.future import Finished, Future
 from trt_ros.runtime.options import PREPROCESSING
-from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import DEPTH_ENCODINGS, Frame
 
 
@@ -50,22 +48,15 @@ class BoundInputs(NodeInputs):
     """
     The bindings of a node's pipeline, matched with its feeds.
 
-    :param counts: counters of the node; with several topics, of the primary topic's messages.
-    :param infer: runs the messages of a set.
-    :param publish: publishes a result with the first image, None without images.
-    :ivar has_images: whether a network input is fed with images.
+    :param node: an InferenceNode whose pipeline is open, with one camera. The camera's counters
+        are those of the primary topic's messages, and its topic becomes that of the first image.
     :raises ParameterError: when a topic is invalid, or a max_age has no effect.
     """
 
-    def __init__(
-        self,
-        node: ManagedNode,
-        pipeline: Pipeline[Any],
-        counts: FrameCounts,
-        infer: Callable[[RunInputs], Any],
-        publish: Callable[[Any, Header, Frame | None], None],
-    ) -> None:
-        self._node, self._feeds, self._infer, self._publish = node, pipeline.feeds, infer, publish
+    def __init__(self, node: Any) -> None:
+        pipeline, [camera] = node.pipeline, node.cameras
+        self._node, self._camera, self._feeds = node, camera, pipeline.feeds
+        counts: FrameCounts = camera.counts
         self._format = open_format(node.parameters.tensor_format)
         self.has_state = has_memory(self._feeds)
         self._bindings = tuple(
@@ -77,7 +68,9 @@ class BoundInputs(NodeInputs):
                 bound.setdefault(topic, []).append(binding)
         self._refuse_two_spellings(list(bound))
         images = [name for name, each in bound.items() if self._feeds[each[0].input].image_count]
-        self.has_images = bool(images)
+        self._has_images = bool(images)
+        if images:
+            camera.topic = images[0]
         awaited = [name for name, each in bound.items() if not each[0].is_held]
         if not awaited:
             raise ParameterError(
@@ -249,11 +242,12 @@ class BoundInputs(NodeInputs):
 
     def start(self, sets: list[list[Any]]) -> Future[Sequence[Any]]:
         """Run sets of messages, one after another."""
-        return Finished([self._infer(self._run_inputs(values)) for values in sets])
+        return Finished([self._node.infer_inputs(self._run_inputs(values)) for values in sets])
 
     def publish(self, number: int, result: Any, header: Header, values: list[Any]) -> None:
         """Publish the result of a set with the first image."""
-        self._publish(result, header, values[self.primary] if self.has_images else None)
+        frame = values[self.primary] if self._has_images else None
+        self._node.publish(self._camera.outputs, result, header, frame)
 
     def _run_inputs(self, values: Sequence[Any]) -> RunInputs:
         """Return the inputs of a run from the value of one message per topic."""

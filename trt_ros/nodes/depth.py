@@ -173,13 +173,13 @@ class DepthNode(InferenceNode):
 
     def publish(self, outputs: DepthOutputs, result: Depth, header: Header, frame: Frame) -> None:
         """Publish the result of one image."""
-        camera = None
-        if self.kind not in ('relative', 'metric'):
-            camera = self._camera(outputs, frame)
-            if camera is None:
-                return
         depth = outputs.depth.begin(header, frame.wh, '32FC1')
-        if not self._write_depth(depth, outputs, result, camera, header):
+        try:
+            is_plain = self.kind in ('relative', 'metric')
+            camera = None if is_plain else self._camera(outputs, frame)
+            self._write_depth(depth, outputs, result, camera, header)
+        except BadFrameError as error:
+            self._warn('depth in meters is', error)
             return
         if self.kind != 'relative':
             is_valid = (depth > 0) & (depth < np.inf)
@@ -195,7 +195,13 @@ class DepthNode(InferenceNode):
         info = self._calibrations[outputs.camera.topic].info_for(header, frame.wh)
         if info is not None:
             outputs.infos.publish(info)
-        if outputs.points.is_wanted():
+        if not outputs.points.is_wanted():
+            return
+        try:
+            camera = camera or self._camera(outputs, frame)
+        except BadFrameError as error:
+            self._warn('~/points are', error)
+        else:
             self._publish_points(outputs, depth, header, frame, camera)
 
     def _write_depth(
@@ -205,29 +211,26 @@ class DepthNode(InferenceNode):
         result: Depth,
         camera: Intrinsics | None,
         header: Header,
-    ) -> bool:
-        """Write the depths of an image; return False without a calibration of the pair."""
+    ) -> None:
+        """Write the depths of an image, or raise BadFrameError."""
         values, kind = result.values, self.kind
         if camera is None:
             depth[:] = values
-            return True
+            return
         scale = self.pipeline.preprocess.letterbox(camera.image_wh).scale_xy
         if kind == 'canonical':
             np.multiply(values, canonical_factor(camera, sum(scale) / 2), out=depth)
-            return True
+            return
         if kind == 'affine':
             if result.points is None:
-                self._warn(
-                    'Cause: depth_kind is affine, but the network returns no points. Remedy: set '
-                    'it to auto.'
+                raise BadFrameError(
+                    'no points',
+                    'depth_kind is affine, but the network returns no points.',
+                    remedy='Set it to auto.',
                 )
-                return False
             np.add(values, np.float32(missing_offset(result.points, camera)), out=depth)
-            return True
-        rig = self._rig(camera)
-        if rig is None:
-            return False
-        baseline, offset = rig
+            return
+        baseline, offset = self._rig(camera)
         # The flow to the right image, as RAFT-Stereo gives it, is negative. Some pixels tell, the
         # near ones most: far ones are noise around 0.
         with np.errstate(invalid='ignore'):
@@ -235,49 +238,43 @@ class DepthNode(InferenceNode):
         if outputs.disparity and should_publish(outputs.disparity):
             outputs.disparity.publish(_to_disparity(values, unit, camera.fx, baseline, header))
         depth_of_disparity(values, unit * camera.fx, baseline, unit * offset, out=depth)
-        return True
 
-    def _rig(self, left: Intrinsics) -> tuple[float, float] | None:
-        """Return baseline in meters, and disparity at infinity; None, and log why, without."""
+    def _rig(self, left: Intrinsics) -> tuple[float, float]:
+        """Return baseline in meters, and disparity at infinity, or raise BadFrameError."""
         rights = list(self._calibrations.values())[1:]
         info = rights[0].newest if rights else CameraInfo()
-        try:
-            right = intrinsics_of(info, 'camera_info of the right image')
-        except BadFrameError as error:
-            self._warn(str(error))
-            return None
+        right = intrinsics_of(info, 'camera_info of the right image')
         if left.image_wh != right.image_wh or not math.isclose(left.fx, right.fx, rel_tol=1e-3):
             sizes = [
                 f'{e.image_wh[0]} × {e.image_wh[1]} pixels, fx {e.fx:g}' for e in (left, right)
             ]
-            self._warn(
-                f'Cause: the left camera_info is for {sizes[0]}, the right one for {sizes[1]}. '
-                'Remedy: calibrate the pair at one size.'
+            raise BadFrameError(
+                'bad calibration',
+                f'The left camera_info is for {sizes[0]}, the right one for {sizes[1]}.',
+                remedy='Calibrate the pair at one size.',
             )
-            return None
         if not info.p[3] < 0:
-            self._warn(
-                'Cause: P[3] of the right camera is not below 0. Remedy: calibrate the pair.'
+            raise BadFrameError(
+                'bad calibration',
+                'P[3] of the right camera is not below 0.',
+                remedy='Calibrate the pair.',
             )
-            return None
         return -info.p[3] / info.p[0], left.cx - right.cx
 
-    def _camera(self, outputs: DepthOutputs, frame: Frame) -> Intrinsics | None:
-        """Return the camera of an image; None, and log why, without its calibration."""
-        try:
-            camera = intrinsics_of(self._calibrations[outputs.camera.topic].newest, 'camera_info')
-        except BadFrameError as error:
-            self._warn(str(error))
-            return None
-        if camera.image_wh != frame.wh:
-            self._warn(
-                f'Cause: the image is {frame.wh[0]} × {frame.wh[1]}, '
-                f'but camera_info is for {camera.image_wh[0]} × {camera.image_wh[1]}.'
+    def _camera(self, outputs: DepthOutputs, frame: Frame) -> Intrinsics:
+        """Return the camera of an image, or raise BadFrameError."""
+        if self.kind == 'relative':
+            raise BadFrameError(
+                'no meters',
+                'depth_kind is relative.',
+                remedy='Set it to metric if the output of the network is in meters, or to '
+                'disparity if it is in pixels of a pair of images.',
             )
-            return None
         topic = outputs.camera.topic
+        info = self._calibrations[topic].newest
+        camera = intrinsics_of(info, 'camera_info', frame.wh)
         is_raw = topic.endswith('image_raw') and not self.parameters.rectify
-        if is_raw and lens_of(self._calibrations[topic].newest, 'camera_info') is not None:
+        if is_raw and lens_of(info, 'camera_info') is not None:
             self.get_logger().warning(
                 f'{topic} seems to be raw, but depth is that of rectified images. Remedy: Set '
                 'rectify to true.',
@@ -285,9 +282,8 @@ class DepthNode(InferenceNode):
             )
         return camera
 
-    def _warn(self, reason: str) -> None:
-        what = '~/points are' if self.kind in ('relative', 'metric') else 'depth in meters is'
-        self.get_logger().warning(f'No {what} published. {reason}', throttle_duration_sec=10.0)
+    def _warn(self, what: str, error: BadFrameError) -> None:
+        self.get_logger().warning(f'No {what} published. {error}', throttle_duration_sec=10.0)
 
     def _publish_points(
         self,
@@ -295,17 +291,8 @@ class DepthNode(InferenceNode):
         meters: np.ndarray,
         header: Header,
         frame: Frame,
-        camera: Intrinsics | None,
+        camera: Intrinsics,
     ) -> None:
-        if self.kind == 'relative':
-            self._warn(
-                'Cause: depth_kind is relative. Remedy: set it to metric if the output of the '
-                'network is in meters, or to disparity if it is in pixels of a pair of images.'
-            )
-            return
-        camera = camera or self._camera(outputs, frame)
-        if camera is None:
-            return
         stride = self.parameters.point_stride
         outputs.organized.compute(
             outputs.points.begin(header, organized_wh(frame.wh, stride)),

@@ -18,9 +18,9 @@ from trt_ros.ros.codecs.detections import DetectionCodec
 from trt_ros.ros.codecs.images import RawImageCodec
 from trt_ros.ros.dds.cdr import ImageView
 from trt_ros.ros.dds.cdr_points import UINT32
-from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
+from trt_ros.ros.diagnostics import CountingNode, FrameCounts
 from trt_ros.ros.inputs import InputParameters, SynchronizationParameters
-from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
+from trt_ros.ros.lifecycle import NodeParameters
 from trt_ros.ros.messages import best_hypothesis, detection_3d
 from trt_ros.ros.parameters import param, with_default
 from trt_ros.ros.points import PointSender
@@ -93,24 +93,19 @@ class _Located:
     upright: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
-class Detections3DNode(ManagedNode):
+class Detections3DNode(CountingNode):
     """A node that publishes 3D boxes of detections."""
 
     Parameters = Detections3DParameters
+    task = 'detections'
 
     def __init__(self, name: str = '', **kwargs: Any) -> None:
-        super().__init__(name, **kwargs)
-        self._counts = FrameCounts()
-        self._counts.noun = 'message'
-        self._topics: list[Topic] = []
         self._without_depth = 0
-        Diagnostics(
-            self,
-            self._counts,
-            task='detections',
-            diagnostics=lambda: {'objects without depth': str(self._without_depth)},
-            topics=lambda: self._topics,
-        )
+        super().__init__(name, **kwargs)
+        self._counts.noun = 'message'
+
+    def _diagnostics(self) -> dict[str, str]:
+        return {'objects without depth': str(self._without_depth)}
 
     def configure(self) -> None:
         """Create the publishers."""

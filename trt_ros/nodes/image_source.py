@@ -4,7 +4,6 @@ from contextlib import closing
 from dataclasses import dataclass
 import threading
 import time
-from typing import Any
 
 import cv2
 import numpy as np
@@ -16,9 +15,9 @@ from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.ros.camera_info import camera_info_for, camera_info_topic, load_calibration
 from trt_ros.ros.codecs.images import transport_topic
 from trt_ros.ros.dds.transport import should_publish
-from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
+from trt_ros.ros.diagnostics import CountingNode
 from trt_ros.ros.dropping import Dropping
-from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
+from trt_ros.ros.lifecycle import NodeParameters
 from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param, with_default
 from trt_ros.ros.sources import open_source
@@ -77,15 +76,10 @@ class ImageSourceParameters(NodeParameters, PixelLimit):
             )
 
 
-class ImageSourceNode(ManagedNode):
+class ImageSourceNode(CountingNode):
     """A node that publishes pictures at a rate, stamped with their publication time."""
 
     Parameters = ImageSourceParameters
-
-    def __init__(self, name: str = '', **kwargs: Any) -> None:
-        super().__init__(name, **kwargs)
-        self._counts = FrameCounts()
-        Diagnostics(self, self._counts, task='image')
 
     def configure(self) -> None:
         """Open the source and create the publishers."""

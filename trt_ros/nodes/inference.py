@@ -23,9 +23,9 @@ from trt_ros.profiling import recording
 from trt_ros.progress import Progress, ProgressThrottle
 from trt_ros.ros.codecs.images import image_codec
 from trt_ros.ros.dds.rcl import MemoryHooks
-from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
+from trt_ros.ros.diagnostics import CountingNode, FrameCounts
 from trt_ros.ros.inputs import ImageTopicsParameters
-from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
+from trt_ros.ros.lifecycle import NodeParameters
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import RESULTS
 from trt_ros.ros.stream import TopicStream
@@ -74,7 +74,7 @@ class Camera:
         )
 
 
-class InferenceNode(ManagedNode):
+class InferenceNode(CountingNode):
     """
     A node that opens a pipeline in configure and processes images while active.
 
@@ -91,22 +91,12 @@ class InferenceNode(ManagedNode):
     families: ClassVar[tuple[Family, ...]]
 
     def __init__(self, name: str = '', *, open_pipeline: Any = None, **kwargs: Any) -> None:
-        super().__init__(name, **kwargs)
         self._open_pipeline = open_pipeline or partial(Pipeline.open, families=self.families)
         self._pipeline: Pipeline | None = None
         self._progress: Progress | None = None
         self._inputs: NodeInputs | None = None
         self.cameras: tuple[Camera, ...] = ()
-        self._counts = FrameCounts()
-        Diagnostics(
-            self,
-            self._counts,
-            task='image',
-            diagnostics=self._diagnostics,
-            topics=lambda: self._inputs.topics if self._inputs else (),
-            why_no_result=lambda: self._inputs.why_no_result() if self._inputs else '',
-            warning=self._warning,
-        )
+        super().__init__(name, **kwargs)
 
     # Implemented by subclasses.
 
@@ -145,17 +135,7 @@ class InferenceNode(ManagedNode):
 
     def make_inputs(self) -> NodeInputs:
         """Return the inputs of the open pipeline."""
-        if not self.options().has_bindings:
-            return CameraInputs(self)
-        [camera] = self.cameras
-
-        def publish(result: Any, header: Header, frame: Any) -> None:
-            self.publish(camera.outputs, result, header, frame)
-
-        bound = BoundInputs(self, self.pipeline, self._counts, self.infer_inputs, publish)
-        if bound.has_images:
-            camera.topic = bound.topics[bound.primary].name
-        return bound
+        return BoundInputs(self) if self.options().has_bindings else CameraInputs(self)
 
     # Used by subclasses.
 
@@ -252,6 +232,7 @@ class InferenceNode(ManagedNode):
         self.jpegs_on_gpu = self._open_jpeg_decoder()
         self.video_gpu = self._open_video_decoder()
         inputs = self._inputs = self.make_inputs()
+        self._topics = inputs.topics
         lines = [*pipeline.log_lines, *inputs.log_lines]
         parameters = self.parameters  # make_inputs() may complete them.
         if inputs.in_sets and (len(inputs.topics) > 1 or parameters.rate_hz):
@@ -346,13 +327,16 @@ class InferenceNode(ManagedNode):
             diagnostics['progress'] = str(progress)
         return diagnostics
 
+    def _why_no_result(self) -> str:
+        return self._inputs.why_no_result() if self._inputs else ''
+
     def _warning(self) -> str:
         problem = self._pipeline.watch.problem if self._pipeline is not None else ''
         return f'impossible results: {problem}; check decoder and preprocessing' if problem else ''
 
     def _clear(self) -> None:
         self._pipeline = self._progress = self._inputs = None
-        self.cameras = ()
+        self.cameras = self._topics = ()
         self._counts.noun = 'image'
 
 

@@ -21,9 +21,9 @@ from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.codecs.detections import BoxCodec, DetectionCodec
 from trt_ros.ros.codecs.images import image_codec
-from trt_ros.ros.diagnostics import Diagnostics, FrameCounts
+from trt_ros.ros.diagnostics import CountingNode, FrameCounts
 from trt_ros.ros.inputs import ImageInputParameters, SynchronizationParameters
-from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
+from trt_ros.ros.lifecycle import NodeParameters
 from trt_ros.ros.messages import ImageSender, boxes_in_space
 from trt_ros.ros.parameters import param, with_default
 from trt_ros.ros.qos import DRAWN_IMAGES
@@ -65,25 +65,14 @@ class OverlayParameters(
     autostart: bool = with_default(NodeParameters, 'autostart', True)
 
 
-class OverlayNode(ManagedNode):
+class OverlayNode(CountingNode):
     """A node that publishes images with the detections or boxes of their stamp drawn on them."""
 
     Parameters = OverlayParameters
 
     def __init__(self, name: str = '', **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
-        self._counts = FrameCounts()
-        self._topics: list[Topic] = []
         self._class_ids = ClassIds()
-        Diagnostics(
-            self,
-            self._counts,
-            task='image',
-            topics=lambda: self._topics,
-            why_no_result=lambda: without_partner(
-                self, self._topics, 'detections need the stamp of their image'
-            ),
-        )
 
     def configure(self) -> None:
         """Create the output folder and the publisher."""
@@ -138,6 +127,9 @@ class OverlayNode(ManagedNode):
         self._drawn.send()
         self._write(pixels, header)
 
+    def _why_no_result(self) -> str:
+        return without_partner(self, self._topics, 'detections need the stamp of their image')
+
     def _draw_detections(self, pixels: np.ndarray, found: Boxes, header: Header) -> None:
         parameters: OverlayParameters = self.parameters
         stamp_ns = header.stamp.sec * 1_000_000_000 + header.stamp.nanosec
@@ -149,14 +141,7 @@ class OverlayNode(ManagedNode):
     def _draw_boxes_3d(
         self, pixels: np.ndarray, message: Detection3DArray, frame: Frame, frame_id: str
     ) -> None:
-        camera = intrinsics_of(self._camera_info.newest, 'camera_info')
-        if camera.image_wh != frame.wh:
-            raise BadFrameError(
-                'calibration of another size',
-                f'The image is {frame.wh[0]}x{frame.wh[1]}, but camera_info is for '
-                f'{camera.image_wh[0]}x{camera.image_wh[1]}.',
-                remedy='Remap camera_info to the calibration of the image.',
-            )
+        camera = intrinsics_of(self._camera_info.newest, 'camera_info', frame.wh)
         boxes = boxes_in_space(message, self._class_ids)
         if boxes.frame_id != frame_id:
             raise BadFrameError(

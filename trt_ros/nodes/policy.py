@@ -90,7 +90,6 @@ class PolicyNode(InferenceNode):
     families = TENSORS
 
     def __init__(self, name: str = '', **kwargs: Any) -> None:
-        super().__init__(name, **kwargs)
         self._lock = threading.Lock()  # For what the timer, the services and the runs share.
         self._began: dict[int, float] = {}  # Of the runs in progress, by thread.
         self._safety: Safety | None = None
@@ -100,6 +99,7 @@ class PolicyNode(InferenceNode):
         self._joint_states: Any = None
         self._last_sent = 0.0
         self._is_allowed = False, True  # Of the last activation: stopped, and enabled.
+        super().__init__(name, **kwargs)
 
     def configure(self) -> None:
         """Open the pipeline, and check the parameters of the commands."""
@@ -110,12 +110,7 @@ class PolicyNode(InferenceNode):
         """Return the inputs of the open pipeline."""
         if not self.parameters.rate_hz and self.pipeline.frequency:
             self.parameters = replace(self.parameters, rate_hz=self.pipeline.frequency)
-        [camera] = self.cameras
-
-        def publish(result: Any, header: Header, frame: Any) -> None:
-            self.publish(camera.outputs, result, header, frame)
-
-        return PolicyInputs(self, self.pipeline, self._counts, self.infer_inputs, publish)
+        return PolicyInputs(self)
 
     def open(self) -> Iterable[str]:
         """Open the pipeline; return log lines."""

@@ -85,7 +85,7 @@ class RegionNode(InferenceNode):
     def make_inputs(self) -> NodeInputs:
         """Return the inputs of the open pipeline."""
         if self.parameters.regions:
-            return RegionInputs(self, self._counts)
+            return RegionInputs(self)
         return super().make_inputs()
 
     def ignored_parameters(self) -> set[str]:
@@ -125,10 +125,10 @@ class RegionNode(InferenceNode):
 class RegionInputs(NodeInputs):
     """Images with the detections in them, whose objects are run."""
 
-    def __init__(self, node: RegionNode, counts: FrameCounts) -> None:
+    def __init__(self, node: RegionNode) -> None:
         self._node = node
         self.topics = [
-            Topic(node, 'image', image_codec(node), FrameCounts(counts)),
+            Topic(node, 'image', image_codec(node), FrameCounts(node.cameras[0].counts)),
             Topic(node, DETECTIONS, DetectionCodec(node, DETECTIONS), FrameCounts()),
         ]
 

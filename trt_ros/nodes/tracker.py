@@ -28,9 +28,9 @@ from trt_ros.ros.codecs.tensors import TensorLists
 from trt_ros.ros.dds.cdr import Fields, read_stamp
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import subscribe_serialized
-from trt_ros.ros.diagnostics import Diagnostics, FrameCounts, LatencyMeter
+from trt_ros.ros.diagnostics import CountingNode, FrameCounts, LatencyMeter
 from trt_ros.ros.dropping import Dropping
-from trt_ros.ros.lifecycle import ManagedNode, NodeParameters
+from trt_ros.ros.lifecycle import NodeParameters
 from trt_ros.ros.message_sets import MessageSets
 from trt_ros.ros.messages import detection_publish, read_boxes, read_message
 from trt_ros.ros.parameters import param, with_default
@@ -90,29 +90,20 @@ class TrackerParameters(NodeParameters, TrackingParameters):
     autostart: bool = with_default(NodeParameters, 'autostart', True)
 
 
-class TrackerNode(ManagedNode):
+class TrackerNode(CountingNode):
     """A node that publishes the detections that belong to tracks; a camera is a frame_id."""
 
     Parameters = TrackerParameters
+    task = 'detections'
 
     def __init__(self, name: str = '', **kwargs: Any) -> None:
-        super().__init__(name, **kwargs)
-        self._counts = FrameCounts()
-        self._counts.noun = 'message'
-        self._topics: tuple[Topic, ...] = ()
         self._ids = itertools.count(1)
         self._class_ids = ClassIds()
         self._cameras: OrderedDict[str, Tracker] = OrderedDict()
         self._rig: RigTracks | None = None
         self._rig_lock = threading.Lock()  # Each camera's subscription has a thread.
-        Diagnostics(
-            self,
-            self._counts,
-            task='detections',
-            diagnostics=self._diagnostics,
-            topics=lambda: self._topics,
-            why_no_result=lambda: without_partner(self, self._topics, 'both need the same stamp'),
-        )
+        super().__init__(name, **kwargs)
+        self._counts.noun = 'message'
 
     def configure(self) -> None:
         """Create the publisher."""
@@ -264,6 +255,9 @@ class TrackerNode(ManagedNode):
                 self._cameras.popitem(last=False)
         self._cameras.move_to_end(frame_id)
         return camera
+
+    def _why_no_result(self) -> str:
+        return without_partner(self, self._topics, 'both need the same stamp')
 
     def _diagnostics(self) -> Mapping[str, str]:
         cameras = tuple(self._cameras.values()) if self._rig is None else (self._rig,)

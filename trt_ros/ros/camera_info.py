@@ -75,18 +75,30 @@ def camera_info_for(
     return _with_header(calibration, header)
 
 
-def intrinsics_of(info: CameraInfo, topic: str) -> Intrinsics:
+def intrinsics_of(
+    info: CameraInfo, topic: str, image_wh: tuple[int, int] | None = None
+) -> Intrinsics:
     """
     Return the rectified camera of a CameraInfo: P, or K where P is zero (as simulators send it).
 
     P and K are those of the full image; region of interest and binning are taken into account.
 
     :param topic: its topic, for the error.
+    :param image_wh: size of the image that it is to belong to.
     :raises BadFrameError: 'no calibration', when there is none or it is all zeros;
-        'bad calibration', when the camera it describes cannot be.
+        'bad calibration', when the camera it describes cannot be, or is for another size.
     """
     p, k = info.p, info.k
-    return _camera_of(info, (p[0], p[5], p[2], p[6]) if p[0] else (k[0], k[4], k[2], k[5]), topic)
+    fx_fy_cx_cy = (p[0], p[5], p[2], p[6]) if p[0] else (k[0], k[4], k[2], k[5])
+    camera = _camera_of(info, fx_fy_cx_cy, topic)
+    if image_wh not in (None, camera.image_wh):
+        given, known = ('{} × {}'.format(*wh) for wh in (image_wh, camera.image_wh))
+        raise BadFrameError(
+            'bad calibration',
+            f'The image is {given}, but {topic} is for {known}.',
+            remedy=f'Remap {topic} to the calibration of the image.',
+        )
+    return camera
 
 
 def lens_of(info: CameraInfo, topic: str) -> Lens | None:
@@ -156,7 +168,7 @@ class CameraInfoStream:
 
     def __init__(self, node: ManagedNode, image_topic: str = 'image', *, topic: str = '') -> None:
         self._node, self.newest = node, CameraInfo()
-        self._lens: tuple[CameraInfo, tuple[int, int], Lens | None] = self.newest, (0, 0), None
+        self._lens: tuple[Any, tuple[int, int], Lens | None] = None, (0, 0), None
         self.topic = topic = topic or camera_info_topic(node, image_topic)
         self._subscription = node.create_subscription(
             CameraInfo, topic, self._keep, overridden(node, Subscription, topic, CALIBRATIONS)
@@ -169,18 +181,13 @@ class CameraInfoStream:
     def with_lens(self, frame: Frame) -> Frame:
         """Return a raw image with its lens; raise BadFrameError without a calibration of it."""
         info, wh, lens = self._lens
-        if info is not self.newest or not info.width:
-            info = self.newest
-            wh, found = intrinsics_of(info, self.topic).image_wh, lens_of(info, self.topic)
+        if info is not self.newest or wh != frame.wh:
+            info, wh = self.newest, frame.wh
+            intrinsics_of(info, self.topic, wh)
+            found = lens_of(info, self.topic)
             # The same object for the same lens, which is compared per image.
             lens = lens if found == lens else found
             self._lens = info, wh, lens
-        if wh != frame.wh:
-            raise BadFrameError(
-                'bad calibration',
-                f'The image is {frame.wh[0]} × {frame.wh[1]}, but {self.topic} is for '
-                f'{wh[0]} × {wh[1]}.',
-            )
         return frame if lens is None else frame.with_lens(lens)
 
     def info_for(self, header: Header, image_wh: tuple[int, int]) -> CameraInfo | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import math
 import platform
 import threading
 import time
+from typing import Any, ClassVar
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 import numpy as np
@@ -201,49 +202,50 @@ class CountedTopic:
         return ''
 
 
-class Diagnostics:
+class CountingNode(ManagedNode):
     """
-    A publisher of one DiagnosticStatus per second, in every state, like diagnostic_updater.
+    A node that counts frames and publishes a DiagnosticStatus per second, as diagnostic_updater.
 
     OK: no problem, including idle states. WARN: frames were dropped because of an error, or lost
-    before arrival, within the last seconds, or `warning` says so. ERROR: a transition or the GPU
+    before arrival, within the last seconds, or `_warning` says so. ERROR: a transition or the GPU
     failed. STALE: the node is active, but receives no frames from a camera, or produces no
     results.
 
-    The callbacks run once per second in the executor's thread.
+    The hooks are called once per second, in every state and in one thread.
 
-    :param task: name of the task: the part of the status name after the colon.
-    :param diagnostics: returns additional key-value pairs.
-    :param topics: returns the topics while configured; the key-value pairs of one whose counters
-        are those of the node have no name.
-    :param why_no_result: returns the likely cause why frames arrive, but no result.
-    :param warning: returns a further warning while the node is active; '' for none.
+    :cvar task: name of the task: the part of the status name after the colon.
+    :ivar _topics: CountedTopics while configured; the key-value pairs of one whose counters are
+        those of the node have no name.
     """
 
-    def __init__(
-        self,
-        node: ManagedNode,
-        counts: FrameCounts,
-        *,
-        task: str,
-        diagnostics: Callable[[], Mapping[str, str]] = dict,
-        topics: Callable[[], Sequence[CountedTopic]] = tuple,
-        why_no_result: Callable[[], str] = lambda: '',
-        warning: Callable[[], str] = lambda: '',
-    ) -> None:
-        self._node, self._counts, self._diagnostics = node, counts, diagnostics
-        self._topics, self._why_no_result, self._warning = topics, why_no_result, warning
+    task: ClassVar[str] = 'image'
+
+    def __init__(self, name: str = '', **kwargs: Any) -> None:
+        self._counts = FrameCounts()
+        self._topics: Sequence[Any] = ()
+        super().__init__(name, **kwargs)
         self._losses: dict[str, RecentLoss] = {}
         self._mistyped: dict[str, str] = {}
-        self._name = f'{node.get_fully_qualified_name()[1:]}: {task}'
         self._before = (time.monotonic(), 0, 0)
         self._active_since: float | None = None
-        self._publisher = node.create_publisher(DiagnosticArray, '/diagnostics', RESULTS)
-        node.followers.append(self._publish)
+        self._status_publisher = self.create_publisher(DiagnosticArray, '/diagnostics', RESULTS)
+        self.followers.append(self._publish_status)
 
-    def _publish(self) -> None:
+    def _diagnostics(self) -> Mapping[str, str]:
+        """Return additional key-value pairs."""
+        return {}
+
+    def _why_no_result(self) -> str:
+        """Return the likely cause why frames arrive, but no result; '' if unknown."""
+        return ''
+
+    def _warning(self) -> str:
+        """Return a further warning while the node is active; '' for none."""
+        return ''
+
+    def _publish_status(self) -> None:
         now = time.monotonic()
-        state = self._node.state_label
+        state = self.state_label
         if state != 'active':
             self._active_since = None
             self._losses = {}
@@ -255,7 +257,7 @@ class Diagnostics:
         seconds = now - before[0]
         self._warn_of_types(state)
         level, message = self._judge(state)
-        if not self._publisher.get_subscription_count():  # The rest takes most of the time.
+        if not self._status_publisher.get_subscription_count():  # The rest takes most of the time.
             return
         values = {
             'state': state,
@@ -270,7 +272,7 @@ class Diagnostics:
             },
             **{
                 f'{topic.name}: {key}': str(count)
-                for topic in self._topics()
+                for topic in self._topics
                 if topic.counts is not self._counts
                 for key, count in _counters(topic.counts).items()
             },
@@ -280,7 +282,7 @@ class Diagnostics:
             status=[
                 DiagnosticStatus(
                     level=level,
-                    name=self._name,
+                    name=f'{self.get_fully_qualified_name()[1:]}: {self.task}',
                     message=printable(message, lines=True),
                     hardware_id=platform.node(),
                     values=[
@@ -290,23 +292,23 @@ class Diagnostics:
                 )
             ]
         )
-        array.header.stamp = self._node.get_clock().now().to_msg()
-        self._publisher.publish(array)
+        array.header.stamp = self.get_clock().now().to_msg()
+        self._status_publisher.publish(array)
 
     def _warn_of_types(self, state: str) -> None:
         """Log topics of another type once, if they were it a second ago: types are followed."""
         before, self._mistyped = self._mistyped, {}
         if state == 'active':
-            self._mistyped = mistyped(self._node)
+            self._mistyped = mistyped(self)
             for topic in before.keys() & self._mistyped.keys():
-                self._node.warn_once(self._mistyped[topic])
+                self.warn_once(self._mistyped[topic])
 
     def _judge(self, state: str) -> tuple[bytes, str]:
-        if self._node.failure:
-            return DiagnosticStatus.ERROR, self._node.failure
+        if self.failure:
+            return DiagnosticStatus.ERROR, self.failure
         if self._active_since is None:
             return DiagnosticStatus.OK, state
-        topics = self._topics() or [CountedTopic('', self._counts)]
+        topics = self._topics or [CountedTopic('', self._counts)]
         losses = [
             (topic, self._losses.setdefault(topic.name, RecentLoss()).add(topic.counts))
             for topic in topics
@@ -315,7 +317,7 @@ class Diagnostics:
         without_result = min(
             self._counts.seconds_without_result(), time.monotonic() - self._active_since
         )
-        rates = (getattr(self._node.parameters, name, 0.0) for name in ('rate_hz', 'max_rate_hz'))
+        rates = (getattr(self.parameters, name, 0.0) for name in ('rate_hz', 'max_rate_hz'))
         longest_period = max((1 / rate for rate in rates if rate > 0), default=0.0)
         patience = SECONDS_WITHOUT_A_FRAME + longest_period
         silent = [

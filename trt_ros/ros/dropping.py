@@ -1,8 +1,6 @@
 """Exceptions that become dropped frames."""
 
-import traceback
-
-from trt_ros.errors import GpuFailedError, TrtRosError, printable
+from trt_ros.errors import GpuFailedError, log_text, problem_of
 from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.lifecycle import ManagedNode
 
@@ -25,14 +23,11 @@ class Dropping:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if not isinstance(error, Exception):
             return False
-        if isinstance(error, TrtRosError):
-            problem, why = error.problem, str(error)
-        else:
-            lines = ''.join(traceback.format_exception(error))
-            problem, why = repr(error), printable(lines, lines=True)
         cause = cause_of(error)
-        if self._counts.drop(cause, problem):
-            self._node.get_logger().error(f'A frame{self._origin} was dropped ({cause}). {why}')
+        if self._counts.drop(cause, problem_of(error)):
+            self._node.get_logger().error(
+                f'A frame{self._origin} was dropped ({cause}). {log_text(error)}'
+            )
         if isinstance(error, GpuFailedError):
             self._node.fail(error)
         return True

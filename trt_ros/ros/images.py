@@ -1,14 +1,13 @@
 """Images to and from nodes of users, as the nodes of this package send and receive them."""
 
 from collections.abc import Callable
-import traceback
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 
-from trt_ros.errors import TrtRosError
+from trt_ros.errors import log_text
 from trt_ros.ros.codecs.codec import Serialized, to_header
 from trt_ros.ros.codecs.images import RawImageCodec
 from trt_ros.ros.dds.rcl import NO_HOOKS, MemoryHooks
@@ -42,9 +41,8 @@ def subscribe_images(
             content = read(message)
             on_image(content.value, to_header(content.frame_id, content.stamp))
         except Exception as error:
-            why = str(error) if isinstance(error, TrtRosError) else traceback.format_exc()
             node.get_logger().error(
-                f'An image of {topic} was dropped. {why}', throttle_duration_sec=10.0
+                f'An image of {topic} was dropped. {log_text(error)}', throttle_duration_sec=10.0
             )
 
     return subscribe_serialized(

@@ -5,7 +5,6 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 import time
-import traceback
 from typing import Any
 
 from lifecycle_msgs.msg import Transition
@@ -20,7 +19,7 @@ from rclpy.publisher import Publisher
 from rclpy.subscription import Subscription
 from rclpy.time_source import CLOCK_TOPIC
 
-from trt_ros.errors import ParameterError, TrtRosError, printable
+from trt_ros.errors import ParameterError, TrtRosError, log_text, printable, problem_of
 from trt_ros.process_memory import freeze_garbage_collector
 from trt_ros.progress import CancelledError
 from trt_ros.ros.bond import Bond, bond_message
@@ -282,10 +281,8 @@ class ManagedNode(LifecycleNode):
             except CancelledError as error:
                 self.get_logger().info(f'{name} was cancelled. {error}')
                 return TransitionCallbackReturn.ERROR
-            except TrtRosError as error:
-                why, problem = str(error), error.problem
             except Exception as error:
-                why, problem = printable(traceback.format_exc(), lines=True), repr(error)
+                why, problem = log_text(error), problem_of(error)
             self.failure = f'{name} failed. {problem}'
             self.get_logger().error(f'{name} failed. {why}')
             return TransitionCallbackReturn.ERROR

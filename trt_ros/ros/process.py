@@ -7,6 +7,7 @@ from pathlib import Path
 import signal
 import sys
 import threading
+from typing import Any
 
 import rclpy
 from rclpy.exceptions import NameValidationException, ParameterException
@@ -139,11 +140,18 @@ def refusal(error: Exception) -> SystemExit:
 
 def run_node(make_node: Callable[[], ManagedNode], args: list[str] | None = None) -> int:
     """Construct a node and spin it until a stop signal; return 1 if it could not start."""
-    tune_process()
-    stop = StopSignal()
     cls = getattr(make_node, 'func', make_node)
     parameters = getattr(cls, 'Parameters', ManagedNode.Parameters)
-    start_ros(args, (cls.__doc__ or '').strip(), yaml_text(parameters, 'node'))
+    return run(make_node, args, (cls.__doc__ or '').strip(), yaml_text(parameters, 'node'))
+
+
+def run(
+    make_node: Callable[[], Any], args: list[str] | None, description: str, parameters: str
+) -> int:
+    """Run any node as run_node() does; it has `on_failed_start` and stop(); see start_ros()."""
+    tune_process()
+    stop = StopSignal()
+    start_ros(args, description, parameters)
     log_through_ros()
     try:
         node = make_node()

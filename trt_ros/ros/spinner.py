@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from contextlib import suppress
 import threading
-import traceback
 
 from rclpy.executors import (
     ExternalShutdownException,
@@ -14,17 +13,10 @@ from rclpy.executors import (
 from rclpy.impl.rcutils_logger import RcutilsLogger
 from rclpy.node import Node
 
-from trt_ros.errors import TrtRosError, printable
+from trt_ros.errors import log_text
 
 #: Base class of all exceptions of components, including SystemExit and asyncio.CancelledError.
 Thrown = BaseException
-
-
-def log_text(error: BaseException) -> str:
-    """Return an error as log text: the message of a TrtRosError, the traceback of others."""
-    if isinstance(error, TrtRosError):
-        return str(error)
-    return printable(''.join(traceback.format_exception(error)).rstrip(), lines=True)
 
 
 class ForgivingExecutor(SingleThreadedExecutor):

@@ -141,7 +141,7 @@ def test_a_pair_has_one_size_and_the_sign_of_what_is_near(
 
     camera = Intrinsics(32.0, 32.0, 15.5, 15.5, (32, 32))
     wide = Intrinsics(32.0, 32.0, 31.5, 15.5, (64, 32))
-    words = 'the left camera_info is for 32 × 32 pixels, fx 32, the right one for 64 × 32 pixels'
+    words = 'The left camera_info is for 32 × 32 pixels, fx 32, the right one for 64 × 32 pixels'
     peer.wait_until(lambda: ask(wide) or words in node.log, 'a warning')
     assert not depths.messages
     depth = pixels_of(peer.wait_until(lambda: ask(camera), 'a depth')[-1])
