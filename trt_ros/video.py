@@ -282,8 +282,10 @@ def has_key_frame(decoder: str, packet: bytes) -> bool:
     return False
 
 
-def why_not_on_gpu(gpu: Cuda) -> str:
-    """Return why a GPU cannot decode H.264; '' when it can."""
+def why_not_on_gpu(gpu: Cuda | None) -> str:
+    """Return why the GPU of a network cannot decode H.264; '' when it can."""
+    if gpu is None:
+        return 'the network does not run on a GPU'
     try:
         [(_, frame)] = VideoDecoder[None](cuda=gpu).decode('h264', example_packet(), None, None)
     except Exception as error:  # Of PyAV, by the cause.

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from rclpy.exceptions import InvalidTopicNameException
 from std_msgs.msg import Header
 
 from trt_ros.errors import BadFrameError, ParameterError, printable
@@ -21,10 +20,9 @@ from trt_ros.nodes.inputs import NodeInputs
 from trt_ros.ros.codecs import CODECS, FORMATS, open_format
 from trt_ros.ros.codecs.tensors import tensor_of
 from trt_ros.ros.diagnostics import FrameCounts
-from trt_ros.ros.held import HeldTopic
 from trt_ros.ros.inputs import SamplingParameters
 from trt_ros.ros.parameters import param
-from trt_ros.ros.topic import Topic, without_partner
+from trt_ros.ros.topic import HeldTopic, Topic, resolve_topic, without_partner
 from trt_ros.ros.transforms import Transforms, import_tf2
 from trt_ros.runtime.future import Finished, Future
 from trt_ros.runtime.options import PREPROCESSING
@@ -108,12 +106,7 @@ class BoundInputs(NodeInputs):
         """Check that the topics are valid, and that no two names are one topic."""
         spellings: dict[str, str] = {}
         for name in names:
-            try:
-                resolved = self._node.resolve_topic_name(name)
-            except (InvalidTopicNameException, RuntimeError) as error:
-                raise ParameterError(
-                    f'inputs has an invalid topic {name!r}.', cause=str(error)
-                ) from error
+            resolved = resolve_topic(self._node, name, 'inputs')
             other = spellings.setdefault(resolved, name)
             if other != name:
                 raise ParameterError(

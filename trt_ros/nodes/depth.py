@@ -165,8 +165,7 @@ class DepthNode(InferenceNode):
         self._calibrations: dict[str, CameraInfoStream] = {}
         for topic in self.inputs.topics:
             if isinstance(topic.codec, ImageCodec):
-                stream = CameraInfoStream(self, topic.name)
-                self._calibrations[topic.name] = self.while_active.enter_context(closing(stream))
+                self._calibrations[topic.name] = stream = CameraInfoStream(self, topic.name)
                 if self.parameters.rectify:
                     topic.prepare = stream.with_lens
         super().activate()

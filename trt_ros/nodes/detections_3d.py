@@ -127,11 +127,9 @@ class Detections3DNode(CountingNode):
     def activate(self) -> None:
         """Subscribe to the calibrations, the transforms and the inputs."""
         parameters, enter = self.parameters, self.while_active.enter_context
-        self._depth_info = enter(closing(CameraInfoStream(self, topic='depth_info')))
+        self._depth_info = CameraInfoStream(self, topic='depth_info')
         self._source_info = (
-            None
-            if parameters.registered
-            else enter(closing(CameraInfoStream(self, topic='camera_info')))
+            None if parameters.registered else CameraInfoStream(self, topic='camera_info')
         )
         self._transforms = enter(closing(Transforms(self))) if parameters.target_frame else None
         enter(

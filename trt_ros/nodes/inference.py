@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, ClassVar
 
-from rclpy.exceptions import InvalidTopicNameException
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile
 from std_msgs.msg import Header
@@ -29,11 +28,11 @@ from trt_ros.ros.lifecycle import NodeParameters
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import RESULTS
 from trt_ros.ros.stream import TopicStream
-from trt_ros.ros.topic import Topic
+from trt_ros.ros.topic import Topic, resolve_topic
 from trt_ros.runtime.future import Future
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.video import Cuda, why_not_on_gpu
+from trt_ros.video import why_not_on_gpu
 from trt_ros.vision.frame import Frame
 
 
@@ -188,14 +187,7 @@ class InferenceNode(CountingNode):
             )
         if not topics:
             return (Camera(self, 'image', '', self._counts),)
-        names = []
-        for topic in topics:
-            try:
-                names.append(self.resolve_topic_name(topic))
-            except (InvalidTopicNameException, RuntimeError) as error:
-                raise ParameterError(
-                    f'image_topics has an invalid topic {topic!r}.', cause=str(error)
-                ) from error
+        names = [resolve_topic(self, topic, 'image_topics') for topic in topics]
         if len(set(names)) < len(names):
             raise ParameterError(
                 f'image_topics has duplicates: {", ".join(names)}.',
@@ -228,9 +220,24 @@ class InferenceNode(CountingNode):
                 )
             )
         )
-        pipeline.device.on_fault(self.fail)
-        self.jpegs_on_gpu = self._open_jpeg_decoder()
-        self.video_gpu = self._open_video_decoder()
+        device = pipeline.device
+        device.on_fault(self.fail)
+        self.jpegs_on_gpu = self._decodes_on_gpu(
+            'jpeg_decoder',
+            'compressed',
+            'JPEG images',
+            device.open_jpeg_decoder,
+            'nvidia-nvimgcodec-cu13[nvjpeg] (or -cu12)',
+        )
+        is_on_gpu = self._decodes_on_gpu(
+            'video_decoder',
+            'video',
+            'video packets',
+            lambda: why_not_on_gpu(device.cuda),
+            'a driver with libnvcuvid (in containers, '
+            'NVIDIA_DRIVER_CAPABILITIES=video,compute,utility)',
+        )
+        self.video_gpu = device.cuda if is_on_gpu else None
         inputs = self._inputs = self.make_inputs()
         self._topics = inputs.topics
         lines = [*pipeline.log_lines, *inputs.log_lines]
@@ -239,39 +246,23 @@ class InferenceNode(CountingNode):
             lines.append(f'synchronization: {parameters.describe_synchronization()}')
         return lines
 
-    def _open_jpeg_decoder(self) -> bool:
-        """Return whether the pipeline decodes JPEG images on the GPU; log why not."""
-        parameters = self.parameters
-        if parameters.image_transport != 'compressed' or parameters.jpeg_decoder == 'cpu':
+    def _decodes_on_gpu(
+        self, parameter: str, transport: str, noun: str, why_not: Callable[[], str], remedy: str
+    ) -> bool:
+        """Return whether images of a transport are decoded on the GPU; log why not."""
+        choice = getattr(self.parameters, parameter)
+        if self.parameters.image_transport != transport or choice == 'cpu':
             return False
-        reason = self.pipeline.device.open_jpeg_decoder()
-        if reason and parameters.jpeg_decoder == 'gpu':
+        reason = why_not()
+        if reason and choice == 'gpu':
             raise ParameterError(
-                'jpeg_decoder is gpu, but JPEG images cannot be decoded on the GPU.',
+                f'{parameter} is gpu, but {noun} cannot be decoded on the GPU.',
                 cause=reason,
-                remedy='Install nvidia-nvimgcodec-cu13[nvjpeg] (or -cu12), or set auto.',
+                remedy=f'Install {remedy}, or set auto.',
             )
         where = f'the CPU ({reason})' if reason else 'the GPU'
-        self.get_logger().info(f'JPEG images are decoded on {where}.')
+        self.get_logger().info(f'{parameter}: {noun} are decoded on {where}.')
         return not reason
-
-    def _open_video_decoder(self) -> Cuda | None:
-        """Return the GPU that decodes video packets; log why there is none."""
-        parameters = self.parameters
-        if parameters.image_transport != 'video' or parameters.video_decoder == 'cpu':
-            return None
-        gpu = self.pipeline.device.cuda
-        reason = 'the network does not run on a GPU' if gpu is None else why_not_on_gpu(gpu)
-        if reason and parameters.video_decoder == 'gpu':
-            raise ParameterError(
-                'video_decoder is gpu, but the GPU cannot decode video packets.',
-                cause=reason,
-                remedy='Install a driver with libnvcuvid (in containers, '
-                'NVIDIA_DRIVER_CAPABILITIES=video,compute,utility), or set auto.',
-            )
-        where = f'the CPU ({reason})' if reason else 'the GPU'
-        self.get_logger().info(f'Video packets are decoded on {where}.')
-        return None if reason else gpu
 
     def activate(self) -> None:
         """Subscribe to the inputs."""
@@ -309,7 +300,7 @@ class InferenceNode(CountingNode):
             return response
 
         service = self.create_service(Trigger, '~/reset', reset)
-        self.while_active.callback(self.run_on_executor, lambda: self.destroy_service(service))
+        self.own(self.while_active, self.destroy_service, service)
 
     def report(self, progress: Progress) -> None:
         """Log progress and keep it for the diagnostics."""

@@ -99,11 +99,10 @@ class OverlayNode(CountingNode):
 
     def activate(self) -> None:
         """Subscribe to images and detections."""
-        enter = self.while_active.enter_context
         self._trails = Trails()
         if self.parameters.boxes_3d:
-            self._camera_info = enter(closing(CameraInfoStream(self)))
-        enter(
+            self._camera_info = CameraInfoStream(self)
+        self.while_active.enter_context(
             closing(
                 TopicStream(
                     self,

@@ -168,18 +168,15 @@ class PolicyNode(InferenceNode):
                 JointState, 'joint_states', self._measure, CALIBRATIONS
             )
         service = self.create_service(SetBool, '~/enable', self._enable)
-        self.while_active.callback(self.run_on_executor, lambda: self.destroy_service(service))
+        self.own(self.while_active, self.destroy_service, service)
         super().activate()
         # Between two samples, which are taken at the same rate in most cases.
         ticks = Ticks(self, self._period, self._tick, 1.5 * self._period)
         self.while_active.enter_context(closing(ticks))
 
     def _subscribe(self, kind: Any, topic: str, callback: Any, qos: Any) -> Any:
-        subscription = self.create_subscription(kind, topic, callback, qos)
-        self.while_active.callback(
-            self.run_on_executor, lambda: self.destroy_subscription(subscription)
-        )
-        return subscription
+        made = self.create_subscription(kind, topic, callback, qos)
+        return self.own(self.while_active, self.destroy_subscription, made)
 
     # Time.
 

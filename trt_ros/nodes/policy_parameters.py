@@ -242,7 +242,7 @@ class CommandParameters(HoldParameters):
 
     @property
     def _has_gains(self) -> bool:
-        return self.output.startswith('joint_command')
+        return OUTPUTS[self.output].has_gains
 
     def command_rate(self) -> float:
         """Return the rate of actions and checks in Hz."""
@@ -331,8 +331,11 @@ class CommandParameters(HoldParameters):
             given['damping'] = self.hold_damping
             given['gains'] = {name: self._of_joints(name, columns.count, 0.0) for name in gains}
         made = OUTPUTS[self.output](columns.fields, joints, order, period, **given)
-        if self.hold == 'damping':
-            made.refuse_damping()
+        if self.hold == 'damping' and not self._has_gains:
+            raise ParameterError(
+                f'hold is damping, but messages of {made.topic} have no gains.',
+                remedy='Set hold to last or pose, or output to joint_command.',
+            )
         return made
 
     def safety_options(self, columns: Columns) -> SafetyOptions:

@@ -158,7 +158,7 @@ def _camera_of(
 
 class CameraInfoStream:
     """
-    A subscription to the CameraInfo of an image topic, from construction until close().
+    A subscription to the CameraInfo of an image topic while the node is active.
 
     The topic is `camera_info` in the namespace of the images, unless it is remapped.
 
@@ -167,16 +167,12 @@ class CameraInfoStream:
     """
 
     def __init__(self, node: ManagedNode, image_topic: str = 'image', *, topic: str = '') -> None:
-        self._node, self.newest = node, CameraInfo()
+        self.newest = CameraInfo()
         self._lens: tuple[Any, tuple[int, int], Lens | None] = None, (0, 0), None
         self.topic = topic = topic or camera_info_topic(node, image_topic)
-        self._subscription = node.create_subscription(
-            CameraInfo, topic, self._keep, overridden(node, Subscription, topic, CALIBRATIONS)
-        )
-
-    def close(self) -> None:
-        """Destroy the subscription."""
-        self._node.run_on_executor(lambda: self._node.destroy_subscription(self._subscription))
+        qos = overridden(node, Subscription, topic, CALIBRATIONS)
+        made = node.create_subscription(CameraInfo, topic, self._keep, qos)
+        node.own(node.while_active, node.destroy_subscription, made)
 
     def with_lens(self, frame: Frame) -> Frame:
         """Return a raw image with its lens; raise BadFrameError without a calibration of it."""

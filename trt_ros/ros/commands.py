@@ -48,10 +48,12 @@ class Command(ABC):
     :ivar topic: of the messages.
     :ivar damping: damping to command instead of positions, for `hold: damping`.
     :cvar allowed: fields that the messages have.
+    :cvar has_gains: whether they also have gains that no field gives, and damping.
     """
 
     allowed: ClassVar[Sequence[str]] = JOINT_FIELDS
     needs_joints: ClassVar[bool] = True
+    has_gains: ClassVar[bool] = False
     topic: str
     type: Any
 
@@ -101,13 +103,6 @@ class Command(ABC):
         places = np.flatnonzero(np.isin(found, numbers))
         return _Template(
             message, hasattr(made, 'header'), end, places, np.searchsorted(numbers, found[places])
-        )
-
-    def refuse_damping(self) -> None:
-        """Raise ParameterError where the messages cannot ask for damping."""
-        raise ParameterError(
-            f'hold is damping, but messages of {self.topic} have no gains.',
-            remedy='Set hold to last or pose, or output to joint_command.',
         )
 
     def _parts(self, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -192,6 +187,7 @@ class BodyVelocity(Command):
 class JointCommand(Command):
     """isaac_ros_deploy_interfaces/JointCommand; `gains`: kp, kd, a value per network joint."""
 
+    has_gains = True
     topic = '~/joint_command'
     name: ClassVar[str] = 'JointCommand'
 
@@ -207,9 +203,6 @@ class JointCommand(Command):
         super().__init__(*args)
         self._damping = damping
         self._gains = {name: each[self._order] for name, each in (gains or {}).items()}
-
-    def refuse_damping(self) -> None:
-        """Return: the messages have gains."""
 
     def message(self, rows: np.ndarray, stamp: Any, *, is_damping: bool = False) -> Any:
         """Return the first row."""

@@ -378,12 +378,9 @@ class LatencyMeter:
         self._node, self._counts = node, counts
         self._publisher: Publisher | None = None
         if node.parameters.publish_latency:
-            self._publisher = publisher = node.create_publisher(
-                Float64, '~/latency', overridden(node, Publisher, '~/latency', RESULTS)
-            )
-            node.while_active.callback(
-                node.run_on_executor, lambda: node.destroy_publisher(publisher)
-            )
+            qos = overridden(node, Publisher, '~/latency', RESULTS)
+            made = node.create_publisher(Float64, '~/latency', qos)
+            self._publisher = node.own(node.while_active, node.destroy_publisher, made)
 
     def done(self, stamp: tuple[int, int]) -> None:
         """Record the latency of an image by its stamp (seconds, nanoseconds); 0, 0 is ignored."""

@@ -21,9 +21,14 @@ from trt_ros.ros.qos import BEST_EFFORT, fitting_durability, image_qos, incompat
 DISCOVERY_SECONDS = 1.0
 
 
-def wait_for_publishers(node: ManagedNode, topics: Sequence[str]) -> None:
-    """Wait until each topic has a publisher, or discovery is over, in the transition thread."""
-    while not all(map(node.count_publishers, topics)):
+def wait_for_input(node: ManagedNode, topics: Sequence[str]) -> None:
+    """
+    Wait until each topic has a publisher, or discovery is over, in the transition thread.
+
+    Do so only where the QoS of the publishers decides that of the subscriptions.
+    """
+    is_auto = node.parameters.qos_reliability == 'auto'
+    while is_auto and not all(map(node.count_publishers, topics)):
         left = node.created_at + DISCOVERY_SECONDS - time.monotonic()
         if left <= 0 or node.cancelled.wait(min(left, 0.02)):
             break
@@ -108,11 +113,8 @@ class InputSubscription:
         self, wanted: _Wanted, qos: QoSProfile, is_following: bool
     ) -> SerializedSubscription:
         node, (topic, message_type, *_) = self._node, wanted
-        name, callbacks, sizes = (
-            node.resolve_topic_name(topic),
-            self._callbacks(),
-            node.largest_nbytes,
-        )
+        name, callbacks = node.resolve_topic_name(topic), self._callbacks()
+        sizes = node.largest_nbytes
         sizes.pop(name, None)
 
         def report(policy: str) -> None:
@@ -150,9 +152,3 @@ class InputSubscription:
             changes.append(f'subscribed to {wanted.message_type.__name__}, which is published')
         name = self._node.resolve_topic_name(wanted.topic)
         self._node.get_logger().info(f'{name}: {", ".join(changes)}.')
-
-
-def wait_for_input(node: ManagedNode, topics: Sequence[str]) -> None:
-    """Wait briefly for publishers of topics, if their QoS decides the subscriptions'."""
-    if node.parameters.qos_reliability == 'auto':
-        wait_for_publishers(node, topics)

@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
@@ -28,6 +28,8 @@ from trt_ros.ros.qos import overridden, unused_overrides
 from trt_ros.ros.releases import can_trigger, count_clients
 from trt_ros.ros.transition_thread import TransitionThread, log_traceback
 from trt_ros.video import Cuda
+
+T = TypeVar('T')
 
 CLEANUP, SHUTDOWN = 'cleanup', 'shutdown'
 _SHUTDOWN_FROM = {
@@ -170,13 +172,14 @@ class ManagedNode(LifecycleNode):
 
     def publisher(self, message_type: type, topic: str, qos: Any) -> Publisher:
         """Create a publisher that lives while the node is configured; `qos` may be overridden."""
-        publisher = self.create_publisher(
-            message_type, topic, overridden(self, Publisher, topic, qos)
-        )
-        self.while_configured.callback(
-            self.run_on_executor, lambda: self.destroy_publisher(publisher)
-        )
-        return publisher
+        qos = overridden(self, Publisher, topic, qos)
+        made = self.create_publisher(message_type, topic, qos)
+        return self.own(self.while_configured, self.destroy_publisher, made)
+
+    def own(self, stack: ExitStack, destroy: Callable[[T], Any], entity: T) -> T:
+        """Return a ROS entity that `stack` destroys: while_configured or while_active."""
+        stack.callback(self.run_on_executor, partial(destroy, entity))
+        return entity
 
     def run_on_executor(self, work: Callable[[], Any]) -> Any:
         """Run `work` where entities may be destroyed: spin() raises if another thread does."""

@@ -1,14 +1,57 @@
-"""A topic that a node subscribes to, with its counters."""
+"""Topics that a node subscribes to, with their counters, and those whose messages are held."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rclpy.exceptions import InvalidTopicNameException
+from rclpy.node import Node
+
+from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.ros.codecs.codec import Codec, Stamp
 from trt_ros.ros.diagnostics import CountedTopic, FrameCounts
-from trt_ros.ros.held import HeldTopic
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.qos import type_name, why_lost, why_silent
-from trt_ros.ros.sync import NO_PARTNER
+from trt_ros.ros.sync import NO_PARTNER, TOO_OLD
+
+
+class HeldTopic:
+    """
+    The newest message of a topic, or `first` without one of `max_age`; thread-safe.
+
+    Runs take it, and other topics start them.
+    """
+
+    def __init__(self, node: ManagedNode, topic: str, max_age: float | None, first: Any) -> None:
+        self._clock, self._topic = node.get_clock(), node.resolve_topic_name(topic)
+        self._max_age, self._first = max_age, first
+        self._newest: tuple[Stamp, Any] | None = None
+
+    def put(self, stamp: Stamp, value: Any) -> None:
+        """Replace the message."""
+        self._newest = stamp, value
+
+    def value(self) -> Any:
+        """Return the value for a run that begins now, or raise BadFrameError."""
+        newest = self._newest
+        if newest is not None:
+            (seconds, nanoseconds), value = newest
+            age = self._clock.now().nanoseconds * 1e-9 - seconds - nanoseconds * 1e-9
+            if self._max_age is None or age <= self._max_age:
+                return value
+        if self._first is not None:
+            return self._first
+        if newest is None:
+            raise BadFrameError(
+                'no held message',
+                f'There is no message on {self._topic} yet, which inputs holds.',
+                remedy='Publish one, or set ?initial= of the binding.',
+            )
+        raise BadFrameError(
+            TOO_OLD,
+            f'The message held of {self._topic} is {age:.3f} s old.',
+            cause=f'Its max_age is {self._max_age:g} s.',
+            remedy='Publish more often, or set ?initial= of the binding.',
+        )
 
 
 class Topic(CountedTopic):
@@ -49,6 +92,16 @@ class Topic(CountedTopic):
 
     def _located(self, why: str) -> str:
         return f'on {self._node.resolve_topic_name(self.codec.topic)}: {why}'
+
+
+def resolve_topic(node: Node, name: str, parameter: str) -> str:
+    """Return the full name of a topic in a parameter, or raise ParameterError."""
+    try:
+        return str(node.resolve_topic_name(name))
+    except (InvalidTopicNameException, RuntimeError) as error:
+        raise ParameterError(
+            f'{parameter} has an invalid topic {name!r}.', cause=str(error)
+        ) from error
 
 
 def without_partner(node: ManagedNode, topics: Sequence[Topic], remedy: str) -> str:

@@ -13,7 +13,6 @@ from sensor_msgs.msg import CompressedImage, Image
 from trt_ros.errors import ParameterError
 from trt_ros.ros.codecs.codec import Codec, Content, Stamp
 from trt_ros.ros.dds.cdr import (
-    CompressedImageView,
     ImageView,
     VideoView,
     read_compressed_image,
@@ -21,6 +20,7 @@ from trt_ros.ros.dds.cdr import (
 )
 from trt_ros.ros.frames import VIDEO_READERS, to_frame
 from trt_ros.ros.lifecycle import ManagedNode
+from trt_ros.ros.message_types import message_class
 from trt_ros.ros.qos import type_name
 from trt_ros.video import VideoDecoder
 from trt_ros.vision.frame import Frame
@@ -34,24 +34,15 @@ class ImageCodec(Codec):
 
     noun = 'image'
 
-    #: Returns the fields of a message.
-    view: Callable[[Any], ImageView | CompressedImageView]
-
-    def frame(self, image: Any) -> Content:
-        """Return the frame of a view."""
-        return Content(to_frame(image), image.frame_id, image.stamp)
-
-    def reader(self) -> Callable[[Any], Content]:
-        """Return the function that converts a message to a frame; see Codec.reader."""
-        frame, view = self.frame, self.view
-        return lambda message: frame(view(message))
-
 
 class RawImageCodec(ImageCodec):
     """Raw images, whose pixels are not copied."""
 
     message_type = Image
-    view = staticmethod(read_image)
+
+    def frame(self, image: ImageView) -> Content:
+        """Return the frame of a view."""
+        return Content(to_frame(image), image.frame_id, image.stamp)
 
     def reader(self) -> Callable[[Any], Content]:
         """Return the function that converts a message; one with the last header is not parsed."""
@@ -66,7 +57,7 @@ class RawImageCodec(ImageCodec):
                     frame = last.value.with_data(message[start:])
                     # Faster than Content().
                     return tuple.__new__(Content, (frame, last.frame_id, (seconds, nanoseconds)))
-            image = self.view(message)
+            image = read_image(message)
             content = self.frame(image)
             frame = content.value
             if (
@@ -92,7 +83,6 @@ class CompressedImageCodec(ImageCodec):
 
     message_type = CompressedImage
     is_copied = True
-    view = staticmethod(read_compressed_image)
 
     def __init__(self, node: ManagedNode, topic: str) -> None:
         super().__init__(node, transport_topic(node, topic, 'compressed'))
@@ -100,10 +90,15 @@ class CompressedImageCodec(ImageCodec):
         self._jpegs_on_gpu = node.jpegs_on_gpu
         import_module('cv2')  # Not with the first image.
 
-    def frame(self, image: CompressedImageView) -> Content:
-        """Return the decoded frame of a view."""
-        frame = to_frame(image, self._jpegs_on_gpu, self._max_pixels)
-        return Content(frame, image.frame_id, image.stamp)
+    def reader(self) -> Callable[[Any], Content]:
+        """Return the function that decodes a message; see Codec.reader."""
+
+        def read(message: Any) -> Content:
+            image = read_compressed_image(message)
+            frame = to_frame(image, self._jpegs_on_gpu, self._max_pixels)
+            return Content(frame, image.frame_id, image.stamp)
+
+        return read
 
 
 class VideoCodec(ImageCodec):
@@ -147,17 +142,8 @@ class VideoCodec(ImageCodec):
         stamp: Stamp = message.stamp
         return stamp
 
-    def frame(self, image: Content) -> Content:
-        """Return the content that `view` returned."""
-        return image
-
     def reader(self) -> Callable[[Any], Any]:
-        """Return the function that decodes a message of the present type."""
-        return self.view
-
-    @property
-    def view(self) -> Callable[[Any], Content | None]:  # type: ignore[override]
-        """The function that decodes a message; it returns None where its picture comes later."""
+        """Return the function that decodes a message, to None where its picture comes later."""
         return partial(self._decode, VIDEO_READERS[type_name(self.message_type)])
 
     def _decode(self, read: Callable[[Any], VideoView], message: Any) -> Content | None:
@@ -178,11 +164,10 @@ class VideoCodec(ImageCodec):
 
 def installed_video_types() -> tuple[type, ...]:
     """Return the installed message types of video packets; raise ParameterError without any."""
-    found = []
+    found: list[type] = []
     for name in VIDEO_READERS:
-        package, _, kind = name.split('/')
-        with suppress(ImportError):
-            found.append(getattr(import_module(f'{package}.msg'), kind))
+        with suppress(ParameterError):
+            found.append(message_class(name))
     if not found:
         raise ParameterError(
             'image_transport is video, but its messages are not installed.',

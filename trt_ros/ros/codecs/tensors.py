@@ -26,26 +26,6 @@ MakePublisher = Callable[[type, str], Publisher]
 Publish = Callable[[Mapping[str, np.ndarray], Header], None]
 
 
-class TensorFormat:
-    """The messages of tensors, by the parameter tensor_format."""
-
-    name: str
-
-    def topic(self, base: str, name: str) -> str:
-        """Return the topic of the tensor `name` among several tensors below the topic `base`."""
-        raise NotImplementedError
-
-    def codec(self, node: Node, topic: str, spec: TensorSpec) -> Codec:
-        """Return the codec of a topic that feeds an input: arrays by name, views into messages."""
-        raise NotImplementedError
-
-    def advertise(
-        self, node: Node, make_publisher: MakePublisher, outputs: Sequence[TensorSpec]
-    ) -> Publish:
-        """Return a function that publishes outputs; raises ParameterError if it cannot."""
-        raise NotImplementedError
-
-
 def topic_name(tensor: str) -> str:
     """
     Return a valid topic name for a tensor: other characters become underscores.
@@ -96,23 +76,23 @@ class MultiArrayCodec(Codec):
         return read
 
 
-class MultiArrays(TensorFormat):
-    """One topic per tensor, with a std_msgs multi-array without a header."""
+class MultiArrays:
+    """One topic per tensor, with a std_msgs multi-array without a header; see TensorFormat."""
 
     name = 'multiarray'
 
     def topic(self, base: str, name: str) -> str:
-        """Return the topic of a tensor below `base`."""
+        """Return the topic of the tensor `name` among several below the topic `base`."""
         return f'{base}/{topic_name(name)}'
 
     def codec(self, node: Node, topic: str, spec: TensorSpec) -> MultiArrayCodec:
-        """Return the codec of a topic."""
+        """Return the codec of a topic that feeds an input: arrays by name, views into messages."""
         return MultiArrayCodec(node, topic, spec)
 
     def advertise(
         self, node: Node, make_publisher: MakePublisher, outputs: Sequence[TensorSpec]
     ) -> Publish:
-        """Create a publisher of ~/tensors/OUTPUT per output."""
+        """Create a publisher of ~/tensors/OUTPUT per output; return what publishes outputs."""
         names = {spec.name: topic_name(spec.name) for spec in outputs}
         if len(set(names.values())) < len(names):
             raise ParameterError(
@@ -156,7 +136,7 @@ class TensorListCodec(Codec):
         return read
 
 
-class TensorLists(TensorFormat):
+class TensorLists:
     """One message with a header for all tensors; the parameters are those of TensorListCodec."""
 
     def __init__(
@@ -187,3 +167,7 @@ class TensorLists(TensorFormat):
             publish(self._write(tensors, stamp, header.frame_id))
 
         return publish_all
+
+
+#: The messages of tensors, by the parameter tensor_format.
+TensorFormat = MultiArrays | TensorLists
