@@ -24,29 +24,30 @@ _START_NBYTES = 1 << 20  # Of a video, which may be a picture: room for the head
 
 def read_picture(path: Path, max_pixels: int = MAX_IMAGE_PIXELS) -> np.ndarray:
     """Read a picture as (H, W, 3) uint8 BGR, rotated by its EXIF orientation; or BadFrameError."""
-    problem = f'Cannot read {path} as a picture.'
+    problem, cause = f'Cannot read {path} as a picture.', ''
     try:
         data = np.frombuffer(read_regular(path, MAX_PICTURE_NBYTES), np.uint8)
         if data.size:
             read_picture_header(data, max_pixels)
-        pixels = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
-        cause = '' if data.size else 'The file is empty.'
+            pixels = cv2.imdecode(data, cv2.IMREAD_COLOR)
+            if pixels is not None:
+                return np.asarray(pixels)
+        else:
+            cause = 'The file is empty.'
     except OSError as error:
-        pixels, cause = None, error.strerror or str(error)
+        cause = error.strerror or str(error)
     except cv2.error as error:
-        pixels, cause = None, str(error).strip()
+        cause = str(error).strip()
     except BadFrameError as error:
         if error.kind == TOO_MANY_PIXELS:
             raise _of_file(error, problem) from error
-        pixels, cause = None, error.problem
-    if pixels is None:
-        raise BadFrameError(
-            'unreadable file',
-            problem,
-            cause=cause,
-            remedy='Choose an existing, complete JPEG, PNG, TIFF, WebP, BMP or PNM file.',
-        )
-    return np.asarray(pixels)
+        cause = error.problem
+    raise BadFrameError(
+        'unreadable file',
+        problem,
+        cause=cause,
+        remedy='Choose an existing, complete JPEG, PNG, TIFF, WebP, BMP or PNM file.',
+    )
 
 
 def _of_file(error: BadFrameError, problem: str) -> BadFrameError:

@@ -38,8 +38,8 @@ def tune_process() -> None:
     """
     tune_embedded_python()
     m_trim_threshold, m_mmap_threshold = -1, -3
-    _mallopt(m_mmap_threshold, 1 << 30)
-    _mallopt(m_trim_threshold, 2**31 - 1)
+    _call('mallopt', m_mmap_threshold, 1 << 30)
+    _call('mallopt', m_trim_threshold, 2**31 - 1)
 
 
 def tune_embedded_python() -> None:
@@ -52,7 +52,7 @@ def tune_embedded_python() -> None:
     """
     sys.setswitchinterval(5e-4)
     m_arena_max = -8
-    _mallopt(m_arena_max, 2)
+    _call('mallopt', m_arena_max, 2)
 
 
 def release_freed_memory() -> None:
@@ -61,9 +61,7 @@ def release_freed_memory() -> None:
 
     In a C++ container, threads have arenas before tune_embedded_python() can limit their number.
     """
-    malloc_trim = getattr(ctypes.CDLL(None), 'malloc_trim', None)  # Not in musl.
-    if malloc_trim is not None:
-        malloc_trim(0)
+    _call('malloc_trim', 0)
 
 
 def freeze_garbage_collector() -> None:
@@ -78,7 +76,7 @@ def freeze_garbage_collector() -> None:
     gc.freeze()
 
 
-def _mallopt(parameter: int, value: int) -> None:
-    mallopt = getattr(ctypes.CDLL(None), 'mallopt', None)  # Not in musl.
-    if mallopt is not None:
-        mallopt(parameter, value)
+def _call(function: str, *arguments: int) -> None:
+    glibc = ctypes.CDLL(None)
+    if hasattr(glibc, function):  # Not in musl.
+        getattr(glibc, function)(*arguments)

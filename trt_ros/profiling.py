@@ -11,21 +11,6 @@ from trt_ros.errors import requires
 DOMAIN = 'trt_ros'
 
 
-class _Range:
-    """A range from `__enter__` to `__exit__`, on one thread."""
-
-    __slots__ = '_attributes', '_domain'
-
-    def __init__(self, domain: Any, name: str) -> None:
-        self._domain, self._attributes = domain, domain.get_event_attributes(message=name)
-
-    def __enter__(self) -> None:
-        self._domain.push_range(self._attributes)
-
-    def __exit__(self, *_: object) -> None:
-        self._domain.pop_range()
-
-
 class _NoRange:
     """A range that nobody records; entered faster than a nullcontext."""
 
@@ -41,13 +26,13 @@ class _NoRange:
 _NO_RANGE = _NoRange()
 _lock = threading.Lock()
 _users = 0
-_domain: Any = None  # A domain of the package nvtx, while somebody records.
+_annotate: Any = None  # Of the package nvtx, while somebody records.
 
 
-def mark(name: str) -> AbstractContextManager[None]:
+def mark(name: str) -> AbstractContextManager[Any]:
     """Return a context manager that records a range of this thread, while `recording` is open."""
-    domain = _domain
-    return _NO_RANGE if domain is None else _Range(domain, name)
+    annotate = _annotate
+    return _NO_RANGE if annotate is None else annotate(name, domain=DOMAIN)
 
 
 @contextmanager
@@ -59,24 +44,19 @@ def recording() -> Iterator[str]:
 
     :raises ParameterError: when the package nvtx is missing.
     """
-    global _domain, _users
-    domain = _load_nvtx().get_domain(DOMAIN)
+    global _annotate, _users
+    with requires('the Python package nvtx', 'Profiling', 'pip install nvtx'):
+        import nvtx
     with _lock:
         _users += 1
-        _domain = domain
+        _annotate = nvtx.annotate
     try:
-        yield _log_line(domain)
+        yield _log_line(nvtx.get_domain(DOMAIN))
     finally:
         with _lock:
             _users -= 1
             if not _users:
-                _domain = None
-
-
-def _load_nvtx() -> Any:
-    with requires('the Python package nvtx', 'Profiling', 'pip install nvtx'):
-        import nvtx
-    return nvtx
+                _annotate = None
 
 
 def _log_line(domain: Any) -> str:

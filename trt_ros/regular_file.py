@@ -100,13 +100,26 @@ def reading(what: str, remedy: str, kind: type[TrtRosError] = ModelError) -> Ite
 
 
 @contextmanager
-def writing(path: Path, remedy: str = 'Choose another folder with --output.') -> Iterator[None]:
+def writing(
+    path: Path | str, remedy: str = 'Choose another folder with --output.'
+) -> Iterator[None]:
     """Turn an OSError of writing into a ParameterError with the path and the remedy."""
     try:
         yield
     except OSError as error:
         raise ParameterError(
             f'{path} cannot be written.', cause=error.strerror or str(error), remedy=remedy
+        ) from error
+
+
+@contextmanager
+def parsing(problem: str, remedy: str, more: type[Exception] = OSError) -> Iterator[None]:
+    """Turn errors of a file and of its content, and `more` of a parser, into a ParameterError."""
+    try:
+        yield
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, more) as error:
+        raise ParameterError(
+            problem, cause=f'{type(error).__name__}: {error}', remedy=remedy
         ) from error
 
 

@@ -91,7 +91,7 @@ def draw_labels(
     if not style.label_size or not labels:
         return
     scale, thickness = style.text_scale(pixels), style.thickness(pixels)
-    sizes = np.array([_size(label.text, scale, thickness) for label in labels], float)
+    sizes = np.array([_size(label.text, scale, thickness)[0] for label in labels], float)
     corners = place_labels(boxes.astype(float), sizes, (pixels.shape[1], pixels.shape[0]))
     for label, (left, top) in reversed(list(zip(labels, corners.tolist()))):
         draw_label(pixels, label, (left, top), text_scale=scale, thickness=thickness)
@@ -151,10 +151,7 @@ def draw_label(
 ) -> None:
     """Draw a black or white text on a filled background from its upper-left corner, in place."""
     (left, top), margin = corner_xy, thickness + 1
-    width, height = _size(label.text, text_scale, thickness)
-    (_, text_height), _ = cv2.getTextSize(
-        printable(label.text), FONT, text_scale, max(1, thickness // 2)
-    )
+    (width, height), text_height = _size(label.text, text_scale, thickness)
     background = ink(pixels, label.color)
     cv2.rectangle(pixels, (left, top), (left + width, top + height), background, cv2.FILLED)
     blue, green, red = label.color
@@ -172,8 +169,9 @@ def draw_label(
     )
 
 
-def _size(text: str, text_scale: float, thickness: int) -> tuple[int, int]:
+def _size(text: str, text_scale: float, thickness: int) -> tuple[tuple[int, int], int]:
+    """Return width and height of a label, and the height of its text above the baseline."""
     (width, height), baseline = cv2.getTextSize(
         printable(text), FONT, text_scale, max(1, thickness // 2)
     )
-    return width + 2 * (thickness + 1), height + baseline + 2 * (thickness + 1)
+    return (width + 2 * (thickness + 1), height + baseline + 2 * (thickness + 1)), height

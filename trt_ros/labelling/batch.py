@@ -13,7 +13,7 @@ from trt_ros.labelling.job import LabelReport
 from trt_ros.labelling.provenance import changed_values
 from trt_ros.labelling.task import LabelTask
 from trt_ros.recording import is_recording, recordings_in
-from trt_ros.regular_file import check_output_file, writing
+from trt_ros.regular_file import check_output_file, parsing, writing
 
 
 def find_recordings(
@@ -146,7 +146,8 @@ class RunReport:
         """Return the entries of each output in one, by its path; the last values count."""
         if self._path is None or not self._path.exists():
             return {}
-        try:
+        problem = f'Report {self._path} cannot be read.'
+        with parsing(problem, 'Choose the file of --report of an earlier run.'):
             content = self._path.read_bytes()
             whole = content[: content.rfind(b'\n') + 1]
             if whole != content:  # A kill has cut the last line.
@@ -157,12 +158,6 @@ class RunReport:
                 for entry in each.get('recordings', [each]):
                     found[entry['output']] = found.get(entry['output'], {}) | entry
             return found
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise ParameterError(
-                f'Report {self._path} cannot be read.',
-                cause=str(error),
-                remedy='Choose the file of --report of an earlier run.',
-            ) from error
 
     def append(self, task: LabelTask, outcome: LabelReport | TrtRosError | None) -> None:
         """Write the outcome of a recording; None: it begins."""

@@ -10,7 +10,7 @@ Compressed chunks cannot grow: one ends with each write.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from io import FileIO
 from pathlib import Path
 import struct
@@ -172,18 +172,16 @@ class McapWriter:
         self._count(-1)
         # In a chunk that grows, the head and the old messages after it are the same for now.
         kept = min(_HEAD_NBYTES, len(data)) if self._has_growing_chunk else 0
-        try:
+        remedy = (
+            'Free space, or whatever else prevents it, and continue with --resume; with --video '
+            'or --coco, delete the files of this run and start again.'
+        )
+        with writing(f'File {self._path}', remedy), ExitStack() as undo:
+            undo.callback(self._file.close)
             self._write_at(start + kept, data[kept:])
             self._write_at(start, data[:kept])
             self._file.seek(start + len(data))
-        except OSError as error:
-            self._file.close()
-            raise ParameterError(
-                f'File {self._path} cannot be written.',
-                cause=error.strerror or str(error),
-                remedy='Free space, or whatever else prevents it, and continue with --resume; '
-                'with --video or --coco, delete the files of this run and start again.',
-            ) from error
+            undo.pop_all()
         self._unwritten = bytearray()
         self._has_growing_chunk = bool(last_index)
         self._write_due = time.monotonic() + self._seconds_per_write

@@ -44,9 +44,7 @@ class ParquetLabels:
             },
             {'trt_ros': json.dumps(origin)},
         )
-        ids = category_ids(pipeline.class_names, pipeline.decoder.class_count or 0)
-        # Of a network whose classes are unknown, any; the id says nothing more than the index.
-        self._indices = _Same() if not pipeline.class_names else {each: each for each in ids}
+        self._ids = category_ids(pipeline.class_names, pipeline.decoder.class_count or 0)
         self._names = pipeline.class_names
         self._rows: list[dict[str, Any]] = []
         self._writer: Any = None
@@ -72,12 +70,14 @@ class ParquetLabels:
             for label, score in zip(best.tolist(), result.scores[best].tolist()):
                 yield {**self._class(label), 'score': score}
             return
-        for entry in result.as_coco(0, self._indices, with_area=True):
+        entries = list(result.as_coco(0, self._ids, with_area=True))
+        indices = {number: index for index, number in self._ids.items()}
+        for entry in entries:
             row = {name: value for name, value in entry.items() if name in self._schema.names}
             row |= dict(zip(('left', 'top', 'width', 'height'), entry.get('bbox', ())))
             if 'segmentation' in entry:
                 row['segmentation'] = json.dumps(entry['segmentation'])
-            yield {**row, **self._class(entry['category_id'])}
+            yield {**row, **self._class(indices[entry['category_id']])}
 
     def _class(self, label: int) -> dict[str, Any]:
         return {'class': name_of(self._names, label), 'class_index': label}
@@ -98,8 +98,3 @@ class ParquetLabels:
             with writing_data_set(self._path):
                 self._writer.close()
             self._writer = None
-
-
-class _Same(dict[int, int]):
-    def __missing__(self, index: int) -> int:
-        return index

@@ -15,7 +15,7 @@ from trt_ros.errors import ParameterError
 from trt_ros.labelling.task import LabelTask
 from trt_ros.progress import Reporter
 from trt_ros.recording import Recording
-from trt_ros.regular_file import sha256_of_file
+from trt_ros.regular_file import reading, sha256_of_file
 from trt_ros.runtime.machine_options import RunOptions
 from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
@@ -124,18 +124,12 @@ def model_hashes(options: LabeledOptions) -> dict[str, str]:
         return {}
     model = local_model(options.model_path, Reporter(), options.engine_cache_dir)
     path = Path(model).expanduser()
-    try:
+    with reading(f'Model {path}', 'Correct --model.', ParameterError):
         if options.is_bundle:
             names = [each.name for each in path.parent.iterdir() if each.suffix in _OF_BUNDLE]
         else:
             names = [path.name, *(external_names(path) if path.suffix == '.onnx' else ())]
         return {name: sha256_of_file(path.parent / name) for name in sorted(names)}
-    except OSError as error:
-        raise ParameterError(
-            f'Model {path} cannot be read.',
-            cause=error.strerror or str(error),
-            remedy='Correct --model.',
-        ) from error
 
 
 def _versions() -> dict[str, str]:

@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from trt_ros.errors import ParameterError, meant, printable, requires
-from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
+from trt_ros.regular_file import MAX_TEXT_NBYTES, parsing, read_regular
 
 #: Built-in lists of class names, files in `class_lists`; docs/models.md states their sources.
 BUILT_IN = ('ade20k', 'cityscapes', 'coco', 'coco_91', 'imagenet', 'voc')
@@ -100,14 +100,9 @@ def built_in_names(name: str) -> tuple[str, ...]:
 
 
 def _from_file(path: str) -> tuple[str, ...]:
-    try:
+    remedy = 'Set labels_path to a UTF-8 text file with one name per line.'
+    with parsing(f'Cannot read the class names in {path!r}.', remedy):
         text = read_regular(Path(path).expanduser(), MAX_TEXT_NBYTES).decode('utf-8-sig')
-    except (OSError, UnicodeDecodeError) as error:
-        raise ParameterError(
-            f'Cannot read the class names in {path!r}.',
-            cause=str(error),
-            remedy='Set labels_path to a UTF-8 text file with one name per line.',
-        ) from error
     if Path(path).suffix.lower() in ('.yaml', '.yml', '.json'):
         return _from_yaml(path, text)
     names = tuple(line.strip() for line in text.rstrip().splitlines())
@@ -141,27 +136,19 @@ def _from_yaml(path: str, text: str) -> tuple[str, ...]:
     remedy = 'sudo apt install python3-yaml, or pip install pyyaml.'
     with requires('PyYAML', f'The file of class names {path!r}', remedy):
         import yaml
-    try:
+    problem = f'{path!r} contains no list of class names.'
+    remedy = 'Write a list or a mapping of indices from 0, also below the key `names`.'
+    with parsing(problem, remedy, yaml.YAMLError):
         names = yaml.safe_load(text)
         if isinstance(names, dict) and 'names' in names:
             names = names['names']
         if isinstance(names, dict):
             by_index = {int(index): name for index, name in names.items()}
             names = [by_index[index] for index in range(len(by_index))]
-        if (
-            isinstance(names, list)
-            and names
-            and not any(isinstance(n, (list, dict)) for n in names)
-        ):
-            return tuple(printable(str(name).strip()) for name in names)
-        cause = ''
-    except (yaml.YAMLError, ValueError, TypeError, KeyError, RecursionError) as error:
-        cause = f'{type(error).__name__}: {error}'
-    raise ParameterError(
-        f'{path!r} contains no list of class names.',
-        cause=cause,
-        remedy='Write a list or a mapping of indices from 0, also below the key `names`.',
-    )
+    has_names = isinstance(names, list) and bool(names)
+    if not has_names or any(isinstance(each, (list, dict)) for each in names):
+        raise ParameterError(problem, remedy=remedy)
+    return tuple(printable(str(name).strip()) for name in names)
 
 
 def _from_metadata(metadata: Mapping[str, str]) -> tuple[str, ...]:
@@ -207,18 +194,13 @@ class CocoIds:
     @classmethod
     def read(cls, path: Path) -> CocoIds:
         """Read the ids of a file such as instances_val2017.json, or raise ParameterError."""
-        try:
+        problem = f'Cannot read {path} as annotations in COCO format.'
+        with parsing(problem, 'Choose a JSON file with `images` and `categories`.'):
             found = json.loads(read_regular(path, MAX_ANNOTATIONS_NBYTES))
             return cls(
                 {Path(each['file_name']).name: int(each['id']) for each in found['images']},
                 {str(each['name']): int(each['id']) for each in found['categories']},
             )
-        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            raise ParameterError(
-                f'Cannot read {path} as annotations in COCO format.',
-                cause=f'{type(error).__name__}: {error}',
-                remedy='Choose a JSON file with `images` and `categories`.',
-            ) from error
 
 
 class _AnyCategory(dict[int, int]):

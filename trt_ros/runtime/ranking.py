@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from trt_ros.errors import ParameterError, TrtRosError
-from trt_ros.regular_file import read_regular
+from trt_ros.regular_file import parsing, read_regular
 from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
 from trt_ros.results.classes import Classification
@@ -57,7 +57,9 @@ class Truth:
 
 def read_truths(path: Path, pictures: Sequence[Path]) -> list[Truth | None]:
     """Read the objects of pictures from a COCO file, None without any, or raise ParameterError."""
-    try:
+    problem = f'Cannot read {path} as annotations in COCO format.'
+    remedy = 'Choose a JSON file with `images`, `categories` and `annotations`.'
+    with parsing(problem, remedy):
         found = json.loads(read_regular(path, MAX_ANNOTATIONS_NBYTES))
         names = {each['id']: str(each['name']) for each in found['categories']}
         ids = {Path(each['file_name']).name: each['id'] for each in found['images']}
@@ -65,12 +67,6 @@ def read_truths(path: Path, pictures: Sequence[Path]) -> list[Truth | None]:
         for each in found['annotations']:
             shown[each['image_id']].append((names[each['category_id']], each['bbox']))
         truths = [_truth(shown[ids[each.name]]) if each.name in ids else None for each in pictures]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ParameterError(
-            f'Cannot read {path} as annotations in COCO format.',
-            cause=f'{type(error).__name__}: {error}',
-            remedy='Choose a JSON file with `images`, `categories` and `annotations`.',
-        ) from error
     if not any(truths):
         raise ParameterError(
             f'The annotations {path} have none of the pictures.',

@@ -19,7 +19,7 @@ from trt_ros.errors import (
     requires,
 )
 from trt_ros.progress import Reporter
-from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular
+from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular, reading
 from trt_ros.runtime.remote.address import ModelAddress
 
 POLL_SECONDS = 0.1  # Maximum delay of a cancellation.
@@ -180,14 +180,8 @@ def _token(path: str) -> str:
 
 
 def _read(path: str, name: str) -> bytes:
-    try:
+    with reading(f'The file {path} of {name}', f'Correct {name}.', ParameterError):
         return read_regular(Path(path).expanduser(), MAX_TEXT_NBYTES)
-    except OSError as error:
-        raise ParameterError(
-            f'The file {path} of {name} cannot be read.',
-            cause=error.strerror or '',
-            remedy=f'Correct {name}.',
-        ) from error
 
 
 ALIGNMENT = 64
