@@ -86,8 +86,11 @@ class Specification:
 
         :raises ParameterError: when the value has another type.
         """
-        if self.entry_type is str:
-            value = _as_strings(value)
+        is_list = hasattr(value, '__iter__') and not isinstance(value, (str, bytes, Mapping))
+        if self.entry_type is str and type(value) in (str, int):
+            is_list, value = True, [value]
+        if self.entry_type is str and is_list:  # Integers are meant as text, as indices are.
+            value = [str(each) if type(each) is int else each for each in value]
         if isinstance(value, str):
             value = self.names.get(value, value)
         wrong_type = ParameterError(
@@ -100,7 +103,7 @@ class Specification:
         )
         if self.entry_type is None:
             return _as_type(value, self.python_type, wrong_type)
-        if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, '__iter__'):
+        if not is_list:
             raise wrong_type
         return tuple(_as_type(entry, self.entry_type, wrong_type) for entry in value)
 
@@ -122,15 +125,6 @@ class Specification:
             shown = checked if self.entry_type is None else list(checked)
             raise ParameterError(f'{self.name} is {shown}.', remedy=f'Set it to {self.allowed}.')
         return checked
-
-
-def _as_strings(value: Any) -> Any:
-    """Return a string or a list of them where integers are meant as text, as indices are."""
-    if type(value) in (str, int):
-        return [str(value)]
-    if isinstance(value, (bytes, Mapping)) or not hasattr(value, '__iter__'):
-        return value
-    return [str(each) if type(each) is int else each for each in value]
 
 
 def _as_type(value: Any, wanted: type, error: ParameterError) -> Any:

@@ -1,7 +1,7 @@
 """Files of hashed content, written atomically, and regular files that may be opened safely."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 import errno
 import io
 import os
@@ -89,27 +89,23 @@ def check_output_file(path: Path) -> None:
 
 
 @contextmanager
-def reading(what: str, remedy: str, kind: type[TrtRosError] = ModelError) -> Iterator[None]:
+def reading(
+    what: str, remedy: str, kind: type[TrtRosError] = ModelError, *, done: str = 'read'
+) -> Iterator[None]:
     """Turn an OSError of reading into an error with its cause and the remedy."""
     try:
         yield
     except OSError as error:
         raise kind(
-            f'{what} cannot be read.', cause=error.strerror or str(error), remedy=remedy
+            f'{what} cannot be {done}.', cause=error.strerror or str(error), remedy=remedy
         ) from error
 
 
-@contextmanager
 def writing(
     path: Path | str, remedy: str = 'Choose another folder with --output.'
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Turn an OSError of writing into a ParameterError with the path and the remedy."""
-    try:
-        yield
-    except OSError as error:
-        raise ParameterError(
-            f'{path} cannot be written.', cause=error.strerror or str(error), remedy=remedy
-        ) from error
+    return reading(str(path), remedy, ParameterError, done='written')
 
 
 @contextmanager

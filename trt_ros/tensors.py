@@ -18,6 +18,7 @@ CUT_NMS = 'trt_ros.cut_nms'
 Shape = tuple[int, ...]
 Arrays = Mapping[str, np.ndarray]  # By the names of inputs or outputs.
 MAX_ELEMENTS = 1 << 28  # Per input: 1 GiB of float32.
+INTEGERS = tuple(f'{sign}int{bits}' for sign in ('', 'u') for bits in (8, 16, 32, 64))
 _ITEM_NBYTES = {'bfloat16': 2, 'float8_e4m3fn': 1, 'bool': 1}
 
 

@@ -141,7 +141,9 @@ def compare_layers(
                         ours.infer({spec.name: tensors[spec.name] for spec in ours.inputs}), want
                     )
                 report.agreements |= found
-                return {key: each.layer_problem(min_cosine) for key, each in found.items()}
+                return {
+                    key: each.problem(min_cosine, of_layer=True) for key, each in found.items()
+                }
 
             first, known = first_layer(graph, measure)
         except TrtRosError as error:

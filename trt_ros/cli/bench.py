@@ -112,7 +112,8 @@ def run(args: Namespace) -> int:
 
 def _on_the_gpu(args: Namespace) -> tuple[Sequence[str], list[dict[str, Any]]]:
     from trt_ros.cli._bench import print_gpu, print_precisions
-    from trt_ros.runtime.gpu.measure import Work, frames_per_second, layer_times, measure
+    from trt_ros.runtime.cpu.measure import Work
+    from trt_ros.runtime.gpu.measure import frames_per_second, layer_times, measure
 
     log_lines: list[str] = []
     results = []
@@ -227,9 +228,10 @@ def _of_one_network(
     args: Namespace, options: PipelineOptions, chosen: str
 ) -> tuple[Sequence[str], list[dict[str, Any]]]:
     from trt_ros.cli._bench import print_cpu
-    from trt_ros.model.run_inputs import description, image_feeds, measured_inputs, split_inputs
+    from trt_ros.model.run_inputs import image_feeds
     from trt_ros.runtime.cpu.measure import (
         Summary,
+        Work,
         measure_steps,
         network_tensors,
         open_on_the_cpu,
@@ -250,9 +252,7 @@ def _of_one_network(
             times = measure_steps(steps, frame, args.frames, args.warm_up)
             host_ms = {name: vars(Summary.of(each)) for name, each in times.items()}
             found: dict[str, Any] = {
-                'image': description(
-                    *split_inputs(steps.feeds, measured_inputs(steps.feeds, frame))
-                ),
+                'image': Work.of(steps, frame).description,
                 'batch': steps.max_batch,
                 'frames_in_flight': args.frames_in_flight,
                 'frames_per_second': overlapped_frames_per_second(

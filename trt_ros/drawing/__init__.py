@@ -78,25 +78,15 @@ def _(result: Poses, pixels: np.ndarray, options: _Options) -> None:
     )
 
 
-@_draw.register
-def _(result: ClassMask, pixels: np.ndarray, options: _Options) -> None:
-    _draw_classes(pixels, result, options.opacity, 0)
-
-
-@_draw.register
-def _(result: ClassMasks, pixels: np.ndarray, options: _Options) -> None:
+@_draw.register(ClassMask)
+@_draw.register(ClassMasks)
+def _(result: ClassMask | ClassMasks, pixels: np.ndarray, options: _Options) -> None:
     """Draw the first mask, and the others without their class 0, in colors further on."""
-    for number, mask in enumerate(result.values()):
-        _draw_classes(pixels, mask, options.opacity, number)
-
-
-def _draw_classes(pixels: np.ndarray, result: ClassMask, opacity: float, number: int) -> None:
-    names = result.class_names
-    has_background = (
-        bool(number) or begins_with_background(names) or (result.is_binary and not names)
-    )
-    background = 0 if has_background else None
-    draw_mask(pixels, result.labels, opacity=opacity, background=background, shift=number)
+    for number, mask in enumerate(result.class_masks()):
+        names = mask.class_names
+        has_background = number or begins_with_background(names) or (mask.is_binary and not names)
+        background, opacity = 0 if has_background else None, options.opacity
+        draw_mask(pixels, mask.labels, opacity=opacity, background=background, shift=number)
 
 
 @_draw.register

@@ -179,23 +179,18 @@ class LabelTask:
                 remedy='Choose a file with the suffix .mcap; it has the results of one recording.',
             )
         others = self._files_beside(topics)
-        exists = self.output.exists()
-        if exists and self.resume and others:
+        if self.resume and others and self.output.exists():
             what = 'video' if self.video else 'data set'
             raise ParameterError(
                 f'The {what} of {self.output} cannot be continued.',
                 remedy='Leave --video, --coco, --parquet and --select or --resume out, or choose '
                 'another output.',
             )
-        if exists and not self.resume:
-            raise ParameterError(
-                f'File {self.output} exists already.',
-                remedy='Choose another output file, or continue this one with --resume.',
-            )
-        for path in others:
+        for path in (*([] if self.resume else [self.output]), *others):
             if path.exists():
+                more = ', or continue this one with --resume' if path is self.output else ''
                 raise ParameterError(
-                    f'File {path} exists already.', remedy='Choose another output file.'
+                    f'File {path} exists already.', remedy=f'Choose another output file{more}.'
                 )
         check_output_folder(self.output)
 

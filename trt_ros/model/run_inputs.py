@@ -150,10 +150,3 @@ def measured_inputs(feeds: Feeds, frame: Frame | None) -> RunInputs:
             {name: [frame] * feed.image_count for name, feed in image_feeds(feeds).items()}
         )
     return inputs
-
-
-def description(frames: Sequence[Frame], tensors: Mapping[str, np.ndarray]) -> str:
-    """Return size and encoding of the images, or the shapes of the tensors."""
-    texts = [f'{frame.width}x{frame.height} {frame.encoding}' for frame in frames[:1]]
-    texts += [f'{name} {list(value.shape)}' for name, value in tensors.items()]
-    return ', '.join(texts)

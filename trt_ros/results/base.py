@@ -37,14 +37,6 @@ class Result:
         yield from ()
 
 
-def category_of(label: int, categories: Mapping[int, int]) -> int | None:
-    """Return the category id of a class, also one that only __missing__ has; None: left out."""
-    try:
-        return categories[label]
-    except KeyError:
-        return None
-
-
 def rounded(values: np.ndarray) -> list[float]:
     """Return values with two digits."""
     return [round(value, 2) for value in values.tolist()]

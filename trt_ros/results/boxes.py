@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
-from trt_ros.results.base import Result, WriteArray, category_of, rounded
+from trt_ros.results.base import Result, WriteArray, rounded
 from trt_ros.results.classes import Classification
 from trt_ros.results.labels import name_of
 
@@ -175,7 +175,7 @@ class Objects(Result):
         and visibility per keypoint.
         """
         for index, each in enumerate(self):
-            category = category_of(each.label, categories)
+            category = categories.get(each.label)
             if category is None:
                 continue
             left, top, right, bottom = each.xyxy.tolist()

@@ -206,7 +206,7 @@ class CocoIds:
 class _AnyCategory(dict[int, int]):
     """Category ids of a network whose classes are unknown: index + 1. Has those asked for."""
 
-    def __missing__(self, index: int) -> int:
+    def get(self, index: int, default: Any = None) -> int:
         return self.setdefault(index, index + 1)
 
 

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from trt_ros.results.base import Result, WriteArray, category_of
+from trt_ros.results.base import Result, WriteArray
 from trt_ros.results.boxes import BoxedObjects, Detections
 from trt_ros.results.labels import name_of
 
@@ -209,7 +209,7 @@ class ClassMask(Result):
         for label in np.unique(self.labels).tolist():
             if label == unlabeled(self.labels.dtype):
                 continue
-            category = category_of(label, categories)
+            category = categories.get(label)
             if category is not None:
                 pixels = self.labels == label
                 yield {

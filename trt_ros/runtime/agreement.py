@@ -71,32 +71,21 @@ class Agreement:
         self.non_finite_differences += other.non_finite_differences
         self.shapes = other.shapes or self.shapes
 
-    def problem(self, min_cosine: float) -> str:
-        """Return why the outputs do not agree, '' where they do."""
-        if self.non_finite_here or self.non_finite_reference:
+    def problem(self, min_cosine: float, *, of_layer: bool = False) -> str:
+        """
+        Return why the outputs do not agree, '' where they do.
+
+        :param of_layer: whether Inf in both, such as that of an attention mask, is equal.
+        """
+        is_broken = self.non_finite_here or self.non_finite_reference
+        if self.non_finite_differences if of_layer else is_broken:
             return (
                 f'{self.non_finite_here} values are NaN or Inf here, '
                 f'{self.non_finite_reference} in ONNX Runtime'
             )
-        return self._difference(min_cosine)
-
-    def layer_problem(self, min_cosine: float) -> str:
-        """Return why a layer differs; Inf in both, such as that of an attention mask, is equal."""
-        return (
-            self.problem(min_cosine)
-            if self.non_finite_differences
-            else self._difference(min_cosine)
-        )
-
-    def _difference(self, min_cosine: float) -> str:
-        if self.shapes:
+        if self.shapes or self.cosine >= min_cosine:  # A NaN compares false, so it fails.
             return self.shapes
-        # A NaN compares false, so it fails.
-        return (
-            ''
-            if self.cosine >= min_cosine
-            else (f'cosine {self.cosine:.6f} is below {min_cosine:g}')
-        )
+        return f'cosine {self.cosine:.6f} is below {min_cosine:g}'
 
     @property
     def overflows_here_only(self) -> bool:

@@ -106,7 +106,7 @@ def disagreement(pipeline: Any, reference: Any) -> str:
             for name, found in agreements(got, want).items():
                 worst.setdefault(name, found).add(found)
     for name, found in worst.items():
-        problem = found.layer_problem(MIN_COSINE)  # Inf on both sides is equal.
+        problem = found.problem(MIN_COSINE, of_layer=True)
         if problem:
             return (
                 f'GPU and CPU differ on random inputs, output {name}: {problem} '

@@ -18,11 +18,11 @@ class NonfiniteFrames:
         self.count, self.is_rehearsal = 0, False
         self._advice, self._counting = advice, threading.Lock()
 
-    def add(self, frames: int = 1) -> None:
-        """Count frames."""
+    def add(self) -> None:
+        """Count a frame."""
         with self._counting:
             is_first = not self.count
-            self.count += frames
+            self.count += 1
         if is_first and not self.is_rehearsal:
             problem = 'Network outputs contain NaN or infinite values; their boxes are dropped.'
             log.warning('%s', ' '.join([problem, *filter(None, self._advice)]))

@@ -1,12 +1,13 @@
 """Base classes of open networks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
+from typing import Any, Literal
 
 import numpy as np
 
-from trt_ros.errors import TensorMismatchError
+from trt_ros.errors import ModelError, TensorMismatchError
 from trt_ros.model.bundle import Port
 from trt_ros.progress import Reporter
 from trt_ros.tensors import TensorSpec
@@ -76,6 +77,34 @@ class Runner(Network):
     def tune_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
         """Choose CPU threads for inputs after a first infer(); return lines for the log."""
         return ()
+
+
+def tensor_specs(
+    ports: Iterable[Any],
+    kind: str,
+    dtypes: Mapping[str, str],
+    mode: Literal['input', 'output'],
+    owner: object,
+) -> tuple[TensorSpec, ...]:
+    """
+    Return inputs or outputs as a library describes them; raise ModelError for an unknown type.
+
+    :param ports: objects with `name`, `shape` and a type.
+    :param kind: name of the attribute of the type, of which `dtypes` has the NumPy name.
+    :param owner: of the ports, for the error.
+    """
+    specs = []
+    for each in ports:
+        dtype = dtypes.get(getattr(each, kind))
+        if dtype is None:
+            raise ModelError(
+                f'The {mode} {each.name} of {owner} has the type {getattr(each, kind)}, which '
+                'NumPy lacks.',
+                remedy='Export with float32 or float16 inputs and outputs.',
+            )
+        shape = tuple(size if isinstance(size, int) else -1 for size in each.shape)
+        specs.append(TensorSpec(each.name, shape, dtype, mode))
+    return tuple(specs)
 
 
 def check_inputs(specs: Sequence[TensorSpec], tensors: Mapping[str, np.ndarray]) -> None:

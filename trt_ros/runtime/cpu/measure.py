@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from trt_ros.runtime.backends import open_network
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.fitting import resolve
 from trt_ros.runtime.options import PipelineOptions
+from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.regions import whole_image
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
@@ -42,6 +43,30 @@ class Summary:
         return cls(
             float(p50), float(p90), float(p99), float(max(times_ms)), float(np.mean(times_ms))
         )
+
+
+class Work(NamedTuple):
+    """The images and tensors of a run of the maximum batch size."""
+
+    frames: Sequence[Frame]
+    tensors: Mapping[str, np.ndarray]
+
+    @classmethod
+    def of(cls, pipeline: Pipeline[Any], frame: Frame | None) -> Work:
+        """Return a run of a pipeline on one frame, by default gray images of its size."""
+        feeds, batch = pipeline.feeds, pipeline.max_batch
+        frames, tensors = split_inputs(feeds, measured_inputs(feeds, frame))
+        for feed in image_feeds(feeds).values():
+            if feed.crop is not None:
+                return cls(frames, {REGIONS: whole_image(feed.crop, frames[0].wh, batch)})
+        return cls(frames * batch, tensors)
+
+    @property
+    def description(self) -> str:
+        """Size and encoding of the images, or the shapes of the tensors."""
+        texts = [f'{each.width}x{each.height} {each.encoding}' for each in self.frames[:1]]
+        shapes = {name: list(each.shape) for name, each in self.tensors.items() if name != REGIONS}
+        return ', '.join([*texts, *(f'{name} {shape}' for name, shape in shapes.items())])
 
 
 class _Clocked:
@@ -137,9 +162,5 @@ def network_tensors(steps: CpuPipeline[Any], frame: Frame | None) -> Mapping[str
 
 def _run(steps: CpuPipeline[Any], frame: Frame | None) -> Callable[[], Any]:
     """Return a function that runs the network once."""
-    frames, tensors = split_inputs(steps.feeds, measured_inputs(steps.feeds, frame))
-    for feed in image_feeds(steps.feeds).values():
-        if feed.crop is not None:
-            tensors = {REGIONS: whole_image(feed.crop, frames[0].wh, steps.max_batch)}
-            return lambda: steps.start(frames, DEFAULT_THRESHOLDS, tensors)
-    return lambda: steps.start(frames * steps.max_batch, DEFAULT_THRESHOLDS, tensors)
+    frames, tensors = Work.of(steps, frame)
+    return lambda: steps.start(frames, DEFAULT_THRESHOLDS, tensors)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 import json
 import os
@@ -11,26 +11,19 @@ import re
 import statistics
 from tempfile import TemporaryDirectory
 import time
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from trt_ros.engine.builder.model_file import check_model_file
 from trt_ros.engine.builder.onnx_nodes import has_fp8
 from trt_ros.errors import BackendError, ClosedError, MemoryLimitError, ModelError, TrtRosError
-from trt_ros.runtime.runner import Runner, check_inputs
-from trt_ros.tensors import TensorSpec
+from trt_ros.runtime.runner import Runner, check_inputs, tensor_specs
+from trt_ros.tensors import INTEGERS
 
 DTYPES = {
-    'tensor(float)': 'float32',
-    'tensor(double)': 'float64',
-    'tensor(string)': 'object',
-    **{f'tensor({name})': name for name in ('float16', 'bool')},
-    **{
-        f'tensor({kind}{bits})': f'{kind}{bits}'
-        for kind in ('int', 'uint')
-        for bits in (8, 16, 32, 64)
-    },
+    **{'tensor(float)': 'float32', 'tensor(double)': 'float64', 'tensor(string)': 'object'},
+    **{f'tensor({name})': name for name in ('float16', 'bool', *INTEGERS)},
 }
 # Pattern of an ONNX Runtime message, the problem, and the remedy; the first match counts.
 KNOWN_FAILURES = (
@@ -101,8 +94,8 @@ class OnnxRuntimeRunner(Runner):
     def __init__(
         self, session: Any, path: Path, open_session: Callable[[int], Any] | None = None
     ) -> None:
-        self.inputs = _specs(session.get_inputs(), 'input', path)
-        self.outputs = _specs(session.get_outputs(), 'output', path)
+        self.inputs = tensor_specs(session.get_inputs(), 'type', DTYPES, 'input', path)
+        self.outputs = tensor_specs(session.get_outputs(), 'type', DTYPES, 'output', path)
         self.metadata: Mapping[str, str] = dict(session.get_modelmeta().custom_metadata_map)
         self._session, self._path, self._open_session = session, path, open_session
         self._names = [spec.name for spec in self.outputs]
@@ -276,25 +269,3 @@ def _brief(error: Exception) -> str:
     text = re.sub(r'^Load model from .*? failed:', '', text, flags=re.DOTALL)
     text = re.sub(r'^/\S+:\d+ .*?\) (?=[A-Z])', '', text)  # Source line and signature.
     return text.strip() or type(error).__name__
-
-
-def _specs(
-    nodes: Sequence[Any],
-    mode: Literal['input', 'output'],
-    path: Path,
-) -> tuple[TensorSpec, ...]:
-    for node in nodes:
-        if node.type not in DTYPES:
-            raise ModelError(
-                f'The {mode} {node.name} of {path} has the type {node.type}, which NumPy lacks.',
-                remedy='Export with float32 or float16 inputs and outputs.',
-            )
-    return tuple(
-        TensorSpec(
-            node.name,
-            tuple(size if isinstance(size, int) else -1 for size in node.shape),
-            DTYPES[node.type],
-            mode,
-        )
-        for node in nodes
-    )

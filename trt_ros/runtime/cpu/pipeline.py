@@ -32,7 +32,6 @@ from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.future import Finished, Future
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.runtime.runner import Runner
-from trt_ros.tensors import is_finite
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -187,16 +186,17 @@ class CpuPipeline(Pipeline[ResultT]):
     ) -> list[ResultT]:
         _, found = self.run_network(inputs, tensors)
         outputs = {name: found[name] for name in self._output_names}
-        if not all(map(is_finite, outputs.values())):
-            self.nonfinite.add(len(letterboxes))
         with mark('decode'):
             if not self.is_one_image:
-                return [self.decoder(outputs, letterboxes[0], thresholds)]
+                return self.decode(outputs, 1, letterboxes[:1], thresholds)
             count = self.max_batch if self._is_padded else len(letterboxes)
-            return [
-                self.decoder(_of_one(outputs, index, count), letterbox, thresholds)
-                for index, letterbox in enumerate(letterboxes)
-            ]
+            for name, output in outputs.items():
+                if count > 1 and output.shape[:1] != (count,):
+                    raise TensorMismatchError(
+                        f'The output {name} has the shape {output.shape} for a batch of {count}.',
+                        remedy='Set max_batch_size to 1.',
+                    )
+            return self.decode(outputs, count, letterboxes, thresholds)
 
     def run_network(
         self, staged: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]
@@ -240,18 +240,3 @@ class CpuPipeline(Pipeline[ResultT]):
 
     def _close(self) -> None:
         self.runner.close()
-
-
-def _of_one(outputs: Mapping[str, np.ndarray], index: int, count: int) -> Mapping[str, np.ndarray]:
-    """Return the outputs of one image; raises TensorMismatchError for another batch size."""
-    for name, output in outputs.items():
-        if count > 1 and output.shape[:1] != (count,):
-            raise TensorMismatchError(
-                f'The output {name} has the shape {output.shape} for a batch of {count}.',
-                remedy='Set max_batch_size to 1.',
-            )
-    return (
-        {name: output[index : index + 1] for name, output in outputs.items()}
-        if count > 1
-        else outputs
-    )

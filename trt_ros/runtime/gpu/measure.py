@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 import os
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +20,9 @@ from trt_ros.cuda.monitor import Monitor
 from trt_ros.engine.options import BuildOptions
 from trt_ros.families.family import Family
 from trt_ros.families.head import Head
-from trt_ros.model.run_inputs import description, measured_inputs, split_inputs
 from trt_ros.profiling import mark
 from trt_ros.progress import Reporter
-from trt_ros.runtime.cpu.measure import Summary
+from trt_ros.runtime.cpu.measure import Summary, Work
 from trt_ros.runtime.fitting import resolve
 from trt_ros.runtime.gpu.batch_buffers import BatchBuffers
 from trt_ros.runtime.gpu.captured_graph import Stage
@@ -72,25 +71,6 @@ def frames_of(
         pipeline = GpuPipeline(network, resolve(network, options, families), batch)
         undo.pop_all()
         return pipeline
-
-
-class Work(NamedTuple):
-    """The images and tensors of a run."""
-
-    frames: Sequence[Frame]
-    tensors: Mapping[str, np.ndarray]
-
-    @classmethod
-    def of(cls, pipeline: GpuPipeline, frame: Frame | None) -> Work:
-        """Return a run of a pipeline on one frame, by default gray images of its size."""
-        feeds = pipeline.shared.feeds
-        frames, tensors = split_inputs(feeds, measured_inputs(feeds, frame))
-        return cls(frames * pipeline.max_batch, tensors)
-
-    @property
-    def description(self) -> str:
-        """Size and encoding of the images, or the shapes of the tensors."""
-        return description(self.frames, self.tensors)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Opening of engines on a GPU, which `device: auto` chooses."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 import logging
@@ -79,9 +79,7 @@ def least_busy(loads: Sequence[GpuLoad]) -> GpuLoad:
 
 
 @contextmanager
-def reserved_device(
-    device: int, loads: Callable[[], Sequence[GpuLoad]] = gpu_loads
-) -> Iterator[tuple[int, tuple[str, ...]]]:
+def reserved_device(device: int) -> Iterator[tuple[int, tuple[str, ...]]]:
     """
     Yield the GPU of a pipeline and lines for the log; the body opens the pipeline.
 
@@ -92,7 +90,7 @@ def reserved_device(
     with _lock:
         lines: tuple[str, ...] = ()
         if device == LEAST_BUSY:
-            found = loads()
+            found = gpu_loads()
             # Without a GPU, opening device 0 reports why.
             device = least_busy(found).device if found else 0
             lines = tuple(

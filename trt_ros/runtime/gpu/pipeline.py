@@ -35,11 +35,10 @@ from trt_ros.runtime.gpu.tensor_runner import TensorRTRunner
 from trt_ros.runtime.gpu.tensorrt_context import CONTEXTS
 from trt_ros.runtime.gpu.waiting import Faults
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.tensors import is_finite, widen
+from trt_ros.tensors import widen
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.regions import whole_image
-from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from trt_ros.vision.thresholds import Thresholds
 
 log = logging.getLogger('trt_ros.runtime')
 
@@ -282,34 +281,17 @@ class GpuPipeline(Pipeline[Any]):
         else:
             letterboxes = [self.preprocess.letterbox(f.wh) for f in self.shared.decoded(frames)]
         batch = launched.buffers.batch
-        return self.decode_on_cpu(
-            launched.outputs, batch, letterboxes or [NO_LETTERBOX], thresholds
-        )
+        return self.decode(launched.outputs, batch, letterboxes or [NO_LETTERBOX], thresholds)
 
-    def decode_on_cpu(
-        self,
-        outputs: Mapping[str, np.ndarray],
-        batch: int,
-        letterboxes: Sequence[Letterbox],
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    def decode(
+        self, outputs: Mapping[str, np.ndarray], batch: int, *rest: Any, **named: Any
     ) -> list[Any]:
-        """Return the results of the first images of a batch, from the raw outputs."""
+        """Return the results of raw outputs, in which bfloat16 are bits; see Pipeline.decode."""
         outputs = {
             name: widen(head) if head.dtype == np.uint16 else head
             for name, head in outputs.items()
         }
-        results = []
-        for i, letterbox in enumerate(letterboxes):
-            # The outputs of a single image may lack a batch axis.
-            own = (
-                outputs
-                if batch == 1
-                else {name: head[i : i + 1] for name, head in outputs.items()}
-            )
-            results.append(self.decoder(own, letterbox, thresholds))
-            if not all(map(is_finite, own.values())):
-                self.nonfinite.add()
-        return results
+        return super().decode(outputs, batch, *rest, **named)
 
     def memory(self) -> Mapping[str, Mapping[str, int]]:
         """Return {'device': {owner: bytes}, 'pinned': {owner: bytes}}."""

@@ -148,7 +148,7 @@ class GpuRegions:
             found: list[Any] = []
             for run, given in enumerate(outputs[: -(-count // batch)]):
                 letterboxes = [self.shared.crop.letterbox] * min(count - run * batch, batch)
-                found += self._pipeline.decode_on_cpu(given, batch, letterboxes)
+                found += self._pipeline.decode(given, batch, letterboxes)
             return found
 
         return decode

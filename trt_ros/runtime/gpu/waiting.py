@@ -8,9 +8,9 @@ import ctypes
 import logging
 import threading
 import time
-from typing import Protocol
 
 from trt_ros.cuda.calls import CudaError
+from trt_ros.cuda.device import Event
 from trt_ros.errors import GpuFailedError
 
 log = logging.getLogger('trt_ros.runtime')
@@ -30,18 +30,6 @@ SHORTER = 0.8
 
 _PR_SET_TIMERSLACK = 29
 _thread = threading.local()
-
-
-class Waitable(Protocol):
-    """A CUDA event, as far as waiting is concerned."""
-
-    def wait(self) -> None:
-        """Wait until the stream has reached the event."""
-        ...
-
-    def is_done(self) -> bool:
-        """Return whether the stream has reached the event."""
-        ...
 
 
 class RunTimes:
@@ -120,14 +108,14 @@ class GpuWait:
         self._last = run = Run(times, self._clock(), before)
         return run
 
-    def end(self, run: Run | None, event: Waitable) -> None:
+    def end(self, run: Run | None, event: Event) -> None:
         """Wait for the end of a run, which `event` follows; releases the GIL meanwhile."""
         is_exact = run is None or self._sleep_through(run, event)
         event.wait()
         if run is not None:
             run.end(self._clock() if is_exact else None)
 
-    def _sleep_through(self, run: Run, event: Waitable) -> bool:
+    def _sleep_through(self, run: Run, event: Event) -> bool:
         """Sleep through most of a run; return whether it was still running afterwards."""
         began = self._clock()
         if run.estimated_end - MARGIN_SECONDS - began < MIN_SLEEP_SECONDS:

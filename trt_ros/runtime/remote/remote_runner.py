@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 import math
 import threading
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -25,8 +25,8 @@ from trt_ros.runtime.remote.connection import (
     SharedInputs,
     region_nbytes,
 )
-from trt_ros.runtime.runner import Runner, check_inputs
-from trt_ros.tensors import TensorSpec, refuse_large
+from trt_ros.runtime.runner import Runner, check_inputs, tensor_specs
+from trt_ros.tensors import INTEGERS, TensorSpec, refuse_large
 
 OPEN_SECONDS, CLOSE_SECONDS = 10.0, 1.0  # Timeouts of requests beside runs.
 FIRST_RUN_SECONDS = 120.0  # A server may load or compile the model at its first run.
@@ -38,11 +38,7 @@ DTYPES = {
     'FP16': 'float16',
     'FP32': 'float32',
     'FP64': 'float64',
-    **{
-        f'{kind.upper()}{bits}': f'{kind}{bits}'
-        for kind in ('int', 'uint')
-        for bits in (8, 16, 32, 64)
-    },
+    **{name.upper(): name for name in INTEGERS},
 }
 DATATYPES = {dtype: datatype for datatype, dtype in DTYPES.items()}
 #: Field of a tensor's contents by datatype, in replies without raw contents.
@@ -111,8 +107,8 @@ class RemoteRunner(Runner):
         reply = self._connection.call(
             'ModelMetadata', OPEN_SECONDS, self._report, name=address.name, version=address.version
         )
-        inputs = _specs(reply.inputs, 'input', address)
-        outputs = _specs(reply.outputs, 'output', address)
+        inputs = tensor_specs(reply.inputs, 'datatype', DTYPES, 'input', address)
+        outputs = tensor_specs(reply.outputs, 'datatype', DTYPES, 'output', address)
         if not inputs or not outputs:
             raise ModelError(
                 f'{address} has no {"outputs" if inputs else "inputs"}.',
@@ -282,21 +278,6 @@ class RemoteRunner(Runner):
         """Close the connection; may be called twice."""
         self._close_regions()
         self._connection.close()
-
-
-def _specs(
-    tensors: Iterable[Any], mode: Literal['input', 'output'], address: ModelAddress
-) -> tuple[TensorSpec, ...]:
-    specs = []
-    for each in tensors:
-        if each.datatype not in DTYPES:
-            raise ModelError(
-                f'The {mode} {each.name} of {address} has the type {each.datatype}, which NumPy '
-                'lacks.',
-                remedy='Export the model with float32 or float16 inputs and outputs.',
-            )
-        specs.append(TensorSpec(each.name, tuple(each.shape), DTYPES[each.datatype], mode))
-    return tuple(specs)
 
 
 def _to_array(described: Any, number: int, raw: Any) -> np.ndarray | None:
