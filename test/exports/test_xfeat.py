@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from export_features import main
 import numpy as np
 import pytest
 
-from trt_ros.exporting.features import main
 from trt_ros.runtime.pipeline import Pipeline
 
 COUNT = 512

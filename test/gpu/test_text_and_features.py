@@ -1,6 +1,7 @@
 """Text of regions and the best keypoints of an image: TensorRT equals ONNX Runtime."""
 
 from demo.scene import draw_scene
+from export_features import add_features
 import numpy as np
 import onnx
 import pytest
@@ -9,7 +10,6 @@ from support.box_cases import rounded
 from support.bundles import write_cascade
 from support.descriptions import head as open_as
 from support.save_network import save_network
-from trt_ros.exporting.features import add_features
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.letterbox import Letterbox
 

@@ -1,12 +1,12 @@
 """Keypoints and descriptors behind a small network, against NumPy."""
 
+from export_features import add_features, main
 import numpy as np
 import onnx
 import pytest
 
 from support.save_network import save_network
 from trt_ros.errors import ModelError
-from trt_ros.exporting.features import add_features, main
 from trt_ros.runtime.pipeline import Pipeline
 
 HW, COUNT, SIZE = (48, 64), 20, 16

@@ -1,6 +1,10 @@
 """
 Choice of the best keypoints and their descriptors behind a network: SuperPoint, XFeat.
 
+A development tool that the package itself never imports:
+
+    python tools/export_features.py xfeat.onnx xfeat_512.onnx --input-size 480 640 --match 0.82
+
 The network has planes of an eighth of the image's size: 65 logits, of the 8 x 8 pixels of a cell
 and of none of them; descriptors; and maybe one plane of reliabilities.
 """
@@ -153,9 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command."""
     import onnx
 
-    parser = argparse.ArgumentParser(
-        prog='python -m trt_ros.exporting.features', description=__doc__.partition('\n\n')[0]
-    )
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n\n')[0])
     parser.add_argument('network', type=Path, help='ONNX file of SuperPoint, XFeat or the like')
     parser.add_argument('output', type=Path, help='ONNX file to write')
     parser.add_argument('--input-size', required=True, type=int, nargs=2, metavar=('H', 'W'))
