@@ -5,8 +5,9 @@ import pytest
 
 pytest.importorskip('pyarrow', reason='it writes Parquet: pip install pyarrow')
 
+from lerobot_data_set import main
+
 from support.recordings import STORE, compressed_image, header, raw_image, write_recording
-from trt_ros.labelling.lerobot import main
 
 JOINTS = ['pan', 'lift', 'grip']
 

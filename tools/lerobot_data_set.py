@@ -1,10 +1,11 @@
 """
 Recordings with joints and cameras as a data set of LeRobot, version 3: an episode per recording.
 
-    python -m trt_ros.labelling.lerobot drives/ --joints pan,lift,grip --fps 30 --output data_set
+    python tools/lerobot_data_set.py drives/ --joints pan,lift,grip --fps 30 --output data_set
 
-It needs pyarrow. A frame has the newest image of each camera and the newest joint state, and as
-action the newest command one frame later; without commands, the joint state one frame later.
+A development tool that the package itself never imports; it needs pyarrow. A frame has the newest
+image of each camera and the newest joint state, and as action the newest command one frame later;
+without commands, the joint state one frame later.
 """
 
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
