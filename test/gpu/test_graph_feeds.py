@@ -1,6 +1,7 @@
 """Tensors, several images and states through the captured graph, compared with ONNX Runtime."""
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,40 @@ def assert_close(ours, reference) -> None:
     for name, want in reference.items():
         largest = float(np.abs(want).max())
         np.testing.assert_allclose(ours[name], want, atol=6e-3 * largest + 1e-5, err_msg=name)
+
+
+def assert_equal_runs(
+    ours: Pipeline,
+    reference: Pipeline,
+    values: Iterable[Any],
+    *,
+    in_flight: int = 1,
+    reset: int | None = None,
+    check: Callable[[Any, Any], None] = assert_close,
+) -> list[Any]:
+    """Compare runs, so many of them in flight, with a reset before one; return their results."""
+    pending, found = deque(), []
+
+    def collect(most: int) -> None:
+        while len(pending) > most:
+            run, value = pending.popleft()
+            found.append(run.result())
+            check(found[-1], reference(value))
+
+    for number, value in enumerate(values):
+        collect(in_flight - 1)
+        if number == reset:
+            collect(0)
+            ours.reset_state()
+            reference.reset_state()
+        pending.append((ours.submit(value), value))
+    collect(0)
+    return found
+
+
+def converted_at_times(number: int) -> type:
+    """Return the type of a run: a tensor that is converted now and then has another graph."""
+    return np.float64 if number % 7 == 3 else np.float32
 
 
 def picture(seed: int, width: int = 160, height: int = 120, encoding: str = 'bgr8') -> Frame:
@@ -147,22 +182,14 @@ def test_counters_and_noise_equal_those_of_the_cpu_bit_for_bit(
     ours, reference = both(path, frames_in_flight, inputs=('x=tensor:x', f'k={binding}'))
     for each in (ours, reference):
         each.warm_up()
-    steps, found = [], []
-    for number in range(20):
-        if number == 12:
-            found += [each.result() for each in steps]
-            steps.clear()
-            ours.reset_state()
-        if len(steps) == frames_in_flight:
-            found.append(steps.pop(0).result())
-        # A converted tensor now and then, whose graph is another.
-        one = np.ones(1, np.float64 if number % 7 == 3 else np.float32)
-        steps.append(ours.submit({'x': one}))
-    found += [each.result() for each in steps]
-    for number, got in enumerate(found):
-        if number == 12:
-            reference.reset_state()
-        assert got['y'].tobytes() == reference({'x': np.ones(1, np.float32)})['y'].tobytes()
+
+    def are_equal(got, want):
+        assert got['y'].tobytes() == want['y'].tobytes()
+
+    values = [{'x': np.ones(1, converted_at_times(number))} for number in range(20)]
+    found = assert_equal_runs(
+        ours, reference, values, in_flight=frames_in_flight, reset=12, check=are_equal
+    )
     assert found[0]['y'].tobytes() == found[12]['y'].tobytes() != found[11]['y'].tobytes()
 
 
@@ -179,28 +206,15 @@ def test_a_recurrent_network_equals_onnxruntime_over_100_frames(
         unified_memory=unified_memory,
     )
     rng = np.random.default_rng(0)
-    for number in range(100):
-        if number == 60:
-            ours.reset_state()
-            reference.reset_state()
-        # A converted tensor now and then, whose graph is another.
-        dtype = np.float64 if number % 7 == 3 else np.float32
-        inputs = {'x': rng.normal(size=(1, 8)).astype(dtype)}
-        assert_close(ours(inputs), reference(inputs))
+    steps = [rng.normal(size=(1, 8)).astype(converted_at_times(number)) for number in range(100)]
+    assert_equal_runs(ours, reference, [{'x': step} for step in steps], reset=60)
 
 
 def test_states_follow_each_other_with_two_runs_in_flight(gru, both):
     ours, reference = both(gru, 2, inputs=('x=tensor:x', 'h=state:hn'))
     rng = np.random.default_rng(1)
     steps = [{'x': rng.normal(size=(1, 8)).astype(np.float32)} for _ in range(50)]
-    pending, found = [], []
-    for step in steps:
-        if len(pending) == 2:
-            found.append(pending.pop(0).result())
-        pending.append(ours.submit(step))
-    found += [each.result() for each in pending]
-    for got, step in zip(found, steps):
-        assert_close(got, reference(step))
+    assert_equal_runs(ours, reference, steps, in_flight=2)
 
 
 @pytest.mark.parametrize('frames_in_flight', [1, 2])
@@ -217,16 +231,14 @@ def test_a_held_array_equals_onnxruntime(write, both, frames_in_flight, settings
     held = [weights(1, width, seed=seed) for seed in range(3)]
     for each in held:
         each.flags.writeable = False
-    pending = []
-    for number in range(20):
-        if len(pending) == frames_in_flight:
-            got, value = pending.pop(0)
-            assert_close(got.result(), reference(value))
-        dtype = np.float64 if number % 7 == 3 else np.float32
-        value = {'x': weights(1, width, seed=number).astype(dtype), 'held': held[number // 4 % 3]}
-        pending.append((ours.submit(value), value))
-    for got, value in pending:
-        assert_close(got.result(), reference(value))
+    values = [
+        {
+            'x': weights(1, width, seed=number).astype(converted_at_times(number)),
+            'held': held[number // 4 % 3],
+        }
+        for number in range(20)
+    ]
+    assert_equal_runs(ours, reference, values, in_flight=frames_in_flight)
 
 
 @pytest.mark.parametrize('frames_in_flight', [1, 2])
@@ -242,13 +254,10 @@ def test_a_history_equals_onnxruntime(write, both, frames_in_flight, settings, w
     )
     inputs = (f'x=tensor:x?history=5{settings}',)
     ours, reference = both(path, frames_in_flight, inputs=inputs)
-    for number in range(20):
-        if number == 12:
-            ours.reset_state()
-            reference.reset_state()
-        dtype = np.float64 if number % 7 == 3 else np.float32
-        value = {'x': weights(width, seed=number).astype(dtype)}
-        assert_close(ours(value), reference(value))
+    values = [
+        weights(width, seed=number).astype(converted_at_times(number)) for number in range(20)
+    ]
+    assert_equal_runs(ours, reference, [{'x': value} for value in values], reset=12)
 
 
 @pytest.mark.parametrize('frames_in_flight', [1, 2])
@@ -263,12 +272,11 @@ def test_held_images_and_histories_of_images_equal_onnxruntime(write, both, fram
     ours, reference = both(path, frames_in_flight, inputs=bindings)
     rng = np.random.default_rng(0)
     images = [Frame.from_pixels(rng.integers(0, 256, (60, 80, 3), np.uint8)) for _ in range(20)]
-    for number, image in enumerate(images):
-        if number == 12:
-            ours.reset_state()
-            reference.reset_state()
-        value = {'goal': images[number // 4], 'x': image, 'past': image}
-        assert_close(ours(value), reference(value))
+    values = [
+        {'goal': images[number // 4], 'x': image, 'past': image}
+        for number, image in enumerate(images)
+    ]
+    assert_equal_runs(ours, reference, values, reset=12)
 
 
 @pytest.mark.parametrize('frames_in_flight', [1, 2])
@@ -360,24 +368,16 @@ def test_a_stack_of_images_equals_onnxruntime(
         unified_memory=unified_memory,
     )
     sizes = ((640, 480), (320, 240), (97, 131))
-    cases = []
-    for number in range(12):
-        encodings = ('bgr8', 'rgb8')
-        cases.append(
-            [
-                picture(3 * number + place, *sizes[(place + number) % 3], encodings[number % 2])
-                for place in range(3)
-            ]
-        )
-    pending, found = [], []
-    for frames in cases:
-        if len(pending) == frames_in_flight:
-            found.append(pending.pop(0).result())
-        pending.append(ours.submit({'x': frames}))
-    found += [each.result() for each in pending]
-    for got, frames in zip(found, cases):
+    cases = [
+        [
+            picture(3 * number + place, *sizes[(place + number) % 3], ('bgr8', 'rgb8')[number % 2])
+            for place in range(3)
+        ]
+        for number in range(12)
+    ]
+    values = [{'x': frames} for frames in cases]
+    for got in assert_equal_runs(ours, reference, values, in_flight=frames_in_flight):
         assert list(got['y'].shape) == run
-        assert_close(got, reference({'x': frames}))
     depth = picture(0, 64, 48, '16UC1')
     for pipeline in (ours, reference):
         with pytest.raises(BadFrameError, match='depth'):
@@ -413,23 +413,14 @@ def test_large_tensors_in_flight_do_not_disturb_each_other(
     ours, reference = both(path, frames_in_flight, inputs=('*=tensor:tensors',))
     rng = np.random.default_rng(0)
     values = [{name: rng.normal(size=shape).astype(np.float32) for name in 'ab'} for _ in range(6)]
-    if is_registered:
-        for value in values:
-            for array in value.values():
-                ours.device.register(array.reshape(-1).view(np.uint8))
-    pending, found = [], []
-    for value in values * 3:
-        if len(pending) == frames_in_flight:
-            found.append(pending.pop(0).result())
-        pending.append(ours.submit(value))
-    found += [each.result() for each in pending]
-    for got, value in zip(found, values * 3):
-        assert_close(got, reference(value))
-    runs = ours.diagnostics()['zero-copy frames']
-    assert runs == (f'{len(found)} of {len(found)}' if is_registered else f'0 of {len(found)}')
-    for value in values if is_registered else []:
-        for array in value.values():
-            ours.device.unregister(array.reshape(-1).view(np.uint8))
+    lent = [array.reshape(-1).view(np.uint8) for value in values for array in value.values()]
+    for array in lent * is_registered:
+        ours.device.register(array)
+    found = assert_equal_runs(ours, reference, values * 3, in_flight=frames_in_flight)
+    count = len(found) * is_registered
+    assert ours.diagnostics()['zero-copy frames'] == f'{count} of {len(found)}'
+    for array in lent * is_registered:
+        ours.device.unregister(array)
 
 
 def test_integers_bools_and_half_floats_are_converted(write, both):
@@ -461,21 +452,8 @@ def test_bench_measures_a_network_of_tensors(gru, gpu, tmp_path, capsys):
     from trt_ros.cli import main
 
     result = tmp_path / 'times.json'
-    assert (
-        main(
-            [
-                'bench',
-                str(gru),
-                '--frames',
-                '20',
-                '--device',
-                str(gpu.index),
-                '--json',
-                str(result),
-            ]
-        )
-        == 0
-    )
+    flags = ['--frames', '20', '--device', str(gpu.index), '--json', str(result)]
+    assert main(['bench', str(gru), *flags]) == 0
     assert 'x [1, 8], h [1, 16]' in capsys.readouterr().out
     assert result.is_file()
 
@@ -497,9 +475,8 @@ def test_an_input_joined_from_parts_equals_onnxruntime(write, both, frames_in_fl
         'command=twist:cmd_vel#linear[x,y],angular[z]?held=true&initial=0.25',
     )
     ours, reference = both(path, frames_in_flight, inputs=inputs)
-    for number in range(30):
-        if number == 20:
-            ours.reset_state()
-            reference.reset_state()
-        value = {'q': weights(3, seed=number), 'command': weights(3, seed=number // 4)}
-        assert_close(ours(value), reference(value))
+    values = [
+        {'q': weights(3, seed=number), 'command': weights(3, seed=number // 4)}
+        for number in range(30)
+    ]
+    assert_equal_runs(ours, reference, values, reset=20)

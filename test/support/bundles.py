@@ -1,6 +1,6 @@
 """Bundles of a few small networks, written to files."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
@@ -64,6 +64,47 @@ def two_sums(folder: Path) -> Path:
         data_flow={'A/ao1': ['B/bi1']},
         feedback_flow={'A/ao2': ['A/ai2'], 'B/bo3': ['A/ai3'], 'B/bo2': ['B/bi2']},
     )
+
+
+def prompted(folder: Path) -> Path:
+    """Write a text encoder, a network of its output, and one of an image or the like."""
+    return write_bundle(
+        folder,
+        {
+            'text': sums('prompt k', 'token'),
+            'more': sums('token', 'context'),
+            'act': sums('context x', 'y'),
+        },
+        inputs={'text': ['prompt', 'k'], 'act': ['x']},
+        outputs={'act': ['y']},
+        data_flow={'text/token': ['more/token'], 'more/context': ['act/context']},
+    )
+
+
+#: Bindings of `prompted`.
+HELD = ('prompt=tensor:prompt?held=true', 'k=constant:100')
+
+
+def assert_held_networks_run_once(pipeline: Any, networks: Iterable[Any]) -> None:
+    """Check that the networks of the prompt of `prompted` run again when it may have changed."""
+    runs = []
+    for each in networks:
+        infer = each.infer
+        each.infer = lambda inputs, infer=infer: (runs.append(set(inputs)), infer(inputs))[1]
+    one, two, changeable = (np.full(1, value, np.float32) for value in (1, 2, 1))
+    one.flags.writeable = two.flags.writeable = False
+    for prompt, expected, count in (
+        (one, 102, 3),
+        (one, 102, 1),
+        (two, 103, 3),
+        (two, 103, 1),
+        (changeable, 102, 3),
+        (changeable, 102, 3),
+    ):
+        runs.clear()
+        found = pipeline({'prompt': prompt, 'x': changeable})
+        assert (found['y'].item(), found['token'].item()) == (expected, expected - 1)
+        assert len(runs) == count
 
 
 def weights(rng: np.random.Generator, *shape: int) -> np.ndarray:

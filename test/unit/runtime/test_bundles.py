@@ -1,12 +1,23 @@
 """Bundles run on the CPU, and bundles refused."""
 
+from contextlib import ExitStack
+
 from demo.scene import draw_scene
 import numpy as np
 from onnx import helper
 import onnxruntime
 import pytest
 
-from support.bundles import denoiser, sums, two_sums, write_bundle, write_enhanced
+from support.bundles import (
+    HELD,
+    assert_held_networks_run_once,
+    denoiser,
+    prompted,
+    sums,
+    two_sums,
+    write_bundle,
+    write_enhanced,
+)
 from trt_ros.demo import MODEL
 from trt_ros.errors import ModelError, ParameterError, TensorMismatchError
 from trt_ros.runtime.pipeline import Pipeline
@@ -17,19 +28,11 @@ ONE = np.ones(1, np.float32)
 
 
 @pytest.fixture
-def open_cpu(tmp_path):
-    opened: list[Pipeline] = []
-
-    def open_cpu(path, **options):
-        cache = str(tmp_path / 'cache')
-        opened.append(
-            Pipeline.open(str(path), backend='onnxruntime', engine_cache_dir=cache, **options)
+def open_cpu():
+    with ExitStack() as opened:
+        yield lambda path, **options: opened.enter_context(
+            Pipeline.open(path, backend='onnxruntime', **options)
         )
-        return opened[-1]
-
-    yield open_cpu
-    for pipeline in opened:
-        pipeline.close()
 
 
 def test_states_and_flow_of_two_networks(tmp_path, open_cpu):
@@ -123,44 +126,9 @@ def test_unknown_and_misshapen_inputs_are_refused(tmp_path, open_cpu):
     assert pipeline({'ai1': ONE})['bo1'].item() == 1
 
 
-def prompted(tmp_path):
-    """Write a text encoder, a network of its output, and one of an image or the like."""
-    return write_bundle(
-        tmp_path,
-        {
-            'text': sums('prompt k', 'token'),
-            'more': sums('token', 'context'),
-            'act': sums('context x', 'y'),
-        },
-        inputs={'text': ['prompt', 'k'], 'act': ['x']},
-        outputs={'act': ['y']},
-        data_flow={'text/token': ['more/token'], 'more/context': ['act/context']},
-    )
-
-
-HELD = ('prompt=tensor:prompt?held=true', 'k=constant:100')
-
-
 def test_networks_of_held_inputs_run_when_these_change(tmp_path, open_cpu):
     pipeline = open_cpu(prompted(tmp_path), inputs=HELD, outputs=('y', 'token'))
-    runs = []
-    for runner in pipeline.runner.members.values():
-        infer = runner.infer
-        runner.infer = lambda inputs, infer=infer: (runs.append(set(inputs)), infer(inputs))[1]
-    one, two = ONE.copy(), 2 * ONE
-    one.flags.writeable = two.flags.writeable = False
-    for prompt, expected, count in (
-        (one, 102, 3),
-        (one, 102, 1),
-        (two, 103, 3),
-        (two, 103, 1),
-        (ONE, 102, 3),
-        (ONE, 102, 3),
-    ):
-        runs.clear()
-        found = pipeline({'prompt': prompt, 'x': ONE})
-        assert (found['y'].item(), found['token'].item()) == (expected, expected - 1)
-        assert len(runs) == count
+    assert_held_networks_run_once(pipeline, pipeline.runner.members.values())
 
 
 def test_an_image_goes_into_a_network_of_a_bundle(tmp_path, open_cpu):

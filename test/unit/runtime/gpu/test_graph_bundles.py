@@ -5,7 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.bundles import denoiser, sums, two_sums, write_bundle
+from support.bundles import (
+    HELD,
+    assert_held_networks_run_once,
+    denoiser,
+    prompted,
+    sums,
+    two_sums,
+    write_bundle,
+)
 from support.host_context import HostContext, onnx_context
 from trt_ros.runtime.bundle import open_members
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
@@ -103,35 +111,11 @@ def test_a_loop_of_two_networks(tmp_path, open_gpu):
 
 
 def test_networks_of_held_inputs_run_when_these_change(tmp_path, open_gpu):
-    path = write_bundle(
-        tmp_path,
-        {'text': sums('prompt k', 'token'), 'act': sums('token x', 'y')},
-        inputs={'text': ['prompt', 'k'], 'act': ['x']},
-        data_flow={'text/token': ['act/token']},
-    )
-    inputs = ('prompt=tensor:prompt?held=true', 'k=constant:100')
-    pipeline = open_gpu(path, inputs=inputs, outputs=('y', 'token'))
-    text, act = (context.network for context in pipeline.contexts)
-    runs = []
-    for network in (text, act):
-        infer = network.infer
-        network.infer = lambda given, infer=infer: (runs.append(set(given)), infer(given))[1]
-    one, two = ONE.copy(), 2 * ONE
-    one.flags.writeable = two.flags.writeable = False
-    for prompt, expected, count in (
-        (one, 102, 2),
-        (one, 102, 1),
-        (two, 103, 2),
-        (two, 103, 1),
-        (ONE, 102, 2),
-        (ONE, 102, 2),
-    ):
-        runs.clear()
-        found = pipeline({'prompt': prompt, 'x': ONE})
-        assert (found['y'].item(), found['token'].item()) == (expected, expected - 1)
-        assert len(runs) == count
+    pipeline = open_gpu(prompted(tmp_path), inputs=HELD, outputs=('y', 'token'))
+    networks = [context.network for context in pipeline.contexts]
+    assert_held_networks_run_once(pipeline, networks)
     pipeline.reset_state()
-    assert pipeline({'prompt': two, 'x': ONE})['y'].item() == 103
+    assert pipeline({'prompt': 2 * ONE, 'x': ONE})['y'].item() == 103
 
 
 def test_a_bundle_counts_the_memory_of_all_engines(tmp_path, open_gpu):
