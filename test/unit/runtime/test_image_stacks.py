@@ -1,7 +1,6 @@
 """Images of several topics that are stacked into one network input, with ONNX Runtime."""
 
 import json
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -12,11 +11,10 @@ from support.save_network import save_network
 from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError
 from trt_ros.families.registry import DETECTORS, TENSORS
 from trt_ros.model.bindings import parse_bindings
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
-
-pytestmark = pytest.mark.slow
 
 INPUTS = 'x=images:front,left,right?resize=letterbox&mean=0.4,0.5,0.6&std=0.2'
 
@@ -25,22 +23,16 @@ INPUTS = 'x=images:front,left,right?resize=letterbox&mean=0.4,0.5,0.6&std=0.2'
 def write(tmp_path):
     """Write a network that returns its input `x`."""
 
-    def write(*shape, dtype=TensorProto.FLOAT, nodes=None, output=None) -> Path:
-        nodes = nodes or 'y = Identity(x)'
-        path = tmp_path / 'network.onnx'
-        return Path(
-            save_network(path, nodes, {'x': [dtype, shape]}, {'y': [dtype, output or shape]})
-        )
+    def write(*shape, dtype=TensorProto.FLOAT, nodes='y = Identity(x)', output=None) -> str:
+        tensors = {'x': [dtype, shape]}, {'y': [dtype, output or shape]}
+        return save_network(tmp_path / 'network.onnx', nodes, *tensors)
 
     return write
 
 
 def open_pipeline(path, inputs=INPUTS, families=TENSORS, **options):
-    return Pipeline.open(
-        str(path),
-        families=families,
-        **{'inputs': inputs, 'backend': 'onnxruntime', 'cpu_threads': 1, **options},
-    )
+    runner = OnnxRuntimeRunner.open(path, threads=1)
+    return Pipeline.open(path, families=families, inputs=inputs, runner=runner, **options)
 
 
 def picture(seed, width=32, height=20, encoding='bgr8'):
@@ -166,7 +158,7 @@ def test_topics_of_a_stack_differ():
 
 
 @pytest.fixture
-def boxes(write) -> Path:
+def boxes(write) -> str:
     """Write a network that finds one object of the whole input, whatever the images show."""
     nodes = (
         'max = ReduceMax <keepdims = 0> (x) zero = Constant <value_float = 0.0> () '
@@ -184,13 +176,14 @@ def test_boxes_of_a_stack_are_in_pixels_of_its_first_image(boxes):
     assert found.xyxy.tolist() == [[0, 0, 192, 256]]
 
 
+@pytest.mark.slow
 def test_verbs_take_a_stack_or_refuse_it_with_a_reason(boxes, tmp_path, capsys):
     from trt_ros.cli import main
 
     pictures = [str(tmp_path / name) for name in ('a.png', 'b.png')]
     for name, size in zip(pictures, (8, 30)):
         cv2.imwrite(name, np.full((size, size, 3), 90, np.uint8))
-    path, times = str(boxes), tmp_path / 'times.json'
+    path, times = boxes, tmp_path / 'times.json'
     common = ['--backend', 'onnxruntime', '--inputs', 'x=images:front,left']
     assert main(['bench', path, '--frames', '2', *common, '--json', str(times)]) == 0
     assert json.loads(times.read_text())['results']

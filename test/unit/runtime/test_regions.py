@@ -1,5 +1,7 @@
 """Regions of an image through a real network in ONNX Runtime."""
 
+from contextlib import ExitStack
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from support.fake_runner import FakeRunner
 from support.save_network import save_network
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.registry import TENSORS
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
@@ -14,42 +17,38 @@ from trt_ros.vision.frame import Frame
 RED, GREEN, BLUE = np.eye(3, dtype=np.uint8) * 255
 
 
-def save(path, nodes, outputs, *, batch='n', hw=(8, 8), constants=None, metadata=None):
+def save(path, nodes, outputs, *, batch='n', hw=(8, 8), **constants):
     """Write a network of one image input as ONNX."""
-
     return save_network(
         path,
         nodes,
         {'images': (batch, 3, *hw)},
         {name: (batch, *shape) for name, shape in outputs.items()},
-        constants={name: np.asarray(value) for name, value in (constants or {}).items()},
-        metadata=metadata,
+        constants={name: np.asarray(value) for name, value in constants.items()},
     )
 
 
-def mean_color(path, **more):
-    return save(
-        path,
-        'pooled = GlobalAveragePool(images) out = Flatten(pooled)',
-        {'out': (3,)},
-        **more,
-    )
+def open_network(path, **options):
+    runner = OnnxRuntimeRunner.open(path, threads=1)
+    return Pipeline.open(path, runner=runner, **{'regions': True, **options})
 
 
 @pytest.fixture
 def open_pipeline(tmp_path):
     """Open a network that returns the mean color of its input, on regions."""
-    opened = []
+    with ExitStack() as opened:
 
-    def make(fixed='n', **options):
-        path = mean_color(tmp_path / 'mean.onnx', batch=fixed)
-        values = {'mean': (0.0, 0.0, 0.0), 'std': (1.0, 1.0, 1.0), 'regions': True, **options}
-        opened.append(Pipeline.open(path, backend='onnxruntime', families=TENSORS, **values))
-        return opened[-1]
+        def make(fixed='n', **options):
+            path = save(
+                tmp_path / 'mean.onnx',
+                'pooled = GlobalAveragePool(images) out = Flatten(pooled)',
+                {'out': (3,)},
+                batch=fixed,
+            )
+            values = {'mean': (0.0, 0.0, 0.0), 'std': (1.0, 1.0, 1.0), **options}
+            return opened.enter_context(open_network(path, families=TENSORS, **values))
 
-    yield make
-    for pipeline in opened:
-        pipeline.close()
+        yield make
 
 
 def stripes():
@@ -64,14 +63,13 @@ def colors(results):
 BOXES = np.array([[50, 20, 10, 10, 0], [10, 20, 10, 10, 0], [30, 20, 10, 4, 0.5]])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ('batch', 'batch_size'), [('n', 16), ('n', 2), ('n', 1), (1, 16), (2, 16), (4, 1)]
+    ('fixed', 'batch_size'), [('n', 16), ('n', 2), ('n', 1), (1, 16), (2, 16), (4, 1)]
 )
 def test_each_region_has_its_result_in_order_whatever_the_batches(
-    open_pipeline, batch, batch_size
+    open_pipeline, fixed, batch_size
 ):
-    pipeline = open_pipeline(batch, batch=batch_size)
+    pipeline = open_pipeline(fixed, batch=batch_size)
     found = pipeline.infer_regions(Frame.from_pixels(stripes(), 'rgb8'), BOXES)
     assert colors(found) == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
 
@@ -123,9 +121,12 @@ def test_a_top_down_network_sees_a_quarter_more_and_points_return_to_the_image(t
         nodes,
         {'simcc_x': (2, 12), 'simcc_y': (2, 16)},
         hw=(8, 6),
-        constants={'axes': np.array([1, 2]), 'zero': np.float32(0), 'x': x, 'y': y},
+        axes=[1, 2],
+        zero=np.float32(0),
+        x=x,
+        y=y,
     )
-    with Pipeline.open(path, backend='onnxruntime', regions=True, batch=8) as pipeline:
+    with open_network(path, batch=8) as pipeline:
         assert pipeline.decoder.name == 'simcc'
         placement = 'input 6x8 (fixed by the network), regions of 1.25 times the box, expand, rgb'
         assert any(line.startswith(placement) for line in pipeline.log_lines)
@@ -174,7 +175,8 @@ def test_a_network_that_finds_objects_in_whole_images_is_refused(tmp_path):
         nodes,
         {'output0': (84, 21)},
         hw=(32, 32),
-        constants={'axes': np.array([1, 2]), 'boxes': np.zeros((1, 84, 21), np.float32)},
+        axes=[1, 2],
+        boxes=np.zeros((1, 84, 21), np.float32),
     )
     with pytest.raises(TensorMismatchError, match='decoder yolov8 does not take regions'):
-        Pipeline.open(path, backend='onnxruntime', decoder='yolov8', regions=True)
+        open_network(path, decoder='yolov8')
