@@ -74,3 +74,16 @@ def onnx_context(engine: Any, network: OnnxRuntimeRunner) -> HostContext:
     context = HostContext(engine, compute, shape_of)
     context.network = network
     return context
+
+
+def captured(pipeline: Any, slot: int = 0, batch: int = 1) -> Any:
+    """Return the graphs that a slot of a GpuPipeline has captured for a batch."""
+    slot = pipeline.slots.all[slot]
+    return slot.captured(slot.buffers_for(batch))
+
+
+def image_bytes(pipeline: Any, cuda: Any) -> bytes:
+    """Return the images in the memory of the first slot, where the graph reads them."""
+    memory = pipeline.slots.all[0].memory
+    address = memory.pinned.ptr if memory.image is None else memory.image.ptr
+    return bytes(cuda._memory[address])[256:]

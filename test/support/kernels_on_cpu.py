@@ -110,8 +110,13 @@ class KernelsOnCpu(HostKernels):
         letterbox: Letterbox,
         thresholds: Thresholds,
         tiles: Tiles | None = None,
+        runs: int = 2,
     ) -> tuple[Any, np.ndarray]:
-        """Return what the GPU would find, and the four ints of the result's header."""
+        """
+        Return what the GPU would find, and the four ints of the result's header.
+
+        :param runs: the second shows that the first left the counters at zero.
+        """
         outputs = {name: np.ascontiguousarray(value) for name, value in outputs.items()}
         specs = [
             TensorSpec(name, value.shape, value.dtype.name, 'output')
@@ -128,7 +133,7 @@ class KernelsOnCpu(HostKernels):
         at = Addresses(lambda name: outputs[name].ctypes.data, *own)
         launches = decoder.launches(letterbox, at)
         stale = getattr(launches[0].argument, 'keys', None) or scratch.ctypes.data + scratch.size
-        for _ in range(2):  # The second shows that the first left the counters at zero.
+        for _ in range(runs):
             result[:] = 0xFF
             if tiles is None:
                 scratch[stale - scratch.ctypes.data :] = 0xFF

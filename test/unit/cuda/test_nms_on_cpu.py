@@ -1,5 +1,6 @@
 """The algorithm of the NMS kernels, compiled for the CPU, equals the NumPy reference."""
 
+from functools import partial
 import shutil
 
 import numpy as np
@@ -21,7 +22,7 @@ def check(kernels):
     """Return a function that compares the kernels with NumPy."""
 
     def check(outputs, asked=ASKED):
-        got, counts = assert_equal(kernels.decode, outputs, asked)
+        got, counts = assert_equal(partial(kernels.decode, runs=1), outputs, asked)
         assert counts[0] == len(got)
         return got, counts
 

@@ -23,8 +23,10 @@ def scene(seed):
     return draw_scene(np.random.default_rng(seed), (640, 480))[0]
 
 
-@pytest.mark.parametrize('batch', ['n', 1, 3])
-@pytest.mark.parametrize(('max_regions', 'score'), [(16, 0.3), (2, 0.3), (16, 1.0)])
+@pytest.mark.parametrize(
+    ('batch', 'max_regions', 'score'),
+    [('n', 16, 0.3), ('n', 2, 0.3), ('n', 16, 1.0), (1, 16, 0.3), (3, 2, 0.3)],
+)
 def test_results_are_those_of_two_pipelines(tmp_path, batch, max_regions, score):
     path = write_cascade(tmp_path, batch=batch, max_regions=max_regions, region_scale=1.5)
     with (

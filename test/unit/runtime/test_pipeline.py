@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from support.fake_runner import HEAD, IMAGE, FakeRunner, fake_detector, head_with
-from trt_ros.errors import (
-    ClosedError,
-    TensorMismatchError,
-)
+from trt_ros.errors import ClosedError, TensorMismatchError
 from trt_ros.families.registry import CLASSIFIERS, DEPTHS, DETECTORS
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import TensorSpec
@@ -83,7 +81,6 @@ def test_thresholds_apply_per_call():
     assert scores(max_detections=1, iou=0.9) == pytest.approx([0.9])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('dtype', [np.float32, np.float16, np.uint8])
 @pytest.mark.parametrize('layout', ['nchw', 'nhwc'])
 @pytest.mark.parametrize('dynamic', [False, True], ids=['static', 'dynamic'])
@@ -99,7 +96,8 @@ def test_the_network_gets_the_pixels_in_its_own_layout_and_dtype(
         batch='batch' if dynamic else 1,
     )
     size = (64, 64) if dynamic else ()
-    pipeline = open_detector(LabeledOptions(model_path=str(model), input_size=size))
+    runner = OnnxRuntimeRunner.open(model, threads=1)
+    pipeline = open_detector(LabeledOptions(input_size=size), runner=runner)
     # The scores are the means of red, green and blue.
     assert found(pipeline.infer(picture((255, 102, 0)), THRESHOLDS)) == [
         ([32, 32, 96, 96], 0, 1.0)
@@ -210,35 +208,6 @@ def test_task_without_classes_logs_no_class_names():
     assert values.tolist() == [[2.5] * 5] * 3
     with pytest.raises(TensorMismatchError, match='looks like a depth network'):
         open_detector(PipelineOptions(), runner=runner)
-
-
-def test_runs_several_images_at_once_until_closed():
-    image, head = (
-        TensorSpec(spec.name, (-1, *spec.shape[1:]), 'float32', spec.mode)
-        for spec in (IMAGE, HEAD)
-    )
-    runner = FakeRunner(
-        lambda tensors: {
-            'output0': np.repeat(
-                head_with((32, 32, 16, 16, 2, 0.9))['output0'], len(tensors['images']), axis=0
-            )
-        },
-        inputs=(image,),
-        outputs=(head,),
-    )
-    pipeline = open_detector(LabeledOptions(), runner=runner, batch=3)
-    assert pipeline.infer_all([], THRESHOLDS) == []
-    assert pipeline.max_batch == 3
-    assert pipeline.log_lines[-1] == 'batch size: up to 3 images per run'
-    results = pipeline.infer_all([picture((0, 0, 0)), picture((0, 0, 0), (64, 64))], THRESHOLDS)
-    assert [found(result) for result in results] == [
-        [([48, 48, 80, 80], 2, 0.9)],
-        [([24, 24, 40, 40], 2, 0.9)],
-    ]
-    assert runner.call_count == 1
-    pipeline.close()
-    with pytest.raises(ClosedError):
-        pipeline.infer_all([picture((0, 0, 0))], THRESHOLDS)
 
 
 def test_pipeline_of_another_task_returns_its_results():

@@ -54,6 +54,12 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope='module')
+def pipeline():
+    with trt_ros.Pipeline.open(MODEL, backend='onnxruntime') as pipeline:
+        yield pipeline
+
+
 def test_the_page_has_ten_programs_of_at_most_ten_lines():
     lines = [[line for line in code.splitlines() if line] for code in PROGRAMS]
     assert len(PROGRAMS) == 10
@@ -116,7 +122,7 @@ def test_options_come_as_keywords_as_a_dataclass_or_as_both():
         by_options.submit(image)
 
 
-def test_wrong_options_and_images_are_refused():
+def test_wrong_options_and_images_are_refused(pipeline):
     with pytest.raises(
         ParameterError,
         match=r"ModelOptions has no option 'precison'\.\nRemedy: Did you mean 'precision'",
@@ -130,38 +136,35 @@ def test_wrong_options_and_images_are_refused():
         trt_ros.Pipeline.open(MODEL, precision='fp8')
     with pytest.raises(ParameterError, match='mean is'):
         trt_ros.Pipeline.open(MODEL, mean=[1.0, 2.0])
-    with trt_ros.Pipeline.open(MODEL, backend='onnxruntime') as pipeline:
-        with pytest.raises(BadFrameError):
-            pipeline(np.zeros((4, 4), np.uint8))
-        with pytest.raises(BadFrameError, match=r'of type NoneType\.\nCause: cv2\.imread returns'):
-            pipeline(cv2.imread('/nowhere.png'))
-        with pytest.raises(BadFrameError, match=r'Cannot read nowhere\.png as a picture'):
-            pipeline.submit('nowhere.png')
-        with pytest.raises(BadFrameError, match=r'of type int\.\nRemedy: Pass an array'):
-            pipeline.infer_all([5])
-        with pytest.raises(ParameterError, match='score is -1'):
-            pipeline(scene(), score=-1)
+    for call, image, problem in (
+        (pipeline, np.zeros((4, 4), np.uint8), 'does not match bgr8'),
+        (pipeline, cv2.imread('/nowhere.png'), r'of type NoneType\.\nCause: cv2\.imread returns'),
+        (pipeline.submit, 'nowhere.png', r'Cannot read nowhere\.png as a picture'),
+        (pipeline.infer_all, [5], r'of type int\.\nRemedy: Pass an array'),
+    ):
+        with pytest.raises(BadFrameError, match=problem):
+            call(image)
+    with pytest.raises(ParameterError, match='score is -1'):
+        pipeline(scene(), score=-1)
 
 
-def test_classes_are_chosen_by_name_in_every_call():
+def test_classes_are_chosen_by_name_in_every_call(pipeline):
     image = scene()
-    with trt_ros.Pipeline.open(MODEL, backend='onnxruntime') as pipeline:
-        every = pipeline(image)
-        name = pipeline.class_names[int(every.labels[0])]
-        some = trt_ros.Thresholds(classes=[name])
-        wanted = every.scores[every.labels == every.labels[0]].tolist()
-        frame = trt_ros.Frame.from_pixels(image)
-        assert 0 < len(wanted) < len(every)
-        for found in (
-            pipeline(image, some),
-            pipeline.submit(image, some).result(),
-            pipeline.infer_all([frame], some)[0],
-        ):
-            assert found.scores.tolist() == wanted
-        left = pipeline(image, trt_ros.Thresholds(class_scores={name: 1.0}))
-        assert len(left) == len(every) - len(wanted)
-        with pytest.raises(ParameterError, match="classes contains the unknown class 'ghost'"):
-            pipeline(image, trt_ros.Thresholds(classes=['ghost']))
+    every = pipeline(image)
+    name = pipeline.class_names[int(every.labels[0])]
+    some = trt_ros.Thresholds(classes=[name])
+    wanted = every.scores[every.labels == every.labels[0]].tolist()
+    assert 0 < len(wanted) < len(every)
+    for found in (
+        pipeline(image, some),
+        pipeline.submit(image, some).result(),
+        pipeline.infer_all([trt_ros.Frame.from_pixels(image)], some)[0],
+    ):
+        assert found.scores.tolist() == wanted
+    left = pipeline(image, trt_ros.Thresholds(class_scores={name: 1.0}))
+    assert len(left) == len(every) - len(wanted)
+    with pytest.raises(ParameterError, match="classes contains the unknown class 'ghost'"):
+        pipeline(image, trt_ros.Thresholds(classes=['ghost']))
 
 
 def test_classes_are_looked_up_when_they_change():
@@ -187,24 +190,21 @@ def test_classes_are_looked_up_when_they_change():
         assert len(looked_up) == 3
 
 
-def test_images_come_as_pixels_paths_frames_and_lists(tmp_path):
-    image, path = scene(), tmp_path / 'picture.png'
-    cv2.imwrite(str(path), image)
-    frame = trt_ros.Frame.from_pixels(image)
-    with trt_ros.Pipeline.open(MODEL, backend='onnxruntime') as pipeline:
-        want = pipeline(image, score=0.5)
-        found = [
-            pipeline.infer(image, trt_ros.Thresholds(score=0.5)),
-            pipeline(str(path), score=0.5),
-            *pipeline([image, path, frame], score=0.5),
-            *pipeline.infer_all((image,), trt_ros.Thresholds(score=0.5)),
-            pipeline.submit(path, score=0.5).result(),
-        ]
-        assert len(found) == 7 and (want.scores >= 0.5).all()
-        for each in found:
-            np.testing.assert_array_equal(each.xyxy, want.xyxy)
-            assert each.names == want.names and set(each.names) <= set(CLASSES)
-        assert pipeline([]) == []
+def test_images_come_as_pixels_paths_frames_and_lists(folder, pipeline):
+    image, path = scene(), folder / 'picture.png'
+    want = pipeline(image, score=0.5)
+    found = [
+        pipeline.infer(image, trt_ros.Thresholds(score=0.5)),
+        pipeline(str(path), score=0.5),
+        *pipeline([image, path, trt_ros.Frame.from_pixels(image)], score=0.5),
+        *pipeline.infer_all((image,), trt_ros.Thresholds(score=0.5)),
+        pipeline.submit(path, score=0.5).result(),
+    ]
+    assert len(found) == 7 and (want.scores >= 0.5).all()
+    for each in found:
+        np.testing.assert_array_equal(each.xyxy, want.xyxy)
+        assert each.names == want.names and set(each.names) <= set(CLASSES)
+    assert pipeline([]) == []
 
 
 def test_options_recognize_the_families_of_every_task(tmp_path):

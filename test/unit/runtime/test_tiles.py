@@ -6,20 +6,18 @@ import pytest
 from support.tiled import mosaic, with_batch
 from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError
 from trt_ros.runtime import options
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.options import ModelOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.regions import MAX_TILES, Tiles
 from trt_ros.vision.thresholds import Thresholds
 
-pytestmark = pytest.mark.slow
-
-
 ASKED = Thresholds(0.3, 0.5, max_detections=200)
 
 
 def opened(path, **values):
-    return Pipeline.open(path, backend='onnxruntime', cpu_threads=2, **values)
+    return Pipeline.open(path, runner=OnnxRuntimeRunner.open(path, threads=2), **values)
 
 
 @pytest.fixture(scope='module')

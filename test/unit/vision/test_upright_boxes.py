@@ -23,7 +23,7 @@ def pitch(degrees):
 @pytest.mark.parametrize('size', [(0.5, 0.6, 0.4), (0.3, 0.8, 0.3), (1.2, 0.9, 0.5)])
 def test_centers_and_extents_are_within_5_cm(size, down):
     size_of_class, errors = np.array(size)[[0, 2, 1]], []
-    for degrees in range(0, 180, 15):
+    for degrees in range(0, 180, 30):
         for center in ((0, 0, 3.0), (-0.8, 0.4, 3.0)):
             solid = Solid(center, size, pitch(down) @ yaw(degrees))
             scene = render([solid], SMALL)

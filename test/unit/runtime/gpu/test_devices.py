@@ -1,5 +1,6 @@
 """Several GPUs in one process: each call goes to its own, whatever thread makes it."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 import gc
 import threading
@@ -21,19 +22,8 @@ TENSORS = {'images': np.zeros((1, 3, 64, 96), np.float32)}
 
 def in_thread(work) -> None:
     """Run `work` in a thread of its own, whose id later threads get again."""
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(work).result()
 
 
 def test_thread_with_reused_id_has_gpu_context(open_graph, cuda, picture, set_constants):

@@ -21,7 +21,6 @@ from trt_ros.model.feeds.state import StateFeed
 from trt_ros.runtime.fitting import fit
 from trt_ros.runtime.gpu.input_kinds import GpuState
 from trt_ros.runtime.gpu.inputs import INPUTS
-from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
@@ -62,12 +61,10 @@ def counter(make_engine, cuda):
 
 
 @pytest.fixture
-def open_inputs(network_of, opened):
+def open_inputs(open_fitted):
     def open_inputs(engine, inputs, outputs=(), **options):
         fitted = fit(engine, PipelineOptions(inputs=inputs, outputs=outputs), TENSORS)
-        options = {'gpu_timeout': 0, **options}
-        opened.append(GpuPipeline(network_of(engine, **options), fitted))
-        return opened[-1]
+        return open_fitted(engine, fitted, **options)
 
     return open_inputs
 

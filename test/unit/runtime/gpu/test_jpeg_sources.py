@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
+from support.host_context import image_bytes
 from trt_ros.cuda.calls import driver
 from trt_ros.errors import BadFrameError
 from trt_ros.vision.picture_header import JpegFrame, read_jpeg_header
@@ -80,12 +81,6 @@ def jpeg_frame(pixels, decode=None):
 
 def never():
     pytest.fail('decoded on the CPU')
-
-
-def image_bytes(pipeline, cuda, slot=0):
-    memory = pipeline.slots.all[slot].memory
-    address = memory.pinned.ptr if memory.image is None else memory.image.ptr
-    return bytes(cuda._memory[address])[256:]
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from support.host_context import HostContext
+from support.host_context import HostContext, captured, image_bytes
 from trt_ros.cuda.calls import CudaError, live
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import (
@@ -17,7 +17,6 @@ from trt_ros.errors import (
 )
 from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.fitting import ResolvedModel
-from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.gpu.staging import RequestArgs
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_choice import ClassThresholds
@@ -27,11 +26,6 @@ from trt_ros.vision.thresholds import Thresholds
 
 ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
 DECODED = ['select_columns_float32', 'rank_float32', 'mask_upright', 'reduce_float32']
-
-
-def captured(pipeline, slot=0, batch=1):
-    slot = pipeline.slots.all[slot]
-    return slot.captured(slot.buffers_for(batch))
 
 
 def request_of(slot):
@@ -54,10 +48,9 @@ def test_the_images_bytes_reach_the_gpu(open_graph, cuda, picture, set_constants
         pipeline = open_graph(frames_in_flight=1)
         frame = picture()
         pipeline.infer(frame, ASKED)
-        slot = pipeline.slots.all[0]
-        image = bytes(cuda._memory[slot.memory.image.ptr])[256 : 256 + frame.nbytes]
-        assert image == frame.data.tobytes()
-        request = np.frombuffer(bytes(cuda._memory[slot.memory.image.ptr])[:8], np.float32)
+        assert image_bytes(pipeline, cuda) == frame.data.tobytes()
+        memory = pipeline.slots.all[0].memory
+        request = np.frombuffer(bytes(cuda._memory[memory.image.ptr])[:8], np.float32)
         assert request.tolist() == [0.5, 0.5]
 
 
@@ -219,7 +212,8 @@ def test_a_capture_that_fails_falls_back_too(open_graph, cuda, picture):
 
 def test_sticky_error_fails_pipeline_and_is_reported_once(open_graph, engine, cuda, picture):
     faults: list[GpuFailedError] = []
-    pipeline = open_graph(engine, faults.append, frames_in_flight=1)
+    pipeline = open_graph(engine, frames_in_flight=1)
+    pipeline.device.on_fault(faults.append)
     pipeline.infer(picture(), ASKED)
     cuda.fail['cudaEventSynchronize'] = 700
     for _ in range(2):
@@ -326,8 +320,7 @@ def test_a_class_of_a_high_index_makes_room_for_the_table(open_graph, cuda, pict
     assert table_on_gpu(cuda, slot) == [np.inf] * 999 + [0.5]
     assert bytes(cuda._memory[slot.memory.image.ptr])[4096:].startswith(frame.data.tobytes())
     pipeline.infer(frame, ASKED)
-    image = bytes(cuda._memory[slot.memory.image.ptr])[256 : 256 + frame.nbytes]
-    assert image == frame.data.tobytes()
+    assert image_bytes(pipeline, cuda).startswith(frame.data.tobytes())
 
 
 def test_result_is_not_read_once_the_pipeline_is_closed(open_graph, cuda, picture):
@@ -358,15 +351,11 @@ def test_use_after_close_is_an_error(open_graph, picture):
         pipeline.infer(picture(), ASKED)
 
 
-def test_outputs_without_batch_axis_reach_decoder_whole(engine, network_of, picture):
+def test_outputs_without_batch_axis_reach_decoder_whole(engine, open_fitted, picture):
     engine.outputs = (TensorSpec('any', (7, 5), 'float32', 'output'),)
     decoder = choose_decoder('auto', engine.inputs, engine.outputs, {}, (64, 96), families=TENSORS)
-    pipeline = GpuPipeline(
-        network_of(engine, gpu_timeout=0),
-        ResolvedModel.of_image(engine, Preprocess((64, 96)), decoder),
-    )
-    assert pipeline.infer(picture(), ASKED)['any'].shape == (7, 5)
-    pipeline.close()
+    fitted = ResolvedModel.of_image(engine, Preprocess((64, 96)), decoder)
+    assert open_fitted(engine, fitted).infer(picture(), ASKED)['any'].shape == (7, 5)
 
 
 def test_buffers_of_new_batch_size_wait_for_run_in_their_memory(

@@ -1,19 +1,21 @@
 """Memory of the GPU executor: buffers, registered memory."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from support.host_context import captured, image_bytes
 from trt_ros.cuda.calls import CudaError, live
+from trt_ros.decode.choice import choose_decoder
+from trt_ros.runtime.fitting import ResolvedModel
+from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import Thresholds
 
 CONTEXT_NBYTES = 300_000  # What a context of the fake TensorRT takes.
 ASKED = Thresholds(score=0.5, iou=0.5, max_detections=50)
-
-
-def captured(pipeline, slot=0, batch=1):
-    slot = pipeline.slots.all[slot]
-    return slot.captured(slot.buffers_for(batch))
 
 
 @pytest.mark.parametrize('decoding', ['gpu', 'cpu'])
@@ -74,11 +76,7 @@ def test_registered_memory_is_uploaded_directly(open_graph, cuda, picture):
         ring[offset : offset + frame.nbytes] = frame.data
         lying = Frame(ring[offset : offset + frame.nbytes], 160, 120, 480, 'bgr8')
         pipeline.infer(lying, ASKED)
-    slot = pipeline.slots.all[0]
-    assert (
-        bytes(cuda._memory[slot.memory.image.ptr])[256 : 256 + frame.nbytes]
-        == frame.data.tobytes()
-    )
+    assert image_bytes(pipeline, cuda) == frame.data.tobytes()
     assert captured(pipeline).made == 1  # The address is no part of the graph.
     pipeline.device.unregister(ring)
     assert 'receive buffers' not in pipeline.memory()['pinned']
@@ -96,8 +94,7 @@ def test_registered_memory_needs_no_pinned_buffer(open_graph, cuda, picture):
     pipeline.infer(lying, ASKED)
     assert pipeline.memory()['pinned']['slots'] == 256 + 57_600
     assert pipeline.memory()['device']['slots'] == 256 + lying.nbytes
-    slot = pipeline.slots.all[0]
-    assert bytes(cuda._memory[slot.memory.image.ptr])[256:] == lying.data.tobytes()
+    assert image_bytes(pipeline, cuda) == lying.data.tobytes()
     pipeline.infer(picture(320, 240), ASKED)  # Not lent: now there must be.
     assert pipeline.memory()['pinned']['slots'] == 256 + lying.nbytes
     pipeline.infer(lying, ASKED)
@@ -253,3 +250,24 @@ def test_second_slot_adds_only_images_and_results(open_graph, make_engine, pictu
         (place, owner): memory[1][place][owner]
         for place, owner in (('device', 'slots'), ('pinned', 'slots'), ('pinned', 'results'))
     }
+
+
+def test_constant_input_is_uploaded_once_per_image_slot_and_never_per_frame(
+    cuda, make_engine, open_fitted, picture
+):
+    engine = make_engine(batch=-1)
+    decoder = choose_decoder('yolov8', engine.inputs, engine.outputs, {}, (64, 96))
+    decoder = replace(decoder, constant_inputs={'orig_target_sizes': np.array([[96, 64]])})
+    engine.inputs = (TensorSpec('orig_target_sizes', (-1, 2), 'int64', 'input'), *engine.inputs)
+    engine.profiles = ({**engine.profiles[0], 'orig_target_sizes': ((1, 2), (1, 2), (4, 2))},)
+    fitted = ResolvedModel.of_image(engine, Preprocess((64, 96)), decoder)
+    pipeline = open_fitted(engine, fitted, 3)
+    for batch in (1, 3):
+        for _ in range(2):
+            pipeline.start([picture()] * batch, ASKED).wait()
+        buffers = pipeline.slots.all[0].buffers_for(batch)
+        context, tensor = buffers.execution.context, buffers.tensors['orig_target_sizes']
+        assert context.shapes == {'images': (batch, 3, 64, 96), 'orig_target_sizes': (batch, 2)}
+        assert context.addresses['orig_target_sizes'] == tensor.ptr
+        there = bytes(cuda._memory[tensor.ptr])
+        assert np.frombuffer(there, np.int64).reshape(-1, 2).tolist() == [[96, 64]] * 3

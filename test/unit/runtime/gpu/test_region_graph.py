@@ -6,7 +6,6 @@ import pytest
 from support.host_context import HostContext
 from trt_ros.families.registry import CLASSIFIERS, TENSORS
 from trt_ros.runtime.fitting import fit
-from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.options import ModelOptions
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
@@ -28,7 +27,7 @@ def shape_of(context, name):
 
 
 @pytest.fixture
-def open_regions(make_engine, numbers, network_of, opened):
+def open_regions(make_engine, numbers, open_fitted):
     """Open a pipeline of the mean color of each region."""
 
     def make(batch=-1, max_batch=4, decoder='embedding', families=TENSORS, **options):
@@ -44,10 +43,7 @@ def open_regions(make_engine, numbers, network_of, opened):
         model = ModelOptions(regions=True, decoder=decoder, std=(1.0,) * 3, mean=(0.0,) * 3)
         fitted = fit(engine, model, families)
         crop = fitted.feeds['images'].crop
-        options = {'gpu_timeout': 0, **options}
-        pipeline = GpuPipeline(network_of(engine, **options), fitted, max_batch)
-        opened.append(pipeline)
-        return pipeline, engine, crop
+        return open_fitted(engine, fitted, max_batch, **options), engine, crop
 
     return make
 

@@ -1,6 +1,6 @@
 """Shares of a GPU: SMs of their own, and what is created in which context."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -59,19 +59,9 @@ def test_a_pipeline_launches_in_its_share_and_waits_outside(
     pipeline.warm_up(picture(100, 90))
     assert set(cuda.streams) == {-2} and cuda.calls['cuGreenCtxStreamCreate'] == frames_in_flight
     waiting = pipeline.start([picture(100, 90)], ASKED)
-    errors = []
-
-    def wait():
-        try:
-            waiting.wait()
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=wait)
-    with pipeline.gpu.launch_context:  # As another thread that launches meanwhile.
-        thread.start()
-        thread.join()
-    assert not errors
+    # As another thread that launches meanwhile.
+    with ThreadPoolExecutor(1) as thread, pipeline.gpu.launch_context:
+        thread.submit(waiting.wait).result()
     assert '16 of 36 SMs' in pipeline.diagnostics()['GPU']
     pipeline.close()
     assert not has_shares(0) and not cuda._memory

@@ -10,7 +10,6 @@ from trt_ros.decode.cuda.tiles import GpuTiles
 from trt_ros.errors import BadFrameError, TensorMismatchError
 from trt_ros.families.registry import DETECTORS
 from trt_ros.runtime.fitting import fit
-from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.options import ModelOptions
 from trt_ros.vision.regions import Tiles
 from trt_ros.vision.thresholds import Thresholds
@@ -19,7 +18,7 @@ ASKED = Thresholds(0.01, 0.5)
 
 
 @pytest.fixture
-def open_tiles(make_engine, numbers, network_of, opened):
+def open_tiles(make_engine, numbers, open_fitted):
     """Open a pipeline that finds one box per tile, in its middle, scored by the mean color."""
 
     def compute(_, arrays):
@@ -39,10 +38,7 @@ def open_tiles(make_engine, numbers, network_of, opened):
         engine = make_engine(batch, max_batch)
         engine.create_execution_context = lambda strategy: HostContext(engine, compute, shape_of)
         model = ModelOptions(decoder='yolov8', tiles=tiles)
-        network = network_of(engine, **{'gpu_timeout': 0, **options})
-        pipeline = GpuPipeline(network, fit(engine, model, DETECTORS), 4)
-        opened.append(pipeline)
-        return pipeline
+        return open_fitted(engine, fit(engine, model, DETECTORS), 4, **options)
 
     return make
 

@@ -25,8 +25,8 @@ from trt_ros.errors import (
     TensorMismatchError,
     TrtRosError,
 )
-from trt_ros.families.registry import ALL_FAMILIES, TENSORS
 from trt_ros.progress import CancelledError
+from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.remote.address import parse_address
 from trt_ros.runtime.remote.connection import CHANNEL_OPTIONS
 from trt_ros.runtime.remote.remote_runner import RemoteRunner
@@ -90,33 +90,36 @@ def test_network_on_a_server_is_recognized_and_decoded_like_its_file(serve, colo
         assert pipeline.diagnostics()['server inputs'] == 'shared memory'
 
 
-@pytest.mark.parametrize(
-    'shapes, metadata, options',
-    [
-        ({'logits': (1, 5)}, {}, {}),
-        ({'mask': (1, 3, 64, 64)}, {}, {}),
-        ({'predicted_depth': (1, 64, 64)}, {}, {}),
-        ({'output0': (1, 56, 84)}, {'task': 'pose', 'kpt_shape': '[17, 3]'}, {}),
-        ({'output0': (1, 8, 84)}, {'task': 'obb', 'names': "{0: 'a', 1: 'b', 2: 'c'}"}, {}),
-        ({'a': (1, 7), 'b': (2, 3)}, {}, {'decoder': 'tensor'}),
-    ],
-    ids=['classifier', 'segmenter', 'depth', 'pose', 'oriented boxes', 'tensor'],
-)
-def test_result_of_every_task_equals_that_of_the_file(serve, tmp_path, shapes, metadata, options):
-    path = save(tmp_path / 'net.onnx', shapes, **metadata)
-    address = serve(path).address('net')
-    families = TENSORS if options else ALL_FAMILIES
+TASKS = {  # Shapes of the outputs, metadata.
+    'classifier': ({'logits': (1, 5)}, {}),
+    'segmenter': ({'mask': (1, 3, 64, 64)}, {}),
+    'depth': ({'predicted_depth': (1, 64, 64)}, {}),
+    'pose': ({'output0': (1, 56, 84)}, {'task': 'pose', 'kpt_shape': '[17, 3]'}),
+    'oriented': ({'output0': (1, 8, 84)}, {'task': 'obb', 'names': "{0: 'a', 1: 'b', 2: 'c'}"}),
+    'tensor': ({'a': (1, 7), 'b': (2, 3)}, {}),
+}
+
+
+def test_results_of_every_task_equal_those_of_the_file(serve, tmp_path):
+    paths = {
+        name: save(tmp_path / f'{name}.onnx', shapes, **metadata)
+        for name, (shapes, metadata) in TASKS.items()
+    }
+    server = serve(*paths.values())
     pixels = np.random.default_rng(1).integers(0, 256, (96, 128, 3), dtype=np.uint8)
-    with (
-        Pipeline.open(address, families=families, **options) as remote,
-        Pipeline.open(path, families=families, backend='onnxruntime', **options) as local,
-    ):
-        assert remote.decoder.name == local.decoder.name
-        here, there = arrays_of(local(pixels)), arrays_of(remote(pixels))
-        assert here and len(here) == len(there)
-        for one, other in zip(here, there):
-            np.testing.assert_array_equal(one, other)
-            assert other.flags.writeable == one.flags.writeable
+    for name, path in paths.items():
+        options = {'decoder': 'tensor'} if name == 'tensor' else {}
+        runner = OnnxRuntimeRunner.open(path, threads=1)
+        with (
+            Pipeline.open(server.address(name), **options) as remote,
+            Pipeline.open(path, runner=runner, **options) as local,
+        ):
+            assert remote.decoder.name == local.decoder.name
+            here, there = arrays_of(local(pixels)), arrays_of(remote(pixels))
+            assert here and len(here) == len(there)
+            for one, other in zip(here, there):
+                np.testing.assert_array_equal(one, other)
+                assert other.flags.writeable == one.flags.writeable
 
 
 @pytest.mark.parametrize('arguments', [['--plain'], ['--plain', '--typed']], ids=' '.join)
@@ -177,7 +180,7 @@ def test_model_of_any_shape_is_refused_or_opened(serve, color_detector, mode, sh
     shapes = json.dumps({mode: shape})
     address = serve(color_detector(), arguments=['--shapes', shapes]).address('colors')
     try:
-        pipeline = Pipeline.open(address, families=ALL_FAMILIES)
+        pipeline = Pipeline.open(address)
     except TrtRosError:
         return
     with pipeline, suppress(TrtRosError):
