@@ -6,12 +6,11 @@ import sys
 
 from demo.scene import held_out
 import numpy as np
-import onnx
 import pytest
 
+from support.tiled import with_batch
 from trt_ros.cli import main
 from trt_ros.demo import MODEL
-from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.nms import iou
@@ -42,12 +41,10 @@ ASKED = Thresholds(score=0.4, iou=0.5, max_detections=100)
 
 @pytest.mark.parametrize('precision', ['auto', 'fp16'])
 def test_the_gpu_finds_what_the_cpu_finds_in_held_out_pictures(gpu, precision):
-    on_gpu = Pipeline.open(
-        LabeledOptions(model_path=str(MODEL), precision=precision, device=gpu.index)
-    )
+    on_gpu = Pipeline.open(MODEL, precision=precision, device=gpu.index)
     assert on_gpu.backend != 'onnxruntime'
     assert 'CUDA graph' in on_gpu.log_lines[-1]
-    on_cpu = Pipeline.open(LabeledOptions(model_path=str(MODEL), backend='onnxruntime'))
+    on_cpu = Pipeline.open(MODEL, backend='onnxruntime')
     found = alike = 0
     for image, _, _ in held_out(20):
         frame = Frame.from_pixels(image)
@@ -73,24 +70,10 @@ def test_bench_decodes_what_is_no_box_on_the_gpu(gpu, tmp_path, capsys):
 
 
 def test_bench_compares_precisions(gpu, tmp_path, capsys):
-    arguments = {
-        '--device': gpu.index,
-        '--image-size': '640x480',
-        '--frames': 300,
-        '--warm-up': 30,
-        '--frames-in-flight': 2,
-        '--gpu-wait': 'block',
-        '--precisions': 'fp32,fp16,bf16',
-        '--json': tmp_path / 'all.json',
-        '--export-times': tmp_path / 'times.csv',
-    }
-    assert (
-        main(
-            ['bench', str(MODEL), '--layers']
-            + [str(each) for pair in arguments.items() for each in pair]
-        )
-        == 0
-    )
+    flags = f'--layers --device {gpu.index} --image-size 640x480 --frames 300 --warm-up 30'
+    flags += ' --frames-in-flight 2 --gpu-wait block --precisions fp32,fp16,bf16'
+    files = ['--json', str(tmp_path / 'all.json'), '--export-times', str(tmp_path / 'times.csv')]
+    assert main(['bench', str(MODEL), *flags.split(), *files]) == 0
     said = capsys.readouterr().out
     assert 'with 2 in flight' in said and 'GPU clock (MHz): ' in said
     results = json.loads((tmp_path / 'all.json').read_text())['results']
@@ -108,22 +91,8 @@ def test_bench_compares_precisions(gpu, tmp_path, capsys):
 
 @pytest.mark.parametrize('flag', ['--no-graph', '--no-transfers'])
 def test_bench_runs_without_graph_or_transfers(flag, gpu, capsys):
-    assert (
-        main(
-            [
-                'bench',
-                str(MODEL),
-                '--device',
-                str(gpu.index),
-                '--image-size',
-                '640x480',
-                '--frames',
-                '20',
-                flag,
-            ]
-        )
-        == 0
-    )
+    flags = f'--device {gpu.index} --image-size 640x480 --frames 20 {flag}'
+    assert main(['bench', str(MODEL), *flags.split()]) == 0
     said = capsys.readouterr().out
     assert ('no graph' in said) == (flag == '--no-graph')
     assert ('copy in' in said) == (flag == '--no-graph')
@@ -145,13 +114,7 @@ def test_verify_agrees_with_onnx_runtime_and_reports_difference(gpu, tmp_path, c
 
 def test_eight_cameras_take_at_most_a_third_more_gpu_memory_than_one(gpu, tmp_path, used_nbytes):
     """All that the process holds, its CUDA context too."""
-    model = onnx.load(MODEL)
-    for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.shape.dim[0].dim_param = 'batch'
-    del model.graph.value_info[:]
-    path = tmp_path / 'shapes.onnx'
-    onnx.save(model, path)
-
+    path = with_batch(tmp_path / 'shapes.onnx', 'batch')
     taken = {}
     # The first two also build the engines.
     for cameras, frames_in_flight in ((1, 1), (8, 1), (1, 1), (8, 1), (8, 2)):

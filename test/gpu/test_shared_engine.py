@@ -1,18 +1,16 @@
 """Pipelines of one process that open the same model share one engine and its weights."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
-import subprocess
-import sys
-import textwrap
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
+from support.save_network import save_network
+from support.scripts import run_script
 from trt_ros.errors import GpuFailedError
-from trt_ros.runtime.options import LabeledOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.vision.frame import Frame
 
@@ -38,13 +36,8 @@ def open_one(gpu, small_detector):
     with ExitStack() as opened:
 
         def make(cache_dir: str = '') -> Pipeline[Any]:
-            options = LabeledOptions(
-                model_path=path,
-                engine_cache_dir=cache_dir,
-                device=gpu.index,
-                decoder='yolov8',
-            )
-            return opened.enter_context(closing(Pipeline.open(options)))
+            options = {'engine_cache_dir': cache_dir, 'device': gpu.index, 'decoder': 'yolov8'}
+            return opened.enter_context(closing(Pipeline.open(path, **options)))
 
         yield make
 
@@ -58,40 +51,23 @@ def test_results_of_two_pipelines_are_equal_and_closing_one_leaves_the_other(ope
     assert [each.diagnostics()[SHARED] for each in (first, second)] == ['2', '2']
     assert any('shared by 2 pipelines of this process' in line for line in second.log_lines)
     wants = {width: first.infer(picture(width)) for width in (160, 200, 320)}
-    errors: list[BaseException] = []
 
     def serve(pipeline: Pipeline[Any]) -> None:
-        try:
-            for _ in range(50):
-                for width, want in wants.items():
-                    assert_same(pipeline.infer(picture(width)), want)
-        except BaseException as error:
-            errors.append(error)
+        for _ in range(50):
+            for width, want in wants.items():
+                assert_same(pipeline.infer(picture(width)), want)
 
-    threads = [threading.Thread(target=serve, args=(each,)) for each in (first, second)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert not errors, errors
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(serve, (first, second)))
     first.close()
     assert second.diagnostics()[SHARED] == '1'
     serve(second)
-    assert not errors, errors
 
 
 @pytest.mark.usefixtures('nothing_left')
 def test_pipelines_that_are_opened_at_once_build_and_load_one_engine(open_one, tmp_path):
-    opened: list[Pipeline[Any]] = []
-
-    def open_another() -> None:
-        opened.append(open_one(str(tmp_path)))
-
-    threads = [threading.Thread(target=open_another) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(300)
+    with ThreadPoolExecutor(3) as threads:
+        opened = list(threads.map(open_one, [str(tmp_path)] * 3))
     assert [each.diagnostics()[SHARED] for each in opened] == ['3', '3', '3']
     origins = [next(line for line in each.log_lines if '.engine' in line) for each in opened]
     assert sum('built (' in line for line in origins) == 1, origins
@@ -112,23 +88,9 @@ def test_a_pipeline_that_is_opened_after_a_timeout_loads_the_engine_again(open_o
     assert third.diagnostics()[SHARED] == '2'
 
 
-def run(script: str, *args: str) -> tuple[str, str]:
-    """Run a script in a process of its own; return its output and errors."""
-    done = subprocess.run(
-        [sys.executable, '-c', textwrap.dedent(script), *args],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    return done.stdout, done.stderr
-
-
 @pytest.fixture
 def heavy_network(tmp_path) -> Path:
     """Write a network of one matrix of 4096 × 8192 float32, 134 MB."""
-
-    from support.save_network import save_network
-
     weights = np.random.default_rng(0).normal(0, 1, (4096, 8192)).astype(np.float32)
     nodes = 'y = MatMul(x, weights)'
     shapes = {'x': (1, 4096)}, {'y': (1, 8192)}
@@ -139,7 +101,7 @@ def heavy_network(tmp_path) -> Path:
 @pytest.mark.usefixtures('used_nbytes')
 def test_the_second_pipeline_takes_the_memory_of_the_weights_less(gpu, heavy_network):
     """Compared with a third that loads the engine anew."""
-    found, errors = run(
+    done = run_script(
         """
             import sys
             from cuda.core import system
@@ -181,15 +143,16 @@ def test_the_second_pipeline_takes_the_memory_of_the_weights_less(gpu, heavy_net
             assert not live(), live()
             print('done')
             """,
-        str(heavy_network),
-        str(gpu.index),
+        heavy_network,
+        gpu.index,
+        check=False,
     )
-    print(found)
-    assert found.endswith('done\n'), errors
+    print(done.stdout)
+    assert done.stdout.endswith('done\n'), done.stderr
 
 
 def test_a_sticky_error_ends_the_sharing_and_all_pipelines_close(gpu, small_detector):
-    output, errors = run(
+    done = run_script(
         """
         import sys
         import numpy as np
@@ -226,11 +189,12 @@ def test_a_sticky_error_ends_the_sharing_and_all_pipelines_close(gpu, small_dete
             pipeline.close()
         print('LEFT', live())
         """,
-        str(small_detector()),
-        str(gpu.index),
+        small_detector(),
+        gpu.index,
+        check=False,
     )
-    found = output.splitlines()
+    found = done.stdout.splitlines()
     failed = [line for line in found if line.startswith('FAILED')]
-    assert len(failed) == 3 and 'cudaErrorIllegalAddress' in failed[0], (output, errors)
-    assert 'restart the process' in failed[0], output
-    assert found[-2:] == ['FAULTS 1 SHARED 0', 'LEFT {}'], (output, errors)
+    assert len(failed) == 3 and 'cudaErrorIllegalAddress' in failed[0], done
+    assert 'restart the process' in failed[0], done
+    assert found[-2:] == ['FAULTS 1 SHARED 0', 'LEFT {}'], done

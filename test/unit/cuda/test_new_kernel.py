@@ -9,7 +9,7 @@ import pytest
 
 from support.kernels_on_cpu import HEADER
 from support.recipes import code_of, names_of
-from trt_ros.cuda.kernels import Kernels, compile_source
+from trt_ros.cuda.kernels import compile_source
 
 SOURCE = code_of('adding_a_kernel', 'cuda')
 LAUNCH = """
@@ -48,26 +48,33 @@ def test_it_equals_numpy_on_the_cpu(tmp_path):
 
 
 @pytest.mark.gpu
-def test_it_equals_numpy_on_a_gpu(tmp_path, monkeypatch):
-    from trt_ros.cuda import kernels
+def test_it_equals_numpy_on_a_gpu():
+    from trt_ros.cuda.calls import check, driver
     from trt_ros.cuda.device import Stream, open_gpu
     from trt_ros.cuda.memory import Account, PinnedBuffer
     from trt_ros.driver import nvidia_driver
 
     if nvidia_driver().problem:
         pytest.skip('no NVIDIA GPU')
+
+    class OnGpu:
+        def launch(self, function, grid, block, argument, stream):
+            kernel = check(driver().cuModuleGetFunction(module, function.encode()), 'find')
+            sizes, arguments = (*grid, *block), (ctypes.c_void_p * 1)(ctypes.addressof(argument))
+            pointer = ctypes.addressof(arguments)
+            check(driver().cuLaunchKernel(kernel, *sizes, 0, stream, pointer, 0), 'launch')
+
     gpu = open_gpu(0)
-    monkeypatch.setattr(kernels, 'source_of', lambda *_: SOURCE)
     with gpu.context:
         stream, memory = Stream(), PinnedBuffer(2 * VALUES.nbytes, 'test', Account())
-        loaded = Kernels('limit', gpu.arch)
+        module = check(driver().cuModuleLoadData(compile_source(SOURCE, gpu.arch)), 'load')
         values, limited = memory.view.view(np.float32).reshape(2, -1)
         values[:] = VALUES
         launch = names_of('adding_a_kernel')['limit']
         start = memory.device_ptr
-        launch(loaded, start, start + VALUES.nbytes, VALUES.size, -1.0, 1.5, stream.handle)
+        launch(OnGpu(), start, start + VALUES.nbytes, VALUES.size, -1.0, 1.5, stream.handle)
         stream.synchronize()
         np.testing.assert_array_equal(limited, np.clip(VALUES, -1.0, 1.5))
-        loaded.close()
+        check(driver().cuModuleUnload(module), 'unload')
         memory.close()
         stream.close()

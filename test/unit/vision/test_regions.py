@@ -41,7 +41,7 @@ def reference(pixels, affine, input_hw, pad_value):
 
 def test_no_region_needs_no_pixel():
     maps = crop().maps(np.zeros((0, 5)))
-    assert maps.shape == (0, 2, 4)
+    assert maps.shape == crop().maps([]).shape == (0, 2, 4)
     assert crop()(Frame.from_pixels(noise()), maps).shape == (0, 3, 4, 4)
 
 
@@ -153,3 +153,24 @@ def test_results_without_pixels_stay_as_they_are():
 def test_other_values_are_refused(values, message):
     with pytest.raises(ParameterError, match=message):
         crop(**values)
+
+
+@pytest.mark.parametrize(
+    'region',
+    [
+        (np.nan, 1, 2, 2, 0),
+        (1, 1, np.inf, 2, 0),
+        (1, 1, 0, 2, 0),
+        (1, 1, 2, -1, 0),
+        (1e300, 1, 2, 2, 0),
+        (1, 1, 1e300, 2, 0),
+    ],
+)
+def test_rejects_region_without_a_crop(region):
+    with pytest.raises(ParameterError, match='not finite, too large, or has no area'):
+        crop().maps(np.array([region]))
+
+
+def test_rejects_regions_of_another_shape():
+    with pytest.raises(ParameterError, match=r'shape \(1, 4\), expected \(N, 5\)'):
+        crop().maps(np.ones((1, 4)))

@@ -4,9 +4,11 @@ from pathlib import Path
 import threading
 
 import numpy as np
+from onnx import helper
 import pytest
 
 from fuzz import attributes, control_flow, graphs, models, tensors
+from support.save_network import save_network
 from trt_ros.errors import ClosedError, MemoryLimitError, ModelError, TimeLimitError
 from trt_ros.progress import CancelledError, Reporter
 from trt_ros.runtime.cpu.checked_runner import CheckedRunner
@@ -160,21 +162,11 @@ def test_check_outlives_the_thread_that_started_it(write, cache):
         runner.infer(picture())
 
 
-def test_accepts_tensor_names_reserved_by_numpy(write, cache):
-    from onnx import TensorProto, helper
-
+def test_accepts_tensor_names_reserved_by_numpy(tmp_path, cache):
     names = ['file', 'a/b', 'allow_pickle']
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in names]
-    graph = helper.make_graph(
-        [helper.make_node('Sum', names, ['y'])],
-        'graph',
-        values,
-        [helper.make_tensor_value_info('y', TensorProto.FLOAT, [2])],
-    )
-    runner = CheckedRunner.open(
-        write(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid('', 17)])),
-        engine_cache_dir=cache,
-    )
+    nodes = [helper.make_node('Sum', names, ['y'])]
+    path = save_network(tmp_path / 'sum.onnx', nodes, dict.fromkeys(names, (2,)), {'y': (2,)})
+    runner = CheckedRunner.open(path, engine_cache_dir=cache)
     assert runner.infer({name: np.ones(2, np.float32) for name in names})['y'].tolist() == [3, 3]
     runner.close()
 
@@ -194,16 +186,3 @@ def test_metadata_that_is_not_utf8_is_an_error(tmp_path, cache):
     path.write_bytes(dict(models.files())['bytes_not_utf8_0'])
     with pytest.raises(ModelError, match='are not UTF-8'):
         CheckedRunner.open(path, engine_cache_dir=cache)
-
-
-def test_progress_reports_name_phase_of_child(write, cache):
-    seen = []
-    runner = CheckedRunner.open(
-        write(graphs.detector()), engine_cache_dir=cache, report=Reporter(seen.append)
-    )
-    runner.infer(picture())
-    runner.close()
-    assert list(dict.fromkeys(one.phase for one in seen)) == [
-        'loading the model',
-        'running the model once',
-    ]

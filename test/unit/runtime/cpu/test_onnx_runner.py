@@ -2,6 +2,7 @@
 
 from functools import partial
 import os
+from pathlib import Path
 import sys
 
 import numpy as np
@@ -9,6 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 import pytest
 
+from support.save_network import save_network
 from support.scripts import run_script
 from trt_ros.errors import BackendError, ClosedError, ModelError, TensorMismatchError
 from trt_ros.runtime.cpu import onnx_runner as onnx_cpu
@@ -195,24 +197,24 @@ def test_a_missing_file_is_named(tmp_path, monkeypatch):
     assert caught.value.cause == f'The current folder is {tmp_path}.'
 
 
-def test_rejects_folder_as_model(tmp_path):
-    with pytest.raises(ModelError, match='Is a directory'):
-        OnnxRuntimeRunner.open(tmp_path)
-
-
-def test_a_git_lfs_pointer_says_how_to_fetch_the_model(tmp_path):
-    path = tmp_path / 'model.onnx'
-    path.write_text('version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n')
-    with pytest.raises(ModelError, match='git-LFS pointer') as caught:
-        OnnxRuntimeRunner.open(path)
-    assert 'git lfs pull' in caught.value.remedy
-
-
-def test_reports_empty_file(tmp_path):
-    path = tmp_path / 'model.onnx'
-    path.touch()
-    with pytest.raises(ModelError, match='is empty'):
-        OnnxRuntimeRunner.open(path)
+@pytest.mark.parametrize(
+    ('make', 'problem', 'remedy'),
+    [
+        (Path.mkdir, 'Is a directory', ''),
+        (Path.touch, 'is empty', ''),
+        (
+            lambda path: path.write_text('version https://git-lfs.github.com/spec/v1\nsize 1\n'),
+            'git-LFS pointer',
+            'git lfs pull',
+        ),
+    ],
+    ids=['folder', 'empty', 'git LFS'],
+)
+def test_what_is_no_model_is_named(tmp_path, make, problem, remedy):
+    make(tmp_path / 'model.onnx')
+    with pytest.raises(ModelError, match=problem) as caught:
+        OnnxRuntimeRunner.open(tmp_path / 'model.onnx')
+    assert remedy in caught.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -247,10 +249,8 @@ def test_missing_external_data_is_named(write, tmp_path, damage):
         location='weights.data',
         size_threshold=0,
     )
-    assert (
-        OnnxRuntimeRunner.open(path).infer({'x': np.ones(1000, np.float32)})['y'].tolist()
-        == [2.0] * 1000
-    )
+    found = OnnxRuntimeRunner.open(path).infer({'x': np.ones(1000, np.float32)})['y']
+    assert found.tolist() == [2.0] * 1000
     damage(tmp_path / 'weights.data')
     with pytest.raises(
         ModelError, match=r'The external weights of .* are missing or truncated'
@@ -275,16 +275,12 @@ def test_reports_operator_that_cannot_run(write, more):
 
 
 def test_dynamically_quantized_convolutions_report_remedy(tmp_path):
-    path = tmp_path / 'dynamic.onnx'
-    graph = helper.make_graph(
-        [helper.make_node('ConvInteger', ['x', 'w'], ['y'])],
-        'g',
-        [helper.make_tensor_value_info('x', TensorProto.UINT8, (1, 3, 8, 8))],
-        [helper.make_tensor_value_info('y', TensorProto.INT32, (1, 2, 6, 6))],
-        [helper.make_tensor('w', TensorProto.INT8, (2, 3, 3, 3), [1] * 54)],
-    )
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8), path
+    path = save_network(
+        tmp_path / 'dynamic.onnx',
+        'y = ConvInteger(x, w)',
+        {'x': [TensorProto.UINT8, (1, 3, 8, 8)]},
+        {'y': [TensorProto.INT32, (1, 2, 6, 6)]},
+        constants={'w': np.ones((2, 3, 3, 3), np.int8)},
     )
     with pytest.raises(ModelError, match=r'int8 dynamically, as in .*dynamic\.onnx') as error:
         OnnxRuntimeRunner.open(path)
