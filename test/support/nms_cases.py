@@ -134,8 +134,9 @@ def of_classes(scores: Callable[..., np.ndarray], limit: int, *, is_one: bool = 
     outputs = {name: value.astype(np.float32, order='C') for name, value in outputs.items()}
     if is_one:
         outputs['boxes'][:] = [100, 100, 200, 200]
-    left = (91, 91) if is_one else (1, limit)
-    return Case(outputs, Thresholds(0.05, 0.5, limit), left, head=open_as('boxes', outputs))
+    left, candidates = ((91, 91), 182000) if is_one else ((1, limit), None)
+    asked, head = Thresholds(0.05, 0.5, limit), open_as('boxes', outputs)
+    return Case(outputs, asked, left, candidates, head)
 
 
 #: By name, small enough for threads that are simulated.

@@ -206,12 +206,11 @@ def test_the_structured_picture_has_edges_in_all_channels():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('batch', [1, 2])
-def test_a_pipeline_tells_its_trial_run_and_refuses_undecoded_boxes(tmp_path, batch):
-    values = {
-        'boxes': np.repeat(corners(), batch, 0),
-        'scores': np.repeat(of_background(), batch, 0),
-    }
+def test_a_pipeline_tells_its_trial_run_and_refuses_undecoded_boxes(tmp_path):
+    batch = 2
+    boxes, scores, raw = (
+        np.repeat(make(), batch, 0) for make in (corners, of_background, offsets)
+    )
 
     def save(name, boxes):
         return save_network(
@@ -220,14 +219,13 @@ def test_a_pipeline_tells_its_trial_run_and_refuses_undecoded_boxes(tmp_path, ba
             'each = ReduceMean <axes = [3], keepdims = 0> (mean) shift = Mul(each, small) '
             'boxes = Add(boxes_, shift) scores = Identity(scores_)',
             {'images': (batch, 3, *HW)},
-            {'scores': values['scores'].shape, 'boxes': boxes.shape},
-            constants={'boxes_': boxes, 'scores_': values['scores'], 'small': np.float32([1e-3])},
+            {'scores': scores.shape, 'boxes': boxes.shape},
+            constants={'boxes_': boxes, 'scores_': scores, 'small': np.float32([1e-3])},
         )
 
-    options = ModelOptions(save('a.onnx', values['boxes']), backend='onnxruntime', cpu_threads=1)
+    options = ModelOptions(save('a.onnx', boxes), backend='onnxruntime', cpu_threads=1)
     with Pipeline.open(options) as pipeline:
         line = next(line for line in pipeline.log_lines if line.startswith('decoder ssd'))
         assert re.search(r'possible results in a trial run: boxes with scores .* 0.0% of', line)
-    raw = np.repeat(offsets(), batch, 0)
     with pytest.raises(TensorMismatchError, match='but not its values'):
         Pipeline.open(replace(options, model_path=save('b.onnx', raw)))
