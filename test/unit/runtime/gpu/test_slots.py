@@ -1,5 +1,6 @@
 """The bookkeeping of frames under way, without a GPU."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 import threading
 
@@ -77,12 +78,10 @@ def test_slot_timeout_reports_cause():
 def test_waiting_caller_gets_released_slot():
     slots = Slots([Thing(0, [])])
     held = slots.take(0)
-    got: list = []
-    thread = threading.Thread(target=lambda: got.append(slots.take(60)))
-    thread.start()
-    slots.give_back(held)
-    thread.join(DEADLINE_SECONDS)
-    assert got == [held]
+    with ThreadPoolExecutor(1) as thread:
+        taken = thread.submit(slots.take, 60)
+        slots.give_back(held)
+        assert taken.result() is held
 
 
 def test_closing_closes_every_slot_once_and_refuses_more():
@@ -98,30 +97,21 @@ def test_closing_closes_every_slot_once_and_refuses_more():
 def test_close_wakes_waiting_callers():
     slots = Slots([Thing(0, [])])
     slots.take(0)
-    errors: list = []
-
-    def wait() -> None:
-        try:
-            slots.take(60)
-        except ClosedError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    slots.close()
-    thread.join(DEADLINE_SECONDS)
-    assert len(errors) == 1
+    with ThreadPoolExecutor(1) as thread:
+        taken = thread.submit(slots.take, 60)
+        slots.close()
+        with pytest.raises(ClosedError):
+            taken.result()
 
 
 def test_close_waits_for_frame_in_flight():
     closed: list = []
     slots = Slots([Thing(0, closed)])
     held = slots.take(0)
-    thread = threading.Thread(target=slots.close, args=(60,))
-    thread.start()
-    assert closed == []
-    slots.give_back(held)
-    thread.join(DEADLINE_SECONDS)
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(slots.close, 60)
+        assert closed == []
+        slots.give_back(held)
     assert closed == [0]
 
 
@@ -260,13 +250,7 @@ def test_concurrent_copies_get_their_own_results():
             except ValueError as error:
                 answers[frame].append(str(error))
 
-    threads = [
-        threading.Thread(target=copy, args=(frame, np.random.default_rng(seed)))
-        for seed, frame in enumerate(answers)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(copy, answers, map(np.random.default_rng, range(2))))
     assert answers == {frame: [frame] * 100 for frame in answers}
     copy_threads.close()
