@@ -256,9 +256,14 @@ class CountingNode(ManagedNode):
         before, self._before = self._before, (now, received, published)
         seconds = now - before[0]
         self._warn_of_types(state)
-        level, message = self._judge(state)
+        topics = self._topics or [CountedTopic('', self._counts)]
+        losses = [
+            (topic, self._losses.setdefault(topic.name, RecentLoss()).add(topic.counts))
+            for topic in topics
+        ]
         if not self._status_publisher.get_subscription_count():  # The rest takes most of the time.
             return
+        level, message = self._judge(state, losses)
         values = {
             'state': state,
             **self._diagnostics(),
@@ -272,7 +277,7 @@ class CountingNode(ManagedNode):
             },
             **{
                 f'{topic.name}: {key}': str(count)
-                for topic in self._topics
+                for topic in topics
                 if topic.counts is not self._counts
                 for key, count in _counters(topic.counts).items()
             },
@@ -303,16 +308,11 @@ class CountingNode(ManagedNode):
             for topic in before.keys() & self._mistyped.keys():
                 self.warn_once(self._mistyped[topic])
 
-    def _judge(self, state: str) -> tuple[bytes, str]:
+    def _judge(self, state: str, losses: Sequence[tuple[CountedTopic, str]]) -> tuple[bytes, str]:
         if self.failure:
             return DiagnosticStatus.ERROR, self.failure
         if self._active_since is None:
             return DiagnosticStatus.OK, state
-        topics = self._topics or [CountedTopic('', self._counts)]
-        losses = [
-            (topic, self._losses.setdefault(topic.name, RecentLoss()).add(topic.counts))
-            for topic in topics
-        ]
         # Read first: a topic that never had a message is then silent for at least as long.
         without_result = min(
             self._counts.seconds_without_result(), time.monotonic() - self._active_since
@@ -322,13 +322,13 @@ class CountingNode(ManagedNode):
         patience = SECONDS_WITHOUT_A_FRAME + longest_period
         silent = [
             f'no {topic.counts.noun} for {waited:.0f} s {topic.why_silent()}'
-            for topic in topics
+            for topic, _ in losses
             if not topic.may_be_silent
             and (waited := topic.counts.seconds_since_received(self._active_since)) > patience
         ]
         if silent:
             return DiagnosticStatus.STALE, silent[0].rstrip()
-        for counts in (self._counts, *(topic.counts for topic in topics)):
+        for counts in (self._counts, *(topic.counts for topic, _ in losses)):
             if counts.has_recent_errors:
                 return DiagnosticStatus.WARN, f'frames dropped: {counts.last_error}'
         if without_result > patience:

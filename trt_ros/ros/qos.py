@@ -89,18 +89,15 @@ def overridden(node: Node, entity: type, topic: str, qos: QoSProfile) -> QoSProf
 
     :param entity: Publisher or Subscription.
     :param topic: as given to create_publisher().
-    :returns: a copy of `qos` with the overrides applied.
+    :returns: a copy of `qos` with the overrides applied; `qos` itself without any.
     :raises ParameterError: when an override is invalid.
     """
-    qos = copy(qos)
     name = node.resolve_topic_name(topic)
     prefix = f'qos_overrides.{name}.{entity.__name__.lower()}.'
-    given = [
-        policy
-        for policy in QoSPolicyKind
-        if f'{prefix}{policy.name.lower()}' in parameter_overrides(node)
-    ]
+    overrides = parameter_overrides(node)
+    given = [each for each in QoSPolicyKind if f'{prefix}{each.name.lower()}' in overrides]
     if given:
+        qos = copy(qos)
         options = QoSOverridingOptions(
             given,
             callback=lambda profile: SetParametersResult(
