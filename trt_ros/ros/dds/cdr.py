@@ -298,10 +298,27 @@ def append_numbers(message: bytearray, kind: str, numbers: Sequence[int]) -> Non
     append_aligned(message, kind, *numbers)
 
 
-def append_data(message: bytearray, values: np.ndarray) -> None:
-    """Append the bytes of a contiguous array as a sequence."""
+def append_data(
+    message: bytearray, values: np.ndarray, inserted: list[tuple[int, np.ndarray]]
+) -> None:
+    """Append the bytes of a contiguous array as a sequence, most of them by `with_data`."""
     append_number(message, values.nbytes)
-    message += values.reshape(-1).view(np.uint8).data
+    data = values.reshape(-1).view(np.uint8)
+    whole = data.size // 8 * 8  # What follows stays aligned without them.
+    inserted.append((len(message), data[:whole]))
+    message += data[whole:].data
+
+
+def with_data(message: bytearray, inserted: list[tuple[int, np.ndarray]]) -> np.ndarray:
+    """Return a message, (N,) uint8, with arrays inserted at positions: each is copied once."""
+    whole = np.empty(len(message) + sum(data.size for _, data in inserted), np.uint8)
+    small, at, begin = np.frombuffer(message, np.uint8), 0, 0
+    for end, data in (*inserted, (small.size, small[:0])):
+        for part in (small[begin:end], data):
+            whole[at : at + part.size] = part
+            at += part.size
+        begin = end
+    return whole
 
 
 def append_text(message: bytearray, text: str) -> None:

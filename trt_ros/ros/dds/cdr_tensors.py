@@ -16,6 +16,7 @@ from trt_ros.ros.dds.cdr import (
     append_numbers,
     append_text,
     begin_message,
+    with_data,
 )
 
 # isaac_ros_tensor_list_interfaces/Tensor.data_type.
@@ -139,7 +140,7 @@ def write_tensor_list(
     :returns: (N,) uint8.
     :raises BadFrameError: 'bad tensor' when the message has no code for the type of a tensor.
     """
-    message = begin_message(stamp, frame_id)
+    message, data = begin_message(stamp, frame_id), list[tuple[int, np.ndarray]]()
     append_number(message, len(tensors))
     for name, tensor in tensors.items():
         dtype = SENT_AS.get(tensor.dtype, tensor.dtype)
@@ -153,8 +154,8 @@ def write_tensor_list(
         append_numbers(message, 'I', tensor.shape)
         append_number(message, _CODES[tensor.dtype])
         append_numbers(message, 'Q', _row_major(tensor.shape, tensor.itemsize))
-        append_data(message, tensor)
-    return np.frombuffer(message, np.uint8)
+        append_data(message, tensor, data)
+    return with_data(message, data)
 
 
 def _row_major(shape: tuple[int, ...], itemsize: int) -> list[int]:
@@ -217,7 +218,7 @@ def write_dlpack_list(
     tensors: Mapping[str, np.ndarray], stamp: tuple[int, int], frame_id: str
 ) -> np.ndarray:
     """Write an isaac_ros_tensor_msgs/TensorList: row-major, (N,) uint8; or BadFrameError."""
-    message = begin_message(stamp, frame_id)
+    message, data = begin_message(stamp, frame_id), list[tuple[int, np.ndarray]]()
     append_number(message, len(tensors))
     for name in tensors:
         append_text(message, name)
@@ -233,5 +234,6 @@ def write_dlpack_list(
         append_numbers(message, 'q', tensor.shape)
         append_numbers(message, 'q', _row_major(tensor.shape, 1))
         append_aligned(message, 'Q', 0)  # Offset.
-        append_data(message, np.ascontiguousarray(tensor, tensor.dtype.newbyteorder('<')))
-    return np.frombuffer(message, np.uint8)
+        values = np.ascontiguousarray(tensor, tensor.dtype.newbyteorder('<'))
+        append_data(message, values, data)
+    return with_data(message, data)
