@@ -10,10 +10,11 @@ microseconds since the stamp of the image. Needs ROS 2.
 
 import argparse
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 import sys
 import threading
 import time
-from typing import Any
 
 from cameras import Container, measure
 import numpy as np
@@ -22,24 +23,19 @@ from trt_ros import profiling
 
 
 class Recorder:
-    """An NVTX domain that keeps the times of its ranges: (name, thread, begin, end)."""
+    """A stand-in for nvtx.annotate that keeps the ranges: (name, thread, begin, end)."""
 
     def __init__(self) -> None:
         self.ranges: list[tuple[str, str, float, float]] = []
-        self._open = threading.local()
 
-    def get_event_attributes(self, message: str) -> str:
-        """Return the name of a range."""
-        return message
-
-    def push_range(self, attributes: str) -> None:
-        """Begin a range on this thread."""
-        self._open.__dict__.setdefault('ranges', []).append((attributes, time.time()))
-
-    def pop_range(self) -> None:
-        """End the innermost range of this thread."""
-        name, began = self._open.ranges.pop()
-        self.ranges.append((name, threading.current_thread().name, began, time.time()))
+    @contextmanager
+    def __call__(self, name: str, domain: str) -> Iterator[None]:
+        """Keep a range of this thread."""
+        began = time.time()
+        try:
+            yield
+        finally:
+            self.ranges.append((name, threading.current_thread().name, began, time.time()))
 
 
 def main() -> int:
@@ -51,7 +47,7 @@ def main() -> int:
     parser.add_argument('--size', default='1920x1080')
     parser.add_argument('--seconds', type=float, default=5.0)
     args = parser.parse_args()
-    recorder: Any = Recorder()
+    recorder = Recorder()
     container = Container(
         args.model,
         [1],
@@ -65,10 +61,10 @@ def main() -> int:
 
     def start_recording() -> None:
         recorder.ranges.clear()
-        profiling._domain = recorder
+        profiling._annotate = recorder
 
     with measure(container, start_recording) as figures:
-        profiling._domain = None
+        profiling._annotate = None
     sends = sorted(begin for name, _, begin, _ in recorder.ranges if name == 'send')
     found = defaultdict(list)
     for name, thread, begin, end in recorder.ranges:

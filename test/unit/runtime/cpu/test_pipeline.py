@@ -36,13 +36,13 @@ def find_brightness(tensors):
     return {'output0': head}
 
 
-def brightness_finder(size, batch):
+def brightness_finder(size, batch, find=find_brightness):
     """Take `size` images in a run (-1: any number); return that and the sizes of its runs."""
     seen = []
 
     def answer(tensors):
         seen.append(len(tensors['images']))
-        return find_brightness(tensors)
+        return find(tensors)
 
     image = TensorSpec('images', (size, 3, 64, 64), 'float32', 'input')
     head = TensorSpec('output0', (size, 7, 84), 'float32', 'output')
@@ -129,6 +129,17 @@ def test_each_frame_of_a_batch_gets_its_own_result_in_its_own_pixels(size, batch
         [[48, 48, 80, 80]],
     ]
     assert frames.log_lines == (told,)
+
+
+def test_only_the_images_of_a_batch_with_non_finite_values_count():
+    def find(tensors):
+        outputs = find_brightness(tensors)
+        outputs['output0'][1, 5] = np.nan
+        return outputs
+
+    frames, _ = brightness_finder(-1, 3, find)
+    frames.infer_all([gray(50)] * 3, ASKED)
+    assert frames.nonfinite.count == 1
 
 
 def test_single_image_is_padded_to_fixed_batch():
