@@ -147,7 +147,7 @@ DOORS = {  # foreign package: the layers that may import it
     'pyarrow': {'labelling'},
     'ray': {'labelling'},
     'nvtx': {'profiling'},
-    'scipy': {'tracking'},
+    'scipy': {'families', 'tracking'},
     'supervision': {'results'},
     'yaml': {
         'ros',

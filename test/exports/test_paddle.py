@@ -8,7 +8,7 @@ import pytest
 
 from trt_ros.decode.choice import open_head
 from trt_ros.families.family import NetworkDescription
-from trt_ros.families.paddle import PICODET, PPYOLOE
+from trt_ros.families.nanodet import PICODET, PPYOLOE
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds

@@ -1,6 +1,6 @@
 """Detectors of separate tensors: boxes, scores and labels, also after NMS; heatmaps of centers."""
 
-from typing import Any, Literal
+from typing import Any
 
 from trt_ros.families.family import (
     BGR_OF_COCO,
@@ -32,14 +32,13 @@ def labels(batch: str = 'B ') -> Out:
     return Out(batch + 'N', 'label:1', is_float=None)
 
 
-def is_plain(network: NetworkDescription) -> Literal[False] | None:
-    """Refuse boxes and scores with evidence for another family: in their names, or an input."""
+def is_plain(network: NetworkDescription) -> bool:
+    """Return whether no name, and no input, is evidence for another family."""
     inputs = {spec.name for spec in network.inputs}
     names = [spec.name for spec in network.outputs if is_float(spec) and len(spec.shape) == 3]
-    is_another = inputs & {'orig_target_sizes', 'scale_factor'} or any(
+    return not inputs & {'orig_target_sizes', 'scale_factor'} and not any(
         word in name for name in names for word in ('logits', 'label')
     )
-    return False if is_another else None
 
 
 #: Parts of the names that exporters give boxes and scores.

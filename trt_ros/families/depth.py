@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
@@ -127,9 +126,8 @@ class PointsHead(Head[Depth]):
         return found
 
 
-def _has_no_classes(network: NetworkDescription) -> Literal[False] | None:
-    """Refuse networks with names of classes."""
-    return False if network.class_count else None
+def _has_no_classes(network: NetworkDescription) -> bool:
+    return not network.class_count
 
 
 REMEDY = "Export only that output, or put 'depth' in its name."

@@ -62,14 +62,14 @@ _ROWS = replace(
 )
 
 
-def _has_decoded_rows(network: NetworkDescription) -> str | Literal[False]:
+def _has_decoded_rows(network: NetworkDescription) -> str | bool:
     return ultralytics_rows(network) == 'decoded' and 'RT-DETR in the metadata'
 
 
-def _has_rows(network: NetworkDescription) -> str | Literal[False] | None:
+def _has_rows(network: NetworkDescription) -> str | bool:
     if ultralytics_rows(network) != 'scores':
         return False
-    return 'RT-DETR in the metadata' if is_rtdetr(network) else None
+    return not is_rtdetr(network) or 'RT-DETR in the metadata'
 
 
 DETR: Family[Any] = Family(

@@ -160,9 +160,9 @@ def padding_mask(inputs: tuple[TensorSpec, ...]) -> TensorSpec | None:
     return mask if (image.shape[1], *image.shape[2:]) == (3, *mask.shape[2:]) else None
 
 
-def has_sizes(network: NetworkDescription) -> Literal[False] | None:
-    """Guard outputs without an open size, but for the batch."""
-    return False if any(-1 in spec.shape[1:] for spec in network.outputs) else None
+def has_sizes(network: NetworkDescription) -> bool:
+    """Return whether no output has an open size, but for the batch."""
+    return not any(-1 in spec.shape[1:] for spec in network.outputs)
 
 
 def is_float(spec: TensorSpec) -> bool:

@@ -1,6 +1,6 @@
 """Keypoints of one object that the input shows, or of up to six: bodies, hands, faces."""
 
-from typing import Any, Literal
+from typing import Any
 
 from trt_ros.families.family import IMAGENET, Family, NetworkDescription, has_sizes, trained
 from trt_ros.families.layout import BoxLayout, Coding, Layout, Out, PointLayout
@@ -11,8 +11,8 @@ TOP_DOWN_PREPROCESS = trained('letterbox', pad_value=0, **IMAGENET)
 KEYPOINT_COUNTS = (17, 133)
 
 
-def _is_of_one_object(network: NetworkDescription) -> Literal[False] | None:
-    return False if network.class_count not in (None, 0, 1) else None  # It may be named.
+def _is_of_one_object(network: NetworkDescription) -> bool:
+    return network.class_count in (None, 0, 1)  # It may be named.
 
 
 HEATMAP_POSE: Family[Any] = Family(

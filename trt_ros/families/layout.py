@@ -219,8 +219,8 @@ class Coding:
 
 
 CORNERS = Coding('corners')
-#: Returns False for a network of another layout; words for evidence of this one; else None.
-Guard = Callable[[Any], 'str | Literal[False] | None']
+#: Returns whether a network may be of this layout; words where they are evidence of it.
+Guard = Callable[[Any], 'str | bool']
 
 
 @dataclass(frozen=True)
@@ -270,19 +270,19 @@ class Layout:
         """Sizes by role, of all outputs."""
         return {role: size for out in self.outputs for role, size in out.fields.items()}
 
-    def guarded(self, network: Any, *, auto: bool = False) -> str | Literal[False] | None:
-        """Return False where a guard refuses the network, evidence in words, or None."""
+    def guarded(self, network: Any, *, auto: bool = False) -> str | Literal[False]:
+        """Return the evidence of the guards in words, or False where one refuses the network."""
         opinions = [guard(network) for guard in self.guards]
         if auto:
-            opinions.append(False if self.by_name else None)
-            opinions += [guard(network) for guard in self.evidence]
+            opinions += [not self.by_name, *(guard(network) for guard in self.evidence)]
         if auto and self.input:
             has_input = any(spec.name == self.input for spec in network.inputs)
             opinions.append(has_input and f'input {self.input}')
         if auto and self.task:
             is_stated = network.metadata.get('task') == self.task
             opinions.append(is_stated and f'task {self.task} in the metadata')
-        return False if False in opinions else ', '.join(each for each in opinions if each) or None
+        texts = [each for each in opinions if isinstance(each, str)]
+        return False not in opinions and ', '.join(texts)
 
     def sizes(self, axis: str, out: Out, input_hw: tuple[int, int]) -> tuple[int, ...]:
         """Return the possible sizes of an axis, of the finest stride; () if any fits."""

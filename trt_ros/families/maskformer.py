@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -227,10 +226,10 @@ def _sure_counts(high: np.ndarray, rows: Taps, cols: Taps) -> np.ndarray:
     return np.asarray(sure @ widths @ heights)
 
 
-def _is_no_feature(network: NetworkDescription) -> Literal[False] | None:
-    """Refuse features, and boxes of MMDeploy."""
+def _is_no_feature(network: NetworkDescription) -> bool:
+    """Return whether outputs are no features, and no boxes of MMDeploy."""
     names = [spec.name for spec in network.outputs]
-    return False if 'dets' in names or any('hidden' in name for name in names) else None
+    return 'dets' not in names and not any('hidden' in name for name in names)
 
 
 _LOGITS, _MASKS = Out('B Q V', 'scores:C none:1'), Out('B Q h w', 'masks:1')

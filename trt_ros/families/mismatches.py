@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, permutations
+from itertools import combinations
 import math
 import re
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families.evidence import Choice, Claim, Families, claim_of, describe, differences
@@ -15,7 +17,6 @@ from trt_ros.families.match import unify
 from trt_ros.tensors import TensorSpec
 
 OUTPUT_COST, AXIS_COST, DTYPE_COST, NAME_COST, INPUT_COST = 4.0, 2.0, 1.0, 1.0, 1.0
-MAX_OUTPUTS = 6  # Compared.
 _NO_EVIDENCE: dict[str, Any] = {'input': '', 'task': '', 'evidence': ()}
 
 
@@ -59,22 +60,17 @@ def _may_be(layout: Layout, network: NetworkDescription) -> bool:
 
 
 def _distance(layout: Layout, network: NetworkDescription) -> float:
-    outputs, specs = layout.outputs, network.outputs[:MAX_OUTPUTS]
+    from scipy.optimize import linear_sum_assignment  # Imported for errors only.
+
+    outputs, specs = layout.outputs, network.outputs
     levels = len(layout.rows.strides[0]) if layout.rows.strides else 1
-    outs = [out for out in outputs for _ in range(levels if out.per_level else 1)]
-    missing = max(len(outs) - len(specs), 0 if layout.ignores_others else len(specs) - len(outs))
-    few = min(len(outputs), len(specs))
-    matched = (
-        min(
-            sum(_output_distance(out, spec, layout, network) for out, spec in zip(some, choice))
-            for some in permutations(outputs, few)
-            for choice in combinations(specs, few)
-        )
-        if few
-        else 0.0
-    )
+    count = sum(levels if out.per_level else 1 for out in outputs)
+    missing = max(count - len(specs), 0 if layout.ignores_others else len(specs) - count)
+    costs = [[_output_distance(out, spec, layout, network) for spec in specs] for out in outputs]
+    matched = np.reshape(costs, (len(outputs), len(specs)))
+    matched = matched[linear_sum_assignment(matched)]
     lacks = layout.input and all(spec.name != layout.input for spec in network.inputs)
-    return matched + OUTPUT_COST * missing + INPUT_COST * bool(lacks)
+    return float(matched.sum()) + OUTPUT_COST * missing + INPUT_COST * bool(lacks)
 
 
 def _output_distance(

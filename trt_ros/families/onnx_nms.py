@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 import json
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -110,10 +110,10 @@ def cut_layout(*, is_of_tensorrt: bool = False, **fields: Any) -> BoxLayout:
     :param is_of_tensorrt: the operator was a plugin of TensorRT, not that of ONNX.
     """
 
-    def was_cut(network: NetworkDescription) -> str | Literal[False]:
+    def was_cut(network: NetworkDescription) -> str | bool:
         operator = nms_settings(network).get('operator', '')
-        is_other = (operator != 'NonMaxSuppression') != is_of_tensorrt
-        return False if is_other or not operator else f'{operator} was cut off'
+        is_it = operator and (operator != 'NonMaxSuppression') == is_of_tensorrt
+        return bool(is_it) and f'{operator} was cut off'
 
     outs = (Out('B N V', 'box:4'), Out('B N V', 'scores:C'))
     return BoxLayout(outs, coding=CORNERS, select='each', is_cut=True, guards=(was_cut,), **fields)
@@ -155,9 +155,8 @@ class OnnxNmsHead(Head[Detections]):
             )[1]
 
 
-def _is_no_other(network: NetworkDescription) -> Literal[False] | None:
-    is_other = any(spec.name in (SHAPE_INPUT, SCALE_INPUT) for spec in network.inputs)
-    return False if is_other else None
+def _is_no_other(network: NetworkDescription) -> bool:
+    return all(spec.name not in (SHAPE_INPUT, SCALE_INPUT) for spec in network.inputs)
 
 
 _SELECTED = Layout(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -164,34 +163,34 @@ def _channels(network: NetworkDescription) -> int:
     return 0 if is_stated else max(count, 0)
 
 
-def _is_image(network: NetworkDescription) -> Literal[False] | None:
-    """Guard an image that the network returns: three channels of at least the input's size."""
+def _is_image(network: NetworkDescription) -> bool:
+    """Return whether the output is an image: three channels of at least the input's size."""
     if _channels(network) != 3:
         return False
     (height, width), shape = network.input_hw, network.only_output.shape
     rows, columns = shape[2:] if shape[1] == 3 else shape[1:3]
-    is_large = min(rows, columns) < 0 or (rows >= height and columns >= width)
-    return None if is_large else False
+    return min(rows, columns) < 0 or (rows >= height and columns >= width)
 
 
-def _is_detector(network: NetworkDescription) -> Literal[False] | None:
-    """Guard undecoded boxes: 80 classes, with 4 or 5 values for each of some anchors."""
+def _is_detector(network: NetworkDescription) -> bool:
+    """Return whether channels are raw boxes: 80 classes and 4 or 5 values for some anchors."""
     count = _channels(network)
-    is_raw = count and any(count % (values + COCO_CLASSES) == 0 for values in (4, 5))
-    return None if is_raw else False
+    return count > 0 and any(count % (values + COCO_CLASSES) == 0 for values in (4, 5))
 
 
-def _is_no_other(network: NetworkDescription) -> Literal[False] | None:
+def _is_no_other(network: NetworkDescription) -> bool:
     """
-    Refuse images, boxes, depth by its name, and heatmaps of a person: by the name, or COCO in 3:4.
+    Return whether the output is no image, no boxes, no depth by its name, and no heatmaps.
+
+    These are those of a person: by the name, or COCO in 3:4.
     """
-    if network.strict and None in (_is_image(network), _is_detector(network)):
+    if network.strict and (_is_image(network) or _is_detector(network)):
         return False
     spec, (height, width) = network.only_output, network.input_hw
     is_depth = 'depth' in spec.name and 1 in (spec.shape[1], spec.shape[-1])
     claim = claim_of(HEATMAP_POSE, network)
     is_named = claim and claim.reading.layout.outputs[0].names and spec.shape[1] != 1
-    return False if is_depth or is_named or (claim and 3 * height == 4 * width) else None
+    return not (is_depth or is_named or (claim and 3 * height == 4 * width))
 
 
 REMEDY = 'Export only that output, or choose another decoder.'

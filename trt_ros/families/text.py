@@ -1,7 +1,7 @@
 """PP-OCR: lines of text in an image, and the characters of a line."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -123,8 +123,8 @@ class TextHead(Head[Text]):
         return Text.of_steps(best, np.nan_to_num(odds))
 
 
-def _reads_text(network: NetworkDescription) -> str | Literal[False]:
-    """Guard networks whose classes are characters, between none and a space."""
+def _reads_text(network: NetworkDescription) -> str | bool:
+    """Return whether the classes are characters, between none and a space."""
     names = class_names((), '', network.metadata, None)
     is_text = bool(names) and (names[0], names[-1]) == ('blank', ' ')
     return is_text and 'names of characters in the metadata'

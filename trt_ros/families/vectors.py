@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -83,9 +83,9 @@ def vectors(network: NetworkDescription) -> list[TensorSpec]:
     ]
 
 
-def has_vector(network: NetworkDescription) -> Literal[False] | None:
-    """Refuse single numbers, and several vectors."""
-    return None if len(vectors(network)) == 1 else False
+def has_vector(network: NetworkDescription) -> bool:
+    """Return whether one output is a vector, and no single number."""
+    return len(vectors(network)) == 1
 
 
 def is_of_yolov7_nms(network: NetworkDescription) -> bool:
@@ -103,9 +103,9 @@ def has_points(network: NetworkDescription) -> bool:
     return any(word in spec.name.lower() for spec in network.outputs for word in words)
 
 
-def is_vector(network: NetworkDescription) -> Literal[False] | None:
-    """Refuse the rows of YOLOv7's NMS, and keypoints."""
-    return False if is_of_yolov7_nms(network) or has_points(network) else None
+def is_vector(network: NetworkDescription) -> bool:
+    """Return whether the output is neither rows of YOLOv7's NMS, nor keypoints."""
+    return not (is_of_yolov7_nms(network) or has_points(network))
 
 
 def of_any_shape(family: Family[EmbeddingHead]) -> Family[EmbeddingHead]:
@@ -132,14 +132,12 @@ EMBEDDING = Family(
     ),
     head=EmbeddingHead,
     words=('embed', 'emb_', 'feat', 'pool', 'descriptor'),
-    near_misses=(
-        *(
-            (
-                replace(layout, guards=(lambda network: None if has_points(network) else False,)),
-                'Vectors of keypoints are decoded for the networks of docs/models.md only.',
-            )
-            for layout in _VECTORS
-        ),
+    near_misses=tuple(
+        (
+            replace(layout, guards=(has_points,)),
+            'Vectors of keypoints are decoded for the networks of docs/models.md only.',
+        )
+        for layout in _VECTORS
     ),
     remedy='Export with the pooled vector as the only output of that shape.',
     networks='DINOv2, the image encoder of CLIP and others',

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from trt_ros.families.family import YOLO_PREPROCESS, Family, NetworkDescription, trained
 from trt_ros.families.layout import CORNERS, BoxLayout, Coding, Layout, Out, Rows
@@ -32,16 +32,16 @@ def is_rtdetr(network: NetworkDescription) -> bool:
     return 'task' in network.metadata and 'rtdetr' in text.lower()
 
 
-def is_raw(network: NetworkDescription) -> Literal[False] | None:
-    """Guard boxes before NMS."""
-    return False if has_nms(network) or is_rtdetr(network) else None
+def is_raw(network: NetworkDescription) -> bool:
+    """Return whether boxes may be those before NMS."""
+    return not (has_nms(network) or is_rtdetr(network))
 
 
-def is_finished(network: NetworkDescription) -> str | Literal[False] | None:
-    """Guard boxes after NMS."""
+def is_finished(network: NetworkDescription) -> str | bool:
+    """Return whether boxes may be those after NMS."""
     if has_nms(network):
         return 'NMS in the metadata'
-    return False if is_rtdetr(network) or is_yolov5(network) else None
+    return not (is_rtdetr(network) or is_yolov5(network))
 
 
 def is_yolov5(network: NetworkDescription) -> bool:
@@ -49,16 +49,11 @@ def is_yolov5(network: NetworkDescription) -> bool:
     return 'stride' in network.metadata and 'task' not in network.metadata
 
 
-def is_on_no_grid(network: NetworkDescription) -> Literal[False] | None:
-    """Guard boxes after NMS: as many as a grid has anchors are before NMS."""
+def is_on_no_grid(network: NetworkDescription) -> bool:
+    """Return whether boxes may be after NMS: as many as a grid has anchors are before it."""
     counts = network.outputs[0].shape[1:2]
     is_grid = any(rows.strides_of(network.input_hw, n) for rows in (YOLO, TRIPLES) for n in counts)
-    return False if is_grid and not has_nms(network) else None
-
-
-def of_yolov5(network: NetworkDescription) -> Literal[False] | None:
-    """Guard what only YOLOv5's exporter writes."""
-    return None if is_yolov5(network) else False
+    return not is_grid or has_nms(network)
 
 
 #: Boxes of Ultralytics before and after NMS; of the latter, unused rows have score 0. Source: the
@@ -85,12 +80,8 @@ YOLOV10: Family[Any] = Family(
 ROWS = BoxLayout((Out('B N V', 'box:4 objectness:1 scores:C'),), TRIPLES)
 
 
-def _of_yolov6(network: NetworkDescription) -> Literal[False] | None:
-    return None if network.only_output.name == 'outputs' else False
-
-
-def _of_yolov7_nms(network: NetworkDescription) -> Literal[False] | None:
-    return None if is_of_yolov7_nms(network) else False
+def _of_yolov6(network: NetworkDescription) -> bool:
+    return network.only_output.name == 'outputs'
 
 
 #: Source: `non_max_suppression` of YOLOv5 with multi_label=False, and of YOLOv7, which does not
@@ -100,7 +91,7 @@ YOLOV5: Family[Any] = Family(
     'detect',
     YOLO_PREPROCESS,
     layouts=(
-        replace(ROWS, guards=(of_yolov5,)),
+        replace(ROWS, guards=(is_yolov5,)),
         replace(ROWS, rows=replace(YOLO, is_required=True), evidence=(_of_yolov6,)),
         replace(ROWS, objectness_only=True),
     ),
@@ -110,7 +101,7 @@ YOLOV5: Family[Any] = Family(
     export='`python export.py --weights best.pt --include onnx` in their repositories',
     near_misses=(
         (
-            Layout((Out('N 7', 'rows:1'),), guards=(_of_yolov7_nms,)),
+            Layout((Out('N 7', 'rows:1'),), guards=(is_of_yolov7_nms,)),
             'Rows of 7 values are those of YOLOv7 exported with --max-wh: export it with --grid, '
             'without --end2end; or of YOLO-NAS with NMS inside: export it without.',
         ),

@@ -1,7 +1,7 @@
 """YOLO networks of other tasks: boxes with masks, keypoints, angles or landmarks."""
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from trt_ros.families.family import YOLO_PREPROCESS, Family, NetworkDescription
 from trt_ros.families.layout import BoxLayout, Coding, Out
@@ -31,8 +31,8 @@ YOLOV8_SEG: Family[Any] = Family(
 )
 
 
-def _states_keypoints(network: NetworkDescription) -> Literal[False] | None:
-    return None if 'kpt_shape' in network.metadata else False
+def _states_keypoints(network: NetworkDescription) -> bool:
+    return 'kpt_shape' in network.metadata
 
 
 #: Guards by values per keypoint: without visibility they are told apart by metadata only.
@@ -73,10 +73,10 @@ YOLOV8_POSE: Family[Any] = Family(
 )
 
 
-def _is_not_of_coco(network: NetworkDescription) -> Literal[False] | None:
-    """Refuse unnamed columns that are likelier a box with 80 classes, or 17 keypoints."""
-    is_named = 'task' in network.metadata or network.class_count
-    return None if is_named or network.only_output.shape[1] not in (84, 56) else False
+def _is_not_of_coco(network: NetworkDescription) -> bool:
+    """Return whether columns are no likelier a box with 80 classes, or 17 keypoints."""
+    is_named = 'task' in network.metadata or bool(network.class_count)
+    return is_named or network.only_output.shape[1] not in (84, 56)
 
 
 #: The angle is that of w, in radians. Source: Ultralytics' `OBB` head.

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import open_head
-from trt_ros.families.nanodet import NANODET, NANODET_PLUS
-from trt_ros.families.paddle import PICODET
+from trt_ros.families.nanodet import NANODET, NANODET_PLUS, PICODET
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trt_ros.decode.choice import open_head
-from trt_ros.families.paddle import PICODET, PPYOLOE, PPYOLOE_PLUS
+from trt_ros.families.nanodet import PICODET, PPYOLOE, PPYOLOE_PLUS
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
