@@ -25,19 +25,28 @@ Options = TypeVar('Options')
 
 def add_flags(parser: ArgumentParser | _ArgumentGroup, *rows: tuple[Any, ...]) -> None:
     """
-    Declare flags.
+    Declare flags, and arguments without one.
 
     :param rows: '--NAME METAVAR', type, default and help of a value, as in ('--count N', int, 2,
-        'number of runs'), whose default ends the help; '--NAME' and help of a switch.
+        'number of runs'), whose default ends the help, and is `...` where it is required; '--NAME'
+        and help of a switch. '+' and '*' behind the METAVAR mark lists.
     """
     for names, *rest, text in rows:
-        flag, _, metavar = names.partition(' ')
+        flag, *words = names.split()
         if not rest:
             parser.add_argument(flag, action='store_true', help=text)
             continue
         kind, default = rest
-        text += f' (default: {default})' if default not in (None, (), '') else ''
-        parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=text)
+        more: dict[str, Any] = {'nargs': words.pop()} if {*words[-1:]} & {'+', '*'} else {}
+        if more and flag.startswith('-'):
+            more['action'] = 'extend'
+        if default is ...:
+            more['required'] = True
+        elif default not in (None, (), [], ''):
+            text += f' (default: {default})'
+        more |= {} if default is ... else {'default': default}
+        more |= {'metavar': words[0]} if words else {}
+        parser.add_argument(flag, type=kind, help=text, **more)
 
 
 def add_option_flags(

@@ -5,84 +5,79 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trt_ros.cli._flags import add_option_flags, finite, positive
+from trt_ros.cli._flags import add_flags, add_option_flags, finite, positive
 from trt_ros.errors import ParameterError
 from trt_ros.vision.pixel_limit import PixelLimit
 from trt_ros.vision.thresholds import ThresholdOptions
 
 DEFAULT_BUDGET = 500
 _OF_REPORT = ('recordings', 'recursive', 'include', 'exclude', 'split', 'start', 'end', 'report')
-_SWITCHES = {
-    'recursive': 'also look into the folders of folders',
-    'with-input': 'also copy all messages of the recording',
-    'resume': 'continue the output of an interrupted run',
-    'video': 'also write the images with their results, as MP4 beside the output, one per topic',
-    'images': 'with --coco: also write the image files',
-}
-_LISTS = {
-    'include': ('PATTERN', 'label only recordings whose name or path below the folder matches'),
-    'exclude': ('PATTERN', 'leave out recordings whose name or path matches, as in day_*/f*'),
-    'topic': ('TOPIC', 'image topics to label (default: all)'),
-}
-_VALUES: dict[str, tuple[Any, str, str]] = {
-    'output': (
-        str,
-        'FILE',
-        'MCAP file of the results; of several recordings, a folder of them or with --split, the '
-        'folder of these files',
-    ),
-    'report': (
-        Path,
-        'FILE',
-        'append the outcome of each recording, one JSON object per line; --resume leaves out what '
-        'is done according to it',
-    ),
-    'retry': (Path, 'REPORT', 'label what is not done according to a report, and add to it'),
-    'start': (finite, 'S', 'seconds of the recording to skip'),
-    'end': (finite, 'S', 'seconds of the recording after which to stop'),
-    'every': (positive, 'N', 'label one of N images per topic'),
-    'select': (
-        str,
-        'RULE',
-        'also write the images worth annotating, by uncertain, rare:CLASS or disagree:MODEL',
-    ),
-    'budget': (positive, 'N', f'selected images of the job (default: {DEFAULT_BUDGET})'),
-    'split': (finite, 'S', 'label parts of S seconds, to files of a folder per recording'),
-    'workers': (
-        positive,
-        'N',
-        'label N recordings at a time, each in a process of its own; with --ray up to N, as the '
-        'cluster grows',
-    ),
-    'gpus-per-worker': (
-        finite,
-        'X',
-        'GPUs, or part of one, per worker of Ray (default: 1 where the cluster has any)',
-    ),
-}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     add = parser.add_argument
-    add(
-        'recordings',
-        nargs='*',
-        metavar='RECORDING',
-        help='.mcap or .db3 file, folder of a recording, or folder of recordings; or the URL of '
-        'one, as in s3://bucket/drives',
+    add_flags(
+        parser,
+        (
+            'recordings RECORDING *',
+            str,
+            [],
+            '.mcap or .db3 file, folder of a recording, or folder of recordings; or the URL of '
+            'one, as in s3://bucket/drives',
+        ),
+        (
+            '--output FILE',
+            str,
+            None,
+            'MCAP file of the results; of several recordings, a folder of them or with --split, '
+            'the folder of these files',
+        ),
+        (
+            '--report FILE',
+            Path,
+            None,
+            'append the outcome of each recording, one JSON object per line; --resume leaves out '
+            'what is done according to it',
+        ),
+        ('--retry REPORT', Path, None, 'label what is not done by a report, and add to it'),
+        ('--start S', finite, 0.0, 'seconds of the recording to skip'),
+        ('--end S', finite, None, 'seconds of the recording after which to stop'),
+        ('--every N', positive, 1, 'label one of N images per topic'),
+        (
+            '--select RULE',
+            str,
+            None,
+            'also write the images worth annotating, by uncertain, rare:CLASS or disagree:MODEL',
+        ),
+        ('--budget N', positive, None, f'selected images of the job (default: {DEFAULT_BUDGET})'),
+        ('--split S', finite, None, 'label parts of S seconds, to files of a folder each'),
+        (
+            '--workers N',
+            positive,
+            None,
+            'label N recordings at a time, each in a process of its own; with --ray up to N, as '
+            'the cluster grows',
+        ),
+        (
+            '--gpus-per-worker X',
+            finite,
+            None,
+            'GPUs, or part of one, per worker of Ray (default: 1 where the cluster has any)',
+        ),
+        ('--recursive', 'also look into the folders of folders'),
+        ('--with-input', 'also copy all messages of the recording'),
+        ('--resume', 'continue the output of an interrupted run'),
+        ('--video', 'also write images with results, as MP4 beside the output, one per topic'),
+        ('--images', 'with --coco: also write the image files'),
+        ('--include PATTERN +', str, [], 'label only recordings whose name or path matches'),
+        ('--exclude PATTERN +', str, [], 'leave out recordings that match, as in day_*/f*'),
+        ('--topic TOPIC +', str, [], 'image topics to label (default: all)'),
     )
-    for name, (kind, metavar, text) in _VALUES.items():
-        add(f'--{name}', type=kind, metavar=metavar, help=text)
-    for name, text in _SWITCHES.items():
-        add(f'--{name}', action='store_true', help=text)
-    for name, (metavar, text) in _LISTS.items():
-        more: Any = {'nargs': '+', 'action': 'extend', 'default': []}
-        add(f'--{name}', metavar=metavar, help=text, **more)
     add('--shard', type=_shard, default=(0, 1), metavar='I/N', help='label part I, from 0, of N')
     for name, format_name in (('coco', 'data set in COCO format'), ('parquet', 'Parquet table')):
         text = f'also write a {format_name}, beside the output'
-        more = {'action': 'append_const', 'dest': 'data_sets', 'const': name, 'default': []}
+        more: Any = {'action': 'append_const', 'dest': 'data_sets', 'const': name, 'default': []}
         add(f'--{name}', help=text, **more)
     add(
         '--track',
@@ -103,7 +98,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_option_flags(parser, cls=PixelLimit)
     add_option_flags(parser, cls=ThresholdOptions)
     add_option_flags(parser)
-    parser.set_defaults(frames_in_flight=2, start=0.0, every=1)
+    parser.set_defaults(frames_in_flight=2)
 
 
 def _shard(text: str) -> tuple[int, int]:

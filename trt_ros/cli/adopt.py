@@ -28,12 +28,13 @@ RUNS = 3
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    add = parser.add_argument
-    add('model', type=model_argument, metavar='engine', help='engine to write the sidecar of')
-    add('--onnx', type=Path, required=True, help='ONNX file of the same network')
+    add_flags(
+        parser,
+        ('model engine', model_argument, None, 'engine to write the sidecar of'),
+        ('--onnx', Path, ..., 'ONNX file of the same network'),
+    )
     add_option_flags(parser, ('device',))
-    add_flags(parser, MIN_COSINE)
-    add('--force', action='store_true', help='replace a sidecar')
+    add_flags(parser, MIN_COSINE, ('--force', 'replace a sidecar'))
 
 
 def run(args: Namespace) -> int:

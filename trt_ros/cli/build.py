@@ -12,7 +12,13 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._flags import add_option_flags, given_options, model_argument, number
+from trt_ros.cli._flags import (
+    add_flags,
+    add_option_flags,
+    given_options,
+    model_argument,
+    number,
+)
 from trt_ros.engine.options import BuildOptions, Profile, ShapeRange
 from trt_ros.errors import ParameterError, printable
 from trt_ros.progress import Progress, ProgressThrottle, Reporter
@@ -26,24 +32,17 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument('model', type=model_argument, help='model to build, or bundle of models')
+    verbose = "print TensorRT's own log, or with --log extend it, with fusions and kernels"
+    add_flags(parser, ('model', model_argument, None, 'model to build, or bundle of models'))
     add_build_arguments(parser)
-    parser.add_argument('--force', action='store_true', help='rebuild even if cached')
-    parser.add_argument(
-        '--timeout',
-        type=number(float, 1),
-        metavar='SECONDS',
-        help='stop the build after this time',
+    add_flags(
+        parser,
+        ('--force', 'rebuild even if cached'),
+        ('--timeout SECONDS', number(float, 1), None, 'stop the build after this time'),
+        ('--log FILE', Path, None, "write TensorRT's own log of the build"),
+        ('--verbose', verbose),
+        ('--json', 'print the result as JSON'),
     )
-    parser.add_argument(
-        '--log', type=Path, metavar='FILE', help="write TensorRT's own log of the build"
-    )
-    parser.add_argument(
-        '--verbose',
-        action='store_true',
-        help="print TensorRT's own log, or with --log extend it, with fusions and kernels",
-    )
-    parser.add_argument('--json', action='store_true', help='print the result as JSON')
 
 
 def add_build_arguments(parser: ArgumentParser, *other_backends: str) -> None:

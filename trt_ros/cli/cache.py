@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._flags import add_option_flags
+from trt_ros.cli._flags import add_flags, add_option_flags
 from trt_ros.errors import printable
 
 if TYPE_CHECKING:
@@ -22,11 +22,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         help='prune removes damaged files and engines of a TensorRT that is not installed',
     )
     add_option_flags(parser, ('engine_cache_dir',))
-    parser.add_argument('--all', action='store_true', help='prune: remove every engine')
-    parser.add_argument(
-        '--dry-run', action='store_true', help='prune: only list the engines to remove'
+    add_flags(
+        parser,
+        ('--all', 'prune: remove every engine'),
+        ('--dry-run', 'prune: only list the engines to remove'),
+        ('--json', 'print as JSON'),
     )
-    parser.add_argument('--json', action='store_true', help='print as JSON')
 
 
 def run(args: Namespace) -> int:

@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 
-from trt_ros.cli._flags import image_size
+from trt_ros.cli._flags import add_flags, image_size
 from trt_ros.errors import ModelError, ParameterError
 
 #: Command that exports with a library, where it is installed.
@@ -28,10 +28,11 @@ COMMANDS = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument('source', metavar='SOURCE', help='network to export')
-    parser.add_argument('--output', type=Path, metavar='FILE.onnx', help='file to write')
-    parser.add_argument(
-        '--input-size', type=image_size, default=(), metavar='HxW', help='size of the input'
+    add_flags(
+        parser,
+        ('source SOURCE', str, None, 'network to export'),
+        ('--output FILE.onnx', Path, None, 'file to write'),
+        ('--input-size HxW', image_size, (), 'size of the input'),
     )
     parser.add_argument(
         'options', nargs='*', metavar='-- OPTIONS', help='further options of an export of LeRobot'

@@ -51,15 +51,11 @@ PRINTED = 10
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument('model', type=model_argument, help='ONNX file')
-    parser.add_argument(
-        'images',
-        nargs='+',
-        type=Path,
-        help='pictures, videos, recordings or folders of pictures, of what the network is for',
-    )
+    pictures = 'pictures, videos, recordings or folders of pictures, of what the network is for'
     add_flags(
         parser,
+        ('model', model_argument, None, 'ONNX file'),
+        ('images images +', Path, None, pictures),
         ('--output DIR', Path, Path('fit'), 'folder'),
         ('--max-images N', positive, 12, 'number of pictures or frames to use'),
         ('--annotations FILE.json', Path, None, 'boxes or classes of the pictures in COCO format'),

@@ -132,15 +132,10 @@ def _is_video(path: Path) -> bool:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
-        'files',
-        nargs='+',
-        type=Path,
-        metavar='FILE',
-        help='image or video, or a folder of them; or arrays (.npz) of the inputs',
-    )
+    files = 'image or video, or a folder of them; or arrays (.npz) of the inputs'
     add_flags(
         parser,
+        ('files FILE +', Path, None, files),
         (
             '--output DIR',
             Path,

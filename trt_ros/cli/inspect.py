@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trt_ros.cli._flags import model_argument
+from trt_ros.cli._flags import add_flags, model_argument
 from trt_ros.errors import printable
 
 MAX_METADATA = 120  # Characters of a value; --json prints all.
@@ -25,21 +25,18 @@ _UNKNOWN: Mapping[str, Any] = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
-        'model',
-        type=model_argument,
-        help='ONNX file, engine or bundle; of a folder of ONNX files, a bundle is proposed',
+    model = 'ONNX file, engine or bundle; of a folder of ONNX files, a bundle is proposed'
+    layers = (
+        'list the layers of an engine with types, formats, kernels and memory, or the operators '
+        'of a model'
     )
-    parser.add_argument(
-        '--layers',
-        action='store_true',
-        help='list the layers of an engine with types, formats, kernels and memory, or the '
-        'operators of a model',
+    add_flags(
+        parser,
+        ('model', model_argument, None, model),
+        ('--layers', layers),
+        ('--picture FILE.svg', Path, None, 'draw the networks of a bundle'),
+        ('--json', 'print everything as JSON'),
     )
-    parser.add_argument(
-        '--picture', type=Path, metavar='FILE.svg', help='draw the networks of a bundle'
-    )
-    parser.add_argument('--json', action='store_true', help='print everything as JSON')
 
 
 def run(args: Namespace) -> int:

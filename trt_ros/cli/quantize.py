@@ -39,30 +39,17 @@ SHOWN_LAYERS = 8
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    add = parser.add_argument
-    add('model', type=model_argument, help='float32 ONNX file')
-    add(
-        'images',
-        nargs='+',
-        type=Path,
-        help='pictures, videos, folders of them or recordings of rosbag2: some hundred typical '
-        'images',
-    )
-    add('--output', type=Path, required=True, metavar='FILE.onnx', help='ONNX file to write')
+    pictures = 'pictures, videos, folders or recordings of rosbag2: some hundred typical images'
     add_option_flags(parser, cls=QuantOptions, more=MORE)
     add_flags(
         parser,
+        ('model', model_argument, None, 'float32 ONNX file'),
+        ('images images +', Path, None, pictures),
+        ('--output FILE.onnx', Path, ..., 'ONNX file to write'),
         ('--force', 'replace the output'),
         ('--max-images N', positive, 256, 'maximum number of images, evenly spread'),
         ('--json FILE', Path, None, 'write the report'),
-    )
-    add(
-        '--topic',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='TOPIC',
-        help='image topics of recordings to use (default: all)',
+        ('--topic TOPIC +', str, [], 'image topics of recordings to use (default: all)'),
     )
     add_option_flags(parser, cls=PixelLimit)
     add_option_flags(parser.add_argument_group('preprocessing, decoding and GPU'), OPTIONS)

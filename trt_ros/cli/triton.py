@@ -23,16 +23,10 @@ DEFAULT_BATCH = 8
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument('model', type=model_argument, help='ONNX file, or an engine of TensorRT')
-    parser.add_argument(
-        '--output',
-        type=Path,
-        required=True,
-        metavar='REPOSITORY',
-        help='folder of the model repository',
-    )
     add_flags(
         parser,
+        ('model', model_argument, None, 'ONNX file, or an engine of TensorRT'),
+        ('--output REPOSITORY', Path, ..., 'folder of the model repository'),
         ('--name NAME', str, '', 'name of the model (default: that of the file)'),
         ('--model-version N', positive, 1, 'version of the model'),
         (

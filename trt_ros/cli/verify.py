@@ -117,12 +117,11 @@ def _differences(
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument('model', type=model_argument, help='ONNX file, or bundle of networks')
-    parser.add_argument(
-        'images',
-        nargs='*',
-        type=Path,
-        help='pictures, videos, recordings or folders of pictures (default: random inputs)',
+    pictures = 'pictures, videos, recordings or folders of pictures (default: random inputs)'
+    add_flags(
+        parser,
+        ('model', model_argument, None, 'ONNX file, or bundle of networks'),
+        ('images images *', Path, [], pictures),
     )
     add_build_arguments(parser)
     add_flags(
