@@ -13,6 +13,7 @@ from trt_ros.cli._flags import refuse_layers
 from trt_ros.cli.build import build_options
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError, printable
+from trt_ros.regular_file import check_output_file
 from trt_ros.runtime.options import PipelineOptions
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 def refuse_bad_arguments(args: Namespace) -> None:
     """:raises ParameterError: when an argument is invalid, before anything is measured."""
-    from trt_ros.regular_file import check_output_file
     from trt_ros.vision.frame import ENCODINGS
 
     if args.encoding not in ENCODINGS:

@@ -16,7 +16,7 @@ from trt_ros.cli._flags import given_options
 from trt_ros.cli._layers import LayerReport, compare_layers
 from trt_ros.cli._samples import noise, run_sample, samples
 from trt_ros.cli.build import build_options
-from trt_ros.errors import ParameterError, printable
+from trt_ros.errors import ParameterError, TensorMismatchError, printable
 from trt_ros.families.registry import DETECTORS
 from trt_ros.model.run_inputs import split_inputs
 from trt_ros.progress import Reporter
@@ -34,7 +34,7 @@ from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.fitting import fit, resolve
 from trt_ros.runtime.options import BUNDLE_SUFFIXES, LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.runtime.runner import Runner
+from trt_ros.runtime.runner import CopyingRunner, Runner
 from trt_ros.vision.nms import iou
 
 WORST = 3  # Inputs that are named.
@@ -67,7 +67,7 @@ def compare(args: Namespace) -> int:
             same = _on_the_cpu(model)
             stack.callback(same.close)
         found = _Comparison(args.min_cosine, args.min_matched)
-        for name, inputs, want, got in _runs(args, _Side(same, same), _Side(ours, same)):
+        for name, inputs, want, got in _runs(args, CopyingRunner(same), CopyingRunner(ours, same)):
             found.add(name, inputs, agreements(got, want))
         found.add_boxes(_boxes(args, ours, reference))
         is_bundle = str(args.model).endswith(BUNDLE_SUFFIXES)
@@ -200,22 +200,6 @@ def _model_with_outputs_of(model: Path, ours: Any, stack: ExitStack) -> Path:
     return path
 
 
-class _Side(Runner):
-    """An open network, which may lack inputs of the reference; its outputs stay valid."""
-
-    def __init__(self, network: Runner, reference: Runner) -> None:
-        self._network = network
-        self.inputs, self.outputs = reference.inputs, reference.outputs
-        self.backend, self.metadata = reference.backend, reference.metadata
-
-    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the network once, as Runner.infer() does."""
-        found = self._network.infer(
-            {spec.name: tensors[spec.name] for spec in self._network.inputs}
-        )
-        return {name: np.array(value) for name, value in found.items()}
-
-
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -247,7 +231,6 @@ def _runs(
 
 def _boxes(args: Namespace, ours: Any, reference: Any) -> Iterator[BoxAgreement]:
     """Compare the detections of both; yield nothing without a decoder. Closes `ours`."""
-    from trt_ros.errors import TensorMismatchError
     from trt_ros.runtime.gpu.measure import frames_of
 
     options = given_options(args, LabeledOptions)

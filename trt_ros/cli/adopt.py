@@ -10,15 +10,15 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
-import io
-import json
 from pathlib import Path
 import struct
 import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._flags import MIN_COSINE, add_flags, add_option_flags, model_argument
+from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError, ParameterError, TensorMismatchError, printable
+from trt_ros.regular_file import sha256_of_file, writing
 
 if TYPE_CHECKING:
     from trt_ros.tensors import TensorSpec
@@ -45,10 +45,8 @@ def run(args: Namespace) -> int:
     from trt_ros.engine.builder.onnx_check import read_network
     from trt_ros.engine.files import check_trusted
     from trt_ros.engine.key import OnnxFile
-    from trt_ros.engine.options import BuildOptions
     from trt_ros.engine.plan import read_plan_header
-    from trt_ros.engine.sidecar import sidecar_path
-    from trt_ros.regular_file import sha256_of_file, write_atomically, writing
+    from trt_ros.engine.sidecar import sidecar_path, write_sidecar
 
     engine, onnx, path = args.model, args.onnx, sidecar_path(args.model)
     header = read_plan_header(engine)
@@ -85,8 +83,7 @@ def run(args: Namespace) -> int:
         'compared': is_compared,
     }
     with writing(path, 'Move the engine to a writable folder.'):
-        text = json.dumps(sidecar, indent=1, sort_keys=True)
-        write_atomically(path, io.BytesIO(text.encode()))
+        write_sidecar(engine, sidecar)
     print(path)
     return 0
 

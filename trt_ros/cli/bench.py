@@ -26,6 +26,7 @@ from trt_ros.cli._bench import (
 from trt_ros.cli._flags import add_flags, add_option_flags, given_options, model_argument, positive
 from trt_ros.cli.build import add_build_arguments, build_options
 from trt_ros.engine.options import PRECISIONS, BuildOptions
+from trt_ros.errors import TrtRosError
 from trt_ros.profiling import recording
 from trt_ros.runtime.options import BUNDLE_SUFFIXES, ModelOptions, PipelineOptions, TiledOptions
 
@@ -174,7 +175,6 @@ def _open_gpu(args: Namespace, options: BuildOptions) -> tuple[Any, dict[str, fl
 
 def _agreement(args: Namespace, runner: TensorRTRunner) -> dict[str, float]:
     """Return largest error and lowest cosine of all outputs against ONNX Runtime, or {}."""
-    from trt_ros.errors import TrtRosError
     from trt_ros.model.run_inputs import image_feeds
     from trt_ros.runtime.agreement import agreements
     from trt_ros.runtime.cpu.measure import network_tensors, open_on_the_cpu

@@ -24,7 +24,7 @@ from trt_ros.errors import ParameterError, printable
 from trt_ros.progress import Progress, ProgressThrottle, Reporter
 from trt_ros.regular_file import writing
 from trt_ros.runtime.machine_options import LEAST_BUSY
-from trt_ros.runtime.options import BUNDLE_SUFFIXES
+from trt_ros.runtime.options import BUNDLE_SUFFIXES, PipelineOptions
 
 if TYPE_CHECKING:
     from trt_ros.engine.builder.parent import BuildLog
@@ -103,7 +103,6 @@ def _members(path: Path, options: BuildOptions) -> Iterator[tuple[str, Path, Bui
     from trt_ros.model.leapp import read_bundle
     from trt_ros.runtime.cascade import members_of
     from trt_ros.runtime.gpu.profile import build_options_of, build_options_of_member
-    from trt_ros.runtime.options import PipelineOptions
 
     bundle = read_bundle(path)
     if bundle.region_options is None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._flags import add_flags, add_option_flags
-from trt_ros.errors import printable
+from trt_ros.errors import BackendError, ModelError, printable
+from trt_ros.progress import Reporter
 
 if TYPE_CHECKING:
     from trt_ros.engine.cache import EngineCache
@@ -34,7 +35,6 @@ def run(args: Namespace) -> int:
     """List, verify or remove engines; 1 when an engine or a file beside them is damaged."""
     from trt_ros.engine.cache import EngineCache, remove
     from trt_ros.engine.files import locked
-    from trt_ros.progress import Reporter
 
     cache = EngineCache(args.engine_cache_dir)
     rows = [_row(cache, path, verify=args.action != 'list') for path in cache.entries()]
@@ -71,7 +71,6 @@ def _damaged_files(cache: EngineCache) -> list[dict[str, Any]]:
 
 def _row(cache: EngineCache, path: Path, *, verify: bool) -> dict[str, Any]:
     from trt_ros.engine.sidecar import read_sidecar
-    from trt_ros.errors import ModelError
 
     try:
         sidecar = read_sidecar(path)
@@ -96,7 +95,6 @@ def _row(cache: EngineCache, path: Path, *, verify: bool) -> dict[str, Any]:
 
 
 def _installed(library: str, release: str) -> bool:
-    from trt_ros.errors import BackendError
     from trt_ros.trt import LIBRARIES, load_trt
 
     try:

@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from trt_ros.cli._doctor_gpu import Finding, dla_cores, file_text, gpu_findings, jetson_findings
-from trt_ros.errors import printable
+from trt_ros.errors import BackendError, ParameterError, printable
 from trt_ros.process_memory import FAST_DDS_VARIABLES, fast_dds_variables
 
 if TYPE_CHECKING:
@@ -120,7 +120,6 @@ def _packages() -> Iterator[Finding]:
 def _cache() -> Iterator[Finding]:
     from trt_ros.engine.cache import EngineCache
     from trt_ros.engine.files import check_private
-    from trt_ros.errors import ParameterError
 
     try:
         cache = EngineCache()
@@ -236,7 +235,6 @@ def _library(name: str, root: Path) -> Finding:
     from trt_ros.driver import nvidia_driver
     from trt_ros.engine.key import cuda_package
     from trt_ros.engine.precision import refused_gpu
-    from trt_ros.errors import BackendError
     from trt_ros.trt import INSTALL, installed, load_trt
 
     if not installed(name):

@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from trt_ros.cli._flags import add_flags, model_argument
-from trt_ros.errors import printable
+from trt_ros.engine.options import BuildOptions
+from trt_ros.errors import BackendError, ModelError, ParameterError, TrtRosError, printable
+from trt_ros.progress import Reporter
+from trt_ros.regular_file import check_output_file, open_regular, sha256_of_file
+from trt_ros.runtime.options import BUNDLE_SUFFIXES, ModelOptions
 
 MAX_METADATA = 120  # Characters of a value; --json prints all.
 #: Values that the sidecar of an older release may lack.
@@ -45,7 +49,6 @@ def run(args: Namespace) -> int:
         import yaml
 
         from trt_ros.cli._bundle import propose_bundle
-        from trt_ros.errors import ModelError
 
         networks = {path.stem: describe_model(path) for path in sorted(args.model.glob('*.onnx'))}
         if not networks:
@@ -58,8 +61,6 @@ def run(args: Namespace) -> int:
         found['reading'] = _reading(args.model, found)
     if args.picture:
         from trt_ros.cli._bundle import draw_bundle
-        from trt_ros.errors import ParameterError
-        from trt_ros.regular_file import check_output_file
 
         if kind != 'bundle':
             raise ParameterError(
@@ -83,7 +84,6 @@ def run(args: Namespace) -> int:
 def describe_model(path: Path, *, layers: bool = False) -> dict[str, Any]:
     """Return the properties of a model file, with `layers` of an engine, or raise ModelError."""
     from trt_ros.engine.plan import is_plan
-    from trt_ros.runtime.options import BUNDLE_SUFFIXES
 
     if path.suffix in BUNDLE_SUFFIXES:
         from trt_ros.cli._bundle import describe_bundle_file
@@ -102,8 +102,6 @@ def _onnx(path: Path) -> dict[str, Any]:
     from trt_ros.child import BUSY_FACTOR, Child, memory_limit
     from trt_ros.engine.builder.model_file import check_model_file
     from trt_ros.engine.key import total_nbytes
-    from trt_ros.errors import TrtRosError
-    from trt_ros.progress import Reporter
     from trt_ros.trt import load_trt
 
     check_model_file(path)
@@ -141,7 +139,6 @@ def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
     from trt_ros.engine.builder.onnx_check import read_onnx
     from trt_ros.engine.builder.onnx_nodes import layers_by_precision
     from trt_ros.engine.key import OnnxFile
-    from trt_ros.engine.options import BuildOptions
     from trt_ros.trt import load_trt
 
     path = Path(request['path'])
@@ -165,9 +162,7 @@ def describe_onnx(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
 def _reading(path: Path, found: Mapping[str, Any]) -> list[str]:
     """Return how a pipeline would read the network, without running it; or why not."""
     from trt_ros.engine.sidecar import tensors_of
-    from trt_ros.errors import TrtRosError
     from trt_ros.runtime.fitting import default_families, fit
-    from trt_ros.runtime.options import ModelOptions
     from trt_ros.runtime.runner import Network
 
     if not found.get('outputs'):  # Of an engine without a sidecar.
@@ -184,7 +179,6 @@ def _reading(path: Path, found: Mapping[str, Any]) -> list[str]:
 def _engine(path: Path) -> dict[str, Any]:
     from trt_ros.engine.plan import capabilities_text, read_plan_header
     from trt_ros.engine.sidecar import read_sidecar, sidecar_path
-    from trt_ros.regular_file import sha256_of_file
 
     header = read_plan_header(path)
     sidecar = read_sidecar(path) if sidecar_path(path).exists() else {}
@@ -206,7 +200,6 @@ def _engine(path: Path) -> dict[str, Any]:
 def _is_changed(onnx: Mapping[str, Any]) -> bool:
     """Return whether the ONNX file of a sidecar is here with other contents."""
     from trt_ros.engine.key import OnnxFile
-    from trt_ros.errors import ModelError
 
     try:
         now = OnnxFile.read(Path(onnx.get('path', '')))
@@ -220,8 +213,6 @@ def _layers(path: Path, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the layers of an engine, else of its sidecar; raises ModelError without both."""
     from trt_ros.engine.builder.layers import EngineLayer, read_engine
     from trt_ros.engine.files import check_trusted
-    from trt_ros.errors import ModelError, TrtRosError
-    from trt_ros.regular_file import open_regular
     from trt_ros.trt import load_trt
 
     reason = found['usable_here'].removeprefix('no: ')
@@ -245,7 +236,6 @@ def _layers(path: Path, found: Mapping[str, Any]) -> dict[str, Any]:
 
 def _usable(header: Any) -> str:
     from trt_ros.driver import nvidia_driver
-    from trt_ros.errors import BackendError
     from trt_ros.trt import load_trt
 
     try:

@@ -19,6 +19,7 @@ from trt_ros.cli._flags import add_flags, add_option_flags, given_options, model
 from trt_ros.cli._samples import count_frames, fingerprint, frames
 from trt_ros.cli.build import REPEATED, Bar
 from trt_ros.errors import BadFrameError, ParameterError, printable
+from trt_ros.progress import Reporter
 from trt_ros.quantization.options import QuantOptions
 from trt_ros.regular_file import check_output_file
 from trt_ros.runtime.options import PREPROCESSING, LabeledOptions
@@ -57,7 +58,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Quantize, write and report."""
-    from trt_ros.progress import Reporter
     from trt_ros.quantization.engine_check import measure_latency
     from trt_ros.quantization.quantize import quantize
 

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from trt_ros.cli._flags import add_flags, model_argument, positive
 from trt_ros.errors import ModelError, ParameterError, printable
+from trt_ros.regular_file import open_regular, write_atomically, writing
 
 DEFAULT_BATCH = 8
 
@@ -146,8 +147,6 @@ def _write(path: Path, found: Mapping[str, Any], folder: Path, version: int, con
     """Write the configuration last: Triton loads a model when it appears."""
     import io
 
-    from trt_ros.regular_file import open_regular, writing
-
     target = folder / str(version)
     with writing(folder.parent, 'Choose another folder with --output.'):
         for name in found.get('external_data', ()):
@@ -159,8 +158,6 @@ def _write(path: Path, found: Mapping[str, Any], folder: Path, version: int, con
 
 
 def _write_file(path: Path, source: IO[bytes]) -> None:
-    from trt_ros.regular_file import write_atomically
-
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, source)
     path.chmod(0o644)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-import io
 import json
 import logging
 import os
@@ -23,7 +22,7 @@ from trt_ros.engine.files import check_private, locked, make_private
 from trt_ros.engine.key import OnnxFile, cache_key, machine
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import read_plan_header
-from trt_ros.engine.sidecar import SUFFIX, read_sidecar, sidecar_path
+from trt_ros.engine.sidecar import SUFFIX, read_sidecar, sidecar_path, write_sidecar
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.regular_file import PART, Blob, sha256_of, sha256_of_file, write_atomically
@@ -180,8 +179,7 @@ class EngineCache:
         sidecar['plan_sha256'], sidecar['plan_nbytes'] = sha256_of(built.plan), built.plan.tell()
         built.plan.seek(0)
         # The sidecar first: an engine without one is never used.
-        text = json.dumps(sidecar, indent=1, sort_keys=True)
-        write_atomically(sidecar_path(path), io.BytesIO(text.encode()))
+        write_sidecar(path, sidecar)
         write_atomically(path, built.plan)
         return Entry(path, sidecar, reason)
 

@@ -1,6 +1,7 @@
 """Sidecars of engines: JSON files with their origin, `MODEL.engine.json`."""
 
 from collections.abc import Iterator, Mapping
+import io
 import json
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +10,7 @@ from trt_ros.child import MAX_RESULT_NBYTES
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError
 from trt_ros.parameter_field import specifications
-from trt_ros.regular_file import read_regular
+from trt_ros.regular_file import read_regular, write_atomically
 from trt_ros.tensors import TensorSpec
 
 SUFFIX = '.json'
@@ -80,6 +81,12 @@ def read_sidecar(engine: Path) -> dict[str, Any]:
             remedy=f'Copy {path.name} again, or remove it and rebuild the engine.',
         )
     return dict(sidecar)
+
+
+def write_sidecar(engine: Path, sidecar: Mapping[str, Any]) -> None:
+    """Write the sidecar of an engine."""
+    text = json.dumps(sidecar, indent=1, sort_keys=True)
+    write_atomically(sidecar_path(engine), io.BytesIO(text.encode()))
 
 
 def tensors_of(sidecar: Mapping[str, Any]) -> tuple[tuple[TensorSpec, ...], ...]:

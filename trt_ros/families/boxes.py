@@ -1,5 +1,6 @@
 """Detectors of separate tensors: boxes, scores and labels, also after NMS; heatmaps of centers."""
 
+from dataclasses import replace
 from typing import Any
 
 from trt_ros.families.family import (
@@ -79,16 +80,11 @@ BOXES: Family[Any] = Family(
     networks='x1, y1, x2, y2 in input pixels, and scores: torchvision, YOLO-NAS',
     export='`torch.onnx.export`',
 )
-BOXES_NORMALIZED: Family[Any] = Family(
-    'boxes_normalised',
-    'detect',
-    STRETCH_PREPROCESS,
-    exporter='any',
+BOXES_NORMALIZED: Family[Any] = replace(
+    BOXES,
+    name='boxes_normalised',
     layouts=_variants(Coding('corners', is_normalized=True), Rows()),
-    remedy=REMEDY,
-    words=BOX_WORDS,
     networks='x1, y1, x2, y2 in 0 to 1 of the input, and scores',
-    export='`torch.onnx.export`',
 )
 
 

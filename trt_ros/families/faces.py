@@ -1,5 +1,6 @@
 """Faces with five or six landmarks, and palms with seven."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -204,12 +205,10 @@ MEDIAPIPE_PALM: Family[Any] = Family(
     'pose',
     trained('letterbox', truncate=True, pad_value=0),
     layouts=(
-        BoxLayout(
-            (Out('B N V', f'box:4 extras:{2 * PALM_LANDMARKS}'), Out('B N V', 'scores:1')),
-            Rows(((8, 16),), (2, 6), covers=True),
-            Coding('offsets', place=0.5, unit='pixel', size='linear', has_points=True),
-            activation='sigmoid',
-            extras='keypoints',
+        replace(
+            BLAZEFACE.layouts[0],
+            outputs=(Out('B N V', f'box:4 extras:{2 * PALM_LANDMARKS}'), Out('B N V', 'scores:1')),
+            rows=Rows(((8, 16),), (2, 6), covers=True),
             regions=hand_regions,
         ),
     ),

@@ -54,19 +54,15 @@ NANODET_PLUS: Family[Any] = Family(
     export='`python tools/export_onnx.py --cfg_path mine.yml --model_path best.ckpt` in its '
     'repository',
 )
-NANODET: Family[Any] = Family(
-    'nanodet',
-    'detect',
-    trained('letterbox', 'bgr', 1.0, pad_value=0, **_BGR),
+NANODET: Family[Any] = replace(
+    NANODET_PLUS,
+    name='nanodet',
+    preprocess=trained('letterbox', 'bgr', 1.0, pad_value=0, **_BGR),
     layouts=tuple(
         replace(layout, rows=Rows((STRIDES,), covers=True))
         for layout in (CENTERED_APART, CENTERED)
     ),
-    output_names=('output',),
-    remedy=REMEDY,
     networks='NanoDet before version 1',
-    export='`python tools/export_onnx.py --cfg_path mine.yml --model_path best.ckpt` in its '
-    'repository',
 )
 
 

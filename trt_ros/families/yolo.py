@@ -197,12 +197,11 @@ YOLOV5_RAW: Family[Any] = Family(
     export='export with decoded boxes if you can: `yolov5` needs no anchors',
     near_misses=(*_GRIDS, *_GRIDS_OF_HEADS),
 )
-YOLOV7_RAW: Family[Any] = Family(
-    'yolov7_raw',
-    'detect',
-    YOLO_PREPROCESS,
+YOLOV7_RAW: Family[Any] = replace(
+    YOLOV5_RAW,
+    name='yolov7_raw',
     layouts=(_layout(YOLOV7_ANCHORS, is_v7=True),),
-    remedy=_REMEDY,
+    exporter='none',
     networks='YOLOv7 without decoded boxes (no `--grid`)',
-    export='export with decoded boxes if you can: `yolov5` needs no anchors',
+    near_misses=(),
 )

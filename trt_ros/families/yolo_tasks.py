@@ -143,10 +143,9 @@ YOLOV5_FACE: Family[Any] = Family(
     networks='YOLOv5-face: faces and five landmarks',
     export='`export.py` in their repositories, with decoded boxes and without NMS',
 )
-YOLOV7_POSE: Family[Any] = Family(
-    'yolov7_pose',
-    'pose',
-    YOLO_PREPROCESS,
+YOLOV7_POSE: Family[Any] = replace(
+    YOLOV5_FACE,
+    name='yolov7_pose',
     layouts=(
         BoxLayout(
             (Out('B N V', 'box:4 objectness:1 scores:1 extras:3*K'),),
@@ -156,8 +155,5 @@ YOLOV7_POSE: Family[Any] = Family(
             needs_known=True,
         ),
     ),
-    exporter='YOLOv5',
-    output_names=('output', 'output0'),
     networks='YOLOv7-pose, YOLOv7-face',
-    export='`export.py` in their repositories, with decoded boxes and without NMS',
 )

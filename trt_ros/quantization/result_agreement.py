@@ -20,7 +20,7 @@ from trt_ros.runtime.agreement import Agreement, BoxAgreement, agreements
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.cpu.pipeline import WARM_UP_THRESHOLDS, CpuPipeline
 from trt_ros.runtime.fitting import ResolvedModel
-from trt_ros.runtime.runner import Runner
+from trt_ros.runtime.runner import CopyingRunner, Runner
 from trt_ros.vision.average_precision import average_precisions
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
@@ -77,20 +77,12 @@ class FrameNetwork:
         self._steps.close()
 
 
-class _Recorder(Runner):
-    def __init__(self, runner: Runner) -> None:
-        self._runner, self.backend = runner, runner.backend
-        self.inputs, self.outputs, self.metadata = runner.inputs, runner.outputs, runner.metadata
-        self.last: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = ({}, {})
+class _Recorder(CopyingRunner):
+    last: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = ({}, {})
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        # Copied, since TensorRT's are overwritten by the next run.
-        outputs = {name: np.array(each) for name, each in self._runner.infer(tensors).items()}
-        self.last = dict(tensors), outputs
-        return outputs
-
-    def close(self) -> None:
-        self._runner.close()
+        self.last = dict(tensors), super().infer(tensors)
+        return self.last[1]
 
 
 LOW_SCORE = 0.05  # Scores of the quantized network down to which the precision is averaged.

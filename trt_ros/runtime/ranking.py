@@ -33,7 +33,7 @@ from trt_ros.runtime.consistency import (
 )
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.options import ModelOptions
-from trt_ros.runtime.runner import Runner
+from trt_ros.runtime.runner import CopyingRunner, Runner
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.nms import iou
 from trt_ros.vision.thresholds import Thresholds
@@ -186,21 +186,18 @@ class Ranked:
         return float(np.mean(self.confidences)) if self.confidences else 0.0
 
 
-class _Remembering(Runner):
-    """A network that computes the outputs of equal inputs once; borrows the network."""
+class _Remembering(CopyingRunner):
+    """A network that computes the outputs of equal inputs once."""
 
     def __init__(self, network: Runner) -> None:
-        self._network = network
-        self.backend, self.inputs, self.outputs = network.backend, network.inputs, network.outputs
-        self.metadata = network.metadata
+        super().__init__(network)
         self._known: dict[bytes, dict[str, np.ndarray]] = {}
 
     def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the network, or return what it has computed for these inputs."""
         key = b''.join(tensors[name].tobytes() for name in sorted(tensors))
         if key not in self._known:
-            found = self._network.infer(tensors)
-            self._known[key] = {name: np.array(value) for name, value in found.items()}
+            self._known[key] = super().infer(tensors)
         return self._known[key]
 
     def forget(self) -> None:

@@ -18,6 +18,7 @@ from trt_ros.decode.cuda.decoder import (
     Reader,
     box_views,
     boxes_nbytes,
+    laid_out,
     poses_reader,
 )
 from trt_ros.families.layout import BoxLayout, Grid
@@ -140,23 +141,20 @@ class GpuBoxes:
         groups, compared = -(-min(self.candidates, TOP) // GROUP), self._compared_groups
         behind = self.capacity if is_more and self.layout.uses_nms else 0
         ranked = groups * GROUP + behind
-        sizes = {
-            'counters': COUNTERS_NBYTES,
-            'histogram': 4 * 2048 if self.candidates > ONE_BLOCK else 0,
-            'keys': 8 * self.candidates,
-            'top': 8 * TOP if is_more else 0,
-            'sorted': 8 * ranked,
-            'boxes_sorted': 16 * ranked,
-            'shapes_sorted': 16 * ranked if self.layout.coding.form == 'rotated' else 0,
-            'kept': 4 * self.capacity,
-            'instances': 24 * self.capacity if self.extra_kind == codes.COEFFICIENTS else 0,
-            'mask': 8 * compared * GROUP * compared * (GROUP // 64),
-        }
-        offsets, end = {}, 0
-        for name, nbytes in sizes.items():
-            offsets[name] = end
-            end += -(-nbytes // 256) * 256
-        return offsets, end
+        return laid_out(
+            {
+                'counters': COUNTERS_NBYTES,
+                'histogram': 4 * 2048 if self.candidates > ONE_BLOCK else 0,
+                'keys': 8 * self.candidates,
+                'top': 8 * TOP if is_more else 0,
+                'sorted': 8 * ranked,
+                'boxes_sorted': 16 * ranked,
+                'shapes_sorted': 16 * ranked if self.layout.coding.form == 'rotated' else 0,
+                'kept': 4 * self.capacity,
+                'instances': 24 * self.capacity if self.extra_kind == codes.COEFFICIENTS else 0,
+                'mask': 8 * compared * GROUP * compared * (GROUP // 64),
+            }
+        )
 
     @property
     def scratch_nbytes(self) -> int:

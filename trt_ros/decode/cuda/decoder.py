@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 import ctypes
 from ctypes import c_float, c_int, c_void_p
 from dataclasses import dataclass
+import itertools
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -115,6 +116,12 @@ def has_nonfinite(memory: np.ndarray) -> bool:
 def aligned(nbytes: int) -> int:
     """Return `nbytes` rounded up to a multiple of 256."""
     return -(-nbytes // 256) * 256
+
+
+def laid_out(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
+    """Return the aligned offsets of parts of a memory by name, and its size."""
+    ends = list(itertools.accumulate(map(aligned, sizes.values()), initial=0))
+    return dict(zip(sizes, ends)), ends[-1]
 
 
 class BoxViews(NamedTuple):

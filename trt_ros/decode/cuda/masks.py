@@ -16,6 +16,7 @@ from trt_ros.decode.cuda.decoder import (
     Reader,
     boxes_nbytes,
     fields,
+    laid_out,
 )
 from trt_ros.decode.cuda.dense import Axis
 from trt_ros.results.masks import LazyMasks, PaintedInstances, mask_dtype
@@ -91,24 +92,22 @@ class GpuInstances(GpuBoxes):
         """Dtype of the painted labels."""
         return np.uint16 if 'label' in self._slices[0] else mask_dtype(self.places.classes + 1)
 
-    def _parts(self, image_wh: tuple[int, int]) -> tuple[int, int, int, int, int, int]:
-        width, height = image_wh
+    def _parts(self, image_wh: tuple[int, int]) -> tuple[dict[str, int], int, int]:
+        """Return the offsets in the result, its size, and the pixels per line."""
+        (width, height), (rows, columns) = image_wh, self.grid_hw
         pitch = -(-width // 8) * 8
-        (rows, columns), ends = self.grid_hw, [self.boxes_nbytes]
-        for nbytes in (
-            PLACEMENT_NBYTES,
-            self._planes * rows * columns * item_nbytes(self.dtype),
-            2 * pitch * height,
-            np.dtype(self.label_dtype).itemsize * pitch * height,
-        ):
-            ends[-1] = -(-ends[-1] // 256) * 256
-            ends.append(ends[-1] + nbytes)
-        placement, prototypes, owners, labels, end = ends
-        return placement, prototypes, owners, labels, end, pitch
+        sizes = {
+            'boxes': self.boxes_nbytes,
+            'placement': PLACEMENT_NBYTES,
+            'prototypes': self._planes * rows * columns * item_nbytes(self.dtype),
+            'owners': 2 * pitch * height,
+            'labels': np.dtype(self.label_dtype).itemsize * pitch * height,
+        }
+        return (*laid_out(sizes), pitch)
 
     def result_nbytes(self, image_wh: tuple[int, int]) -> int:
         """Return the bytes of host memory: boxes, prototypes and two values per pixel."""
-        return self._parts(image_wh)[4]
+        return self._parts(image_wh)[1]
 
     def launches(self, letterbox: Letterbox, at: Addresses) -> tuple[Launch, ...]:
         """Return the kernels to launch for an image, see `GpuDecoder`."""
@@ -116,18 +115,18 @@ class GpuInstances(GpuBoxes):
         head = boxes[0].argument
         assert isinstance(head, HeadArgs)
         (rows, columns), (width, height) = self.grid_hw, letterbox.image_wh
-        placement, prototypes, owners, labels, _, pitch = self._parts(letterbox.image_wh)
+        parts, _, pitch = self._parts(letterbox.image_wh)
         args = MasksArgs(
             self.prototypes.at(at),
             head.levels[0].extras,
             head.counters,
             head.instances,
             at.result,
-            at.result + placement,
-            at.result + prototypes,
+            at.result + parts['placement'],
+            at.result + parts['prototypes'],
             at.result + boxes_nbytes(self.capacity, 0),
-            at.result + owners,
-            at.result + labels,
+            at.result + parts['owners'],
+            at.result + parts['labels'],
             head.extra_row,
             head.extra_column,
             self.extra_count,
@@ -155,20 +154,19 @@ class GpuInstances(GpuBoxes):
     def reader(self, memory: np.ndarray, image_wh: tuple[int, int]) -> Reader:
         """Return a function that reads the instances, see `GpuDecoder`."""
         (width, height), views = image_wh, self.views(memory)
-        placement, prototypes, owners, labels, end, pitch = self._parts(image_wh)
-        numbers = memory[placement : placement + PLACEMENT_NBYTES].view(np.float64)
+        parts, _, pitch = self._parts(image_wh)
+        numbers = memory[parts['placement'] :][:PLACEMENT_NBYTES].view(np.float64)
         dtype = self.dtype
         kind = 'uint16' if dtype == 'bfloat16' else dtype
         count = self._planes * self.grid_hw[0] * self.grid_hw[1] * item_nbytes(dtype)
-        all_prototypes = memory[prototypes : prototypes + count].view(kind)
+        all_prototypes = memory[parts['prototypes'] :][:count].view(kind)
         all_prototypes = all_prototypes.reshape(self._planes, *self.grid_hw)
 
-        def pixels(start: int, stop: int, of: type[np.generic]) -> np.ndarray:
-            lines = memory[start:stop].view(of)[: height * pitch].reshape(height, pitch)
-            return lines[:, :width]
+        def pixels(part: str, of: type[np.generic]) -> np.ndarray:
+            nbytes = np.dtype(of).itemsize * height * pitch
+            return memory[parts[part] :][:nbytes].view(of).reshape(height, pitch)[:, :width]
 
-        owner_of = pixels(owners, labels, np.uint16)
-        label_of = pixels(labels, end, self.label_dtype)
+        owner_of, label_of = pixels('owners', np.uint16), pixels('labels', self.label_dtype)
 
         def read() -> tuple[PaintedInstances, bool]:
             boxes = views.boxes()

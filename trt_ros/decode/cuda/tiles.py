@@ -9,7 +9,15 @@ from functools import cached_property
 import numpy as np
 
 from trt_ros.decode.cuda.boxes import GpuBoxes
-from trt_ros.decode.cuda.decoder import Addresses, HeadArgs, Launch, Outputs, Reader, aligned
+from trt_ros.decode.cuda.decoder import (
+    Addresses,
+    HeadArgs,
+    Launch,
+    Outputs,
+    Reader,
+    aligned,
+    laid_out,
+)
 from trt_ros.families.layout import BoxLayout, Coding, Out
 from trt_ros.families.places import LevelSlices, Places, Slice
 from trt_ros.vision.letterbox import Letterbox
@@ -66,18 +74,15 @@ class GpuTiles:
     @cached_property
     def _scratch(self) -> tuple[dict[str, int], int]:
         rows = self.merge.places.rows
-        sizes = {
-            'tile': self.tile.scratch_nbytes,
-            'merge': self.merge.scratch_nbytes,
-            'boxes': 16 * rows,
-            'extras': 4 * rows * self.tile.extra_floats,
-            'results': self.tiles.count * aligned(self.tile.boxes_nbytes),
-        }
-        offsets, end = {}, 0
-        for name, nbytes in sizes.items():
-            offsets[name] = end
-            end += aligned(nbytes)
-        return offsets, end
+        return laid_out(
+            {
+                'tile': self.tile.scratch_nbytes,
+                'merge': self.merge.scratch_nbytes,
+                'boxes': 16 * rows,
+                'extras': 4 * rows * self.tile.extra_floats,
+                'results': self.tiles.count * aligned(self.tile.boxes_nbytes),
+            }
+        )
 
     @property
     def scratch_nbytes(self) -> int:

@@ -72,10 +72,8 @@ class Work(NamedTuple):
 class _Clocked:
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call, self.times_ms = call, list[float]()
-        self.last_args: tuple[Any, ...] = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.last_args = args
         start = time.perf_counter()
         try:
             return self._call(*args, **kwargs)
@@ -153,11 +151,8 @@ def overlapped_frames_per_second(
 
 def network_tensors(steps: CpuPipeline[Any], frame: Frame | None) -> Mapping[str, np.ndarray]:
     """Return the tensors that reach the network in a run of measure_steps."""
-    run = _run(steps, frame)
-    with _clocked(steps.runner, 'infer') as network:
-        run()
-    tensors: Mapping[str, np.ndarray] = network.last_args[0]
-    return tensors
+    frames, tensors = Work.of(steps, frame)
+    return steps.run_network(steps.stage(frames, tensors)[0], tensors)[0]
 
 
 def _run(steps: CpuPipeline[Any], frame: Frame | None) -> Callable[[], Any]:
