@@ -42,7 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Write the model and its configuration."""
-    from trt_ros.cli.inspect import describe_model
+    from trt_ros.cli._inspect import describe_model
 
     path = args.model.expanduser()
     found = describe_model(path)

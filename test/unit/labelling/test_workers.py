@@ -16,7 +16,7 @@ import pytest
 
 from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.cli import main
-from trt_ros.cli.label import _worker_options
+from trt_ros.cli._label import _worker_options
 from trt_ros.errors import BadFrameError
 from trt_ros.labelling.job import LabelReport
 from trt_ros.labelling.workers import Labeler, LocalWorker, label_with_workers

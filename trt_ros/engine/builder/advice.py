@@ -40,7 +40,6 @@ class _Graph:
     def __init__(self, model: Any) -> None:
         self.model, self.graph = model, model.graph
         self.outputs = {value.name for value in model.graph.output}
-        self.inputs = {value.name for value in model.graph.input}
         self.producers = {name: node for node in model.graph.node for name in node.output}
         self.consumers: dict[str, list[Any]] = {}
         for node in model.graph.node:

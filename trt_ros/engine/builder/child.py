@@ -1,6 +1,6 @@
 """Engine build inside the child process; writes the plan to a file of its parent."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 import os
@@ -14,7 +14,7 @@ from trt_ros.driver import nvidia_driver
 from trt_ros.engine import precision
 from trt_ros.engine.builder import config as settings
 from trt_ros.engine.builder import layers
-from trt_ros.engine.builder.advice import advise_on_quantization
+from trt_ros.engine.builder.advice import advise_on_model, advise_on_quantization
 from trt_ros.engine.builder.failures import error_from_log, parser_errors
 from trt_ros.engine.builder.onnx_check import OnnxInfo, metadata_of, read_onnx, refuse_unbuildable
 from trt_ros.engine.builder.onnx_cut_nms import UncuttableError, cut_nms, cut_reason
@@ -26,6 +26,7 @@ from trt_ros.engine.builder.profiles import largest_batch, resolve_profiles, siz
 from trt_ros.engine.builder.refit import Structure, refitted, structure
 from trt_ros.engine.builder.timing import keep, kernel_times, open_timing_cache
 from trt_ros.engine.engine import DTYPES
+from trt_ros.engine.key import OnnxFile
 from trt_ros.engine.options import BuildOptions, Profile
 from trt_ros.errors import ModelError, ParameterError, TrtRosError
 from trt_ros.tensors import TensorSpec
@@ -195,6 +196,26 @@ def parse(path: Path, options: BuildOptions, library: Library, events: Events) -
             'advice': placement,
         },
     )
+
+
+def describe_onnx(request: Mapping[str, Any], events: Events) -> dict[str, Any]:
+    """Return properties of the ONNX file `path`, or what `library` builds of it; in a child."""
+    path = Path(request['path'])
+    if 'library' in request:
+        report = parse(path, BuildOptions(), load_trt(request['library']), events).report
+        return {'cut_nms': report['cut_nms'], 'warnings': report['parser_warnings']}
+    model, info = read_onnx(path)
+    file = OnnxFile.read(path)
+    return {
+        'file': str(path),
+        'kind': 'onnx',
+        'nbytes': file.nbytes,
+        'sha256': file.sha256,
+        'external_data': [name for name, _ in file.external],
+        **asdict(info),
+        'quantized': layers_by_precision(model.graph),
+        'advice': advise_on_model(model),
+    }
 
 
 def _build(
