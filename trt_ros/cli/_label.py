@@ -14,7 +14,6 @@ from typing import Any
 from tqdm import tqdm
 
 from trt_ros.cli._flags import given_options, make_output_folder, thresholds_of
-from trt_ros.cli.label import DEFAULT_BUDGET, check_flags
 from trt_ros.driver import nvidia_driver
 from trt_ros.errors import ParameterError, TrtRosError, printable
 from trt_ros.labelling.batch import RunReport, entry_of, find_recordings, output_names
@@ -32,7 +31,6 @@ from trt_ros.runtime.options import LabeledOptions, TiledOptions
 
 def label(args: Namespace) -> int:
     """Label all recordings; return 1 when one failed or was damaged, or images were dropped."""
-    check_flags(args)
     options = given_options(args, TiledOptions)
     report = RunReport(args.retry or args.report)
     earlier = report.entries()
@@ -68,7 +66,6 @@ def label(args: Namespace) -> int:
 
 def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[LabelTask]:
     """Return the recordings of the shard; `earlier` are the entries of the report."""
-    budget = args.budget or DEFAULT_BUDGET
     make = partial(
         LabelTask,
         topics=tuple(args.topic),
@@ -81,7 +78,7 @@ def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[La
         every=args.every,
         images=args.images,
         track=args.track,
-        select=SelectionOptions(args.select, budget) if args.select else None,
+        select=SelectionOptions(args.select, args.budget) if args.select else None,
     )
     if args.retry is not None:
         tasks = [
@@ -153,10 +150,9 @@ def _merging(
         return lambda output: None
     index, count = args.shard
     name = 'selected.json' if count == 1 else f'selected_{index}_of_{count}.json'
-    budget = args.budget or DEFAULT_BUDGET
 
     def merge(output: Path) -> None:
-        merge_selection(annotations_of(output), folder / name, budget)
+        merge_selection(annotations_of(output), folder / name, args.budget)
 
     for path in map(path_of, earlier):
         if path not in outputs:

