@@ -1,28 +1,26 @@
 """Pictures, frames and other inputs of files, folders and recordings."""
 
-from __future__ import annotations
-
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trt_ros.cli._flags import add_option_flags
+import cv2
+import numpy as np
+
 from trt_ros.errors import BadFrameError, ParameterError
-from trt_ros.runtime.options import PREPROCESSING
-from trt_ros.vision.pixel_limit import PixelLimit
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from trt_ros.model.feeds import Feeds
-    from trt_ros.model.run_inputs import RunInput, RunInputs
-    from trt_ros.runtime.pipeline import Pipeline
-    from trt_ros.vision.frame import Frame
-
+from trt_ros.labelling.images import count_images, recorded_frames
+from trt_ros.media import open_video, read_picture, read_video
+from trt_ros.model.bindings import parse_bindings
+from trt_ros.model.feeds import Feeds
+from trt_ros.model.run_inputs import RunInput, RunInputs, array_specs, image_feeds, measured_inputs
+from trt_ros.recording import is_recording
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.thresholds import Thresholds
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')  # OpenCV writes all.
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.mov', '.webm', '.m4v', '.mpg', '.mpeg')
@@ -65,14 +63,8 @@ def frames(
         of which the rest is left out.
     :raises ParameterError: when a folder has no images, or a recording cannot be opened.
     """
-    from trt_ros.media import read_picture, read_video
-    from trt_ros.recording import is_recording
-    from trt_ros.vision.frame import Frame
-
     for source in files:
         if is_recording(source):
-            from trt_ros.labelling.images import recorded_frames
-
             try:
                 yield from recorded_frames(source, max_pixels, on_bad, topics)
             except BadFrameError as error:
@@ -91,16 +83,9 @@ def frames(
 
 def count_frames(files: Sequence[Path], max_pixels: int, topics: Sequence[str] = ()) -> int:
     """Count what `frames` yields or leaves out; for videos, what their container declares."""
-    import cv2
-
-    from trt_ros.media import open_video
-    from trt_ros.recording import is_recording
-
     count = 0
     for source in files:
         if is_recording(source):
-            from trt_ros.labelling.images import count_images
-
             count += count_images(source, topics)
             continue
         for path in expand([source]):
@@ -128,25 +113,8 @@ def fingerprint(files: Sequence[Path]) -> list[tuple[str, int, int]]:
     return found
 
 
-#: Options of preprocessing and decoding.
-INPUT_OPTIONS = (*PREPROCESSING, 'labels', 'labels_path', 'inputs', 'outputs')
-
-
-def add_input_flags(parser: ArgumentParser) -> None:
-    """Declare the options of preprocessing, decoding and bindings."""
-    add_option_flags(
-        parser.add_argument_group('inputs and outputs', 'as the parameters of the nodes'),
-        INPUT_OPTIONS,
-    )
-    add_option_flags(parser, cls=PixelLimit)
-
-
 def samples(args: Namespace, feeds: Feeds) -> Iterator[tuple[str, RunInputs]]:
     """Yield named inputs of runs: as many pictures as image topics, else noise; or raise."""
-    import numpy as np
-
-    from trt_ros.model.run_inputs import array_specs, image_feeds, measured_inputs
-
     rng = np.random.default_rng(0)
     topics = _image_topics(args, list(image_feeds(feeds)))
     names = list(dict.fromkeys(topic for each in topics.values() for topic in each))
@@ -169,8 +137,6 @@ def samples(args: Namespace, feeds: Feeds) -> Iterator[tuple[str, RunInputs]]:
 
 def run_sample(pipeline: Pipeline[Any], inputs: RunInputs, score: float) -> Any:
     """Return the result of one of samples(); boxes of a score from `score` on."""
-    from trt_ros.vision.thresholds import Thresholds
-
     thresholds = Thresholds(score=score, max_detections=300)
     if not pipeline.is_one_image:
         return pipeline.infer(inputs, thresholds)
@@ -181,8 +147,6 @@ def run_sample(pipeline: Pipeline[Any], inputs: RunInputs, score: float) -> Any:
 
 def noise(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> np.ndarray:
     """Return noise of both signs, or 0 to 1 for images (else 0 to 255) and bool."""
-    import numpy as np
-
     values = rng.random(shape, np.float32)
     kind = np.dtype(dtype).kind
     if kind == 'f' and len(shape) != 4:
@@ -194,8 +158,6 @@ def noise(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> np.ndar
 
 def _image_topics(args: Namespace, images: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the image topics of each network input that takes images."""
-    from trt_ros.model.bindings import parse_bindings
-
     bound = {each.input: each.sources for each in parse_bindings(args.inputs)}
     return {name: bound.get(name, (name,)) for name in images}
 
@@ -203,9 +165,6 @@ def _image_topics(args: Namespace, images: Sequence[str]) -> dict[str, tuple[str
 def _images(
     args: Namespace, topics: Sequence[str], rng: np.random.Generator
 ) -> Iterator[tuple[str, list[Frame]]]:
-    import numpy as np
-
-    from trt_ros.vision.frame import Frame
 
     if not args.images:
         for index in range(args.random):  # With alpha, for networks of one, three and four.

@@ -32,7 +32,6 @@ from trt_ros.cli._flags import (
     model_argument,
     positive,
 )
-from trt_ros.cli._samples import frames
 from trt_ros.errors import ParameterError, printable
 from trt_ros.progress import Reporter
 from trt_ros.runtime.options import PREPROCESSING, ModelOptions
@@ -80,6 +79,7 @@ def run(args: Namespace) -> int:
     from tqdm import tqdm
 
     from trt_ros.cli._fit_page import line_of, write_page
+    from trt_ros.cli._samples import frames
     from trt_ros.runtime.backends import open_network
     from trt_ros.runtime.ranking import search
     from trt_ros.vision.frame import to_color

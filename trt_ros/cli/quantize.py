@@ -16,7 +16,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_ros.cli._flags import add_flags, add_option_flags, given_options, model_argument, positive
-from trt_ros.cli._samples import count_frames, fingerprint, frames
 from trt_ros.cli.build import REPEATED, Bar
 from trt_ros.errors import BadFrameError, ParameterError, printable
 from trt_ros.progress import Reporter
@@ -92,6 +91,7 @@ def run(args: Namespace) -> int:
 
 
 def _source(args: Namespace, on_bad: Callable[[BadFrameError], None]) -> FrameSource:
+    from trt_ros.cli._samples import count_frames, fingerprint, frames
     from trt_ros.quantization.quantize import FrameSource, limited
 
     missing = [str(path) for path in args.images if not path.exists()]

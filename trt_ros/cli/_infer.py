@@ -1,0 +1,232 @@
+"""Results of files for `trt-ros infer`: annotated files, JSON and COCO."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import chain, count
+import json
+from pathlib import Path
+import sys
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from trt_ros.cli._flags import given_options, make_output_folder, thresholds_of
+from trt_ros.cli._samples import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand
+from trt_ros.drawing import draw
+from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError, printable
+from trt_ros.labelling.coco import check_has_format
+from trt_ros.media import open_video_writer, read_picture, read_video, write_npz, write_picture
+from trt_ros.model.array_files import FILES, read_arrays
+from trt_ros.regular_file import check_output_file, writing
+from trt_ros.results.base import Result
+from trt_ros.results.labels import CocoIds, category_ids
+from trt_ros.runtime.options import TiledOptions
+from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.vision.frame import Frame
+from trt_ros.vision.thresholds import Thresholds
+
+MANY_FILES = 20  # From this number on, a progress bar is shown also without a terminal.
+
+
+def open_coco_file(
+    args: Namespace, pipeline: Pipeline[Any], files: Sequence[Path]
+) -> CocoFile | None:
+    """Return the file of --coco, or None; raise ParameterError for --annotations alone."""
+    if args.coco:
+        return CocoFile(args.coco, args.annotations, pipeline, files)
+    if args.annotations:
+        raise ParameterError(
+            '--annotations has no effect without --coco.', remedy='Add --coco FILE.json.'
+        )
+    return None
+
+
+class CocoFile:
+    """A file of results in COCO format, with the ids of `annotations`, or ParameterError."""
+
+    def __init__(
+        self, path: Path, annotations: Path | None, pipeline: Pipeline[Any], files: Sequence[Path]
+    ) -> None:
+
+        self._path = path
+        decoder = pipeline.decoder
+        check_has_format(decoder)
+        check_output_file(path)
+        ids = CocoIds.read(annotations) if annotations else None
+        self._image_ids = _image_ids(files, ids.images if ids else None)
+        self._next_id = 1
+        self._categories = category_ids(
+            pipeline.class_names, decoder.class_count or 0, ids.categories if ids else None
+        )
+        self._entries: list[dict[str, Any]] = []
+
+    def add(self, path: Path, result: Result) -> int:
+        """Add the result of an image or video frame; return its image id."""
+        image_id = self._image_ids.get(path, self._next_id)
+        self._next_id += 1
+        self._entries += result.as_coco(image_id, self._categories)
+        return image_id
+
+    def write(self) -> None:
+        """Write the file, or raise ParameterError."""
+        with writing(self._path, 'Choose another file with --coco.'):
+            self._path.write_text(json.dumps(self._entries))
+
+
+def _image_ids(files: Sequence[Path], known: Mapping[str, int] | None) -> dict[Path, int]:
+    """Return the image ids of the files; empty where images are counted."""
+    if known is None:
+        numbers = [int(path.stem) for path in files if path.stem.isdecimal()]
+        is_numbered = len(set(numbers)) == len(files) and not any(map(_is_video, files))
+        return dict(zip(files, numbers)) if is_numbered else {}
+    missing = [str(path) for path in files if path.name not in known]
+    if missing:
+        raise ParameterError(
+            f'The annotations have no image {Path(missing[0]).name}.',
+            cause=f'{len(missing)} of {len(files)} files are not in them, videos never are.',
+            remedy='Choose the images of the annotations, or leave --annotations out.',
+        )
+    return {path: known[path.name] for path in files}
+
+
+def _is_video(path: Path) -> bool:
+    return path.suffix.lower() in VIDEO_SUFFIXES
+
+
+def infer(args: Namespace) -> int:
+    """Run the network on all files; return 1 when some could not be read."""
+    options, thresholds = given_options(args, TiledOptions), thresholds_of(args)
+    folder = args.output or (None if args.json else Path('results'))
+    paths = list(expand(args.files))
+    if folder is not None:
+        _check_inputs(folder, paths)
+        make_output_folder(folder)
+    entries: list[dict[str, Any]] = []
+    failed = 0
+    with ExitStack() as stack:
+        pipeline: Pipeline[Any] = Pipeline.open(options)
+        stack.callback(pipeline.close)
+        for line in pipeline.log_lines:
+            print(line, file=sys.stderr)
+        coco = open_coco_file(args, pipeline, paths)
+        # Written also after an interrupt.
+        if folder is not None:
+            stack.callback(_write_json, folder / 'results.json', entries)
+        if coco is not None:
+            stack.callback(coco.write)
+        watched = sys.stderr.isatty()
+        bar = stack.enter_context(
+            tqdm(
+                paths,
+                unit=' files',
+                mininterval=0.1 if watched else 10.0,
+                disable=len(paths) < (2 if watched else MANY_FILES),
+            )
+        )
+        for path, name in zip(bar, _output_names(paths)):
+            annotated = folder and folder / name
+            try:
+                entries.extend(
+                    _entries_of(path, pipeline, thresholds, args.max_image_pixels, annotated, coco)
+                )
+            except (BadFrameError, TensorMismatchError) as error:
+                failed += 1
+                entries.append({'file': str(path), 'error': error.problem})
+                tqdm.write(printable(f'{path}: {error}', lines=True), file=sys.stderr)
+    if args.json:
+        print(json.dumps(entries, indent=1))
+    summary = f'files: {len(paths) - failed}'
+    if any('detections' in entry for entry in entries):
+        summary += f', detections: {sum(len(each.get("detections", ())) for each in entries)}'
+    if failed:
+        summary += f', failed: {failed}'
+    print(printable(summary + (f'; see {folder}' if folder else '')), file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _check_inputs(folder: Path, inputs: Sequence[Path]) -> None:
+    for path in inputs:
+        if path.resolve().parent == folder.resolve():
+            raise ParameterError(
+                f'The output folder {folder} contains the input {path}.',
+                cause='Annotated files have the names of the inputs and would overwrite them.',
+                remedy='Choose another folder with --output.',
+            )
+
+
+def _output_names(paths: Sequence[Path]) -> Iterator[str]:
+    """Yield names of annotated files: those of the inputs, with a number where one is taken."""
+    taken = set[str]()
+    for path in paths:
+        suffix = path.suffix.lower()
+        if suffix in VIDEO_SUFFIXES:
+            suffix = '.mp4'
+        elif suffix not in IMAGE_SUFFIXES:
+            suffix = '.png'
+        numbered = (f'{path.stem}_{number}' for number in count(2))
+        stem = next(each for each in chain([path.stem], numbered) if each.lower() not in taken)
+        taken.add(stem.lower())
+        yield stem + suffix
+
+
+def _entries_of(
+    path: Path,
+    pipeline: Pipeline[Any],
+    thresholds: Thresholds,
+    max_pixels: int,
+    annotated: Path | None,
+    coco: CocoFile | None,
+) -> Iterator[dict[str, Any]]:
+    """Yield the entries of one file, and write it with its results to `annotated`."""
+    if path.suffix in FILES:
+        result = pipeline.infer(read_arrays(path), thresholds)
+        image_id = {'image_id': coco.add(path, result)} if coco else {}
+        data = result.as_json(annotated and _array_writer(annotated))
+        yield {'file': str(path), **image_id, **data}
+        return
+    is_video = path.suffix.lower() in VIDEO_SUFFIXES
+    with ExitStack() as stack:
+        writer: Any = None
+        for index, (pixels, rate_hz) in enumerate(
+            read_video(path, max_pixels) if is_video else [(read_picture(path, max_pixels), 0.0)]
+        ):
+            height, width = pixels.shape[:2]
+            result = pipeline.infer(Frame.from_pixels(pixels), thresholds)
+            image_id = {'image_id': coco.add(path, result)} if coco else {}
+            entry = {'file': str(path), **({'frame': index} if is_video else {}), **image_id}
+            number = f'_{index:06}' if is_video else ''
+            data = result.as_json(annotated and _array_writer(annotated, number))
+            yield {**entry, 'width': width, 'height': height, **data}
+            if annotated is None:
+                continue
+            draw(pixels, result)
+            if not is_video:
+                write_picture(annotated, pixels)
+                continue
+            if writer is None:
+                writer = open_video_writer(annotated, rate_hz, (width, height))
+                stack.callback(writer.release)
+            writer.write(pixels)
+
+
+def _array_writer(annotated: Path, number: str = '') -> Callable[..., str]:
+    """Return the function that writes an array or a picture, and returns the name of the file."""
+
+    def write(name: str, values: np.ndarray | Mapping[str, np.ndarray]) -> str:
+        path = annotated.with_name(f'{annotated.stem}{number}_{name}')
+        if isinstance(values, Mapping):
+            write_npz(path, values)
+        else:
+            write_picture(path, values)
+        return path.name
+
+    return write
+
+
+def _write_json(path: Path, entries: Sequence[dict[str, Any]]) -> None:
+    with writing(path):
+        path.write_text(json.dumps(entries, indent=1) + '\n')
