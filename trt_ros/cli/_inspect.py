@@ -14,7 +14,6 @@ import yaml
 from trt_ros.child import BUSY_FACTOR, Child, memory_limit
 from trt_ros.cli._bundle import bundle_lines, describe_bundle_file, draw_bundle, propose_bundle
 from trt_ros.driver import nvidia_driver
-from trt_ros.engine.builder.advice import advise_on_layers
 from trt_ros.engine.builder.layers import EngineLayer, read_engine
 from trt_ros.engine.builder.model_file import check_model_file
 from trt_ros.engine.files import check_trusted
@@ -210,6 +209,7 @@ def _onnx_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
 
 
 def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
+    from trt_ros.engine.builder.advice import advise_on_layers  # Imports onnx.
 
     yield (
         f'{found["file"]}: engine of {found["library"]} {found["tensorrt"]}, '

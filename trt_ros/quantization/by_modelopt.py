@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import onnx
 
 from trt_ros.engine.builder.onnx_nodes import HEAVY, title
 from trt_ros.errors import BackendError, ModelError, TrtRosError, requires
@@ -22,8 +23,6 @@ def quantize_by_modelopt(
     inputs: Iterator[Mapping[str, np.ndarray]],
 ) -> Any:
     """Return a quantized copy of a ModelProto but for `left_out`, by node or output names."""
-    import onnx
-
     remedy = (
         "Run `pip install 'nvidia-modelopt[onnx]'` in an environment of its own, or quantize "
         'without --tool.'

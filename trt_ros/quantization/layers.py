@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
 
 from trt_ros.engine.builder.onnx_nodes import (
     HEAVY,
@@ -211,7 +212,6 @@ def _axis(node: Any, weight: np.ndarray) -> int | None:
 
 def _constants(graph: Any) -> dict[str, Callable[[], np.ndarray]]:
     """Return a reader per constant tensor: weights, Constant nodes and views of them."""
-    import onnx
 
     def reader(tensor: Any) -> Callable[[], np.ndarray]:
         return lambda: np.asarray(onnx.numpy_helper.to_array(tensor))

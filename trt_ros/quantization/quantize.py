@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from trt_ros.engine.builder.onnx_check import refuse_beyond_protobuf
 from trt_ros.engine.builder.onnx_nodes import inlined, to_quantizing_opset
@@ -260,8 +261,6 @@ def _fitted(path: Path, options: PipelineOptions, report: Reporter) -> ResolvedM
 
 def _load(path: Path, to: str) -> Any:
     """Return the ModelProto with its weights, in an opset with the types of Q/DQ nodes."""
-    import onnx
-
     refuse_beyond_protobuf(path, 'be quantized', 'Quantize it with the tools of its exporter.')
     model = inlined(onnx.load(str(path)))
     return to_quantizing_opset(model, to)
@@ -277,7 +276,6 @@ def _key(
 
 
 def _write(model: Any, output: Path) -> None:
-    import onnx
 
     onnx.checker.check_model(model)
     part = output.with_name(f'.{output.name}.part')

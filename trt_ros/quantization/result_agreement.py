@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import onnx
 
 from trt_ros.errors import ModelError
 from trt_ros.results.base import Result
@@ -40,8 +41,6 @@ class FrameNetwork:
         cls, model: Any, fitted: ResolvedModel[Any], extra_outputs: Sequence[str] = ()
     ) -> FrameNetwork:
         """Open a ModelProto with more outputs in ONNX Runtime."""
-        import onnx
-
         present = {value.name for value in model.graph.output}
         inputs = {value.name for value in model.graph.input}
         extra = [name for name in dict.fromkeys(extra_outputs) if name not in present]

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import numpy as np
+import onnx
 
 from trt_ros.engine.builder.onnx_nodes import set_nodes, used
 from trt_ros.errors import ParameterError
@@ -39,9 +40,8 @@ def with_qdq(
 
 class _Insertion:
     def __init__(self, network: QuantNetwork, quant_format: QuantFormat) -> None:
-        import onnx
 
-        self._onnx, self._network, self._format = onnx, network, quant_format
+        self._network, self._format = network, quant_format
         self._type = onnx.TensorProto.DataType.Value(quant_format.onnx_type)
         self._model = onnx.ModelProto()
         self._model.CopyFrom(network.model)
@@ -105,7 +105,7 @@ class _Insertion:
 
     def _node(self, op: str, inputs: list[str], output: str, name: str, **more: Any) -> Any:
         title = f'{name}__{op.lower()}'
-        return self._onnx.helper.make_node(f'{op}Linear', inputs, [output], title, **more)
+        return onnx.helper.make_node(f'{op}Linear', inputs, [output], title, **more)
 
     def _zero(self, shape: tuple[int, ...]) -> str:
         name = f'quantization_zero{"_".join(map(str, ("", *shape)))}'
@@ -115,11 +115,11 @@ class _Insertion:
 
     def _add_raw(self, name: str, shape: tuple[int, ...], data: bytes) -> None:
         """Add a tensor of the quantized format."""
-        tensor = self._onnx.helper.make_tensor(name, self._type, shape, data, raw=True)
+        tensor = onnx.helper.make_tensor(name, self._type, shape, data, raw=True)
         self._model.graph.initializer.append(tensor)
 
     def _add_tensor(self, name: str, values: np.ndarray) -> None:
-        self._model.graph.initializer.append(self._onnx.numpy_helper.from_array(values, name))
+        self._model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
 
     def _remove_unused(self) -> None:
         """Remove float weights, and views of them, that no node reads any more."""

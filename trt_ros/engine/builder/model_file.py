@@ -1,5 +1,6 @@
 """Files named as models: refused if they are not ONNX, with the command that exports them."""
 
+import mmap
 from pathlib import Path
 import re
 import shlex
@@ -9,6 +10,8 @@ from trt_ros.engine.plan import is_plan, parse_plan_header
 from trt_ros.errors import ModelError
 from trt_ros.regular_file import open_regular, reading
 
+#: Operators whose results have shapes that depend on the data.
+DATA_DEPENDENT = ('NonZero', 'Compress', 'Unique', 'NonMaxSuppression')
 LFS_POINTER = b'version https://git-lfs.github.com/spec/'
 _HEAD_NBYTES = 4096
 _TF2ONNX = 'pip install tf2onnx, then: python -m tf2onnx.convert --{} {path} --output {output}'
@@ -23,6 +26,28 @@ _SCRIPT = (
 )
 _EXPORTED = 'Export it: torch.onnx.export(torch.export.load({file!r}), f={onnx!r}, dynamo=True).'
 _SAVED_MODEL = ('a TensorFlow SavedModel', _TF2ONNX.replace('{}', 'saved-model'))
+
+
+def has_fp8(path: Path) -> bool:
+    """Return whether an ONNX file has fp8 tensors; parses only files with Q/DQ nodes."""
+    if not file_mentions(path, 'QuantizeLinear'):
+        return False
+    import onnx  # Imported here: few networks are quantized.
+
+    from trt_ros.engine.builder.onnx_nodes import tensors
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception:  # Whoever loads it reports why.
+        return False
+    fp8 = {number for name, number in onnx.TensorProto.DataType.items() if 'FLOAT8' in name}
+    return any(tensor.data_type in fp8 for tensor in tensors(model.graph))
+
+
+def file_mentions(path: Path, *words: str) -> bool:
+    """Return whether a file contains one of these words."""
+    with path.open('rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return any(data.find(word.encode()) >= 0 for word in words)
 
 
 def check_model_file(path: Path) -> None:

@@ -8,6 +8,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
 from trt_ros.engine.builder.model_file import check_model_file
 from trt_ros.engine.builder.onnx_nodes import (
     constants,
@@ -95,8 +99,6 @@ class OnnxInfo:
 
 def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
     """Load and validate an ONNX file without its external data, or raise ModelError."""
-    import onnx
-
     model = _parse(path)
     _check_text(path, model)
     _check_tensors(path, model)
@@ -152,7 +154,6 @@ def refuse_beyond_protobuf(path: Path, doing: str, remedy: str) -> None:
 
 
 def _parse(path: Path) -> Any:
-    import onnx
 
     check_model_file(path)
     try:
@@ -195,8 +196,6 @@ def refuse_unbuildable(path: Path, model: Any) -> None:
 
     :raises ModelError: naming the first unsupported node.
     """
-    from onnx import numpy_helper
-
     live = live_tensors(model.graph)
     values = constants(model.graph)
     for node in model.graph.node:
@@ -232,8 +231,6 @@ def _check_tensors(path: Path, model: Any) -> None:
     ONNX's functions raise arbitrary exceptions for invalid ones, and a file that is too short
     kills TensorRT's parser with SIGBUS.
     """
-    import onnx
-
     for tensor in tensors(model.graph):
         cause = _damage(tensor)
         if cause:
@@ -259,8 +256,6 @@ def _damaged(path: Path, tensor: Any, cause: str) -> ModelError:
 
 def _damage(tensor: Any) -> str:
     """Return what is wrong with type or size of a tensor, '' if nothing is."""
-    import onnx
-
     if tensor.data_type not in onnx.TensorProto.DataType.values()[1:]:
         return f'Its type {tensor.data_type} is unknown to ONNX {onnx.__version__}.'
     if min(tensor.dims, default=0) < 0:
@@ -294,8 +289,6 @@ def _lack_of_data(path: Path, tensor: Any) -> str:
 
 
 def _nbytes(tensor: Any) -> int:
-    import numpy as np
-    import onnx
 
     count: int = math.prod(tensor.dims)
     kind = onnx.TensorProto.DataType.Name(tensor.data_type)
@@ -307,7 +300,6 @@ def _nbytes(tensor: Any) -> int:
 
 
 def _check_by_onnx(path: Path, model: Any) -> tuple[str, ...]:
-    import onnx
 
     try:
         # With a path it also checks external data and supports models above 2 GB.
@@ -327,7 +319,6 @@ def _check_by_onnx(path: Path, model: Any) -> tuple[str, ...]:
 
 
 def _spec(value: Any, mode: Any, path: Path) -> TensorSpec:
-    import onnx
 
     if not value.type.HasField('tensor_type'):
         raise ModelError(
@@ -352,7 +343,6 @@ def _spec(value: Any, mode: Any, path: Path) -> TensorSpec:
 
 
 def _unknown_opset(model: Any) -> Iterator[str]:
-    import onnx
 
     newest = onnx.defs.onnx_opset_version()
     if opset_of(model) > newest:
@@ -360,8 +350,6 @@ def _unknown_opset(model: Any) -> Iterator[str]:
 
 
 def _large_integers(path: Path, model: Any) -> Iterator[str]:
-    import numpy as np
-    import onnx
 
     limit = np.iinfo(np.int32)
     for tensor in tensors(model.graph):

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx.utils import Extractor
 
 from trt_ros.engine.builder.onnx_check import LARGEST_NBYTES, NOT_IN_RTX, metadata_of
 from trt_ros.engine.builder.onnx_nms import BATCHED, READERS, CutRefusal, Nms, NmsGraph
@@ -56,8 +58,6 @@ def cut_nms(path: Path, model: Any) -> tuple[Any, str]:
         (1, N, C), with `CUT_NMS` in its metadata; and a line for the log.
     :raises UncuttableError: if the results of the network would change.
     """
-    import onnx
-
     found = [node for node in nodes(model.graph) if node.op_type in READERS]
     if len(found) != 1 or found[0] not in model.graph.node:
         raise _not_one(path, found)
@@ -96,8 +96,6 @@ def _not_one(path: Path, found: Sequence[Any]) -> UncuttableError:
 
 def write_cut(path: Path, target: Path) -> None:
     """Write the network of `path` without its NMS, including weights; see `cut_nms`."""
-    import onnx
-
     model = onnx.load(str(path))
     is_large = model.ByteSize() > LARGEST_NBYTES
     onnx.save(
@@ -185,7 +183,6 @@ class _Graph(NmsGraph):
         ]
 
     def _output(self, name: str, tensor: str, like: str, shape: list[Any]) -> str:
-        import onnx
 
         name = self._unique(name)
         batch = 1 if self.shape(like)[:1] == (1,) else 'batch'
@@ -196,22 +193,18 @@ class _Graph(NmsGraph):
         return name
 
     def _node(self, op: str, *inputs: str, **attributes: Any) -> str:
-        import onnx
 
         name = self._unique(f'nms_{op.lower()}')
         self.graph.node.append(onnx.helper.make_node(op, inputs, [name], name, **attributes))
         return name
 
     def _kind(self, name: str) -> int:
-        import onnx
 
         kind = self.values[name].type.tensor_type.elem_type if name in self.values else 0
         return int(kind or onnx.TensorProto.FLOAT)
 
     def _add_constant(self, values: Any, kind: int = 7) -> str:
         """Add a constant, int64 by default; return its name."""
-        import onnx
-
         name, array = self._unique('nms_constant'), np.array(values)
         self.graph.initializer.append(
             onnx.helper.make_tensor(name, kind, array.shape, array.ravel())
@@ -226,7 +219,6 @@ class _Graph(NmsGraph):
 
 
 def _extract(model: Any, outputs: list[str]) -> Any:
-    from onnx.utils import Extractor
 
     weights = {one.name for one in model.graph.initializer}
     inputs = [value.name for value in model.graph.input if value.name not in weights]

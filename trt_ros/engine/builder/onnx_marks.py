@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 from trt_ros.engine.builder.onnx_check import refuse_beyond_protobuf
 from trt_ros.engine.builder.onnx_nodes import (
     QUANTIZING,
@@ -41,7 +43,6 @@ class LayerGraph:
     """
 
     def __init__(self, model: Any) -> None:
-        import onnx
 
         self._model = model = inlined(model)
         floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
@@ -70,8 +71,6 @@ class LayerGraph:
     @classmethod
     def read(cls, path: Path) -> LayerGraph:
         """Load a model with its weights; raise ModelError if it is too large."""
-        import onnx
-
         refuse_beyond_protobuf(path, 'be compared layer by layer', 'Remove --layers.')
         return cls(onnx.load(str(path)))
 
@@ -96,8 +95,6 @@ class LayerGraph:
 
     def write(self, path: Path, outputs: Iterable[str]) -> None:
         """Write the model with more outputs, names of `layers`, to one file."""
-        import onnx
-
         model = onnx.ModelProto()
         model.CopyFrom(self._model)
         model.graph.output.extend(

@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import onnx
+from onnx import numpy_helper
+
 from trt_ros.engine.builder.onnx_nodes import live_tensors, shape_of, title
 
 #: Removed in TensorRT 11; the last one is a plugin of MMDeploy.
@@ -99,7 +102,6 @@ class NmsGraph:
         return float(self._constant(name).ravel()[0])
 
     def _constant(self, name: str) -> Any:
-        from onnx import numpy_helper
         from onnx.reference import ReferenceEvaluator
 
         if name in self.weights:
@@ -189,7 +191,6 @@ def _boxes_and_scores(graph: NmsGraph, node: Any) -> tuple[str, str]:
 
 
 def _attributes(node: Any) -> Mapping[str, Any]:
-    import onnx
 
     return {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
 

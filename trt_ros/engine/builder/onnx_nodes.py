@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-import mmap
 from pathlib import Path
 from typing import Any
+
+import onnx
+from onnx import TensorProto
+from onnx.helper import get_attribute_value
 
 from trt_ros.errors import ModelError, ParameterError
 
@@ -32,8 +35,6 @@ QUANTIZING_OPSET = 19  # First one with scales of float16 or bfloat16.
 
 def attribute(node: Any, name: str, default: Any = None) -> Any:
     """Return the value of an attribute of a node, or the default."""
-    from onnx.helper import get_attribute_value
-
     found = (get_attribute_value(each) for each in node.attribute if each.name == name)
     return next(found, default)
 
@@ -45,8 +46,6 @@ def title(node: Any) -> str:
 
 def values_of(model: Any) -> dict[str, Any]:
     """Return inputs, outputs, and values between whose types can be inferred, by name."""
-    import onnx
-
     try:
         graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     except (ValueError, onnx.shape_inference.InferenceError):  # Larger than 2 GB; contradictions.
@@ -139,7 +138,7 @@ def constants(graph: Any) -> dict[str, Any]:
 
 def inlined(model: Any) -> Any:
     """Return a model without functions: with their nodes in the graph."""
-    from onnx import inliner
+    from onnx import inliner  # Absent in old releases.
 
     return inliner.inline_local_functions(model) if model.functions else model
 
@@ -149,30 +148,8 @@ def is_quantized(graph: Any) -> bool:
     return any(node.op_type in QUANTIZING for node in nodes(graph))
 
 
-def has_fp8(path: Path) -> bool:
-    """Return whether an ONNX file has fp8 tensors; parses only files with Q/DQ nodes."""
-    if not file_mentions(path, 'QuantizeLinear'):
-        return False
-    import onnx
-
-    try:
-        model = onnx.load(str(path), load_external_data=False)
-    except Exception:  # Whoever loads it reports why.
-        return False
-    fp8 = {number for name, number in onnx.TensorProto.DataType.items() if 'FLOAT8' in name}
-    return any(tensor.data_type in fp8 for tensor in tensors(model.graph))
-
-
-def file_mentions(path: Path, *words: str) -> bool:
-    """Return whether a file contains one of these words."""
-    with path.open('rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return any(data.find(word.encode()) >= 0 for word in words)
-
-
 def layers_by_precision(graph: Any) -> dict[str, list[str]]:
     """Return the keys of layers with dequantized inputs, by their kind, as 'int8 convolutions'."""
-    from onnx import TensorProto
-
     types = {number: name for name, number in TensorProto.DataType.items()}
     kinds = {name: each.data_type for name, each in constants(graph).items()}
     read, found = dict[str, str](), dict[str, list[str]]()
@@ -201,8 +178,6 @@ def layers_by_precision(graph: Any) -> dict[str, list[str]]:
 
 def _quantized_type(node: Any, types: Mapping[str, int]) -> int:
     """Return the type that a QuantizeLinear writes; 0 if that of its zero point is unknown."""
-    from onnx import TensorProto
-
     zero = node.input[2] if len(node.input) > 2 else ''
     given: int = attribute(node, 'output_dtype', 0) or TensorProto.UINT8
     return types.get(zero, 0) if zero else given
@@ -210,8 +185,6 @@ def _quantized_type(node: Any, types: Mapping[str, int]) -> int:
 
 def refuse_uint8(path: Path, graph: Any) -> None:
     """Raise ModelError for quantization to uint8, which TensorRT's parser takes for int8."""
-    from onnx import TensorProto
-
     types = {name: each.data_type for name, each in constants(graph).items()}
     found = [
         title(node)
@@ -229,8 +202,6 @@ def refuse_uint8(path: Path, graph: Any) -> None:
 
 def to_quantizing_opset(model: Any, precision: str) -> Any:
     """Return a model in an opset whose Q/DQ nodes have fp8 and low scales, or ModelError."""
-    import onnx
-
     opset = next((one for one in model.opset_import if one.domain in ('', 'ai.onnx')), None)
     if opset is None or opset.version >= QUANTIZING_OPSET:
         return model

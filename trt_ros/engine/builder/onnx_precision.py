@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from trt_ros.engine.builder.onnx_check import refuse_beyond_protobuf
 from trt_ros.engine.builder.onnx_nodes import (
@@ -65,8 +66,6 @@ def convert(
     :raises ParameterError: if the model has no float32 to convert.
     :raises ModelError: if it is too large or cannot be converted.
     """
-    import onnx
-
     refuse_beyond_protobuf(
         path, f'convert to {precision}', 'Convert it in advance, and set precision to auto.'
     )
@@ -112,9 +111,8 @@ def lower(
 
 class _Lowering:
     def __init__(self, model: Any, precision: str, fp32: Sequence[str]) -> None:
-        import onnx
 
-        self.onnx, self.model, self.graph, self.precision = onnx, model, model.graph, precision
+        self.model, self.graph, self.precision = model, model.graph, precision
         self.low = onnx.TensorProto.FLOAT16 if precision == 'fp16' else onnx.TensorProto.BFLOAT16
         self.excluded = matching_nodes(self.graph, fp32, option='fp32')
         self._constants_to_weights()
@@ -161,7 +159,7 @@ class _Lowering:
         return f'__{self.precision}'
 
     def is_float(self, name: str) -> bool:
-        return bool(name) and self.types.get(name) == self.onnx.TensorProto.FLOAT
+        return bool(name) and self.types.get(name) == onnx.TensorProto.FLOAT
 
     def _constants_to_weights(self) -> None:
         kept = []
@@ -281,14 +279,14 @@ class _Lowering:
     def _overflows(self, weight: Any) -> bool:
         if self.precision == 'bf16':
             return False
-        values = self.onnx.numpy_helper.to_array(weight)
+        values = onnx.numpy_helper.to_array(weight)
         return bool((np.abs(values[np.isfinite(values)]) > np.finfo(np.float16).max).any())
 
     def _rounds_well(self, name: str) -> bool:
         """Return whether rounding is accurate: fp16 loses digits below 6e-5, all below 6e-8."""
         if name not in self.weights:
             return False
-        scale = self.onnx.numpy_helper.to_array(self.weights[name]).astype(np.float64)
+        scale = onnx.numpy_helper.to_array(self.weights[name]).astype(np.float64)
         if self.precision == 'bf16':
             return bool(np.isfinite(scale).all() and (scale > 1e-37).all())
         with np.errstate(over='ignore'):
@@ -322,20 +320,20 @@ class _Lowering:
             if (node.op_type, each.name) in (
                 ('Cast', 'to'),
                 ('DequantizeLinear', 'output_dtype'),
-            ) and (each.i == self.onnx.TensorProto.FLOAT):
+            ) and (each.i == onnx.TensorProto.FLOAT):
                 each.i = self.low
 
     def _cast(self, name: str, wanted: bool, *, from_low: bool) -> list[Any]:
         if not wanted:
             return []
         source, target = (name + self.suffix, name) if from_low else (name, name + self.suffix)
-        to = self.onnx.TensorProto.FLOAT if from_low else self.low
+        to = onnx.TensorProto.FLOAT if from_low else self.low
         return [self._make_cast(source, target, to)]
 
     def _split_weights(self, wants_low: set[str], wants_full: set[str]) -> None:
         for weight in list(self.graph.initializer):
             if weight.name in wants_low and self.is_float(weight.name):
-                low = self.onnx.TensorProto(
+                low = onnx.TensorProto(
                     name=weight.name + self.suffix,
                     data_type=self.low,
                     dims=weight.dims,
@@ -346,7 +344,7 @@ class _Lowering:
                 self.graph.initializer.append(low)
 
     def _low_bytes(self, weight: Any) -> bytes:
-        values = self.onnx.numpy_helper.to_array(weight)
+        values = onnx.numpy_helper.to_array(weight)
         dtype = 'float16' if self.precision == 'fp16' else 'bfloat16'
         return as_tensor(TensorSpec(weight.name, values.shape, dtype, 'input'), values).tobytes()
 
@@ -362,7 +360,7 @@ class _Lowering:
             if node.output[0] not in direct:
                 rename(node, full)
         before = [
-            self._make_cast(value.name, full[value.name], self.onnx.TensorProto.FLOAT)
+            self._make_cast(value.name, full[value.name], onnx.TensorProto.FLOAT)
             for value in given
             if value.name in full
         ]
@@ -374,4 +372,4 @@ class _Lowering:
         set_nodes(self.graph, (*before, *self.graph.node, *after))
 
     def _make_cast(self, source: str, target: str, to: int) -> Any:
-        return self.onnx.helper.make_node('Cast', [source], [target], f'{target}__cast', to=to)
+        return onnx.helper.make_node('Cast', [source], [target], f'{target}__cast', to=to)

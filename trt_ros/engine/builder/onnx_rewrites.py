@@ -3,6 +3,10 @@
 import string
 from typing import Any
 
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
 from trt_ros.engine.builder.onnx_nodes import nodes, shape_of, values_of
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError
@@ -45,8 +49,6 @@ CHANNELS = (1, 3, 4)
 
 def images_as_uint8(model: Any) -> list[str]:
     """Make int32 inputs of the shape of images uint8 in place, with equal results."""
-    import onnx
-
     changed = [value for value in model.graph.input if _is_int32_image(value)]
     for value in changed:
         pixels, floats, integers = value.name, f'{value.name}_float32', f'{value.name}_int32'
@@ -65,7 +67,6 @@ def images_as_uint8(model: Any) -> list[str]:
 
 
 def _is_int32_image(value: Any) -> bool:
-    import onnx
 
     sizes = shape_of(value) or ()
     is_image = len(sizes) == 4 and (sizes[1] in CHANNELS or sizes[3] in CHANNELS)
@@ -90,9 +91,6 @@ def expand_broadcasts(model: Any) -> int:
 
     :returns: number of expanded operands.
     """
-    import numpy as np
-    from onnx import helper, numpy_helper
-
     if not any(node.op_type == 'Concat' for node in nodes(model.graph)):
         return 0
     graph = model.graph

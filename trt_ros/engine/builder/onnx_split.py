@@ -5,13 +5,14 @@ import io
 from pathlib import Path
 from typing import Any
 
+import onnx
+
+from trt_ros.engine.builder.model_file import DATA_DEPENDENT
 from trt_ros.engine.builder.onnx_check import read_onnx
 from trt_ros.engine.builder.onnx_cut_nms import UncuttableError, cut_nms
 from trt_ros.engine.builder.onnx_nodes import inlined, live_tensors, used, values_of
 from trt_ros.errors import ModelError
 from trt_ros.regular_file import write_atomically
-
-DATA_DEPENDENT = ('NonZero', 'Compress', 'Unique', 'NonMaxSuppression')
 
 
 def split_model(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
@@ -21,8 +22,6 @@ def split_model(request: Mapping[str, Any], events: Any) -> dict[str, Any]:
     :param request: `path` of the model, and `head` and `tail`, to write to.
     :returns: a line for the log and `operators` of the tail; {} if the network needs no split.
     """
-    import onnx
-
     path = Path(request['path'])
     model = inlined(read_onnx(path)[0])
     graph = model.graph
@@ -106,8 +105,6 @@ def _save(
     values: Mapping[str, Any],
 ) -> None:
     """Write the part of a model between these tensors; whole, as others may read it."""
-    import onnx
-
     part = onnx.ModelProto()
     part.CopyFrom(model)
     for field in ('node', 'input', 'output', 'initializer', 'value_info'):

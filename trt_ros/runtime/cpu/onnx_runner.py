@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.engine.builder.model_file import check_model_file
-from trt_ros.engine.builder.onnx_nodes import has_fp8
+from trt_ros.engine.builder.model_file import check_model_file, has_fp8
 from trt_ros.errors import BackendError, ClosedError, MemoryLimitError, ModelError, TrtRosError
 from trt_ros.runtime.runner import Runner, check_inputs, tensor_specs
 from trt_ros.tensors import INTEGERS

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 import math
 from pathlib import Path
+from typing import Any
 
-from trt_ros.engine.builder.onnx_check import read_network
 from trt_ros.engine.builder.profiles import metadata_hw
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.engine.plan import is_plan
@@ -33,7 +33,7 @@ def build_options_of(options: PipelineOptions, batch: int) -> BuildOptions:
     ranges: tuple[ShapeRange, ...] = ()
     if not (is_plan(path) or options.is_bundle) and (batch > 1 or options.inputs):
         network = Network()
-        network.inputs, network.outputs, metadata = read_network(path)
+        network.inputs, network.outputs, metadata = _read_network(path)
         network.metadata = read_published(options.model_path, metadata).metadata
         if not any(spec.shape[:1] == (-1,) for spec in network.inputs):
             batch = 1
@@ -48,6 +48,12 @@ def build_options_of(options: PipelineOptions, batch: int) -> BuildOptions:
     )
 
 
+def _read_network(path: Path) -> Any:
+    from trt_ros.engine.builder.onnx_check import read_network  # Imports onnx.
+
+    return read_network(path)
+
+
 def with_published_size(build: BuildOptions | None, path: Path) -> BuildOptions | None:
     """
     Return build options with the input size that a file beside the model states.
@@ -58,7 +64,7 @@ def with_published_size(build: BuildOptions | None, path: Path) -> BuildOptions 
     size = metadata_hw(read_published(str(path), {}).metadata)
     if not size or found.input_size or found.profiles or is_plan(path):
         return build
-    inputs, _, metadata = read_network(path)
+    inputs, _, metadata = _read_network(path)
     is_open = any(len(spec.shape) == 4 and -1 in spec.shape[1:] for spec in inputs)
     return replace(found, input_size=size) if is_open and not metadata_hw(metadata) else build
 
@@ -75,7 +81,7 @@ def build_options_of_member(build: BuildOptions, file: NetworkFile) -> BuildOpti
         return build
     ranges = tuple(
         ShapeRange(spec.name, shape, shape, shape)
-        for spec in read_network(file.path)[0]
+        for spec in _read_network(file.path)[0]
         if spec.is_dynamic and spec.name in file.inputs
         for shape in [file.inputs[spec.name].spec.shape]
     )

@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from trt_ros.child import Child, memory_limit
-from trt_ros.engine.builder.onnx_check import read_network
-from trt_ros.engine.builder.onnx_nodes import file_mentions
-from trt_ros.engine.builder.onnx_split import DATA_DEPENDENT
+from trt_ros.engine.builder.model_file import DATA_DEPENDENT, file_mentions
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.files import make_private
 from trt_ros.engine.key import OnnxFile, total_nbytes
@@ -92,6 +90,8 @@ def open_split(
         runner = open_head(options, build, report=report, model_path=str(head), backend=backend)
         undo.callback(runner.close)
         rest = OnnxRuntimeRunner.open(tail)
+        from trt_ros.engine.builder.onnx_check import read_network  # Imports onnx.
+
         inputs, outputs, _ = read_network(path)
         undo.pop_all()
         return SplitRunner(runner, rest, inputs, outputs, (found['line'],))

@@ -11,8 +11,8 @@ from support.builds import build_here
 from support.selections import HEADER, NETWORKS, write
 from trt_ros import Pipeline
 from trt_ros.child import Events
-from trt_ros.engine.builder.onnx_nodes import file_mentions
-from trt_ros.engine.builder.onnx_split import DATA_DEPENDENT, split_model
+from trt_ros.engine.builder.model_file import DATA_DEPENDENT, file_mentions
+from trt_ros.engine.builder.onnx_split import split_model
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError
 from trt_ros.progress import Reporter
