@@ -75,7 +75,7 @@ def run_node(path: str, arguments: list[str]) -> None:
 
     from trt_ros import executables, profiling
 
-    recorder = profiling._domain = Recorder()
+    recorder = profiling._annotate = Recorder()
     sys.argv[1:] = arguments
     executables.policy()
     with open(path, 'w') as file:
