@@ -50,17 +50,6 @@ def test_equal_scores_are_decided_alike(classes, agnostic, decode_on_gpu):
     assert set(got.labels.tolist()) <= set(chosen)
 
 
-@pytest.mark.parametrize('agnostic', [False, True])
-def test_non_finite_scores_pass_no_threshold(agnostic, decode_on_gpu):
-    outputs = columns(3000, 6)
-    head = outputs['head'][0]
-    head[4, ::5], head[5, 1::5], head[6, 2::5], head[1, 3::5] = np.nan, np.inf, -np.inf, np.nan
-    some = asked(0.0, classes=(0, 2, 4), class_scores={2: 0.5}, class_agnostic=agnostic)
-    got, counts = assert_equal(decode_on_gpu, YOLOV8, outputs, some)
-    assert len(got) > 0
-    assert counts[2] == np.count_nonzero(~np.isfinite(head))
-
-
 @pytest.mark.parametrize('count', [12000, 140000])
 def test_more_candidates_than_are_sorted_at_once_suppress_other_classes(count, decode_on_gpu):
     outputs = columns(count, 5, seed=3)
@@ -83,18 +72,3 @@ def test_candidates_after_the_best_are_decided_across_classes(decode_on_gpu):
         some = asked(0.5, 0.5, 1000, class_agnostic=True, **choice)
         got, _ = assert_equal(decode_on_gpu, head, outputs, some)
         assert set(got.labels.tolist()) == {1 if choice else 0}
-
-
-@pytest.mark.parametrize('agnostic', [False, True])
-def test_a_network_without_nms_finds_no_more_boxes_than_queries(agnostic, decode_on_gpu):
-    rng = np.random.default_rng(6)
-    rows = np.hstack(
-        [rng.uniform(0.2, 0.8, (400, 2)), rng.uniform(0.02, 0.2, (400, 2)), rng.random((400, 60))]
-    )
-    outputs = {'head': rows.astype(np.float32)[None]}
-    head = open_as('rtdetr', outputs)
-    for choice in ({}, {'classes': tuple(range(0, 60, 2)), 'class_scores': {4: 0.9}}):
-        some = asked(0.0, 0.5, 10000, class_agnostic=agnostic, **choice)
-        got, counts = assert_equal(decode_on_gpu, head, outputs, some)
-        assert counts[1] > 10240
-        assert len(got) == 400 if not agnostic else 0 < len(got) < 400

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from support.frames import noise_frame
 from support.stereo_scenes import LENSES, render
 from trt_ros.errors import BadFrameError
 from trt_ros.vision.frame import ENCODINGS, Frame
@@ -17,10 +18,7 @@ def random_frame(encoding: str, width: int, height: int, *, pad: int = 5, big=Fa
     """Noise, in rows with something between them."""
     if encoding in ('yuv422', 'uyvy', 'yuv422_yuy2', 'yuyv', 'nv12', 'nv21'):
         width, height = width // 2 * 2, height // 2 * 2
-    step = width * ENCODINGS[encoding] + pad
-    rows = height * 3 // 2 if encoding in ('nv12', 'nv21') else height
-    data = np.random.default_rng(width).integers(0, 256, step * rows, dtype=np.uint8)
-    return Frame(data, width, height, step, encoding, big)
+    return noise_frame(encoding, width, height, padding=pad, is_bigendian=big)
 
 
 def assert_equal_within_a_pixel_value(got, want, preprocess: Preprocess) -> None:

@@ -5,10 +5,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from support.frames import noise_frame
 from support.save_network import save_network
 from trt_ros.families.registry import CLASSIFIERS, TENSORS
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.frame import ENCODINGS, Frame
+from trt_ros.vision.frame import ENCODINGS
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.regions import REGION_RESIZES, Crop
 
@@ -27,13 +28,6 @@ BOXES = np.array(
 )
 
 
-def noise(encoding: str, width: int, height: int, *, big: bool = False) -> Frame:
-    step = width * ENCODINGS[encoding] + 6
-    rows = height * 3 // 2 if encoding in ('nv12', 'nv21') else height
-    data = np.random.default_rng(width).integers(0, 256, step * rows, dtype=np.uint8)
-    return Frame(data, width, height, step, encoding, big)
-
-
 @pytest.mark.parametrize('encoding', ENCODINGS)
 def test_the_kernel_equals_numpy(encoding, crop_on_gpu):
     """Within a quarter of a gray level: coordinates are float32, and the GPU fuses operations."""
@@ -44,7 +38,7 @@ def test_the_kernel_equals_numpy(encoding, crop_on_gpu):
         ('rgb', 'bgr'),
         REGION_RESIZES,
     ):
-        frame = noise(encoding, width, height, big=order == 'bgr')
+        frame = noise_frame(encoding, width, height, is_bigendian=order == 'bgr')
         scaling = (
             {'scale': 1.0}
             if dtype == 'uint8'
@@ -108,7 +102,7 @@ def test_the_pipeline_equals_onnx_runtime(
     ):
         assert any('CUDA graph' in line and 'no graph' not in line for line in on_gpu.log_lines)
         for encoding, (width, height) in product(('bgr8', 'nv12'), ((64, 48), (320, 240))):
-            frame = noise(encoding, width, height)
+            frame = noise_frame(encoding, width, height)
             for count in (0, 1, 2, 3, 4, 7):
                 boxes = np.column_stack(
                     [

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from support.frames import noise_frame
 from support.tiled import mosaic, with_batch
 from trt_ros.runtime.pipeline import Pipeline
-from trt_ros.vision.frame import ENCODINGS, Frame
+from trt_ros.vision.frame import ENCODINGS
 from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.nms import iou
 from trt_ros.vision.regions import Tiles
@@ -20,10 +21,7 @@ ASKED = Thresholds(0.3, 0.5, max_detections=500)
 @pytest.mark.parametrize('antialias', [False, True])
 def test_pixels_equal_numpy(encoding, antialias, tiles_on_gpu):
     for width, height in ((118, 76), (1920, 1080)):
-        step = width * ENCODINGS[encoding] + 6
-        rows = height * 3 // 2 if encoding in ('nv12', 'nv21') else height
-        data = np.random.default_rng(width).integers(0, 256, step * rows, dtype=np.uint8)
-        frame = Frame(data, width, height, step, encoding)
+        frame = noise_frame(encoding, width, height)
         tiles = Tiles(Preprocess((48, 40), antialias=antialias), 3, 2, 0.15)
         assert np.abs(tiles_on_gpu(frame, tiles) - tiles(frame)).max() <= 1 / 255 / 4
 

@@ -2,6 +2,7 @@ import cv2
 import numpy as np
 import pytest
 
+from support.frames import noise_frame
 from trt_ros.errors import BadFrameError
 from trt_ros.vision.frame import ENCODINGS, Frame, to_color
 
@@ -30,16 +31,13 @@ VIEWED = ('rgb8', 'bgr8', '8UC3', 'rgba8', 'bgra8', 'mono8', '8UC1', 'mono16')
 EVEN = ('yuv422', 'uyvy', 'yuv422_yuy2', 'yuyv', 'nv12', 'nv21')
 
 
-def random_bytes(encoding, width, height, *, padding=0, seed=0) -> tuple[Frame, np.ndarray]:
+def random_bytes(encoding, width, height, *, padding=0) -> tuple[Frame, np.ndarray]:
     """A frame whose rows end in `padding` bytes, and the same without as OpenCV takes it."""
-    nbytes = ENCODINGS[encoding]
-    rows = height * 3 // 2 if encoding.startswith('nv') else height
-    step = width * nbytes + padding
-    data = np.random.default_rng(seed).integers(0, 256, step * rows, np.uint8)
-    pixels = data.reshape(rows, step)[:, : width * nbytes]
+    frame, nbytes = noise_frame(encoding, width, height, padding=padding), ENCODINGS[encoding]
+    pixels = frame.data.reshape(-1, frame.step)[:, : width * nbytes]
     if nbytes > 1:
-        pixels = pixels.reshape(rows, width, nbytes)
-    return Frame(data, width, height, step, encoding), np.ascontiguousarray(pixels)
+        pixels = pixels.reshape(-1, width, nbytes)
+    return frame, np.ascontiguousarray(pixels)
 
 
 def size_of(encoding) -> tuple[int, int]:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from support.frames import noise_frame
 from trt_ros.errors import ParameterError
 from trt_ros.results.boxes import Detections
 from trt_ros.results.classes import Classification
@@ -90,10 +91,7 @@ def test_pixels_equal_four_taps_in_float64(box, angle):
 @pytest.mark.parametrize('angle', [0.0, 1.0])
 @pytest.mark.parametrize('encoding', ENCODINGS)
 def test_every_encoding_is_converted_as_a_whole_image_is(encoding, angle):
-    rows, cols = (30, 40) if encoding not in ('nv12', 'nv21') else (45, 40)
-    bytes_per_pixel = ENCODINGS[encoding]
-    data = np.random.default_rng(1).integers(0, 256, rows * cols * bytes_per_pixel, np.uint8)
-    frame = Frame(data, cols, 30, cols * bytes_per_pixel, encoding)
+    frame = noise_frame(encoding, 40, 30, padding=0)
     maps = crop((8, 8)).maps(np.array([[20, 15, 12, 12, angle], [0, 0, 20, 20, angle]]))
     for each in maps:
         expected = reference(to_color(frame, 'rgb'), each, (8, 8), 7)

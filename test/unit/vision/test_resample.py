@@ -2,6 +2,7 @@ import cv2
 import numpy as np
 import pytest
 
+from support.frames import noise_frame
 from trt_ros.vision.frame import ENCODINGS, Frame, to_color
 from trt_ros.vision.letterbox import RESIZES, Letterbox, Preprocess
 from trt_ros.vision.resample import Scaled, resample
@@ -81,9 +82,7 @@ def test_antialias_changes_nothing_up_to_a_half(to_wh):
 @pytest.mark.parametrize('to_wh', [(30, 20), (75, 99), (100, 80)])
 @pytest.mark.parametrize('encoding', ENCODINGS)
 def test_every_encoding_is_resized_like_its_colors(encoding, to_wh, antialias):
-    width, height, step = 90, 70, 90 * ENCODINGS[encoding] + 6
-    data = np.random.default_rng(3).integers(0, 256, step * height * 3 // 2, np.uint8)
-    frame = Frame(data, width, height, step, encoding)
+    frame = noise_frame(encoding, 90, 70)
     colors = Frame.from_pixels(np.ascontiguousarray(to_color(frame, 'rgb')), 'rgb8')
     np.testing.assert_allclose(
         resized(frame, to_wh, antialias=antialias),
@@ -100,9 +99,7 @@ def test_a_whole_input_is_within_one_step_of_opencv(image_wh, resize):
 
 @pytest.mark.parametrize('encoding', ['rgb8', 'mono8', 'nv12', 'bayer_rggb8'])
 def test_a_part_of_the_output_is_that_part_of_the_whole(encoding):
-    width, height, step = 90, 70, 90 * ENCODINGS[encoding]
-    data = np.random.default_rng(3).integers(0, 256, step * height * 3 // 2, np.uint8)
-    frame = Frame(data, width, height, step, encoding)
+    frame = noise_frame(encoding, 90, 70, padding=0)
     part = resized(frame, (60, 80), crop_xy=(7, 11), crop_wh=(40, 50))
     assert part.shape == (50, 40, 3)
     assert np.array_equal(part, resized(frame, (60, 80))[11:61, 7:47])

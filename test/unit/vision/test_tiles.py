@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from support.frames import noise_frame
 from trt_ros.errors import BadFrameError
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.poses import Poses
@@ -44,11 +45,7 @@ def test_tiles_that_show_nothing_are_refused():
 
 @pytest.mark.parametrize('encoding', ENCODINGS)
 def test_pixels_are_those_of_an_image_of_the_tile(encoding):
-    width, height = 150, 98
-    step = width * ENCODINGS[encoding] + 6
-    rows = height * 3 // 2 if encoding in ('nv12', 'nv21') else height
-    data = np.random.default_rng(1).integers(0, 256, step * rows, dtype=np.uint8)
-    frame, tiles = Frame(data, width, height, step, encoding), Tiles(INPUT, 3, 2, 0.1)
+    frame, tiles = noise_frame(encoding, 150, 98), Tiles(INPUT, 3, 2, 0.1)
     letterbox, origins = tiles.places(frame.wh)
     (width, height), color = letterbox.image_wh, to_color(frame, 'rgb')
     for found, (left, top) in zip(tiles(frame), origins, strict=True):

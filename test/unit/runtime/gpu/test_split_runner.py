@@ -113,6 +113,7 @@ def test_a_pipeline_runs_the_parts(tmp_path):
     phases.clear()
     runner = open_split(options, BuildOptions(), report, 'tensorrt_rtx', open_head)
     assert not phases  # The parts are in the cache.
+    assert 'operators run on the CPU' in runner.log_lines[-1]
     with (
         Pipeline.open(options, runner=OnnxRuntimeRunner.open(path)) as whole,
         Pipeline.open(options, runner=runner) as parts,
