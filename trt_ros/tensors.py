@@ -119,7 +119,8 @@ def checked_tensor(spec: TensorSpec, value: Any) -> np.ndarray:
     """Return an array that can become a tensor, maybe reshaped, or raise TensorMismatchError."""
     if not isinstance(value, np.ndarray):
         raise TensorMismatchError(
-            f'The network input {spec} takes an array, but got {type(value).__name__}.'
+            f'The network input {spec} takes an array, but got {type(value).__name__}.',
+            remedy='Pass a NumPy array, as of numpy.asarray(values).',
         )
     dtype = _dtype(spec.dtype)
     if value.shape == spec.shape and (

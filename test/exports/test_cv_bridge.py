@@ -41,7 +41,12 @@ def test_its_colors_are_ours(encoding, padding):
     pixels = RNG.integers(0, 256, (HEIGHT, WIDTH, 4 if 'a' in encoding else 3)).astype(np.uint8)
     view = image(encoding, pixels, padding)
     ours = to_color(to_frame(view), 'rgb')
-    found = _through_cv_bridge(view)
+    try:
+        found = _through_cv_bridge(view)
+    except BadFrameError as error:
+        if padding:
+            pytest.skip(f'that of PyPI takes no padded rows: {error}')
+        raise
     assert found.encoding == 'bgr8'
     np.testing.assert_array_equal(to_color(found, 'rgb'), ours)
 

@@ -8,7 +8,9 @@ import numpy as np
 
 from trt_ros.drawing.labels import DEFAULT_STYLE, Label, Style, color_of, draw_label, drawn_name
 from trt_ros.drawing.objects import depth_view, draw_detections, draw_keypoints, draw_mask
+from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.results.arrays import Depth
+from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
 from trt_ros.results.classes import Classification
 from trt_ros.results.labels import begins_with_background
@@ -35,7 +37,7 @@ def draw(
     style: Style = DEFAULT_STYLE,
 ) -> np.ndarray:
     """
-    Draw the result of any task, with names and ids, in place; other objects are ignored.
+    Draw the result of any task, with names and ids, in place; of tensors, nothing.
 
     :param pixels: uint8, C-contiguous and writable: the image of the result, (H, W, 3) BGR, or,
         but for depth, a transparent picture of its size, (H, W, 4) BGRA.
@@ -43,13 +45,36 @@ def draw(
     :param opacity: opacity of masks, see draw_mask.
     :param min_visibility: minimum visibility of keypoints, see draw_keypoints.
     :returns: `pixels`.
+    :raises BadFrameError: when `pixels` are no such array.
+    :raises ParameterError: when `result` is no result.
     """
+    if (
+        not isinstance(pixels, np.ndarray)
+        or pixels.dtype != np.uint8
+        or pixels.shape[2:] not in ((3,), (4,))
+        or not pixels.flags.writeable
+    ):
+        is_array = isinstance(pixels, np.ndarray)
+        got = f'{pixels.shape} {pixels.dtype}' if is_array else type(pixels).__name__
+        raise BadFrameError(
+            'wrong data',
+            f'Cannot draw on pixels of {got}.',
+            remedy='Pass a writable array (H, W, 3) uint8, such as a copy of the image.',
+        )
     _draw(result, pixels, _Options(keypoint_names, opacity, min_visibility, style))
     return pixels
 
 
 @singledispatch
 def _draw(result: object, pixels: np.ndarray, options: _Options) -> None:
+    raise ParameterError(
+        f'An object of type {type(result).__name__} is no result of a network.',
+        remedy='Draw one result at a time: draw(image, found).',
+    )
+
+
+@_draw.register
+def _(result: Result, pixels: np.ndarray, options: _Options) -> None:
     """Draw nothing."""
 
 

@@ -122,7 +122,7 @@ class Tracker:
     :param ids: new identities; trackers that share them never give two objects the same one.
     :param rate_hz: number of images per second, for images without a stamp.
     :param options: fields of `TrackOptions`.
-    :raises ParameterError: when the method does not exist.
+    :raises ParameterError: when the method does not exist, or the rate is not positive.
     :ivar lost: predicted boxes of the tracks without a detection in the last image.
     """
 
@@ -139,6 +139,8 @@ class Tracker:
                 f'The tracking method {method!r} does not exist.',
                 remedy=f'Choose one of {", ".join(METHODS)}.',
             )
+        if not rate_hz > 0:
+            raise ParameterError(f'rate_hz is {rate_hz}.', remedy='Set it to more than 0.')
         self._tracker, self._options = METHODS[method](ids), TrackOptions(**options)
         self._stamp_ns, self._period_ns = 0, round(1e9 / rate_hz)
         self.lost = Detections.empty()

@@ -127,6 +127,12 @@ class Frame:
                 'wrong step',
                 f'{self._size} needs {self.row_nbytes} bytes per row, but step is {self.step}.',
             )
+        if not isinstance(self.data, np.ndarray):
+            raise BadFrameError(
+                'wrong data',
+                f'Image data is of type {type(self.data).__name__}, expected a NumPy array.',
+                remedy='Pass np.frombuffer(data, np.uint8), which does not copy.',
+            )
         if self.data.dtype != np.uint8 or self.data.ndim != 1 or not self.data.flags.c_contiguous:
             raise BadFrameError(
                 'wrong data',

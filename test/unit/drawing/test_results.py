@@ -7,6 +7,7 @@ from trt_ros.drawing import draw
 from trt_ros.drawing.labels import Style, color_of
 from trt_ros.drawing.objects import depth_view, draw_detections, draw_keypoints, draw_mask
 from trt_ros.drawing.panels import Panel, in_rows, input_view
+from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.results.arrays import Depth
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.classes import Classification
@@ -239,3 +240,18 @@ def test_background_and_pixels_without_a_class_are_not_painted(mask, names, is_p
     draw(pixels, with_names(mask, names), opacity=1.0)
     assert (pixels[100, 100] == color_of(1)).all()
     assert pixels[5, 5].tolist() == (list(color_of(0)) if is_painted else [90] * 3)
+
+
+@pytest.mark.parametrize(
+    ('pixels', 'result', 'error', 'problem'),
+    [
+        (np.zeros((9, 9, 3), np.float32), Depth(np.zeros((9, 9))), BadFrameError, 'of .* float32'),
+        (np.zeros((9, 9), np.uint8), Depth(np.zeros((9, 9))), BadFrameError, r'of \(9, 9\) uint8'),
+        (np.broadcast_to(np.uint8(0), (9, 9, 3)), Detections.empty(), BadFrameError, 'writable'),
+        ('picture.png', Detections.empty(), BadFrameError, 'Cannot draw on pixels of str'),
+        (np.zeros((9, 9, 3), np.uint8), [Detections.empty()], ParameterError, 'list is no result'),
+    ],
+)
+def test_other_arrays_and_objects_are_refused(pixels, result, error, problem):
+    with pytest.raises(error, match=problem):
+        draw(pixels, result)

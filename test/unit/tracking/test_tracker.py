@@ -56,6 +56,8 @@ def test_images_without_stamps_follow_at_the_rate():
     assert (slow.resets, fast.resets) == (1, 0)
 
 
-def test_an_unknown_method_is_refused():
+def test_an_unknown_method_and_no_rate_are_refused():
     with pytest.raises(ParameterError, match=r'does not exist.*\n.*ocsort'):
         Tracker('sort')
+    with pytest.raises(ParameterError, match='rate_hz is 0'):
+        Tracker(rate_hz=0)

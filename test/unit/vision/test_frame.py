@@ -140,6 +140,7 @@ def test_the_last_row_may_end_with_its_last_pixel():
         ('short data', {'data': np.zeros(0, np.uint8)}),
         ('wrong data', {'data': np.zeros((3, 12), np.uint8)}),
         ('wrong data', {'data': np.zeros(36, np.int8)}),
+        ('wrong data', {'data': bytes(36)}),
         ('wrong data', {'data': np.zeros(72, np.uint8)[::2]}),
         ('odd size', {'encoding': 'yuv422', 'width': 3}),
         ('odd size', {'encoding': 'yuyv', 'width': 3}),
