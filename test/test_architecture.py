@@ -12,190 +12,79 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / 'trt_ros'
 
 FOR_ALL = {
-    'blob',
-    'errors',
-    'parameter_field',
-    'process_memory',
-    'profiling',
-    'progress',
-    'regular_file',
-    'tensors',
+    *('blob', 'errors', 'parameter_field', 'process_memory', 'profiling', 'progress'),
+    *('regular_file', 'tensors'),
 }
-LAYERS = {  # layer: the layers that it may import beside itself and those for all
-    'results': set(),
-    'vision': {'results'},
-    'families': {'results', 'vision'},
-    'decode': {'families', 'results', 'vision'},
-    'model': {'media', 'vision'},
-    'policy': set(),
-    'driver': set(),
-    'exporting': set(),
-    'child': set(),
-    'trt': {'driver'},
-    'cuda': {'driver'},
-    'engine': {'trt', 'child', 'cuda', 'driver'},
-    'runtime': {
-        'model',
-        'engine',
-        'trt',
-        'child',
-        'cuda',
-        'driver',
-        'media',
-        'results',
-        'decode',
-        'families',
-        'video',
-        'vision',
-    },
-    'quantization': {
-        'model',
-        'results',
-        'runtime',
-        'engine',
-        'trt',
-        'child',
-        'cuda',
-        'driver',
-        'families',
-        'vision',
-    },
-    'drawing': {'results', 'vision'},
-    'media': {'video', 'vision'},
-    'video': {'vision'},
-    'recording': {'video'},
-    'tracking': {'results'},
-    'ros': {'results', 'vision', 'media', 'model', 'recording', 'video'},
-    'labelling': {
-        'drawing',
-        'media',
-        'recording',
-        'results',
-        'ros',
-        'runtime',
-        'engine',
-        'decode',
-        'families',
-        'tracking',
-        'video',
-        'vision',
-    },
-    'container': {'ros'},
-    'cli': {
-        'model',
-        'results',
-        'runtime',
-        'engine',
-        'trt',
-        'child',
-        'driver',
-        'decode',
-        'families',
-        'vision',
-        'drawing',
-        'media',
-        'recording',
-        'labelling',
-        'quantization',
-    },
-    'nodes': {
-        'model',
-        'policy',
-        'results',
-        'ros',
-        'runtime',
-        'engine',
-        'families',
-        'vision',
-        'drawing',
-        'media',
-        'tracking',
-        'video',
-    },
-    'demo': set(),
-    'launching': {'nodes', 'ros'},
-    'executables': {'nodes', 'ros', 'container'},
-    '__main__': {'cli'},
-    '__init__': {'drawing', 'media', 'results', 'runtime', 'tracking', 'vision'},
-} | {layer: set() for layer in FOR_ALL}
 
+
+def table(text: str) -> dict[str, set[str]]:
+    """Read rows of `names: values`, which may be continued."""
+    rows = re.findall(r'^(\w[^:]*):(.*(?:\n .*)*)', text, re.MULTILINE)
+    return {name: set(values.split()) for names, values in rows for name in names.split()}
+
+
+#: Layer: the layers that it may import beside itself and those for all.
+LAYERS = table("""
+results:
+vision: results
+families: results vision
+decode: families results vision
+model: media vision
+policy:
+driver:
+exporting:
+child:
+trt: driver
+cuda: driver
+engine: trt child cuda driver
+runtime: model engine trt child cuda driver media results decode families video vision
+quantization: model results runtime engine trt child cuda driver families vision
+drawing: results vision
+media: video vision
+video: vision
+recording: video
+tracking: results
+ros: results vision media model recording video
+labelling: drawing media recording results ros runtime engine decode families tracking video
+    vision
+container: ros
+cli: model results runtime engine trt child driver decode families vision drawing media
+    recording labelling quantization
+nodes: model policy results ros runtime engine families vision drawing media tracking video
+demo:
+launching: nodes ros
+executables: nodes ros container
+__main__: cli
+__init__: drawing media results runtime tracking vision
+""") | {layer: set() for layer in FOR_ALL}
 ROS = {'ros', 'container', 'nodes', 'launching'}
-DOORS = {  # foreign package: the layers that may import it
-    'cuda': {'cuda'},
-    'nvidia': {'cuda'},
-    'tensorrt': {'trt'},
-    'tensorrt_rtx': {'trt'},
-    'onnxruntime': {'runtime'},
-    'grpc': {'runtime'},
-    'tritonclient': {'runtime'},
-    'onnx': {'engine', 'quantization', 'exporting'},
-    'torch': {'exporting'},
-    'lerobot': {'exporting'},
-    'torchvision': {'exporting'},
-    'transformers': {'exporting'},
-    'rfdetr': {'exporting'},
-    'ultralytics': {'exporting'},
-    'modelopt': {'quantization'},
-    'cv2': {'vision', 'families', 'drawing', 'media', 'ros', 'labelling', 'cli', 'nodes'},
-    'cv_bridge': {'ros'},
-    'mcap': {'recording', 'labelling'},
-    'upath': {'labelling'},
-    'zstandard': {'recording', 'labelling'},
-    'lz4': {'recording', 'labelling'},
-    'av': {'video'},
-    'safetensors': {'model'},
-    'pyarrow': {'labelling'},
-    'ray': {'labelling'},
-    'nvtx': {'profiling'},
-    'scipy': {'families', 'tracking'},
-    'supervision': {'results'},
-    'yaml': {
-        'ros',
-        'nodes',
-        'launching',
-        'results',
-        'model',
-        'cli',
-        'exporting',
-    },  # Class names, bundles.
-    'tqdm': {'cli'},
-    'numpy': LAYERS.keys()
-    - {
-        'blob',
-        'errors',
-        'parameter_field',
-        'process_memory',
-        'progress',
-        'regular_file',
-        'child',
-        'executables',
-        '__main__',
-        '__init__',
-    },
-} | dict.fromkeys(
-    (
-        'rclpy',
-        'ament_index_python',
-        'launch',
-        'launch_ros',
-        'builtin_interfaces',
-        'std_msgs',
-        'std_srvs',
-        'composition_interfaces',
-        'diagnostic_msgs',
-        'geometry_msgs',
-        'tf2_ros',
-        'lifecycle_msgs',
-        'rcl_interfaces',
-        'sensor_msgs',
-        'stereo_msgs',
-        'vision_msgs',
-        'isaac_ros_tensor_list_interfaces',
-        'nav_msgs',
-        'rosgraph_msgs',
-    ),
-    ROS,
-)
+WITHOUT_NUMPY = FOR_ALL - {'profiling', 'tensors'} | {
+    *('child', 'executables', '__main__', '__init__')
+}
+#: Foreign packages: the layers that may import them. PyYAML reads class names and bundles.
+DOORS = table("""
+cuda nvidia: cuda
+tensorrt tensorrt_rtx: trt
+onnxruntime grpc tritonclient: runtime
+onnx: engine quantization exporting
+torch lerobot torchvision transformers rfdetr ultralytics: exporting
+modelopt: quantization
+cv2: vision families drawing media ros labelling cli nodes
+cv_bridge: ros
+mcap zstandard lz4: recording labelling
+upath pyarrow ray: labelling
+av: video
+safetensors: model
+nvtx: profiling
+scipy: families tracking
+supervision: results
+yaml: ros nodes launching results model cli exporting
+tqdm: cli
+rclpy ament_index_python launch launch_ros builtin_interfaces std_msgs std_srvs
+    composition_interfaces diagnostic_msgs geometry_msgs tf2_ros lifecycle_msgs rcl_interfaces
+    sensor_msgs stereo_msgs vision_msgs isaac_ros_tensor_list_interfaces nav_msgs
+    rosgraph_msgs: container launching nodes ros
+""") | {'numpy': LAYERS.keys() - WITHOUT_NUMPY}
 
 
 def layer_of(path: Path) -> str:

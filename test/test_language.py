@@ -3,6 +3,7 @@
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 import io
 from pathlib import Path
 import re
@@ -61,9 +62,14 @@ def descriptions(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
             yield node.lineno, str(node.args[1].value)
 
 
+@cache
+def parse(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
 def offences(source: str) -> list[str]:
     """Return 'line N: text' for each docstring or description that breaks a rule."""
-    found, nodes = [], list(ast.walk(ast.parse(source)))
+    found, nodes = [], list(ast.walk(parse(source)))
     for line, text in (*docstrings(nodes), *descriptions(nodes)):
         first = re.match(r"[\w']*", text.lstrip()).group()
         if first.removesuffix('s') in VERBS or first in OPENINGS:
@@ -99,7 +105,7 @@ def test_violation_is_found(source, offence):
 def test_public_names_are_unique():
     places = defaultdict(list)
     for path in FILES:
-        for node in ast.parse(path.read_text()).body:
+        for node in parse(path.read_text()).body:
             if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name[0] != '_':
                 places[node.name].append(str(path.relative_to(PACKAGE)))
     assert {

@@ -55,12 +55,29 @@ def ultralytics(torch, tmp_path, monkeypatch):
 
 @pytest.fixture
 def export(torch, tmp_path) -> Callable[..., Path]:
-    """Write a module as ONNX: export(module, inputs, input_names, output_names)."""
+    """
+    Write a module as ONNX: export(module, inputs, input_names, output_names, forward).
+
+    With `forward`, what this function returns of the module and its inputs.
+    """
+
+    class Part(torch.nn.Module):
+        def __init__(self, module: Any, compute: Callable[..., Any]) -> None:
+            super().__init__()
+            self.module, self.compute = module, compute
+
+        def forward(self, *inputs: Any) -> Any:
+            return self.compute(self.module, *inputs)
 
     def write(
-        module: Any, inputs: tuple[Any, ...], input_names: list[str], output_names: list[str]
+        module: Any,
+        inputs: tuple[Any, ...],
+        input_names: list[str],
+        output_names: list[str],
+        forward: Callable[..., Any] | None = None,
     ) -> Path:
         path = tmp_path / 'model.onnx'
+        module = Part(module, forward) if forward else module
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')  # The exporter's, about itself.
             torch.onnx.export(

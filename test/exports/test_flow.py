@@ -37,16 +37,11 @@ def expected_flow(torch, raft, first, second):
 
 
 def test_two_images_give_the_flow_between_them(torch, raft, export, frames):
-    class Flow(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.raft = raft
-
-        def forward(self, first, second):
-            return self.raft(first, second, num_flow_updates=2)[-1]
+    def flow(raft, first, second):
+        return raft(first, second, num_flow_updates=2)[-1]
 
     shape = torch.rand(1, 3, SIZE, SIZE)
-    path = export(Flow(), (shape, shape), ['first', 'second'], ['flow'])
+    path = export(raft, (shape, shape), ['first', 'second'], ['flow'], flow)
     inputs = (f'first=image:a{RAFT}', f'second=image:b{RAFT}')
     first, second = frames
     with Pipeline.open(path, families=TENSORS, backend='onnxruntime', inputs=inputs) as pipeline:
@@ -60,16 +55,11 @@ def test_two_images_give_the_flow_between_them(torch, raft, export, frames):
 
 
 def test_the_image_before_is_a_state(torch, raft, export, frames):
-    class Flow(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.raft = raft
-
-        def forward(self, image, previous):
-            return self.raft(previous, image, num_flow_updates=2)[-1], image.clone()
+    def flow(raft, image, previous):
+        return raft(previous, image, num_flow_updates=2)[-1], image.clone()
 
     shape = torch.rand(1, 3, SIZE, SIZE)
-    path = export(Flow(), (shape, shape), ['image', 'previous'], ['flow', 'current'])
+    path = export(raft, (shape, shape), ['image', 'previous'], ['flow', 'current'], flow)
     options = {
         'inputs': (f'image=image:camera{RAFT}', 'previous=state:current'),
         'outputs': ('flow',),

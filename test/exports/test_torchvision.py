@@ -119,16 +119,13 @@ def detector(untrained):
 def test_detector_with_nms_inside(torch, detector, export, picture, assert_same, name):
     model, image = detector(name)
 
-    class Whole(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
+    outputs = ['boxes', 'scores', 'labels']
 
-        def forward(self, images):
-            found = self.model([images[0]])[0]
-            return found['boxes'], found['scores'], found['labels']
+    def whole(model, images):
+        found = model([images[0]])[0]
+        return tuple(found[each] for each in outputs)
 
-    path = export(Whole(), (image,), ['images'], ['boxes', 'scores', 'labels'])
+    path = export(model, (image,), ['images'], outputs, whole)
     pipeline = open_pipeline(path, decoder.DETECTORS)
     assert pipeline.decoder.name == 'boxes'
     found = pipeline.infer(picture, ASKED)
@@ -148,28 +145,19 @@ def test_ssd_before_its_nms(
     model, image = detector(name)
     size = image.shape[-1]
 
-    class Raw(torch.nn.Module):
+    from torchvision.models.detection.image_list import ImageList
+
+    def raw(model, images):
         """What every backend can run: normalized boxes, and scores that begin with background."""
-
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def forward(self, images):
-            features = list(self.model.backbone(images).values())
-            head = self.model.head(features)
-            anchors = self.model.anchor_generator(self.only_sizes(images), features)[0]
-            boxes = self.model.box_coder.decode_single(head['bbox_regression'][0], anchors)
-            # Clipped, as it does before boxes compete.
-            return head['cls_logits'].softmax(-1), (boxes[None] / size).clamp(0, 1)
-
-        def only_sizes(self, images):
-            from torchvision.models.detection.image_list import ImageList
-
-            return ImageList(images, [(size, size)])
+        features = list(model.backbone(images).values())
+        head = model.head(features)
+        anchors = model.anchor_generator(ImageList(images, [(size, size)]), features)[0]
+        boxes = model.box_coder.decode_single(head['bbox_regression'][0], anchors)
+        # Clipped, as it does before boxes compete.
+        return head['cls_logits'].softmax(-1), (boxes[None] / size).clamp(0, 1)
 
     image = model.transform(list(image))[0].tensors
-    path = export(Raw(), (image,), ['images'], ['scores', 'boxes'])
+    path = export(model, (image,), ['images'], ['scores', 'boxes'], raw)
     labels = tuple(f'class {index}' for index in range(names))
     pipeline = open_pipeline(path, decoder.DETECTORS, labels=labels, **preprocess)
     assert pipeline.decoder.name == 'ssd'
@@ -178,7 +166,7 @@ def test_ssd_before_its_nms(
         features = list(model.backbone(image).values())
         own = model.postprocess_detections(
             model.head(features),
-            model.anchor_generator(Raw().only_sizes(image), features),
+            model.anchor_generator(ImageList(image, [(size, size)]), features),
             [(size, size)],
         )[0]
     boxes, scores, labels = (own[name].numpy() for name in ('boxes', 'scores', 'labels'))
@@ -247,15 +235,9 @@ def test_mask_is_argmax_of_scores(torch, untrained, export, picture, name, last)
 
     model, image = untrained(make, wanted, last, 0.0, 1.0)
 
-    class OnlyScores(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def forward(self, images):
-            return self.model(images)['out']
-
-    path = export(OnlyScores(), (image,), ['images'], ['out'])
+    path = export(
+        *(model, (image,), ['images'], ['out']), lambda model, images: model(images)['out']
+    )
     pipeline = open_pipeline(path, decoder.SEGMENTERS)
     assert (pipeline.decoder.name, pipeline.decoder.class_count) == ('semantic', CLASSES)
     runner = OnnxRuntimeRunner.open(path)

@@ -161,55 +161,36 @@ def freeze_positions(model, run):
         hook.remove()
 
 
-def only_heads(torch, model):
-    class Heads(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def forward(self, images):
-            outputs = self.model(images)
-            return outputs.logits, outputs.pred_boxes
-
-    return Heads()
+#: Of a box from its center.
+SIDES = (-1.0, -1.0, 1.0, 1.0)
 
 
-def deployed(torch, model):
+def only_heads(model, images):
+    outputs = model(images)
+    return outputs.logits, outputs.pred_boxes
+
+
+def corners(boxes):
+    center, size = boxes[..., :2], boxes[..., 2:]
+    return center.repeat(1, 1, 2) + (size / 2).repeat(1, 1, 2) * boxes.new_tensor(SIDES)
+
+
+def deployed(model, images, orig_target_sizes):
     """RT-DETR's own deployment: the postprocessing inside, and the image's size as an input."""
-
-    class Deployed(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def forward(self, images, orig_target_sizes):
-            outputs = self.model(images)
-            cx, cy, w, h = outputs.pred_boxes.unbind(-1)
-            boxes = torch.stack([cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], dim=-1)
-            scores, index = outputs.logits.sigmoid().flatten(1).topk(QUERIES, dim=-1)
-            boxes = boxes * orig_target_sizes.repeat(1, 2).unsqueeze(1)
-            boxes = boxes.gather(1, (index // CLASSES).unsqueeze(-1).repeat(1, 1, 4))
-            return index % CLASSES, boxes, scores
-
-    return Deployed()
+    outputs = model(images)
+    boxes = corners(outputs.pred_boxes)
+    scores, index = outputs.logits.sigmoid().flatten(1).topk(QUERIES, dim=-1)
+    boxes = boxes * orig_target_sizes.repeat(1, 2).unsqueeze(1)
+    boxes = boxes.gather(1, (index // CLASSES).unsqueeze(-1).repeat(1, 1, 4))
+    return index % CLASSES, boxes, scores
 
 
-def deployed_detr(torch, model):
+def deployed_detr(model, images, orig_target_sizes):
     """The same of DETR: softmax, and the best class of each query that is not 'none'."""
-
-    class Deployed(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def forward(self, images, orig_target_sizes):
-            outputs = self.model(images)
-            cx, cy, w, h = outputs.pred_boxes.unbind(-1)
-            boxes = torch.stack([cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], dim=-1)
-            scores, labels = outputs.logits.softmax(-1)[..., :-1].max(-1)
-            return labels, boxes * orig_target_sizes.repeat(1, 2).unsqueeze(1), scores
-
-    return Deployed()
+    outputs = model(images)
+    boxes = corners(outputs.pred_boxes)
+    scores, labels = outputs.logits.softmax(-1)[..., :-1].max(-1)
+    return labels, boxes * orig_target_sizes.repeat(1, 2).unsqueeze(1), scores
 
 
 BUILDS = [
@@ -246,18 +227,18 @@ def test_decoder_equals_postprocessing_of_exporter(
     pixels = Preprocess((SIZE, SIZE), **wanted)(picture)[0]
     shake(torch, settle, spread, model, pixels)
     image = torch.from_numpy(pixels)
+    heads = (image,), ['pixel_values'], ['logits', 'pred_boxes']
     if is_deployed:
         deploy = deployed_detr if build is detr else deployed
         path = export(
-            deploy(torch, model),
+            model,
             (image, torch.tensor([[SIZE, SIZE]])),
             ['images', 'orig_target_sizes'],
             ['labels', 'boxes', 'scores'],
+            deploy,
         )
     else:
-        path = export(
-            only_heads(torch, model), (image,), ['pixel_values'], ['logits', 'pred_boxes']
-        )
+        path = export(model, *heads, only_heads)
     labels = () if is_deployed else tuple(f'class {index}' for index in range(CLASSES))
     by_name = family if family == 'rfdetr' else 'auto'  # As docs/models.md says.
     pipeline = Pipeline.open(
@@ -270,13 +251,11 @@ def test_decoder_equals_postprocessing_of_exporter(
 
     # The same outputs through the exporter's own postprocessing.
     if is_deployed:  # From the same network without; torch itself computes a little otherwise.
-        path = export(
-            only_heads(torch, model), (image,), ['pixel_values'], ['logits', 'pred_boxes']
-        )
+        path = export(model, *heads, only_heads)
     outputs = OnnxRuntimeRunner.open(path).infer({'pixel_values': pixels})
-    heads = [torch.from_numpy(outputs[name]) for name in ('logits', 'pred_boxes')]
+    logits, boxes = [torch.from_numpy(outputs[name]) for name in ('logits', 'pred_boxes')]
     own = getattr(transformers, processor)().post_process_object_detection(
-        type('Outputs', (), {'logits': heads[0], 'pred_boxes': heads[1]})(),
+        type('Outputs', (), {'logits': logits, 'pred_boxes': boxes})(),
         threshold=THRESHOLD,
         target_sizes=[(picture.height, picture.width)],
         **({'top_k': QUERIES} if family == 'rfdetr' else {}),

@@ -192,16 +192,9 @@ def test_depth_equals_postprocessing_of_exporter(torch, transformers, export, pi
         layers = [layer for layer in model.head.modules() if isinstance(layer, torch.nn.Conv2d)]
         layers[-1].bias.data.fill_(3.0)  # Before a ReLU.
 
-    class OnlyDepth(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def forward(self, images):
-            return self.model(images).predicted_depth
-
     path = export(
-        OnlyDepth(), (torch.rand(1, 3, size, size),), ['pixel_values'], ['predicted_depth']
+        *(model, (torch.rand(1, 3, size, size),), ['pixel_values'], ['predicted_depth']),
+        lambda model, images: model(images).predicted_depth,
     )
     pipeline = Pipeline.open(PipelineOptions(str(path), backend='onnxruntime'), families=DEPTHS)
     assert pipeline.decoder.name == 'depth'

@@ -195,20 +195,8 @@ def test_yolox(torch, settle, spread, picture, assert_same, tmp_path, monkeypatc
     monkeypatch.setattr(
         torch.onnx, '_export', partial(torch.onnx.export, dynamo=False), raising=False
     )
-    monkeypatch.setattr(
-        sys,
-        'argv',
-        [
-            'export_onnx',
-            '-f',
-            str(experiment),
-            '-c',
-            str(weights),
-            '--output-name',
-            str(path),
-            '--no-onnxsim',
-        ],
-    )
+    flags = '-f', experiment, '-c', weights, '--output-name', path, '--no-onnxsim'
+    monkeypatch.setattr(sys, 'argv', ['export_onnx', *map(str, flags)])
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # The exporter's, about itself.
         export_onnx.main()

@@ -103,22 +103,20 @@ def test_each_dialect_is_read_in_order_of_time(tmp_path, dialect, order):
 
 
 @pytest.mark.parametrize('dialect', DIALECTS)
-@pytest.mark.parametrize('percent', [3, 10, 37, 50, 90, 97])
-def test_a_file_that_is_cut_is_read_up_to_the_cut(tmp_path, dialect, percent):
+def test_a_file_that_is_cut_is_read_up_to_the_cut(tmp_path, dialect):
     path = write(tmp_path / 'a.mcap', range(COUNT), **DIALECTS[dialect])
-    size = path.stat().st_size
-    with path.open('r+b') as file:
-        file.truncate(size * percent // 100)
-    if percent == 3 and DIALECTS[dialect].get('compression') == CompressionType.LZ4:
-        with pytest.raises(ParameterError, match='cannot be opened'):  # A part of one block.
-            Recording(path)
-        return
-    with closing(Recording(path)) as recording:
-        found, error = steps(recording)
-    assert found == list(range(len(found)))
-    assert len(found) >= COUNT * percent // 100 - (6 if 'compression' in DIALECTS[dialect] else 3)
-    assert error is not None
-    assert f'read up to {max(0, len(found) - 1) / 10:.3f} s' in str(error)
+    whole, compression = path.read_bytes(), DIALECTS[dialect].get('compression')
+    for percent in (3, 10, 37, 50, 90, 97):
+        path.write_bytes(whole[: len(whole) * percent // 100])
+        if percent == 3 and compression == CompressionType.LZ4:
+            with pytest.raises(ParameterError, match='cannot be opened'):  # A part of one block.
+                Recording(path)
+            continue
+        with closing(Recording(path)) as recording:
+            found, error = steps(recording)
+        assert found == list(range(len(found)))
+        assert len(found) >= COUNT * percent // 100 - (6 if compression else 3)
+        assert f'read up to {max(0, len(found) - 1) / 10:.3f} s' in str(error)
 
 
 def test_cuts_are_read_or_refused(tmp_path):

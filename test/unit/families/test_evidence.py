@@ -6,22 +6,9 @@ import re
 import pytest
 
 from support.descriptions import TASKS
-from support.recognized_networks import TOLD
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families import registry
 from trt_ros.families.registry import ALL_FAMILIES, TENSORS, choose_family
-
-FAMILIES = {family.name: family for family in (*ALL_FAMILIES, *TENSORS)}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(('family', 'classes', 'evidence', 'outputs', 'known'), TOLD)
-def test_known_networks_need_no_answer(network, family, classes, evidence, outputs, known):
-    seen = replace(network(outputs, **known), strict=True)
-    is_open = FAMILIES[family].words and evidence == 'no evidence but the shape'
-    if not is_open:
-        assert choose_family(TASKS[FAMILIES[family].task], 'auto', seen)[0].name == family
-
 
 #: Networks that end in the shape of others: what they are, outputs, height and width, and what
 #: the error says.

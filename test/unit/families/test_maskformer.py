@@ -15,7 +15,7 @@ GRID = 8
 WHOLE = Letterbox.fit((GRID, GRID), (GRID, GRID), 'stretch')
 
 
-def outputs(*queries, classes=3, dtype=np.float32):
+def outputs(*queries, classes=3):
     """Each (label, probability, x1, y1, x2, y2): a mask of one box of cells."""
     logits = np.full((1, len(queries), classes + 1), -30.0)
     logits[:, :, -1] = 0  # "No object".
@@ -23,7 +23,7 @@ def outputs(*queries, classes=3, dtype=np.float32):
     for index, (label, probability, x1, y1, x2, y2) in enumerate(queries):
         logits[0, index, label] = np.log(probability / (1 - probability))
         masks[0, index, y1:y2, x1:x2] = 20
-    return {'logits': logits.astype(dtype), 'masks': masks.astype(dtype)}
+    return {'logits': logits.astype(np.float32), 'masks': masks.astype(np.float32)}
 
 
 def head_of(family, tensors, letterbox=WHOLE):
@@ -87,8 +87,7 @@ def plain_scores(tensors):
         {'seen': 1},
     ],
 )
-@pytest.mark.parametrize('classes', [5, 60, 300])
-@pytest.mark.parametrize('resize', ['stretch', 'letterbox'])
+@pytest.mark.parametrize(('classes', 'resize'), [(5, 'letterbox'), (300, 'stretch')])
 def test_left_out_queries_and_classes_do_not_show(classes, options, resize):
     tensors = scene(classes, **options)
     letterbox = Letterbox.fit((65, 47), (80, 80), resize)
@@ -103,12 +102,9 @@ def test_left_out_queries_and_classes_do_not_show(classes, options, resize):
     np.testing.assert_allclose(found.confidence, 255 * np.minimum(chosen, 1), atol=1.6)
 
 
-@pytest.mark.parametrize('dtype', [np.float32, np.float16])
-def test_padding_is_no_part_of_the_mask(dtype):
+def test_padding_is_no_part_of_the_mask():
     letterbox = Letterbox.fit((40, 20), (GRID, GRID), 'letterbox_topleft')
-    tensors = outputs(
-        (0, 0.9, 0, 0, 4, 4), (2, 0.9, 4, 0, 8, 4), (1, 0.9, 0, 4, 8, 8), dtype=dtype
-    )
+    tensors = outputs((0, 0.9, 0, 0, 4, 4), (2, 0.9, 4, 0, 8, 4), (1, 0.9, 0, 4, 8, 8))
     labels = semantic(tensors, letterbox)
     assert labels.tolist() == [[0] * 20 + [2] * 20] * 20
 
@@ -207,8 +203,10 @@ def plain_segments(tensors, letterbox):
     ]
 
 
-@pytest.mark.parametrize('resize', ['stretch', 'letterbox', 'letterbox_topleft'])
-@pytest.mark.parametrize('image_wh', [(65, 47), (20, 20), (13, 9), (160, 90)])
+@pytest.mark.parametrize(
+    ('image_wh', 'resize'),
+    [((65, 47), 'letterbox'), ((20, 20), 'stretch'), ((160, 90), 'letterbox_topleft')],
+)
 def test_segments_are_those_of_the_paper_with_many_duplicates(resize, image_wh):
     tensors, rng = scene(5, size=20, seen=8, queries=40), np.random.default_rng(1)
     tensors['masks'][0, :8] += rng.normal(size=(8, 20, 20))  # No value is exactly a half.

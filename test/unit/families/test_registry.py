@@ -159,66 +159,34 @@ MASKS, KEYPOINTS = {'task': 'segment'}, {'task': 'pose', 'kpt_shape': '[17, 3]'}
 
 
 @pytest.mark.parametrize(
-    ('families', 'outputs', 'known', 'classes'),
+    ('families', 'outputs', 'known', 'classes', 'is_kept'),
     [
-        (SEGMENTERS, 'output0 (1, 56, 8400); output1 (1, 32, 160, 160)', MASKS, 20),
-        (SEGMENTERS, 'output0 (1, 300, 38); output1 (1, 32, 160, 160)', MASKS, None),
-        (POSES, 'output0 (1, 75, 8400)', KEYPOINTS, 20),
-        (POSES, 'output0 (1, 300, 57)', {**KEYPOINTS, 'end2end': 'True'}, None),
-        (ORIENTED, 'output0 (1, 25, 8400)', {}, 20),
-        (ORIENTED, 'output0 (1, 300, 7)', {'task': 'obb', 'end2end': 'True'}, None),
-        (DETECTORS, 'hm (1, 20, 160, 160); wh (1, 2, 160, 160)', {}, 20),
-        (DETECTORS, 'output (1, 8500, 52)', {}, 20),
-        (DETECTORS, DEPLOYED, {'inputs': 'orig_target_sizes (?, 2) int64'}, None),
+        (SEGMENTERS, 'output0 (1, 56, 8400); output1 (1, 32, 160, 160)', MASKS, 20, False),
+        (SEGMENTERS, 'output0 (1, 300, 38); output1 (1, 32, 160, 160)', MASKS, None, False),
+        (POSES, 'output0 (1, 75, 8400)', KEYPOINTS, 20, False),
+        (POSES, 'output0 (1, 300, 57)', {**KEYPOINTS, 'end2end': 'True'}, None, False),
+        (ORIENTED, 'output0 (1, 25, 8400)', {}, 20, False),
+        (ORIENTED, 'output0 (1, 300, 7)', {'task': 'obb', 'end2end': 'True'}, None, False),
+        (DETECTORS, 'hm (1, 20, 160, 160); wh (1, 2, 160, 160)', {}, 20, False),
+        (DETECTORS, 'output (1, 8500, 52)', {}, 20, False),
+        (DETECTORS, DEPLOYED, {'inputs': 'orig_target_sizes (?, 2) int64'}, None, False),
+        # Where classes may begin with it.
+        (DETECTORS, 'dets (1, 99, 4); labels (1, 99, ?)', {}, None, True),
+        (SEGMENTERS, 'out (1, 640, 640) int64', {}, None, True),
+        (SEGMENTERS, 'out (1, 21, 640, 640)', {}, 21, True),
+        (CLASSIFIERS, 'out (1, 21)', {}, 21, True),
     ],
 )
-def test_a_background_that_the_network_does_not_count_is_left_out(
-    network, families, outputs, known, classes
+def test_a_background_is_left_out_if_the_network_does_not_count_it(
+    network, families, outputs, known, classes, is_kept
 ):
     seen = network(outputs, **known)
     decoder = choose_decoder(
-        'auto',
-        seen.inputs,
-        seen.outputs,
-        seen.metadata,
-        (640, 640),
+        *('auto', seen.inputs, seen.outputs, seen.metadata, (640, 640)),
         families=families,
         **PASCAL_AND_BACKGROUND,
     )
-    assert (decoder.class_count, decoder.head.counts_background) == (classes, False)
-
-
-@pytest.mark.parametrize(
-    'outputs', ['dets (1, 99, 4); labels (1, 99, ?)', 'out (1, 640, 640) int64']
-)
-def test_a_background_is_kept_where_classes_may_begin_with_it(network, outputs):
-    seen = network(outputs)
-    families = SEGMENTERS if 'int64' in outputs else DETECTORS
-    decoder = choose_decoder(
-        'auto',
-        seen.inputs,
-        seen.outputs,
-        {},
-        (640, 640),
-        families=families,
-        **PASCAL_AND_BACKGROUND,
-    )
-    assert (decoder.class_count, decoder.head.counts_background) == (None, True)
-
-
-def test_other_tasks_keep_the_background_that_they_count(network):
-    for families, outputs in ((SEGMENTERS, 'out (1, 21, 640, 640)'), (CLASSIFIERS, 'out (1, 21)')):
-        seen = network(outputs)
-        decoder = choose_decoder(
-            'auto',
-            seen.inputs,
-            seen.outputs,
-            {},
-            (640, 640),
-            families=families,
-            **PASCAL_AND_BACKGROUND,
-        )
-        assert decoder.class_count == 21
+    assert (decoder.class_count, decoder.head.counts_background) == (classes, is_kept)
 
 
 def test_names_that_do_not_decide_are_not_requested_again():

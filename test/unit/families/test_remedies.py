@@ -1,10 +1,12 @@
 """Remedies for refused networks: each decoder, output, node and option that one names works."""
 
 from dataclasses import replace
+from functools import cache
 import re
 
 import pytest
 
+from support.descriptions import network
 from trt_ros.decode.choice import open_head
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.families import registry
@@ -62,23 +64,29 @@ REFUSED = [
 ]
 
 
-def refused(network, outputs, known):
-    """Yield each node that refuses a network, with the error."""
-    seen = replace(network(outputs, **known), strict=True)
-    for node, families in {**BY_NODE, 'infer': ALL_FAMILIES}.items():
+@cache
+def refused(index):
+    """Return families, description and error of each node that refuses a network of REFUSED."""
+    outputs, known = REFUSED[index]
+    seen, found = replace(network(outputs, **known), strict=True), []
+    for families in [*BY_NODE.values(), ALL_FAMILIES]:
         try:
             choose_family(families, 'auto', seen)
         except TensorMismatchError as error:
-            yield node, families, seen, error
+            found.append((families, seen, error))
+    return found
+
+
+EACH = pytest.mark.parametrize('index', range(len(REFUSED)))
 
 
 def with_outputs(seen, names):
     return replace(seen, outputs=tuple(spec for spec in seen.outputs if spec.name in names))
 
 
-@pytest.mark.parametrize(('outputs', 'known'), REFUSED)
-def test_decoders_of_a_remedy_read_the_network(network, outputs, known):
-    for _, families, seen, error in refused(network, outputs, known):
+@EACH
+def test_decoders_of_a_remedy_read_the_network(index):
+    for families, seen, error in refused(index):
         named = re.findall(r'[Ss]et `decoder` to ((?:\w+(?:, | or )?)+)', error.remedy)
         for name in [name for each in named for name in re.split(', | or ', each)]:
             if name in BY_NAME:
@@ -87,9 +95,9 @@ def test_decoders_of_a_remedy_read_the_network(network, outputs, known):
                 open_head(choose_family(own, name, unnamed)[0], unnamed)
 
 
-@pytest.mark.parametrize(('outputs', 'known'), REFUSED)
-def test_nodes_of_a_remedy_run_the_network(network, outputs, known):
-    for _, _, seen, error in refused(network, outputs, known):
+@EACH
+def test_nodes_of_a_remedy_run_the_network(index):
+    for _, seen, error in refused(index):
         chosen = re.search(r'Set outputs to (.*?), and run the node (.*?)\. ', error.remedy)
         run = re.search(r'Run the node (.*?)\. ', error.remedy)
         for names in chosen[1].split(' or ') if chosen else ():
@@ -109,18 +117,18 @@ def decodes(families, seen) -> bool:
     return True
 
 
-@pytest.mark.parametrize(('outputs', 'known'), REFUSED)
-def test_outputs_of_a_remedy_are_decoded_as_it_says_and_called_a_guess(network, outputs, known):
-    for _, families, seen, error in refused(network, outputs, known):
+@EACH
+def test_outputs_of_a_remedy_are_decoded_as_it_says_and_called_a_guess(index):
+    for families, seen, error in refused(index):
         for names, name in re.findall(r' to ([\w, ]+) \(decoder (\w+)\)', error.remedy):
             part = with_outputs(seen, names.split(', '))
             assert choose_family(families, 'auto', part)[0].name == name
         assert ('Set outputs to' in error.remedy) == ('This is a guess' in error.remedy)
 
 
-@pytest.mark.parametrize(('outputs', 'known'), REFUSED)
-def test_names_of_the_classes_decide_where_a_remedy_says_so(network, outputs, known):
-    for _, families, seen, error in refused(network, outputs, known):
+@EACH
+def test_names_of_the_classes_decide_where_a_remedy_says_so(index):
+    for families, seen, error in refused(index):
         assert 'leave them out' not in error.remedy
         if 'or `labels` to the names of its classes' in error.remedy:
             counts = {seen.outputs[0].shape[1], seen.outputs[-1].shape[1]}
@@ -128,20 +136,19 @@ def test_names_of_the_classes_decide_where_a_remedy_says_so(network, outputs, kn
             assert any(decodes(families, each) for each in named)
 
 
-@pytest.mark.parametrize(('outputs', 'known'), REFUSED)
-def test_strict_decides_where_a_remedy_says_so(network, outputs, known):
-    for _, families, seen, error in refused(network, outputs, known):
+@EACH
+def test_strict_decides_where_a_remedy_says_so(index):
+    for families, seen, error in refused(index):
         if '`strict` to false' in error.remedy:
             assert decodes(families, replace(seen, strict=False))
 
 
 @pytest.mark.parametrize('name', BY_NAME)
-@pytest.mark.parametrize('node', BY_NODE)
-def test_a_decoder_of_another_node_names_that_node(network, node, name):
-    families = BY_NODE[node]
-    if name in [family.name for family in families]:
-        return
-    with pytest.raises(ParameterError) as error:
-        choose_family(families, name, network('out (1, 5)'))
-    assert f'Run the node `{TASKS[BY_NAME[name].task].node}`' in error.value.remedy
-    assert 'tensorflow' not in error.value.remedy
+def test_a_decoder_of_another_node_names_that_node(name):
+    for families in BY_NODE.values():
+        if name in [family.name for family in families]:
+            continue
+        with pytest.raises(ParameterError) as error:
+            choose_family(families, name, network('out (1, 5)'))
+        assert f'Run the node `{TASKS[BY_NAME[name].task].node}`' in error.value.remedy
+        assert 'tensorflow' not in error.value.remedy

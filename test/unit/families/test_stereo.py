@@ -31,9 +31,14 @@ pytestmark = pytest.mark.slow
 PAIR = 'left=image:left?mean=0&std=1', 'right=image:right?mean=0&std=1'
 
 
-@pytest.mark.parametrize('stacked', ['', 'axis', 'channels'])
 @pytest.mark.parametrize(
-    'lenses', [(), ('plumb_bob', 'rational_polynomial'), ('equidistant', 'plumb_bob')]
+    ('stacked', 'lenses'),
+    [
+        ('', ()),
+        ('', ('equidistant', 'plumb_bob')),
+        ('axis', ('plumb_bob', 'rational_polynomial')),
+        ('channels', ()),
+    ],
 )
 def test_depth_of_a_rendered_pair_is_within_1_percent_where_visible(tmp_path, stacked, lenses):
     depth = render(False)[1]

@@ -9,7 +9,7 @@ from trt_ros.vision.thresholds import Thresholds
 INPUT = Letterbox.fit((800, 288), (288, 800), 'stretch')
 
 
-def outputs(lanes, rows=18, columns=200, logit=20.0, dtype=np.float32):
+def outputs(lanes, rows=18, columns=200, logit=20.0):
     """Each lane {row: column}; "no lane" at the other rows."""
     logits = np.zeros((1, columns + 1, rows, 4))
     logits[:, -1] = logit
@@ -17,7 +17,7 @@ def outputs(lanes, rows=18, columns=200, logit=20.0, dtype=np.float32):
         for row, column in points.items():
             logits[0, -1, row, lane] = 0
             logits[0, column, row, lane] = logit
-    return {'out': logits.astype(dtype)}
+    return {'out': logits.astype(np.float32)}
 
 
 def decode(tensors, letterbox=INPUT, score=0.25, max_detections=100):

@@ -18,7 +18,7 @@ CULANE, TUSIMPLE = DETECTORS
 CULANE_IMAGE, TUSIMPLE_IMAGE = (1640, 590), (1280, 720)
 
 
-def empty(name, dtype=np.float32):
+def empty(name):
     """No lane anywhere."""
     row_cells, column_cells, rows, columns = SIZES[name]
     outputs = {
@@ -29,7 +29,7 @@ def empty(name, dtype=np.float32):
     }
     for kind in ('row', 'col'):
         outputs[f'exist_{kind}'][:, 0] = 6
-    return {key: value.astype(dtype) for key, value in outputs.items()}
+    return {key: value.astype(np.float32) for key, value in outputs.items()}
 
 
 def place(outputs, lane, cell, at, kind='row', logit=6.0):
@@ -47,9 +47,8 @@ def decode(network, name, outputs, image_wh=CULANE_IMAGE, **thresholds):
     return head(outputs, preprocess.letterbox(image_wh), Thresholds(**thresholds))
 
 
-@pytest.mark.parametrize('dtype', [np.float32, np.float16])
-def test_middle_lanes_are_columns_at_rows_of_the_whole_image(network, dtype):
-    outputs = empty(CULANE, dtype)
+def test_middle_lanes_are_columns_at_rows_of_the_whole_image(network):
+    outputs = empty(CULANE)
     place(outputs, 1, 99, slice(20, 72))
     found = decode(network, CULANE, outputs)
     assert found.detections.labels.tolist() == [1]
