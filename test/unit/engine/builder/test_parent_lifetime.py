@@ -163,8 +163,7 @@ def is_gone(pid):
         return True
 
 
-def kill_parent_of_build(model, *, stop_child=False):
-    """Kill a process while its child builds, and wait until the child has ended."""
+def test_a_parent_that_is_killed_takes_its_child_with_it(slow_model, rtx):
     script = (
         'import sys\n'
         'from pathlib import Path\n'
@@ -176,14 +175,14 @@ def kill_parent_of_build(model, *, stop_child=False):
         '      report=Reporter(lambda one: print(one.phase, flush=True)))\n'
     )
     parent = subprocess.Popen(
-        [sys.executable, '-c', script, str(model)], stdout=subprocess.PIPE, text=True
+        [sys.executable, '-c', script, str(slow_model)], stdout=subprocess.PIPE, text=True
     )
     for line in parent.stdout:
         if line.startswith('Cloning'):
             break
     (child,) = map(int, Path(f'/proc/{parent.pid}/task/{parent.pid}/children').read_text().split())
-    if stop_child:
-        os.kill(child, signal.SIGSTOP)
+    # A stopped child writes to no broken pipe: only the kernel can end it.
+    os.kill(child, signal.SIGSTOP)
     parent.kill()
     parent.wait()
     parent.stdout.close()
@@ -192,12 +191,3 @@ def kill_parent_of_build(model, *, stop_child=False):
     except AssertionError:
         os.kill(child, signal.SIGKILL)
         raise
-
-
-def test_a_parent_that_is_killed_takes_the_build_with_it(slow_model, rtx):
-    kill_parent_of_build(slow_model)
-
-
-def test_child_exits_with_its_parent(slow_model, rtx):
-    # A stopped child writes to no broken pipe: only the kernel can end it.
-    kill_parent_of_build(slow_model, stop_child=True)
