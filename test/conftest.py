@@ -84,6 +84,8 @@ CONSTANTS = {
     'gpu_decoder': 'trt_ros.runtime.gpu.shared_resources.gpu_decoder',
     'kernel_folder': 'trt_ros.runtime.gpu.shared_resources.kernel_folder',
     'MAX_RESULT_NBYTES': 'trt_ros.child.MAX_RESULT_NBYTES',
+    'RCL': 'trt_ros.ros.dds.rcl.RCL',
+    'TIMES_WINDOW_SECONDS': 'trt_ros.ros.diagnostics.TIMES_WINDOW_SECONDS',
     'TRANSPORT_SECONDS': 'trt_ros.ros.dds.transport.CHECK_TIMEOUT_SECONDS',
     'TOOL_SECONDS': 'trt_ros.cli._doctor_gpu.TOOL_SECONDS',
 }

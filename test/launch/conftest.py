@@ -16,7 +16,8 @@ import cv2
 import numpy as np
 import pytest
 
-DEADLINE_SECONDS = 120.0
+from support.ros_nodes import shared_memory_of
+from support.waiting import DEADLINE_SECONDS
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -92,7 +93,7 @@ class Launch:
     def crash(self, executable):
         """Kill a process."""
         pid = self.pid_of(executable)
-        self.left_behind |= shared_memory_of(pid)
+        self.left_behind |= shared_memory_of(pid, with_ports=True)
         os.kill(pid, signal.SIGKILL)
         self.waits_for(lambda: not Path('/proc', str(pid)).exists())
 
@@ -125,17 +126,10 @@ def picture(tmp_path):
 
 def remove_what_crashed(files):
     """Remove what Fast DDS left behind; what others had mapped too is theirs or gone by now."""
-    used = set().union(*(shared_memory_of(each.name) for each in Path('/proc').glob('[0-9]*')))
+    used = set().union(
+        *(shared_memory_of(each.name, with_ports=True) for each in Path('/proc').glob('[0-9]*'))
+    )
     for name in set(files) - used:
         Path(name).unlink(missing_ok=True)
         # A port's lock is not mapped under its name.
         Path(f'/dev/shm/sem.{Path(name).name}_mutex').unlink(missing_ok=True)
-
-
-def shared_memory_of(pid):
-    """Return the files of Fast DDS that a process has open or mapped."""
-    with suppress(OSError):  # Gone, or another user's.
-        maps = Path(f'/proc/{pid}/maps').read_text()
-        opened = [os.readlink(each) for each in Path(f'/proc/{pid}/fd').iterdir()]
-        return set(re.findall(r'/dev/shm/fastrtps_\S+', '\n'.join([maps, *opened])))
-    return set()

@@ -13,10 +13,23 @@ import pytest
 # Not `launch`: where that is not installed, the checkout's folder of that name is imported.
 pytest.importorskip('launch_ros')
 
+from sensor_msgs.msg import JointState
+from std_msgs.msg import Float64MultiArray
+
+from support.ros_nodes import shared_memory_of
+from support.ros_peer import Peer
+from support.save_network import save_mean, save_network, save_text
+from trt_ros.demo import MODEL
 
 CHECKOUT = Path(__file__).parents[2]
 
-MODEL = CHECKOUT / 'trt_ros' / 'demo' / 'shapes.onnx'
+
+@pytest.fixture
+def wrong(tmp_path):
+    """Return the argument of a file with a parameter of the wrong type."""
+    file = tmp_path / 'parameters.yaml'
+    file.write_text('/**:\n  ros__parameters:\n    score_threshold: much\n')
+    return f'params_file:={file}'
 
 
 @pytest.mark.parametrize('container', ['none', 'new'])
@@ -45,8 +58,6 @@ def test_a_detector_becomes_active_and_ends_cleanly(start, container):
     ],
 )
 def test_a_node_of_another_task_becomes_active_and_ends_cleanly(start, tmp_path, kind, shape):
-    from support.save_network import save_mean
-
     if kind == 'tensor':
         pytest.importorskip('isaac_ros_tensor_list_interfaces')
 
@@ -60,8 +71,6 @@ def test_a_node_of_another_task_becomes_active_and_ends_cleanly(start, tmp_path,
 
 
 def test_bindings_of_inputs_reach_the_node(start, tmp_path):
-    from support.save_network import save_text
-
     save_text(
         tmp_path / 'policy.onnx',
         '(float[1, 3, 8, 8] left, float[1, 3, 8, 8] right, float[1, 4] q) => '
@@ -91,12 +100,6 @@ def test_bindings_of_inputs_reach_the_node(start, tmp_path):
 
 @pytest.mark.parametrize('container', ['none', 'new'])
 def test_a_policy_commands_joints_by_the_topics_of_the_arguments(start, tmp_path, container):
-    from sensor_msgs.msg import JointState
-    from std_msgs.msg import Float64MultiArray
-
-    from support.ros_peer import Peer
-    from support.save_network import save_network
-
     path = save_network(
         tmp_path / 'mirror.onnx',
         'action = Neg(q)',
@@ -176,10 +179,8 @@ def test_a_container_that_does_not_run_is_named_with_the_remedy(start):
     assert launch.stop() == 0
 
 
-def test_component_load_failure_fails_launch_with_reason(start, tmp_path):
-    file = tmp_path / 'parameters.yaml'
-    file.write_text('/**:\n  ros__parameters:\n    score_threshold: much\n')
-    launch = start('detector.launch.py', 'container:=new', f'params_file:={file}')
+def test_component_load_failure_fails_launch_with_reason(start, wrong):
+    launch = start('detector.launch.py', 'container:=new', wrong)
     assert launch.ends() == 1
     assert (
         'into /trt_ros_container: Component constructor threw an '
@@ -222,18 +223,16 @@ def test_nodes_in_existing_container_outlive_the_launch(start, tmp_path):
 
 
 def test_a_component_that_cannot_be_loaded_into_a_running_container_fails_the_launch(
-    start, tmp_path
+    start, tmp_path, wrong
 ):
     domain_id, second = str(random.randint(1, 100)), tmp_path / 'second'
     second.mkdir()
     owner = start('tracker.launch.py', 'container:=new', ROS_DOMAIN_ID=domain_id)
     owner.says('[tracker]: activate: inactive -> active')
-    file = tmp_path / 'parameters.yaml'
-    file.write_text('/**:\n  ros__parameters:\n    score_threshold: much\n')
     guest = start(
         'detector.launch.py',
         'container:=/trt_ros_container',
-        f'params_file:={file}',
+        wrong,
         folder=second,
         ROS_DOMAIN_ID=domain_id,
     )
@@ -252,10 +251,8 @@ def test_the_platform_of_a_platform_file_can_be_overridden(start, arguments, is_
     assert ('jetson_clocks' in launch.output) == is_jetson
 
 
-def test_a_node_that_dies_fails_the_launch(start, tmp_path):
-    file = tmp_path / 'parameters.yaml'
-    file.write_text('/**:\n  ros__parameters:\n    score_threshold: much\n')
-    launch = start('detector.launch.py', f'params_file:={file}')
+def test_a_node_that_dies_fails_the_launch(start, wrong):
+    launch = start('detector.launch.py', wrong)
     assert launch.ends() == 1
     assert "score_threshold is 'much'" in launch.output
     assert 'exited with code 1' in launch.output
@@ -318,13 +315,7 @@ def test_closed_terminal_stops_launch_cleanly(start, container):
     launch = start('detector.launch.py', f'model_path:={MODEL}', f'container:={container}')
     launch.says('[detector]: activate: inactive -> active')
     started = re.findall(r'process started with pid \[(\d+)\]', launch.output)
-    mapped = {
-        name
-        for pid in (launch.process.pid, *started)
-        for name in re.findall(
-            r'/dev/shm/fastrtps_(?!port)\S+', Path(f'/proc/{pid}/maps').read_text()
-        )
-    }
+    mapped = set().union(*map(shared_memory_of, (launch.process.pid, *started)))
     assert mapped
     launch.process.send_signal(signal.SIGHUP)
     assert launch.ends() == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-import random
 
 import pytest
 
@@ -14,10 +13,9 @@ from demo.domain import reserved_domain
 from rcl_interfaces.srv import GetParameters
 
 from support.ros_peer import Peer
+from trt_ros.demo import MODEL
 
 CHECKOUT = Path(__file__).parents[2]
-
-MODEL = CHECKOUT / 'trt_ros' / 'demo' / 'shapes.onnx'
 
 
 @pytest.fixture
@@ -56,13 +54,7 @@ def test_each_camera_of_a_file_has_its_detector(start, picture, tmp_path):
     assert launch.stop() == 0
 
 
-def test_one_detector_of_all_cameras_has_the_topics_of_one_each(
-    start, picture, tmp_path, monkeypatch
-):
-    import rclpy
-
-    monkeypatch.setenv('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
-    domain_id = random.randint(1, 100)
+def test_one_detector_of_all_cameras_has_the_topics_of_one_each(start, peer, picture, tmp_path):
     cameras = tmp_path / 'cameras.yaml'
     cameras.write_text(
         f'parameters:\n  model_path: {MODEL}\n'
@@ -73,27 +65,20 @@ def test_one_detector_of_all_cameras_has_the_topics_of_one_each(
         f'cameras:={cameras}',
         'one_node:=true',
         'backend:=onnxruntime',
-        ROS_DOMAIN_ID=str(domain_id),
+        ROS_DOMAIN_ID=str(peer.node.context.get_domain_id()),
     )
     launch.says(
         '[detector]: activate: inactive -> active',
         'the network accepts one image per run',
         '[rear.image_source]: activate: inactive -> active',
     )
-    context = rclpy.Context()
-    rclpy.init(context=context, domain_id=domain_id)
-    try:
-        node = rclpy.create_node('peer', context=context)
-        launch.waits_for(
-            lambda: all(
-                node.count_publishers(f'/{name}/detector/detections') == 1
-                and node.count_subscribers(image) == 1
-                for name, image in (('front', '/front_camera'), ('rear', '/rear/image'))
-            )
+    launch.waits_for(
+        lambda: all(
+            peer.node.count_publishers(f'/{name}/detector/detections') == 1
+            and peer.node.count_subscribers(image) == 1
+            for name, image in (('front', '/front_camera'), ('rear', '/rear/image'))
         )
-        node.destroy_node()
-    finally:
-        rclpy.shutdown(context=context)
+    )
     assert launch.stop() == 0
 
 

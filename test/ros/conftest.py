@@ -1,6 +1,7 @@
 """Fixtures that start nodes and a peer in a ROS domain of this test run."""
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 import os
 from pathlib import Path
@@ -9,13 +10,13 @@ import sys
 from typing import Any
 
 from demo.domain import reserved_domain
-import numpy as np
 import pytest
 
 from support.node_server import NodeServer
 from support.ros_nodes import Lane, NodeProcess
 from support.ros_peer import Peer
 from support.waiting import DEADLINE_SECONDS
+from trt_ros.nodes import NODES
 
 # Before any ROS context of this process; the processes it starts inherit it.
 os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
@@ -24,7 +25,7 @@ os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
 collect_ignore_glob = [] if find_spec('rclpy') and find_spec('vision_msgs') else ['*']
 
 CHECKOUT = Path(__file__).parents[2]
-NODES = CHECKOUT / 'test/support/nodes'
+SCRIPTS = CHECKOUT / 'test/support/nodes'
 
 
 def python_path() -> str:
@@ -80,7 +81,6 @@ def start_node(
     started: list[NodeProcess] = []
 
     def start(name: str, program: str | Path, *ros_args: str, **parameters: Any) -> NodeProcess:
-
         if isinstance(program, Path):
             command = [str(program)]
         elif program.startswith('trt_ros.nodes.'):
@@ -101,8 +101,8 @@ def start_node(
             'ROS_DOMAIN_ID': str(domain_id),
             'ROS_LOG_DIR': str(folder),
         }
-        # Components may shut down ROS: such a process ends as one that was not forked.
-        starter = sys.executable if program == 'trt_ros.container' else node_server
+        # Where a component shuts down ROS, a forked process crashes at its end.
+        starter = sys.executable if program == 'trt_ros.container.__main__' else node_server
         started.append(NodeProcess(peer, name, command, environment, folder, starter))
         return started[-1]
 
@@ -132,7 +132,7 @@ def fake_detector(start_node: Callable[..., NodeProcess]) -> Callable[..., NodeP
     def start(name: str, *ros_args: str, **parameters: Any) -> NodeProcess:
         return start_node(
             name,
-            NODES / 'fake_detector.py',
+            SCRIPTS / 'fake_detector.py',
             *ros_args,
             **{'qos_reliability': 'reliable', 'qos_depth': 50, **parameters},
         )
@@ -140,62 +140,81 @@ def fake_detector(start_node: Callable[..., NodeProcess]) -> Callable[..., NodeP
     return start
 
 
-@pytest.fixture(scope='session')
-def lane_of() -> type[Lane]:
-    return Lane
+@pytest.fixture(scope='module')
+def nodes_here() -> Iterator[dict[str, Any]]:
+    """Return the nodes of this process by kind."""
+    nodes: dict[str, Any] = {}
+    yield nodes
+    for node in nodes.values():
+        node.destroy_node()
 
 
-@pytest.fixture(scope='session')
-def picture() -> Callable[..., np.ndarray]:
-    """Draw a rectangle of one color on black: (height, width, 3) uint8 RGB."""
+@pytest.fixture
+def configure(
+    peer: Peer, nodes_here: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Return a function that configures a node in this process; it returns the log if it fails."""
+    from rclpy.parameter import Parameter
 
-    def draw(
-        image_wh: tuple[int, int] = (128, 128),
-        xyxy: tuple[int, ...] = (32, 16, 96, 64),
-        rgb: tuple[int, int, int] = (255, 0, 0),
-    ) -> np.ndarray:
-        pixels = np.zeros((image_wh[1], image_wh[0], 3), np.uint8)
-        left, top, right, bottom = xyxy
-        pixels[top:bottom, left:right] = rgb
-        return pixels
+    def configure(kind: str, **parameters: Any) -> str:
+        if kind not in nodes_here:
+            cls = getattr(import_module(f'trt_ros.nodes.{kind}'), NODES[kind])
+            nodes_here[kind] = cls(context=peer.context)
+        node = nodes_here[kind]
+        before = [node.get_parameter(name) for name in parameters]
+        given = [Parameter(name, value=value) for name, value in parameters.items()]
+        result = node.set_parameters_atomically(given)
+        assert result.successful, result.reason
+        node.trigger_configure()
+        log = str(capfd.readouterr().err)
+        if node.state_label == 'inactive':
+            log = ''
+            node.trigger_cleanup()
+        assert node.state_label == 'unconfigured'
+        assert node.set_parameters_atomically(before).successful
+        return log
 
-    return draw
+    return configure
 
 
-@pytest.fixture(scope='session')
-def as_image() -> Callable[..., Any]:
-    """Make a sensor_msgs/Image; `step` defaults to no padding, `stamp` identifies the frame."""
+@pytest.fixture(scope='module')
+def start_lane(
+    start_node: Callable[..., NodeProcess], fake_detector: Callable[..., NodeProcess]
+) -> Callable[..., Lane]:
+    """Start a detector of the topic /NAME: that of `fake_detector`, or one with a backend."""
 
-    def make(
-        pixels: np.ndarray,
-        encoding: str,
-        *,
-        stamp: int = 0,
-        size_wh: tuple = (),
-        step: int = 0,
-        is_bigendian: bool = False,
-    ) -> Any:
-        from builtin_interfaces.msg import Time
-        from sensor_msgs.msg import Image
-        from std_msgs.msg import Header
+    def start(name: str, **parameters: Any) -> Lane:
+        remap = ('-r', f'image:=/{name}')
+        if 'backend' in parameters:
+            given = {'qos_reliability': 'reliable', **parameters}
+            node = start_node(name, 'trt_ros.nodes.detector', *remap, autostart=True, **given)
+        else:
+            node = fake_detector(name, *remap, autostart=True, **parameters)
+        return Lane(node, topic=f'/{name}')
 
-        rows = pixels.reshape(len(pixels), -1).view(np.uint8)
-        width, height = size_wh or (pixels.shape[1], pixels.shape[0])
-        if step:
-            # Padding of a bright value: whoever reads it as pixels sees it.
-            padding = np.full((len(rows), step - rows.shape[1]), 255, np.uint8)
-            rows = np.hstack([rows, padding])
-        return Image(
-            header=Header(stamp=Time(sec=stamp, nanosec=7), frame_id='front_camera'),
-            height=height,
-            width=width,
-            step=rows.shape[1],
-            encoding=encoding,
-            is_bigendian=int(is_bigendian),
-            data=rows.tobytes(),
-        )
+    return start
 
-    return make
+
+@pytest.fixture(scope='module')
+def start_active(start_node: Callable[..., NodeProcess]) -> Callable[..., NodeProcess]:
+    """Start a node of a network, whose images may not get lost, and wait until it is active."""
+
+    def start(
+        name: str, kind: str, model: str | Path, *ros_args: str, **given: Any
+    ) -> NodeProcess:
+        given = {
+            'autostart': True,
+            'backend': 'onnxruntime',
+            'model_path': str(model),
+            'qos_reliability': 'reliable',
+            'qos_depth': 50,
+            **given,
+        }
+        node = start_node(name, f'trt_ros.nodes.{kind}', *ros_args, **given)
+        node.wait_for_log('Started: active.')
+        return node
+
+    return start
 
 
 @pytest.fixture(scope='session')

@@ -11,7 +11,7 @@ import pytest
 from sensor_msgs.msg import CameraInfo
 from vision_msgs.msg import Detection2DArray
 
-from support.ros_messages import detection, stamped, tensor_list
+from support.ros_messages import as_image, detection, stamped, tensor_list, values_of
 
 FAKE_DETECTOR = Path(__file__).parents[1] / 'support/nodes/fake_detector.py'
 LATE = 8  # By how many messages the first topic is ahead of the others.
@@ -47,7 +47,7 @@ def publish(peer):
         thread.join()
 
 
-def messages_of(as_image):
+def all_messages():
     picture = as_image(np.full((64, 64, 3), 90, np.uint8), 'rgb8')
     depth = as_image(np.full((64, 64), 900, np.uint16), '16UC1')
     info = CameraInfo(width=64, height=64, k=[60.0, 0.0, 32.0, 0.0, 60.0, 32.0, 0.0, 0.0, 1.0])
@@ -73,9 +73,9 @@ def messages_of(as_image):
     ],
 )
 def test_a_node_deactivated_under_load_has_counted_each_message(
-    start_node, peer, publish, as_image, kind, parameters
+    start_node, peer, publish, kind, parameters
 ):
-    messages = messages_of(as_image)
+    messages = all_messages()
     if kind not in messages:
         pytest.skip('isaac_ros_tensor_list_interfaces is not installed')
     name = f'busy_{kind}'
@@ -89,18 +89,16 @@ def test_a_node_deactivated_under_load_has_counted_each_message(
     node.wait_for_log('Started: active.')
     diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
 
-    def values_of(array):
-        is_own = array.status[0].name.startswith(f'{name}: ')
-        return {each.key: each.value for each in array.status[0].values} if is_own else {}
+    def own(array):
+        return values_of(array) if array.status[0].name.startswith(f'{name}: ') else {}
 
     publish(name, messages[kind])
-    diagnostics.wait_for(lambda array: int(values_of(array).get('frames published', 0)) > 50)
+    diagnostics.wait_for(lambda array: int(own(array).get('frames published', 0)) > 50)
     assert node.change('deactivate')
-    values = values_of(
+    values = own(
         diagnostics.wait_for(
             lambda array: (
-                values_of(array).get('state') == 'inactive'
-                and int(values_of(array)['frames received']) > 50
+                own(array).get('state') == 'inactive' and int(own(array)['frames received']) > 50
             )
         )
     )

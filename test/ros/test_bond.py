@@ -30,16 +30,3 @@ def test_active_node_sends_heartbeats_and_breaks_bond_at_end(start_node):
             lambda: not node.peer.node.count_publishers('/robot/bond'), 'the end of the publisher'
         )
     assert len(lives) == 2  # The manager must not take the second for the first.
-
-
-def test_without_its_message_the_configure_says_what_to_install(start_node, tmp_path):
-    program = tmp_path / 'program.py'
-    program.write_text(
-        "import sys\nsys.modules['bond'] = None\n"
-        'from trt_ros.executables import overlay\nsys.exit(overlay())\n'
-    )
-    node = start_node('bondless', program, autostart=False, bond_period=1.0)
-    assert not node.change('configure')
-    node.wait_for_log('sudo apt install ros-$ROS_DISTRO-bond')
-    assert node.set(bond_period=0.0) == ''
-    assert node.change('configure')

@@ -2,15 +2,17 @@
 
 from pathlib import Path
 
+from demo.scene import held_out
 from diagnostic_msgs.msg import DiagnosticArray
 import numpy as np
-import onnx
 import pytest
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray, LabelInfo
 
-from support.ros_messages import next_diagnostics, values_of
+from support.ros_messages import as_image, next_diagnostics, picture, values_of
+from support.ros_nodes import Lane
+from support.tiled import with_batch
 
 FRONT, LEFT, REAR = TOPICS = ('/front/image_raw', 'left/image', 'rear')
 
@@ -37,7 +39,7 @@ def start_cameras(start, name, network, **parameters):
 class Rig:
     """Three cameras, what is found in their images, and the network's runs, which can be held."""
 
-    def __init__(self, node, folder, picture, as_image):
+    def __init__(self, node, folder):
         self.node, self.folder, peer = node, folder, node.peer
         (folder / 'go').touch()
         node.wait_for_log('Started: active.')
@@ -120,28 +122,20 @@ class Rig:
 
 
 @pytest.fixture(scope='module')
-def rig(fake_detector, tmp_path_factory, picture, as_image):
+def rig(fake_detector, tmp_path_factory):
     folder = tmp_path_factory.mktemp('runs')
-    return Rig(
-        start_cameras(fake_detector, 'cameras', f'runs:{folder}', autostart=True),
-        folder,
-        picture,
-        as_image,
-    )
+    return Rig(start_cameras(fake_detector, 'cameras', f'runs:{folder}', autostart=True), folder)
 
 
 @pytest.fixture(scope='module')
-def one_by_one(fake_detector, tmp_path_factory, picture, as_image):
+def one_by_one(fake_detector, tmp_path_factory):
     folder = tmp_path_factory.mktemp('runs_of_one')
     return Rig(
-        start_cameras(fake_detector, 'one_by_one', f'fixed:{folder}', autostart=True),
-        folder,
-        picture,
-        as_image,
+        start_cameras(fake_detector, 'one_by_one', f'fixed:{folder}', autostart=True), folder
     )
 
 
-def test_each_camera_gets_its_own_results_under_its_own_header_on_its_own_topic(rig, lane_of):
+def test_each_camera_gets_its_own_results_under_its_own_header_on_its_own_topic(rig):
     boxes = {
         FRONT: ('red', [32, 16, 96, 64]),
         LEFT: ('blue', [64, 32, 128, 64]),
@@ -150,7 +144,7 @@ def test_each_camera_gets_its_own_results_under_its_own_header_on_its_own_topic(
     for topic in (LEFT, FRONT, REAR) * 2:
         found = rig.detect(topic)
         assert found.header.frame_id == f'camera of {topic}'
-        assert lane_of.boxes(found)[0] == (boxes[topic][0], 0.9, boxes[topic][1])
+        assert Lane.boxes(found)[0] == (boxes[topic][0], 0.9, boxes[topic][1])
     for topic in TOPICS:
         assert {found.header.frame_id for found in rig.found[topic].messages} == {
             f'camera of {topic}'
@@ -292,30 +286,12 @@ def test_a_camera_without_images_is_named(one_by_one):
     peer.wait_until(lambda: message_while(FRONT, LEFT, REAR) == 'active', 'all cameras')
 
 
-@pytest.mark.parametrize(
-    ('topics', 'why'),
-    [
-        (['/front', 'front'], 'image_topics has duplicates: /front, /front.'),
-        (['/front', '~/front'], 'image_topics has topics with the same results: /front, ~/front.'),
-        (['front', 'no topic'], "image_topics has an invalid topic 'no topic'."),
-        ([''], "image_topics has an invalid topic ''."),
-    ],
-    ids=['twice', 'same_results', 'invalid', 'empty'],
-)
-def test_invalid_topics_fail_configure_with_reason(fake_detector, request, topics, why):
-    node = fake_detector(f'refused_{request.node.callspec.id}', image_topics=topics)
-    assert not node.change('configure')
-    node.wait_for_log(f'on_configure failed. {why}')
-
-
-def test_batch_smaller_than_number_of_cameras(fake_detector, tmp_path, picture, as_image):
+def test_batch_smaller_than_number_of_cameras(fake_detector, tmp_path):
     rig = Rig(
         start_cameras(
             fake_detector, 'two_of_three', f'runs:{tmp_path}', autostart=True, max_batch_size=2
         ),
         tmp_path,
-        picture,
-        as_image,
     )
     before, runs = int(rig.diagnostics()['frames received']), len(rig.runs())
     rig.hold()
@@ -337,7 +313,7 @@ def footprint(node):
 
 
 @pytest.mark.nightly
-def test_ten_cycles_of_three_cameras_leak_nothing(fake_detector, tmp_path, picture, as_image):
+def test_ten_cycles_of_three_cameras_leak_nothing(fake_detector, tmp_path):
     (tmp_path / 'go').touch()
     node = start_cameras(fake_detector, 'cycled_cameras', f'runs:{tmp_path}')
     peer, outputs = (
@@ -376,28 +352,10 @@ def test_ten_cycles_of_three_cameras_leak_nothing(fake_detector, tmp_path, pictu
     peer.wait_until(lambda: footprint(node) == before, f'{footprint(node)} to be {before}')
 
 
-def test_two_cameras_run_in_a_real_batch(start_node, peer, as_image, tmp_path, backend):
-    from demo.scene import held_out
-
-    from trt_ros.demo import MODEL
-
-    model = onnx.load(MODEL)
-    for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.shape.dim[0].dim_param = 'batch'
-    del model.graph.value_info[:]
-    path = tmp_path / 'shapes.onnx'
-    onnx.save(model, path)
-    node = start_node(
-        'real',
-        'trt_ros.nodes.detector',
-        model_path=str(path),
-        backend=backend,
-        image_topics=['a', 'b'],
-        batch_wait_ms=20.0,
-        qos_reliability='reliable',
-        autostart=True,
-    )
-    node.wait_for_log('Started: active.')
+def test_two_cameras_run_in_a_real_batch(start_active, peer, tmp_path, backend):
+    path = with_batch(tmp_path / 'shapes.onnx', 'batch')
+    cameras = {'image_topics': ['a', 'b'], 'batch_wait_ms': 20.0}
+    node = start_active('real', 'detector', path, backend=backend, **cameras)
     assert 'batch size: up to 2 images per run' in node.log
     counts = set()
     for topic, (pixels, _, _) in zip('ab', held_out(2)):

@@ -6,17 +6,15 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray
 
+from support.ros_messages import as_image, picture
 from support.save_network import save_network
 
 RED, GREEN = (255, 0, 0), (0, 255, 0)
 
 
 @pytest.fixture(scope='module')
-def lane(fake_detector, lane_of):
-    node = fake_detector(
-        'choosy', '-r', 'image:=/choosy/image', autostart=True, classes=['green', 'blue']
-    )
-    return lane_of(node, topic='/choosy/image')
+def lane(start_lane):
+    return start_lane('choosy', classes=['green', 'blue'])
 
 
 def strings(name, *values):
@@ -27,13 +25,13 @@ def found(lane, image):
     return [(name, score) for name, score, _ in lane.boxes(lane.detect(image))]
 
 
-def test_only_the_chosen_classes_are_published(lane, picture, as_image):
+def test_only_the_chosen_classes_are_published(lane):
     assert found(lane, as_image(picture(rgb=RED), 'rgb8')) == []
     green = found(lane, as_image(picture(rgb=GREEN), 'rgb8'))
     assert [name for name, _ in green] == ['green', 'green']
 
 
-def test_classes_and_their_scores_change_at_run_time(lane, picture, as_image):
+def test_classes_and_their_scores_change_at_run_time(lane):
     red, green = (as_image(picture(rgb=rgb), 'rgb8') for rgb in (RED, GREEN))
     assert lane.node.set(**strings('classes', '0')) == ''
     assert found(lane, red) == [('red', 0.9), ('red', 0.6)]
@@ -48,7 +46,7 @@ def test_classes_and_their_scores_change_at_run_time(lane, picture, as_image):
     assert found(lane, green) == [('green', 0.9)]
 
 
-def test_indices_may_be_integers(lane, picture, as_image):
+def test_indices_may_be_integers(lane):
     given = Parameter('classes', Parameter.Type.INTEGER_ARRAY, [0, 2])
     assert lane.node.set(classes=given) == ''
     assert lane.node.get('classes') == ['0', '2']
@@ -57,7 +55,7 @@ def test_indices_may_be_integers(lane, picture, as_image):
     assert lane.node.get('classes') == ['1']
 
 
-def test_an_unknown_class_is_refused_and_changes_nothing(lane, picture, as_image):
+def test_an_unknown_class_is_refused_and_changes_nothing(lane):
     assert lane.node.set(score_threshold=0.25, **strings('classes', 'red')) == ''
     before = found(lane, as_image(picture(rgb=RED), 'rgb8'))
     assert "unknown class 'rad'" in lane.node.set(**strings('classes', 'rad'))
@@ -94,23 +92,12 @@ def write_network(path, task):
 
 
 @pytest.mark.parametrize('task', TASKS)
-def test_every_node_of_objects_chooses_classes(start_node, peer, as_image, tmp_path, task):
+def test_every_node_of_objects_chooses_classes(start_active, peer, tmp_path, task):
     name = f'choosy_{task}'
-    node = start_node(
-        name,
-        f'trt_ros.nodes.{task}',
-        '-r',
-        f'image:=/{name}/image',
-        autostart=True,
-        backend='onnxruntime',
-        model_path=write_network(tmp_path / f'{task}.onnx', task),
-        classes=['car'],
-        qos_reliability='reliable',
-    )
-    node.wait_for_log('Started: active.')
-    images = peer.publisher(Image, f'/{name}/image')
+    model = write_network(tmp_path / f'{task}.onnx', task)
+    node = start_active(name, task, model, '-r', f'image:=/{name}/image', classes=['car'])
+    images = peer.connected(Image, f'/{name}/image')
     found = peer.inbox(Detection2DArray, f'/{name}/detections')
-    peer.wait_until(images.get_subscription_count, 'the node to subscribe')
     stamps = iter(range(1, 10))
 
     def classes():

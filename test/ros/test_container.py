@@ -5,16 +5,14 @@ import os
 from pathlib import Path
 import signal
 
-from lifecycle_msgs.msg import Transition
-from lifecycle_msgs.srv import ChangeState
 import pytest
 
 from support.containers import Container
+from support.ros_nodes import RemoteNode
+from support.waiting import DEADLINE_SECONDS
+from trt_ros.demo import MODEL
 
-DEADLINE_SECONDS = 60.0
-CHECKOUT = Path(__file__).parents[2]
-NODES = CHECKOUT / 'test' / 'support' / 'nodes'
-MODEL = CHECKOUT / 'trt_ros' / 'demo' / 'shapes.onnx'
+NODES = Path(__file__).parents[1] / 'support/nodes'
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -102,12 +100,9 @@ def test_a_node_gets_its_name_namespace_remaps_and_parameters(container, plugin)
     assert container.rate_of(f'/front/my_{plugin}') == 2.5
 
 
-def test_a_remap_rule_beats_the_name_in_the_request(container):
+def test_a_remap_rule_beats_the_name_in_the_request_and_a_node_keeps_its_own(container):
     loaded = container.load('components:Options', node_name='asked', remap_rules=['__node:=rule'])
     assert loaded.full_node_name == '/rule'  # As in C++: rcl applies the first rule that fits.
-
-
-def test_a_node_keeps_the_name_it_gives_itself(container):
     assert container.load('components:NoOptions').full_node_name == '/no_options'
 
 
@@ -117,69 +112,49 @@ def test_an_entry_point_or_the_ament_index_names_a_plugin(container, package):
     assert (loaded.success, loaded.full_node_name, loaded.error_message) == (True, '/options', '')
 
 
+NOT_FOUND = 'Could not find requested resource in ament index'
+NO_CLASS = 'Failed to find class with the requested plugin name.'
+LIBRARY, THROWN = 'Failed to load library: ', 'Component constructor threw an exception: '
+
+
 @pytest.mark.parametrize(
     ('package', 'plugin', 'message'),
     [
-        ('', '', 'Could not find requested resource in ament index'),
-        ('no_pkg', 'no_pkg::Node', 'Could not find requested resource in ament index'),
+        ('', '', NOT_FOUND),
+        ('no_pkg', 'no_pkg::Node', NOT_FOUND),
         ('malformed_pkg', 'malformed_pkg::Camera', 'Invalid resource entry'),
-        ('cpp_pkg', 'cpp_pkg::Lidar', 'Failed to find class with the requested plugin name.'),
+        ('cpp_pkg', 'cpp_pkg::Lidar', NO_CLASS),
         (
             'cpp_pkg',
             'cpp_pkg::Camera',
-            'Failed to load library: lib/libcamera.so is not a Python '
-            'component; load it into the container of rclcpp_components',
+            f'{LIBRARY}lib/libcamera.so is not a Python component; '
+            'load it into the container of rclcpp_components',
         ),
-        (
-            'python_pkg',
-            'python_pkg::Lidar',
-            'Failed to find class with the requested plugin name.',
-        ),
-        (
-            'python_pkg',
-            'python_pkg::Absent',
-            'Failed to find class with the requested plugin name.',
-        ),
-        (
-            'python_pkg',
-            'python_pkg::Broken',
-            "Failed to load library: No module named 'no_such_module'",
-        ),
+        ('python_pkg', 'python_pkg::Lidar', NO_CLASS),
+        ('python_pkg', 'python_pkg::Absent', NO_CLASS),
+        ('python_pkg', 'python_pkg::Broken', f"{LIBRARY}No module named 'no_such_module'"),
         (
             'python_pkg',
             'python_pkg::NotANode',
-            'Failed to load library: components:not_a_node is not an rclpy Node',
+            f'{LIBRARY}components:not_a_node is not an rclpy Node',
         ),
-        (
-            '',
-            'components:ThrowsLoading',
-            'Component constructor threw an exception: no such camera',
-        ),
-        (
-            '',
-            'components:RefusesLoading',
-            'Component constructor threw an exception: No model.\nRemedy: Set model_path.',
-        ),
-        ('', 'components:ExitsLoading', 'Component constructor threw an exception: gone'),
+        ('', 'components:ThrowsLoading', f'{THROWN}no such camera'),
+        ('', 'components:RefusesLoading', f'{THROWN}No model.\nRemedy: Set model_path.'),
+        ('', 'components:ExitsLoading', f'{THROWN}gone'),
     ],
 )
 def test_load_failure_reports_reason(container, package, plugin, message):
     refused = container.load(plugin, package)
-    assert (refused.success, refused.full_node_name, refused.unique_id, refused.error_message) == (
-        False,
-        '',
-        0,
-        message,
-    )
+    found = refused.success, refused.full_node_name, refused.unique_id, refused.error_message
+    assert found == (False, '', 0, message)
     assert container.list() == {}
 
 
-def test_malformed_requests_are_refused_without_traceback(start):
-    container = start()
-    not_found = 'Could not find requested resource in ament index'
+def test_malformed_requests_are_refused_without_traceback(container):
+    begun = len(container.node.log)
     for package in ('../../etc', '/etc', 'a\0b'):
         refused = container.load('indexed_pkg::Options', package)
-        assert not refused.success and refused.error_message.startswith(not_found)
+        assert not refused.success and refused.error_message.startswith(NOT_FOUND)
     for fields in (
         {'remap_rules': ['no rule']},
         {'remap_rules': ['a:=b c']},
@@ -189,11 +164,10 @@ def test_malformed_requests_are_refused_without_traceback(start):
     ):
         refused = container.load('indexed_pkg::Options', 'indexed_pkg', **fields)
         assert not refused.success
-        assert refused.error_message.startswith('Component constructor threw an exception: ')
-    container.says('Failed to load')
-    assert 'Traceback' not in container.node.log
+        assert refused.error_message.startswith(THROWN)
+    log = container.node.log[begun:]
+    assert 'Failed to load' in log and 'Traceback' not in log
     assert container.load('indexed_pkg::Options', 'indexed_pkg').success
-    container.node.stop()
 
 
 def test_only_registered_components_are_loaded_unless_modules_are_allowed(start):
@@ -207,24 +181,19 @@ def test_only_registered_components_are_loaded_unless_modules_are_allowed(start)
         )
     for package in ('python_pkg', 'indexed_pkg'):
         assert container.load(f'{package}::Options', package).success
-    container.node.stop()
 
 
-@pytest.mark.parametrize(
-    ('module', 'message'),
-    [
-        ('leaves', 'Failed to load library: 3'),
-        ('is_interrupted', 'Failed to load library: KeyboardInterrupt()'),
-        ('ends_the_pools', 'Failed to find class with the requested plugin name.'),
-        ('unittest.__main__', 'Failed to load library: '),
-    ],
-)
-def test_failed_import_does_not_block_container(start, module, message):
+def test_failed_import_does_not_block_container(start):
     container = start()
-    refused = container.load(f'{module}:Node')
-    assert (refused.success, refused.error_message[: len(message)]) == (False, message)
-    assert container.load('components:Options').success
-    container.node.stop()
+    for module, message in (
+        ('leaves', f'{LIBRARY}3'),
+        ('is_interrupted', f'{LIBRARY}KeyboardInterrupt()'),
+        ('unittest.__main__', LIBRARY),
+        ('ends_the_pools', NO_CLASS),
+    ):
+        refused = container.load(f'{module}:Node')
+        assert (refused.success, refused.error_message[: len(message)]) == (False, message)
+        assert container.load('components:Options').success
 
 
 @pytest.mark.parametrize('plugin', ['ThrowsLoading', 'ManagedThrowsLoading'])
@@ -290,21 +259,15 @@ def test_ids_increase_per_attempt_and_are_never_reused(start):
     assert list(container.list()) == [1, 4]
 
 
-def test_unloading_destroys_the_node(container):
+def test_unloading_destroys_the_node_and_an_unknown_id_is_refused(container):
     unique_id = container.load('components:Options', node_name='brief').unique_id
     container.sees_nodes(lambda names: 'brief' in names)
     unloaded = container.unload(unique_id)
     assert (unloaded.success, unloaded.error_message) == (True, '')
     container.says('<destroying /brief>')
     container.sees_nodes(lambda names: 'brief' not in names)
-
-
-def test_an_unknown_id_cannot_be_unloaded(container):
-    refused = container.unload(12345)
-    assert (refused.success, refused.error_message) == (
-        False,
-        'No node found with unique_id: 12345',
-    )
+    refused, why = container.unload(unique_id), f'No node found with unique_id: {unique_id}'
+    assert (refused.success, refused.error_message) == (False, why)
 
 
 def test_node_that_raises_while_spinning_continues(container):
@@ -336,29 +299,20 @@ def test_list_responds_during_slow_constructor(container, hold):
 
 def test_a_lifecycle_node_without_options_is_renamed_and_changes_state(container):
     assert container.load('components:Managed', node_name='camera').full_node_name == '/camera'
-    request = {'transition': Transition(id=Transition.TRANSITION_CONFIGURE)}
-    assert container.peer.wait(
-        container.peer.ask(ChangeState, '/camera/change_state', **request)
-    ).success
+    assert RemoteNode(container.peer, 'camera').change('configure')
 
 
 DETECTOR = {'plugin': 'trt_ros::DetectorNode', 'package': 'trt_ros'}
 
 
 def test_our_detector_configures_and_activates_in_a_container(container):
-    pytest.importorskip('vision_msgs')
     assert container.load(**DETECTOR, parameters=[('model_path', str(MODEL))]).success
-    for transition in (Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE):
-        assert container.peer.wait(
-            container.peer.ask(
-                ChangeState, '/detector/change_state', transition=Transition(id=transition)
-            )
-        ).success
+    detector = RemoteNode(container.peer, 'detector')
+    assert detector.change('configure') and detector.change('activate')
     container.says('[detector]: activate: inactive -> active')
 
 
 def test_a_failed_autostart_does_not_end_the_container(container):
-    pytest.importorskip('vision_msgs')
     parameters = [('model_path', 'no_such.onnx'), ('autostart', True)]
     assert container.load(**DETECTOR, node_name='failing', parameters=parameters).success
     container.says('[failing]: Startup failed: see the error above.')
@@ -367,7 +321,6 @@ def test_a_failed_autostart_does_not_end_the_container(container):
 
 
 def test_a_detector_unloaded_while_it_configures_is_gone(container):
-    pytest.importorskip('vision_msgs')
     for number in range(5):
         loaded = container.load(
             **DETECTOR,
@@ -400,7 +353,7 @@ def test_a_signal_unloads_all_last_loaded_first(start, number):
 
 
 def test_component_that_shuts_down_ros_stops_container_cleanly(start):
-    container = start()
+    container = start(program='trt_ros.container.__main__')
     assert container.load('components:Options').success
     container.ask('components:EndsRos')
     assert container.process.wait(DEADLINE_SECONDS) == 0

@@ -4,24 +4,15 @@ from importlib.util import find_spec
 import threading
 import time
 
-from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray
 import numpy as np
 import pytest
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from std_msgs.msg import Header
-from vision_msgs.msg import (
-    BoundingBox2D,
-    Detection2D,
-    Detection2DArray,
-    Detection3DArray,
-    ObjectHypothesis,
-    ObjectHypothesisWithPose,
-    Point2D,
-    Pose2D,
-)
+from vision_msgs.msg import Detection2DArray, Detection3DArray
 
 from support.rgbd_scenes import CAMERA, Solid, render, yaw
+from support.ros_messages import as_image, camera_info, detection, stamped, values_of
 from trt_ros.nodes.detections_3d import MAX_OBJECTS
 from trt_ros.vision.depth_points import Intrinsics
 
@@ -39,52 +30,19 @@ def scene():
     return render(SOLIDS)
 
 
-def info_of(camera, frame_id='depth_optical'):
-    return CameraInfo(
-        header=Header(frame_id=frame_id),
-        width=camera.image_wh[0],
-        height=camera.image_wh[1],
-        k=[camera.fx, 0.0, camera.cx, 0.0, camera.fy, camera.cy, 0.0, 0.0, 1.0],
-    )
-
-
-def header_at(seconds, frame_id):
-    return Header(
-        stamp=Time(sec=int(seconds), nanosec=round(seconds % 1 * 1e9)), frame_id=frame_id
-    )
-
-
 def image_of(pixels, encoding, seconds, frame_id='depth_optical'):
-    return Image(
-        header=header_at(seconds, frame_id),
-        width=pixels.shape[1],
-        height=pixels.shape[0],
-        step=pixels.strides[0],
-        encoding=encoding,
-        data=pixels.tobytes(),
-    )
+    return stamped(as_image(pixels, encoding), seconds, frame_id)
 
 
-def detections_of(scene, seconds, frame_id='color_optical'):
-    header = header_at(seconds, frame_id)
-    array = Detection2DArray(header=header)
+def detections_of(scene, seconds):
+    array = Detection2DArray()
     for index in range(len(SOLIDS)):
-        x, y, width, height, _ = map(float, scene.box(index, 0.2))
-        array.detections.append(
-            Detection2D(
-                header=header,
-                results=[
-                    ObjectHypothesisWithPose(
-                        hypothesis=ObjectHypothesis(class_id=f'class {index}', score=0.5)
-                    )
-                ],
-                bbox=BoundingBox2D(
-                    center=Pose2D(position=Point2D(x=x, y=y)), size_x=width, size_y=height
-                ),
-                id=str(index + 7),
-            )
+        box, names = (
+            scene.box(index, 0.2)[:4],
+            {'class_id': f'class {index}', 'id': f'{index + 7}'},
         )
-    return array
+        array.detections.append(detection(*box, score=0.5, **names))
+    return stamped(array, seconds, 'color_optical')
 
 
 class Locating:
@@ -94,24 +52,22 @@ class Locating:
         self.node = node
         node.wait_for_log('Started: active.')
         peer, name = node.peer, node.name
-        self.detections = peer.publisher(Detection2DArray, f'/{name}/detections')
-        self.depth = peer.publisher(Image, f'/{name}/depth_image')
+        self.detections = peer.connected(Detection2DArray, f'/{name}/detections')
+        self.depth = peer.connected(Image, f'/{name}/depth_image')
         self.instances = peer.publisher(Image, f'/{name}/instances')
         self.infos = peer.publisher(CameraInfo, f'/{name}/depth_info')
         self.source_infos = peer.publisher(CameraInfo, f'/{name}/camera_info')
         self.boxes = peer.inbox(Detection3DArray, f'/{name}/detections_3d')
         self.points = peer.inbox(PointCloud2, f'/{name}/points')
         self.diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
-        for publisher in (self.detections, self.depth):
-            peer.wait_until(publisher.get_subscription_count, 'the node')
         self.info, self.source = info, source
 
     def send(self, scene, seconds, *, late=0.0, boxes_of=None, instances=None, copies=1):
         """Publish one set, its depth image `late` seconds after the detections."""
         if self.info:
-            self.infos.publish(info_of(self.info))
+            self.infos.publish(camera_info(self.info, 'depth_optical'))
         if self.source:
-            self.source_infos.publish(info_of(self.source, 'color_optical'))
+            self.source_infos.publish(camera_info(self.source, 'color_optical'))
         array = detections_of(boxes_of or scene, seconds)
         array.detections = list(array.detections) * copies
         self.detections.publish(array)
@@ -124,7 +80,7 @@ class Locating:
         """Publish sets until one is located: the first may precede the calibration."""
         stamps = []
         for number in range(30):
-            stamps.append(header_at(seconds + number / 8, '').stamp)
+            stamps.append(stamped(Image(), seconds + number / 8).header.stamp)
             self.send(scene, seconds + number / 8, **options)
 
             def own():
@@ -137,13 +93,11 @@ class Locating:
                 return own()[0]
         raise AssertionError(self.node.log)
 
-    def wait_for_value(self, key, accepts=lambda value: value != '0'):
+    def wait_for_value(self, key):
         self.diagnostics.wait_for(
-            lambda array: any(
-                each.key == key and accepts(each.value)
-                for status in array.status
-                if status.name.startswith(f'{self.node.name}: ')
-                for each in status.values
+            lambda array: (
+                array.status[0].name.startswith(f'{self.node.name}: ')
+                and values_of(array).get(key, '0') != '0'
             ),
             key,
         )
@@ -245,7 +199,7 @@ def test_at_most_a_thousand_objects_are_measured(plain, scene):
 
 
 def test_no_detections_are_an_empty_array(plain, scene):
-    plain.detections.publish(Detection2DArray(header=header_at(50.0, 'color_optical')))
+    plain.detections.publish(stamped(Detection2DArray(), 50, 'color_optical'))
     plain.depth.publish(image_of(np.ones((480, 640), np.uint16), '16UC1', 50.0))
     found = plain.boxes.wait_for(lambda array: array.header.stamp.sec == 50)
     assert (found.detections, found.header.frame_id) == ([], 'depth_optical')

@@ -11,6 +11,8 @@ from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import CompressedImage
 from vision_msgs.msg import LabelInfo
 
+from support.ros_messages import as_image, picture, values_of
+from support.ros_nodes import Lane
 from support.waiting import DEADLINE_SECONDS
 from trt_ros.nodes.detector import DetectorParameters
 from trt_ros.parameter_field import specifications
@@ -18,27 +20,25 @@ from trt_ros.ros.parameters import to_parameter
 
 
 @pytest.fixture(scope='module')
-def lane(fake_detector, lane_of):
-    return lane_of(fake_detector('detector', autostart=True))
+def lane(fake_detector):
+    return Lane(fake_detector('detector', autostart=True))
 
 
-def test_an_image_without_objects_gives_an_empty_array_with_its_header(lane, picture, as_image):
+def test_an_image_without_objects_gives_an_empty_array_with_its_header(lane):
     found = lane.detect(as_image(picture(rgb=(0, 0, 0)), 'rgb8'))
     assert found.detections == []
     assert found.header.frame_id == 'front_camera'
     assert found.header.stamp.nanosec == 7
 
 
-def test_boxes_are_floats_in_source_pixels_best_first_under_the_images_header(
-    lane, picture, as_image
-):
+def test_boxes_are_floats_in_source_pixels_best_first_under_the_images_header(lane):
     found = lane.detect(as_image(picture(), 'rgb8'))
     assert lane.boxes(found) == [('red', 0.9, [32, 16, 96, 64]), ('red', 0.6, [56, 34, 72, 46])]
     for detection in found.detections:
         assert detection.header == found.header
 
 
-def test_class_ids_may_be_indices(lane, picture, as_image):
+def test_class_ids_may_be_indices(lane):
     assert lane.node.set(class_id_format='index') == ''
     blue = as_image(picture(rgb=(0, 0, 255)), 'rgb8')
     assert [class_id for class_id, _, _ in lane.boxes(lane.detect(blue))] == ['2', '2']
@@ -46,15 +46,9 @@ def test_class_ids_may_be_indices(lane, picture, as_image):
     assert [class_id for class_id, _, _ in lane.boxes(lane.detect(blue))] == ['blue', 'blue']
 
 
-def test_images_that_reach_max_detections_are_counted(lane, picture, as_image):
+def test_images_that_reach_max_detections_are_counted(lane):
     def reached():
-        return int(
-            next(
-                value.value
-                for value in lane.diagnostics.messages[-1].status[0].values
-                if value.key == 'frames that reached max_detections'
-            )
-        )
+        return int(values_of(lane.diagnostics.messages[-1])['frames that reached max_detections'])
 
     lane.diagnostics.wait_for()
     before = reached()
@@ -135,7 +129,7 @@ def encoded(rgb, encoding):
         'bayer_grbg8',
     ],
 )
-def test_every_encoding_shows_the_box_and_its_color(lane, picture, as_image, encoding, padding):
+def test_every_encoding_shows_the_box_and_its_color(lane, encoding, padding):
     pixels = np.ascontiguousarray(encoded(picture(), encoding))
     is_gray = encoding in ('mono8', '8UC1', 'mono16')
     step = pixels.reshape(len(pixels), -1).view(np.uint8).shape[1] + padding
@@ -156,7 +150,7 @@ BAD_FRAMES = {
 
 
 @pytest.mark.parametrize('cause', BAD_FRAMES)
-def test_bad_frame_is_dropped_counted_and_logged(lane, picture, as_image, cause):
+def test_bad_frame_is_dropped_counted_and_logged(lane, cause):
     for count in ('1', '2'):
         bad = as_image(picture(), 'rgb8')
         BAD_FRAMES[cause](bad)
@@ -168,7 +162,7 @@ def test_bad_frame_is_dropped_counted_and_logged(lane, picture, as_image, cause)
     assert bad_stamp not in {found.header.stamp.sec for found in lane.detections.messages}
 
 
-def test_an_encoding_for_cv_bridge_says_so_where_that_is_missing(lane, picture, as_image):
+def test_an_encoding_for_cv_bridge_says_so_where_that_is_missing(lane):
     try:
         import cv_bridge  # noqa: F401
 
@@ -183,7 +177,7 @@ def test_an_encoding_for_cv_bridge_says_so_where_that_is_missing(lane, picture, 
     )
 
 
-def test_thresholds_change_at_run_time(lane, picture, as_image):
+def test_thresholds_change_at_run_time(lane):
     image = as_image(picture(), 'rgb8')
     label_info = lane.node.peer.inbox(LabelInfo, '/detector/label_info', QoSProfile(depth=10))
     assert lane.node.set(score_threshold=0.7) == ''
@@ -219,12 +213,12 @@ def test_thresholds_change_at_run_time(lane, picture, as_image):
     ],
     ids=str,
 )
-def test_rejected_parameter_changes_nothing(lane, picture, as_image, values, reason):
+def test_rejected_parameter_changes_nothing(lane, values, reason):
     assert reason in lane.node.set(**values)
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 
 
-def test_mutable_numbers_take_their_bounds_and_refuse_values_beyond(lane, picture, as_image):
+def test_mutable_numbers_take_their_bounds_and_refuse_values_beyond(lane):
     begun, image = len(lane.node.log), as_image(picture(), 'rgb8')
     smallest, largest = sys.float_info.min, sys.float_info.max
     odd = (0.0, 5e-324, -5e-324, smallest, 1e-11, largest, -1.0, math.inf, -math.inf, math.nan)
@@ -257,11 +251,11 @@ def test_label_info_reaches_late_subscriber(lane):
 
 
 @pytest.fixture(scope='module')
-def compressed_lane(fake_detector, lane_of):
+def compressed_lane(fake_detector):
     node = fake_detector(
         'compressed', '-r', 'image:=/front/image', autostart=True, image_transport='compressed'
     )
-    return lane_of(node, CompressedImage, '/front/image/compressed')
+    return Lane(node, CompressedImage, '/front/image/compressed')
 
 
 def jpeg_or_png(suffix, pixels):
@@ -304,9 +298,7 @@ def jpeg_or_png(suffix, pixels):
         ('', '.png', lambda rgb: rgb[..., ::-1], 'red'),
     ],
 )
-def test_compressed_images_are_read(
-    compressed_lane, picture, format_, suffix, convert, best_class
-):
+def test_compressed_images_are_read(compressed_lane, format_, suffix, convert, best_class):
     data = jpeg_or_png(suffix, np.ascontiguousarray(convert(picture())))
     image = CompressedImage(format=format_, data=data)
     image.header.frame_id = 'front_camera'
@@ -344,7 +336,7 @@ def jpeg_of_size(width, height):
         ),
     ],
 )
-def test_invalid_compressed_image_is_dropped(compressed_lane, picture, cause, format_, data):
+def test_invalid_compressed_image_is_dropped(compressed_lane, cause, format_, data):
     compressed_lane.publish(CompressedImage(format=format_, data=data))
     compressed_lane.node.wait_for_log(f'A frame of /front/image/compressed was dropped ({cause}).')
     good = CompressedImage(format='png', data=jpeg_or_png('.png', picture()))
@@ -364,7 +356,7 @@ def test_jpeg_decoder_of_a_network_without_gpu(fake_detector):
     node.wait_for_failed_start()
 
 
-def test_a_depth_image_is_dropped_and_the_log_names_the_topic_to_use(lane, picture, as_image):
+def test_a_depth_image_is_dropped_and_the_log_names_the_topic_to_use(lane):
     lane.publish(as_image(np.full((48, 64), 3000, np.uint16), '16UC1'))
     lane.node.wait_for_log(
         'A frame of /image was dropped (depth image). Encoding 16UC1 is of depth images, not of '
@@ -374,13 +366,8 @@ def test_a_depth_image_is_dropped_and_the_log_names_the_topic_to_use(lane, pictu
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 
 
-def test_scores_outside_0_to_1_drop_their_frame_and_no_other(
-    fake_detector, lane_of, picture, as_image
-):
-    lane = lane_of(
-        fake_detector('logits', '-r', 'image:=/logits', autostart=True, model_path='logits:'),
-        topic='/logits',
-    )
+def test_scores_outside_0_to_1_drop_their_frame_and_no_other(start_lane):
+    lane = start_lane('logits', model_path='logits:')
     lane.publish(as_image(picture(rgb=(0, 0, 255)), 'rgb8'))
     lane.node.wait_for_log(
         'A frame of /logits was dropped (scores outside 0 to 1). The network returned '
@@ -389,12 +376,8 @@ def test_scores_outside_0_to_1_drop_their_frame_and_no_other(
     assert len(lane.detect(as_image(picture(), 'rgb8')).detections) == 2
 
 
-def test_deactivated_detector_receives_nothing_until_reactivated(
-    fake_detector, lane_of, picture, as_image
-):
-    lane = lane_of(
-        fake_detector('paused', '-r', 'image:=/paused', autostart=True), topic='/paused'
-    )
+def test_deactivated_detector_receives_nothing_until_reactivated(start_lane):
+    lane = start_lane('paused')
     assert lane.node.change('deactivate')
     lane.node.peer.wait_until(
         lambda: not lane.images.get_subscription_count(), 'the detector to unsubscribe'

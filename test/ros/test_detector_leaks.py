@@ -6,6 +6,8 @@ import pytest
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray
 
+from support.ros_messages import as_image, picture
+
 WARM_UP, CYCLES = 10, 50
 
 
@@ -35,9 +37,7 @@ def resident_bytes(node):
 
 
 @pytest.mark.nightly
-def test_fifty_cycles_end_with_the_threads_entities_and_memory_of_the_first(
-    fake_detector, picture, as_image
-):
+def test_fifty_cycles_end_with_the_threads_entities_and_memory_of_the_first(fake_detector):
     node = fake_detector('cycled', '-r', 'image:=/cycled')
     image = as_image(picture((640, 480), (100, 100, 300, 300)), 'rgb8')
     images = node.peer.publisher(Image, '/cycled')

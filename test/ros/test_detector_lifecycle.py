@@ -5,6 +5,7 @@ import signal
 from lifecycle_msgs.msg import Transition
 import pytest
 
+from support.ros_messages import as_image, picture
 from support.waiting import DEADLINE_SECONDS
 
 
@@ -81,13 +82,6 @@ def test_a_bug_in_configure_is_logged_with_its_traceback(node):
     assert node.state == 'unconfigured'
     node.wait_for_log('ZeroDivisionError: a bug')
     assert 'Traceback' in node.log
-
-
-def test_inconsistent_parameters_fail_configure(node):
-    assert node.set(labels=['a', 'b'], labels_path='somewhere') == ''
-    assert not node.change('configure')
-    node.wait_for_log('Both labels and labels_path are given.')
-    assert node.set(labels_path='', labels=[''] * 4) == ''
 
 
 def test_node_responds_during_slow_configure(node, tmp_path):
@@ -174,9 +168,7 @@ def test_diagnostics_show_a_failed_configure_until_one_succeeds(node):
 @pytest.mark.parametrize(
     ('model', 'frames_in_flight'), [('faulty:', 1), ('faulty:untold', 1), ('faulty:', 2)]
 )
-def test_gpu_failure_leaves_unconfigured_node_with_reason(
-    node, picture, as_image, model, frames_in_flight
-):
+def test_gpu_failure_leaves_unconfigured_node_with_reason(node, model, frames_in_flight):
     from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
     from sensor_msgs.msg import Image
 
@@ -185,8 +177,7 @@ def test_gpu_failure_leaves_unconfigured_node_with_reason(
     assert node.set(model_path=model, frames_in_flight=frames_in_flight) == ''
     assert node.change('configure')
     assert node.change('activate')
-    images = node.peer.publisher(Image, '/image')
-    node.peer.wait_until(images.get_subscription_count, 'the detector to subscribe')
+    images = node.peer.connected(Image, '/image')
     for _ in range(frames_in_flight):
         images.publish(as_image(picture(), 'rgb8'))
     node.peer.wait_until(lambda: node.state == 'unconfigured', 'everything to be released')

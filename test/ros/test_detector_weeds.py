@@ -4,23 +4,17 @@ import json
 
 import cv2
 
+from support.ros_messages import as_image
+
 
 def test_the_node_finds_in_real_photographs_what_is_expected(
-    start_node, lane_of, as_image, weeds, assert_finds, backend
+    start_lane, weeds, assert_finds, backend
 ):
-    lane = lane_of(
-        start_node(
-            'weeds',
-            'trt_ros.nodes.detector',
-            '-r',
-            'image:=/field',
-            autostart=True,
-            backend=backend,
-            model_path=str(weeds / 'weeds_yolox_nano.onnx'),
-            labels_path=str(weeds / 'labels.txt'),
-            qos_reliability='reliable',
-        ),
-        topic='/field',
+    lane = start_lane(
+        'weeds',
+        backend=backend,
+        model_path=str(weeds / 'weeds_yolox_nano.onnx'),
+        labels_path=str(weeds / 'labels.txt'),
     )
     expected = json.loads((weeds / 'expected.json').read_text())
     assert expected

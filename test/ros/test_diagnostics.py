@@ -2,7 +2,6 @@
 
 import math
 import time
-from types import SimpleNamespace
 
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -11,7 +10,8 @@ import pytest
 from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Float64
 
-from support.ros_messages import values_of
+from support.ros_messages import as_image, picture, values_of
+from support.waiting import wait_until
 from trt_ros.ros.diagnostics import MAX_TIMES, FrameCounts
 from trt_ros.ros.worker import REPLACED, UNWANTED
 
@@ -43,22 +43,32 @@ def test_percentiles_are_those_of_the_newest_frames():
     }
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """Return the time, which the test advances."""
-    now = SimpleNamespace(seconds=time.monotonic())
-    monkeypatch.setattr(time, 'monotonic', lambda: now.seconds)
-    return now
-
-
-def test_old_timings_are_not_reported(clock):
+def test_old_timings_are_not_reported(set_constants):
     counts = FrameCounts()
     counts.record_duration('infer', 1.0)
-    clock.seconds += 9
-    counts.record_duration('infer', 3.0)
-    assert counts.percentiles()['infer'][0] == 2.0
-    clock.seconds += 6
-    assert counts.percentiles() == {'infer': (3.0, 3.0)}
+    set_constants(TIMES_WINDOW_SECONDS=math.inf)
+    assert counts.percentiles() == {'infer': (1.0, 1.0)}
+    set_constants(TIMES_WINDOW_SECONDS=0.0)
+    after(time.monotonic())
+    assert counts.percentiles() == {}
+
+
+def after(seconds):
+    """Wait until the clock has gone on; return its time."""
+    return wait_until(lambda: max(time.monotonic() - seconds, 0.0)) + seconds
+
+
+class Interval:
+    """The time since a call, which took a time itself, as another call returns it."""
+
+    def __init__(self, call):
+        self.before = after(time.monotonic())
+        call()
+        self.after = after(time.monotonic())
+
+    def matches(self, call):
+        least = time.monotonic() - self.after
+        return least <= call() <= time.monotonic() - self.before
 
 
 def test_the_time_of_a_stage_that_fails_does_not_count():
@@ -71,43 +81,35 @@ def test_the_time_of_a_stage_that_fails_does_not_count():
     assert 0.0 <= counts.percentiles()['infer'][0] < 60.0
 
 
-def test_a_frame_is_unsettled_until_it_is_published_or_dropped_for_its_own(clock):
+def test_a_frame_is_unsettled_until_it_is_published_or_dropped_for_its_own():
     counts = FrameCounts()
     assert counts.seconds_without_result() == -math.inf
-    counts.receive()
-    clock.seconds += 3
-    counts.receive()
+    first = Interval(counts.receive)
+    Interval(counts.receive)
     counts.drop(REPLACED)
-    assert counts.seconds_without_result() == 3
-    counts.publish()
-    assert counts.seconds_without_result() == -math.inf
-    counts.receive()
-    counts.drop(UNWANTED)
-    assert counts.seconds_without_result() == -math.inf
+    assert first.matches(counts.seconds_without_result)
+    for settle in (counts.publish, lambda: counts.drop(UNWANTED)):
+        settle()
+        assert counts.seconds_without_result() == -math.inf
+        counts.receive()
 
 
-def test_no_frame_is_expected_after_end_of_source(clock):
+def test_no_frame_is_expected_after_end_of_source():
     counts = FrameCounts()
-    counts.receive()
-    clock.seconds += 3
-    assert counts.seconds_since_received(0.0) == 3
-    counts.expect_no_more()
-    assert counts.seconds_since_received(0.0) < 0
-    counts.receive()
-    clock.seconds += 2
-    assert counts.seconds_since_received(0.0) == 2
+    for _ in range(2):
+        received = Interval(counts.receive)
+        assert received.matches(lambda: counts.seconds_since_received(0.0))
+        counts.expect_no_more()
+        assert counts.seconds_since_received(0.0) < 0
 
 
 @pytest.fixture(scope='module')
-def latencies(fake_detector, lane_of):
-    lane = lane_of(
-        fake_detector('timed', '-r', 'image:=/timed', autostart=True, publish_latency=True),
-        topic='/timed',
-    )
+def latencies(start_lane):
+    lane = start_lane('timed', publish_latency=True)
     return lane, lane.node.peer.inbox(Float64, '/timed/latency')
 
 
-def test_each_image_has_a_latency_on_a_topic_of_its_own(latencies, picture, as_image):
+def test_each_image_has_a_latency_on_a_topic_of_its_own(latencies):
     lane, latency = latencies
     began = lane.node.peer.node.get_clock().now()
 
@@ -120,7 +122,7 @@ def test_each_image_has_a_latency_on_a_topic_of_its_own(latencies, picture, as_i
     assert all(0.0 < each.data <= passed_ms for each in latency.messages)
 
 
-def test_diagnostics_report_configuration_and_timings(latencies, picture, as_image):
+def test_diagnostics_report_configuration_and_timings(latencies):
     lane, _ = latencies
     lane.images.publish(stamped_now(lane, as_image(picture(), 'rgb8')))
     array = wait_for_status(lane, lambda status, values: 'queue age p99 (ms)' in values, 'times')
@@ -140,10 +142,8 @@ def test_diagnostics_report_configuration_and_timings(latencies, picture, as_ima
     assert times['infer p50 (ms)'] < times['latency p50 (ms)']
 
 
-def test_an_image_without_a_stamp_has_no_latency(fake_detector, lane_of, picture, as_image):
-    lane = lane_of(
-        fake_detector('unstamped', '-r', 'image:=/unstamped', autostart=True), topic='/unstamped'
-    )
+def test_an_image_without_a_stamp_has_no_latency(start_lane):
+    lane = start_lane('unstamped')
     image = as_image(picture(), 'rgb8')
     image.header.stamp.sec = image.header.stamp.nanosec = 0
     lane.node.peer.wait_until(
@@ -153,14 +153,9 @@ def test_an_image_without_a_stamp_has_no_latency(fake_detector, lane_of, picture
     assert not [key for key in values_of(array) if key.startswith('latency')]
 
 
-def test_a_frame_that_is_stuck_is_stale_and_then_counts_as_long(
-    fake_detector, lane_of, picture, as_image, tmp_path
-):
+def test_a_frame_that_is_stuck_is_stale_and_then_counts_as_long(start_lane, tmp_path):
     go_on, image = tmp_path / 'go_on', as_image(picture(), 'rgb8')
-    lane = lane_of(
-        fake_detector('stuck', '-r', 'image:=/stuck', model_path=f'hold:{go_on}', autostart=True),
-        topic='/stuck',
-    )
+    lane = start_lane('stuck', model_path=f'hold:{go_on}')
     lane.publish(image)
     wait_for_status(lane, lambda status, values: values['frames received'] == '1', 'the image')
     held_since = time.monotonic()

@@ -1,27 +1,20 @@
 """Nodes that process one frame at a time, or two that overlap."""
 
+from demo.scene import held_out
 import numpy as np
 import pytest
+from sensor_msgs.msg import Image
 
-from support.ros_messages import next_diagnostics, values_of
+from support.ros_messages import as_image, next_diagnostics, picture, values_of
+from trt_ros.demo import MODEL
 
 
 @pytest.fixture(scope='module')
-def held(fake_detector, lane_of, tmp_path_factory):
+def held(start_lane, tmp_path_factory):
     """Two frames in flight; a run of the network ends when the file `go` is there."""
     folder = tmp_path_factory.mktemp('runs')
     (folder / 'go').touch()
-    lane = lane_of(
-        fake_detector(
-            'held',
-            '-r',
-            'image:=/held',
-            autostart=True,
-            model_path=f'fixed:{folder}',
-            frames_in_flight=2,
-        ),
-        topic='/held',
-    )
+    lane = start_lane('held', model_path=f'fixed:{folder}', frames_in_flight=2)
     lane.folder = folder
     return lane
 
@@ -48,7 +41,7 @@ def unaccounted(lane):
     )
 
 
-def test_second_frame_starts_while_first_runs_and_newest_waits(held, picture, as_image):
+def test_second_frame_starts_while_first_runs_and_newest_waits(held):
     image = as_image(picture(), 'rgb8')
     held.detect(image)
     before = values(held)
@@ -68,7 +61,7 @@ def test_second_frame_starts_while_first_runs_and_newest_waits(held, picture, as
     assert unaccounted(held) == 0
 
 
-def test_deactivate_waits_for_the_frames_in_flight(held, picture, as_image):
+def test_deactivate_waits_for_the_frames_in_flight(held):
     image = as_image(picture(), 'rgb8')
     held.detect(image)
     stamps = [begin_run(held, image), held.publish(image), held.publish(image)]
@@ -86,19 +79,13 @@ def test_deactivate_waits_for_the_frames_in_flight(held, picture, as_image):
     assert len(held.detect(image).detections) == 2
 
 
-def test_a_node_of_two_cameras_has_two_frames_in_flight(
-    fake_detector, peer, picture, as_image, tmp_path
-):
-    from sensor_msgs.msg import Image
-
+def test_a_node_of_two_cameras_has_two_frames_in_flight(fake_detector, peer, tmp_path):
     topics = ['/pair/left', '/pair/right']
     node = fake_detector(
         'pair', autostart=True, model_path=f'fixed:{tmp_path}', image_topics=topics
     )
     node.wait_for_log('Started: active.')
-    left, right = (peer.publisher(Image, topic) for topic in topics)
-    for images in (left, right):
-        peer.wait_until(images.get_subscription_count, 'a subscription')
+    left, right = (peer.connected(Image, topic) for topic in topics)
     left.publish(as_image(picture(), 'rgb8', stamp=1))
     peer.wait_until(lambda: any(tmp_path.iterdir()), 'a run')
     # It ends when the file `go` is there; meanwhile, another frame fails before the network.
@@ -109,27 +96,14 @@ def test_a_node_of_two_cameras_has_two_frames_in_flight(
 
 @pytest.mark.parametrize('frames_in_flight', [pytest.param(1, marks=pytest.mark.nightly), 2])
 def test_results_of_real_network_leave_in_order_and_frames_are_accounted_for(
-    start_node, lane_of, as_image, backend, frames_in_flight
+    start_lane, backend, frames_in_flight
 ):
-    from demo.scene import held_out
-
-    from trt_ros.demo import MODEL
-
-    name = f'flight_{frames_in_flight}_{backend}'
-    lane = lane_of(
-        start_node(
-            name,
-            'trt_ros.nodes.detector',
-            '-r',
-            f'image:=/{name}',
-            autostart=True,
-            backend=backend,
-            model_path=str(MODEL),
-            frames_in_flight=frames_in_flight,
-            qos_reliability='reliable',
-            qos_depth=100,
-        ),
-        topic=f'/{name}',
+    lane = start_lane(
+        f'flight_{frames_in_flight}_{backend}',
+        backend=backend,
+        model_path=str(MODEL),
+        frames_in_flight=frames_in_flight,
+        qos_depth=100,
     )
     scenes = [as_image(np.ascontiguousarray(pixels), 'bgr8') for pixels, _, _ in held_out(4)]
     alone = {}  # Detections of each scene without another frame in flight.

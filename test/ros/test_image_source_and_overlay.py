@@ -12,18 +12,15 @@ import pytest
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Header
 from vision_msgs.msg import (
-    BoundingBox2D,
     BoundingBox3D,
-    Detection2D,
     Detection2DArray,
     Detection3D,
     Detection3DArray,
     ObjectHypothesis,
     ObjectHypothesisWithPose,
-    Point2D,
-    Pose2D,
 )
 
+from support.ros_messages import as_image, detection, values_of
 from trt_ros.errors import ParameterError
 from trt_ros.media import write_picture
 from trt_ros.ros.camera_info import load_calibration
@@ -109,12 +106,7 @@ def test_a_folder_is_published_once_in_order_with_its_calibration(pictures_node)
         assert list(info.d) == [0.1, 0.2, 0, 0, 0]
     stamps = [(image.header.stamp.sec, image.header.stamp.nanosec) for image in images.messages]
     assert stamps == sorted(set(stamps))
-    diagnostics.wait_for(
-        lambda array: any(
-            value.key == 'dropped: unreadable file' and value.value == '1'
-            for value in array.status[0].values
-        )
-    )
+    diagnostics.wait_for(lambda array: values_of(array).get('dropped: unreadable file') == '1')
     assert '3.png as a picture' in node.log
 
 
@@ -197,24 +189,6 @@ def test_a_hostile_calibration_is_refused_at_once(tmp_path, text, why):
     assert re.search(why, caught.value.cause)
 
 
-@pytest.mark.parametrize(
-    'source, why',
-    [
-        ('', 'The parameter source is empty.'),
-        ('/no/such/folder', 'does not exist'),
-        ('/no/such/*.jpg', 'contains no pictures'),
-        (__file__, 'as a video'),
-        ('/dev/video99', 'cannot be opened'),
-    ],
-)
-def test_invalid_source_fails_configure_with_reason(pictures_node, source, why):
-    node = pictures_node
-    node.back_to_unconfigured()
-    assert node.set(source=source) == ''
-    assert not node.change('configure')
-    node.wait_for_log(f'on_configure failed. {why}' if why[0].isupper() else why)
-
-
 def test_a_picture_of_too_many_pixels_is_dropped(start_node, tmp_path):
     write_picture(tmp_path / '1.png', gray(10))
     node = start_node(
@@ -230,7 +204,7 @@ def test_a_picture_of_too_many_pixels_is_dropped(start_node, tmp_path):
 
 
 @pytest.fixture(scope='module')
-def overlay(start_node, as_image, tmp_path_factory):
+def overlay(start_node, tmp_path_factory):
     """An active overlay and its topics; it keeps two that wait."""
 
     class Overlay:
@@ -243,11 +217,9 @@ def overlay(start_node, as_image, tmp_path_factory):
             qos_reliability='reliable',
             qos_depth=50,
         )
-        images = node.peer.publisher(Image, '/image')
-        detections = node.peer.publisher(Detection2DArray, '/detections')
+        images = node.peer.connected(Image, '/image')
+        detections = node.peer.connected(Detection2DArray, '/detections')
         drawn = node.peer.inbox(Image, '/overlay/image')
-        node.peer.wait_until(images.get_subscription_count, 'the overlay')
-        node.peer.wait_until(detections.get_subscription_count, 'the overlay')
 
         @classmethod
         def is_answering(cls):
@@ -262,27 +234,13 @@ def overlay(start_node, as_image, tmp_path_factory):
 
 
 def one_detection(header):
-    return Detection2DArray(
-        header=header,
-        detections=[
-            Detection2D(
-                header=header,
-                results=[
-                    ObjectHypothesisWithPose(
-                        hypothesis=ObjectHypothesis(class_id='weed', score=0.5)
-                    )
-                ],
-                bbox=BoundingBox2D(
-                    center=Pose2D(position=Point2D(x=100.0, y=120.0)), size_x=80.0, size_y=60.0
-                ),
-            )
-        ],
-    )
+    found = detection(100, 120, 80, 60, score=0.5, class_id='weed')
+    return Detection2DArray(header=header, detections=[found])
 
 
 @pytest.mark.parametrize('stamp, first', [(1, 'image'), (2, 'detections')])
 def test_a_box_is_drawn_on_the_image_of_the_same_stamp_whichever_comes_first(
-    overlay, as_image, stamp, first
+    overlay, stamp, first
 ):
     image = as_image(gray(90, (200, 200)), 'rgb8', stamp=stamp)
     detections = one_detection(image.header)
@@ -309,7 +267,7 @@ def test_a_box_is_drawn_on_the_image_of_the_same_stamp_whichever_comes_first(
     assert np.array_equal(cv2.imread(str(path)), pixels)
 
 
-def test_style_and_trails_change_while_the_node_runs(overlay, as_image):
+def test_style_and_trails_change_while_the_node_runs(overlay):
     def draw(stamp, x):
         image = as_image(gray(90, (200, 200)), 'rgb8', stamp=stamp)
         found = one_detection(image.header)
@@ -346,7 +304,7 @@ def box_in_space(header, frame_id):
     return Detection3DArray(header=header, detections=[found])
 
 
-def test_boxes_in_space_are_drawn_by_the_calibration(start_node, as_image):
+def test_boxes_in_space_are_drawn_by_the_calibration(start_node):
     node = start_node(
         'space',
         'trt_ros.nodes.overlay',
@@ -360,15 +318,13 @@ def test_boxes_in_space_are_drawn_by_the_calibration(start_node, as_image):
     node.wait_for_log('Started: active.')
     peer = node.peer
     images, boxes, infos = (
-        peer.publisher(kind, f'/space/{topic}')
+        peer.connected(kind, f'/space/{topic}')
         for kind, topic in (
             (Image, 'image'),
             (Detection3DArray, 'boxes'),
             (CameraInfo, 'camera_info'),
         )
     )
-    for publisher in (images, boxes, infos):
-        peer.wait_until(publisher.get_subscription_count, 'the overlay')
     drawn = peer.inbox(Image, '/space/image_drawn')
     stamps = iter(range(1, 1000))
 
@@ -395,25 +351,14 @@ def test_boxes_in_space_are_drawn_by_the_calibration(start_node, as_image):
         )
 
 
-def test_images_without_detections_are_dropped_and_counted(overlay, as_image):
+def test_images_without_detections_are_dropped_and_counted(overlay):
     diagnostics = overlay.node.peer.inbox(DiagnosticArray, '/diagnostics')
     for stamp in range(10, 20):
         overlay.images.publish(as_image(gray(0), 'rgb8', stamp=stamp))
 
-    def unmatched(array):
-        values = {value.key: value.value for value in array.status[0].values}
-        return (
+    diagnostics.wait_for(
+        lambda array: (
             array.status[0].name == 'overlay: image'
-            and int(values.get('dropped: no partner', 0)) >= 8
+            and int(values_of(array).get('dropped: no partner', 0)) >= 8
         )
-
-    diagnostics.wait_for(unmatched)
-
-
-def test_an_output_folder_that_cannot_be_made_fails_the_configure(start_node, tmp_path):
-    (tmp_path / 'file').touch()
-    node = start_node(
-        'no_folder', 'trt_ros.nodes.overlay', output_dir=str(tmp_path / 'file' / 'folder')
     )
-    node.wait_for_failed_start()
-    assert 'file/folder cannot be created.' in node.log

@@ -10,6 +10,7 @@ from onnx import helper
 from std_msgs.msg import Float32MultiArray
 
 from support.kserve_server import ServerProcess
+from support.ros_messages import as_image
 from support.save_network import save_network
 from support.waiting import wait_until
 from trt_ros.cli import main
@@ -59,19 +60,8 @@ def server(tmp_path_factory):
         yield process
 
 
-def test_detector_survives_a_restart_of_its_server(start_node, lane_of, as_image, server):
-    lane = lane_of(
-        start_node(
-            'remote',
-            'trt_ros.nodes.detector',
-            '-r',
-            'image:=/remote_image',
-            autostart=True,
-            model_path=server.address('means'),
-            qos_reliability='reliable',
-        ),
-        topic='/remote_image',
-    )
+def test_detector_survives_a_restart_of_its_server(start_lane, server):
+    lane = start_lane('remote', backend='auto', model_path=server.address('means'))
     image = as_image(np.full((128, 128, 3), (255, 0, 0), np.uint8), 'rgb8')
     assert lane.boxes(lane.detect(image)) == [('red', 1.0, BOX)]
     lane.status('server state', 'ready')
@@ -94,19 +84,10 @@ def test_detector_survives_a_restart_of_its_server(start_node, lane_of, as_image
     assert lane.node.process.poll() is None
 
 
-def test_tensor_node_runs_a_network_without_images_on_a_server(start_node, peer, server):
-    node = start_node(
-        'halves',
-        'trt_ros.nodes.tensor',
-        autostart=True,
-        model_path=server.address('half'),
-        input='tensors',
-        tensor_format='multiarray',
-        qos_reliability='reliable',
-    )
-    node.wait_for_log('Started: active.')
-    joints = peer.publisher(Float32MultiArray, '/tensors/joints')
+def test_tensor_node_runs_a_network_without_images_on_a_server(start_active, peer, server):
+    given = {'backend': 'auto', 'input': 'tensors', 'tensor_format': 'multiarray'}
+    start_active('halves', 'tensor', server.address('half'), **given)
+    joints = peer.connected(Float32MultiArray, '/tensors/joints')
     halves = peer.inbox(Float32MultiArray, '/halves/tensors/halves')
-    wait_until(joints.get_subscription_count, 'the node to subscribe')
     joints.publish(Float32MultiArray(data=[1.0, 2.0, 3.0, 4.0]))
     assert list(halves.wait_for().data) == [0.5, 1.0, 1.5, 2.0]

@@ -9,6 +9,8 @@ from diagnostic_msgs.msg import DiagnosticArray
 import pytest
 import yaml
 
+from support.ros_messages import picture, values_of
+
 CONFIG = Path(__file__).parents[2] / 'config'
 PATH = re.compile(
     r'(?P<topic>/\w+)\.status\[:\]\{name=="(?P<name>[^"]+)"\}'
@@ -17,7 +19,7 @@ PATH = re.compile(
 
 
 @pytest.fixture(scope='module')
-def demo(fake_detector, start_node, picture, tmp_path_factory):
+def demo(fake_detector, start_node, tmp_path_factory):
     """The nodes of demo.launch.py, under its names."""
     folder = tmp_path_factory.mktemp('pictures')
     cv2.imwrite(str(folder / '1.png'), picture())
@@ -33,17 +35,12 @@ def test_rviz_shows_images_that_are_published(demo):
     assert {each['Class'] for each in displays} == {'rviz_default_plugins/Image'}
     topics = {each['Topic']['Value'] for each in displays}
     assert topics == {'/image', '/overlay/image'}
-    demo.wait_until(
-        lambda: (
-            topics
-            <= {
-                topic
-                for topic, types in demo.node.get_topic_names_and_types()
-                if types == ['sensor_msgs/msg/Image']
-            }
-        ),
-        topics,
-    )
+
+    def are_published():
+        types = dict(demo.node.get_topic_names_and_types())
+        return all(types.get(topic) == ['sensor_msgs/msg/Image'] for topic in topics)
+
+    demo.wait_until(are_published, topics)
 
 
 def test_foxglove_shows_images_and_diagnostics_that_are_published(demo):
@@ -71,10 +68,7 @@ def test_foxglove_shows_images_and_diagnostics_that_are_published(demo):
         inbox.wait_for(
             lambda array, name=name, key=key: (
                 array.status[0].name == name
-                and any(
-                    value.key == key and re.fullmatch(r'\d+(\.\d+)?', value.value)
-                    for value in array.status[0].values
-                )
+                and re.fullmatch(r'\d+(\.\d+)?', values_of(array).get(key, ''))
             ),
             f'{name}: {key}',
         )

@@ -15,7 +15,7 @@ from std_srvs.srv import SetBool
 from support.backends import ON_CPU
 from support.bundles import diffusion_policy
 from support.go1 import JOINTS, PARAMETERS, PERIOD, POLICIES, Go1
-from support.ros_messages import stamped
+from support.ros_messages import stamped, values_of
 from support.save_network import save_network
 from trt_ros.exporting.lerobot import node_parameters
 from trt_ros.runtime.pipeline import Pipeline
@@ -29,7 +29,6 @@ def go1(start_node, peer, backend):
     pytest.importorskip('mujoco', reason='no simulator: pip install mujoco')
     if not POLICIES.is_dir():
         pytest.skip(f'no policies in {POLICIES}')
-    started = []
 
     def start(**parameters):
         parameters = {
@@ -42,7 +41,6 @@ def go1(start_node, peer, backend):
             **parameters,
         }
         node = start_node('walker', 'trt_ros.nodes.policy', **parameters)
-        started.append(node)
         node.wait_for_log('Started: active.')
         kind, topic, positions = (
             Float64MultiArray,
@@ -62,9 +60,7 @@ def go1(start_node, peer, backend):
         robot.parameters = parameters
         return node, robot
 
-    yield start
-    for node in started:
-        node.stop()  # The next one has the same topics.
+    return start
 
 
 def test_a_policy_walks_a_robot_through_topics(go1):
@@ -78,7 +74,7 @@ def test_a_policy_walks_a_robot_through_topics(go1):
 
 
 @pytest.fixture
-def flood(start_node, backend, tmp_path):
+def flood(start_active, start_node, backend, tmp_path):
     """Start a camera and a detector that keeps the device of the network busy."""
     import cv2
     from onnx import helper
@@ -106,15 +102,9 @@ def flood(start_node, backend, tmp_path):
     )
     picture = str(tmp_path / 'picture.png')
     cv2.imwrite(picture, np.zeros((size, size, 3), np.uint8))
-    given = {'backend': backend, 'decoder': 'yolov8', 'model_path': path, 'autostart': True}
-    nodes = [
-        start_node('flood', 'trt_ros.nodes.detector', **given, frames_in_flight=2),
-        start_node('image_source', 'trt_ros.nodes.image_source', source=picture, rate_hz=500.0),
-    ]
-    nodes[0].wait_for_log('Started: active.')
-    yield
-    for node in nodes:
-        node.stop()
+    given = {'backend': backend, 'decoder': 'yolov8', 'qos_reliability': 'auto', 'qos_depth': 1}
+    start_active('flood', 'detector', path, **given, frames_in_flight=2)
+    start_node('image_source', 'trt_ros.nodes.image_source', source=picture, rate_hz=500.0)
 
 
 @pytest.mark.gpu
@@ -126,8 +116,7 @@ def test_a_robot_walks_in_real_time_beside_a_flood_of_its_gpu(flood, go1, peer):
     inbox = peer.inbox(DiagnosticArray, '/diagnostics')
 
     def values(name):
-        found = inbox.wait_for(lambda each: each.status[0].name == f'{name}: image')
-        return {each.key: each.value for each in found.status[0].values}
+        return values_of(inbox.wait_for(lambda each: each.status[0].name == f'{name}: image'))
 
     walker, other = values('walker'), values('flood')
     holds = {key: value for key, value in walker.items() if key.startswith('holds')}
@@ -185,7 +174,7 @@ def test_a_simulation_that_stops_gets_no_commands_and_one_that_jumps_is_followed
         """Return the number of messages of the topic that the node has fewest of."""
         if not inbox.messages:
             return 0
-        values = {each.key: each.value for each in inbox.messages[-1].status[0].values}
+        values = values_of(inbox.messages[-1])
         topics = ('imu', 'odom', 'joint_states')
         return min(int(values.get(f'{topic}: frames received', 0)) for topic in topics)
 
@@ -235,20 +224,10 @@ FRANKA = [f'fr3_joint{number}' for number in range(1, 8)]
 class Franka:
     """A policy node of an arm, and the targets that it answers with."""
 
-    def __init__(self, start_node, peer, backend):
-        self.node = start_node(
-            'franka',
-            'trt_ros.nodes.policy',
-            autostart=True,
-            model_path=str(POLICIES / 'franka' / 'franka_reach.yaml'),
-            backend=backend,
-            output='multi_array',
-            blend_seconds=0.0,
-            max_age=60.0,
-            deadline=60.0,
-            qos_reliability='reliable',
-        )
-        self.node.wait_for_log('Started: active.')
+    def __init__(self, start_active, peer, backend):
+        times = {'blend_seconds': 0.0, 'max_age': 60.0, 'deadline': 60.0}
+        model, given = POLICIES / 'franka/franka_reach.yaml', {'output': 'multi_array', **times}
+        start_active('franka', 'policy', model, backend=backend, **given)
         self._peer = peer
         self._commands = peer.inbox(Float64MultiArray, '/franka/commands')
         self._states, self._targets = (
@@ -286,12 +265,10 @@ class Franka:
 
 
 @pytest.fixture
-def franka(start_node, peer, backend):
+def franka(start_active, peer, backend):
     if not POLICIES.is_dir():
         pytest.skip(f'no policies in {POLICIES}')
-    arm = Franka(start_node, peer, backend)
-    yield arm
-    arm.node.stop()
+    return Franka(start_active, peer, backend)
 
 
 def hand_of_franka(q):
@@ -327,33 +304,18 @@ def test_an_arm_that_follows_the_targets_of_its_network_reaches_the_pose(franka)
         assert distance < 0.02 < 0.1 < began and turn < np.deg2rad(10)
 
 
-@ON_CPU
-def test_chunks_of_a_diffusion_policy_are_executed_as_lerobot_does(
-    start_node, peer, backend, tmp_path
-):
+def test_chunks_of_a_diffusion_policy_are_executed_as_lerobot_does(start_active, peer, tmp_path):
     path = diffusion_policy(tmp_path)
     parameters = node_parameters(path, ['camera'], 2, {'action_rate_hz': 10.0, 'chunk_actions': 2})
-    node = start_node(
-        'arm',
-        'trt_ros.nodes.policy',
-        **parameters['policy']['ros__parameters'],
-        autostart=True,
-        backend=backend,
-        output='multi_array',
-        blend_seconds=0.0,
-        max_age=60.0,
-        qos_reliability='reliable',
-        use_sim_time=True,
-    )
-    node.wait_for_log('Started: active.')
+    given = {**parameters['policy']['ros__parameters'], 'output': 'multi_array'}
+    given |= {'blend_seconds': 0.0, 'max_age': 60.0, 'use_sim_time': True}
+    start_active('arm', 'policy', given.pop('model_path'), **given)
     commands = peer.inbox(Float64MultiArray, '/arm/commands')
     diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
-    clocks, cameras, states = publishers = [
-        peer.publisher(kind, topic)
+    clocks, cameras, states = [
+        peer.connected(kind, topic)
         for kind, topic in ((Clock, 'clock'), (Image, 'camera'), (JointState, 'joint_states'))
     ]
-    for each in publishers:
-        peer.wait_until(each.get_subscription_count, each.topic_name)
     rng, chunk = np.random.default_rng(0), np.empty(0)
     with Pipeline.open(str(path), backend='onnxruntime') as pipeline:
         for step in range(5):
@@ -365,9 +327,10 @@ def test_chunks_of_a_diffusion_policy_are_executed_as_lerobot_does(
             states.publish(stamped(state, time))
 
             def has_run(count=step + 1):
-                values = diagnostics.messages[-1].status[0].values if diagnostics.messages else []
-                found = {each.key: each.value for each in values}
-                return int(found.get('frames published', 0)) == count
+                counts = [
+                    values_of(each)['frames published'] for each in diagnostics.messages[-1:]
+                ]
+                return counts == [str(count)]
 
             peer.wait_until(has_run, f'run {step}')
             count = len(commands.messages)

@@ -21,41 +21,24 @@ COS, SIN, FORWARD = (1.0, -1.0), (0.0, 0.0), (0.5, 0.25)
 
 
 @pytest.fixture
-def start(start_node, peer):
+def start(start_active, peer):
     """Start a node; return a function that answers observations with commands."""
-    nodes = []
 
     def start(path, inputs, **parameters):
         output = 'joint_command' if HAS_GAINS else 'multi_array'
-        node = start_node(
-            'metadata',
-            'trt_ros.nodes.policy',
-            autostart=True,
-            model_path=str(path),
-            backend='onnxruntime',
-            inputs=inputs,
-            output=output,
-            blend_seconds=0.0,
-            max_age=60.0,
-            deadline=60.0,
-            qos_reliability='reliable',
-            qos_depth=50,
-            **parameters,
-        )
-        nodes.append(node)
-        node.wait_for_log('Started: active.')
+        times = {'blend_seconds': 0.0, 'max_age': 60.0, 'deadline': 60.0}
+        given = {'inputs': inputs, 'output': output, **times, **parameters}
+        node = start_active('metadata', 'policy', path, **given)
         kind = Float64MultiArray
         if HAS_GAINS:
             from isaac_ros_deploy_interfaces.msg import JointCommand as kind
         commands = peer.inbox(kind, f'/metadata/{"joint_command" if HAS_GAINS else "commands"}')
         kinds = {'imu': Imu, 'joint_states': JointState}
         publishers = [
-            peer.publisher(kind, topic)
+            peer.connected(kind, topic)
             for topic, kind in kinds.items()
             if f':{topic}#' in str(inputs)
         ]
-        for publisher in publishers:
-            peer.wait_until(publisher.get_subscription_count, publisher.topic_name)
 
         def command(state):
             count, imu = len(commands.messages), Imu()
@@ -68,9 +51,7 @@ def start(start_node, peer):
 
         return node, command
 
-    yield start
-    for node in nodes:
-        node.stop()
+    return start
 
 
 def check(start, path, inputs, observe, scale, offset, **parameters):

@@ -10,22 +10,16 @@ import sys
 import pytest
 import yaml
 
+from support.save_network import save_text
+from support.waiting import DEADLINE_SECONDS
 from trt_ros.nodes.detector import DetectorParameters
 from trt_ros.parameter_field import specifications
 from trt_ros.trt import installed
 
-DEADLINE_SECONDS = 60.0
 CHECKOUT = Path(__file__).parents[2]
 EXECUTABLES = ('detector', 'component_container')
-
-
-def command(executable, *arguments):
-    """Return what starts one of our executables as its installed script does."""
-    code = (
-        f'import sys; sys.argv[0] = {executable!r}; '
-        f'from trt_ros.executables import {executable}; sys.exit({executable}())'
-    )
-    return [sys.executable, '-c', code, *arguments]
+#: Starts an executable as its installed script does.
+SCRIPT = 'import sys; sys.argv[0] = {0!r}; from trt_ros.executables import {0}; sys.exit({0}())'
 
 
 @pytest.fixture
@@ -40,18 +34,15 @@ def environment(domain_id, tmp_path):
 
 
 @pytest.fixture
-def run(environment):
-    """Run an executable to its end; return the exit code, stdout and stderr."""
+def run(environment, node_server, tmp_path):
+    """Run an executable to its end; return the exit code and what it wrote."""
 
     def run_one(executable, *arguments):
-        ended = subprocess.run(
-            command(executable, *arguments),
-            env=environment,
-            text=True,
-            capture_output=True,
-            timeout=DEADLINE_SECONDS,
-        )
-        return ended.returncode, ended.stdout, ended.stderr
+        script, log = tmp_path / f'{executable}.py', tmp_path / 'log'
+        script.write_text(SCRIPT.format(executable))
+        log.touch()
+        ended = node_server.start([str(script), *arguments], environment, log)
+        return ended.wait(DEADLINE_SECONDS), log.read_text()
 
     return run_one
 
@@ -87,9 +78,8 @@ def test_ctrl_c_during_the_imports_ends_with_a_line(environment, tmp_path, execu
         'while True:\n    signal.pause()\n'
     )
     environment['PYTHONPATH'] = f'{tmp_path}{os.pathsep}{environment["PYTHONPATH"]}'
-    process = subprocess.Popen(
-        command(executable), env=environment, text=True, stderr=subprocess.PIPE
-    )
+    command = [sys.executable, '-c', SCRIPT.format(executable)]
+    process = subprocess.Popen(command, env=environment, text=True, stderr=subprocess.PIPE)
     while not begun.exists():
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
@@ -124,7 +114,7 @@ def test_ctrl_c_during_the_imports_ends_with_a_line(environment, tmp_path, execu
     ],
 )
 def test_invalid_arguments_exit_with_message(run, executable, arguments, message):
-    code, _, errors = run(executable, *arguments)
+    code, errors = run(executable, *arguments)
     assert code == 2
     assert re.search(message.format(executable), errors), errors
     assert re.search(f'^{executable}: ', errors, re.MULTILINE)
@@ -132,16 +122,15 @@ def test_invalid_arguments_exit_with_message(run, executable, arguments, message
 
 
 def test_a_parameter_without_ros_args_is_no_remap_rule(run):
-    code, _, errors = run('detector', 'model_path:=x', '--ros-args', '-r', '__node:=eye')
+    code, errors = run('detector', 'model_path:=x', '--ros-args', '-r', '__node:=eye')
     assert code == 2
     assert 'Unknown arguments: model_path:=x.' in errors
 
 
 @pytest.mark.parametrize('flag', ['--help', pytest.param('-h', marks=pytest.mark.nightly)])
 def test_help_shows_all_parameters_as_a_parameter_file(run, flag):
-    code, text, errors = run('detector', flag)
-    assert (code, errors) == (0, '')
-    assert text.startswith('usage: detector [--ros-args ')
+    code, text = run('detector', flag)
+    assert code == 0 and text.startswith('usage: detector [--ros-args ')
     assert 'publishes bounding boxes' in text
     file = yaml.safe_load(text[text.index('/**:') :])
     shown = file['/**']['ros__parameters']
@@ -153,8 +142,6 @@ def test_help_shows_all_parameters_as_a_parameter_file(run, flag):
 @pytest.mark.skipif(not installed('tensorrt_rtx'), reason='tensorrt_rtx is missing')
 @pytest.mark.parametrize('level', ['info', 'debug'])
 def test_debug_level_has_the_log_of_tensorrt(environment, tmp_path, level):
-    from support.save_network import save_text
-
     save_text(tmp_path / 'own.onnx', '(float[1, 8] x) => (float[1, 8] y) { y = Relu(x) }')
     script = (
         'import sys\n'
@@ -181,8 +168,8 @@ def test_debug_level_has_the_log_of_tensorrt(environment, tmp_path, level):
 
 
 def test_help_of_a_container_shows_its_parameters(run):
-    code, text, errors = run('component_container_mt', '--help')
-    assert (code, errors) == (0, '')
+    code, text = run('component_container_mt', '--help')
+    assert code == 0
     file = yaml.safe_load(text[text.index('/**:') :])
     assert file['/**']['ros__parameters'] == {
         'thread_num': os.cpu_count(),

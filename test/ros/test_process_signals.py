@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
+from support.waiting import DEADLINE_SECONDS
 from trt_ros.ros.lifecycle import ManagedNode
 
-DEADLINE_SECONDS = 60.0
 HANGING = """
 import sys
 import threading

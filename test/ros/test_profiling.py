@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.fake_nvtx.nvtx import read_ranges
+from support.ros_messages import as_image, picture
 
 FAKE_NVTX = Path(__file__).parents[1] / 'support/fake_nvtx'
 STEPS = ['read', 'start', 'preprocess', 'network', 'decode', 'collect', 'publish']
@@ -18,14 +19,12 @@ def profiled(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('PYTHONPATH', str(FAKE_NVTX), prepend=os.pathsep)
         patch.setenv('NVTX_LOG', str(path))
-        fake_detector = request.getfixturevalue('fake_detector')
-        node = fake_detector('profiled', '-r', 'image:=/profiled', autostart=True, profiling=True)
-        lane = request.getfixturevalue('lane_of')(node, topic='/profiled')
+        lane = request.getfixturevalue('start_lane')('profiled', profiling=True)
         lane.path = path
         yield lane
 
 
-def test_each_frame_has_a_range_per_step_while_profiling_is_on(profiled, picture, as_image):
+def test_each_frame_has_a_range_per_step_while_profiling_is_on(profiled):
     profiled.node.wait_for_log('profiling: NVTX ranges of the domain trt_ros')
     profiled.detect(as_image(picture(), 'rgb8'))
     profiled.status('frames published', '1')

@@ -13,6 +13,7 @@ from rclpy.utilities import get_rmw_implementation_identifier
 from sensor_msgs.msg import CompressedImage, Image
 from vision_msgs.msg import Detection2DArray
 
+from support.ros_messages import as_image, picture, values_of
 from trt_ros.errors import ParameterError
 from trt_ros.ros.qos import image_qos, overridden, unused_overrides
 
@@ -43,30 +44,18 @@ def assert_images_come(node, images, image):
     node.peer.wait_until(published, 'detections')
 
 
-def test_a_lazy_detector_works_only_while_somebody_subscribes(
-    fake_detector, peer, picture, as_image
-):
+def test_a_lazy_detector_works_only_while_somebody_subscribes(fake_detector, peer):
     node = start(fake_detector, 'lazy', lazy=True)
     images, image = offer(peer, 'reliable', '/lazy'), as_image(picture(), 'rgb8')
     diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
 
-    def statuses():
-        return next(
-            (
-                {each.key: each.value for each in array.status[0].values}
-                for array in reversed(diagnostics.messages)
-                if array.status[0].name == 'lazy: image'
-            ),
-            {},
-        )
-
     def dropped():
         images.publish(image)
-        return int(statuses().get('dropped: no subscribers', 0)) > 3
+        values = [values_of(each) for each in diagnostics.messages[-1:]]
+        return [each for each in values if int(each.get('dropped: no subscribers', 0)) > 3]
 
-    peer.wait_until(dropped, 'images to be given up')
-    assert statuses()['frames published'] == '0'
-    assert statuses()['last error'] == ''
+    (values,) = peer.wait_until(dropped, 'images to be given up')
+    assert (values['frames published'], values['last error']) == ('0', '')
     found = peer.inbox(Detection2DArray, '/lazy/detections')
     image.header.stamp.sec = 7  # The very next one.
     images.publish(image)
@@ -74,35 +63,14 @@ def test_a_lazy_detector_works_only_while_somebody_subscribes(
     assert node.set(lazy=False) == ''
 
 
-@pytest.mark.parametrize(
-    'name, offered, line',
-    [
-        (
-            'of_none',
-            [],
-            'requesting best_effort (no publisher yet; compatible with any)',
-        ),
-        ('of_reliable', ['reliable'], 'requesting reliable (1 publisher, reliable)'),
-        ('of_two', ['reliable', 'reliable'], 'requesting reliable (2 publishers, reliable)'),
-        ('of_weak', ['best_effort'], 'requesting best_effort (1 publisher, 1 not reliable)'),
-        (
-            'of_mixed',
-            ['reliable', 'best_effort'],
-            'requesting best_effort (2 publishers, 1 not reliable)',
-        ),
-    ],
-)
-def test_auto_requests_qos_of_all_publishers_and_logs_reason(
-    fake_detector, peer, picture, as_image, name, offered, line
-):
-    publishers = [offer(peer, reliability, f'/{name}') for reliability in offered]
-    node = start(fake_detector, name, qos_reliability='auto')
-    assert f'/{name}: {line}.' in node.log
-    publishers = publishers or [offer(peer, 'best_effort', f'/{name}')]
+def test_auto_requests_qos_of_all_publishers_and_logs_reason(fake_detector, peer):
+    publishers = [offer(peer, each, '/mixed') for each in ('reliable', 'best_effort')]
+    node = start(fake_detector, 'mixed', qos_reliability='auto')
+    assert '/mixed: requesting best_effort (2 publishers, 1 not reliable).' in node.log
     for publisher in publishers:
         assert_images_come(node, publisher, as_image(picture(), 'rgb8'))
-    asked = peer.node.get_subscriptions_info_by_topic(f'/{name}')
-    assert [each.qos_profile.reliability.name.lower() for each in asked] == [line.split()[1]]
+    (asked,) = peer.node.get_subscriptions_info_by_topic('/mixed')
+    assert asked.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT
 
 
 @pytest.mark.parametrize('transport', ['rcl', pytest.param('rclpy', marks=pytest.mark.nightly)])
@@ -150,19 +118,32 @@ def node_with(peer):
 
 
 @pytest.mark.parametrize(
-    'reliability, expected',
-    [('auto', 'best_effort'), ('reliable', 'reliable'), ('best_effort', 'best_effort')],
+    'offered, fitting, reason',
+    [
+        ([], 'best_effort', 'no publisher yet; compatible with any'),
+        (['reliable'], 'reliable', '1 publisher, reliable'),
+        (['reliable', 'reliable'], 'reliable', '2 publishers, reliable'),
+        (['best_effort'], 'best_effort', '1 publisher, 1 not reliable'),
+    ],
 )
-def test_reliability_is_requested_unless_overridden(node_with, reliability, expected):
-    override = 'qos_overrides./nobody.subscription.reliability'
+@pytest.mark.parametrize('reliability', ['auto', 'reliable', 'best_effort'])
+def test_reliability_is_requested_unless_overridden(
+    node_with, peer, reliability, offered, fitting, reason
+):
+    topic = f'/offered_{reliability}_{len(offered)}_{"".join(offered)}'
+    for each in offered:
+        offer(peer, each, topic)
     asked = {'reliability': reliability, 'depth': 7}
-    qos, why = image_qos(node_with(), 'nobody', **asked)
+    expected = fitting if reliability == 'auto' else reliability
+    node = node_with()
+    peer.wait_until(lambda: node.count_publishers(topic) == len(offered), 'the publishers')
+    qos, why = image_qos(node, topic, **asked)
     assert (qos.reliability.name.lower(), qos.depth) == (expected, 7)
-    assert bool(why) == (reliability == 'auto')
-    node = node_with(**{override: 'reliable'})
-    qos, why = image_qos(node, 'nobody', **asked)
+    assert why == (reason if reliability == 'auto' else '')
+    node = node_with(**{f'qos_overrides.{topic}.subscription.reliability': 'reliable'})
+    qos, why = image_qos(node, topic, **asked)
     assert qos.reliability == ReliabilityPolicy.RELIABLE
-    assert why == ''
+    assert bool(why) == (reliability == 'auto' and expected == 'reliable')
 
 
 def test_overrides_are_of_one_topic_and_kind_and_leave_the_given_profile_as_it_is(node_with):
@@ -226,12 +207,11 @@ def test_override_without_compatible_publisher_is_reported_with_remedy(fake_dete
 
 
 def published_with(peer, topic):
-    found = peer.wait_until(
+    (found, *_) = peer.wait_until(
         lambda: peer.node.get_publishers_info_by_topic(topic), f'a publisher of {topic}'
     )
-    return found[0].qos_profile.reliability.name.lower(), found[
-        0
-    ].qos_profile.durability.name.lower()
+    qos = found.qos_profile
+    return qos.reliability.name.lower(), qos.durability.name.lower()
 
 
 def test_results_use_overrides(fake_detector, peer):
@@ -292,7 +272,7 @@ def no_image(peer, name):
 
 
 @pytest.mark.nightly
-def test_diagnostics_report_possible_faults_of_topic(fake_detector, peer, as_image):
+def test_diagnostics_report_possible_faults_of_topic(fake_detector, peer):
     node = start(fake_detector, 'silent', qos_reliability='best_effort')
     assert no_image(peer, 'silent').endswith(' s on /silent: no publisher')
     first = offer(peer, 'best_effort', '/silent', CompressedImage)

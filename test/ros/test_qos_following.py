@@ -14,6 +14,7 @@ from vision_msgs.msg import Detection2DArray
 
 from support.extent import IS_EXHAUSTIVE
 from support.nodes.fake_detector import open_pipeline
+from support.ros_messages import as_image, picture
 from support.waiting import wait_until
 from trt_ros.nodes.detector import DetectorNode
 from trt_ros.ros.dds.transport import usable_rcl
@@ -57,7 +58,7 @@ def start(fake_detector, name, *args, **parameters):
     ],
 )
 def test_reliability_follows_changing_publishers(
-    fake_detector, peer, picture, as_image, monkeypatch, transport, image_transport
+    fake_detector, peer, monkeypatch, transport, image_transport
 ):
     monkeypatch.setenv('TRT_ROS_TRANSPORT', transport)
     name, kind = f'follows_{transport}_{image_transport}', Image
@@ -131,7 +132,7 @@ def test_reliability_follows_each_camera(fake_detector, peer):
         peer.run_on_executor(lambda each=each: peer.node.destroy_publisher(each))
 
 
-def test_lost_images_are_reported_with_remedy(fake_detector, peer, picture, as_image):
+def test_lost_images_are_reported_with_remedy(fake_detector, peer):
     """The queue of the publisher holds one image: of those sent at once most are overwritten."""
     if not usable_rcl(peer.node).counts_messages:
         pytest.skip('this middleware does not number messages')

@@ -13,7 +13,7 @@ from vision_msgs.msg import Detection2DArray
 
 from support.backends import ON_CPU
 from support.bundles import write_cascade
-from support.ros_messages import detection
+from support.ros_messages import as_image, detection
 from support.save_network import save_network
 from trt_ros.demo import MODEL
 from trt_ros.ros.regions import choose_objects
@@ -138,18 +138,15 @@ PIXELS = {'mean': [0.0, 0.0, 0.0], 'std': [1.0, 1.0, 1.0]}
 class Cascade:
     """A node on regions, and the publishers of its images and detections."""
 
-    def __init__(self, node, peer, as_image, name):
-        self.node, self._peer, self._as_image = node, peer, as_image
-        node.wait_for_log('Started: active.')
-        self._images = peer.publisher(Image, f'/{name}_camera/image')
-        self._detections = peer.publisher(Detection2DArray, f'/{name}_camera/detections')
-        for each in (self._images, self._detections):
-            peer.wait_until(each.get_subscription_count, f'{name} to subscribe')
+    def __init__(self, node, peer, name):
+        self.node = node
+        self._images = peer.connected(Image, f'/{name}_camera/image')
+        self._detections = peer.connected(Detection2DArray, f'/{name}_camera/detections')
 
     def send_image(self, stamp):
         """Publish red, green and blue stripes of 20 columns and 40 rows."""
         pixels = np.repeat(np.eye(3, dtype=np.uint8)[None] * 255, 20, axis=1).repeat(40, axis=0)
-        self._images.publish(self._as_image(pixels, 'rgb8', stamp=stamp))
+        self._images.publish(as_image(pixels, 'rgb8', stamp=stamp))
 
     def send_detections(self, stamp, *detections):
         header = Header(stamp=Time(sec=stamp, nanosec=7), frame_id='front_camera')
@@ -168,30 +165,14 @@ class Cascade:
 
 
 @pytest.fixture
-def start(start_node, peer, as_image, backend):
-    nodes = []  # Ended with the test: the same test of another backend uses their names.
+def start(start_active, peer, backend):
+    def start(kind, name, model, **parameters):
+        topics = [f'{each}:=/{name}_camera/{each}' for each in ('image', 'detections')]
+        remaps = [part for each in topics for part in ('-r', each)]
+        given = {'backend': backend, 'regions': True, **parameters}
+        return Cascade(start_active(name, kind, model, *remaps, **given), peer, name)
 
-    def started(kind, name, model, **parameters):
-        node = start_node(
-            name,
-            f'trt_ros.nodes.{kind}',
-            '-r',
-            f'image:=/{name}_camera/image',
-            '-r',
-            f'detections:=/{name}_camera/detections',
-            autostart=True,
-            backend=backend,
-            model_path=model,
-            qos_reliability='reliable',
-            regions=True,
-            **parameters,
-        )
-        nodes.append(node)
-        return Cascade(node, peer, as_image, name)
-
-    yield started
-    for node in nodes:
-        node.stop()
+    return start
 
 
 def hypotheses(each):
@@ -310,31 +291,11 @@ def test_keypoints_of_each_object_are_in_source_pixels(start, peer, models):
     assert {each.id for each in cascade.result(points, 5).detections} == {'a', '1'}
 
 
-def test_hands_are_run_on_the_regions_of_palms(start_node, peer, as_image, backend, hand_models):
-    shared = {'autostart': True, 'backend': backend, 'qos_reliability': 'reliable'}
-    palms, hands = (
-        start_node(
-            name,
-            'trt_ros.nodes.pose',
-            '-r',
-            'image:=/hand_camera/image',
-            *more,
-            model_path=model,
-            **shared,
-            **parameters,
-        )
-        for name, model, more, parameters in (
-            ('cascade_palms', hand_models[0], (), {}),
-            (
-                'cascade_hands',
-                hand_models[1],
-                ('-r', 'detections:=/cascade_palms/regions'),
-                {'regions': True},
-            ),
-        )
-    )
-    for node in (palms, hands):
-        node.wait_for_log('Started: active.')
+def test_hands_are_run_on_the_regions_of_palms(start_active, peer, backend, hand_models):
+    remap = ('-r', 'image:=/hand_camera/image')
+    start_active('cascade_palms', 'pose', hand_models[0], *remap, backend=backend)
+    remap += ('-r', 'detections:=/cascade_palms/regions')
+    start_active('cascade_hands', 'pose', hand_models[1], *remap, backend=backend, regions=True)
     images = peer.publisher(Image, '/hand_camera/image')
     peer.wait_until(lambda: images.get_subscription_count() == 2, 'both nodes to subscribe')
     regions, points, boxes = (
@@ -374,27 +335,6 @@ def test_hands_are_run_on_the_regions_of_palms(start_node, peer, as_image, backe
     assert (position.x, position.y) == pytest.approx(
         (22.4 + 2 * 18 / 16, 20 - 4 * 18 / 16), abs=1e-3
     )
-
-
-@pytest.mark.parametrize(
-    ('given', 'problem'),
-    [
-        ({'image_topics': ['a', 'b']}, "image_topics is ['a', 'b'], but regions is true."),
-        ({'rate_hz': 10.0}, 'rate_hz is 10.0, but regions is true.'),
-    ],
-)
-def test_parameters_that_contradict_regions_are_refused(start_node, models, given, problem):
-    node = start_node(
-        'contradiction',
-        'trt_ros.nodes.classifier',
-        autostart=True,
-        backend='onnxruntime',
-        model_path=models['color'],
-        regions=True,
-        **given,
-    )
-    node.wait_for_log(problem)
-    node.wait_for_failed_start()
 
 
 def test_the_tensor_node_publishes_a_row_per_object(start, peer, models):
@@ -458,21 +398,13 @@ def test_the_tracker_finds_an_object_again_by_its_row(start, start_node, peer, m
 
 
 @pytest.fixture
-def run_bundle(start_node, peer, as_image, backend):
+def run_bundle(start_active, peer, backend):
     def run(path, kind, *topics):
         """Run a bundle on a scene of the demo; return its pixels, and a message of each topic."""
-        node = start_node(
-            *(f'bundle_{kind}', f'trt_ros.nodes.{kind}'),
-            autostart=True,
-            backend=backend,
-            qos_reliability='reliable',
-            model_path=str(path),
-            score_threshold=0.3,
-        )
-        node.wait_for_log('Started: active.')
+        given = {'backend': backend, 'score_threshold': 0.3}
+        node = start_active(f'bundle_{kind}', kind, path, **given)
         boxes = [peer.inbox(Detection2DArray, f'/{node.name}/{topic}') for topic in topics]
-        images = peer.publisher(Image, '/image')
-        peer.wait_until(images.get_subscription_count, 'the node to subscribe')
+        images = peer.connected(Image, '/image')
         pixels = draw_scene(np.random.default_rng(3), (640, 480))[0]
         images.publish(as_image(pixels, 'bgr8', stamp=1))
         return pixels, *(box.wait_for(lambda _: True, 'image') for box in boxes)
@@ -494,35 +426,15 @@ def test_text_of_a_bundle_is_a_topic(run_bundle, tmp_path):
         assert (line.bbox, line.header) == (ours.bbox, ours.header)
 
 
-@ON_CPU
-def test_a_bundle_publishes_what_two_nodes_publish(start_node, peer, as_image, backend, tmp_path):
+def test_a_bundle_publishes_what_two_nodes_publish(start_active, peer, tmp_path):
     """The detector and the classifier as one node, beside one node of each."""
     path = write_cascade(tmp_path, max_regions=3)
-    shared = {'autostart': True, 'backend': backend, 'qos_reliability': 'reliable'}
+    remap = ('-r', 'image:=/three/image')
+    both = start_active('both', 'detector', path, *remap)
+    start_active('first', 'detector', MODEL, *remap)
     given = {'max_regions': 3, 'regions': True, 'labels': ['red', 'green', 'blue'], **PIXELS}
-    both, first, second = (
-        start_node(
-            name,
-            f'trt_ros.nodes.{kind}',
-            *('-r', 'image:=/three/image'),
-            *remapped,
-            model_path=str(model),
-            **more,
-        )
-        for name, kind, model, remapped, more in (
-            ('both', 'detector', path, (), shared),
-            ('first', 'detector', MODEL, (), shared),
-            (
-                'second',
-                'classifier',
-                tmp_path / 'color.onnx',
-                ('-r', 'detections:=/first/detections'),
-                {**shared, **given},
-            ),
-        )
-    )
-    for node in (both, first, second):
-        node.wait_for_log('Started: active.')
+    remap += ('-r', 'detections:=/first/detections')
+    start_active('second', 'classifier', tmp_path / 'color.onnx', *remap, **given)
     assert 'up to 3 objects per image' in both.log
     ours, wanted = (
         peer.inbox(Detection2DArray, f'/{name}/detections') for name in ('both', 'second')

@@ -22,10 +22,10 @@ from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import CameraInfo, Image
 from std_msgs.msg import Header
 from tf2_msgs.msg import TFMessage
-from vision_msgs.msg import BoundingBox2D, Detection2DArray, Detection3DArray, Point2D, Pose2D
+from vision_msgs.msg import Detection2DArray, Detection3DArray
 
 from support.rig_scenes import CAMERA, WALKERS, detect, look, pose, turn
-from support.ros_messages import detection
+from support.ros_messages import as_image, camera_info, detection, stamped
 from trt_ros.nodes.rig import RigTracks
 from trt_ros.ros.messages import detection_3d
 from trt_ros.tracking.bytetrack import TrackOptions
@@ -87,7 +87,7 @@ class Rig:
             node.wait_for_log('Started: active.')
         self.publishers = [
             [
-                peer.publisher(kind, f'/rig_{camera}/{name}')
+                peer.connected(kind, f'/rig_{camera}/{name}')
                 for kind, name in (
                     (CameraInfo, 'depth_info'),
                     (Detection2DArray, 'detections'),
@@ -100,40 +100,24 @@ class Rig:
         self.transforms = peer.publisher(TFMessage, '/tf_static', latched)
         self.base = peer.publisher(TFMessage, '/tf')
         self.boxes = [
-            peer.publisher(Detection3DArray, f'/rig_{camera}/detections_3d') for camera in range(2)
+            peer.connected(Detection3DArray, f'/rig_{camera}/detections_3d') for camera in range(2)
         ]
         self.tracks = peer.inbox(Detection3DArray, '/rig_tracker/tracks_3d')
-        for each in (*(each for three in self.publishers for each in three), *self.boxes):
-            peer.wait_until(each.get_subscription_count, 'the nodes')
 
     def send(self, camera, seconds):
         """Publish what a camera sees."""
-        base, stamped = base_at(seconds), header(camera, seconds)
-        odom = Header(stamp=stamped.stamp, frame_id='odom')
+        base, stamped_header = base_at(seconds), header(camera, seconds)
+        odom = Header(stamp=stamped_header.stamp, frame_id='odom')
         self.base.publish(TFMessage(transforms=[transform(odom, 'base', *base)]))
         scene = look(camera, seconds, WALKING, base)
         info, detections, depth = self.publishers[camera]
-        found = Detection2DArray(header=stamped)
-        for x, y, width, height, _ in detect(scene, len(WALKING)).values():
-            each = detection(x, class_id='person')
-            center = Pose2D(position=Point2D(x=float(x), y=float(y)))
-            each.bbox = BoundingBox2D(center=center, size_x=float(width), size_y=float(height))
-            found.detections.append(each)
-        width, height = CAMERA.image_wh
-        k = [CAMERA.fx, 0.0, CAMERA.cx, 0.0, CAMERA.fy, CAMERA.cy, 0.0, 0.0, 1.0]
-        info.publish(CameraInfo(header=stamped, width=width, height=height, k=k))
+        found = Detection2DArray(header=stamped_header)
+        boxes = detect(scene, len(WALKING)).values()
+        found.detections = [detection(*box[:4], class_id='person') for box in boxes]
+        info.publish(stamped(camera_info(CAMERA), seconds, stamped_header.frame_id))
         detections.publish(found)
-        meters = scene.meters.astype(np.float32)
-        depth.publish(
-            Image(
-                header=stamped,
-                width=width,
-                height=height,
-                step=4 * width,
-                encoding='32FC1',
-                data=meters.tobytes(),
-            )
-        )
+        image = as_image(scene.meters.astype(np.float32), '32FC1')
+        depth.publish(stamped(image, seconds, stamped_header.frame_id))
 
     def track(self, seconds, late):
         """Publish what both cameras see, and return the tracks that follow each of them."""
@@ -201,12 +185,12 @@ def test_lost_objects_have_the_score_0_and_overlapping_views_the_larger_box():
     def see(camera, seconds, *widths):
         center = Pose(position=Point(x=2.0), orientation=Quaternion(w=1.0))
         pose = PoseWithCovariance(pose=center)
-        stamped = Header(stamp=header(0, seconds).stamp, frame_id='odom')
+        odom = Header(stamp=header(0, seconds).stamp, frame_id='odom')
         found = [
-            detection_3d(detection(0), stamped, pose, Vector3(x=each, y=each, z=1.0), '')
+            detection_3d(detection(0), odom, pose, Vector3(x=each, y=each, z=1.0), '')
             for each in widths
         ]
-        boxes = Detection3DArray(header=stamped, detections=found)
+        boxes = Detection3DArray(header=odom, detections=found)
         rig.track(camera, boxes, TrackOptions())
         return [
             (each.id, each.bbox.size.x, each.results[0].hypothesis.score)
@@ -221,11 +205,3 @@ def test_lost_objects_have_the_score_0_and_overlapping_views_the_larger_box():
     assert see(1, 1.2) == [('1', 0.5, 0.0)]
     assert rig.to_message(with_lost=False).detections == []
     assert see(1, 1.3, 0.2) == [('1', 0.2, 0.9)]
-
-
-def test_contradictory_parameters_are_refused(start_node):
-    node = start_node(
-        'rig_twice', 'trt_ros.nodes.tracker', detections_3d_topics=['front', 'front']
-    )
-    node.wait_for_log('detections_3d_topics goes without use_appearance, and names each topic')
-    node.wait_for_failed_start()

@@ -4,7 +4,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 import pytest
 from vision_msgs.msg import Detection2DArray
 
-from support.ros_messages import detection, stamped, wait_for_values
+from support.ros_messages import as_image, detection, picture, stamped, wait_for_values
 
 
 def array_of(seconds, *boxes, frame_id='front', theta=0.0):
@@ -19,10 +19,9 @@ class Tracking:
     def __init__(self, node):
         self.node = node
         node.wait_for_log('Started: active.')
-        self.detections = node.peer.publisher(Detection2DArray, '/detections')
+        self.detections = node.peer.connected(Detection2DArray, '/detections')
         self.tracks = node.peer.inbox(Detection2DArray, f'/{node.name}/tracks')
         self.diagnostics = node.peer.inbox(DiagnosticArray, '/diagnostics')
-        node.peer.wait_until(self.detections.get_subscription_count, 'the tracker')
 
     def track(self, message):
         """Publish detections; return id, class id, score and center x of each track."""
@@ -95,21 +94,10 @@ def test_a_message_without_a_time_is_dropped_and_named(tracking):
     assert tracking.track(array_of(30.0)) == []
 
 
-def test_the_detector_tracks_also_what_it_does_not_publish(
-    fake_detector, lane_of, picture, as_image
-):
-    node = fake_detector(
-        'tracked',
-        '-r',
-        'image:=/tracked/image',
-        autostart=True,
-        track=True,
-        track_buffer=5.0,
-        score_threshold=0.8,
-        track_low_threshold=0.5,
-    )
-    lane = lane_of(node, topic='/tracked/image')
-    tracks = node.peer.inbox(Detection2DArray, '/tracked/tracks')
+def test_the_detector_tracks_also_what_it_does_not_publish(start_lane):
+    thresholds = {'score_threshold': 0.8, 'track_low_threshold': 0.5}
+    lane = start_lane('tracked', track=True, track_buffer=5.0, **thresholds)
+    node, tracks = lane.node, lane.node.peer.inbox(Detection2DArray, '/tracked/tracks')
 
     def ids(found):
         tracked = tracks.wait_for(lambda each: each.header.stamp == found.header.stamp)
@@ -123,11 +111,8 @@ def test_the_detector_tracks_also_what_it_does_not_publish(
     assert (len(found.detections), ids(found)) == (0, ['1'])
 
 
-def test_the_detector_publishes_nothing_of_an_image_without_a_time(
-    fake_detector, lane_of, picture, as_image
-):
-    node = fake_detector('timeless', '-r', 'image:=/timeless/image', autostart=True, track=True)
-    lane = lane_of(node, topic='/timeless/image')
+def test_the_detector_publishes_nothing_of_an_image_without_a_time(start_lane):
+    lane = start_lane('timeless', track=True)
     image = as_image(picture(), 'rgb8')
     lane.images.publish(stamped(image, 0))
     lane.status('dropped: no stamp', '1')

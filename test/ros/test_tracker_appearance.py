@@ -23,10 +23,8 @@ class Tracker:
         self.node = node
         node.wait_for_log('Started: active.')
         peer = node.peer
-        self.detections = peer.publisher(Detection2DArray, f'/{node.name}/detections')
-        self.tensors = peer.publisher(TensorList, f'/{node.name}/tensors')
-        for each in (self.detections, self.tensors):
-            peer.wait_until(each.get_subscription_count, 'the tracker')
+        self.detections = peer.connected(Detection2DArray, f'/{node.name}/detections')
+        self.tensors = peer.connected(TensorList, f'/{node.name}/tensors')
         self.tracks = peer.inbox(Detection2DArray, f'/{node.name}/tracks')
         self.diagnostics = peer.inbox(DiagnosticArray, '/diagnostics')
 
@@ -136,17 +134,3 @@ def test_a_topic_without_vectors_is_named(start_tracker):
         )
 
     box.wait_for(is_named, 'the silent topic')
-
-
-def test_multi_arrays_are_refused_as_they_have_no_stamp(start_node, tmp_path):
-    program = tmp_path / 'tracker.py'
-    program.write_text(
-        'import sys\n'
-        'for name in ("isaac_ros_tensor_list_interfaces", "isaac_ros_tensor_msgs"):\n'
-        '    sys.modules[name] = None\n'
-        'from trt_ros.executables import tracker\n'
-        'sys.exit(tracker())\n'
-    )
-    node = start_node('without_lists', program, use_appearance=True)
-    node.wait_for_log('use_appearance is true, but no tensor lists are installed')
-    node.wait_for_failed_start()

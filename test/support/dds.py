@@ -9,12 +9,32 @@ from sensor_msgs.msg import Image
 from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import ImageWriter, read_image
+from trt_ros.ros.dds.rcl import MemoryHooks, Rcl
 
 RELIABLE = QoSProfile(depth=20)
 QOS = {
     name.lower(): QoSProfile(depth=100, reliability=ReliabilityPolicy[name])
     for name in ('RELIABLE', 'BEST_EFFORT')
 }
+
+
+class CountingRcl(Rcl):
+    """
+    Counts the messages that the publishers of a context pass to DDS.
+
+    :ivar count: number of messages.
+    """
+
+    count = 0
+
+    def __init__(self, context):
+        super().__init__()
+        transport.check_transport(self, context)
+        transport.checked[context], self.count = self, 0
+
+    def publish(self, publisher, message):
+        self.count += 1
+        super().publish(publisher, message)
 
 
 class Inbox:
@@ -66,11 +86,9 @@ class Camera:
     :ivar addresses: address of each published message.
     """
 
-    def __init__(self, node, qos=RELIABLE, topic='images', publisher_class=None):
+    def __init__(self, node, qos=RELIABLE, topic='images'):
         self.node = node
-        self.publisher = node.create_publisher(
-            Image, topic, qos, **({'publisher_class': publisher_class} if publisher_class else {})
-        )
+        self.publisher = node.create_publisher(Image, topic, qos)
         self.publish = transport.serialized_publish(node, self.publisher)
         self.writer, self.sent, self.addresses = ImageWriter(), 0, []
 
@@ -102,6 +120,28 @@ class Camera:
 
     def close(self):
         self.node.destroy_publisher(self.publisher)
+
+
+class Locked:
+    """Memory that is registered, by its address."""
+
+    def __init__(self):
+        self.pages, self.registered = {}, []
+        self.hooks = MemoryHooks(self.add, self.remove)
+
+    def add(self, memory):
+        assert memory.ctypes.data % 4096 == 0
+        assert memory.ctypes.data not in self.pages
+        self.pages[memory.ctypes.data] = memory
+        self.registered.append(memory.ctypes.data)
+
+    def remove(self, memory):
+        memory[:] = 0  # It is still there.
+        assert self.pages.pop(memory.ctypes.data) is memory
+
+    def holds(self, message):
+        address = message.ctypes.data
+        return any(start <= address < start + pages.size for start, pages in self.pages.items())
 
 
 def numbered(number, nbytes=300_000):

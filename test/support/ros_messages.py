@@ -2,16 +2,44 @@
 
 from functools import partial
 
+from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray
 import numpy as np
 import pytest
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.serialization import deserialize_message, serialize_message
+from sensor_msgs.msg import CameraInfo, Image
+from std_msgs.msg import Header
 
 from trt_ros.ros.dds.cdr_tensors import read_tensor_list, write_tensor_list
 
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 RED, GREEN, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 0)
+
+
+def picture(image_wh=(128, 128), xyxy=(32, 16, 96, 64), rgb=RED):
+    """Draw a rectangle of one color on black: (height, width, 3) uint8 RGB."""
+    pixels = np.zeros((image_wh[1], image_wh[0], 3), np.uint8)
+    left, top, right, bottom = xyxy
+    pixels[top:bottom, left:right] = rgb
+    return pixels
+
+
+def as_image(pixels, encoding, *, stamp=0, size_wh=(), step=0):
+    """Make a sensor_msgs/Image; `step` defaults to no padding, `stamp` identifies the frame."""
+    rows = pixels.reshape(len(pixels), -1).view(np.uint8)
+    width, height = size_wh or (pixels.shape[1], pixels.shape[0])
+    if step:
+        # Padding of a bright value: whoever reads it as pixels sees it.
+        rows = np.pad(rows, ((0, 0), (0, step - rows.shape[1])), constant_values=255)
+    return Image(
+        header=Header(stamp=Time(sec=stamp, nanosec=7), frame_id='front_camera'),
+        height=height,
+        width=width,
+        step=rows.shape[1],
+        encoding=encoding,
+        data=rows.tobytes(),
+    )
 
 
 def half_and_half(left, right, image_wh=(64, 48), dtype=np.uint8):
@@ -69,6 +97,13 @@ def detection(x, y=100, width=40, height=80, *, theta=0.0, score=0.9, class_id='
         hypothesis = ObjectHypothesis(class_id=class_id, score=score)
         found.results = [ObjectHypothesisWithPose(hypothesis=hypothesis)]
     return found
+
+
+def camera_info(camera, frame_id=''):
+    """Return the calibration of a camera, Intrinsics."""
+    width, height = camera.image_wh
+    k = [camera.fx, 0.0, camera.cx, 0.0, camera.fy, camera.cy, 0.0, 0.0, 1.0]
+    return CameraInfo(header=Header(frame_id=frame_id), width=width, height=height, k=k)
 
 
 def tensor_list(stamp, frame_id='base', **tensors):

@@ -1,5 +1,7 @@
 """Nodes under test in other processes, and the requests a test makes to them."""
 
+from contextlib import suppress
+import os
 from pathlib import Path
 import re
 import signal
@@ -12,13 +14,19 @@ from support.ros_peer import Peer
 from support.waiting import DEADLINE_SECONDS, wait_until
 
 
-def shared_memory_of(pid: int) -> set[str]:
-    """Fast DDS's files that a process has mapped; not its ports, which it shares with others."""
-    try:
-        maps = Path(f'/proc/{pid}/maps').read_text()
-    except OSError:  # Gone, or another user's.
-        return set()
-    return set(re.findall(r'/dev/shm/fastrtps_(?!port)\S+', maps))
+def shared_memory_of(pid: int | str, *, with_ports: bool = False) -> set[str]:
+    """
+    Return Fast DDS's files that a process has mapped.
+
+    :param with_ports: also its ports, which it shares with others, and the files that are open.
+    """
+    with suppress(OSError):  # Gone, or another user's.
+        used = Path(f'/proc/{pid}/maps').read_text()
+        if with_ports:
+            opened = [os.readlink(each) for each in Path(f'/proc/{pid}/fd').iterdir()]
+            used = '\n'.join([used, *opened])
+        return set(re.findall(rf'/dev/shm/fastrtps_{"" if with_ports else "(?!port)"}\S+', used))
+    return set()
 
 
 class RemoteNode:

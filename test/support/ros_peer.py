@@ -67,14 +67,16 @@ class Peer:
         assert done.wait(DEADLINE_SECONDS)
         return result[0]
 
-    def wait_until(self, condition: Callable[[], Any], what: str = 'a condition') -> Any:
+    def wait_until(
+        self, condition: Callable[[], Any], what: str = 'a condition', pause: float = 0.01
+    ) -> Any:
         """Wait as wait_until() does; fail at once when the thread of this peer has ended."""
 
         def checked() -> Any:
             assert self._thread.is_alive(), f'the peer failed before {what}'
             return condition()
 
-        return wait_until(checked, what)
+        return wait_until(checked, what, pause)
 
     def close(self) -> None:
         import rclpy
@@ -168,6 +170,12 @@ class Peer:
     def publisher(self, kind: type, topic: str, qos: Any = 100) -> Any:
         publisher = self.run_on_executor(lambda: self.node.create_publisher(kind, topic, qos))
         self._topics.append((self.node.destroy_publisher, publisher))
+        return publisher
+
+    def connected(self, kind: type, topic: str, qos: Any = 100) -> Any:
+        """Return a publisher that has a subscriber."""
+        publisher = self.publisher(kind, topic, qos)
+        self.wait_until(publisher.get_subscription_count, f'a subscriber of {topic}')
         return publisher
 
     def forget(self) -> None:

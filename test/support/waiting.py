@@ -16,8 +16,10 @@ def _busyness() -> float:
 DEADLINE_SECONDS = float(os.environ.get('TRT_ROS_TEST_DEADLINE_SECONDS', 60 * _busyness()))
 
 
-def wait_until(condition: Callable[[], Any], what: str = 'a condition') -> Any:
-    """Wait until `condition` returns a true value, and return it."""
+def wait_until(
+    condition: Callable[[], Any], what: str = 'a condition', pause: float = 0.01
+) -> Any:
+    """Wait until `condition`, called at most every `pause` seconds, is true; return its value."""
     began, busyness = time.monotonic(), _busyness()
     never = threading.Event()
     while not (result := condition()):
@@ -25,5 +27,5 @@ def wait_until(condition: Callable[[], Any], what: str = 'a condition') -> Any:
         if waited >= DEADLINE_SECONDS:
             # Others may have begun meanwhile.
             assert waited < DEADLINE_SECONDS * _busyness() / busyness, f'waited in vain for {what}'
-        never.wait(0.01)
+        never.wait(pause)
     return result

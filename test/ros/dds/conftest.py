@@ -4,34 +4,67 @@ import threading
 
 import pytest
 import rclpy
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.parameter import Parameter
+from sensor_msgs.msg import Image
+
+from support.dds import RELIABLE, Camera, CountingRcl
+from support.shared_images import Other
+from support.waiting import wait_until
+from trt_ros.container.loading import CONTAINER_IMAGES, INTRA_PROCESS, construct
+from trt_ros.ros.dds import intra_process as intra
+from trt_ros.ros.dds import transport
+from trt_ros.ros.dds.rcl import NO_HOOKS
+from trt_ros.ros.dds.rcl_subscription import MessageCallbacks, RclSubscription
+
+
+@pytest.fixture(autouse=True)
+def no_buffers_are_left():
+    yield
+    assert intra.count_buffers() == 0
 
 
 @pytest.fixture(scope='module')
-def contexts(domain_id):
+def make_context(domain_id):
+    contexts = []
+
+    def make():
+        contexts.append(rclpy.Context())
+        rclpy.init(context=contexts[-1], domain_id=domain_id)
+        return contexts[-1]
+
+    yield make
+    for each in contexts:
+        each.try_shutdown()
+
+
+@pytest.fixture(scope='module')
+def contexts(make_context):
     """Two contexts of one domain: to DDS, the second is another process."""
-    contexts = [rclpy.Context(), rclpy.Context()]
-    for each in contexts:
-        rclpy.init(context=each, domain_id=domain_id)
-    yield contexts
-    for each in contexts:
-        rclpy.shutdown(context=each)
+    return [make_context(), make_context()]
 
 
 @pytest.fixture(scope='module')
-def context(contexts):
-    return contexts[0]
+def rcl(contexts):
+    """What the nodes of the first context pass to DDS with."""
+    return CountingRcl(contexts[0])
 
 
 @pytest.fixture
-def make_node(contexts):
-    """Create a node in the first or second context; destroyed at the end of the test."""
-    import rclpy
+def wire(rcl):
+    rcl.count = 0
+    return rcl
 
+
+@pytest.fixture
+def make_node(contexts, rcl, make_context):
+    """Create a node in the first, the second or a new context; destroyed with the test."""
     nodes = []
 
-    def make(name, index, *, by_reference):
+    def make(name, context=None, *, by_reference=True):
+        context = make_context() if context is None else contexts[context]
         node = rclpy.create_node(
-            name, context=contexts[index], start_parameter_services=False, enable_rosout=False
+            name, context=context, start_parameter_services=False, enable_rosout=False
         )
         node.use_intra_process_comms = by_reference
         nodes.append(node)
@@ -49,63 +82,37 @@ def node(make_node):
 
 
 @pytest.fixture
-def here(make_node):
-    from trt_ros.ros.dds import transport
-
-    node = make_node('here', 0, by_reference=True)
-    assert transport.usable_rcl(node).knows_gids
-    return node
+def here(make_node, rcl):
+    assert rcl.knows_gids
+    return make_node('here', 0)
 
 
 @pytest.fixture
 def elsewhere(make_node):
-    return make_node('elsewhere', 1, by_reference=True)
+    return make_node('elsewhere', 1)
 
 
 @pytest.fixture
-def nodes(here, elsewhere):
-    return [here, elsewhere]
-
-
-@pytest.fixture(scope='module')
-def rcl(context):
-    from trt_ros.ros.dds import transport
-    from trt_ros.ros.dds.rcl import Rcl
-
-    rcl = Rcl()
-    transport.check_transport(rcl, context)
-    return rcl
+def unchecked(make_node):
+    """Return a node of a new context, for which the transport is not checked yet."""
+    return make_node('unchecked')
 
 
 @pytest.fixture
 def publisher(node):
-    from sensor_msgs.msg import Image
-
-    from support.dds import RELIABLE
-
-    publisher = node.create_publisher(Image, 'images', RELIABLE)
-    yield publisher
-    node.destroy_publisher(publisher)
+    return node.create_publisher(Image, 'images', RELIABLE)
 
 
 @pytest.fixture
 def subscribe_rcl(rcl, node):
     """Subscribe `node` to the images of this test; closed at its end."""
-    from sensor_msgs.msg import Image
-
-    from support.dds import RELIABLE
-    from trt_ros.ros.dds.rcl import NO_HOOKS
-    from trt_ros.ros.dds.rcl_subscription import MessageCallbacks, RclSubscription
-
     subscriptions = []
 
     def start(on_message, publisher=None, qos=RELIABLE, hooks=NO_HOOKS, by=rcl, **options):
         callbacks = MessageCallbacks(on_message, **options)
         subscriptions.append(RclSubscription(by, node, Image, 'images', qos, callbacks, hooks))
         if publisher is not None:
-            deadline = threading.Event()
-            while not publisher.get_subscription_count():
-                deadline.wait(0.01)
+            wait_until(publisher.get_subscription_count, 'the subscription')
         return subscriptions[-1]
 
     yield start
@@ -116,82 +123,82 @@ def subscribe_rcl(rcl, node):
 @pytest.fixture
 def subscribe():
     """Subscribe a node to the images of this test; closed at its end."""
-    from sensor_msgs.msg import Image
-
-    from support.dds import RELIABLE
-    from trt_ros.ros.dds import intra_process as intra
-    from trt_ros.ros.dds import transport
-    from trt_ros.ros.dds.rcl import NO_HOOKS
-    from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
-
     subscriptions = []
 
-    def start(node, on_message, qos=RELIABLE, hooks=NO_HOOKS, **options):
+    def start(
+        node, on_message, qos=RELIABLE, hooks=NO_HOOKS, topic='images', kind=Image, **options
+    ):
         callbacks = MessageCallbacks(on_message, **options)
         subscriptions.append(
-            transport.subscribe_serialized(node, Image, 'images', qos, callbacks, hooks)
+            transport.subscribe_serialized(node, kind, topic, qos, callbacks, hooks)
         )
         return subscriptions[-1]
 
     yield start
     for each in subscriptions:
         each.close()
-    assert intra.count_buffers() == 0
 
 
 @pytest.fixture
-def camera(here):
-    from support.dds import Camera
+def make_camera():
+    """Create a Camera; closed at the end of the test."""
+    cameras = []
 
-    camera = Camera(here)
-    yield camera
-    camera.close()
+    def make(*args, **options):
+        cameras.append(Camera(*args, **options))
+        return cameras[-1]
 
-
-class Wire:
-    """
-    Counter of the messages that publishers pass to DDS.
-
-    :ivar count: number of messages.
-    """
-
-    count = 0
+    yield make
+    for each in cameras:
+        each.close()
 
 
 @pytest.fixture
-def unchecked(monkeypatch):
-    """Let the next use of rcl be checked anew."""
-    monkeypatch.setattr('trt_ros.ros.dds.transport._known', None)
+def camera(here, make_camera):
+    return make_camera(here)
 
 
 @pytest.fixture
-def as_if_elsewhere(monkeypatch):
-    """Let a receiver take this process for another one."""
-    monkeypatch.setattr('trt_ros.ros.dds.shared_receiver.os.getpid', lambda: -1)
+def start(contexts, rcl):
+    """Construct nodes as a container does, and spin them until the end of the test."""
+    executor = SingleThreadedExecutor(context=contexts[0])
+    ending, nodes = threading.Event(), []
+
+    def spin():
+        while not ending.is_set():
+            executor.spin_once(0.01)
+
+    thread = threading.Thread(target=spin)
+
+    def start(cls, *remaps, images=None, **parameters):
+        options = {
+            INTRA_PROCESS: True,
+            CONTAINER_IMAGES: images,
+            'context': contexts[0],
+            'cli_args': ['--ros-args', *(part for each in remaps for part in ('-r', each))],
+            'parameter_overrides': [
+                Parameter(name, value=value) for name, value in parameters.items()
+            ],
+        }
+        nodes.append(construct(cls, options))
+        executor.add_node(nodes[-1])
+        if not thread.is_alive():
+            thread.start()
+        return nodes[-1]
+
+    yield start
+    ending.set()
+    thread.join()
+    for node in reversed(nodes):
+        node.stop()
+    executor.shutdown()
+    for node in reversed(nodes):
+        node.destroy_node()
 
 
-@pytest.fixture
-def wire(here, unchecked):
-    from trt_ros.ros.dds.rcl import Rcl
-    from trt_ros.ros.dds.transport import usable_rcl
-
-    wire = Wire()
-
-    class Counting(Rcl):
-        def publish(self, publisher, message):
-            wire.count += 1
-            super().publish(publisher, message)
-
-    assert usable_rcl(here, Counting) is not None
-    wire.count = 0  # Without those of the check.
-    return wire
-
-
-@pytest.fixture
+@pytest.fixture(scope='module')
 def other(domain_id):
-    """Start another process, `support.shared_images.Other`; ended with the test."""
-    from support.shared_images import Other
-
+    """Start another process, `support.shared_images.Other`; ended with the module."""
     started = []
 
     def start(role, **environment):

@@ -1,6 +1,5 @@
 """Images by pointer in a C++ container, which a fake plays."""
 
-from pathlib import Path
 import threading
 import weakref
 
@@ -8,16 +7,16 @@ import numpy as np
 import pytest
 from rclpy.qos import DurabilityPolicy, QoSPolicyKind, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
+from vision_msgs.msg import Detection2DArray
 
 from support.container_images import FakeImages, gray, image_of
-from support.dds import RELIABLE, Camera, Inbox, number_of
+from support.dds import RELIABLE, Inbox, number_of
 from support.waiting import wait_until
-from trt_ros.container.loading import INTRA_PROCESS, construct
+from trt_ros.demo import MODEL
+from trt_ros.nodes.detector import DetectorNode
 from trt_ros.ros.dds.cdr import ImageView, read_image, read_stamp
-from trt_ros.ros.dds.container_images import CONTAINER_IMAGES, image_node_name, images_of
+from trt_ros.ros.dds.container_images import image_node_name, images_of
 from trt_ros.ros.qos import why_lost
-
-MODEL = Path(__file__).parents[3] / 'trt_ros/demo/shapes.onnx'
 
 
 @pytest.fixture
@@ -81,22 +80,20 @@ def test_images_of_python_nodes_come_by_pointer_and_not_through_dds(
     assert wire.count == 0
 
 
-def test_publisher_by_pointer_has_the_id_the_name_and_the_qos_of_its_dds_publisher(images, here):
-    from trt_ros.ros.dds import transport
-
+def test_publisher_by_pointer_has_the_id_the_name_and_the_qos_of_its_dds_publisher(
+    images, here, rcl, make_camera
+):
     qos = QoSProfile(depth=3, reliability=ReliabilityPolicy.BEST_EFFORT)
-    camera = Camera(here, qos, topic='~/mask')
-    with camera.publisher.handle:
-        gid = transport.usable_rcl(here).gid_of(camera.publisher.handle)
-    assert images.advertised == [('/here/mask', gid, False, 3)]
-    camera.close()
+    handle = make_camera(here, qos, topic='~/mask').publisher.handle
+    with handle:
+        assert images.advertised == [('/here/mask', rcl.gid_of(handle), False, 3)]
 
 
 def test_dds_serves_the_subscribers_that_none_serves_by_pointer(
     wire, images, camera, here, elsewhere, subscribe
 ):
     # To DDS, each subscription by pointer is a subscriber, too; this one stands for it.
-    stand_in = elsewhere.create_subscription(Image, 'images', lambda _: None, RELIABLE)
+    elsewhere.create_subscription(Image, 'images', lambda _: None, RELIABLE)
     inbox, other = Inbox(number_of), Inbox(number_of)
     subscribe(here, inbox)
     camera.meets(1)
@@ -114,13 +111,6 @@ def test_dds_serves_the_subscribers_that_none_serves_by_pointer(
     assert inbox.wait(camera.sent) == list(range(1, camera.sent + 1))
     assert other.wait(camera.sent - 2) == inbox.messages[2:]
     assert wire.count == camera.sent - 1
-    elsewhere.destroy_subscription(stand_in)
-
-
-def test_subscription_has_the_resolved_name_and_the_qos(images, here, subscribe):
-    subscribe(here, Inbox(), QoSProfile(depth=3, reliability=ReliabilityPolicy.BEST_EFFORT))
-    (first,) = images.opened
-    assert (first.topic, first.is_reliable) == ('/images', False)
 
 
 def test_incompatible_publishers_are_reported_by_policy(images, here, subscribe):
@@ -128,17 +118,18 @@ def test_incompatible_publishers_are_reported_by_policy(images, here, subscribe)
     subscribe(here, Inbox(), on_incompatible=reports)
     images.opened[-1].incompatible.append(int(QoSPolicyKind.RELIABILITY))
     images.wake(images.opened[-1])
-    assert reports.wait(1) == [('RELIABILITY')]
+    assert reports.wait(1) == ['RELIABILITY']
 
 
-def test_closing_ends_the_thread_and_may_be_repeated(images, here, subscribe):
+def test_subscription_has_name_and_qos_and_its_close_ends_the_thread(images, here, subscribe):
     before = set(threading.enumerate())
-    subscription = subscribe(here, Inbox())
-    (thread,) = set(threading.enumerate()) - before
+    qos = QoSProfile(depth=3, reliability=ReliabilityPolicy.BEST_EFFORT)
+    subscription = subscribe(here, Inbox(), qos)
+    (thread,), (opened,) = set(threading.enumerate()) - before, images.opened
+    assert (opened.topic, opened.is_reliable, opened.is_closed) == ('/images', False, False)
     subscription.close()
     subscription.close()
-    assert not thread.is_alive()
-    assert images.opened[-1].is_closed
+    assert opened.is_closed and not thread.is_alive()
 
 
 def test_subscription_that_cannot_be_opened_leaves_nothing(images, here, subscribe):
@@ -167,55 +158,17 @@ def test_diagnosis_uses_the_qos_of_the_subscription_by_pointer(make_node, here, 
     assert 'this node requests best_effort' in why_lost(here, 'images')
 
 
-def test_detector_runs_on_images_by_pointer(contexts, here):
-    from rclpy.executors import SingleThreadedExecutor
-    from rclpy.parameter import Parameter
-    from vision_msgs.msg import Detection2DArray
+def test_detector_runs_on_images_by_pointer(start, elsewhere, subscribe):
+    images, found = FakeImages(), Inbox(read_stamp)
+    detector = start(DetectorNode, images=images, model_path=str(MODEL), autostart=True)
+    subscribe(elsewhere, found, topic='detector/detections', kind=Detection2DArray)
+    wait_until(lambda: images.opened, 'the subscription to images')
 
-    from trt_ros.nodes.detector import DetectorNode
+    def is_detected():
+        images.put(image_of(np.zeros((48, 64, 3), np.uint8), 3))
+        return found.messages
 
-    images = FakeImages()
-    detector = construct(
-        DetectorNode,
-        {
-            INTRA_PROCESS: True,
-            CONTAINER_IMAGES: images,
-            'context': contexts[0],
-            'parameter_overrides': [
-                Parameter('model_path', value=str(MODEL)),
-                Parameter('autostart', value=True),
-            ],
-        },
-    )
-    inbox = Inbox(lambda message: message.header.stamp.sec)
-    here.create_subscription(Detection2DArray, 'detector/detections', inbox, RELIABLE)
-    executor = SingleThreadedExecutor(context=contexts[0])
-    for node in (detector, here):
-        executor.add_node(node)
-    ending = threading.Event()
-
-    def spin():
-        while not ending.is_set():
-            executor.spin_once(0.01)
-
-    thread = threading.Thread(target=spin)
-    thread.start()
-    try:
-        wait_until(lambda: detector.state_label == 'active', 'the detector')
-        wait_until(lambda: detector.count_subscribers('detector/detections'), 'the subscriber')
-        wait_until(lambda: images.opened, 'the subscription to images')
-        assert isinstance(image_of(np.zeros((4, 4, 3), np.uint8)).view(), ImageView)
-
-        def is_detected():
-            images.put(image_of(np.zeros((48, 64, 3), np.uint8), 3))
-            return inbox.messages
-
-        wait_until(is_detected, 'detections')
-        assert set(inbox.messages) == {3}
-    finally:
-        ending.set()
-        thread.join()
-        detector.stop()
-        executor.shutdown()
-        detector.destroy_node()
+    wait_until(is_detected, 'detections')
+    assert set(found.messages) == {(3, 0)}
+    detector.stop()
     assert images.opened[-1].is_closed

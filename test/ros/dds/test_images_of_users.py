@@ -17,8 +17,6 @@ from support.shared_images import NBYTES
 from support.waiting import wait_until
 from trt_ros.demo import MODEL
 from trt_ros.ros.dds.cdr import read_image
-from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
-from trt_ros.ros.dds.transport import subscribe_serialized
 from trt_ros.ros.images import ImageSender, subscribe_images
 
 
@@ -44,17 +42,16 @@ def test_nodes_of_users_receive_and_send_images(node, subscribe, other):
     sender.send()
     (image,) = far.wait(1)
     assert (image.encoding, bytes(image.data[:4])) == ('rgb8', bytes([1, 2, 3, 1]))
-    node.destroy_publisher(sender.publisher)
 
 
-def test_the_node_of_the_page_draws_on_images(node, domain_id, tmp_path):
+def test_the_node_of_the_page_draws_on_images(node, subscribe, domain_id, tmp_path):
     page = Path(__file__).parents[3] / 'docs/python_api.md'
     code = re.search(r'((?:    .*\n|\n)*    rclpy\.spin\(node\)\n)', page.read_text()).group(1)
     shutil.copy(MODEL, tmp_path / 'model.onnx')
     environment = {'ROS_DOMAIN_ID': str(domain_id), 'XDG_CACHE_HOME': str(tmp_path)}
     drawn, shown = Inbox(read_image), next(held_out(1))[0]
     sender = ImageSender(node, node.create_publisher(Image, 'image', RELIABLE))
-    subscription = subscribe_serialized(node, Image, 'drawn', RELIABLE, MessageCallbacks(drawn))
+    subscribe(node, drawn, topic='drawn')
     process = subprocess.Popen(
         [sys.executable, '-c', textwrap.dedent(code)],
         cwd=tmp_path,
@@ -74,5 +71,3 @@ def test_the_node_of_the_page_draws_on_images(node, domain_id, tmp_path):
     finally:
         process.kill()
         process.wait()
-        subscription.close()
-        node.destroy_publisher(sender.publisher)

@@ -3,14 +3,14 @@
 import threading
 
 import pytest
-import rclpy
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 
-from support.dds import RELIABLE, Camera, HeldInbox, Inbox, number_of
+from support.dds import RELIABLE, HeldInbox, Inbox, number_of
+from support.shared_images import listen_elsewhere
 from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import ImageWriter, read_image
@@ -41,8 +41,8 @@ def test_message_is_the_published_memory_and_read_only(camera, here, subscribe):
 
 
 def test_published_picture_becomes_read_only(here, subscribe):
-    publisher = here.create_publisher(Image, 'images', RELIABLE)
-    sender, inbox = ImageSender(here, publisher), Inbox(lambda message: read_image(message).data)
+    sender = ImageSender(here, here.create_publisher(Image, 'images', RELIABLE))
+    inbox = Inbox(lambda message: read_image(message).data)
     subscribe(here, inbox)
     for number in range(2):
         pixels = sender.begin(Header(), (4, 4))
@@ -51,7 +51,6 @@ def test_published_picture_becomes_read_only(here, subscribe):
         with pytest.raises(ValueError, match='read-only'):
             pixels[:] = 9
     assert [data.tolist() for data in inbox.wait(2)] == [[0] * 48, [1] * 48]
-    here.destroy_publisher(publisher)
 
 
 def test_dds_is_bypassed_once_connection_is_verified(wire, camera, here, subscribe):
@@ -101,9 +100,12 @@ def test_remote_subscriber_gets_each_message_without_local_duplicates(
 
 @pytest.mark.parametrize('path', ['by reference', 'shared memory'])
 def test_temporary_remote_subscriber_is_served(
-    wire, camera, here, elsewhere, subscribe, as_if_elsewhere, monkeypatch, path
+    wire, camera, here, elsewhere, subscribe, monkeypatch, path
 ):
     near, far = Inbox(number_of), Inbox(number_of)
+    handle = camera.publisher.handle
+    with handle:
+        listen_elsewhere(wire.gid_of(handle))
     subscribe(here if path == 'by reference' else elsewhere, near)
     camera.settle(near, wire)
     monkeypatch.setenv('TRT_ROS_TRANSPORT', 'dds')
@@ -121,32 +123,26 @@ def test_temporary_remote_subscriber_is_served(
 
 
 @pytest.mark.parametrize('who', ['publisher', 'subscriber'])
-def test_node_without_intra_process_option_uses_dds(wire, camera, here, subscribe, who):
-    other = rclpy.create_node('other', context=here.context, enable_rosout=False)
-    inbox = Inbox(number_of)
-    try:
-        sender = Camera(other) if who == 'publisher' else camera
-        subscription = subscribe(here if who == 'publisher' else other, inbox)
-        sender.meets(1)
-        for number in range(1, 4):
-            sender.send(number)
-        assert inbox.wait(3) == [1, 2, 3]
-        assert wire.count == 3
-        subscription.close()
-    finally:
-        other.destroy_node()
+def test_node_without_intra_process_option_uses_dds(wire, node, here, subscribe, make_camera, who):
+    inbox, nodes = Inbox(number_of), [node, here]
+    sender, receiver = nodes if who == 'publisher' else nodes[::-1]
+    camera = make_camera(sender)
+    subscribe(receiver, inbox)
+    camera.meets(1)
+    for number in range(1, 4):
+        camera.send(number)
+    assert inbox.wait(3) == [1, 2, 3]
+    assert wire.count == 3
 
 
-def test_transient_local_messages_go_through_dds(here, subscribe, wire):
+def test_transient_local_messages_go_through_dds(here, subscribe, wire, make_camera):
     latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-    sender = Camera(here, latched)
+    sender, inbox = make_camera(here, latched), Inbox(number_of)
     assert transport.should_publish(sender.publisher)
     sender.send(5)
-    inbox = Inbox(number_of)
     subscribe(here, inbox, qos=latched)
     assert inbox.wait(1) == [5]
     assert wire.count == 1
-    sender.close()
 
 
 def send_while_busy(camera, here, subscribe, numbers, **options):
@@ -161,22 +157,17 @@ def send_while_busy(camera, here, subscribe, numbers, **options):
     return inbox
 
 
-def test_newest_waiting_message_is_delivered_and_others_counted(camera, here, subscribe):
-    replaced = Inbox(lambda: 'replaced')
-    inbox = send_while_busy(
-        camera, here, subscribe, [1, 2, 3, 4], on_replaced=replaced, qos=QoSProfile(depth=2)
-    )
-    assert inbox.wait(1) == [4]
-    assert len(replaced.messages) == 3
-
-
-def test_queue_is_limited_to_depth_and_losses_are_reported(camera, here, subscribe):
-    lost = Inbox(lambda: 'lost')
-    inbox = send_while_busy(
-        camera, here, subscribe, [1, 2, 3, 4, 5], on_lost=lost, qos=QoSProfile(depth=3)
-    )
-    assert inbox.wait(3) == [3, 4, 5]
-    assert len(lost.messages) == 2
+@pytest.mark.parametrize(
+    ('callback', 'depth', 'delivered'), [('on_replaced', 2, [5]), ('on_lost', 3, [3, 4, 5])]
+)
+def test_newest_waiting_message_or_those_of_the_depth_are_delivered_and_others_counted(
+    camera, here, subscribe, callback, depth, delivered
+):
+    others = Inbox(lambda: None)
+    options = {callback: others, 'qos': QoSProfile(depth=depth)}
+    inbox = send_while_busy(camera, here, subscribe, [1, 2, 3, 4, 5], **options)
+    assert inbox.wait(len(delivered)) == delivered
+    assert len(others.messages) == 5 - len(delivered)
 
 
 def test_message_by_reference_is_delivered_in_the_publishers_thread(camera, here, subscribe):
@@ -212,18 +203,19 @@ def test_inactive_lifecycle_publisher_delivers_nothing(contexts, here, subscribe
     node.use_intra_process_comms = True
     publisher = node.create_lifecycle_publisher(Image, 'images', RELIABLE)
     publish = transport.serialized_publish(node, publisher)
-    inbox = Inbox(number_of)
+    inbox, writer = Inbox(number_of), ImageWriter()
     subscribe(here, inbox)
-    writer = ImageWriter()
-    node.trigger_configure()
     for number, trigger in enumerate(
-        (node.trigger_activate, node.trigger_deactivate, node.trigger_activate)
+        (
+            node.trigger_configure,
+            node.trigger_activate,
+            node.trigger_deactivate,
+            node.trigger_activate,
+        )
     ):
+        trigger()
         writer.begin((number, 0), 'camera', (10, 1), 'mono8', channels=1)[:] = number
         publish(writer.message)
-        trigger()
-    writer.begin((9, 0), 'camera', (10, 1), 'mono8', channels=1)[:] = 9
-    publish(writer.message)
-    assert inbox.wait(2) == [1, 9]
+    assert inbox.wait(2) == [1, 3]
     node.destroy_lifecycle_publisher(publisher)
     node.destroy_node()

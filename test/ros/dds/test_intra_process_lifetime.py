@@ -4,21 +4,18 @@ import gc
 import threading
 
 import numpy as np
-import rclpy
 from rclpy.executors import SingleThreadedExecutor
-from sensor_msgs.msg import Image
 
-from support.dds import RELIABLE, Camera, Inbox, number_of
+from support.dds import Camera, CountingRcl, Inbox, number_of
 from support.waiting import wait_until
 from trt_ros.ros.dds import intra_process as intra
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.memory import MemoryLoan, Pool, read_only
-from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 
 
 def test_changing_publishers_and_subscribers_leak_nothing(here, elsewhere, subscribe):
     """While they do, messages flow; none comes twice, and none that was not sent."""
-    ending, sent = threading.Event(), []
+    ending = threading.Event()
 
     def publish_on():
         number = 0
@@ -26,7 +23,6 @@ def test_changing_publishers_and_subscribers_leak_nothing(here, elsewhere, subsc
             camera = Camera(here)
             for _ in range(20):
                 number += 1
-                sent.append(number % 250)
                 camera.send(number % 250, 2000 + number)
             camera.close()
 
@@ -34,8 +30,7 @@ def test_changing_publishers_and_subscribers_leak_nothing(here, elsewhere, subsc
         gc.collect()
         return sum(isinstance(each, MemoryLoan) for each in gc.get_objects())
 
-    far = Inbox(number_of)
-    there = subscribe(elsewhere, far)
+    there = subscribe(elsewhere, Inbox(number_of))
     before = set(threading.enumerate())
     publishing = threading.Thread(target=publish_on)
     publishing.start()
@@ -57,54 +52,45 @@ def test_changing_publishers_and_subscribers_leak_nothing(here, elsewhere, subsc
     wait_until(lambda: loans() == 0, 'all memory to be given back')
 
 
-def test_context_shutdown_is_clean(domain_id):
-    context = rclpy.Context()
-    rclpy.init(context=context, domain_id=domain_id)
-    node = rclpy.create_node('ending', context=context, start_parameter_services=False)
-    node.use_intra_process_comms = True
+def test_context_shutdown_is_clean(unchecked, subscribe, make_camera):
     inbox = Inbox(number_of)
-    subscription = transport.subscribe_serialized(
-        node, Image, 'images', RELIABLE, MessageCallbacks(inbox)
-    )
-    camera = Camera(node)
-    camera.send(1)
+    subscription = subscribe(unchecked, inbox)
+    make_camera(unchecked).send(1)
     assert inbox.wait(1) == [1]
-    rclpy.shutdown(context=context)
+    unchecked.context.shutdown()
     subscription.close()
-    node.destroy_node()
-    assert intra.count_buffers() == 0
 
 
-def test_middleware_without_publisher_ids_is_reported_and_works(here, subscribe, unchecked, capfd):
-    class Unknowing(transport.Rcl):
+def test_middleware_without_publisher_ids_is_reported_and_works(
+    unchecked, subscribe, make_camera, capfd
+):
+    class Unknowing(CountingRcl):
         knows_gids = False
 
-    assert transport.usable_rcl(here, Unknowing) is not None
-    inbox = Inbox(number_of)
-    subscribe(here, inbox)
-    camera = Camera(here)
+    Unknowing(unchecked.context)
+    inbox, camera = Inbox(number_of), make_camera(unchecked)
+    subscribe(unchecked, inbox)
     camera.meets(1)
     camera.send(3)
     assert inbox.wait(1) == [3]
     assert 'use_intra_process_comms has no effect' in capfd.readouterr().err
-    camera.close()
 
 
-def test_rclpy_fallback_works(here, monkeypatch, unchecked):
+def test_rclpy_fallback_receives_same_messages(unchecked, subscribe, make_camera, monkeypatch):
     monkeypatch.setenv(transport.VARIABLE, 'rclpy')
-    inbox = Inbox(number_of)
-    subscription = transport.subscribe_serialized(
-        here, Image, 'images', RELIABLE, MessageCallbacks(inbox)
-    )
-    camera = Camera(here)
-    executor = SingleThreadedExecutor(context=here.context)
-    executor.add_node(here)
-    camera.send(4)
-    while not inbox.messages:
+    inbox, camera = Inbox(number_of), make_camera(unchecked)
+    subscription = subscribe(unchecked, inbox)
+    assert isinstance(subscription, transport.RclpySubscription)
+    executor = SingleThreadedExecutor(context=unchecked.context)
+    executor.add_node(unchecked)
+    for number in range(3):
+        camera.send(number)
+    while len(inbox.messages) < 3:
         executor.spin_once()
-    assert inbox.messages == [4]
+    assert inbox.messages == [0, 1, 2]
     subscription.close()
-    camera.close()
+    subscription.close()
+    assert camera.publisher.get_subscription_count() == 0
     executor.shutdown()
 
 

@@ -1,55 +1,33 @@
 """Messages that never arrive, counted by the gaps in their sequence numbers."""
 
-import threading
 from types import SimpleNamespace
 
 import pytest
 from rclpy.duration import Duration
 from rclpy.qos import QoSProfile
-from sensor_msgs.msg import Image
 
-from support.dds import QOS, Camera
-from support.waiting import DEADLINE_SECONDS, wait_until
+from support.dds import HeldInbox
+from support.waiting import DEADLINE_SECONDS
 from trt_ros.ros.dds import transport
-from trt_ros.ros.dds.cdr import read_stamp
 from trt_ros.ros.dds.rcl import Rcl
-from trt_ros.ros.dds.rcl_subscription import MessageCallbacks, RclSubscription
+from trt_ros.ros.dds.rcl_subscription import RclSubscription
 from trt_ros.ros.diagnostics import FrameCounts, RecentLoss
 
 
-def test_lost_images_are_counted_by_sequence_numbers(nodes):
-    if not transport.usable_rcl(nodes[0]).counts_messages:
+def test_lost_images_are_counted_by_sequence_numbers(here, elsewhere, subscribe, make_camera):
+    if not transport.usable_rcl(here).counts_messages:
         pytest.skip('this middleware does not number messages')
-    camera, numbers, missed = Camera(nodes[1], QOS['reliable']), [], []
-    has_begun, may_end = threading.Event(), threading.Event()
-
-    def receive(message):
-        numbers.append(read_stamp(message)[0])
-        has_begun.set()
-        may_end.wait(DEADLINE_SECONDS)
-
-    subscription = transport.subscribe_serialized(
-        nodes[0],
-        Image,
-        'images',
-        QoSProfile(depth=2),
-        MessageCallbacks(receive, on_missed=missed.append),
-    )
-    try:
-        camera.meets(1)
-        assert missed == [0]
+    camera, inbox, missed = make_camera(elsewhere), HeldInbox(), []
+    subscribe(here, inbox, QoSProfile(depth=2), on_missed=missed.append)
+    camera.meets(1)
+    assert missed == [0]
+    camera.send()
+    assert inbox.has_begun.wait(DEADLINE_SECONDS)
+    for _ in range(9):  # The queue keeps two of them.
         camera.send()
-        assert has_begun.wait(DEADLINE_SECONDS)
-        for _ in range(9):  # The queue keeps two of them.
-            camera.send()
-        assert camera.publisher.wait_for_all_acked(Duration(seconds=DEADLINE_SECONDS))
-        may_end.set()
-        wait_until(lambda: len(numbers) == 3, 'the rest')
-        assert (numbers, missed) == ([1, 9, 10], [0, 7])
-    finally:
-        may_end.set()
-        subscription.close()
-        camera.close()
+    assert camera.publisher.wait_for_all_acked(Duration(seconds=DEADLINE_SECONDS))
+    inbox.may_end.set()
+    assert (inbox.wait(2), missed) == ([9, 10], [0, 7])
 
 
 class Numbered:

@@ -3,30 +3,7 @@
 import numpy as np
 import pytest
 
-from support.dds import Camera, Inbox, number_of
-from trt_ros.ros.dds.rcl import MemoryHooks
-
-
-class Locked:
-    """Memory that is registered, by its address."""
-
-    def __init__(self):
-        self.pages, self.registered = {}, []
-        self.hooks = MemoryHooks(self.add, self.remove)
-
-    def add(self, memory):
-        assert memory.ctypes.data % 4096 == 0
-        assert memory.ctypes.data not in self.pages
-        self.pages[memory.ctypes.data] = memory
-        self.registered.append(memory.ctypes.data)
-
-    def remove(self, memory):
-        memory[:] = 0  # It is still there.
-        assert self.pages.pop(memory.ctypes.data) is memory
-
-    def holds(self, message):
-        address = message.ctypes.data
-        return any(start <= address < start + pages.size for start, pages in self.pages.items())
+from support.dds import Camera, Inbox, Locked, number_of
 
 
 @pytest.fixture
@@ -55,7 +32,7 @@ def test_memory_of_the_publisher_is_registered_before_its_first_message(
 def test_memory_that_a_publisher_has_freed_is_unregistered_at_the_next_message(
     locked, here, subscribe
 ):
-    inbox = Inbox(lambda message: locked.holds(message))
+    inbox = Inbox(locked.holds)
     subscribe(here, inbox, hooks=locked.hooks)
     for size in range(1, 8):
         camera = Camera(here)

@@ -1,6 +1,6 @@
 """Images through shared memory between real processes, also those that are killed."""
 
-from contextlib import ExitStack, suppress
+from contextlib import closing, suppress
 import os
 from pathlib import Path
 import signal
@@ -12,7 +12,7 @@ import time
 import pytest
 
 from support.dds import Camera, Inbox, number_of
-from support.shared_images import NBYTES
+from support.shared_images import NBYTES, listen_elsewhere
 from support.waiting import DEADLINE_SECONDS, wait_until
 from trt_ros.ros.dds.memory import Pool, allocate_shared, map_shared, pool_memory_of
 from trt_ros.ros.dds.shared_memory import NOTICE, NUMBER, SharedPublisher, address
@@ -70,8 +70,14 @@ def is_left(names):
     return files or any(each in Path('/proc/net/unix').read_text() for each in names)
 
 
-def test_each_image_arrives_once_and_in_order_without_dds(node, subscribe, other):
-    inbox, camera = Inbox(), other('publish')
+@pytest.fixture(scope='module')
+def camera(other):
+    """Return another process that publishes."""
+    return other('publish')
+
+
+def test_each_image_arrives_once_and_in_order_without_dds(node, subscribe, camera):
+    inbox = Inbox()
     subscribe(node, inbox)
     through_dds = camera.settle(inbox)
     for number in range(1, 40):
@@ -82,9 +88,9 @@ def test_each_image_arrives_once_and_in_order_without_dds(node, subscribe, other
 
 
 def test_kept_images_stay_whole_and_those_beyond_the_limit_come_through_dds(
-    node, subscribe, other
+    node, subscribe, camera
 ):
-    inbox, camera = Inbox(), other('publish')
+    inbox = Inbox()
     subscribe(node, inbox)
     before = camera.settle(inbox)
     numbers = list(range(1, 70))  # More than the subscription may hold, 2 * 20 + 4.
@@ -99,10 +105,9 @@ def test_kept_images_stay_whole_and_those_beyond_the_limit_come_through_dds(
 
 
 def test_a_subscriber_through_dds_beside_gets_each_image_as_well(
-    node, elsewhere, subscribe, other, monkeypatch
+    node, elsewhere, subscribe, camera, monkeypatch
 ):
     near, far = Inbox(lambda message: (number_of(message), is_shared(message))), Inbox(number_of)
-    camera = other('publish')
     subscribe(node, near)
     wait_until(lambda: camera.send(0) == camera.send(0) and near.messages)
     monkeypatch.setenv('TRT_ROS_TRANSPORT', 'dds')
@@ -214,19 +219,27 @@ def test_another_user_is_refused(gid, side):
 
 
 @pytest.fixture
-def pair(gid, as_if_elsewhere):
+def pair(gid):
     """Return both ends in this process, as if they were in two."""
     publisher, receiver = SharedPublisher(gid, pytest.fail), open_receiver(4)
+    listen_elsewhere(gid)
     assert not receiver.is_copy(gid, 0)
     assert deliver(publisher, Pool().take(1)) == 0  # It accepts the receiver.
-    closing = ExitStack()
-    closing.callback(receiver.close)
-    with closing:
-        yield publisher, receiver, closing.close
+    yield publisher, receiver
+    receiver.close()
+
+
+def test_processes_lend_nothing_to_themselves(gid):
+    publisher = SharedPublisher(gid, pytest.fail)
+    with closing(open_receiver(4)) as receiver:
+        assert not receiver.is_copy(gid, 0)
+        for _ in range(2):
+            assert deliver(publisher, Pool(is_shared=True).take(1)) == 0
+        assert receiver.take() == []
 
 
 def test_memory_that_the_publisher_has_freed_is_unmapped(pair):
-    publisher, receiver, _ = pair
+    publisher, receiver = pair
     before, pool = mapped(), Pool(is_shared=True)
     for nbytes in range(1 << 16, 1 << 20, 1 << 16):
         message = pool.take(nbytes)
@@ -241,7 +254,7 @@ def test_memory_that_the_publisher_has_freed_is_unmapped(pair):
 
 
 def test_images_kept_beyond_the_subscription_stay_whole(pair):
-    publisher, receiver, close = pair
+    publisher, receiver = pair
     pool, message = Pool(is_shared=True), None
     kept = []
     for number in range(1, 20):
@@ -252,12 +265,12 @@ def test_images_kept_beyond_the_subscription_stay_whole(pair):
         if number < 4:
             kept += receiver.take()
         elif number == 4:
-            close()
+            receiver.close()
     assert [set(each) for each in kept] == [{1}, {2}, {3}]
 
 
 def test_copies_are_known_by_the_time_of_publication(gid, pair):
-    publisher, receiver, _ = pair
+    publisher, receiver = pair
     began = time.time_ns()
     messages = [Pool(is_shared=True).take(10) for _ in range(6)]
     assert [deliver(publisher, each) for each in messages] == [1, 1, 1, 1, 0, 0]
@@ -271,7 +284,7 @@ def test_copies_are_known_by_the_time_of_publication(gid, pair):
     del kept[:], receiver.take()[:]
 
 
-def test_wrong_notices_end_the_connection(gid, as_if_elsewhere):
+def test_wrong_notices_end_the_connection(gid):
     _, fd = allocate_shared(100)
     loose = os.memfd_create('loose')
     os.ftruncate(loose, 4096)
@@ -279,7 +292,7 @@ def test_wrong_notices_end_the_connection(gid, as_if_elsewhere):
         map_shared(loose)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(address(gid))
-        listener.listen()
+        listen_elsewhere(gid)
         receiver = open_receiver(4)
         for notice, fds in [
             (b'short', []),

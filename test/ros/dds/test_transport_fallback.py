@@ -5,16 +5,11 @@ import threading
 
 import numpy as np
 import pytest
-from rclpy.executors import SingleThreadedExecutor
-from rclpy.serialization import serialize_message
-from sensor_msgs.msg import Image
 
-from support.dds import RELIABLE, Inbox, number_of, numbered
+from support.waiting import DEADLINE_SECONDS
 from trt_ros.ros.dds import rcl as rcl_module
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.rcl import Rcl, RclError
-from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
-from trt_ros.ros.dds.transport import RclpySubscription
 
 
 def test_rcl_error_includes_its_message(rcl):
@@ -46,16 +41,28 @@ class Deaf(Rcl):
 @pytest.mark.parametrize(
     'broken, why', [(Flipping, 'A message arrived changed'), (Deaf, '0 of 4 messages arrived')]
 )
-def test_fallback_where_messages_differ_from_rclpy(
-    broken, why, node, set_constants, unchecked, capfd
-):
-    set_constants(TRANSPORT_SECONDS=0.5 if broken is Deaf else 60.0)
+def test_messages_that_differ_from_those_of_rclpy_are_noticed(broken, why, node, set_constants):
+    set_constants(TRANSPORT_SECONDS=0.1 if broken is Deaf else DEADLINE_SECONDS)
     before = set(threading.enumerate())
-    assert transport.usable_rcl(node, broken) is None
-    assert transport.usable_rcl(node, broken) is None
-    log = capfd.readouterr().err
-    assert log.count('Images and results go through rclpy') == 1 and why in log
+    with pytest.raises(RclError, match=why):
+        transport.check_transport(broken(), node.context)
     assert set(threading.enumerate()) == before
+
+
+@pytest.mark.parametrize(
+    ('library', 'missing'),
+    [
+        ('librcutils.so', 'rcl_take_serialized_message'),
+        ('librcl_of_another_system.so', 'librcl_of_another_system'),
+    ],
+)
+def test_rclpy_is_the_fallback_without_the_functions_of_rcl(
+    unchecked, set_constants, capfd, library, missing
+):
+    set_constants(RCL=library)
+    assert [transport.usable_rcl(unchecked) for _ in range(2)] == [None, None]
+    log = capfd.readouterr().err
+    assert log.count('Images and results go through rclpy') == 1 and missing in log
 
 
 def test_detects_other_structure_layouts_before_use(rcl):
@@ -76,35 +83,3 @@ def test_detects_other_structure_layouts_before_use(rcl):
 
     with pytest.raises(RclError, match='unexpected layout'):
         rcl._check_layout(init, pytest.fail)
-
-
-def test_reports_library_without_required_functions():
-    for library, missing in (
-        ('librcutils.so', 'rcl_take_serialized_message'),
-        ('librcl_of_another_system.so', 'librcl_of_another_system'),
-    ):
-        with pytest.raises(RclError, match=missing):
-            Rcl(library)
-
-
-def test_rclpy_fallback_receives_same_messages(context, node, monkeypatch, unchecked):
-    monkeypatch.setenv(transport.VARIABLE, 'rclpy')
-    publisher = node.create_publisher(Image, 'images', RELIABLE)
-    inbox = Inbox(number_of)
-    subscription = transport.subscribe_serialized(
-        node, Image, 'images', RELIABLE, MessageCallbacks(inbox)
-    )
-    assert isinstance(subscription, RclpySubscription)
-    publish = transport.serialized_publish(node, publisher)
-    executor = SingleThreadedExecutor(context=context)
-    executor.add_node(node)
-    for number in range(3):
-        publish(np.frombuffer(serialize_message(numbered(number)), np.uint8))
-    while len(inbox.messages) < 3:
-        executor.spin_once()
-    assert inbox.messages == [0, 1, 2]
-    subscription.close()
-    subscription.close()
-    assert publisher.get_subscription_count() == 0
-    executor.shutdown()
-    node.destroy_publisher(publisher)

@@ -13,34 +13,28 @@ from vision_msgs.msg import (
     ObjectHypothesisWithPose,
 )
 
-from support.dds import RELIABLE, Inbox
+from support.dds import Inbox
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds import transport
 from trt_ros.ros.dds.cdr import ImageWriter
-from trt_ros.ros.dds.cdr_detections import DetectionWriter
-from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
-from trt_ros.ros.dds.transport import RclSubscription
+from trt_ros.ros.dds.cdr_detections import DetectionWriter, read_detections
 from trt_ros.ros.messages import detection_publish, read_boxes
 
 
 def test_a_frame_is_written_in_place_and_arrives_as_typed_images_do(
-    context, node, subscribe_rcl, unchecked
+    node, publisher, subscribe_rcl
 ):
-    publisher = node.create_publisher(Image, 'images', RELIABLE)
     inbox = Inbox(lambda message: deserialize_message(message.tobytes(), Image))
     subscribe_rcl(inbox, publisher)
-    publish = transport.serialized_publish(node, publisher)
-    assert transport.usable_rcl(node) is not None
     writer = ImageWriter()
     pixels = writer.begin((3, 4), 'camera', (640, 480), 'bgr8')
     pixels[:] = np.arange(480)[:, None, None] % 256
-    publish(writer.message)
+    transport.serialized_publish(node, publisher)(writer.message)
     expected = Image(height=480, width=640, encoding='bgr8', step=1920, data=pixels.tobytes())
     expected.header.frame_id = 'camera'
     expected.header.stamp.sec, expected.header.stamp.nanosec = 3, 4
     assert inbox.wait(1) == [expected]
-    node.destroy_publisher(publisher)
 
 
 @pytest.mark.parametrize('value', [1e300, np.nan, -np.inf])
@@ -66,19 +60,12 @@ def test_boxes_are_read_with_their_angles(angle):
     assert found.rotated_boxes().tolist() == [[10, 20, 30, 40, angle]]
 
 
-def test_detections_keep_their_ids_however_large(rcl, node):
+def test_detections_keep_their_ids_however_large(node, subscribe):
     kept = QoSProfile(depth=5, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     publish = detection_publish(node, node.create_publisher(Detection2DArray, 'found', kept))
-    inbox = Inbox(
-        lambda message: [
-            each.id for each in deserialize_message(message.tobytes(), Detection2DArray).detections
-        ]
-    )
-    subscription = RclSubscription(
-        rcl, node, Detection2DArray, 'found', kept, MessageCallbacks(inbox)
-    )
-    sent = [[0, 999], [7, 1000], []]
-    for ids in sent:
+    inbox = Inbox(lambda message: [name for *_, name in read_detections(message)])
+    subscribe(node, inbox, kept, topic='found', kind=Detection2DArray)
+    for ids in ([0, 999], [7, 1000], []):
         found = Detections(
             np.zeros((len(ids), 4), np.float32),
             np.ones(len(ids), np.float32),
@@ -87,4 +74,3 @@ def test_detections_keep_their_ids_however_large(rcl, node):
         publish(found.with_ids(np.array(ids, np.int64)), Header(), 'index')
     publish(found, Header(), 'index')
     assert inbox.wait(4) == [['0', '999'], ['7', '1000'], [], []]
-    subscription.close()

@@ -98,22 +98,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture
 def start(
-    start_node: Callable[..., NodeProcess], models: dict[str, str], backend: str
+    start_active: Callable[..., NodeProcess], models: dict[str, str], backend: str
 ) -> Callable[..., NodeProcess]:
     """Start a node and wait until it is active."""
 
     def start(kind: str, name: str, model: str, *ros_args: str, **parameters: Any) -> NodeProcess:
-        node = start_node(
-            name,
-            f'trt_ros.nodes.{kind}',
-            *ros_args,
-            autostart=True,
-            backend=backend,
-            model_path=models[model],
-            **{'qos_reliability': 'reliable', 'qos_depth': 50, **parameters},
-        )
-        node.wait_for_log('Started: active.')
-        return node
+        return start_active(name, kind, models[model], *ros_args, backend=backend, **parameters)
 
     return start
 
@@ -121,19 +111,13 @@ def start(
 @pytest.fixture
 def publisher(peer: Peer) -> Callable[..., Any]:
     """Create a publisher that has a subscriber."""
-
-    def create(kind: type, topic: str) -> Any:
-        publisher = peer.publisher(kind, topic)
-        peer.wait_until(publisher.get_subscription_count, f'the node to subscribe to {topic}')
-        return publisher
-
-    return create
+    return peer.connected
 
 
 @pytest.fixture
-def picture_of(as_image: Callable[..., Any]) -> Callable[..., Any]:
+def picture_of() -> Callable[..., Any]:
     """Make a small image of one color."""
-    from support.ros_messages import stamped
+    from support.ros_messages import as_image, stamped
 
     def make(color: Sequence[int], stamp: float, frame_id: str = 'camera') -> Any:
         pixels = np.full((SIZE, SIZE, 3), color, np.uint8)

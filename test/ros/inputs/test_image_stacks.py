@@ -9,7 +9,7 @@ from isaac_ros_tensor_list_interfaces.msg import TensorList
 from sensor_msgs.msg import Image
 
 from support.backends import ON_CPU
-from support.ros_messages import GREEN, RED, at, diagnostics, read_tensors, stamped
+from support.ros_messages import GREEN, RED, as_image, at, diagnostics, read_tensors, stamped
 
 CAMERAS = ('front', 'left', 'right')
 BLUE = (0, 0, 255)
@@ -17,7 +17,7 @@ SHAPES = {'front': (48, 64), 'left': (30, 20), 'right': (7, 90)}
 
 
 @pytest.fixture
-def start_bev(start, peer, publisher, as_image):
+def start_bev(start, peer, publisher):
     """
     Start a node of three cameras and a calibration.
 

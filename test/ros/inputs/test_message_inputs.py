@@ -109,20 +109,6 @@ def test_a_policy_takes_joints_a_body_and_a_command(start, peer, publisher):
 
 
 @ON_CPU
-def test_messages_without_a_stamp_do_not_meet_by_equal_stamps(start_node, models, backend):
-    node = start_node(
-        'walker',
-        'trt_ros.nodes.tensor',
-        autostart=True,
-        backend=backend,
-        model_path=models['policy'],
-        inputs=list(INPUTS),
-    )
-    node.wait_for_failed_start()
-    assert "Messages of 'cmd_vel' have no stamp" in node.log
-
-
-@ON_CPU
 def test_held_messages_start_no_run_and_stay(start, peer, publisher):
     latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     node = start(
@@ -270,31 +256,3 @@ def test_a_held_message_is_used_up_to_its_age(start, peer, publisher):
         return last() == [0.5, 0.75, 0.0]
 
     peer.wait_until(later, 'the action with the initial gain')
-
-
-@ON_CPU
-@pytest.mark.parametrize(
-    ('bindings', 'problem'),
-    [
-        (['*=tensor:t?held=true'], 'All topics in inputs are held: t/q, t/gain, t/prompt.'),
-        (['*=tensor:t', 'gain=number:gain?held=yes'], "held of the network input 'gain' is 'yes'"),
-        (['*=tensor:t', 'gain=number:gain?initial=1'], 'initial is set for the network input'),
-        (
-            ['q=twist:t#linear[x,y]', 'gain=twist:t#angular[z]?held=true', 'prompt=tensor:prompt'],
-            "The topic 't' in inputs is held for some of the network inputs q, gain, and",
-        ),
-    ],
-)
-def test_held_topics_that_cannot_be_are_refused(start_node, models, backend, bindings, problem):
-    node = start_node(
-        'guided',
-        'trt_ros.nodes.tensor',
-        autostart=True,
-        backend=backend,
-        model_path=models['guided'],
-        inputs=bindings,
-        rate_hz=10.0,
-        tensor_format='multiarray',
-    )
-    node.wait_for_failed_start()
-    assert problem in node.log

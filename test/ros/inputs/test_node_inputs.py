@@ -11,7 +11,7 @@ from std_srvs.srv import Trigger
 from vision_msgs.msg import Classification, Detection2DArray
 
 from support.backends import ON_CPU
-from support.ros_messages import GREEN, RED, at, half_and_half, pixels_of, tensor_list
+from support.ros_messages import GREEN, RED, as_image, at, half_and_half, pixels_of, tensor_list
 from support.save_network import save_network
 
 SIZE = 32
@@ -90,7 +90,7 @@ def models(tmp_path_factory):
     }
 
 
-def test_an_rgbd_detector_takes_color_and_depth_of_two_topics(start, peer, publisher, as_image):
+def test_an_rgbd_detector_takes_color_and_depth_of_two_topics(start, peer, publisher):
     node = start(
         'detector', 'rgbd', 'rgbd_detector', inputs=['x=image:color/image_raw,depth/image_raw']
     )
@@ -122,7 +122,7 @@ def test_an_rgbd_detector_takes_color_and_depth_of_two_topics(start, peer, publi
     [('mono8', np.uint8, 255), ('mono16', np.uint16, 65535), ('16UC1', np.uint16, 1000)],
 )
 def test_a_segmenter_of_one_channel_takes_gray_and_depth_images(
-    start, peer, publisher, as_image, encoding, dtype, full
+    start, peer, publisher, encoding, dtype, full
 ):
     name = f'gray_{encoding.lower()}'
     start('segmenter', name, 'gray_segmenter', '-r', f'image:=/{name}_camera/image')
@@ -132,9 +132,7 @@ def test_a_segmenter_of_one_channel_takes_gray_and_depth_images(
     assert (pixels_of(masks.wait_for(at(1))) == half_and_half(0, 1)).all()
 
 
-def test_a_classifier_of_one_channel_takes_thermal_and_depth_images(
-    start, peer, publisher, as_image
-):
+def test_a_classifier_of_one_channel_takes_thermal_and_depth_images(start, peer, publisher):
     start('classifier', 'thermal', 'gray_classifier', '-r', 'image:=/thermal_camera/image')
     images = publisher(Image, '/thermal_camera/image')
     results = peer.inbox(Classification, '/thermal/classification')
@@ -151,9 +149,7 @@ def test_a_classifier_of_one_channel_takes_thermal_and_depth_images(
         assert results.wait_for(at(stamp)).results[0].class_id == best
 
 
-def test_a_depth_network_of_one_channel_takes_depth_of_a_bound_topic(
-    start, peer, publisher, as_image
-):
+def test_a_depth_network_of_one_channel_takes_depth_of_a_bound_topic(start, peer, publisher):
     start('depth', 'completed', 'gray_depth', inputs=['x=image:raw_depth/image'])
     images, infos = (
         publisher(Image, '/raw_depth/image'),
@@ -174,7 +170,7 @@ def test_a_depth_network_of_one_channel_takes_depth_of_a_bound_topic(
     peer.wait_until(is_calibrated, 'camera_info beside the bound topic')
 
 
-def test_a_network_of_four_channels_takes_alpha(start, peer, publisher, as_image):
+def test_a_network_of_four_channels_takes_alpha(start, peer, publisher):
     start(
         'segmenter', 'rgba', 'rgba_segmenter', '-r', 'image:=/rgba_camera/image', resize='stretch'
     )
@@ -186,7 +182,7 @@ def test_a_network_of_four_channels_takes_alpha(start, peer, publisher, as_image
 
 
 @ON_CPU
-def test_a_network_of_colors_refuses_depth_images_and_names_the_remedy(start, publisher, as_image):
+def test_a_network_of_colors_refuses_depth_images_and_names_the_remedy(start, publisher):
     node = start('segmenter', 'blind', 'color_segmenter', inputs=['x=image:blind_camera/depth'])
     images = publisher(Image, '/blind_camera/depth')
     images.publish(as_image(np.zeros((48, 64), np.uint16), '16UC1', stamp=1))
@@ -194,7 +190,7 @@ def test_a_network_of_colors_refuses_depth_images_and_names_the_remedy(start, pu
     node.wait_for_log('Remedy: Use the color or mono topic of the camera')
 
 
-def test_a_segmenter_keeps_the_state_of_its_network(start, peer, publisher, as_image):
+def test_a_segmenter_keeps_the_state_of_its_network(start, peer, publisher):
     start(
         'segmenter',
         'recurrent',
@@ -218,7 +214,7 @@ def test_a_segmenter_keeps_the_state_of_its_network(start, peer, publisher, as_i
     assert best(4, RED) == 0
 
 
-def test_a_classifier_takes_an_image_and_a_tensor(start, peer, publisher, as_image):
+def test_a_classifier_takes_an_image_and_a_tensor(start, peer, publisher):
     start(
         'classifier',
         'informed',
@@ -238,36 +234,3 @@ def test_a_classifier_takes_an_image_and_a_tensor(start, peer, publisher, as_ima
         found = results.wait_for(at(stamp))
         assert found.header.frame_id == 'front_camera'
         assert found.results[0].class_id == best
-
-
-def test_bindings_that_cannot_be_honored_are_refused(start_node, models):
-    node = start_node(
-        'refused',
-        'trt_ros.nodes.classifier',
-        backend='onnxruntime',
-        model_path=models['classifier_with_prior'],
-    )
-    bound = ['x=image:camera/image', 'prior=tensor:prior']
-    usual = {
-        'inputs': bound,
-        'image_topics': [],
-        'regions': False,
-        'rate_hz': 0.0,
-        'approximate_sync': False,
-    }
-    for changes, problem, remedy in (
-        (
-            {'image_topics': ['front', 'rear']},
-            f"image_topics is ['front', 'rear'], but inputs is {bound}.",
-            'Leave image_topics out, and run one node per camera; or leave inputs out.',
-        ),
-        ({'regions': True}, f'inputs is {bound}, but regions is true.', 'Leave inputs out'),
-        ({'rate_hz': 5.0, 'approximate_sync': True}, 'approximate_sync is true, but', 'Set appro'),
-        ({'inputs': ['*=tensor:all']}, 'The network gets no image.', 'Run the node `tensor`'),
-    ):
-        assert node.set(**{**usual, **changes}) == ''
-        assert not node.change('configure')
-        node.wait_for_log(problem)
-        node.wait_for_log(f'Remedy: {remedy}')
-    assert node.set(**usual) == ''
-    assert node.change('configure')

@@ -12,7 +12,16 @@ from isaac_ros_tensor_list_interfaces.msg import TensorList
 from sensor_msgs.msg import Image
 
 from support.backends import ON_CPU
-from support.ros_messages import BLACK, GREEN, RED, at, diagnostics, read_tensors, stamped
+from support.ros_messages import (
+    BLACK,
+    GREEN,
+    RED,
+    as_image,
+    at,
+    diagnostics,
+    read_tensors,
+    stamped,
+)
 
 
 def test_two_images_of_one_stamp_meet(start, peer, publisher, picture_of):
@@ -49,9 +58,7 @@ def test_two_images_of_one_stamp_meet(start, peer, publisher, picture_of):
 
 
 @ON_CPU
-def test_a_bad_image_drops_its_set_and_the_next_set_is_run(
-    start, peer, publisher, picture_of, as_image
-):
+def test_a_bad_image_drops_its_set_and_the_next_set_is_run(start, peer, publisher, picture_of):
     node = start('tensor', 'spoiled', 'stereo', inputs=['left=image:l', 'right=image:r'])
     left, right = publisher(Image, '/l'), publisher(Image, '/r')
     results = peer.inbox(TensorList, '/spoiled/tensors')
@@ -96,107 +103,62 @@ def test_images_of_close_stamps_meet(start, peer, publisher, picture_of):
     assert read_tensors(results.wait_for(at(1.045))) == {'difference': [pytest.approx([1, 0, 0])]}
 
 
-def stale_status(inbox, name):
-    """Return a status of a node that is STALE; None if there is none."""
-    return next(
-        (
-            status
-            for message in inbox.messages
-            for status in message.status
-            if (status.name, status.level) == (f'{name}: image', DiagnosticStatus.STALE)
-        ),
-        None,
-    )
+@pytest.fixture
+def stale(peer, picture_of):
+    """Publish images of ascending stamps on topics until a node is stale; return its message."""
+    stamps = itertools.count()
+
+    def stale(name, *publishers, apart=0.0, stamps=stamps):
+        inbox = peer.inbox(DiagnosticArray, '/diagnostics')
+
+        def is_stale():
+            stamp = next(stamps)
+            for index, each in enumerate(publishers):
+                each.publish(picture_of(RED, stamp + apart * index))
+            found = [message.status[0] for message in inbox.messages]
+            return [
+                each.message
+                for each in found
+                if (each.name, each.level) == (f'{name}: image', DiagnosticStatus.STALE)
+            ]
+
+        return peer.wait_until(is_stale, 'a stale status', pause=0.1)[-1]
+
+    return stale
 
 
 @ON_CPU
-def test_without_partners_the_diagnostics_say_so(start, peer, publisher, picture_of):
-    node = start(
-        'tensor', 'alone', 'stereo', inputs=['left=image:lone/left', 'right=image:lone/right']
-    )
-    left, right = publisher(Image, '/lone/left'), publisher(Image, '/lone/right')
-    inbox = peer.inbox(DiagnosticArray, '/diagnostics')
-    stamps = itertools.count()
-
-    def is_stale():
-        stamp = next(stamps)
-        left.publish(picture_of(RED, stamp))
-        right.publish(picture_of(RED, stamp + 0.5))
-        return stale_status(inbox, 'alone')
-
-    status = peer.wait_until(is_stale, 'a stale status')
+def test_without_partners_the_diagnostics_say_so(start, publisher, stale):
+    inputs = ['left=image:lone/left', 'right=image:lone/right']
+    node = start('tensor', 'alone', 'stereo', inputs=inputs)
+    sides = [publisher(Image, f'/lone/{side}') for side in ('left', 'right')]
+    message = stale('alone', *sides, apart=0.5)
     node.wait_for_log('No messages of /lone/left and /lone/right have met. Cause: their stamps')
-    assert 'images arrive, but no result for' in status.message
-    assert '(messages without partner: /lone/left ' in status.message
-    assert '; set approximate_sync to true)' in status.message
+    assert 'images arrive, but no result for' in message
+    assert '(messages without partner: /lone/left ' in message
+    assert '; set approximate_sync to true)' in message
 
 
 @ON_CPU
-def test_a_clock_that_stands_still_is_named(start, peer, publisher, picture_of):
-    start(
-        'tensor',
-        'frozen',
-        'stereo',
-        inputs=['left=image:cold/left', 'right=image:cold/right'],
-        rate_hz=10.0,
-        use_sim_time=True,
-    )
-    sides = [publisher(Image, f'/cold/{side}') for side in ('left', 'right')]
-    inbox = peer.inbox(DiagnosticArray, '/diagnostics')
-    stamps = itertools.count()
-
-    def is_stale():
-        stamp = next(stamps)
-        for side in sides:
-            side.publish(picture_of(RED, stamp))
-        return stale_status(inbox, 'frozen')
-
-    message = peer.wait_until(is_stale, 'a stale status').message
+def test_a_clock_that_stands_still_is_named(start, publisher, stale):
+    inputs = ['left=image:cold/left', 'right=image:cold/right']
+    start('tensor', 'frozen', 'stereo', inputs=inputs, rate_hz=10.0, use_sim_time=True)
+    message = stale('frozen', *(publisher(Image, f'/cold/{side}') for side in ('left', 'right')))
     assert message.startswith('images arrive, but no result for ')
     assert '(the time of /clock is 0.000 s; samples are taken while it advances: ' in message
 
 
 @ON_CPU
-def test_a_silent_topic_is_named(start, peer, publisher, picture_of):
-    start(
-        'tensor',
-        'half',
-        'policy',
-        inputs=['left=image:one', 'right=image:two', 'joints=tensor:three'],
-    )
-    one, two = publisher(Image, '/one'), publisher(Image, '/two')
-    inbox = peer.inbox(DiagnosticArray, '/diagnostics')
-
-    stamps = itertools.count()
-
-    def is_stale():
-        stamp = next(stamps)
-        one.publish(picture_of(RED, stamp))
-        two.publish(picture_of(RED, stamp))
-        return stale_status(inbox, 'half')
-
-    message = peer.wait_until(is_stale, 'a stale status').message
+def test_a_silent_topic_is_named_although_others_have_errors(start, peer, publisher, stale):
+    inputs = ['left=image:one', 'right=image:two', 'joints=tensor:three']
+    start('tensor', 'half', 'policy', inputs=inputs)
+    images = [publisher(Image, topic) for topic in ('/one', '/two')]
+    message = stale('half', *images)
     assert message.startswith('no message for ')
     assert message.endswith(' s on /three: no publisher')
-
-
-@ON_CPU
-def test_a_silent_topic_is_named_although_others_have_errors(start, peer, publisher, picture_of):
-    start(
-        'tensor',
-        'masked',
-        'policy',
-        inputs=['left=image:first', 'right=image:second', 'joints=tensor:torques'],
+    publisher(TensorList, '/three')
+    ending = ' s on /three: 1 publisher, no messages'
+    # After the first: duplicate stamp.
+    peer.wait_until(
+        lambda: stale('half', *images, stamps=itertools.repeat(10**6)).endswith(ending), ending
     )
-    one, two = publisher(Image, '/first'), publisher(Image, '/second')
-    publisher(TensorList, '/torques')
-    inbox = peer.inbox(DiagnosticArray, '/diagnostics')
-
-    def is_stale():
-        for each in (one, two):
-            each.publish(picture_of(RED, 1))  # After the first: duplicate stamp.
-        return stale_status(inbox, 'masked')
-
-    message = peer.wait_until(is_stale, 'a stale status').message
-    assert message.startswith('no message for ')
-    assert message.endswith(' s on /torques: 1 publisher, no messages')

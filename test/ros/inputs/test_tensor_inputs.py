@@ -19,6 +19,7 @@ from support.ros_messages import (
     BLACK,
     GREEN,
     RED,
+    as_image,
     at,
     diagnostics,
     read_tensors,
@@ -195,7 +196,7 @@ def test_points_of_changing_counts_are_padded_and_too_many_are_dropped(
     node.wait_for_log('(over capacity). points came as (1, 9, 2), which is more than its capacity')
 
 
-def test_color_and_depth_become_four_channels(start, peer, publisher, picture_of, as_image):
+def test_color_and_depth_become_four_channels(start, peer, publisher, picture_of):
     node = start('tensor', 'rgbd', 'rgbd', inputs=['x=image:color,depth?scale=1.0'])
     color, depth = publisher(Image, '/color'), publisher(Image, '/depth')
     results = peer.inbox(TensorList, '/rgbd/tensors')
@@ -211,7 +212,7 @@ def test_color_and_depth_become_four_channels(start, peer, publisher, picture_of
     node.wait_for_log('Swap the topics in inputs: x=image:/depth,/color.')
 
 
-def test_a_thermal_image_is_one_channel(start, peer, publisher, as_image):
+def test_a_thermal_image_is_one_channel(start, peer, publisher):
     start('tensor', 'thermal', 'thermal', inputs=['x=image:thermal?scale=1.0'])
     thermal = publisher(Image, '/thermal')
     results = peer.inbox(TensorList, '/thermal/tensors')
@@ -306,49 +307,3 @@ def test_a_topic_of_another_type_is_warned_about_once(start, peer):
     silent = ' on /lists: 1 publisher of type isaac_ros_tensor_list_interfaces'
     assert silent in statuses()[-1].message
     assert [node.log.count(text) for text in warnings] == [1, 1, 1]
-
-
-def test_bindings_that_cannot_be_honored_are_refused(start_node, models):
-    node = start_node(
-        'refused', 'trt_ros.nodes.tensor', backend='onnxruntime', model_path=models['scaled']
-    )
-    usual = {
-        'input': 'image',
-        'inputs': ['*=tensor:t'],
-        'rate_hz': 0.0,
-        'approximate_sync': False,
-        'tensor_format': 'auto',
-        'regions': False,
-    }
-    for changes, problem in (
-        ({'input': 'tensors'}, 'input is tensors, but inputs has bindings'),
-        ({'inputs': ['x=tensor:t?max_age=1', 'factor=tensor:t']}, "'t' has a max_age in inputs"),
-        ({'rate_hz': 5.0, 'approximate_sync': True}, 'approximate_sync is true, but rate_hz is 5'),
-        ({'inputs': ['y=tensor:t', '*=tensor:t']}, "The network has no input 'y'"),
-        ({'inputs': ['x=tensor:t']}, 'The network input factor'),
-        ({'inputs': ['*=tensor:t//u']}, "inputs has an invalid topic 't//u'"),
-        (
-            {'inputs': ['x=tensor:t', 'factor=tensor:/t']},
-            "inputs has the topics 't' and '/t', which are both /t.",
-        ),
-        ({'tensor_format': 'isaac5'}, 'isaac_ros_tensor_msgs/msg/TensorList is not installed'),
-        ({'tensor_format': 'isaac5'}, 'or install isaac_ros_tensor_msgs of Isaac ROS 5'),
-        (
-            {'inputs': ['x=tensor:t', 'factor=tensor:t'], 'tensor_format': 'multiarray'},
-            "'t' is bound to the network inputs x, factor",
-        ),
-        (
-            {'inputs': ['x=tensor:t#z', 'factor=tensor:f'], 'tensor_format': 'multiarray'},
-            "The network input 'x' is bound to t#z",
-        ),
-        (
-            {'inputs': ['*=tensor:t'], 'tensor_format': 'multiarray'},
-            "Messages of 't/x' have no stamp, but inputs meet by equal stamps",
-        ),
-        ({'regions': True}, "inputs is ['*=tensor:t'], but regions is true"),
-    ):
-        assert node.set(**{**usual, **changes}) == ''
-        assert not node.change('configure')
-        node.wait_for_log(problem)
-    assert node.set(**usual) == ''
-    assert node.change('configure')

@@ -1,7 +1,5 @@
 """Tensor nodes whose networks get transforms of tf2, by a stand-in of tf2_ros."""
 
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 
@@ -10,14 +8,14 @@ pytest.importorskip('isaac_ros_tensor_list_interfaces')
 from isaac_ros_tensor_list_interfaces.msg import TensorList
 from sensor_msgs.msg import Image
 
-from support.ros_messages import RED, at, diagnostics, read_tensors, stamped
+from support.ros_messages import RED, as_image, at, diagnostics, read_tensors, stamped
 
 CAMERAS = ('front', 'left', 'right')
 IMAGES = 'x=images:' + ','.join(f'tf_{camera}/image_raw' for camera in CAMERAS)
 
 
 @pytest.fixture
-def run(start_node, models, request, peer, publisher, as_image):
+def run(start_node, models, request, peer, publisher):
     """Start a node of three cameras; return it, its results and a function that sends images."""
 
     def run(name, binding):
@@ -66,30 +64,3 @@ def test_an_initial_value_stands_for_a_missing_transform(run):
     for stamp, want in ((99, [7, 7, 7, 7]), (100, [-0.5, 0.5, -0.5, 0.5])):
         send(stamp)
         assert numbers(results.wait_for(at(stamp))) == want
-
-
-def test_transforms_start_no_run(start_node, models):
-    node = start_node(
-        'only_transforms',
-        'trt_ros.nodes.tensor',
-        autostart=True,
-        backend='onnxruntime',
-        model_path=models['bev'],
-        inputs=['x=constant:0', 'k=tf:a,b#rotation'],
-    )
-    node.wait_for_log('No network input is bound to a topic.')
-    node.wait_for_failed_start()
-
-
-@pytest.mark.skipif(find_spec('tf2_ros') is not None, reason='tf2_ros is installed')
-def test_transforms_without_tf2_are_refused(start_node, models):
-    node = start_node(
-        'without_tf2',
-        'trt_ros.nodes.tensor',
-        autostart=True,
-        backend='onnxruntime',
-        model_path=models['bev'],
-        inputs=[IMAGES, 'k=tf:a,b#rotation'],
-    )
-    node.wait_for_log('tf in inputs needs tf2_ros, which cannot be imported')
-    node.wait_for_failed_start()

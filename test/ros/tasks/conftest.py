@@ -20,29 +20,19 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture
 def start(
-    start_node: Callable[..., NodeProcess], peer: Peer, as_image: Callable[..., Any], backend: str
+    start_active: Callable[..., NodeProcess], peer: Peer, backend: str
 ) -> Callable[..., tuple[NodeProcess, Callable[..., Any]]]:
     """Start a node, return it and what publishes an image and waits for its result."""
     from sensor_msgs.msg import Image
 
+    from support.ros_messages import as_image
+
     def started(
         kind: str, name: str, model: str, *ros_args: str, **parameters: Any
     ) -> tuple[NodeProcess, Callable[..., Any]]:
-        node = start_node(
-            name,
-            f'trt_ros.nodes.{kind}',
-            '-r',
-            f'image:=/{name}_camera/image',
-            *ros_args,
-            autostart=True,
-            backend=backend,
-            model_path=model,
-            qos_reliability='reliable',
-            **parameters,
-        )
-        node.wait_for_log('Started: active.')
-        images = peer.publisher(Image, f'/{name}_camera/image')
-        peer.wait_until(images.get_subscription_count, f'{name} to subscribe')
+        remap = ('-r', f'image:=/{name}_camera/image')
+        node = start_active(name, kind, model, *remap, *ros_args, backend=backend, **parameters)
+        images = peer.connected(Image, f'/{name}_camera/image')
         stamps = iter(range(1, 1000))
 
         def ask(pixels: np.ndarray, *inboxes: Inbox) -> Any:

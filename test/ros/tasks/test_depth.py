@@ -12,7 +12,7 @@ from rclpy.qos import (
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from vision_msgs.msg import LabelInfo
 
-from support.ros_messages import GREEN, RED, half_and_half, pixels_of
+from support.ros_messages import GREEN, RED, as_image, half_and_half, pixels_of
 
 
 def test_equal_depth_in_a_hundred_frames_is_a_warning(start, peer, models):
@@ -49,8 +49,7 @@ def test_depth_comes_with_the_calibration_of_its_camera(start, peer, models):
     assert (pixels_of(depth)[:, :20] == 1).all()
     assert np.isnan(pixels_of(depth)[:, 44:]).all()
 
-    infos = peer.publisher(CameraInfo, '/near_camera/camera_info')
-    peer.wait_until(infos.get_subscription_count, 'the node to subscribe')
+    infos = peer.connected(CameraInfo, '/near_camera/camera_info')
     published = peer.inbox(CameraInfo, '/near/camera_info')
     for image_wh in ((64, 48), (640, 480)):  # The second is another size: it fits no image.
         infos.publish(
@@ -82,8 +81,7 @@ def test_depth_becomes_points_of_the_pixels_and_stamp_of_the_image(start, peer, 
     picture = half_and_half((255, 0, 0), (0, 0, 0))
     ask(picture, depths)
     node.wait_for_log('No calibration was received on camera_info')
-    infos = peer.publisher(CameraInfo, '/cloud_camera/camera_info')
-    peer.wait_until(infos.get_subscription_count, 'the node to subscribe')
+    infos = peer.connected(CameraInfo, '/cloud_camera/camera_info')
     calibration = [32.0, 0.0, 31.5, 0.0, 32.0, 23.5, 0.0, 0.0, 1.0]
 
     def points():
@@ -104,7 +102,7 @@ def test_depth_becomes_points_of_the_pixels_and_stamp_of_the_image(start, peer, 
 
 
 def test_masks_labels_and_points_are_what_the_segmentation_layer_of_nav2_takes(
-    start_node, peer, models, as_image
+    start_active, peer, models
 ):
     """
     Best-effort mono8 mask, confidence and points of one stamp; latched, reliable labels.
@@ -112,19 +110,11 @@ def test_masks_labels_and_points_are_what_the_segmentation_layer_of_nav2_takes(
     As in the README of kiwicampus/semantic_segmentation_layer. Its source reads the points of the
     cloud one by one with the pixels of the mask, row by row, and expects no padding of rows.
     """
-    common = {'autostart': True, 'backend': 'onnxruntime', 'mean': [0.0] * 3, 'std': [1.0] * 3}
-    for name, kind, extra in (
-        (
-            'nav_mask',
-            'segmenter',
-            {'labels': ['r', 'g', 'b'], 'confidence': True, 'model_path': models['semantic']},
-        ),
-        ('nav_depth', 'depth', {'model_path': models['depth'], 'depth_kind': 'metric'}),
-    ):
-        remap = ('-r', 'image:=/nav/image')
-        start_node(name, f'trt_ros.nodes.{kind}', *remap, **common, **extra).wait_for_log(
-            'Started: active.'
-        )
+    remap, common = ('-r', 'image:=/nav/image'), {'mean': [0.0] * 3, 'std': [1.0] * 3}
+    common['qos_reliability'] = 'auto'
+    given = {'labels': ['r', 'g', 'b'], 'confidence': True, **common}
+    start_active('nav_mask', 'segmenter', models['semantic'], *remap, **given)
+    start_active('nav_depth', 'depth', models['depth'], *remap, depth_kind='metric', **common)
     images, infos = (
         peer.publisher(kind, f'/nav/{topic}')
         for kind, topic in ((Image, 'image'), (CameraInfo, 'camera_info'))
@@ -171,21 +161,9 @@ def test_masks_labels_and_points_are_what_the_segmentation_layer_of_nav2_takes(
     assert len({each.class_name for each in labels.class_map}) == 3
 
 
-def test_of_several_cameras_each_depth_comes_with_its_own_calibration(
-    start_node, peer, models, as_image
-):
-    node = start_node(
-        'nears',
-        'trt_ros.nodes.depth',
-        '-r',
-        'rear:=/nears_rear/image_raw',
-        autostart=True,
-        backend='onnxruntime',
-        model_path=models['depth'],
-        image_topics=['nears_front/image', 'rear'],
-        qos_reliability='reliable',
-    )
-    node.wait_for_log('Started: active.')
+def test_of_several_cameras_each_depth_comes_with_its_own_calibration(start_active, peer, models):
+    remap, topics = ('-r', 'rear:=/nears_rear/image_raw'), ['nears_front/image', 'rear']
+    start_active('nears', 'depth', models['depth'], *remap, image_topics=topics)
     for topic, folder, focus in (
         ('nears_front/image', '/nears_front', 1.0),
         ('rear', '/nears_rear', 2.0),

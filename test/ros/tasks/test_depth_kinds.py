@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 
-from support.ros_messages import pixels_of
+from support.ros_messages import as_image, pixels_of
 from support.save_network import save_network
 from support.stereo_scenes import BASELINE, CAMERA, LENSES, render, save_stereo, visible
 from support.task_networks import always
@@ -33,34 +33,27 @@ def info_of(camera, baseline=0.0, lens=None):
 
 @pytest.mark.parametrize('lenses', [(None, None), ('plumb_bob', 'equidistant')])
 def test_a_pair_of_images_becomes_depth_points_and_confidence(
-    start_node, peer, as_image, tmp_path, backend, lenses
+    start_active, peer, tmp_path, backend, lenses
 ):
     name = 'stereo_raw' if any(lenses) else 'stereo'
-    node = start_node(
-        name,
-        'trt_ros.nodes.depth',
-        autostart=True,
+    node = start_active(
+        *(name, 'depth', save_stereo(tmp_path / 'stereo.onnx')),
         backend=backend,
-        model_path=save_stereo(tmp_path / 'stereo.onnx'),
         inputs=[f'{side}=image:{name}_{side}/image' for side in ('left', 'right')],
         mean=[0.0],
         std=[1.0],
-        qos_reliability='reliable',
         rectify=any(lenses),
     )
-    node.wait_for_log('Started: active.')
     assert 'depth kind: disparity' in node.log
     sides = ('left', 'right')
     lens = dict(zip(sides, map(LENSES.get, lenses)))
     pictures = {side: render(side == 'right', lens[side]) for side in sides}
-    images = {side: peer.publisher(Image, f'/{name}_{side}/image') for side in sides}
-    infos = {side: peer.publisher(CameraInfo, f'/{name}_{side}/camera_info') for side in sides}
+    images = {side: peer.connected(Image, f'/{name}_{side}/image') for side in sides}
+    infos = {side: peer.connected(CameraInfo, f'/{name}_{side}/camera_info') for side in sides}
     depths, clouds, confidences = (
         peer.inbox(kind, f'/{name}/{topic}')
         for kind, topic in ((Image, 'depth'), (PointCloud2, 'points'), (Image, 'confidence'))
     )
-    for publisher in (*images.values(), *infos.values()):
-        peer.wait_until(publisher.get_subscription_count, 'the node to subscribe')
     stamps = iter(range(1, 1000))
 
     def ask(*known):
@@ -99,9 +92,7 @@ def test_a_pair_of_images_becomes_depth_points_and_confidence(
     assert values[row, col] == pytest.approx(CAMERA.fx * BASELINE / z, rel=1e-5)
 
 
-def test_a_pair_has_one_size_and_the_sign_of_what_is_near(
-    start_node, peer, as_image, tmp_path, backend
-):
+def test_a_pair_has_one_size_and_the_sign_of_what_is_near(start_active, peer, tmp_path, backend):
     disparity = np.full((1, 1, 32, 32), -0.1, np.float32)  # Noise of what is far.
     disparity[..., 10:, 10:] = 8
     nodes, constants = always('disparity', disparity)
@@ -114,21 +105,10 @@ def test_a_pair_has_one_size_and_the_sign_of_what_is_near(
     )
     sides = ('left', 'right')
     inputs = [f'{side}=image:near_{side}/image' for side in sides]
-    node = start_node(
-        'near',
-        'trt_ros.nodes.depth',
-        autostart=True,
-        backend=backend,
-        model_path=model,
-        inputs=inputs,
-        qos_reliability='reliable',
-    )
-    node.wait_for_log('Started: active.')
-    images = [peer.publisher(Image, f'/near_{side}/image') for side in sides]
-    infos = [peer.publisher(CameraInfo, f'/near_{side}/camera_info') for side in sides]
+    node = start_active('near', 'depth', model, backend=backend, inputs=inputs)
+    images = [peer.connected(Image, f'/near_{side}/image') for side in sides]
+    infos = [peer.connected(CameraInfo, f'/near_{side}/camera_info') for side in sides]
     depths = peer.inbox(Image, '/near/depth')
-    for publisher in (*images, *infos):
-        peer.wait_until(publisher.get_subscription_count, 'the node to subscribe')
     stamps = iter(range(1, 1000))
 
     def ask(right):
@@ -147,26 +127,6 @@ def test_a_pair_has_one_size_and_the_sign_of_what_is_near(
     depth = pixels_of(peer.wait_until(lambda: ask(camera), 'a depth')[-1])
     assert (depth[12:, 12:] == 2).all()
     assert np.isnan(depth[:9]).all()
-
-
-def test_a_disparity_of_one_image_is_relative_or_refused(start_node, tmp_path, backend):
-    nodes, constants = always('disparity', np.ones(PLANE, np.float32))
-    model = save_network(
-        tmp_path / 'one.onnx',
-        nodes,
-        {'images': (1, 3, 32, 32)},
-        {'disparity': PLANE},
-        constants=constants,
-    )
-    common = {'autostart': True, 'backend': backend, 'model_path': model}
-    node = start_node('one_image', 'trt_ros.nodes.depth', **common)
-    node.wait_for_log('depth kind: relative')
-    node = start_node('no_pair', 'trt_ros.nodes.depth', depth_kind='disparity', **common)
-    node.wait_for_log('depth_kind is disparity, but the network has one image topic')
-    node.wait_for_failed_start()
-    node = start_node('no_points', 'trt_ros.nodes.depth', depth_kind='affine', **common)
-    node.wait_for_log('depth_kind is affine, but the network returns no points')
-    node.wait_for_failed_start()
 
 
 @pytest.mark.parametrize('kind', ['affine', 'canonical'])
@@ -198,8 +158,7 @@ def test_meters_follow_from_the_calibration(start, peer, tmp_path, kind):
     name = f'meters_{kind}'
     node, ask = start('depth', name, model, **extra)
     assert f'depth kind: {kind}' in node.log
-    infos = peer.publisher(CameraInfo, f'/{name}_camera/camera_info')
-    peer.wait_until(infos.get_subscription_count, 'the node to subscribe')
+    infos = peer.connected(CameraInfo, f'/{name}_camera/camera_info')
     depths = peer.inbox(Image, f'/{name}/depth')
     info = CameraInfo(width=32, height=32, k=[30.0, 0, 15.5, 0, 30.0, 15.5, 0, 0, 1])
 

@@ -28,15 +28,3 @@ def test_poses_are_boxes_and_keypoints(start, peer, models):
     assert node.set(keypoint_threshold=0.0) == ''
     keypoints = ask(gray, points)
     assert [each.results[0].hypothesis.class_id for each in keypoints.detections] == ['nose', '1']
-
-
-def test_a_network_of_another_task_is_refused_by_name(start_node, models):
-    node = start_node(
-        'wrong',
-        'trt_ros.nodes.depth',
-        autostart=True,
-        backend='onnxruntime',
-        model_path=models['pose'],
-    )
-    node.wait_for_log('This is a keypoint network; expected a depth network.')
-    node.wait_for_failed_start()

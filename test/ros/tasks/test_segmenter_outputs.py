@@ -6,7 +6,7 @@ import pytest
 from sensor_msgs.msg import Image
 from vision_msgs.msg import LabelInfo
 
-from support.ros_messages import LATCHED
+from support.ros_messages import LATCHED, as_image
 from support.save_network import save_network
 
 SIZE = 32
@@ -49,27 +49,19 @@ def labels_of(message):
     return np.frombuffer(bytes(message.data), np.uint8).reshape(message.height, message.width)
 
 
-def test_a_mask_and_label_info_per_chosen_output(start_node, peer, as_image, model, backend):
-    node = start_node(
-        'road',
-        'trt_ros.nodes.segmenter',
-        '-r',
-        'image:=/road_camera/image',
-        autostart=True,
+def test_a_mask_and_label_info_per_chosen_output(start_active, peer, model, backend):
+    node = start_active(
+        *('road', 'segmenter', model, '-r', 'image:=/road_camera/image'),
         backend=backend,
-        model_path=model,
         outputs=['area', '/lane/out:0'],
         labels=['other', 'red', 'r', 'g', 'b'],
-        qos_reliability='reliable',
         **PIXELS,
     )
-    node.wait_for_log('Started: active.')
     assert '2 outputs of one mask each' in node.log
     areas = peer.inbox(Image, '/road/mask')
     lanes = peer.inbox(Image, '/road/lane_out_0/mask')
     overlays = peer.inbox(Image, '/road/overlay')
-    images = peer.publisher(Image, '/road_camera/image')
-    peer.wait_until(images.get_subscription_count, 'the node to subscribe')
+    images = peer.connected(Image, '/road_camera/image')
     pixels = columns((255, 0, 0), (0, 255, 0), (0, 0, 255), (200, 220, 0))
     images.publish(as_image(pixels, 'rgb8', stamp=1))
     assert (labels_of(areas.wait_for()) == columns(1, 0, 0, 1)).all()
@@ -83,19 +75,14 @@ def test_a_mask_and_label_info_per_chosen_output(start_node, peer, as_image, mod
         assert [each.class_name for each in info.class_map] == names
 
 
-def test_outputs_that_cannot_be_published_are_refused(start_node, model):
-    node = start_node(
-        'chooser', 'trt_ros.nodes.segmenter', backend='onnxruntime', model_path=model
-    )
+def test_outputs_that_cannot_be_published_are_refused(configure, model):
     for outputs, problem in (
         ([], 'Set outputs to one of area, /lane/out:0, lane_out.0, or to several of them'),
         (['area', 'features'], 'Set outputs to area. '),
         (['area', '/lane/out:0', 'lane_out.0'], 'Several outputs have one topic: /lane/out:0, '),
         (['area', 'area'], 'outputs has duplicates: area, area.'),
         (['areas'], 'outputs names areas, which the network does not have.'),
+        (['lane_out.0'], ''),  # As of a network with auxiliary outputs.
     ):
-        assert node.set(outputs=outputs) == ''
-        assert not node.change('configure')
-        node.wait_for_log(problem)
-    assert node.set(outputs=['lane_out.0']) == ''  # As of a network with auxiliary outputs.
-    assert node.change('configure')
+        log = configure('segmenter', backend='onnxruntime', model_path=model, outputs=outputs)
+        assert problem in log and bool(problem) == bool(log)

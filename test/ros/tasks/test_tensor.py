@@ -25,24 +25,12 @@ def test_an_image_becomes_the_networks_outputs(start, peer, models, tensor_messa
     assert (tensor.name, tensor.data_type, list(tensor.strides)) == ('scores', 9, [12, 4])
 
 
-def test_tensors_become_the_networks_outputs(start_node, peer, models, tensor_messages, backend):
+def test_tensors_become_the_networks_outputs(start_active, peer, models, tensor_messages, backend):
     Tensor, TensorList = tensor_messages.Tensor, tensor_messages.TensorList
-    node = start_node(
-        'sums',
-        'trt_ros.nodes.tensor',
-        '-r',
-        'tensors:=/encoded',
-        autostart=True,
-        backend=backend,
-        model_path=models['sum'],
-        input='tensors',
-        scale=0.5,
-        qos_reliability='reliable',
-    )
-    node.wait_for_log('Started: active.')
+    remap, given = ('-r', 'tensors:=/encoded'), {'input': 'tensors', 'scale': 0.5}
+    node = start_active('sums', 'tensor', models['sum'], *remap, backend=backend, **given)
     assert 'Parameters without effect on these inputs: scale.' in node.log
-    publisher = peer.publisher(TensorList, '/encoded')
-    peer.wait_until(publisher.get_subscription_count, 'the node to subscribe')
+    publisher = peer.connected(TensorList, '/encoded')
     inbox = peer.inbox(TensorList, '/sums/tensors')
 
     def ask(stamp, **arrays):

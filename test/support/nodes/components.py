@@ -20,16 +20,17 @@ def say(text: str) -> None:
     print(f'<{text}>', flush=True)
 
 
+def say_options(node: Node) -> None:
+    rate, chatter = node.declare_parameter('rate', 1.0).value, node.resolve_topic_name('chatter')
+    say(f'{node.get_fully_qualified_name()} {chatter} {rate}')
+
+
 class Options(Node):
     """Hands on the options it is given."""
 
     def __init__(self, **options):
         super().__init__('options', **options)
-        self.declare_parameter('rate', 1.0)
-        say(
-            f'{self.get_fully_qualified_name()} {self.resolve_topic_name("chatter")} '
-            f'{self.get_parameter("rate").value}'
-        )
+        say_options(self)
 
     def destroy_node(self):
         say(f'destroying {self.get_fully_qualified_name()}')
@@ -41,11 +42,7 @@ class NoOptions(Node):
 
     def __init__(self):
         super().__init__('no_options')
-        self.declare_parameter('rate', 1.0)
-        say(
-            f'{self.get_fully_qualified_name()} {self.resolve_topic_name("chatter")} '
-            f'{self.get_parameter("rate").value}'
-        )
+        say_options(self)
 
 
 class Managed(LifecycleNode):
@@ -64,10 +61,8 @@ class ThrowsLoading(Node):
         raise RuntimeError('no such camera')
 
 
-class ManagedThrowsLoading(LifecycleNode):
-    def __init__(self, **options):
-        super().__init__('throws_loading', **options)
-        raise RuntimeError('no such camera')
+class ManagedThrowsLoading(ThrowsLoading, LifecycleNode):
+    pass
 
 
 class RefusesLoading(Node):

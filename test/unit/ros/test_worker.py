@@ -8,9 +8,8 @@ import weakref
 
 import pytest
 
+from support.waiting import DEADLINE_SECONDS
 from trt_ros.ros.worker import REPLACED, STOPPED, FairWorker, Lane
-
-DEADLINE_SECONDS = 60.0
 
 
 def one_lane(handle, on_drop, **options):

@@ -19,14 +19,14 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _numbers = count(1)
 
 
-def whole_pages(nbytes: int, page_nbytes: int = mmap.PAGESIZE) -> np.ndarray:
+def whole_pages(nbytes: int) -> np.ndarray:
     """
     Allocate (N,) uint8 of at least `nbytes` on memory pages of its own.
 
     Unlike the C library's memory, whole pages can be page-locked, and are freed with the last
     reference.
     """
-    nbytes += -nbytes % page_nbytes
+    nbytes += -nbytes % mmap.PAGESIZE
     return np.frombuffer(mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
 
 

@@ -90,13 +90,13 @@ class Rcl:
     :raises RclError: when the library or a function is missing, or a structure has another layout.
     """
 
-    def __init__(self, library: str = RCL) -> None:
+    def __init__(self) -> None:
         try:
             # NOLOAD: only the library that rclpy uses.
             mode = os.RTLD_NOW | os.RTLD_NOLOAD
-            rcl = ctypes.CDLL(library, mode)
+            rcl = ctypes.CDLL(RCL, mode)
             # For small messages, releasing the GIL costs more than it gains.
-            rcl_with_gil = ctypes.PyDLL(library, mode)
+            rcl_with_gil = ctypes.PyDLL(RCL, mode)
             rcutils = ctypes.CDLL(RCUTILS, mode)
             self._take = rcl.rcl_take_serialized_message
             self._publish = rcl.rcl_publish_serialized_message

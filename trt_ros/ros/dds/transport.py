@@ -4,6 +4,7 @@ from collections.abc import Callable
 import os
 import threading
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import rclpy
@@ -158,18 +159,18 @@ class RclpySubscription:
 
 
 _lock = threading.Lock()
-_known: tuple[Rcl | None] | None = None  # The result of the check, once per process.
+#: Results of the check of the transport by context; None where messages go through rclpy.
+checked: WeakKeyDictionary[Context, Rcl | None] = WeakKeyDictionary()
 
 
-def usable_rcl(node: Node, open_rcl: Callable[[], Rcl] = Rcl) -> Rcl | None:
-    """Return rcl if messages can bypass rclpy, else None with a warning; checked once."""
-    global _known
+def usable_rcl(node: Node) -> Rcl | None:
+    """Return rcl if messages can bypass rclpy, else None with a warning; checked per context."""
     with _lock:
-        if _known is None:
+        if node.context not in checked:
             rcl, why = None, f'{VARIABLE}=rclpy'
             if os.environ.get(VARIABLE) != 'rclpy':
                 try:
-                    rcl = open_rcl()
+                    rcl = Rcl()
                     check_transport(rcl, node.context)
                 except Exception as error:  # Any failure: rclpy remains as a fallback.
                     rcl, why = None, repr(error)
@@ -177,8 +178,8 @@ def usable_rcl(node: Node, open_rcl: Callable[[], Rcl] = Rcl) -> Rcl | None:
                 node.get_logger().warning(
                     f'Images and results go through rclpy, which is slower. Cause: {why}'
                 )
-            _known = (rcl,)
-        return _known[0]
+            checked[node.context] = rcl
+        return checked[node.context]
 
 
 def check_transport(rcl: Rcl, context: Context) -> None:

@@ -1,6 +1,7 @@
 """What differs between processors: pages, layouts, unaligned values and the sign of char."""
 
 import ctypes
+import mmap
 from pathlib import Path
 import re
 
@@ -12,12 +13,11 @@ from trt_ros.ros.dds import rcl
 from trt_ros.ros.dds.memory import Pool, whole_pages
 
 
-@pytest.mark.parametrize('page_nbytes', [4096, 16384, 65536])  # The last two: kernels for Arm.
 @pytest.mark.parametrize('nbytes', [1, 65536, 65537])
-def test_memory_is_whole_pages(nbytes, page_nbytes):
-    memory = whole_pages(nbytes, page_nbytes)
-    assert nbytes <= memory.size < nbytes + page_nbytes
-    assert memory.size % page_nbytes == 0
+def test_memory_is_whole_pages(nbytes):
+    memory = whole_pages(nbytes)
+    assert nbytes <= memory.size < nbytes + mmap.PAGESIZE
+    assert memory.size % mmap.PAGESIZE == 0
     taken = Pool().take(nbytes)
     assert taken.size == nbytes and taken.flags.writeable
 
