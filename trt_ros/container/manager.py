@@ -152,7 +152,7 @@ class ComponentManager(Node):
                 f'Loaded {plugin} as {response.full_node_name}, id {self._last_id}'
             )
         if not response.success:
-            _collect_nodes()
+            freeze_garbage_collector()  # Reference cycles keep a lifecycle node in the ROS graph.
         return response
 
     def _add(self, node: Node) -> None:
@@ -191,7 +191,7 @@ class ComponentManager(Node):
         spinner.destroy(node)
         del node
         spinner.run_on_executor(lambda: None)  # Then the executor no longer refers to the node.
-        _collect_nodes()
+        freeze_garbage_collector()
         self.get_logger().info(f'Unloaded {name}, id {unique_id}')
 
 
@@ -200,8 +200,3 @@ def _with_traceback(error: BaseException) -> str:
     if bug is None or isinstance(bug, (TrtRosError, *REFUSED)):
         return error_text(error)
     return f'{error_text(error)}\n{log_text(bug)}'
-
-
-def _collect_nodes() -> None:
-    """Collect destroyed nodes: reference cycles keep a lifecycle node in the ROS graph."""
-    freeze_garbage_collector()

@@ -2,7 +2,6 @@
 
 from array import array
 from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import dataclass
 import math
 from typing import Any, NamedTuple
@@ -153,7 +152,7 @@ class DepthNode(InferenceNode):
             ImageSender(self, camera.publisher(Image, 'depth')),
             camera.publisher(CameraInfo, 'camera_info'),
             PointSender(self, camera.publisher(PointCloud2, 'points'), ('rgb', FLOAT32, 1)),
-            self.while_configured.enter_context(closing(OrganizedPoints())),
+            self.while_configured.own(OrganizedPoints()),
             ImageSender(self, camera.publisher(Image, 'confidence')) if has_confidence else None,
             camera.publisher(DisparityImage, 'disparity')
             if self.kind == 'disparity' and DisparityImage

@@ -1,7 +1,6 @@
 """Node that locates detections in space with a depth image."""
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,22 +125,20 @@ class Detections3DNode(CountingNode):
 
     def activate(self) -> None:
         """Subscribe to the calibrations, the transforms and the inputs."""
-        parameters, enter = self.parameters, self.while_active.enter_context
+        parameters, own = self.parameters, self.while_active.own
         self._depth_info = CameraInfoStream(self, topic='depth_info')
         self._source_info = (
             None if parameters.registered else CameraInfoStream(self, topic='camera_info')
         )
-        self._transforms = enter(closing(Transforms(self))) if parameters.target_frame else None
-        enter(
-            closing(
-                TopicStream(
-                    self,
-                    self._counts,
-                    self._topics,
-                    lambda sets: Finished([self._locate(*values) for values in sets]),
-                    self._publish,
-                    in_sets=True,
-                )
+        self._transforms = own(Transforms(self)) if parameters.target_frame else None
+        own(
+            TopicStream(
+                self,
+                self._counts,
+                self._topics,
+                lambda sets: Finished([self._locate(*values) for values in sets]),
+                self._publish,
+                in_sets=True,
             )
         )
 

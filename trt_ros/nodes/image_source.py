@@ -1,6 +1,5 @@
 """Node that publishes pictures, a video, a recording or a V4L2 camera as images."""
 
-from contextlib import closing
 from dataclasses import dataclass
 import threading
 import time
@@ -86,10 +85,8 @@ class ImageSourceNode(CountingNode):
         parameters: ImageSourceParameters = self.parameters
         path = parameters.calibration_path
         self._calibration = load_calibration(path) if path else None
-        self._source = self.while_configured.enter_context(
-            closing(
-                open_source(parameters.source, parameters.camera_size, parameters.max_image_pixels)
-            )
+        self._source = self.while_configured.own(
+            open_source(parameters.source, parameters.camera_size, parameters.max_image_pixels)
         )
         self.get_logger().info(printable(f'Publishing {self._source.description}.'))
         qos = QoSProfile(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -210,14 +209,12 @@ class InferenceNode(CountingNode):
         options, parameters = self.options(), self.parameters
         if options.has_bindings:
             parameters.describe_synchronization()  # Raises before a long build.
-        pipeline = self._pipeline = self.while_configured.enter_context(
-            closing(
-                self._open_pipeline(
-                    options,
-                    on_progress=self.report,
-                    cancelled=self.cancelled,
-                    batch=self.batch_size(),
-                )
+        pipeline = self._pipeline = self.while_configured.own(
+            self._open_pipeline(
+                options,
+                on_progress=self.report,
+                cancelled=self.cancelled,
+                batch=self.batch_size(),
             )
         )
         device = pipeline.device
@@ -269,24 +266,22 @@ class InferenceNode(CountingNode):
         pipeline, inputs, cameras = self.pipeline, self.inputs, self.cameras
         device = pipeline.device
         self.while_active.enter_context(inputs.activate())
-        stream = self.while_active.enter_context(
-            closing(
-                TopicStream(
-                    self,
-                    self._counts,
-                    inputs.topics,
-                    inputs.start,
-                    inputs.publish,
-                    in_sets=inputs.in_sets,
-                    primary=inputs.primary,
-                    is_wanted=lambda number: cameras[0 if inputs.in_sets else number].is_wanted(),
-                    reset_state=pipeline.reset_state,
-                    complete=inputs.complete if inputs.in_sets else None,
-                    max_batch=min(pipeline.max_batch, self.batch_size()),
-                    in_flight=1 if inputs.has_state else self.parameters.frames_in_flight,
-                    starts_at_once=pipeline.is_asynchronous and not inputs.in_sets,
-                    hooks=MemoryHooks(device.register, device.unregister),
-                )
+        stream = self.while_active.own(
+            TopicStream(
+                self,
+                self._counts,
+                inputs.topics,
+                inputs.start,
+                inputs.publish,
+                in_sets=inputs.in_sets,
+                primary=inputs.primary,
+                is_wanted=lambda number: cameras[0 if inputs.in_sets else number].is_wanted(),
+                reset_state=pipeline.reset_state,
+                complete=inputs.complete if inputs.in_sets else None,
+                max_batch=min(pipeline.max_batch, self.batch_size()),
+                in_flight=1 if inputs.has_state else self.parameters.frames_in_flight,
+                starts_at_once=pipeline.is_asynchronous and not inputs.in_sets,
+                hooks=MemoryHooks(device.register, device.unregister),
             )
         )
         if inputs.has_state:

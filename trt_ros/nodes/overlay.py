@@ -1,7 +1,6 @@
 """Node that draws detections on their images."""
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,16 +101,14 @@ class OverlayNode(CountingNode):
         self._trails = Trails()
         if self.parameters.boxes_3d:
             self._camera_info = CameraInfoStream(self)
-        self.while_active.enter_context(
-            closing(
-                TopicStream(
-                    self,
-                    self._counts,
-                    self._topics,
-                    Finished,  # Drawn into the message, which begins with the header.
-                    self._publish,
-                    in_sets=True,
-                )
+        self.while_active.own(
+            TopicStream(
+                self,
+                self._counts,
+                self._topics,
+                Finished,  # Drawn into the message, which begins with the header.
+                self._publish,
+                in_sets=True,
             )
         )
 

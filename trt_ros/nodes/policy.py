@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 import math
@@ -172,7 +171,7 @@ class PolicyNode(InferenceNode):
         super().activate()
         # Between two samples, which are taken at the same rate in most cases.
         ticks = Ticks(self, self._period, self._tick, 1.5 * self._period)
-        self.while_active.enter_context(closing(ticks))
+        self.while_active.own(ticks)
 
     def _subscribe(self, kind: Any, topic: str, callback: Any, qos: Any) -> Any:
         made = self.create_subscription(kind, topic, callback, qos)

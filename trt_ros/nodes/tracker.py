@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 import itertools
@@ -163,14 +162,12 @@ class TrackerNode(CountingNode):
         if len(self._topics) == 1:
             self._subscribe(self._topics[0], self._on_detections)
             return
-        self._sets = self.while_active.enter_context(
-            closing(
-                MessageSets[np.ndarray](
-                    self,
-                    [(topic.name, topic.counts) for topic in self._topics],
-                    self._on_set,
-                    queue_size=self.parameters.qos_depth,
-                )
+        self._sets = self.while_active.own(
+            MessageSets[np.ndarray](
+                self,
+                [(topic.name, topic.counts) for topic in self._topics],
+                self._on_set,
+                queue_size=self.parameters.qos_depth,
             )
         )
         for index, topic in enumerate(self._topics):
@@ -178,15 +175,13 @@ class TrackerNode(CountingNode):
 
     def _subscribe(self, topic: Topic, on_message: Callable[[np.ndarray], None]) -> None:
         qos = QoSProfile(depth=self.parameters.qos_depth)
-        self.while_active.enter_context(
-            closing(
-                subscribe_serialized(
-                    self,
-                    topic.codec.message_type,
-                    topic.name,
-                    overridden(self, Subscription, topic.name, qos),
-                    MessageCallbacks(on_message, on_missed=topic.counts.miss),
-                )
+        self.while_active.own(
+            subscribe_serialized(
+                self,
+                topic.codec.message_type,
+                topic.name,
+                overridden(self, Subscription, topic.name, qos),
+                MessageCallbacks(on_message, on_missed=topic.counts.miss),
             )
         )
 

@@ -64,6 +64,14 @@ class NodeParameters:
     )
 
 
+class Resources(ExitStack):
+    """A stack of resources, which it closes in reverse order."""
+
+    def own(self, resource: Any) -> Any:
+        """Return a resource that is closed with the stack."""
+        return self.enter_context(closing(resource))
+
+
 class ManagedNode(LifecycleNode):
     """
     Base class of lifecycle nodes: a subclass sets its parameter class and overrides three hooks.
@@ -99,7 +107,7 @@ class ManagedNode(LifecycleNode):
         # rclpy awaits coroutine callbacks, which its annotation does not allow.
         service: Any = self._service_change_state
         service.callback = self._answer_change_state
-        self.while_configured, self.while_active = ExitStack(), ExitStack()
+        self.while_configured, self.while_active = Resources(), Resources()
         self.followers: list[Callable[[], None]] = []
         self._transitions = TransitionThread(self)
         self.cancelled = self._transitions.cancelled
@@ -217,7 +225,7 @@ class ManagedNode(LifecycleNode):
         result = super().on_activate(state)
         self.activate()
         if self.parameters.bond_period:
-            self.while_active.enter_context(closing(Bond(self, self.parameters.bond_period)))
+            self.while_active.own(Bond(self, self.parameters.bond_period))
         for name in unused_overrides(self):
             self.get_logger().warning(f'{name} is ignored: this node does not have that topic.')
         return result

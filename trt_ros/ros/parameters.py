@@ -27,15 +27,19 @@ def _type(each: Specification) -> Parameter.Type:
     return Parameter.Type[each.type_name.upper()]
 
 
+def _constraint(each: Specification) -> str:
+    """Return the allowed values as a sentence; '' if every value of the type is allowed."""
+    start = 'One of ' if each.choices else '' if each.lengths else 'From '
+    return f'{start}{each.allowed}.' if each.allowed else ''
+
+
 def _descriptor(each: Specification) -> ParameterDescriptor:
     descriptor = ParameterDescriptor(
         description=each.description,
         read_only=each.read_only,
         type=_type(each).value,
-        additional_constraints=f'One of {each.allowed}.'
-        if each.choices
-        else f'{each.allowed}.'
-        if each.or_zero or each.names or each.lengths
+        additional_constraints=_constraint(each)
+        if each.choices or each.or_zero or each.names or each.lengths
         else '',
     )
     if each.between and each.python_type is int:
@@ -155,14 +159,7 @@ def yaml_text(cls: type, node_name: str, without: Collection[str] = ()) -> str:
         f'  ros__parameters:{nothing}',
     ]
     for each in written:
-        allowed = (
-            f' One of {each.allowed}.'
-            if each.choices
-            else f' {each.allowed}.'
-            if each.lengths
-            else (f' From {each.allowed}.' if each.between else '')
-        )
-        lines.append(f'    # {each.description}{allowed}')
+        lines.append(f'    # {each.description} {_constraint(each)}'.rstrip())
         # launch_ros refuses files with empty lists when it loads components.
         comment = '# ' if each.default == () else ''
         lines.append(f'    {comment}{each.name}: {yaml_value(each.default)}')
