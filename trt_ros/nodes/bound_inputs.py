@@ -1,7 +1,6 @@
 """Topics that feed the inputs of a network, by the bindings of the parameter `inputs`."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from trt_ros.ros.codecs import CODECS, FORMATS, open_format
 from trt_ros.ros.codecs.tensors import tensor_of
 from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.inputs import SamplingParameters
+from trt_ros.ros.lifecycle import Resources
 from trt_ros.ros.parameters import param
 from trt_ros.ros.topic import HeldTopic, Topic, resolve_topic, without_partner
 from trt_ros.ros.transforms import Transforms, import_tf2
@@ -208,12 +208,10 @@ class BoundInputs(NodeInputs):
             ignored.add('frames_in_flight')
         return ignored
 
-    def activate(self) -> AbstractContextManager[Any]:
+    def activate(self, while_active: Resources) -> None:
         """Listen to transforms, where inputs get them."""
-        if not self._transformed:
-            return nullcontext()
-        self._transforms = Transforms(self._node)
-        return closing(self._transforms)
+        if self._transformed:
+            self._transforms = while_active.own(Transforms(self._node))
 
     def complete(self, header: Header) -> Sequence[Any]:
         """Return the transforms at the time of a set; raises BadFrameError without one."""

@@ -265,7 +265,7 @@ class InferenceNode(CountingNode):
         """Subscribe to the inputs."""
         pipeline, inputs, cameras = self.pipeline, self.inputs, self.cameras
         device = pipeline.device
-        self.while_active.enter_context(inputs.activate())
+        inputs.activate(self.while_active)
         stream = self.while_active.own(
             TopicStream(
                 self,

@@ -2,11 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 from std_msgs.msg import Header
 
+from trt_ros.ros.lifecycle import Resources
 from trt_ros.ros.topic import Topic
 from trt_ros.runtime.future import Future
 
@@ -28,9 +28,9 @@ class NodeInputs(ABC):
     topics: Sequence[Topic]
     log_lines: Sequence[str] = ()
 
-    def activate(self) -> AbstractContextManager[Any]:
-        """Return what is to be closed with the stream."""
-        return nullcontext()
+    def activate(self, while_active: Resources) -> None:
+        """Acquire what is released after the stream."""
+        return
 
     def complete(self, header: Header) -> Sequence[Any]:
         """Return what follows the values of a set; see TopicStream."""

@@ -71,7 +71,7 @@ def image_qos(
     :raises ParameterError: when an override is invalid.
     """
     if reliability == 'auto':
-        fitting, why = fitting_reliability(node, topic, current)
+        fitting, why = _fitting_reliability(node, topic, current)
     else:
         fitting, why = ReliabilityPolicy[reliability.upper()], ''
     profile = QoSProfile(depth=depth, reliability=fitting)
@@ -130,24 +130,21 @@ def unused_overrides(node: Node) -> list[str]:
 # QoS of other nodes.
 
 
-def fitting_reliability(
-    node: Node, topic: str, current: ReliabilityPolicy = BEST_EFFORT
+def _fitting_reliability(
+    node: Node, topic: str, current: ReliabilityPolicy
 ) -> tuple[ReliabilityPolicy, str]:
     """Return the reliability that matches all known publishers, else `current`; and why."""
     offered = [info.qos_profile.reliability for info in node.get_publishers_info_by_topic(topic)]
     if not offered:
         return current, 'no publisher yet; compatible with any'
-    count = publishers(len(offered))
+    count = _publishers(len(offered))
     if all(each == RELIABLE for each in offered):
         return RELIABLE, f'{count}, reliable'
-    best_effort = sum(each != RELIABLE for each in offered)
-    return BEST_EFFORT, f'{count}, {best_effort} not reliable'
+    return BEST_EFFORT, f'{count}, {len(offered) - offered.count(RELIABLE)} not reliable'
 
 
-def fitting_durability(
-    node: Node, topic: str, current: DurabilityPolicy = DurabilityPolicy.VOLATILE
-) -> DurabilityPolicy:
-    """Return the durability for what all known publishers keep; see fitting_reliability()."""
+def fitting_durability(node: Node, topic: str, current: DurabilityPolicy) -> DurabilityPolicy:
+    """Return the durability for what all known publishers keep; see image_qos()."""
     offered = [info.qos_profile.durability for info in node.get_publishers_info_by_topic(topic)]
     if not offered:
         return current
@@ -184,14 +181,14 @@ def incompatible_offer(node: Node, topic: str, policy: str) -> str:
 def why_lost(node: Node, topic: str) -> str:
     """Return the likely cause of messages of a topic that are lost before arrival."""
     requested = _requested_qos(node, topic)
-    offered = {info.qos_profile.reliability for info in node.get_publishers_info_by_topic(topic)}
+    infos = node.get_publishers_info_by_topic(topic)
+    offered = {info.qos_profile.reliability for info in infos}
     if requested is not None and requested.reliability == BEST_EFFORT and offered == {RELIABLE}:
         return (
             'the publishers are reliable, but this node requests best_effort: set '
             'qos_reliability to auto'
         )
-    types = {info.topic_type for info in node.get_publishers_info_by_topic(topic)}
-    if _IMAGE in types and _may_exceed_fastdds(node, topic):
+    if _IMAGE in {info.topic_type for info in infos} and _may_exceed_fastdds(node, topic):
         return f'{FASTDDS_REMEDY}; otherwise lower the rate or raise qos_depth'
     return 'lower the rate, or raise qos_depth'
 
@@ -206,7 +203,7 @@ def why_silent(node: Any, topic: str, type_name: str) -> str:
     infos = node.get_publishers_info_by_topic(topic)
     if not infos:
         return 'no publisher'
-    count = publishers(len(infos))
+    count = _publishers(len(infos))
     types = ', '.join(sorted({info.topic_type for info in infos}))
     if type_name not in types.split(', '):
         return f'{count} of type {types}; this node subscribes to {type_name}'
@@ -277,6 +274,5 @@ def _requested_qos(node: Node, topic: str) -> QoSProfile | None:
     )
 
 
-def publishers(count: int) -> str:
-    """Return 'N publisher' or 'N publishers'."""
+def _publishers(count: int) -> str:
     return f'{count} publisher' if count == 1 else f'{count} publishers'
