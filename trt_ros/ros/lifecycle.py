@@ -1,7 +1,7 @@
 """Base class of the lifecycle nodes: transitions, parameters, failures and release."""
 
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 import time
@@ -67,9 +67,11 @@ class NodeParameters:
 class Resources(ExitStack):
     """A stack of resources, which it closes in reverse order."""
 
-    def own(self, resource: Any) -> Any:
-        """Return a resource that is closed with the stack."""
-        return self.enter_context(closing(resource))
+    def own(self, resource: T) -> T:
+        """Return a resource, which has close(), that is closed with the stack."""
+        closable: Any = resource
+        self.callback(closable.close)
+        return resource
 
 
 class ManagedNode(LifecycleNode):
