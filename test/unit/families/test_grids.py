@@ -35,6 +35,27 @@ def test_boxes_lie_around_their_cells(index, center, stride):
     np.testing.assert_allclose(found.xyxy, [[*low, *high]], atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ('family', 'published'),
+    [
+        ('yolov5_raw', '10x13 16x30 33x23 30x61 62x45 59x119 116x90 156x198 373x326'),
+        ('yolov7_raw', '12x16 19x36 40x28 36x75 76x55 72x146 142x110 192x243 459x401'),
+    ],
+)
+def test_zeros_are_the_published_anchors(family, published):
+    outputs = {
+        name: np.full((1, 3, size, size, 6), -20, np.float32)
+        for name, size in zip('abc', (80, 40, 20))
+    }
+    for values in outputs.values():
+        middle = values.shape[2] // 2
+        values[0, :, middle, middle] = [0, 0, 0, 0, 9, 9]
+    whole = Letterbox.fit((640, 640), (640, 640), 'stretch')
+    found = open_as(family, outputs)(outputs, whole, Thresholds(score=0.5, iou=1.0)).xyxy
+    sizes = [f'{width:.0f}x{height:.0f}' for width, height in found[:, 2:] - found[:, :2]]
+    assert sizes == published.split()
+
+
 def test_box_size_that_overflows_is_dropped():
     output = np.zeros((1, 126, 6), np.float32)
     output[0, 3] = [0, 0, 1000, 0, 1, 0.9]

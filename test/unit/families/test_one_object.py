@@ -323,6 +323,7 @@ def test_an_object_is_found_at_its_place(name):
     if points is not None:
         points = np.hstack([points, np.ones((len(points), 1))])[:, :3]
         np.testing.assert_allclose(found.keypoints, [points * [2, 2, 1]], atol=1e-3)
+        assert (found.regions is not None) == (family == 'mediapipe_palm')
         found = found.detections
     assert (found.labels.tolist(), found.labels.dtype) == ([label], np.int32)
     assert found.scores == pytest.approx([score], abs=1e-5)
