@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
+from functools import cache
 import hashlib
 from importlib.metadata import PackageNotFoundError, version
 import json
@@ -132,6 +133,7 @@ def model_hashes(options: LabeledOptions) -> dict[str, str]:
         return {name: sha256_of_file(path.parent / name) for name in sorted(names)}
 
 
+@cache
 def _versions() -> dict[str, str]:
     found = {}
     for name in PACKAGES:

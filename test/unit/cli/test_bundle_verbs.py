@@ -11,7 +11,7 @@ from support.tiled import with_batch
 from trt_ros.cli import main
 from trt_ros.model.leapp import read_bundle
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures('cache')]
+pytestmark = pytest.mark.slow
 
 
 def test_inspect_names_sources_and_targets(tmp_path, capsys):

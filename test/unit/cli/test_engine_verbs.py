@@ -36,7 +36,7 @@ def test_build_prints_engine_path_and_reuses_it(call, cache, color_detector):
 
 
 @needs_rtx
-def test_build_writes_the_log_of_tensorrt(call, color_detector, tmp_path):
+def test_build_writes_the_log_of_tensorrt(call, cache, color_detector, tmp_path):
     short, long, none = (tmp_path / f'{name}.log' for name in ('short', 'long', 'none'))
     assert call('build', color_detector(), '--log', short)[0] == 0
     assert call('build', color_detector(), '--log', long, '--verbose', '--force')[0] == 0
@@ -60,7 +60,7 @@ def test_log_that_cannot_be_written_is_refused(call, color_detector, tmp_path):
 
 
 @needs_rtx
-def test_build_as_json_is_the_sidecar_and_more(call, color_detector):
+def test_build_as_json_is_the_sidecar_and_more(call, cache, color_detector):
     code, out, _ = call('build', color_detector(), '--json')
     found = json.loads(out)
     assert (code, found['built'], found['batch']) == (0, True, 1)
@@ -170,7 +170,7 @@ def test_inspect_names_the_reading_and_shortens_metadata(call, color_detector, t
 
 
 @needs_rtx
-def test_inspect_shows_an_engine_without_a_gpu(call, color_detector):
+def test_inspect_shows_an_engine_without_a_gpu(call, cache, color_detector):
     engine = call('build', color_detector(shape=()), '--input-size', '32x64')[1].strip()
     code, out, _ = call('inspect', engine, '--layers')
     assert code == 0
