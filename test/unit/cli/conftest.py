@@ -16,6 +16,7 @@ def cache(tmp_path, monkeypatch):
 def engine_is(monkeypatch, use_backend):
     """Run a network, or with None the one asked for, in place of an engine of TensorRT."""
     from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
+    import trt_ros.runtime.gpu.measure  # noqa: F401  Has the name of the real function for good.
 
     def use(network, open_runner=OnnxRuntimeRunner.open):
         use_backend(BACKENDS[0])
@@ -28,7 +29,7 @@ def engine_is(monkeypatch, use_backend):
 
 
 @pytest.fixture
-def call(capsys, cache):
+def call(capsys):
     """Run a verb; give its exit code, stdout and stderr."""
 
     def run(*argv):

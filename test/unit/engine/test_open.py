@@ -19,7 +19,7 @@ from trt_ros.engine.open import (
     open_plan,
 )
 from trt_ros.engine.options import BuildOptions, ShapeRange
-from trt_ros.engine.sidecar import sidecar_path
+from trt_ros.engine.sidecar import read_sidecar, sidecar_path
 from trt_ros.errors import BackendError, ModelError, ParameterError
 from trt_ros.tensors import TensorSpec
 
@@ -38,16 +38,14 @@ def test_unknown_facts_are_omitted():
 
 
 def test_the_diagnostics_get_the_key_of_the_files_name_and_the_real_precisions(
-    models, rtx, tmp_path
+    built_cache,
 ):
-    entry = EngineCache(tmp_path / 'cache').get_or_build(
-        models.conv(), BuildOptions(precision='fp16'), rtx
-    )
-    diagnostics = diagnostics_of(entry.sidecar)
+    (path,) = EngineCache(built_cache).entries()
+    diagnostics = diagnostics_of(read_sidecar(path))
     assert list(diagnostics) == ['engine key', 'layer precisions']
     assert len(diagnostics['engine key']) == 16
-    assert entry.path.stem.endswith(f'-{diagnostics["engine key"]}')
-    assert 'float16' in diagnostics['layer precisions']
+    assert path.stem.endswith(f'-{diagnostics["engine key"]}')
+    assert 'float32' in diagnostics['layer precisions']
 
 
 def test_reports_precisions_ignored_options_and_fallbacks():
@@ -173,9 +171,9 @@ def test_only_a_cache_that_cannot_be_written_leads_to_an_engine_in_memory(
 
 
 def test_an_engine_of_another_tool_with_another_memory_format_is_refused(
-    models, rtx, tmp_path, monkeypatch
+    built_cache, tmp_path, monkeypatch
 ):
-    path = EngineCache(tmp_path / 'cache').get_or_build(models.conv(), BuildOptions(), rtx).path
+    (path,) = EngineCache(built_cache).entries()
     foreign, closed = tmp_path / 'foreign.engine', []
     shutil.copyfile(path, foreign)
     formats = {'x': SimpleNamespace(name='HWC8'), 'y': SimpleNamespace(name='LINEAR')}
@@ -201,9 +199,10 @@ def test_other_failures_to_load_name_the_rebuild(rtx):
     [([], True, 1), ([], False, 0), (['--compute-capability', '8.9'], True, 0)],
 )
 def test_build_refuses_what_this_gpu_would_not_load_and_tells_others(
-    models, rtx, tmp_path, set_driver, capsys, target, has_gpu, code
+    models, rtx, built_cache, tmp_path, set_driver, capsys, target, has_gpu, code
 ):
     gpu = GpuInfo(0, 'NVIDIA H100', (9, 0), 132, 80 << 30, False, 'GPU-1', '0000:01:00.0')
+    shutil.copytree(built_cache, tmp_path / 'cache')
     cache = EngineCache(tmp_path / 'cache')
     options = BuildOptions(compute_capabilities=tuple(target[1:]))
     entry = cache.get_or_build(models.conv(), options, rtx)

@@ -1,5 +1,6 @@
 """Quantization of the demo detector from pictures to file, as `trt-ros quantize` runs it."""
 
+from contextlib import closing
 from dataclasses import replace
 import json
 import re
@@ -14,6 +15,7 @@ from trt_ros.cli import main
 from trt_ros.demo import MODEL
 from trt_ros.quantization.layers import QuantNetwork
 from trt_ros.quantization.quantize import limited
+from trt_ros.runtime.cpu.checked_runner import CheckedRunner
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +34,8 @@ def quantize(pictures, residual_model, tmp_path, capsys):
     """Run the verb on a network of three convolutions, or another one."""
     small = tmp_path / 'small.onnx'
     onnx.save(residual_model(), small)
+    with closing(CheckedRunner.open(small)) as runner:  # Recorded: a child process at first only.
+        runner.infer({'images': np.zeros((1, 3, 16, 16), np.float32)})
 
     def run(*args, model=small, to='int8', images=pictures, output='q.onnx'):
         output = tmp_path / output

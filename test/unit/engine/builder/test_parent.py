@@ -47,13 +47,15 @@ def test_inputs_and_outputs_are_lowered_on_request(models, rtx):
     assert [one['dtype'] for one in (*report['inputs'], *report['outputs'])] == ['float16'] * 2
 
 
-def test_report_contains_metadata_opset_and_shapes(models, rtx):
-    report = report_of(models.conv(metadata={'names': '{0: "a"}'}), rtx)
+def test_report_contains_metadata_opset_shapes_and_targets(models, rtx):
+    path = models.conv(name='ein Modell (größer)', metadata={'names': '{0: "a"}'})
+    report = report_of(path, rtx, compute_capabilities=('8.6', '12.0'))
     assert report['metadata'] == {'names': '{0: "a"}'}
     assert (report['onnx_opset'], report['batch'], report['profiles']) == (17, 1, [])
     assert report['inputs'] == [
         {'name': 'x', 'shape': [1, 3, 32, 32], 'dtype': 'float32', 'mode': 'input'}
     ]
+    assert report['header'].compute_capabilities == ((8, 6), (12, 0))
 
 
 def test_dynamic_shapes_get_requested_profiles(models, rtx):
@@ -73,12 +75,6 @@ def test_dynamic_shapes_without_a_profile_take_the_input_size(models, rtx):
     path = models.conv(batch='n', size=('h', 'w'))
     report = report_of(path, rtx, input_size=(48, 64))
     assert report['profiles'][0][0]['best'] == [1, 3, 48, 64]
-
-
-def test_compute_capabilities_are_in_the_plan(models, rtx):
-    assert report_of(models.conv(), rtx, compute_capabilities=('8.6', '12.0'))[
-        'header'
-    ].compute_capabilities == ((8, 6), (12, 0))
 
 
 def test_fp8_of_the_model_is_kept(models, rtx):
@@ -190,7 +186,3 @@ def test_sparse_builds_and_timing_iterations_have_no_effect_on_rtx(models, rtx):
     assert report['ignored_options'] == [
         'avg_timing_iterations: tensorrt_rtx accepts it without effect'
     ]
-
-
-def test_a_path_with_spaces_and_signs_builds(models, rtx):
-    assert report_of(models.conv(name='ein Modell (größer)'), rtx)['batch'] == 1

@@ -123,12 +123,6 @@ def convolutions(models):
         ),
         (
             convolutions,
-            {'workspace_mib': 1},
-            'workspace limit(?s:.*)Increase or remove workspace_mib',
-            (9,),
-        ),
-        (
-            convolutions,
             {'precision': 'bf16', 'compute_capabilities': ('7.5',)},
             'does not run bf16 on compute capability 7.5: it needs 8(?s:.*)Set precision to',
             (9,),
