@@ -169,6 +169,7 @@ def test_sigmoid_scores_are_independent_per_class_and_queries_do_not_compete():
     expected = [(2, 0.75), (1, 0.6), (0, 0.5)]
     assert queries('rtdetr', one, other) == expected
     assert queries('rtdetr', one, one) == [(2, 0.75), (2, 0.75), (0, 0.5), (0, 0.5)]
+    assert len(queries('rtdetr', *[[1, 2, 3]] * 6)) == 6  # As many as queries.
 
 
 def test_the_no_object_logit_is_never_detected():
