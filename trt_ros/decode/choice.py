@@ -1,6 +1,6 @@
 """Choice of the decoder of a network, and its head."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 import logging
@@ -19,7 +19,7 @@ from trt_ros.families.match import bind
 from trt_ros.families.onnx_nms import CutNmsHead
 from trt_ros.families.registry import DETECTORS, choose_family
 from trt_ros.results.labels import class_names
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import TensorSpec, is_finite
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.regions import Tiles
 from trt_ros.vision.thresholds import Thresholds
@@ -85,6 +85,28 @@ class Decoder(Generic[ResultT_co]):
             for index in range(tiles.count)
         ]
         return cast(ResultT_co, tiles.merge(found, origins, thresholds))
+
+    def decode_batch(
+        self,
+        outputs: Mapping[str, np.ndarray],
+        batch: int,
+        letterboxes: Sequence[Letterbox],
+        thresholds: Thresholds,
+        on_nonfinite: Callable[[], None],
+    ) -> list[ResultT_co]:
+        """Decode the first images of a batch; call `on_nonfinite` for each with such values."""
+        results = []
+        for index, letterbox in enumerate(letterboxes):
+            # The outputs of a single image may lack a batch axis.
+            own = (
+                outputs
+                if batch == 1
+                else {name: each[index : index + 1] for name, each in outputs.items()}
+            )
+            if not all(map(is_finite, own.values())):
+                on_nonfinite()
+            results.append(self(own, letterbox, thresholds))
+        return results
 
 
 def choose_decoder(

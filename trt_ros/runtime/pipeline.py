@@ -38,10 +38,9 @@ from trt_ros.results.watch import ResultWatch
 from trt_ros.runtime.device import Device
 from trt_ros.runtime.future import Finished, Future
 from trt_ros.runtime.nonfinite import NonfiniteFrames
-from trt_ros.tensors import is_finite
 from trt_ros.vision.class_choice import OBJECT_TASKS, ClassLookup, no_objects
 from trt_ros.vision.frame import Frame
-from trt_ros.vision.letterbox import Letterbox, Preprocess
+from trt_ros.vision.letterbox import Preprocess
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 if TYPE_CHECKING:
@@ -361,30 +360,13 @@ class Pipeline(ABC, Generic[ResultT]):
         self.watch.add(result)
         return result
 
-    def decode(
-        self,
-        outputs: Mapping[str, np.ndarray],
-        batch: int,
-        letterboxes: Sequence[Letterbox],
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
-    ) -> list[ResultT]:
-        """Return the results of the first images of a batch, from the raw outputs."""
-        results = []
-        for index, letterbox in enumerate(letterboxes):
-            # The outputs of a single image may lack a batch axis.
-            own = (
-                outputs
-                if batch == 1
-                else {name: each[index : index + 1] for name, each in outputs.items()}
-            )
-            if not all(map(is_finite, own.values())):
-                self.nonfinite.add()
-            results.append(self.decoder(own, letterbox, thresholds))
-        return results
-
     def _prepare(self, thresholds: Thresholds) -> Thresholds:
         if self._is_closed:
             raise ClosedError('The pipeline')
+        if not isinstance(thresholds, Thresholds):
+            raise ParameterError(
+                f'The thresholds are {thresholds!r}.', remedy='Name them, as in score=0.5.'
+            )
         return self.resolve_classes(thresholds)
 
     def resolve_classes(self, thresholds: Thresholds) -> Thresholds:

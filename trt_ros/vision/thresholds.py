@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 from trt_ros.errors import ParameterError
@@ -38,21 +39,25 @@ class Thresholds:
     class_agnostic: bool = False
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ('score', min(self.score, 1)),  # Above 1, nothing passes.
-            ('iou', self.iou),
-            *((f'class_scores of {name!r}', value) for name, value in self.class_scores.items()),
-        ):
-            if not 0 <= value <= 1:
-                raise ParameterError(f'{name} is {value}.', remedy='Set it to 0 to 1.')
-        if self.max_detections < 0:
-            raise ParameterError(
-                f'max_detections is {self.max_detections}.', remedy='Set it to 0 or more.'
-            )
         if isinstance(self.classes, str):
             raise ParameterError(
                 f'classes is the text {self.classes!r}.',
                 remedy=f'Write a list of names: [{self.classes!r}].',
+            )
+        if not isinstance(self.class_scores, Mapping):
+            raise ParameterError(
+                f'class_scores is {self.class_scores!r}.',
+                remedy="Write scores by class, as in {'person': 0.6}.",
+            )
+        scores = {f'class_scores of {name!r}': each for name, each in self.class_scores.items()}
+        # Above a score of 1, nothing passes.
+        for name, value in {'iou': self.iou, **scores, 'score': self.score}.items():
+            if not (isinstance(value, Real) and value >= 0 and (value <= 1 or name == 'score')):
+                raise ParameterError(f'{name} is {value!r}.', remedy='Set it to 0 to 1.')
+        if not isinstance(self.max_detections, Integral) or self.max_detections < 0:
+            raise ParameterError(
+                f'max_detections is {self.max_detections!r}.',
+                remedy='Set it to a whole number, 0 or more.',
             )
 
     @property

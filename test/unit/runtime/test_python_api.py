@@ -146,6 +146,8 @@ def test_wrong_options_and_images_are_refused(pipeline):
             call(image)
     with pytest.raises(ParameterError, match='score is -1'):
         pipeline(scene(), score=-1)
+    with pytest.raises(ParameterError, match=r'(?s)thresholds are 0\.5.*score=0\.5'):
+        pipeline(scene(), 0.5)
 
 
 def test_classes_are_chosen_by_name_in_every_call(pipeline):

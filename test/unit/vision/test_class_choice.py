@@ -100,8 +100,11 @@ def test_an_unknown_class_or_score_is_refused(classes, scores, names, text):
     [
         ({'score': -0.5}, 'score is -0.5'),
         ({'score': float('nan')}, 'score is nan'),
+        ({'score': '0.5'}, "score is '0.5'"),
         ({'iou': -0.1}, 'iou is -0.1'),
         ({'max_detections': -1}, 'max_detections is -1'),
+        ({'max_detections': 1.5}, 'max_detections is 1.5'),
+        ({'class_scores': 'dog:0.5'}, r"(?s)class_scores is 'dog:0.5'.*\{'person': 0.6\}"),
         ({'class_scores': {'dog': 7}}, "class_scores of 'dog' is 7"),
         ({'classes': 'dog'}, r"(?s)classes is the text 'dog'.*\['dog'\]"),
     ],

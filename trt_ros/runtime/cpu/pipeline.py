@@ -186,9 +186,10 @@ class CpuPipeline(Pipeline[ResultT]):
     ) -> list[ResultT]:
         _, found = self.run_network(inputs, tensors)
         outputs = {name: found[name] for name in self._output_names}
+        decode, add = self.decoder.decode_batch, self.nonfinite.add
         with mark('decode'):
             if not self.is_one_image:
-                return self.decode(outputs, 1, letterboxes[:1], thresholds)
+                return decode(outputs, 1, letterboxes[:1], thresholds, add)
             count = self.max_batch if self._is_padded else len(letterboxes)
             for name, output in outputs.items():
                 if count > 1 and output.shape[:1] != (count,):
@@ -196,7 +197,7 @@ class CpuPipeline(Pipeline[ResultT]):
                         f'The output {name} has the shape {output.shape} for a batch of {count}.',
                         remedy='Set max_batch_size to 1.',
                     )
-            return self.decode(outputs, count, letterboxes, thresholds)
+            return decode(outputs, count, letterboxes, thresholds, add)
 
     def run_network(
         self, staged: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]

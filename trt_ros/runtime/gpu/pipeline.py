@@ -37,8 +37,9 @@ from trt_ros.runtime.gpu.waiting import Faults
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.tensors import widen
 from trt_ros.vision.frame import Frame
+from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.regions import whole_image
-from trt_ros.vision.thresholds import Thresholds
+from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS, Thresholds
 
 log = logging.getLogger('trt_ros.runtime')
 
@@ -284,14 +285,19 @@ class GpuPipeline(Pipeline[Any]):
         return self.decode(launched.outputs, batch, letterboxes or [NO_LETTERBOX], thresholds)
 
     def decode(
-        self, outputs: Mapping[str, np.ndarray], batch: int, *rest: Any, **named: Any
+        self,
+        outputs: Mapping[str, np.ndarray],
+        batch: int,
+        letterboxes: Sequence[Letterbox],
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> list[Any]:
-        """Return the results of raw outputs, in which bfloat16 are bits; see Pipeline.decode."""
+        """Return the results of raw outputs, in which bfloat16 are bits."""
         outputs = {
             name: widen(head) if head.dtype == np.uint16 else head
             for name, head in outputs.items()
         }
-        return super().decode(outputs, batch, *rest, **named)
+        add = self.nonfinite.add
+        return self.decoder.decode_batch(outputs, batch, letterboxes, thresholds, add)
 
     def memory(self) -> Mapping[str, Mapping[str, int]]:
         """Return {'device': {owner: bytes}, 'pinned': {owner: bytes}}."""
