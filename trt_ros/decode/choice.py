@@ -86,27 +86,33 @@ class Decoder(Generic[ResultT_co]):
         ]
         return cast(ResultT_co, tiles.merge(found, origins, thresholds))
 
-    def decode_batch(
-        self,
-        outputs: Mapping[str, np.ndarray],
-        batch: int,
-        letterboxes: Sequence[Letterbox],
-        thresholds: Thresholds,
-        on_nonfinite: Callable[[], None],
-    ) -> list[ResultT_co]:
-        """Decode the first images of a batch; call `on_nonfinite` for each with such values."""
-        results = []
-        for index, letterbox in enumerate(letterboxes):
-            # The outputs of a single image may lack a batch axis.
-            own = (
-                outputs
-                if batch == 1
-                else {name: each[index : index + 1] for name, each in outputs.items()}
-            )
-            if not all(map(is_finite, own.values())):
-                on_nonfinite()
-            results.append(self(own, letterbox, thresholds))
-        return results
+
+def decode_batch(
+    decode: Callable[..., ResultT],
+    outputs: Mapping[str, np.ndarray],
+    batch: int,
+    letterboxes: Sequence[Letterbox],
+    thresholds: Thresholds,
+    on_nonfinite: Callable[[], None],
+) -> list[ResultT]:
+    """
+    Decode the first images of a batch.
+
+    :param decode: a Decoder.
+    :param on_nonfinite: called for each image whose outputs have NaN or infinite values.
+    """
+    results = []
+    for index, letterbox in enumerate(letterboxes):
+        # The outputs of a single image may lack a batch axis.
+        own = (
+            outputs
+            if batch == 1
+            else {name: each[index : index + 1] for name, each in outputs.items()}
+        )
+        if not all(map(is_finite, own.values())):
+            on_nonfinite()
+        results.append(decode(own, letterbox, thresholds))
+    return results
 
 
 def choose_decoder(

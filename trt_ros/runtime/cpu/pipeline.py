@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 import threading
 from typing import Any, TypeVar
 
 import numpy as np
 
+from trt_ros.decode.choice import decode_batch
 from trt_ros.errors import (
     MemoryLimitError,
     ModelError,
@@ -186,7 +188,7 @@ class CpuPipeline(Pipeline[ResultT]):
     ) -> list[ResultT]:
         _, found = self.run_network(inputs, tensors)
         outputs = {name: found[name] for name in self._output_names}
-        decode, add = self.decoder.decode_batch, self.nonfinite.add
+        decode, add = partial(decode_batch, self.decoder), self.nonfinite.add
         with mark('decode'):
             if not self.is_one_image:
                 return decode(outputs, 1, letterboxes[:1], thresholds, add)

@@ -12,6 +12,7 @@ import numpy as np
 
 from trt_ros.cuda.memory import measured
 from trt_ros.cuda.monitor import Monitor
+from trt_ros.decode.choice import decode_batch
 from trt_ros.decode.cuda.boxes import MAX_DETECTIONS
 from trt_ros.errors import ParameterError
 from trt_ros.model.run_inputs import (
@@ -297,7 +298,7 @@ class GpuPipeline(Pipeline[Any]):
             for name, head in outputs.items()
         }
         add = self.nonfinite.add
-        return self.decoder.decode_batch(outputs, batch, letterboxes, thresholds, add)
+        return decode_batch(self.decoder, outputs, batch, letterboxes, thresholds, add)
 
     def memory(self) -> Mapping[str, Mapping[str, int]]:
         """Return {'device': {owner: bytes}, 'pinned': {owner: bytes}}."""
