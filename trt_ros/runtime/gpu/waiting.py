@@ -20,7 +20,7 @@ MAX_RUNS, MAX_SLEEPS = 32, 64
 #: A graph is waited for by spinning until it has run this often.
 MIN_RUNS = 4
 #: Time before the estimated end at which a sleep ends, beside the measured delay of wakeups.
-MARGIN_SECONDS = 30e-6
+MARGIN_SECONDS = 100e-6
 #: Shorter sleeps are not worth their system call.
 MIN_SLEEP_SECONDS = 50e-6
 #: Delay of wakeups before any was measured.
@@ -79,7 +79,7 @@ class GpuWait:
 
     `adaptive` sleeps until shortly before the probable end of the run, then spins. The end follows
     from the times of the last runs of the same graph, the wakeup from the delays of the last
-    sleeps, so a graph of less than about 0.2 ms is only spun for. `block` and `spin` are left to
+    sleeps, so a graph of less than about 0.3 ms is only spun for. `block` and `spin` are left to
     the CUDA event.
 
     :param mode: 'adaptive', 'spin' or 'block', as the option gpu_wait.
