@@ -153,7 +153,7 @@ def read_images(
 
     :param max_image_pixels: larger pictures and videos are refused before they are decoded.
     :returns: (H, W, 3) uint8 BGR each.
-    :raises BadFrameError: when a file is neither.
+    :raises BadFrameError: when a file is neither, or a folder has no picture.
     """
     if is_address(str(source)):
         for frame in read_stream(str(source), max_image_pixels):
@@ -161,7 +161,11 @@ def read_images(
         return
     path = Path(source)
     if path.is_dir():
-        for each in filter(_is_picture, sorted(path.iterdir())):
+        pictures = list(filter(_is_picture, sorted(path.iterdir())))
+        if not pictures:
+            problem = f'The folder {path} has no picture.'
+            raise BadFrameError('no pictures', problem, remedy='Choose another one, or a file.')
+        for each in pictures:
             yield read_picture(each, max_image_pixels)
     elif _is_picture(path):
         yield read_picture(path, max_image_pixels)

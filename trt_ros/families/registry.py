@@ -1,5 +1,6 @@
 """Registry of the model families, and the choice of a network's decoder."""
 
+from collections.abc import Iterable
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, TypeVar
@@ -27,15 +28,31 @@ from trt_ros.results.poses import Poses
 from trt_ros.results.text import Text
 
 
+def by_name(values: Iterable[Any]) -> dict[str, Family[Any]]:
+    """Return the families among values; raise ValueError for two of one name, or another task."""
+    found = dict[str, Family[Any]]()
+    for each in values:
+        if isinstance(each, Family):
+            if found.setdefault(each.name, each) is not each:
+                raise ValueError(f'Two families are named {each.name}. Rename one of them.')
+            if each.task not in TASKS:
+                raise ValueError(
+                    f'The family {each.name} has the task {each.task!r}. Choose one of '
+                    f'{", ".join(TASKS)}.'
+                )
+    return found
+
+
+_MODULES = {each.name for each in iter_modules(package.__path__)} - {'registry'}
+_FAMILIES = by_name(
+    value
+    for name in sorted(_MODULES)
+    for value in vars(import_module(f'{package.__name__}.{name}')).values()
+)
+
+
 def _of_task(task: str) -> tuple[Family[Any], ...]:
-    names = [module.name for module in iter_modules(package.__path__)]
-    modules = [import_module(f'{package.__name__}.{name}') for name in names if name != 'registry']
-    defined = [value for module in modules for value in vars(module).values()]
-    return tuple(
-        {
-            each.name: each for each in defined if isinstance(each, Family) and each.task == task
-        }.values()
-    )
+    return tuple(each for each in _FAMILIES.values() if each.task == task)
 
 
 DETECTORS: tuple[Family[Head[Detections]], ...] = _of_task('detect')

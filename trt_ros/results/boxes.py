@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
+from trt_ros.errors import requires
 from trt_ros.results.base import Result, WriteArray, rounded
 from trt_ros.results.classes import Classification
 from trt_ros.results.labels import name_of
@@ -196,7 +197,8 @@ class Objects(Result):
 
     def to_supervision(self) -> Any:
         """Return the objects as `supervision.Detections`; needs the package of that name."""
-        import supervision
+        with requires('supervision', 'to_supervision()', 'Run pip install supervision.'):
+            import supervision
 
         ids = self.ids if self.ids is not None and self.ids.dtype.kind == 'i' else None
         names = {'class_name': np.array(self.names)}

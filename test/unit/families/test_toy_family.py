@@ -1,5 +1,6 @@
 """The family of docs/adding_a_decoder.md: recognition, decoders, errors and docs by one file."""
 
+from dataclasses import replace
 from pathlib import Path
 import runpy
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from trt_ros.decode.choice import choose_decoder
 from trt_ros.decode.cuda.boxes import GpuBoxes
 from trt_ros.decode.cuda.choice import gpu_decoder
 from trt_ros.errors import TensorMismatchError
-from trt_ros.families.registry import ALL_FAMILIES, choose_family
+from trt_ros.families.registry import ALL_FAMILIES, by_name, choose_family
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
 
@@ -72,6 +73,19 @@ def test_the_wrong_outputs_by_name_are_refused_with_a_remedy(network):
         'Use the documented export, `python toy/export.py`; '
         'or choose another decoder (docs/models.md).'
     )
+
+
+@pytest.mark.parametrize(
+    ('other', 'text'),
+    [
+        (replace(TOY, networks='another'), 'Two families are named toy'),
+        (replace(TOY, name='other', task='detection'), "other has the task 'detection'.*detect,"),
+    ],
+)
+def test_a_name_that_is_taken_and_an_unknown_task_are_refused(other, text):
+    assert by_name([TOY, TOY, 'TOY']) == {'toy': TOY}
+    with pytest.raises(ValueError, match=text):
+        by_name([TOY, other])
 
 
 def test_the_page_of_models_gets_its_row():

@@ -1,11 +1,13 @@
 """What results of all tasks have in common."""
 
 from dataclasses import replace
+from importlib.util import find_spec
 import json
 
 import numpy as np
 import pytest
 
+from trt_ros.errors import ParameterError
 from trt_ros.results.arrays import Depth, Tensors
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.classes import Classification
@@ -167,6 +169,13 @@ def test_objects_become_detections_of_supervision(found):
     assert other.class_id.tolist() == found.labels.tolist()
     assert other.tracker_id.tolist() == tracked.ids.tolist()
     assert found.to_supervision().tracker_id is None  # Texts.
+
+
+def test_supervision_is_named_where_it_is_missing():
+    if find_spec('supervision'):
+        pytest.skip('supervision is installed')
+    with pytest.raises(ParameterError, match='Remedy: Run pip install supervision'):
+        BOXES.to_supervision()
 
 
 def test_masks_and_corners_reach_supervision():

@@ -226,3 +226,6 @@ def test_pictures_videos_and_folders_are_read(folder, tmp_path):
     assert len(list(trt_ros.read_images(tmp_path))) == 1  # Its other files are no pictures.
     with pytest.raises(BadFrameError, match='Cannot read'):
         next(trt_ros.read_images(folder / 'nowhere.png'))
+    (tmp_path / 'picture.png').unlink()
+    with pytest.raises(BadFrameError, match='has no picture'):
+        next(trt_ros.read_images(tmp_path))
