@@ -439,11 +439,17 @@ def test_a_bundle_publishes_what_two_nodes_publish(start_active, peer, tmp_path)
     ours, wanted = (
         peer.inbox(Detection2DArray, f'/{name}/detections') for name in ('both', 'second')
     )
-    images = peer.publisher(Image, '/three/image')
-    peer.wait_until(lambda: images.get_subscription_count() == 3, 'three nodes to subscribe')
-    for stamp, seed in ((1, 3), (2, 1)):
-        pixels = draw_scene(np.random.default_rng(seed), (640, 480))[0]
+    images, stamps = peer.connected(Image, '/three/image'), itertools.count(1)
+
+    def send(seed):
+        pixels, stamp = draw_scene(np.random.default_rng(seed), (640, 480))[0], next(stamps)
         images.publish(as_image(pixels, 'bgr8', stamp=stamp))
+        return stamp
+
+    # All have then discovered each other.
+    peer.wait_until(lambda: send(0) and ours.messages and wanted.messages, 'both', pause=0.5)
+    for seed in (3, 1):
+        stamp = send(seed)
         found, expected = (
             box.wait_for(
                 lambda message, stamp=stamp: message.header.stamp.sec == stamp, f'image {stamp}'
