@@ -51,7 +51,6 @@ class CocoFile:
     def __init__(
         self, path: Path, annotations: Path | None, pipeline: Pipeline[Any], files: Sequence[Path]
     ) -> None:
-
         self._path = path
         decoder = pipeline.decoder
         check_has_format(decoder)

@@ -211,7 +211,7 @@ class CountingNode(ManagedNode):
     failed. STALE: the node is active, but receives no frames from a camera, or produces no
     results.
 
-    The hooks are called once per second, in every state and in one thread.
+    The hooks are called once per second while /diagnostics has a subscriber, in one thread.
 
     :cvar task: name of the task: the part of the status name after the colon.
     :ivar _topics: CountedTopics while configured; the key-value pairs of one whose counters are
