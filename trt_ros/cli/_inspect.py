@@ -125,7 +125,6 @@ def _reading(path: Path, found: Mapping[str, Any]) -> list[str]:
 
 
 def _engine(path: Path) -> dict[str, Any]:
-
     header = read_plan_header(path)
     sidecar = read_sidecar(path) if sidecar_path(path).exists() else {}
     intact = sidecar['plan_sha256'] == sha256_of_file(path) if 'plan_sha256' in sidecar else None
@@ -175,7 +174,6 @@ def _layers(path: Path, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _usable(header: Any) -> str:
-
     try:
         library = load_trt(header.library)
     except BackendError as error:
@@ -186,7 +184,6 @@ def _usable(header: Any) -> str:
 
 
 def _onnx_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
-
     yield f'{found["file"]}: ONNX opset {found["opset"]}, {_size(found["nbytes"])}'
     if found['producer']:
         yield f'made by {found["producer"]}'
@@ -254,7 +251,6 @@ def _engine_lines(found: Mapping[str, Any], layers: bool) -> Iterator[str]:
 
 
 def _layer_lines(found: Mapping[str, Any]) -> Iterator[str]:
-
     layers = [EngineLayer.read(entry) for entry in found['layers']]
     yield from ('  ' + _layer_text(layer) for layer in layers)
     if found['not_loaded']:

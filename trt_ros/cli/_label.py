@@ -198,7 +198,6 @@ def _counted(
 def _label_here(
     tasks: Sequence[LabelTask], options: LabeledOptions, args: Namespace, summary: _Summary
 ) -> None:
-
     with closing(Labeler(options)) as labeler:
         log_lines = labeler.open()
         if isinstance(log_lines, TrtRosError):
@@ -213,7 +212,6 @@ def _label_here(
 def _label_with_workers(
     tasks: Sequence[LabelTask], options: LabeledOptions, args: Namespace, summary: _Summary
 ) -> None:
-
     with _bar(len(tasks), 'labelling', ' recordings') as bar:
         frames = 0
 
@@ -272,7 +270,6 @@ def _print_log(lines: Sequence[str]) -> None:
 
 
 def _bar(total: int | None, title: str, unit: str = ' frames') -> Any:
-
     interval = 0.1 if sys.stderr.isatty() else 10.0
     return tqdm(total=total, unit=unit, desc=printable(title), mininterval=interval)
 

@@ -77,7 +77,6 @@ def open_pipeline(args: Namespace) -> Pipeline[Any]:
 def _differences(
     decoder: Decoder[object], preprocess: Preprocess
 ) -> dict[str, tuple[object, object]]:
-
     trained = Preprocess(preprocess.input_hw, **decoder.preprocess)  # type: ignore[arg-type]
     normalizing = ('scale', 'mean', 'std') if preprocess.dtype not in INTEGERS else ()
     names = ('resize', 'crop_fraction', 'pad_value', 'channel_order', *normalizing)

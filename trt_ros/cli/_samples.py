@@ -165,7 +165,6 @@ def _image_topics(args: Namespace, images: Sequence[str]) -> dict[str, tuple[str
 def _images(
     args: Namespace, topics: Sequence[str], rng: np.random.Generator
 ) -> Iterator[tuple[str, list[Frame]]]:
-
     if not args.images:
         for index in range(args.random):  # With alpha, for networks of one, three and four.
             pixels = [rng.integers(0, 256, (480, 640, 4), dtype=np.uint8) for _ in topics]

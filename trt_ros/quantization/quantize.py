@@ -276,7 +276,6 @@ def _key(
 
 
 def _write(model: Any, output: Path) -> None:
-
     onnx.checker.check_model(model)
     part = output.with_name(f'.{output.name}.part')
     try:

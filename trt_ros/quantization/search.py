@@ -40,7 +40,6 @@ def with_qdq(
 
 class _Insertion:
     def __init__(self, network: QuantNetwork, quant_format: QuantFormat) -> None:
-
         self._network, self._format = network, quant_format
         self._type = onnx.TensorProto.DataType.Value(quant_format.onnx_type)
         self._model = onnx.ModelProto()

@@ -154,7 +154,6 @@ def refuse_beyond_protobuf(path: Path, doing: str, remedy: str) -> None:
 
 
 def _parse(path: Path) -> Any:
-
     check_model_file(path)
     try:
         model = onnx.load(str(path), load_external_data=False)
@@ -289,7 +288,6 @@ def _lack_of_data(path: Path, tensor: Any) -> str:
 
 
 def _nbytes(tensor: Any) -> int:
-
     count: int = math.prod(tensor.dims)
     kind = onnx.TensorProto.DataType.Name(tensor.data_type)
     if kind in ('INT4', 'UINT4', 'FLOAT4E2M1', 'INT2', 'UINT2'):
@@ -300,7 +298,6 @@ def _nbytes(tensor: Any) -> int:
 
 
 def _check_by_onnx(path: Path, model: Any) -> tuple[str, ...]:
-
     try:
         # With a path it also checks external data and supports models above 2 GB.
         onnx.checker.check_model(str(path))
@@ -319,7 +316,6 @@ def _check_by_onnx(path: Path, model: Any) -> tuple[str, ...]:
 
 
 def _spec(value: Any, mode: Any, path: Path) -> TensorSpec:
-
     if not value.type.HasField('tensor_type'):
         raise ModelError(
             f'The {mode} {value.name} of {path} is not a tensor.',
@@ -343,14 +339,12 @@ def _spec(value: Any, mode: Any, path: Path) -> TensorSpec:
 
 
 def _unknown_opset(model: Any) -> Iterator[str]:
-
     newest = onnx.defs.onnx_opset_version()
     if opset_of(model) > newest:
         yield f'opset {opset_of(model)} is newer than {newest}, the last one that onnx knows'
 
 
 def _large_integers(path: Path, model: Any) -> Iterator[str]:
-
     limit = np.iinfo(np.int32)
     for tensor in tensors(model.graph):
         if (

@@ -183,7 +183,6 @@ class _Graph(NmsGraph):
         ]
 
     def _output(self, name: str, tensor: str, like: str, shape: list[Any]) -> str:
-
         name = self._unique(name)
         batch = 1 if self.shape(like)[:1] == (1,) else 'batch'
         self.graph.node.append(onnx.helper.make_node('Identity', [tensor], [name], name))
@@ -193,13 +192,11 @@ class _Graph(NmsGraph):
         return name
 
     def _node(self, op: str, *inputs: str, **attributes: Any) -> str:
-
         name = self._unique(f'nms_{op.lower()}')
         self.graph.node.append(onnx.helper.make_node(op, inputs, [name], name, **attributes))
         return name
 
     def _kind(self, name: str) -> int:
-
         kind = self.values[name].type.tensor_type.elem_type if name in self.values else 0
         return int(kind or onnx.TensorProto.FLOAT)
 
@@ -219,7 +216,6 @@ class _Graph(NmsGraph):
 
 
 def _extract(model: Any, outputs: list[str]) -> Any:
-
     weights = {one.name for one in model.graph.initializer}
     inputs = [value.name for value in model.graph.input if value.name not in weights]
     cut = Extractor(model).extract_model(inputs, outputs)

@@ -43,7 +43,6 @@ class LayerGraph:
     """
 
     def __init__(self, model: Any) -> None:
-
         self._model = model = inlined(model)
         floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
         self._values = {

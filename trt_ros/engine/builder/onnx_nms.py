@@ -191,7 +191,6 @@ def _boxes_and_scores(graph: NmsGraph, node: Any) -> tuple[str, str]:
 
 
 def _attributes(node: Any) -> Mapping[str, Any]:
-
     return {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
 
 

@@ -111,7 +111,6 @@ def lower(
 
 class _Lowering:
     def __init__(self, model: Any, precision: str, fp32: Sequence[str]) -> None:
-
         self.model, self.graph, self.precision = model, model.graph, precision
         self.low = onnx.TensorProto.FLOAT16 if precision == 'fp16' else onnx.TensorProto.BFLOAT16
         self.excluded = matching_nodes(self.graph, fp32, option='fp32')

@@ -67,7 +67,6 @@ def images_as_uint8(model: Any) -> list[str]:
 
 
 def _is_int32_image(value: Any) -> bool:
-
     sizes = shape_of(value) or ()
     is_image = len(sizes) == 4 and (sizes[1] in CHANNELS or sizes[3] in CHANNELS)
     return is_image and value.type.tensor_type.elem_type == onnx.TensorProto.INT32
