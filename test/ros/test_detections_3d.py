@@ -199,9 +199,7 @@ def test_at_most_a_thousand_objects_are_measured(plain, scene):
 
 
 def test_no_detections_are_an_empty_array(plain, scene):
-    plain.detections.publish(stamped(Detection2DArray(), 50, 'color_optical'))
-    plain.depth.publish(image_of(np.ones((480, 640), np.uint16), '16UC1', 50.0))
-    found = plain.boxes.wait_for(lambda array: array.header.stamp.sec == 50)
+    found = plain.locate(scene, 50.0, copies=0)
     assert (found.detections, found.header.frame_id) == ([], 'depth_optical')
 
 

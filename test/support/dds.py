@@ -107,6 +107,7 @@ class Camera:
 
     def settle(self, inbox, wire):
         """Send until messages no longer go through DDS."""
+        wait_until(self.publisher.get_subscription_count, 'a subscription')
         for sent in range(1, 1000):
             before = wire.count
             self.send(0, 10)

@@ -105,8 +105,13 @@ class Peer:
         """
         return self._repeat(lambda: self.ask(kind, service, **fields), service)
 
-    def _repeat(self, ask: Callable[[], Any], service: str) -> Any:
-        """Ask again, after twice the time, until one of the requests has an answer."""
+    def _repeat(
+        self,
+        ask: Callable[[], Any],
+        service: str,
+        is_gone: Callable[[], bool] = lambda: False,
+    ) -> Any:
+        """Ask again, after twice the time, until one has an answer or the server is gone."""
         asked: list[Any] = []
 
         def answered() -> Any:
@@ -117,7 +122,7 @@ class Peer:
                     if each.done():
                         return each.result()
                 threading.Event().wait(0.002)
-            return None
+            return is_gone()
 
         return wait_until(answered, f'an answer of {service}')
 
@@ -134,34 +139,42 @@ class Peer:
         )
         self._topics.append((self.node.destroy_subscription, subscription))
         wait_until(subscription.get_publisher_count, f'a publisher of {topic}')
-        self._become_known_to_publishers(topic)
+        self._become_known(topic, self.node.get_publishers_info_by_topic)
         box.subscription = subscription
         return box
 
-    def _become_known_to_publishers(self, topic: str) -> None:
+    def _become_known(self, topic: str, list_endpoints: Callable[[str], Any]) -> None:
         """
-        Wait until the nodes that publish a topic have discovered all that was made here so far.
+        Wait until the nodes at the other end of a topic know all that was made here so far.
 
-        What they publish before that is lost. They discover in the order of making: who answers
-        a client that is made now knows the rest.
+        Messages before that are lost. Nodes discover in the order of making: who answers a client
+        that is made now knows the rest.
         """
         from rcl_interfaces.srv import GetParameters
 
-        def publishers() -> list[Any]:
-            found = self.node.get_publishers_info_by_topic(topic)
-            return [] if any('UNKNOWN' in each.node_name for each in found) else found
+        def names() -> set[str]:
+            found = list_endpoints(topic)
+            return {f'{each.node_namespace.rstrip("/")}/{each.node_name}' for each in found}
 
-        for each in wait_until(publishers, f'the names of the nodes that publish {topic}'):
-            name = f'{each.node_namespace.rstrip("/")}/{each.node_name}'
-            if f'{name}/get_parameters' not in (
-                service for service, _ in self.node.get_service_names_and_types()
-            ):
+        wait_until(
+            lambda: names() and not any('UNKNOWN' in name for name in names()),
+            f'the names of the nodes at {topic}',
+        )
+        for name in names():
+            service = f'{name}/get_parameters'
+            if service not in (each for each, _ in self.node.get_service_names_and_types()):
                 continue
+
+            def is_gone(name: str = name) -> bool:
+                return name not in names()
+
             client = self.run_on_executor(
-                lambda name=name: self.node.create_client(GetParameters, f'{name}/get_parameters')
+                lambda service=service: self.node.create_client(GetParameters, service)
             )
-            wait_until(client.service_is_ready, f'{name}/get_parameters')
-            self._repeat(lambda client=client: client.call_async(GetParameters.Request()), name)
+            wait_until(lambda client=client: client.service_is_ready() or is_gone(), service)
+            self._repeat(
+                lambda client=client: client.call_async(GetParameters.Request()), service, is_gone
+            )
             self.run_on_executor(lambda client=client: self.node.destroy_client(client))
 
     def close_inbox(self, box: Inbox) -> None:
@@ -173,9 +186,10 @@ class Peer:
         return publisher
 
     def connected(self, kind: type, topic: str, qos: Any = 100) -> Any:
-        """Return a publisher that has a subscriber."""
+        """Return a publisher that the nodes which subscribe know."""
         publisher = self.publisher(kind, topic, qos)
         self.wait_until(publisher.get_subscription_count, f'a subscriber of {topic}')
+        self._become_known(topic, self.node.get_subscriptions_info_by_topic)
         return publisher
 
     def forget(self) -> None:
