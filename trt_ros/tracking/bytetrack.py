@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 import itertools
+from numbers import Real
 from typing import ClassVar
 
 import numpy as np
 
+from trt_ros.errors import ParameterError
 from trt_ros.results.boxes import Detections
 from trt_ros.tracking import appearance, motion
 from trt_ros.tracking.appearance import Similarity
@@ -35,6 +37,7 @@ class TrackOptions:
     :param min_similarity: minimum cosine similarity of a detection with a track that it does not
         overlap, from 0; only for detections with appearance vectors.
     :param min_size: minimum side in meters of boxes in space when they are compared.
+    :raises ParameterError: when an option is out of its range.
     """
 
     high_score: float | np.ndarray = 0.25
@@ -45,6 +48,19 @@ class TrackOptions:
     across_classes: bool = False
     min_similarity: float = 0.7
     min_size: float = 0.3
+
+    def __post_init__(self) -> None:
+        scores = {} if isinstance(self.high_score, np.ndarray) else {'high_score': self.high_score}
+        scores |= {
+            name: getattr(self, name) for name in ('low_score', 'min_iou', 'min_similarity')
+        }
+        for name, value in scores.items():
+            if not (isinstance(value, Real) and 0 <= value <= 1):
+                raise ParameterError(f'{name} is {value!r}.', remedy='Set it to 0 to 1.')
+        for name, least in (('buffer_seconds', 0), ('min_hits', 1), ('min_size', 0)):
+            value = getattr(self, name)
+            if not (isinstance(value, Real) and float(value) >= least):
+                raise ParameterError(f'{name} is {value!r}.', remedy=f'Set it to {least} or more.')
 
 
 DEFAULT_OPTIONS = TrackOptions()

@@ -122,7 +122,7 @@ class Tracker:
     :param ids: new identities; trackers that share them never give two objects the same one.
     :param rate_hz: number of images per second, for images without a stamp.
     :param options: fields of `TrackOptions`.
-    :raises ParameterError: when the method does not exist, or the rate is not positive.
+    :raises ParameterError: when the method does not exist, or a number is out of its range.
     :ivar lost: predicted boxes of the tracks without a detection in the last image.
     """
 
@@ -165,7 +165,14 @@ class Tracker:
         :param stamp_ns: time of the image in nanoseconds; by default, 1 / rate_hz after the last.
         :param options: options for this image, instead of those of the tracker.
         :param vectors: (N, D), the appearance of each object.
+        :raises ParameterError: when `found` are no objects, as the depth of an image.
         """
+        if not isinstance(found, Objects):
+            raise ParameterError(
+                f'The tracker got a {type(found).__name__}.',
+                cause='It tracks objects with a box each.',
+                remedy='Pass what a pipeline of detections, poses or instances returns.',
+            )
         self._stamp_ns = self._stamp_ns + self._period_ns if stamp_ns is None else stamp_ns
         tracks = self._tracker.update(
             found.detections, self._stamp_ns, options or self._options, vectors

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import ParameterError
+from trt_ros.results.arrays import Depth
 from trt_ros.results.boxes import Detections, OrientedBoxes
 from trt_ros.results.poses import Poses
 from trt_ros.tracking.tracker import Tracker
@@ -56,8 +57,21 @@ def test_images_without_stamps_follow_at_the_rate():
     assert (slow.resets, fast.resets) == (1, 0)
 
 
-def test_an_unknown_method_and_no_rate_are_refused():
+def test_what_cannot_be_tracked_is_refused():
     with pytest.raises(ParameterError, match=r'does not exist.*\n.*ocsort'):
         Tracker('sort')
-    with pytest.raises(ParameterError, match='rate_hz is 0'):
-        Tracker(rate_hz=0)
+    for name, value in {
+        'rate_hz': 0,
+        'high_score': 2.0,
+        'low_score': -0.1,
+        'min_iou': '0.5',
+        'min_similarity': np.nan,
+        'buffer_seconds': -1.0,
+        'min_hits': 0,
+        'min_size': None,
+    }.items():
+        with pytest.raises(ParameterError, match=f"{name} is '?{value}'?\\..*\n.*Set it to"):
+            Tracker(**{name: value})
+    for found in (None, [[1, 2, 3, 4]], Depth(np.ones((2, 2), np.float32))):
+        with pytest.raises(ParameterError, match=rf'tracker got a {type(found).__name__}\.'):
+            Tracker()(found)
