@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+import os
 from typing import Any, NamedTuple
 
 import av
@@ -51,6 +52,7 @@ def encode(
     """Encode pictures, with a key frame every KEY_INTERVAL; packets are in decoding order."""
     context: Any = None
     packets: list[Any] = []
+    policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
     for number, pixels in enumerate(pictures):
         if context is None:
             context = av.CodecContext.create(ENCODERS[codec], 'w')
@@ -64,6 +66,9 @@ def encode(
         frame.pts = number
         packets += context.encode(frame)
     packets += context.encode(None)
+    # For root, SVT-AV1 moves the thread that opens its first encoder to SCHED_FIFO, and thereby
+    # all threads that this one starts later: they would starve every other program.
+    os.sched_setscheduler(0, policy, priority)
     return [Encoded(each.pts, np.frombuffer(bytes(each), np.uint8)) for each in packets]
 
 

@@ -1,5 +1,7 @@
 """Packets of videos are decoded from a key frame on, and after a loss from the next one on."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,10 @@ def outcomes(codec, packets, *, numbered=False, decoder=None):
 
 def each(*numbers):
     return [[number] for number in numbers]
+
+
+def test_encoding_leaves_the_scheduling_of_its_process_alone(streams):
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
 @pytest.mark.parametrize('codec', CODECS)
