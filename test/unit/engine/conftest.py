@@ -147,9 +147,27 @@ def no_gpu():
 
 
 class Handle:
-    """An ICudaEngine without tensors."""
+    """An ICudaEngine of float inputs, by name with their formats."""
 
-    num_io_tensors = num_optimization_profiles = 0
+    num_optimization_profiles = 0
+
+    def __init__(self, formats: dict[str, str]) -> None:
+        self._formats, self.num_io_tensors = formats, len(formats)
+
+    def get_tensor_name(self, index: int) -> str:
+        return list(self._formats)[index]
+
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        return 1, 8
+
+    def get_tensor_dtype(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(name='FLOAT')
+
+    def get_tensor_mode(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(name='INPUT')
+
+    def get_tensor_format(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(name=self._formats[name])
 
 
 class Runtime:
@@ -168,7 +186,8 @@ class CountingLibrary:
     """
     A TensorRT without a GPU that counts what it loads and destroys.
 
-    `host_code` has, per load, whether the plan was allowed to run code of its own.
+    `host_code` has, per load, whether the plan was allowed to run code of its own; `formats` has
+    those of the tensors of its engines.
     """
 
     def __init__(self) -> None:
@@ -176,6 +195,7 @@ class CountingLibrary:
         self.destroyed: list[str] = []
         self.host_code: list[bool] = []
         self.plugins: list[str] = []
+        self.formats: dict[str, str] = {}
         self.errors, self.is_refusing = ['Magic tag does not match'], False
 
     def of(self, name: str) -> Library:
@@ -215,7 +235,7 @@ class CountingLibrary:
             return None
         self.loaded += 1
         self.host_code.append(runtime.engine_host_code_allowed)
-        handle = Handle()
+        handle = Handle(self.formats)
         weakref.finalize(handle, self.destroyed.append, 'engine')
         return handle
 

@@ -2,14 +2,12 @@
 
 import json
 import shutil
-from types import SimpleNamespace
 
 import pytest
 
 from trt_ros.cli import main
 from trt_ros.driver import GpuInfo
 from trt_ros.engine import engine as engines
-from trt_ros.engine import open as opening
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.open import (
     build_summary,
@@ -21,7 +19,6 @@ from trt_ros.engine.open import (
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.engine.sidecar import read_sidecar, sidecar_path
 from trt_ros.errors import BackendError, ModelError, ParameterError
-from trt_ros.tensors import TensorSpec
 
 pytestmark = pytest.mark.slow
 
@@ -170,23 +167,12 @@ def test_only_a_cache_that_cannot_be_written_leads_to_an_engine_in_memory(
     assert refusing.refused == 1
 
 
-def test_an_engine_of_another_tool_with_another_memory_format_is_refused(
-    built_cache, tmp_path, monkeypatch
-):
-    (path,) = EngineCache(built_cache).entries()
-    foreign, closed = tmp_path / 'foreign.engine', []
-    shutil.copyfile(path, foreign)
-    formats = {'x': SimpleNamespace(name='HWC8'), 'y': SimpleNamespace(name='LINEAR')}
-    engine = SimpleNamespace(
-        handle=SimpleNamespace(get_tensor_format=formats.get),
-        inputs=(TensorSpec('x', (1, 3, 8, 8), 'float16', 'input'),),
-        outputs=(TensorSpec('y', (1, 8), 'float16', 'output'),),
-        close=lambda: closed.append(True),
-    )
-    monkeypatch.setattr(opening, 'load_engine', lambda *_, **__: engine)
-    with pytest.raises(ModelError, match=r'than LINEAR\.\nCause: x is HWC8\.'):
-        open_plan(foreign, 0, BuildOptions())
-    assert closed
+def test_an_engine_of_another_tool_with_another_memory_format_is_refused(library, plan):
+    library.formats = {'x': 'HWC8', 'y': 'LINEAR'}
+    with pytest.raises(ModelError, match='in another memory format than LINEAR') as caught:
+        open_plan(plan, 0, BuildOptions())
+    assert library.destroyed == ['engine', 'runtime']
+    assert caught.value.cause == 'x is HWC8.'  # Its traceback has kept the engine until here.
 
 
 def test_other_failures_to_load_name_the_rebuild(rtx):

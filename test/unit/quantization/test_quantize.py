@@ -12,10 +12,17 @@ import onnx
 import pytest
 
 from trt_ros.cli import main
+from trt_ros.cli._samples import fingerprint, frames
 from trt_ros.demo import MODEL
+from trt_ros.progress import Reporter
+from trt_ros.quantization.calibration import Calibration
 from trt_ros.quantization.layers import QuantNetwork
-from trt_ros.quantization.quantize import limited
+from trt_ros.quantization.options import QuantOptions
+from trt_ros.quantization.quantize import FrameSource, limited
+from trt_ros.quantization.quantize import quantize as python_quantize
 from trt_ros.runtime.cpu.checked_runner import CheckedRunner
+from trt_ros.runtime.options import PipelineOptions
+from trt_ros.vision.pixel_limit import PixelLimit
 
 pytestmark = pytest.mark.slow
 
@@ -90,21 +97,36 @@ def test_results_of_a_detector_agree_with_those_of_the_original(quantize, to, tm
     assert {each.key for each in model.metadata_props} >= {'names', 'task', 'stride'}
 
 
-def test_calibration_continues_where_an_earlier_run_ended(quantize, monkeypatch, tmp_path):
-    from trt_ros.quantization import calibration
+@pytest.fixture
+def interrupt(pictures, tmp_path):
+    """Return a function that quantizes until a phase has reached a percentage."""
 
-    original, seen = calibration.Histogram.add, []
+    def interrupt(phase, percent):
+        def on_progress(progress):
+            if progress.phase == phase and progress.percent >= percent:
+                raise KeyboardInterrupt
 
-    def interrupted(histogram, values):
-        seen.append(values.shape)
-        if len(seen) == 6:  # The second of two activations of the third of four pictures.
-            raise KeyboardInterrupt
-        original(histogram, values)
+        files, limit = [pictures], PixelLimit().max_image_pixels
+        source = FrameSource(
+            lambda: (frame for _, frame in frames(files, limit)),
+            4,
+            json.dumps([fingerprint(files), 256, limit, []]),
+        )
+        with pytest.raises(KeyboardInterrupt):
+            python_quantize(
+                QuantOptions(to='int8'),
+                PipelineOptions(model_path=str(tmp_path / 'small.onnx')),
+                source,
+                tmp_path / 'q.onnx',
+                Reporter(on_progress),
+            )
+        assert not (tmp_path / 'q.onnx').exists()
 
-    with monkeypatch.context() as patched:
-        patched.setattr(calibration.Histogram, 'add', interrupted)
-        assert quantize()[0] == 130
-    assert not (tmp_path / 'q.onnx').exists()
+    return interrupt
+
+
+def test_calibration_continues_where_an_earlier_run_ended(quantize, interrupt, tmp_path):
+    interrupt('calibrating', 50)
     code, printed = quantize()
     assert code == 0
     assert 'calibrated with 4 images, 2 of them by an earlier run' in printed.out
@@ -118,34 +140,58 @@ def test_calibration_continues_where_an_earlier_run_ended(quantize, monkeypatch,
         np.testing.assert_array_equal(values, resumed[name])
 
 
-def test_errors_of_layers_are_measured_once(quantize, monkeypatch, tmp_path):
-    from trt_ros.quantization.search import LayerSearch
-
-    original, measured = LayerSearch.model, []
-
-    def interrupted(search, layers):
-        measured.extend(layer.name for layer in layers)
-        if len(measured) == 2:
+def test_a_frame_counts_completely_or_not_at_all(tmp_path):
+    class Outputs(dict):
+        def __missing__(self, name):
             raise KeyboardInterrupt
-        return original(search, layers)
 
-    monkeypatch.setattr(LayerSearch, 'model', interrupted)
-    assert quantize('--max-drop', '1')[0] == 130
-    first, _ = measured
+    class Network:
+        def run(self, frame, thresholds):
+            return None, Outputs(frame)
+
+    one = {'a': np.ones(3), 'b': np.ones(3)}
+    path = tmp_path / 'q.calibration.npz'
+    with pytest.raises(KeyboardInterrupt):
+        Calibration('ab', path, 'key').run(Network(), [one, {'a': one['a']}], 2, Reporter())
+    kept = Calibration('ab', path, 'key')
+    assert kept.done == 1
+    assert [each.counts.sum() for each in kept.histograms.values()] == [3, 3]
+
+
+def edit_calibration(path, edit):
+    """Change the arrays that a run has kept."""
+    arrays = dict(np.load(path))
+    edit(arrays)
+    np.savez(path, **arrays)
+
+
+def test_errors_of_layers_are_measured_once(quantize, interrupt, tmp_path):
+    interrupt('measuring layers', 50)
+
+    def replace_errors(arrays):
+        errors = json.loads(str(arrays['errors']))
+        assert [each > 0 for each in errors.values()] == [True]
+        arrays['errors'] = np.array(json.dumps(dict.fromkeys(errors, 0.125)))
+
+    edit_calibration(tmp_path / 'q.calibration.npz', replace_errors)
     assert quantize('--max-drop', '1', '--json', tmp_path / 'report.json')[0] == 0
-    assert measured.count(first) == 3  # Once alone, then with all others: evaluated, written.
-    assert all(each['error'] for each in reasons(tmp_path / 'report.json')[0]['layers'][:2])
+    first, second = (each['error'] for each in reasons(tmp_path / 'report.json')[0]['layers'][:2])
+    assert first == 0.125 and second not in (0, first)
 
 
 @pytest.fixture
-def spoil(monkeypatch):
-    """Return a function that replaces the ranges of some activations."""
-    from trt_ros.quantization.calibration import Calibration
-
-    ranges = Calibration.ranges
+def spoil(quantize, tmp_path):
+    """Return a function that replaces the largest values of some activations."""
 
     def spoil(**spoiled):
-        monkeypatch.setattr(Calibration, 'ranges', lambda *args: {**ranges(*args), **spoiled})
+        def replace_ranges(arrays):
+            for index, name in enumerate(('a', 'images')):
+                if name in spoiled:
+                    arrays['limits'][index] *= spoiled[name] / arrays['limits'][index, 1]
+
+        assert quantize('--max-drop', '1')[0] == 0
+        (tmp_path / 'q.onnx').unlink()
+        edit_calibration(tmp_path / 'q.calibration.npz', replace_ranges)
 
     return spoil
 
