@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
 import hashlib
 from importlib.util import find_spec
 import io
@@ -16,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from trt_ros.child import BUSY_FACTOR, Child, Events, limit_memory, memory_limit, too_large
+from trt_ros.child import BUSY_FACTOR, Child, memory_limit
 from trt_ros.engine.builder.model_file import check_model_file
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.files import check_private, make_private
 from trt_ros.engine.key import OnnxFile, total_nbytes
-from trt_ros.errors import ClosedError, MemoryLimitError, ParameterError
+from trt_ros.errors import ClosedError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular, write_atomically
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner, load_onnxruntime
 from trt_ros.runtime.runner import Runner, check_inputs
-from trt_ros.tensors import TensorSpec, refuse_large
+from trt_ros.tensors import TensorSpec
 
 BASE_SECONDS = 30.0  # Time limit of any model to load, and to run once.
 NBYTES_PER_SECOND = 4 << 20  # A larger model may take longer.
@@ -138,7 +137,7 @@ class _CheckingChild(Child):
         self._path, self._nbytes = path, total_nbytes(path)
         self._tensors = os.fdopen(os.memfd_create('trt_ros tensors'), 'w+b')
         super().__init__(
-            'trt_ros.runtime.cpu.checked_runner:check_in_child',
+            'trt_ros.runtime.cpu.checking_child:check_in_child',
             title=f'The check of {path}',
             remedy='Check that the model is complete and from a trusted source; export it again '
             'with another version of the exporter, or another opset.',
@@ -221,31 +220,3 @@ def _installed_onnxruntime() -> tuple[str, int]:
     found = find_spec('onnxruntime')
     origin = found.origin if found and found.origin else ''
     return origin, Path(origin).stat().st_mtime_ns if origin else 0
-
-
-_runner: OnnxRuntimeRunner | None = None  # In the child process.
-
-
-def check_in_child(request: Mapping[str, Any], events: Events) -> Any:
-    """Load the model of the first request, run it for each further one; in a child process."""
-    global _runner
-    load_onnxruntime()
-    nbytes = request['memory_nbytes']
-    limit_memory(nbytes)
-    try:
-        if _runner is not None:
-            with open(f'/proc/self/fd/{request["tensors_fd"]}', 'rb') as file:
-                arrays = np.load(file)
-                _runner.infer(
-                    {name: arrays[f'arr_{index}'] for index, name in enumerate(request['names'])}
-                )
-            return None
-        _runner = OnnxRuntimeRunner.open(request['path'])
-    except (MemoryError, MemoryLimitError) as error:
-        raise too_large(f'The check of {request["path"]}', nbytes) from error
-    refuse_large(_runner.inputs)
-    return {
-        'inputs': [asdict(spec) for spec in _runner.inputs],
-        'outputs': [asdict(spec) for spec in _runner.outputs],
-        'metadata': dict(_runner.metadata),
-    }
