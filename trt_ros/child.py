@@ -280,8 +280,8 @@ def _nbytes(path: str, names: Sequence[str]) -> int:
 
 
 def _environment() -> dict[str, str]:
-    # The child starts without `site`, which ROS hooks into, with the import path of its parent, and
-    # without the threads of NumPy's matrix products, which no function needs.
+    # The child starts without `site`, which ROS hooks into, with the import path of its parent,
+    # and without threads for matrix products of NumPy.
     package = Path(__file__).parents[1]
     path = os.pathsep.join([str(package), *filter(None, sys.path)])
     return {'OPENBLAS_NUM_THREADS': '1', **os.environ, 'PYTHONPATH': path}
