@@ -14,8 +14,9 @@ from trt_ros.model.leapp import read_bundle
 pytestmark = pytest.mark.slow
 
 
-def test_inspect_names_sources_and_targets(tmp_path, capsys):
-    assert main(['inspect', str(two_sums(tmp_path))]) == 0
+def test_inspect_names_and_draws_networks_and_connections(tmp_path, capsys):
+    picture = tmp_path / 'bundle.svg'
+    assert main(['inspect', str(two_sums(tmp_path)), '--picture', str(picture)]) == 0
     printed = capsys.readouterr().out
     for line in (
         'bundle of 2 networks',
@@ -26,23 +27,21 @@ def test_inspect_names_sources_and_targets(tmp_path, capsys):
         'outputs: bo1',
     ):
         assert line in printed
-    path = denoiser(tmp_path)
-    assert main(['inspect', '--json', str(path)]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found['loops'] == [{'models': ['step'], 'steps': 5}]
-    assert found['networks']['step']['inputs']['t']['from'] == 'a value per step'
-    assert found['bindings'] == list(read_bundle(path).bindings)
-
-
-def test_inspect_draws_each_network_and_connection(tmp_path, capsys):
-    picture = tmp_path / 'bundle.svg'
-    assert main(['inspect', str(two_sums(tmp_path)), '--picture', str(picture)]) == 0
     root = ElementTree.parse(picture).getroot()
     count = {name: len(root.findall(f'{{*}}{name}')) for name in ('rect', 'path')}
     assert count == {'rect': 2, 'path': 4}
     assert {'A', 'B', 'outside'} <= {each.text for each in root.findall('{*}text')}
     assert main(['inspect', str(tmp_path / 'A.onnx'), '--picture', str(picture)]) == 1
     assert 'for bundles' in capsys.readouterr().err
+
+
+def test_inspect_as_json_has_loops_and_bindings(tmp_path, capsys):
+    path = denoiser(tmp_path)
+    assert main(['inspect', '--json', str(path)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found['loops'] == [{'models': ['step'], 'steps': 5}]
+    assert found['networks']['step']['inputs']['t']['from'] == 'a value per step'
+    assert found['bindings'] == list(read_bundle(path).bindings)
 
 
 def test_a_proposed_bundle_connects_what_has_one_name(tmp_path, capsys):

@@ -8,6 +8,7 @@ import onnx
 import onnx.parser
 import pytest
 
+from support.builds import build_here
 from support.networks.nms import (
     CHOSEN,
     EFFICIENT,
@@ -23,7 +24,6 @@ from support.networks.nms import (
 from trt_ros.engine.builder.child import cut_where_needed
 from trt_ros.engine.builder.onnx_check import read_onnx
 from trt_ros.engine.builder.onnx_cut_nms import UncuttableError
-from trt_ros.engine.builder.parent import build
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.open import build_summary
 from trt_ros.engine.options import BuildOptions
@@ -64,10 +64,8 @@ def test_a_cut_network_is_converted_and_finds_its_weights_in_another_file(tmp_pa
     )
     onnx.save(model, path, save_as_external_data=True, location='w.data', size_threshold=0)
     for precision, layers in (('auto', 'float32'), ('fp16', 'float16')):
-        built = build(path, BuildOptions(precision=precision), rtx)
-        built.close()
-        assert layers in built.report['layer_precisions']
-        assert built.report['cut_nms']
+        report, _ = build_here(path, rtx, precision=precision)
+        assert layers in report['layer_precisions'] and report['cut_nms']
 
 
 @pytest.mark.slow
@@ -78,7 +76,7 @@ def test_rtx_explains_why_nms_cannot_be_cut(tmp_path, rtx):
         match=r'^\S+ cannot be built: tensorrt_rtx \S+ does not support '
         r'NonMaxSuppression\. The NMS of ',
     ):
-        build(path, BuildOptions(), rtx)
+        build_here(path, rtx)
 
 
 def library(*version, name='tensorrt'):
@@ -150,4 +148,4 @@ def test_layers_removed_in_tensorrt_11_are_refused_naming_last_release(tmp_path)
 @pytest.mark.slow
 def test_rejects_cut_without_nms(models, rtx):
     with pytest.raises(ModelError, match='no NMS to cut off'):
-        build(models.conv(), BuildOptions(cut_nms=True), rtx)
+        build_here(models.conv(), rtx, cut_nms=True)

@@ -41,8 +41,6 @@ from support.networks.yolo import (
     yolox,
 )
 from trt_ros.decode.choice import open_head
-from trt_ros.engine.builder.parent import build
-from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError
 from trt_ros.families.evidence import claim_of
 from trt_ros.families.family import NetworkDescription
@@ -232,4 +230,4 @@ def declared(outputs):
 def test_torchvision_loops_before_nms_are_refused_with_remedy(tmp_path, rtx):
     path = write(tmp_path, '', 'float[16,4] boxes, float[n] scores', torchvision(), {})
     with pytest.raises(ModelError, match=r'the operator NonZero .*\n.*onnxruntime'):
-        build(path, BuildOptions(), rtx)
+        build_here(path, rtx)

@@ -7,10 +7,9 @@ import onnxruntime
 import pytest
 
 from support.broadcasts import BROADCASTS, save_broadcast
+from support.builds import build_here
 from support.save_network import save_network
 from trt_ros.engine.builder.onnx_rewrites import expand_broadcasts
-from trt_ros.engine.builder.parent import build
-from trt_ros.engine.options import BuildOptions
 from trt_ros.trt import load_trt
 
 node = helper.make_node
@@ -36,9 +35,8 @@ def test_the_results_stay_the_same(tmp_path, name):
 def test_the_engine_is_built(tmp_path):
     pytest.importorskip('tensorrt_rtx')
     save_broadcast(tmp_path / 'net.onnx', 'quaternion')
-    with_expand = build(tmp_path / 'net.onnx', BuildOptions(), load_trt())
-    assert with_expand.report['outputs'][0]['name'] == 'y'
-    with_expand.close()
+    report, _ = build_here(tmp_path / 'net.onnx', load_trt())
+    assert report['outputs'][0]['name'] == 'y'
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ import numpy as np
 from onnx import helper
 import pytest
 
+from support.builds import build_here
 from trt_ros.driver import GpuInfo
 from trt_ros.engine.builder.onnx_rewrites import lower_equation, lower_equations
-from trt_ros.engine.builder.parent import build
-from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError
 
 
@@ -74,13 +73,12 @@ def upper(models):
 @pytest.mark.slow
 @pytest.mark.parametrize('precision', ['auto', 'fp16'])
 def test_rtx_builds_upper_case_equations(upper, rtx, precision):
-    built = build(upper, BuildOptions(precision=precision), rtx)
-    built.close()
-    assert [one['name'] for one in built.report['outputs']] == ['y']
+    report, _ = build_here(upper, rtx, precision=precision)
+    assert [one['name'] for one in report['outputs']] == ['y']
 
 
 @pytest.mark.slow
 def test_stripped_weights_are_refused_for_they_are_read_from_the_file(upper, set_driver, rtx):
     set_driver(GpuInfo(0, 'NVIDIA L4', (8, 9), 58, 24 << 30, False, 'GPU-1', '0000:01:00.0'))
     with pytest.raises(ParameterError, match='strip_weights cannot be combined with upper-case'):
-        build(upper, BuildOptions(strip_weights=True), rtx)
+        build_here(upper, rtx, strip_weights=True)

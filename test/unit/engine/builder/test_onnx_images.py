@@ -6,8 +6,8 @@ import onnx.parser
 import onnxruntime
 import pytest
 
+from support.builds import build_here
 from trt_ros.engine.builder.onnx_rewrites import images_as_uint8, rewrite
-from trt_ros.engine.builder.parent import build
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError
 
@@ -64,9 +64,8 @@ def test_other_inputs_stay_as_they_are(before, after):
 def test_an_engine_takes_uint8_of_an_open_size(tmp_path, rtx):
     path = tmp_path / 'model.onnx'
     onnx.save(onnx.parser.parse_model(PLAIN), path)
-    built = build(path, BuildOptions(input_size=(64, 96)), rtx)
-    built.close()
-    (spec,) = built.report['inputs']
+    report, _ = build_here(path, rtx, input_size=(64, 96))
+    (spec,) = report['inputs']
     assert (spec['name'], spec['dtype'], tuple(spec['shape'])) == (
         'input',
         'uint8',

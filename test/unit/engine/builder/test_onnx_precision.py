@@ -6,8 +6,8 @@ from onnx import TensorProto, helper
 import onnxruntime
 import pytest
 
+from support.builds import build_here
 from trt_ros.engine.builder.onnx_precision import convert
-from trt_ros.engine.builder.parent import build
 from trt_ros.engine.open import build_summary
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ParameterError
@@ -315,13 +315,12 @@ def test_a_layer_whose_scale_fp16_cannot_hold_stays_float32_and_is_counted(model
 @pytest.mark.slow
 @pytest.mark.parametrize('precision', ['fp16', 'bf16'])
 def test_rtx_builds_quantized_model_in_mixed_precision_and_logs_fraction(models, rtx, precision):
-    built = build(quantized(models), BuildOptions(precision=precision), rtx)
-    built.close()
-    found = built.report['layer_precisions']
+    report, _ = build_here(quantized(models), rtx, precision=precision)
+    found = report['layer_precisions']
     low = {'fp16': 'float16', 'bf16': 'bfloat16'}[precision]
     assert (found[low], found['float8_e4m3fn']) == (11, 6) and found['float32'] <= 2
-    assert f'{precision}: 13 of 19 nodes' in built.report['lowered']
-    assert built.report['lowered'] in build_summary(built.report)
+    assert f'{precision}: 13 of 19 nodes' in report['lowered']
+    assert report['lowered'] in build_summary(report)
 
 
 @pytest.mark.parametrize('pattern', ['second', 'c1', 'sec*'])
@@ -380,12 +379,10 @@ def test_exclusion_in_quantized_network_keeps_the_rest_low(models):
 
 @pytest.mark.slow
 def test_rtx_builds_quantized_model_with_an_excluded_layer(models, rtx):
-    options = BuildOptions(precision='fp16', fp32=('c1',))
-    built = build(quantized(models), options, rtx)
-    built.close()
-    found = built.report['layer_precisions']
+    report, _ = build_here(quantized(models), rtx, precision='fp16', fp32=('c1',))
+    found = report['layer_precisions']
     assert found['float8_e4m3fn'] == 6 and found['float16'] >= 6
-    assert found['float32'] > 1 and '1 excluded' in built.report['lowered']
+    assert found['float32'] > 1 and '1 excluded' in report['lowered']
 
 
 ONES, AXIS = np.ones(4, np.float32), {'axes': [1]}

@@ -4,6 +4,7 @@ import numpy as np
 from onnx import TensorProto, helper
 import pytest
 
+from support.builds import build_here
 from trt_ros.engine.builder.parent import build
 from trt_ros.engine.options import BuildOptions, ShapeRange
 from trt_ros.errors import BackendError, ModelError, ParameterError
@@ -36,7 +37,7 @@ def test_a_precision_that_the_model_contradicts_is_refused(models, rtx):
     with pytest.raises(
         ParameterError, match=r'precision fp32 is not possible for .*\n.*computes in float16'
     ):
-        build(half, BuildOptions(precision='fp32'), rtx)
+        build_here(half, rtx, precision='fp32')
 
 
 def node(op, inputs, outputs, name='', **attributes):
@@ -133,23 +134,19 @@ def test_rtx_build_failure_reports_cause_and_remedy(models, rtx, make, options, 
     if rtx.version >= below:
         pytest.skip('this release builds it')
     with pytest.raises((BackendError, ModelError), match=said):
-        build(make(models), BuildOptions(**options), rtx).close()
+        build_here(make(models), rtx, **options)
 
 
 def test_attention_builds_in_precision_named_by_remedy(models, rtx):
-    built = build(attention(models), BuildOptions(precision='fp16'), rtx)
-    built.close()
-    assert built.report['layer_precisions']
+    assert build_here(attention(models), rtx, precision='fp16')[0]['layer_precisions']
 
 
 def test_reports_profile_that_contradicts_model(models, rtx):
     with pytest.raises(ParameterError, match=r'The model declares x \(\?, 3, 32, 32\)'):
-        build(
+        build_here(
             models.conv(batch='n'),
-            BuildOptions(
-                profiles=((ShapeRange('x', (1, 4, 32, 32), (1, 4, 32, 32), (1, 4, 32, 32)),),)
-            ),
             rtx,
+            profiles=((ShapeRange('x', (1, 4, 32, 32), (1, 4, 32, 32), (1, 4, 32, 32)),),),
         )
 
 

@@ -4,8 +4,7 @@ import onnx
 from onnx import TensorProto, helper
 import pytest
 
-from trt_ros.engine.builder.parent import build
-from trt_ros.engine.options import BuildOptions
+from support.builds import build_here
 from trt_ros.errors import ModelError
 
 pytestmark = pytest.mark.slow
@@ -31,7 +30,7 @@ def test_an_input_that_is_a_shape_is_refused_by_name(tmp_path, rtx):
     with pytest.raises(
         ModelError, match=r'The input s \(2\) int64 of .* is a shape tensor(.|\n)*onnxruntime'
     ):
-        build(path, BuildOptions(), rtx)
+        build_here(path, rtx)
 
 
 def test_integers_that_are_not_a_shape_are_built(tmp_path, rtx):
@@ -41,4 +40,4 @@ def test_integers_that_are_not_a_shape_are_built(tmp_path, rtx):
         (2,),
         (1, 2, 4, 4),
     )
-    build(path, BuildOptions(), rtx).close()
+    build_here(path, rtx)
