@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trt_ros.child import Events
-from trt_ros.engine.builder.child import run_build
+from trt_ros.engine.builder.child import describe_onnx, run_build
 from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import PlanHeader, parse_plan_header
 from trt_ros.trt import Library
@@ -35,3 +35,8 @@ def build_here(onnx: Path, library: Library, **options: Any) -> tuple[dict[str, 
     header = parse_plan_header(plan[:64])
     assert header.nbytes == len(plan)
     return json.loads(json.dumps(report)), header
+
+
+def describe_here(onnx: Path, library: Library) -> dict[str, Any]:
+    """Return what the library would build of a model, or raise TrtRosError."""
+    return describe_onnx({'path': str(onnx), 'library': library.name}, _Unread())

@@ -195,7 +195,7 @@ import json, sys
 from trt_ros.trt import load_trt
 from trt_ros.errors import BackendError
 try:
-    library = load_trt(sys.argv[1])
+    library = load_trt(sys.argv[-1])
     names = [name for name in ('TF32', 'REFIT', 'STRIP_PLAN', 'GPU_FALLBACK',
              'VERSION_COMPATIBLE', 'WEIGHT_STREAMING')
              if library.member('BuilderFlag', name) is None]
@@ -246,15 +246,25 @@ def fetch(package, version) -> Path:
 
 
 @pytest.fixture(scope='module')
-def compiler():
-    found = shutil.which('cc') or shutil.which('gcc')
-    if not found:
+def stub(tmp_path_factory):
+    """Return a function that compiles a library of a version, once."""
+    compiler = shutil.which('cc') or shutil.which('gcc')
+    if not compiler:
         pytest.skip('there is no C compiler')
-    return found
+    folder = tmp_path_factory.mktemp('stubs')
+    (folder / 'stub.c').write_text(STUB)
+
+    @cache
+    def stub(version):
+        options = ('-shared', '-fPIC', '-w', f'-DVERSION={version}', 'stub.c', '-o', str(version))
+        subprocess.run([compiler, *options], cwd=folder, check=True)
+        return folder / str(version)
+
+    return stub
 
 
 @pytest.fixture(params=RELEASES, ids=lambda release: f'{release[0]}-{release[2]}')
-def release(request, tmp_path, compiler):
+def release(request, tmp_path, stub):
     """Give (library, version, a function that runs a script under it)."""
     library, package, version = request.param
     folder = fetch(package, version)
@@ -263,18 +273,13 @@ def release(request, tmp_path, compiler):
         names = [f'lib{name}.so.{major}' for name in ('nvinfer', 'nvonnxparser', 'nvinfer_plugin')]
     else:
         names = ['libtensorrt_rtx.so.1', 'libtensorrt_onnxparser_rtx.so.1']
-    (tmp_path / 'stub.c').write_text(STUB)
     path = [str(folder), str(PACKAGE.parent), *(entry for entry in sys.path if entry)]
 
-    def compile_stub(version=major * 10000 + minor * 100 + patch):
-        options = ('-shared', '-fPIC', '-w', f'-DVERSION={version}', 'stub.c', '-o', names[0])
-        subprocess.run([compiler, *options], cwd=tmp_path, check=True)
-        for name in names[1:]:
-            shutil.copy(tmp_path / names[0], tmp_path / name)
-
-    def run(script, argument, stdin=''):
+    def run(script, stdin='', stub_version=major * 10000 + minor * 100 + patch):
+        for name in names:
+            shutil.copy(stub(stub_version), tmp_path / name)
         done = subprocess.run(
-            [sys.executable, '-c', script, argument],
+            [sys.executable, '-c', script, f'{library}_bindings', library],
             input=stdin,
             capture_output=True,
             text=True,
@@ -285,7 +290,7 @@ def release(request, tmp_path, compiler):
             },
         )
         assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
+        return [json.loads(line) for line in done.stdout.splitlines()]
 
     # The library wheel that may be installed beside must not be taken instead of the stub.
     hidden = tmp_path / 'no_libs'
@@ -298,7 +303,7 @@ def release(request, tmp_path, compiler):
     ):
         (hidden / name).mkdir(parents=True)
         (hidden / name / '__init__.py').write_text(text)
-    return library, version, run, compile_stub
+    return library, version, run
 
 
 @pytest.mark.slow
@@ -344,11 +349,9 @@ def unexpected(library, missing):
 
 @pytest.mark.slow
 def test_bindings_have_every_name_and_the_adaptor_refuses_what_would_crash(release):
-    library, version, run, compile_stub = release
-    compile_stub()
-    missing = run(PROBE, f'{library}_bindings', json.dumps(uses()))
+    library, version, run = release
+    missing, (name, lacking, builder) = run(PROBE + ADAPTOR, json.dumps(uses()))
     assert unexpected(library, missing) == set()
-    name, lacking, builder = run(ADAPTOR, library)
     assert name == f'{library} {".".join(version.split(".")[:3])}'
     assert lacking == []
     assert builder == (
@@ -356,7 +359,6 @@ def test_bindings_have_every_name_and_the_adaptor_refuses_what_would_crash(relea
         if library == 'tensorrt' and 'GPU' in builder
         else f'{name} cannot create a builder.'
     )
-    compile_stub(90102)  # Another library under the bindings.
-    problem, cause, _ = run(ADAPTOR, library)
+    ((problem, cause, _),) = run(ADAPTOR, stub_version=90102)
     assert problem == f'{library} bindings {version} do not match library 9.1.2.'
     assert 'crash' in cause

@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper
 import pytest
 
-from support.builds import build_here
+from support.builds import build_here, describe_here
 from trt_ros.cli import main
 from trt_ros.driver import nvidia_driver
 from trt_ros.engine.builder.onnx_nodes import layers_by_precision, refuse_uint8
@@ -21,7 +21,7 @@ from trt_ros.engine.precision import (
     summary,
     table_row,
 )
-from trt_ros.errors import BackendError, ModelError
+from trt_ros.errors import BackendError, ModelError, TrtRosError
 from trt_ros.trt import Library
 
 WEIGHTS = {  # Type of the weights, of their scales, block size, opset.
@@ -252,12 +252,7 @@ def test_without_a_target_the_gpus_that_lack_a_precision_are_told(
 
 @pytest.mark.slow
 def test_inspect_prints_what_build_refuses(rtx, tmp_path, capsys):
-    def inspect(model):
-        path = tmp_path / 'model.onnx'
-        onnx.save(model, path)
-        assert main(['inspect', str(path)]) == 0
-        return capsys.readouterr().out
-
+    path = tmp_path / 'model.onnx'
     unknown, asymmetric = network('fp16', 'MatMul'), network('int8', 'MatMul')
     unknown.graph.node[-1].domain, unknown.graph.node[-1].op_type = 'my.operators', 'Own'
     unknown.opset_import.append(helper.make_opsetid('my.operators', 1))
@@ -266,12 +261,17 @@ def test_inspect_prints_what_build_refuses(rtx, tmp_path, capsys):
             tensor.data_type = TensorProto.UINT8
             tensor.raw_data = b'\x80' * len(tensor.raw_data)
     for model, cause in (
-        (network('int8', 'Conv'), 'does not run int8 convolutions'),
         (asymmetric, 'quantizes to uint8'),
         (unknown, 'The operator Own is not supported.'),
+        (network('int8', 'Conv'), 'does not run int8 convolutions'),
     ):
-        assert re.search(f'warning: build refuses it: .*{cause}', inspect(model)), cause
-    assert 'refuses' not in inspect(network('fp16', 'MatMul'))
+        onnx.save(model, path)
+        with pytest.raises(TrtRosError, match=cause):
+            describe_here(path, rtx)
+    assert main(['inspect', str(path)]) == 0
+    assert re.search(f'warning: build refuses it: .*{cause}', capsys.readouterr().out)
+    onnx.save(network('fp16', 'MatMul'), path)
+    describe_here(path, rtx)
 
 
 @pytest.mark.slow

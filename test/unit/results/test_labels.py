@@ -183,7 +183,7 @@ def test_a_file_may_be_yaml_or_json(named_file, name, text):
         '[]',
         'a',
         'names: [',
-        '[' * 1500,
+        '[' * 500,
         '&a [*a]',
     ],
 )
