@@ -19,7 +19,8 @@ from trt_ros.engine.builder.model_file import check_model_file
 from trt_ros.engine.files import check_trusted
 from trt_ros.engine.key import OnnxFile, total_nbytes
 from trt_ros.engine.open import build_summary
-from trt_ros.engine.plan import capabilities_text, is_plan, read_plan_header
+from trt_ros.engine.plan import is_plan, read_plan_header
+from trt_ros.engine.precision import text_of
 from trt_ros.engine.sidecar import read_sidecar, sidecar_path, tensors_of
 from trt_ros.errors import BackendError, ModelError, ParameterError, TrtRosError, printable
 from trt_ros.progress import Reporter
@@ -135,7 +136,7 @@ def _engine(path: Path) -> dict[str, Any]:
         'nbytes': path.stat().st_size,
         'library': header.library,
         'tensorrt': header.version_text,
-        'compute_capabilities': capabilities_text(header.compute_capabilities),
+        'compute_capabilities': ' '.join(map(text_of, header.compute_capabilities)),
         'matches_sidecar': intact,
         'onnx_changed': _is_changed(sidecar.get('onnx', {})),
         'usable_here': _usable(header),

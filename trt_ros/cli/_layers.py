@@ -151,6 +151,6 @@ def compare_layers(
             return report
     report.measured = len(known)
     if first:
-        layer = graph.layer(first)
+        layer = graph.nodes[first]
         report.first, report.node, report.reason = str(layer), layer.node, known[first]
     return report

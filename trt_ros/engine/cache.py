@@ -5,7 +5,6 @@ Each engine has a sidecar, `.engine.json`. An engine that does not match its sid
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 import json
@@ -130,7 +129,7 @@ class EngineCache:
                     if options.refit and not force
                     else None,
                 )
-                with closing(built):
+                with built.plan:
                     sidecar = {
                         'key': key,
                         'built_at': datetime.now(timezone.utc).isoformat(timespec='seconds'),

@@ -204,16 +204,14 @@ def _build_in_memory(
     path: Path, options: BuildOptions, library: Library, device: int, report: Reporter
 ) -> OpenedEngine:
     built = build(path, options, library, report=report, device=device)
-    try:
-        sidecar = {
-            'library': library.name,
-            'options': vars(options),
-            'onnx': {'path': str(path.absolute())},
-            **built.report,
-        }
+    sidecar = {
+        'library': library.name,
+        'options': vars(options),
+        'onnx': {'path': str(path.absolute())},
+        **built.report,
+    }
+    with built.plan:
         engine = _load(built.plan.read(), sidecar, device)
-    finally:
-        built.close()
     return OpenedEngine(engine, None, sidecar, ('engine built in memory', *build_summary(sidecar)))
 
 

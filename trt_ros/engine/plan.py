@@ -1,6 +1,5 @@
 """Headers of TensorRT plans (64 bytes): library, version, target GPUs, size."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 import struct
@@ -92,8 +91,3 @@ def parse_plan_header(raw: bytes) -> PlanHeader:
         nbytes,
         tuple(cc for bit, cc in enumerate(_RTX_TARGETS) if targets >> bit & 1),
     )
-
-
-def capabilities_text(capabilities: Iterable[tuple[int, int]]) -> str:
-    """Format compute capabilities: ((8, 6), (8, 9)) becomes '8.6 8.9'."""
-    return ' '.join(f'{major}.{minor}' for major, minor in capabilities)

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from trt_ros.engine.engine import load_engine
-from trt_ros.engine.plan import capabilities_text, is_plan, parse_plan_header, read_plan_header
+from trt_ros.engine.plan import is_plan, parse_plan_header, read_plan_header
 from trt_ros.errors import BackendError, ModelError
 
 
@@ -17,7 +17,7 @@ def header(magic=b'vtrt', version=(1, 5, 0, 114), nbytes=64, targets=0b1110):
 def test_reads_version_size_and_targets_of_rtx_header():
     found = parse_plan_header(header())
     assert (found.library, found.version_text, found.nbytes) == ('tensorrt_rtx', '1.5.0.114', 64)
-    assert capabilities_text(found.compute_capabilities) == '8.0 8.6 8.9'
+    assert found.compute_capabilities == ((8, 0), (8, 6), (8, 9))
 
 
 def test_reads_version_of_tensorrt_header():
@@ -82,10 +82,7 @@ def test_missing_gpu_is_reported_before_library_hides_it(rtx, no_gpu):
 
 
 def test_each_target_bit_of_an_rtx_header_is_a_compute_capability():
-    names = ['7.5', '8.0', '8.6', '8.9', '12.0', '12.1']
-    for bit, name in enumerate(names):
-        found = parse_plan_header(header(targets=1 << bit))
-        assert capabilities_text(found.compute_capabilities) == name
-    assert capabilities_text(parse_plan_header(header(targets=63)).compute_capabilities) == (
-        ' '.join(names)
-    )
+    gpus = ((7, 5), (8, 0), (8, 6), (8, 9), (12, 0), (12, 1))
+    for bit, gpu in enumerate(gpus):
+        assert parse_plan_header(header(targets=1 << bit)).compute_capabilities == (gpu,)
+    assert parse_plan_header(header(targets=63)).compute_capabilities == gpus

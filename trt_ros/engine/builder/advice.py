@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 import math
 import re
+from types import MappingProxyType
 from typing import Any
 
 from trt_ros.engine.builder.layers import EngineLayer
@@ -49,7 +50,13 @@ class _Graph:
 
     @cached_property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return _shapes(self.model)
+        """Known shapes of the tensors, with a dynamic batch of one."""
+        shapes = {name: tuple(each.dims) for name, each in self.constants.items()}
+        for name, value in values_of(_with_batch(self.model)).items():
+            shape = shape_of(value)
+            if shape is not None and -1 not in shape:
+                shapes[name] = shape
+        return shapes
 
     def source(self, name: str, through: set[str] = _SEEN_THROUGH) -> Any | None:
         node = self.producers.get(name)
@@ -74,18 +81,6 @@ class _Graph:
     def layers(self) -> list[Any]:
         """Convolutions and matrix products with constant weights."""
         return [node for node in self.graph.node if node.op_type in HEAVY and self.weight(node)]
-
-
-def _shapes(model: Any) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the tensors of a ModelProto, with a dynamic batch of one."""
-    shapes: dict[str, tuple[int, ...]] = {
-        one.name: tuple(one.dims) for one in model.graph.initializer
-    }
-    for name, value in values_of(_with_batch(model)).items():
-        shape = shape_of(value)
-        if shape is not None and -1 not in shape:
-            shapes[name] = shape
-    return shapes
 
 
 def _with_batch(model: Any) -> Any:
@@ -273,7 +268,7 @@ _QUANTIZING = re.compile(r'^[^+]*quantize(linear)?[^+]*$', re.IGNORECASE)
 def advise_on_layers(
     layers: Sequence[EngineLayer],
     precision: str = 'auto',
-    times: Mapping[str, float] | None = None,
+    times: Mapping[str, float] = MappingProxyType({}),
     *,
     is_fused: bool = True,
 ) -> list[str]:
@@ -300,7 +295,7 @@ def advise_on_layers(
     ]
     is_lowered = any(each.dtype in ('float16', 'bfloat16') for each in layers)
     mixed, tf32 = (floats, []) if is_lowered else ([], floats if precision != 'fp32' else [])
-    found = []
+    found, total = [], sum(times.values())
     for is_known, what, which, change in (
         (
             is_fused,
@@ -335,15 +330,10 @@ def advise_on_layers(
     ):
         if which and is_known:
             names = [each.name for each in which]
-            share = _share(names, times or {})
+            percent = 100 * sum(times.get(name, 0.0) for name in names) / (total or 1.0)
+            share = f', {percent:.0f} % of the time' if total else ''
             found.append(f'{what}: {_some(names, len(layers))}{share}. {change}')
     return found
-
-
-def _share(names: Sequence[str], times: Mapping[str, float]) -> str:
-    total = sum(times.values())
-    of_these = sum(times.get(name, 0.0) for name in names)
-    return f', {100 * of_these / total:.0f} % of the time' if total else ''
 
 
 def _some(all_names: Iterable[str], total: int = 0) -> str:

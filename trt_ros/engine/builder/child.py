@@ -1,7 +1,7 @@
 """Engine build inside the child process; writes the plan to a file of its parent."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 import os
 from pathlib import Path
@@ -84,23 +84,15 @@ def monitor(library: Library, events: Events) -> Any:
 def run_build(spec: dict[str, Any], events: Events) -> dict[str, Any]:
     """Build an engine in the child process as `parent.build` specifies; return the report."""
     options, library = BuildOptions.from_json(spec['options']), load_trt(spec['library'])
-    with _log_to(library, spec.get('log_fd'), spec.get('log_verbose', False)):
-        return _build(spec, options, library, events)
-
-
-@contextmanager
-def _log_to(library: Library, fd: int | None, verbose: bool) -> Iterator[None]:
-    """Write TensorRT's own log to a file of the parent; each message at once, as it may crash."""
-    if fd is None:
-        yield
-        return
+    log_fd = spec.get('log_fd')
 
     def write(severity: str, message: str) -> None:
-        if verbose or severity != 'VERBOSE':
-            _write(fd, f'[{severity}] {message}\n'.encode(errors='replace'))
+        """Write a message to a file of the parent, at once, as TensorRT may crash."""
+        if log_fd is not None and (spec['log_verbose'] or severity != 'VERBOSE'):
+            _write(log_fd, f'[{severity}] {message}\n'.encode(errors='replace'))
 
     with library.log.copy_to(write):
-        yield
+        return _build(spec, options, library, events)
 
 
 class Parsed(NamedTuple):

@@ -102,7 +102,7 @@ def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
     model = _parse(path)
     _check_text(path, model)
     _check_tensors(path, model)
-    warnings = _check_by_onnx(path, model)
+    warnings = _check_by_onnx(path)
     inputs = _inputs(path, model)
     outputs = _outputs(path, model)
     if not inputs or not outputs:
@@ -110,6 +110,9 @@ def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
             f'The model {path} has no {"outputs" if inputs else "inputs"}.',
             remedy='Export it again with named inputs and outputs.',
         )
+    newest, opset = onnx.defs.onnx_opset_version(), opset_of(model)
+    if opset > newest:
+        warnings += (f'opset {opset} is newer than {newest}, the last one that onnx knows',)
     data_type = onnx.TensorProto.DataType
     kinds = {data_type.Name(tensor.data_type) for tensor in tensors(model.graph)}
     floats = {FLOATS[kind] for kind in kinds & set(FLOATS)} | {
@@ -119,11 +122,11 @@ def read_onnx(path: Path) -> tuple[Any, OnnxInfo]:
         inputs,
         outputs,
         metadata_of(model),
-        opset_of(model),
+        opset,
         f'{model.producer_name} {model.producer_version}'.strip(),
         dict(sorted(Counter(node.op_type for node in nodes(model.graph)).items())),
         tuple(sorted(floats)),
-        (*warnings, *_unknown_opset(model), *_large_integers(path, model)),
+        (*warnings, *_large_integers(path, model)),
     )
 
 
@@ -297,7 +300,7 @@ def _nbytes(tensor: Any) -> int:
     return count * int(itemsize)
 
 
-def _check_by_onnx(path: Path, model: Any) -> tuple[str, ...]:
+def _check_by_onnx(path: Path) -> tuple[str, ...]:
     try:
         # With a path it also checks external data and supports models above 2 GB.
         onnx.checker.check_model(str(path))
@@ -336,12 +339,6 @@ def _spec(value: Any, mode: Any, path: Path) -> TensorSpec:
         )
     shape = tuple(size if size > 0 else -1 for size in shape_of(value) or ())
     return TensorSpec(value.name, shape, FLOATS.get(kind, kind.lower()), mode)
-
-
-def _unknown_opset(model: Any) -> Iterator[str]:
-    newest = onnx.defs.onnx_opset_version()
-    if opset_of(model) > newest:
-        yield f'opset {opset_of(model)} is newer than {newest}, the last one that onnx knows'
 
 
 def _large_integers(path: Path, model: Any) -> Iterator[str]:

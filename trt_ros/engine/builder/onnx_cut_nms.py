@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx.utils import Extractor
 
+from trt_ros.engine.builder import onnx_nodes
 from trt_ros.engine.builder.onnx_check import LARGEST_NBYTES, NOT_IN_RTX, metadata_of
 from trt_ros.engine.builder.onnx_nms import BATCHED, READERS, CutRefusal, Nms, NmsGraph
 from trt_ros.engine.builder.onnx_nodes import nodes, title, used
@@ -21,7 +22,7 @@ from trt_ros.tensors import CUT_NMS
 from trt_ros.trt import Library
 
 #: Operators that only rearrange or convert the same values.
-VIEWS = {'Transpose', 'Reshape', 'Squeeze', 'Unsqueeze', 'Flatten', 'Identity', 'Cast'}
+VIEWS = onnx_nodes.VIEWS | {'Cast'}
 #: Operators that only select or arrange values.
 PICKS = VIEWS | {
     *('Gather', 'GatherElements', 'GatherND', 'Slice', 'Split', 'Concat', 'TopK', 'Where'),

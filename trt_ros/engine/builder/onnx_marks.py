@@ -38,6 +38,7 @@ class LayerGraph:
 
     :ivar layers: names of the layers that can be compared: float values that depend on the
         inputs. Outputs of Q/DQ nodes are left out, since reading one would prevent its fusion.
+    :ivar nodes: the layer of each tensor, whether it can be compared or not.
     :ivar parents: per tensor, the closest of `layers` that it is computed from.
     :ivar outputs: names of the outputs of the model.
     """
@@ -53,7 +54,7 @@ class LayerGraph:
         live = live_tensors(model.graph)
         self.outputs = {value.name for value in model.graph.output}
         self.layers: list[str] = []
-        self._nodes: dict[str, Layer] = {}
+        self.nodes: dict[str, Layer] = {}
         self.parents: dict[str, tuple[str, ...]] = {}
         sources: dict[str, tuple[str, ...]] = {}
         for node in model.graph.node:
@@ -61,7 +62,7 @@ class LayerGraph:
                 dict.fromkeys(each for name in used(node) for each in sources.get(name, ()))
             )
             for name in filter(None, node.output):
-                self._nodes[name] = Layer(name, node.op_type, title(node))
+                self.nodes[name] = Layer(name, node.op_type, title(node))
                 self.parents[name] = sources[name] = parents
                 if name in live and name in self._values and node.op_type not in QUANTIZING:
                     self.layers.append(name)
@@ -72,10 +73,6 @@ class LayerGraph:
         """Load a model with its weights; raise ModelError if it is too large."""
         refuse_beyond_protobuf(path, 'be compared layer by layer', 'Remove --layers.')
         return cls(onnx.load(str(path)))
-
-    def layer(self, name: str) -> Layer:
-        """Return the layer of a tensor, whether it can be compared or not."""
-        return self._nodes[name]
 
     def upstream(self, name: str, *, without: Collection[str] = ()) -> set[str]:
         """

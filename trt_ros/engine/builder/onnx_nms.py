@@ -54,11 +54,6 @@ class Nms:
     values: tuple[str, ...] = ()
 
     @property
-    def title(self) -> str:
-        """Operator and name of the node, for messages."""
-        return f'{self.node.op_type} (node {title(self.node)})'
-
-    @property
     def log_line(self) -> str:
         """Line for the log on the cut and the attributes of the node."""
         limits = [f'IoU {self.iou_threshold:g}']
@@ -68,7 +63,8 @@ class Nms:
             limits.append(f'at most {self.per_class} per class')
         if self.in_all is not None:
             limits.append(f'at most {self.in_all} per image')
-        return f'{self.title} is cut off and runs after the network: ' + ', '.join(limits)
+        node = f'{self.node.op_type} (node {title(self.node)})'
+        return f'{node} is cut off and runs after the network: {", ".join(limits)}'
 
     @property
     def metadata(self) -> str:

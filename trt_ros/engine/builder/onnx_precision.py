@@ -113,6 +113,8 @@ class _Lowering:
     def __init__(self, model: Any, precision: str, fp32: Sequence[str]) -> None:
         self.model, self.graph, self.precision = model, model.graph, precision
         self.low = onnx.TensorProto.FLOAT16 if precision == 'fp16' else onnx.TensorProto.BFLOAT16
+        self.low_dtype = 'float16' if precision == 'fp16' else 'bfloat16'
+        self.suffix = f'__{precision}'
         self.excluded = matching_nodes(self.graph, fp32, option='fp32')
         self._constants_to_weights()
         values = values_of(model)
@@ -152,10 +154,6 @@ class _Lowering:
         if lower_io:
             self._lower_io()
         return self.model
-
-    @property
-    def suffix(self) -> str:
-        return f'__{self.precision}'
 
     def is_float(self, name: str) -> bool:
         return bool(name) and self.types.get(name) == onnx.TensorProto.FLOAT
@@ -332,20 +330,17 @@ class _Lowering:
     def _split_weights(self, wants_low: set[str], wants_full: set[str]) -> None:
         for weight in list(self.graph.initializer):
             if weight.name in wants_low and self.is_float(weight.name):
+                values = onnx.numpy_helper.to_array(weight)
+                spec = TensorSpec(weight.name, values.shape, self.low_dtype, 'input')
                 low = onnx.TensorProto(
                     name=weight.name + self.suffix,
                     data_type=self.low,
                     dims=weight.dims,
-                    raw_data=self._low_bytes(weight),
+                    raw_data=as_tensor(spec, values).tobytes(),
                 )
                 if weight.name not in wants_full:
                     self.graph.initializer.remove(weight)
                 self.graph.initializer.append(low)
-
-    def _low_bytes(self, weight: Any) -> bytes:
-        values = onnx.numpy_helper.to_array(weight)
-        dtype = 'float16' if self.precision == 'fp16' else 'bfloat16'
-        return as_tensor(TensorSpec(weight.name, values.shape, dtype, 'input'), values).tobytes()
 
     def _lower_io(self) -> None:
         """Lower inputs and outputs, keeping their names; redundant Casts cost TensorRT nothing."""

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 import logging
 import os
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from trt_ros.child import Child, memory_limit
 from trt_ros.engine.builder.config import refuse_unsupported
@@ -20,24 +19,18 @@ from trt_ros.trt import Library
 BASE_NBYTES = 8 << 30
 
 
-@dataclass(frozen=True)
-class BuildLog:
+class BuildLog(NamedTuple):
     """Destination of TensorRT's own log of a build; `verbose` adds fusions and kernels."""
 
     file: IO[bytes]
     verbose: bool
 
 
-@dataclass(frozen=True)
-class Built:
-    """A built plan in an anonymous memory file, and its report, until close()."""
+class Built(NamedTuple):
+    """A built plan in an anonymous memory file, which the caller closes, and its report."""
 
     plan: IO[bytes]
     report: Mapping[str, Any]
-
-    def close(self) -> None:
-        """Release the memory of the plan."""
-        self.plan.close()
 
 
 def build(
@@ -97,10 +90,8 @@ def build(
         return Built(os.fdopen(os.dup(plan.fileno()), 'rb'), done)
 
 
-@contextmanager
-def _memory_file(name: str) -> Iterator[IO[bytes]]:
-    with os.fdopen(os.memfd_create(f'trt_ros {name}'), 'w+b') as file:
-        yield file
+def _memory_file(name: str) -> IO[bytes]:
+    return os.fdopen(os.memfd_create(f'trt_ros {name}'), 'w+b')
 
 
 @contextmanager
