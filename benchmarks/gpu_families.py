@@ -20,6 +20,7 @@ from gpu_models import Net
 import numpy as np
 
 from trt_ros.decode.choice import Decoder
+from trt_ros.model.feeds.image import ImageFeed
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu import shared_resources
 from trt_ros.runtime.gpu.open import open_tensor_runner
@@ -52,11 +53,10 @@ def main() -> int:
             pipelines = []
             for decode in (shared_resources.gpu_decoder, lambda *_: None):
                 network = open_tensor_runner(folder / 'network.onnx', engine_cache_dir=folder)
-                model = ResolvedModel.of_image(
-                    network,
-                    Preprocess((SIDE, SIDE), pad_value=0),
-                    Decoder(name, 'the benchmark', 'detect', {}, head),
-                )
+                feed = ImageFeed(Preprocess((SIDE, SIDE), pad_value=0))
+                decoder = Decoder(name, 'the benchmark', 'detect', {}, head)
+                feeds = {spec.name: feed for spec in network.inputs}
+                model = ResolvedModel(feeds, network.outputs, decoder)
                 with patch.object(shared_resources, 'gpu_decoder', decode):
                     opened = GpuPipeline(network, model)
                     pipelines.append(stack.enter_context(closing(opened)))

@@ -92,7 +92,7 @@ def draw_input(scene: Scene, index: int) -> Picture:
         Frame.from_pixels(image)
     )
     boxes = np.zeros((MAX_SHAPES, 4), np.float32)
-    boxes[: len(xyxy)] = letterbox.to_input(xyxy)
+    boxes[: len(xyxy)] = xyxy * np.tile(letterbox.scale_xy, 2) + np.tile(letterbox.pad_xy, 2)
     classes = np.full(MAX_SHAPES, -1, np.int64)
     classes[: len(labels)] = labels
     return pixels[0], boxes, classes

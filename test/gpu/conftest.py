@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.fake_runner import model_of_image
 from trt_ros.cuda.calls import check, driver, live
 from trt_ros.cuda.device import Gpu, Stream, open_gpu
 from trt_ros.cuda.kernels import Kernels
@@ -35,7 +36,6 @@ from trt_ros.engine.files import locked
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import GpuFailedError
 from trt_ros.progress import Reporter
-from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu import preprocess as steps
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
@@ -330,9 +330,7 @@ def open_graph(
         decoder = choose_decoder(
             'yolov8', network.inputs, network.outputs, network.metadata, (64, 96)
         )
-        pipeline = GpuPipeline(
-            network, ResolvedModel.of_image(network, Preprocess((64, 96)), decoder)
-        )
+        pipeline = GpuPipeline(network, model_of_image(network, Preprocess((64, 96)), decoder))
         if on_fault is not None:
             pipeline.device.on_fault(on_fault)
         opened.append(pipeline)

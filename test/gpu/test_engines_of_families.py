@@ -7,9 +7,9 @@ import onnx
 import pytest
 
 from support.box_cases import CASES, POINT_CASES, assert_same, rounded
+from support.fake_runner import model_of_image
 from trt_ros.decode.choice import Decoder
 from trt_ros.engine.options import BuildOptions
-from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.vision.frame import Frame
@@ -75,9 +75,7 @@ def test_engines_of_every_family_give_the_boxes_of_numpy(name, dtype, gpu, tmp_p
     preprocess = Preprocess(letterbox.input_hw, pad_value=0)
     decoder = Decoder(name, 'the test', 'detect', {}, head)
     asked = Thresholds(score=0.4, iou=0.45, max_detections=300)
-    with closing(
-        GpuPipeline(network, ResolvedModel.of_image(network, preprocess, decoder))
-    ) as pipeline:
+    with closing(GpuPipeline(network, model_of_image(network, preprocess, decoder))) as pipeline:
         got = pipeline.infer(frame, asked)
         assert pipeline.slots.all[0].buffers.has_gpu_decoder
     assert_same(got, head(outputs, preprocess(frame)[1], asked), scores=1e-5)

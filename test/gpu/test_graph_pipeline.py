@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.fake_runner import model_of_image
 from support.host_context import captured
 from trt_ros.cuda.calls import CudaError, check, live, runtime
 from trt_ros.decode.choice import choose_decoder
@@ -20,7 +21,6 @@ from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import GpuFailedError
 from trt_ros.ros.dds.memory import allocate_shared, map_shared
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.gpu.waiting import MAX_RUNS
@@ -225,7 +225,7 @@ def test_prepared_cameras_share_memory_of_largest_batch(gpu, on_cpu, small_detec
     )
     decoder = choose_decoder('yolov8', network.inputs, network.outputs, network.metadata, (64, 96))
     pipeline = GpuPipeline(
-        network, ResolvedModel.of_image(network, Preprocess((64, 96)), decoder), batch=4
+        network, model_of_image(network, Preprocess((64, 96)), decoder), batch=4
     )
     with closing(pipeline):
         pipeline.warm_up()

@@ -1,12 +1,20 @@
 """A runner without a network, for the tests of whatever stands above the seam."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
+from trt_ros.decode.choice import Decoder
 from trt_ros.errors import ClosedError
-from trt_ros.runtime.runner import Runner, check_inputs
+from trt_ros.model.feeds.constant import ConstantFeed
+from trt_ros.model.feeds.image import ImageFeed
+from trt_ros.runtime.fitting import ResolvedModel
+from trt_ros.runtime.runner import Network, Runner, check_inputs
 from trt_ros.tensors import TensorSpec
+from trt_ros.vision.letterbox import Preprocess
+
+ResultT = TypeVar('ResultT')
 
 Tensors = Mapping[str, np.ndarray]
 IMAGE = TensorSpec('images', (1, 3, 64, 64), 'float32', 'input')
@@ -63,3 +71,17 @@ def fake_detector(
 ) -> FakeRunner:
     """Return a detector that answers so, by default with no boxes."""
     return FakeRunner(answers or [head_with()], inputs=inputs, outputs=(HEAD,), metadata=metadata)
+
+
+def model_of_image(
+    network: Network, preprocess: Preprocess, decoder: Decoder[ResultT]
+) -> ResolvedModel[ResultT]:
+    """Return the decisions for a network of one image beside the decoder's constants."""
+    constants = decoder.constant_inputs
+    feeds = {
+        spec.name: ConstantFeed(constants[spec.name])
+        if spec.name in constants
+        else ImageFeed(preprocess)
+        for spec in network.inputs
+    }
+    return ResolvedModel(feeds, network.outputs, decoder)

@@ -144,6 +144,7 @@ _THROTTLED = {
 def gpu_findings(root: Path) -> Iterator[Finding]:
     """Check the driver and each GPU; `root`: root folder of the system."""
     from trt_ros.driver import nvidia_driver
+    from trt_ros.engine.precision import text_of
 
     found = nvidia_driver()
     if found.problem:
@@ -166,8 +167,8 @@ def gpu_findings(root: Path) -> Iterator[Finding]:
             f'gpu {gpu.index}',
             'ok',
             (
-                f'{gpu.name}, compute capability {gpu.compute_capability[0]}.'
-                f'{gpu.compute_capability[1]}, {gpu.memory_nbytes / 2**30:.0f} GiB'
+                f'{gpu.name}, compute capability {text_of(gpu.compute_capability)}, '
+                f'{gpu.memory_nbytes / 2**30:.0f} GiB'
                 + (', shares memory with the CPU' if gpu.integrated else '')
             ),
         )

@@ -148,7 +148,7 @@ def _parts(separator: str, text: str) -> tuple[str, ...]:
     return tuple(part.strip().strip('\'"').strip() for part in re.split(separator, text))
 
 
-def comma_separated(kind: type) -> Callable[[str], tuple[Any, ...]]:
+def comma_separated(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     """Return a parser of values with commas between them."""
 
     def parse(text: str) -> tuple[Any, ...]:

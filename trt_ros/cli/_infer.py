@@ -15,7 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from trt_ros.cli._flags import given_options, make_output_folder, thresholds_of
-from trt_ros.cli._samples import IMAGE_SUFFIXES, VIDEO_SUFFIXES, expand
+from trt_ros.cli._samples import IMAGE_SUFFIXES, expand, is_video
 from trt_ros.drawing import draw
 from trt_ros.errors import BadFrameError, ParameterError, TensorMismatchError, printable
 from trt_ros.labelling.coco import check_has_format
@@ -80,7 +80,7 @@ def _image_ids(files: Sequence[Path], known: Mapping[str, int] | None) -> dict[P
     """Return the image ids of the files; empty where images are counted."""
     if known is None:
         numbers = [int(path.stem) for path in files if path.stem.isdecimal()]
-        is_numbered = len(set(numbers)) == len(files) and not any(map(_is_video, files))
+        is_numbered = len(set(numbers)) == len(files) and not any(map(is_video, files))
         return dict(zip(files, numbers)) if is_numbered else {}
     missing = [str(path) for path in files if path.name not in known]
     if missing:
@@ -90,10 +90,6 @@ def _image_ids(files: Sequence[Path], known: Mapping[str, int] | None) -> dict[P
             remedy='Choose the images of the annotations, or leave --annotations out.',
         )
     return {path: known[path.name] for path in files}
-
-
-def _is_video(path: Path) -> bool:
-    return path.suffix.lower() in VIDEO_SUFFIXES
 
 
 def infer(args: Namespace) -> int:
@@ -161,11 +157,8 @@ def _output_names(paths: Sequence[Path]) -> Iterator[str]:
     """Yield names of annotated files: those of the inputs, with a number where one is taken."""
     taken = set[str]()
     for path in paths:
-        suffix = path.suffix.lower()
-        if suffix in VIDEO_SUFFIXES:
-            suffix = '.mp4'
-        elif suffix not in IMAGE_SUFFIXES:
-            suffix = '.png'
+        suffix = '.mp4' if is_video(path) else path.suffix.lower()
+        suffix = suffix if suffix in ('.mp4', *IMAGE_SUFFIXES) else '.png'
         numbered = (f'{path.stem}_{number}' for number in count(2))
         stem = next(each for each in chain([path.stem], numbered) if each.lower() not in taken)
         taken.add(stem.lower())
@@ -187,23 +180,23 @@ def _entries_of(
         data = result.as_json(annotated and _array_writer(annotated))
         yield {'file': str(path), **image_id, **data}
         return
-    is_video = path.suffix.lower() in VIDEO_SUFFIXES
+    of_video = is_video(path)
     with ExitStack() as stack:
         writer: Any = None
         for index, (pixels, rate_hz) in enumerate(
-            read_video(path, max_pixels) if is_video else [(read_picture(path, max_pixels), 0.0)]
+            read_video(path, max_pixels) if of_video else [(read_picture(path, max_pixels), 0.0)]
         ):
             height, width = pixels.shape[:2]
             result = pipeline.infer(Frame.from_pixels(pixels), thresholds)
             image_id = {'image_id': coco.add(path, result)} if coco else {}
-            entry = {'file': str(path), **({'frame': index} if is_video else {}), **image_id}
-            number = f'_{index:06}' if is_video else ''
+            entry = {'file': str(path), **({'frame': index} if of_video else {}), **image_id}
+            number = f'_{index:06}' if of_video else ''
             data = result.as_json(annotated and _array_writer(annotated, number))
             yield {**entry, 'width': width, 'height': height, **data}
             if annotated is None:
                 continue
             draw(pixels, result)
-            if not is_video:
+            if not of_video:
                 write_picture(annotated, pixels)
                 continue
             if writer is None:

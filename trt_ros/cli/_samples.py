@@ -26,6 +26,11 @@ IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')  # 
 VIDEO_SUFFIXES = ('.mp4', '.avi', '.mkv', '.mov', '.webm', '.m4v', '.mpg', '.mpeg')
 
 
+def is_video(path: Path) -> bool:
+    """Return whether a file is a video by its name."""
+    return path.suffix.lower() in VIDEO_SUFFIXES
+
+
 def expand(files: Sequence[Path]) -> Iterator[Path]:
     """Yield files; of a folder its images and videos by name, or raise ParameterError."""
     for path in files:
@@ -72,7 +77,7 @@ def frames(
             continue
         for path in expand([source]):
             try:
-                if path.suffix.lower() in VIDEO_SUFFIXES:
+                if is_video(path):
                     for index, (pixels, _) in enumerate(read_video(path, max_pixels)):
                         yield f'{path}, frame {index}', Frame.from_pixels(pixels)
                 else:
@@ -89,7 +94,7 @@ def count_frames(files: Sequence[Path], max_pixels: int, topics: Sequence[str] =
             count += count_images(source, topics)
             continue
         for path in expand([source]):
-            if path.suffix.lower() not in VIDEO_SUFFIXES:
+            if not is_video(path):
                 count += 1
                 continue
             try:
@@ -116,7 +121,8 @@ def fingerprint(files: Sequence[Path]) -> list[tuple[str, int, int]]:
 def samples(args: Namespace, feeds: Feeds) -> Iterator[tuple[str, RunInputs]]:
     """Yield named inputs of runs: as many pictures as image topics, else noise; or raise."""
     rng = np.random.default_rng(0)
-    topics = _image_topics(args, list(image_feeds(feeds)))
+    bound = {each.input: each.sources for each in parse_bindings(args.inputs)}
+    topics = {name: bound.get(name, (name,)) for name in image_feeds(feeds)}
     names = list(dict.fromkeys(topic for each in topics.values() for topic in each))
     tensors = {
         name: value
@@ -154,12 +160,6 @@ def noise(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> np.ndar
     if kind == 'b':
         return values > 0.5
     return (values if kind == 'f' else values * 255).astype(dtype)
-
-
-def _image_topics(args: Namespace, images: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the image topics of each network input that takes images."""
-    bound = {each.input: each.sources for each in parse_bindings(args.inputs)}
-    return {name: bound.get(name, (name,)) for name in images}
 
 
 def _images(

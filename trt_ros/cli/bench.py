@@ -23,7 +23,14 @@ from trt_ros.cli._bench import (
     refuse_on_the_cpu,
     refuse_other_batch,
 )
-from trt_ros.cli._flags import add_flags, add_option_flags, given_options, model_argument, positive
+from trt_ros.cli._flags import (
+    add_flags,
+    add_option_flags,
+    comma_separated,
+    given_options,
+    model_argument,
+    positive,
+)
 from trt_ros.cli.build import add_build_arguments, build_options
 from trt_ros.engine.options import PRECISIONS, BuildOptions
 from trt_ros.errors import TrtRosError
@@ -69,7 +76,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         ('--warm-up N', positive, 20, 'frames before the measured ones'),
         (
             '--precisions P,P,..',
-            _precisions,
+            comma_separated(_precision),
             (),
             'compare precisions, such as fp32,fp16,bf16: time, memory, error, power',
         ),
@@ -296,9 +303,7 @@ def _size(text: str) -> tuple[int, int]:
     return width, height
 
 
-def _precisions(text: str) -> tuple[str, ...]:
-    names = tuple(text.split(','))
-    for name in names:
-        if name not in PRECISIONS:
-            raise ArgumentTypeError(f'{name!r} is not one of {", ".join(PRECISIONS)}')
-    return names
+def _precision(text: str) -> str:
+    if text not in PRECISIONS:
+        raise ArgumentTypeError(f'{text!r} is not one of {", ".join(PRECISIONS)}')
+    return text

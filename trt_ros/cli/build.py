@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import SUPPRESS, Action, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 import json
@@ -251,12 +251,15 @@ REPEATED: Mapping[str, Mapping[str, Any]] = {
 
 def parse_profile(text: str) -> Profile:
     """Read 'x=1x3x8x8:1x3x8x8:4x3x8x8,y=..'."""
-    shape, ranges = _integers('x'), []
+    ranges = []
     for part in text.split(','):
         name, _, shapes = part.rpartition('=')
         try:
-            low, best, high = shapes.split(':') if ':' in shapes else [shapes] * 3
-            ranges.append(ShapeRange(name, shape(low), shape(best), shape(high)))
+            low, best, high = (
+                tuple(map(int, shape.split('x')))
+                for shape in (shapes.split(':') if ':' in shapes else [shapes] * 3)
+            )
+            ranges.append(ShapeRange(name, low, best, high))
         except ParameterError as error:
             raise ArgumentTypeError(str(error)) from error
         except ValueError as error:
@@ -266,11 +269,3 @@ def parse_profile(text: str) -> Profile:
         if not name:
             raise ArgumentTypeError(f'{text!r} names no input: give INPUT=MIN:OPT:MAX')
     return tuple(ranges)
-
-
-def _integers(separator: str) -> Callable[[str], tuple[int, ...]]:
-    def parse(text: str) -> tuple[int, ...]:
-        return tuple(int(part) for part in text.split(separator))
-
-    parse.__name__ = 'shape'  # argparse shows it: "invalid shape value".
-    return parse

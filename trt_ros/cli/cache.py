@@ -44,7 +44,9 @@ def run(args: Namespace) -> int:
             path = Path(row['engine'])
             with locked(path.parents[1], Reporter()):
                 remove(path)
-    damaged = [] if args.action == 'list' else _damaged_files(cache)
+    # Compiled kernels and kernel times.
+    blobs = [{'file': str(blob.path), 'problem': blob.problem()} for blob in cache.blobs()]
+    damaged = [row for row in blobs if row['problem'] and args.action != 'list']
     if args.action == 'prune' and not args.dry_run:
         for row in damaged:
             Path(row['file']).unlink(missing_ok=True)
@@ -61,12 +63,6 @@ def run(args: Namespace) -> int:
         print(printable(summary))
     has_problem = bool(damaged) or any(row['problem'] for row in rows)
     return 1 if args.action == 'verify' and has_problem else 0
-
-
-def _damaged_files(cache: EngineCache) -> list[dict[str, Any]]:
-    """Return the damaged files of compiled kernels, kernel times and image sizes."""
-    rows = [{'file': str(blob.path), 'problem': blob.problem()} for blob in cache.blobs()]
-    return [row for row in rows if row['problem']]
 
 
 def _row(cache: EngineCache, path: Path, *, verify: bool) -> dict[str, Any]:

@@ -15,7 +15,7 @@ comes first, which may be wrong. More pictures, or annotations, decide.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
 from itertools import islice
 import json
@@ -30,6 +30,7 @@ from trt_ros.cli._flags import (
     given_options,
     make_output_folder,
     model_argument,
+    number,
     positive,
 )
 from trt_ros.errors import ParameterError, printable
@@ -52,6 +53,7 @@ PRINTED = 10
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     pictures = 'pictures, videos, recordings or folders of pictures, of what the network is for'
+    counts = 'number of objects per picture, in their order'
     add_flags(
         parser,
         ('model', model_argument, None, 'ONNX file'),
@@ -59,19 +61,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         ('--output DIR', Path, Path('fit'), 'folder'),
         ('--max-images N', positive, 12, 'number of pictures or frames to use'),
         ('--annotations FILE.json', Path, None, 'boxes or classes of the pictures in COCO format'),
-        ('--counts N,N,..', _counts, (), 'number of objects per picture, in their order'),
+        ('--counts N,N,..', comma_separated(number(int, 0)), (), counts),
         ('--json', 'print the ranking as JSON'),
     )
     add_option_flags(parser, ('score_threshold',), ThresholdOptions)
     add_option_flags(parser, cls=PixelLimit)
     add_option_flags(parser, OPTIONS, ModelOptions, {'backend': {'default': 'onnxruntime'}})
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    counts = comma_separated(int)(text)
-    if any(count < 0 for count in counts):
-        raise ArgumentTypeError(f'{text} has a number below 0')
-    return counts
 
 
 def run(args: Namespace) -> int:

@@ -10,6 +10,7 @@ RTX.
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
+import io
 from pathlib import Path
 import re
 import sys
@@ -145,8 +146,6 @@ def _file_name(found: Mapping[str, Any]) -> str:
 
 def _write(path: Path, found: Mapping[str, Any], folder: Path, version: int, config: str) -> None:
     """Write the configuration last: Triton loads a model when it appears."""
-    import io
-
     target = folder / str(version)
     with writing(folder.parent, 'Choose another folder with --output.'):
         for name in found.get('external_data', ()):

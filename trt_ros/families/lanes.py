@@ -236,8 +236,8 @@ def _places(logits: np.ndarray) -> np.ndarray:
 
 
 def _visibility(logits: np.ndarray) -> np.ndarray:
-    """Compute the probability of a point from (2, N) logits: (N,), 0 where it is not likelier."""
-    return np.where(logits[1] > logits[0], np.nan_to_num(softmax(logits, axis=0)[1]), 0)
+    """Compute the probability of class 1 of (C, N) logits: (N,), 0 where it is not the best."""
+    return np.where(logits.argmax(axis=0) == 1, np.nan_to_num(softmax(logits, axis=0)[1]), 0)
 
 
 _CURVELANES = (
@@ -272,7 +272,6 @@ UFLD_V2_TUSIMPLE = _family('TuSimple', TUSIMPLE)
 CURVE_POINTS = 50  # Per lane, at equal distances in y.
 SHARES = np.linspace(0, 1, CURVE_POINTS, dtype=np.float32)  # Of the way from its upper end.
 MIN_CURVE_POINTS = 2
-LANE = 1  # Index of the logit of a lane.
 PARAMETERS = 8  # Of a curve: its two ends, and six coefficients.
 #: Names of logits and curves, by the authors' repository and by pytorch-auto-drive.
 _CURVE_NAMES = (('pred_logits', 'pred_curves'), ('logits', 'curves'))
@@ -298,7 +297,7 @@ class LstrHead(LaneHead):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the points of all lanes, see `LaneHead`."""
         logits, curves = values
-        scores = _lane_probability(logits)
+        scores = _visibility(logits.T)
         with np.errstate(invalid='ignore', over='ignore', divide='ignore'):
             x, y = _points(curves)
             inside = (x >= 0) & (x <= 1) & (y >= 0) & (y <= 1)  # False for NaN, too.
@@ -307,11 +306,6 @@ class LstrHead(LaneHead):
         visibility = np.where(inside, scores[:, None], 0)
         keypoints = np.concatenate([points, visibility[..., None]], axis=-1, dtype=np.float32)
         return keypoints, np.full(len(logits), MIN_CURVE_POINTS)
-
-
-def _lane_probability(logits: np.ndarray) -> np.ndarray:
-    is_lane = logits.argmax(axis=1) == LANE
-    return np.where(is_lane, np.nan_to_num(softmax(logits)[:, LANE]), 0)
 
 
 def _points(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -80,10 +80,6 @@ YOLOV10: Family[Any] = Family(
 ROWS = BoxLayout((Out('B N V', 'box:4 objectness:1 scores:C'),), TRIPLES)
 
 
-def _of_yolov6(network: NetworkDescription) -> bool:
-    return network.only_output.name == 'outputs'
-
-
 #: Source: `non_max_suppression` of YOLOv5 with multi_label=False, and of YOLOv7, which does not
 #: train the score of an only class; YOLOv5 and YOLOv6 (one anchor per cell) do.
 YOLOV5: Family[Any] = Family(
@@ -92,7 +88,11 @@ YOLOV5: Family[Any] = Family(
     YOLO_PREPROCESS,
     layouts=(
         replace(ROWS, guards=(is_yolov5,)),
-        replace(ROWS, rows=replace(YOLO, is_required=True), evidence=(_of_yolov6,)),
+        replace(
+            ROWS,
+            rows=replace(YOLO, is_required=True),
+            evidence=(lambda network: network.only_output.name == 'outputs',),  # Of YOLOv6.
+        ),
         replace(ROWS, objectness_only=True),
     ),
     exporter='YOLOv5',

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from trt_ros.families.family import YOLO_PREPROCESS, Family, NetworkDescription
-from trt_ros.families.layout import BoxLayout, Coding, Out
+from trt_ros.families.layout import BoxLayout, Coding, Guard, Out
 from trt_ros.families.yolo import FINISHED, RAW, TRIPLES, ULTRALYTICS, is_finished, is_raw
 
 PROTOTYPES = Out('B M h w', 'prototypes:M')
@@ -31,12 +31,11 @@ YOLOV8_SEG: Family[Any] = Family(
 )
 
 
-def _states_keypoints(network: NetworkDescription) -> bool:
-    return 'kpt_shape' in network.metadata
-
-
 #: Guards by values per keypoint: without visibility they are told apart by metadata only.
-_STATED = {3: (), 2: (_states_keypoints,)}
+_STATED: dict[int, tuple[Guard, ...]] = {
+    3: (),
+    2: (lambda network: 'kpt_shape' in network.metadata,),
+}
 #: Visibility is 0 to 1. Source: Ultralytics' `Pose` head.
 YOLOV8_POSE: Family[Any] = Family(
     'yolov8_pose',

@@ -12,11 +12,10 @@ from trt_ros.errors import ModelError, meant
 from trt_ros.model.bundle import Bundle, Group, NetworkFile, Port, ports_of
 from trt_ros.model.document import Document, Node
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular, sha256_of_file
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import INTEGERS, TensorSpec
 
 MAX_STEPS = 1000
 FLOATS = ('float16', 'float32', 'float64', 'bfloat16')
-INTEGERS = tuple(f'{sign}int{bits}' for sign in ('', 'u') for bits in (8, 16, 32, 64))
 DTYPES = (*FLOATS, *INTEGERS, 'bool')
 #: Backends of networks in files that are not ONNX.
 OTHER_FILES = ('jit', 'pt2')

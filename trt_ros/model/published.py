@@ -48,7 +48,8 @@ def _sources(path: Path, metadata: Mapping[str, str]) -> Iterator[tuple[str, dic
     for name, stem, read in FILES:
         for folder in (path.parent, path.parent.parent)[: 1 + (path.parent.name == 'onnx')]:
             # Beside several models it may be of another one, but for the names that exporters use.
-            if not (folder / name).is_file() or not _is_of(path, stem):
+            is_of_it = path.stem.startswith(stem) or len(list(path.parent.glob('*.onnx'))) == 1
+            if not (folder / name).is_file() or not is_of_it:
                 continue
             with suppress(
                 OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError
@@ -56,10 +57,6 @@ def _sources(path: Path, metadata: Mapping[str, str]) -> Iterator[tuple[str, dic
                 text = read_regular(folder / name, MAX_NBYTES).decode()
                 yield name, read(_values(name, text))
                 break
-
-
-def _is_of(path: Path, stem: str) -> bool:
-    return path.stem.startswith(stem) or len(list(path.parent.glob('*.onnx'))) == 1
 
 
 def _values(name: str, text: str) -> Any:
@@ -172,9 +169,9 @@ def _of_paddle(config: Mapping[str, Any]) -> dict[str, Any]:
         found.setdefault('size', _size(size[-2:] if isinstance(size, list) else size))
         found = {name: value for name, value in found.items() if value}
     after = config.get('PostProcess') or {}
-    found['names'] = config.get('label_list') or next(
-        (each['label_list'] for each in after.values() if _has(each, 'label_list')), ()
-    )
+    steps_after = [each for each in after.values() if isinstance(each, dict)]
+    listed = [each.get('label_list') for each in (config, *steps_after)]
+    found['names'] = next(filter(None, listed), ())
     characters = after.get('character_dict')
     if characters:  # Class 0 is none, the last one a space.
         found['names'] = ['blank', *characters, ' ']
@@ -201,10 +198,6 @@ def _steps(steps: Any) -> dict[str, Any]:
         kind = step.get('type') or step.get('name')
         found |= {kind: step} if isinstance(kind, str) else step
     return found
-
-
-def _has(value: Any, key: str) -> bool:
-    return isinstance(value, dict) and bool(value.get(key))
 
 
 def _size(size: Any) -> tuple[int, ...]:

@@ -9,9 +9,9 @@ import onnx
 
 from trt_ros.engine.builder.onnx_nodes import (
     HEAVY,
-    QUANTIZING,
     attribute,
     constants,
+    is_quantized,
     last_layers,
     matching_nodes,
     node_key,
@@ -114,7 +114,7 @@ class QuantNetwork:
 
     def __init__(self, model: Any, keep: Sequence[str] = (), to: str = 'int8') -> None:
         self.model = model
-        if any(node.op_type in QUANTIZING for node in model.graph.node):
+        if is_quantized(model.graph):
             raise ModelError(
                 'The model is quantized already.',
                 cause='It contains QuantizeLinear or DequantizeLinear.',

@@ -53,20 +53,6 @@ class ResolvedModel(Generic[ResultT]):
     log_lines: tuple[str, ...] = ()
     bindings: tuple[Binding, ...] = ()
 
-    @classmethod
-    def of_image(
-        cls, network: Network, preprocess: Preprocess, decoder: Decoder[ResultT]
-    ) -> ResolvedModel[ResultT]:
-        """Return the decisions for a network of one image beside the decoder's constants."""
-        constants = decoder.constant_inputs
-        feeds: Feeds = {
-            spec.name: ConstantFeed(constants[spec.name])
-            if spec.name in constants
-            else ImageFeed(preprocess)
-            for spec in network.inputs
-        }
-        return cls(feeds, network.outputs, decoder)
-
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the outputs that are decoded, in order."""

@@ -137,7 +137,7 @@ class DepthScene:
         """
         count = len(boxes)
         cols, rows = _grid(boxes)
-        at_col, at_row = self._to_depth(cols, rows)
+        at_col, at_row = _between(cols, rows, self._source, self._camera)
         near_col, near_row, is_valid = _nearest(at_col, at_row, *self._camera.image_wh)
         meters = self._depth.meters((near_row, near_col))
         # False for NaN, too.
@@ -174,8 +174,8 @@ class DepthScene:
         """Return the points of one object, (K, 3) float32 in meters in the optical frame."""
         x, y, width, height, theta = box
         cos, sin = np.cos(theta), np.sin(theta)
-        corners = np.concatenate(hull(box[None])) - 0.5
-        (left, right), (top, bottom) = self._to_depth(corners[:, 0], corners[:, 1])
+        xs, ys = (np.concatenate(hull(box[None])) - 0.5).T
+        (left, right), (top, bottom) = _between(xs, ys, self._source, self._camera)
         limit_x, limit_y = self._camera.image_wh
         cols = np.arange(max(int(np.ceil(left)), 0), min(int(right) + 1, limit_x))
         rows = np.arange(max(int(np.ceil(top)), 0), min(int(bottom) + 1, limit_y))
@@ -185,7 +185,7 @@ class DepthScene:
         meters = self._depth.meters(window)
         with np.errstate(invalid='ignore'):
             is_object = (meters >= near_far[0]) & (meters <= near_far[1])
-        at_col, at_row = self._to_source(cols[None, :], rows[:, None])
+        at_col, at_row = _between(cols[None, :], rows[:, None], self._camera, self._source)
         if self._instances is not None:
             is_object &= _pixels(self._instances, at_col, at_row) == index + 1
         elif theta:
@@ -196,17 +196,11 @@ class DepthScene:
         z = meters[in_rows, in_cols]
         return np.stack([*deproject(z, cols[in_cols], rows[in_rows], self._camera), z], axis=1)
 
-    def _to_depth(self, cols: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Convert pixels of the source to those of the depth image."""
-        return _between(cols, rows, self._source, self._camera)
-
-    def _to_source(self, cols: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _between(cols, rows, self._camera, self._source)
-
 
 def _between(
     cols: np.ndarray, rows: np.ndarray, one: Intrinsics, other: Intrinsics
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Convert pixels of one camera to those of another at the same place."""
     if one == other:
         return cols, rows
     return (

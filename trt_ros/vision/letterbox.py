@@ -115,21 +115,13 @@ class Letterbox:
 
     def to_image(self, xyxy: np.ndarray) -> np.ndarray:
         """Convert (N, 4) boxes from input to image pixels, float32, clipped to the image."""
-        pad = np.array(self.pad_xy * 2, np.float32)
-        scale = np.array(self.scale_xy * 2, np.float32)
-        limit = np.array(self.image_wh * 2, np.float32)
-        return np.clip((np.asarray(xyxy, np.float32) - pad) / scale, np.float32(0), limit)
+        corners = self.points_to_image(np.reshape(xyxy, (-1, 2, 2)))
+        return np.clip(corners, 0, np.array(self.image_wh, np.float32)).reshape(-1, 4)
 
     def points_to_image(self, xy: np.ndarray) -> np.ndarray:
         """Convert (..., 2) points from input to image pixels, float32, not clipped."""
         pad, scale = np.array(self.pad_xy, np.float32), np.array(self.scale_xy, np.float32)
         return (np.asarray(xy, np.float32) - pad) / scale
-
-    def to_input(self, xyxy: np.ndarray) -> np.ndarray:
-        """Convert boxes from image to input pixels: the inverse of to_image inside the image."""
-        pad = np.array(self.pad_xy * 2, np.float32)
-        scale = np.array(self.scale_xy * 2, np.float32)
-        return np.asarray(xyxy, np.float32) * scale + pad
 
 
 @dataclass(frozen=True)

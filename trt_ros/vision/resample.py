@@ -181,8 +181,9 @@ def resample_gray(frame: Frame, out: Scaled) -> Iterator[tuple[slice, np.ndarray
         values = resample_values(_values(frame), out)
         yield slice(0, len(values)), values[None]
         return
+    weights = np.array(LUMA, np.float32)[:, None, None]
     for block, pixels in resample(frame, out):
-        yield block, pixels if len(pixels) == 1 else _luma(pixels)
+        yield block, pixels if len(pixels) == 1 else (pixels * weights).sum(axis=0, keepdims=True)
 
 
 def resample_alpha(frame: Frame, out: Scaled) -> Iterator[tuple[slice, np.ndarray]]:
@@ -202,9 +203,3 @@ def _values(frame: Frame) -> np.ndarray:
         values[~np.isfinite(values)] = 0
         return values
     return values * np.float32(UNITS_16[frame.encoding])
-
-
-def _luma(pixels: np.ndarray) -> np.ndarray:
-    red, green, blue = map(np.float32, LUMA)
-    gray: np.ndarray = pixels[:1] * red + pixels[1:2] * green + pixels[2:] * blue
-    return gray

@@ -17,6 +17,7 @@ import weakref
 import numpy as np
 import pytest
 
+from support.fake_runner import model_of_image
 from trt_ros.cuda.memory import Account
 from trt_ros.driver import GpuInfo
 from trt_ros.runtime.fitting import ResolvedModel
@@ -489,7 +490,7 @@ def open_graph(open_fitted) -> Callable[..., Any]:
         engine = engine or FakeEngine()
         outputs = (replace(engine.outputs[0], shape=(1, 7, 96)),)
         decoder = choose_decoder('yolov8', engine.inputs, outputs, {}, (64, 96))
-        fitted = ResolvedModel.of_image(engine, Preprocess((64, 96)), decoder)
+        fitted = model_of_image(engine, Preprocess((64, 96)), decoder)
         return open_fitted(engine, fitted, batch, **options)
 
     return make

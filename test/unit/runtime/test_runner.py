@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from support.fake_runner import HEAD, IMAGE, fake_detector
+from support.fake_runner import HEAD, IMAGE, fake_detector, model_of_image
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import ClosedError
 from trt_ros.results.boxes import Detections
-from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.future import Future
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.runtime.runner import Runner
@@ -33,7 +32,7 @@ class Brightness(Pipeline[Detections]):
 def brightness():
     decoder = choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64))
     network = fake_detector()
-    return Brightness(network, ResolvedModel.of_image(network, Preprocess((64, 64)), decoder))
+    return Brightness(network, model_of_image(network, Preprocess((64, 64)), decoder))
 
 
 def test_a_pipeline_needs_start_and_close_alone(brightness):

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from support.fake_runner import FakeRunner
+from support.fake_runner import FakeRunner, model_of_image
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
-from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -20,7 +19,7 @@ ASKED = Thresholds(score=0.1, iou=0.5, max_detections=9)
 
 
 def step_by_step(runner, preprocess, decoder, batch=1):
-    return CpuPipeline(runner, ResolvedModel.of_image(runner, preprocess, decoder), batch)
+    return CpuPipeline(runner, model_of_image(runner, preprocess, decoder), batch)
 
 
 def gray(value, wh=(128, 128)):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from support.fake_runner import model_of_image
 from support.host_context import HostContext, captured, image_bytes
 from trt_ros.cuda.calls import CudaError, live
 from trt_ros.decode.choice import choose_decoder
@@ -16,7 +17,6 @@ from trt_ros.errors import (
     TensorMismatchError,
 )
 from trt_ros.families.registry import TENSORS
-from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.gpu.staging import RequestArgs
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.class_choice import ClassThresholds
@@ -354,7 +354,7 @@ def test_use_after_close_is_an_error(open_graph, picture):
 def test_outputs_without_batch_axis_reach_decoder_whole(engine, open_fitted, picture):
     engine.outputs = (TensorSpec('any', (7, 5), 'float32', 'output'),)
     decoder = choose_decoder('auto', engine.inputs, engine.outputs, {}, (64, 96), families=TENSORS)
-    fitted = ResolvedModel.of_image(engine, Preprocess((64, 96)), decoder)
+    fitted = model_of_image(engine, Preprocess((64, 96)), decoder)
     assert open_fitted(engine, fitted).infer(picture(), ASKED)['any'].shape == (7, 5)
 
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from support.fake_runner import model_of_image
 from support.host_context import captured, image_bytes
 from trt_ros.cuda.calls import CudaError, live
 from trt_ros.decode.choice import choose_decoder
-from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -260,7 +260,7 @@ def test_constant_input_is_uploaded_once_per_image_slot_and_never_per_frame(
     decoder = replace(decoder, constant_inputs={'orig_target_sizes': np.array([[96, 64]])})
     engine.inputs = (TensorSpec('orig_target_sizes', (-1, 2), 'int64', 'input'), *engine.inputs)
     engine.profiles = ({**engine.profiles[0], 'orig_target_sizes': ((1, 2), (1, 2), (4, 2))},)
-    fitted = ResolvedModel.of_image(engine, Preprocess((64, 96)), decoder)
+    fitted = model_of_image(engine, Preprocess((64, 96)), decoder)
     pipeline = open_fitted(engine, fitted, 3)
     for batch in (1, 3):
         for _ in range(2):
