@@ -13,6 +13,7 @@ import time
 import numpy as np
 
 from trt_ros.decode.choice import choose_decoder
+from trt_ros.families.family import NetworkDescription
 from trt_ros.families.registry import (
     CLASSIFIERS,
     DEPTHS,
@@ -251,7 +252,9 @@ def median_ms(case: Case, outputs: dict[str, np.ndarray], image_wh: tuple[int, i
         for name, array in outputs.items()
     )
     decoder = choose_decoder(
-        case.name, (IMAGE,), specs, case.metadata or {}, (SIZE, SIZE), families=case.families
+        case.name,
+        NetworkDescription((IMAGE,), specs, case.metadata or {}, (SIZE, SIZE)),
+        case.families,
     )
     letterbox = Letterbox.fit(image_wh, (SIZE, SIZE), decoder.preprocess['resize'])
     seconds = []

@@ -35,6 +35,7 @@ from trt_ros.engine.cache import kernel_folder
 from trt_ros.engine.files import locked
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import GpuFailedError
+from trt_ros.families.family import NetworkDescription
 from trt_ros.progress import Reporter
 from trt_ros.runtime.gpu import preprocess as steps
 from trt_ros.runtime.gpu.open import open_tensor_runner
@@ -328,7 +329,8 @@ def open_graph(
             **{'frames_in_flight': 2, **options},
         )
         decoder = choose_decoder(
-            'yolov8', network.inputs, network.outputs, network.metadata, (64, 96)
+            'yolov8',
+            NetworkDescription(network.inputs, network.outputs, network.metadata, (64, 96)),
         )
         pipeline = GpuPipeline(network, model_of_image(network, Preprocess((64, 96)), decoder))
         if on_fault is not None:

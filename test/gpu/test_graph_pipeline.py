@@ -19,6 +19,7 @@ from trt_ros.cuda.calls import CudaError, check, live, runtime
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import GpuFailedError
+from trt_ros.families.family import NetworkDescription
 from trt_ros.ros.dds.memory import allocate_shared, map_shared
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.gpu.open import open_tensor_runner
@@ -38,7 +39,9 @@ ON_CPU = {'gpu_decoder': lambda *_: None}
 @pytest.fixture
 def on_cpu(small_detector) -> Callable[[Frame], Any]:
     runner = OnnxRuntimeRunner.open(str(small_detector()))
-    decoder = choose_decoder('yolov8', runner.inputs, runner.outputs, runner.metadata, (64, 96))
+    decoder = choose_decoder(
+        'yolov8', NetworkDescription(runner.inputs, runner.outputs, runner.metadata, (64, 96))
+    )
     preprocess = Preprocess((64, 96))
 
     def infer(frame: Frame, thresholds: Thresholds = ASKED):
@@ -223,7 +226,9 @@ def test_prepared_cameras_share_memory_of_largest_batch(gpu, on_cpu, small_detec
         device=gpu.index,
         frames_in_flight=2,
     )
-    decoder = choose_decoder('yolov8', network.inputs, network.outputs, network.metadata, (64, 96))
+    decoder = choose_decoder(
+        'yolov8', NetworkDescription(network.inputs, network.outputs, network.metadata, (64, 96))
+    )
     pipeline = GpuPipeline(
         network, model_of_image(network, Preprocess((64, 96)), decoder), batch=4
     )

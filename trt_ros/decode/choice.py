@@ -10,7 +10,6 @@ import numpy as np
 
 from trt_ros.decode.boxes import BoxHead
 from trt_ros.decode.points import PointHead
-from trt_ros.decode.trial import Trial
 from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import Family, NetworkDescription
 from trt_ros.families.head import Head
@@ -19,7 +18,7 @@ from trt_ros.families.match import bind
 from trt_ros.families.onnx_nms import CutNmsHead
 from trt_ros.families.registry import DETECTORS, choose_family
 from trt_ros.results.labels import class_names
-from trt_ros.tensors import TensorSpec, is_finite
+from trt_ros.tensors import is_finite
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.regions import Tiles
 from trt_ros.vision.thresholds import Thresholds
@@ -117,40 +116,32 @@ def decode_batch(
 
 def choose_decoder(
     name: str,
-    inputs: tuple[TensorSpec, ...],
-    outputs: tuple[TensorSpec, ...],
-    metadata: Mapping[str, str],
-    input_hw: tuple[int, int],
-    class_count: int | None = None,
+    network: NetworkDescription,
+    families: tuple[Family[Head[ResultT]], ...] = DETECTORS,  # type: ignore[assignment]
     *,
     has_background: bool = False,
-    strict: bool = False,
-    trial: Trial | None = None,
-    families: tuple[Family[Head[ResultT]], ...] = DETECTORS,  # type: ignore[assignment]
 ) -> Decoder[ResultT]:
     """
     Choose the decoder by name, or by the description of the network.
 
     :param name: name of a family, or 'auto'.
-    :param class_count: number of classes that the user names; some families differ only by it.
+    :param network: its number of classes is that of the user, and counts where the metadata has
+        no names.
     :param has_background: the first named class is the background, which most networks do not
         count.
-    :param strict, trial: see `NetworkDescription`.
     :raises ParameterError: when there is no family of that name.
     :raises TensorMismatchError: when the outputs are not that family's; for 'auto', when no family
         or more than one matches.
     """
-    named = len(class_names((), '', metadata, None))
-    network = NetworkDescription(
-        inputs, outputs, metadata, input_hw, named or class_count, strict, trial
-    )
+    named = len(class_names((), '', network.metadata, None))
+    network = replace(network, class_count=named or network.class_count)
     without = None
     if has_background and network.class_count:
         without = replace(network, class_count=network.class_count - 1)
     family, reason = _choose_by_names(families, name, network, without)
-    reading = bind(family, network) if trial else None
-    if trial and reading:
-        holds, text = trial(family, reading)
+    reading = bind(family, network) if network.trial else None
+    if network.trial and reading:
+        holds, text = network.trial(family, reading)
         reason = '; '.join(filter(None, (reason, text)))
         if holds is False:
             log.warning('Decoder %s has %s.', family.name, text)

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from trt_ros.decode.choice import Decoder, choose_decoder
 from trt_ros.errors import ParameterError, TensorMismatchError
-from trt_ros.families.family import Family, padding_mask
+from trt_ros.families.family import Family, NetworkDescription, padding_mask
 from trt_ros.families.head import Head
 from trt_ros.families.registry import ALL_FAMILIES, ENHANCERS, TENSORS
 from trt_ros.families.vectors import TENSOR, TensorHead
@@ -91,24 +91,20 @@ def fit(
     if awaited:
         main = awaited[0]
         is_raw = _is_raw(network, options) and TENSOR in families
-        inputs, outputs_of_one = _of_one_image(network.inputs, outputs, main)
+        described = NetworkDescription(
+            *_of_one_image(network.inputs, outputs, main),
+            network.metadata,
+            main.input_hw,
+            len(given) or None,
+            options.strict,
+            open_trial(network, options, bindings, images, published, infer),
+        )
+        name = TENSOR.name if is_raw else options.decoder
+        has_background = begins_with_background(given)
         try:
-            decoder = choose_decoder(
-                TENSOR.name if is_raw else options.decoder,
-                inputs,
-                outputs_of_one,
-                network.metadata,
-                main.input_hw,
-                len(given) or None,
-                has_background=begins_with_background(given),
-                strict=options.strict,
-                trial=open_trial(network, options, bindings, images, published, infer),
-                families=families,
-            )
+            decoder = choose_decoder(name, described, families, has_background=has_background)
         except TensorMismatchError as error:
-            alone = decoders_of_each(
-                options, network.metadata, inputs, outputs_of_one, main.input_hw, families
-            )
+            alone = decoders_of_each(options, described, families)
             decoder = several_masks(options, alone, len(outputs), error)
         decoder = replace(
             decoder,

@@ -14,17 +14,13 @@ from trt_ros.families.registry import ALL_FAMILIES
 from trt_ros.families.semantic import MaskHeads
 from trt_ros.results.labels import begins_with_background, class_names
 from trt_ros.runtime.options import PipelineOptions
-from trt_ros.tensors import TensorSpec
 
 ResultT = TypeVar('ResultT')
 
 
 def decoders_of_each(
     options: PipelineOptions,
-    metadata: Mapping[str, str],
-    inputs: tuple[TensorSpec, ...],
-    outputs: tuple[TensorSpec, ...],
-    input_hw: tuple[int, int],
+    network: NetworkDescription,
     families: tuple[Family[Head[ResultT]], ...],
 ) -> dict[str, Decoder[ResultT]]:
     """
@@ -33,27 +29,20 @@ def decoders_of_each(
     Class scores count only among `families` of classifiers, and the outputs
     of networks that no family decodes only where chosen.
 
-    :param inputs, outputs: those of a run of one image.
+    :param network: with the tensors of a run of one image.
     """
-    network = NetworkDescription(inputs, outputs, metadata, input_hw)
-    if len(outputs) < 2 or (not options.outputs and advice(network, ALL_FAMILIES)):
+    network = replace(network, class_count=None, strict=False, trial=None)
+    if len(network.outputs) < 2 or (not options.outputs and advice(network, ALL_FAMILIES)):
         return {}
     if any(family.task != 'classify' for family in families):  # A vector may be anything.
         families = tuple(family for family in families if family.task != 'classify')
-    unnamed = {name: value for name, value in metadata.items() if name != 'names'}
+    unnamed = {name: value for name, value in network.metadata.items() if name != 'names'}
     found: dict[str, Decoder[ResultT]] = {}
     strict = options.strict and not options.outputs
-    for spec in outputs:
+    for spec in network.outputs:
+        alone = replace(network, outputs=(spec,), metadata=unnamed, strict=strict)
         with suppress(TensorMismatchError):
-            found[spec.name] = choose_decoder(
-                options.decoder,
-                inputs,
-                (spec,),
-                unnamed,
-                input_hw,
-                strict=strict,
-                families=families,
-            )
+            found[spec.name] = choose_decoder(options.decoder, alone, families)
     return found
 
 

@@ -98,9 +98,7 @@ def test_undecoded_boxes_are_refused_and_a_decoder_by_name_warns(network, make, 
     assert 'but not its values' in error.value.problem
     for name in re.search(r'Set `decoder` to (.*) to decode', error.value.remedy)[1].split(' or '):
         assert choose_family(ALL_FAMILIES, name.split(', ')[0], seen)[0]
-    decoder = choose_decoder(
-        'ssd', seen.inputs, seen.outputs, {}, HW, trial=seen.trial, families=registry.DETECTORS
-    )
+    decoder = choose_decoder('ssd', seen, registry.DETECTORS)
     assert 'impossible results in a trial run' in decoder.reason and decoder.reason in [
         f'as configured; {record.args[1]}' for record in caplog.records
     ]
@@ -180,13 +178,8 @@ def test_any_family_may_be_tried(network, family, classes, evidence, outputs, kn
     for found in ([make(1, 0), make(9, 0)], [make(9, np.inf), make(9, np.nan)]):
         decoder = choose_decoder(
             family,
-            seen.inputs,
-            seen.outputs,
-            seen.metadata,
-            seen.input_hw,
-            seen.class_count,
-            trial=Trial(lambda family: found, seen.input_hw),  # noqa: B023
-            families=(FAMILIES[family],),
+            replace(seen, trial=Trial(lambda family: found, seen.input_hw)),  # noqa: B023
+            (FAMILIES[family],),
         )
         assert decoder.reason.startswith('as configured')
 
@@ -195,7 +188,7 @@ def test_equal_outputs_for_two_pictures_are_no_evidence_and_told(network):
     found = [with_boxes(corners, independent)()] * 2
     seen = network(found[0], hw=HW)
     trial = Trial(lambda family: found, HW)
-    decoder = choose_decoder('boxes', seen.inputs, seen.outputs, {}, HW, trial=trial)
+    decoder = choose_decoder('boxes', replace(seen, trial=trial))
     assert decoder.reason.endswith('equal for two pictures')
 
 

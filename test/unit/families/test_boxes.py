@@ -7,6 +7,7 @@ from support.descriptions import head as open_as
 from support.descriptions import network
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import TensorMismatchError
+from trt_ros.families.family import NetworkDescription
 from trt_ros.families.nanodet import PICODET, PPYOLOE, PPYOLOE_PLUS
 from trt_ros.runtime.heads import names_of
 from trt_ros.vision.letterbox import Letterbox
@@ -107,7 +108,9 @@ def test_names_of_tensorflow_may_begin_with_background(given):
     )
     has_background = given[0] == 'background'
     chosen = choose_decoder(
-        *('auto', (), seen.outputs, {}, (640, 640), len(given)), has_background=has_background
+        'auto',
+        NetworkDescription((), seen.outputs, {}, (640, 640), len(given)),
+        has_background=has_background,
     )
     assert names_of(given, '', {}, chosen) == ('cat', 'dog')
 

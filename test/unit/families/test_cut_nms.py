@@ -7,6 +7,7 @@ import pytest
 
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import TensorMismatchError
+from trt_ros.families.family import NetworkDescription
 from trt_ros.tensors import CUT_NMS, TensorSpec
 from trt_ros.vision.class_choice import ClassThresholds
 from trt_ros.vision.letterbox import Letterbox
@@ -41,7 +42,7 @@ def detect(
         for name, each in (('nms_boxes', boxes), ('nms_scores', scores))
     )
     said = json.dumps({**ASKED, **asked, 'score_threshold': asked_score})
-    decoder = choose_decoder('auto', (), specs, {CUT_NMS: said}, (64, 64))
+    decoder = choose_decoder('auto', NetworkDescription((), specs, {CUT_NMS: said}, (64, 64)))
     found = decoder(
         {'nms_boxes': boxes, 'nms_scores': scores},
         Letterbox.fit((64, 64), (64, 64), 'letterbox'),

@@ -3,6 +3,7 @@ import pytest
 from support.recognized_networks import DEPLOYED
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import ParameterError, TensorMismatchError
+from trt_ros.families.family import NetworkDescription
 from trt_ros.families.registry import (
     CLASSIFIERS,
     DETECTORS,
@@ -29,7 +30,9 @@ def choose(
     )
     images = TensorSpec('images', (1, 3, *hw), dtype, 'input')
     return choose_decoder(
-        name, (images,), outputs, metadata or {}, hw, class_count, has_background=has_background
+        name,
+        NetworkDescription((images,), outputs, metadata or {}, hw, class_count),
+        has_background=has_background,
     )
 
 
@@ -181,11 +184,7 @@ def test_a_background_is_left_out_if_the_network_does_not_count_it(
     network, families, outputs, known, classes, is_kept
 ):
     seen = network(outputs, **known)
-    decoder = choose_decoder(
-        *('auto', seen.inputs, seen.outputs, seen.metadata, (640, 640)),
-        families=families,
-        **PASCAL_AND_BACKGROUND,
-    )
+    decoder = choose_decoder('auto', seen, families, **PASCAL_AND_BACKGROUND)
     assert (decoder.class_count, decoder.head.counts_background) == (classes, is_kept)
 
 

@@ -26,7 +26,7 @@ OUTPUT = 'toy_boxes (1, 400, 8)'  # 20 x 20 cells; box, objectness, 3 classes.
 def decoder(network):
     """Return the decoder that `auto` chooses among all families."""
     seen = network(OUTPUT, hw=HW)
-    return choose_decoder('auto', seen.inputs, seen.outputs, {}, HW, families=(TOY, *ALL_FAMILIES))
+    return choose_decoder('auto', seen, (TOY, *ALL_FAMILIES))
 
 
 def test_it_is_one_short_file():
@@ -68,7 +68,7 @@ def test_a_near_miss_names_its_outputs(network):
 def test_the_wrong_outputs_by_name_are_refused_with_a_remedy(network):
     seen = network('x (1, 2, 3, 4)', hw=HW)
     with pytest.raises(TensorMismatchError, match='not those of toy: expected') as error:
-        choose_decoder('toy', seen.inputs, seen.outputs, {}, HW, families=(TOY,))
+        choose_decoder('toy', seen, (TOY,))
     assert error.value.remedy == (
         'Use the documented export, `python toy/export.py`; '
         'or choose another decoder (docs/models.md).'

@@ -20,6 +20,7 @@ import pytest
 from support.fake_runner import model_of_image
 from trt_ros.cuda.memory import Account
 from trt_ros.driver import GpuInfo
+from trt_ros.families.family import NetworkDescription
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.tensors import TensorSpec
 
@@ -489,7 +490,9 @@ def open_graph(open_fitted) -> Callable[..., Any]:
     def make(engine: FakeEngine | None = None, batch: int = 1, **options: Any) -> Any:
         engine = engine or FakeEngine()
         outputs = (replace(engine.outputs[0], shape=(1, 7, 96)),)
-        decoder = choose_decoder('yolov8', engine.inputs, outputs, {}, (64, 96))
+        decoder = choose_decoder(
+            'yolov8', NetworkDescription(engine.inputs, outputs, {}, (64, 96))
+        )
         fitted = model_of_image(engine, Preprocess((64, 96)), decoder)
         return open_fitted(engine, fitted, batch, **options)
 

@@ -6,6 +6,7 @@ import pytest
 from support.fake_runner import HEAD, IMAGE, fake_detector, model_of_image
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import ClosedError
+from trt_ros.families.family import NetworkDescription
 from trt_ros.results.boxes import Detections
 from trt_ros.runtime.future import Future
 from trt_ros.runtime.pipeline import Pipeline
@@ -30,7 +31,7 @@ class Brightness(Pipeline[Detections]):
 
 @pytest.fixture
 def brightness():
-    decoder = choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64))
+    decoder = choose_decoder('yolov8', NetworkDescription((IMAGE,), (HEAD,), {}, (64, 64)))
     network = fake_detector()
     return Brightness(network, model_of_image(network, Preprocess((64, 64)), decoder))
 

@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 
 from trt_ros.decode.choice import choose_decoder
+from trt_ros.families.family import NetworkDescription
 from trt_ros.results.labels import class_names, name_of
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
@@ -28,7 +29,7 @@ def decoder(session):
         for mode, values in (('input', session.get_inputs()), ('output', session.get_outputs()))
     ]
     metadata = session.get_modelmeta().custom_metadata_map
-    return choose_decoder('auto', *specs, metadata, (416, 416))
+    return choose_decoder('auto', NetworkDescription(*specs, metadata, (416, 416)))
 
 
 def test_the_decoder_and_its_preprocessing_are_recognized(decoder):

@@ -24,6 +24,7 @@ from support.networks.nms import (
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.engine.builder.onnx_check import read_onnx
 from trt_ros.engine.builder.onnx_cut_nms import UncuttableError, cut_nms, write_cut
+from trt_ros.families.family import NetworkDescription
 from trt_ros.results.boxes import Detections
 from trt_ros.tensors import CUT_NMS, TensorSpec
 from trt_ros.vision.letterbox import Letterbox
@@ -68,7 +69,7 @@ def run():
 
 def detect(ran, *, score_threshold=0.1, max_detections=100):
     (inputs, outputs), arrays, metadata = ran
-    decoder = choose_decoder('auto', inputs, outputs, metadata, (SIZE, SIZE))
+    decoder = choose_decoder('auto', NetworkDescription(inputs, outputs, metadata, (SIZE, SIZE)))
     found = decoder(
         arrays,
         Letterbox.fit(IMAGE_SIZE, (SIZE, SIZE), 'letterbox'),

@@ -6,6 +6,7 @@ import pytest
 from support.fake_runner import FakeRunner, model_of_image
 from trt_ros.decode.choice import choose_decoder
 from trt_ros.errors import ScoreRangeError, TensorMismatchError
+from trt_ros.families.family import NetworkDescription
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.tensors import TensorSpec
@@ -45,7 +46,7 @@ def brightness_finder(size, batch, find=find_brightness):
 
     image = TensorSpec('images', (size, 3, 64, 64), 'float32', 'input')
     head = TensorSpec('output0', (size, 7, 84), 'float32', 'output')
-    decoder = choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64))
+    decoder = choose_decoder('yolov8', NetworkDescription((IMAGE,), (HEAD,), {}, (64, 64)))
     return step_by_step(
         FakeRunner(answer, inputs=[image], outputs=[head]), Preprocess((64, 64)), decoder, batch
     ), seen
@@ -66,7 +67,7 @@ def test_warming_up_runs_once_on_gray_of_the_networks_size_and_close_closes_the_
     frames = step_by_step(
         runner,
         Preprocess((64, 64), scale=1.0),
-        choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64)),
+        choose_decoder('yolov8', NetworkDescription((IMAGE,), (HEAD,), {}, (64, 64))),
     )
     frames.warm_up()
     assert seen == [[114.0]]
@@ -81,7 +82,7 @@ def test_warming_up_fails_where_scores_are_logits():
             [{'output0': np.full((1, 7, 84), -5, np.float32)}], inputs=[IMAGE], outputs=[HEAD]
         ),
         Preprocess((64, 64)),
-        choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64)),
+        choose_decoder('yolov8', NetworkDescription((IMAGE,), (HEAD,), {}, (64, 64))),
     )
     with pytest.raises(ScoreRangeError, match='a score of -5, outside 0 to 1'):
         frames.warm_up()
@@ -150,7 +151,9 @@ def test_single_image_is_padded_to_fixed_batch():
 
 def test_batched_results_equal_single_results(color_detector):
     runner = OnnxRuntimeRunner.open(color_detector(batch='batch'), threads=1)
-    decoder = choose_decoder('auto', runner.inputs, runner.outputs, runner.metadata, (64, 64))
+    decoder = choose_decoder(
+        'auto', NetworkDescription(runner.inputs, runner.outputs, runner.metadata, (64, 64))
+    )
     frames = step_by_step(runner, Preprocess((64, 64)), decoder, 3)
     frames.warm_up()
     assert frames.log_lines == ('batch size: up to 3 images per run',)
@@ -166,7 +169,9 @@ def test_batched_results_equal_single_results(color_detector):
 def test_warm_up_detects_batch_dynamic_in_name_only(color_detector):
     path = color_detector(batch='batch', is_baked=True)
     runner = OnnxRuntimeRunner.open(path, threads=1)
-    decoder = choose_decoder('auto', runner.inputs, runner.outputs, runner.metadata, (64, 64))
+    decoder = choose_decoder(
+        'auto', NetworkDescription(runner.inputs, runner.outputs, runner.metadata, (64, 64))
+    )
     frames = step_by_step(runner, Preprocess((64, 64)), decoder, 2)
     frames.warm_up()
     (told,) = frames.log_lines
@@ -183,7 +188,7 @@ def test_warm_up_detects_output_without_batch():
     frames = step_by_step(
         FakeRunner(answer, inputs=[image], outputs=[HEAD]),
         Preprocess((64, 64)),
-        choose_decoder('yolov8', (IMAGE,), (HEAD,), {}, (64, 64)),
+        choose_decoder('yolov8', NetworkDescription((IMAGE,), (HEAD,), {}, (64, 64))),
         2,
     )
     with pytest.raises(
@@ -211,7 +216,7 @@ def test_family_without_batched_output_runs_images_singly():
             'scores': np.full((count, 2, 2), 0.5, np.float32),
         }
 
-    decoder = choose_decoder('auto', (image,), tuple(outputs), {}, (64, 64))
+    decoder = choose_decoder('auto', NetworkDescription((image,), tuple(outputs), {}, (64, 64)))
     frames = step_by_step(
         FakeRunner(answer, inputs=[image], outputs=outputs), Preprocess((64, 64)), decoder, 2
     )
@@ -245,7 +250,7 @@ def test_constant_inputs_are_repeated_per_image(size):
         }
 
     inputs = (image, sizes)
-    decoder = choose_decoder('auto', inputs, tuple(outputs), {}, (64, 64))
+    decoder = choose_decoder('auto', NetworkDescription(inputs, tuple(outputs), {}, (64, 64)))
     frames = step_by_step(
         FakeRunner(answer, inputs=inputs, outputs=outputs), Preprocess((64, 64)), decoder, 2
     )

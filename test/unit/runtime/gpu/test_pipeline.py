@@ -16,6 +16,7 @@ from trt_ros.errors import (
     GpuFailedError,
     TensorMismatchError,
 )
+from trt_ros.families.family import NetworkDescription
 from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.gpu.staging import RequestArgs
 from trt_ros.tensors import TensorSpec
@@ -353,7 +354,9 @@ def test_use_after_close_is_an_error(open_graph, picture):
 
 def test_outputs_without_batch_axis_reach_decoder_whole(engine, open_fitted, picture):
     engine.outputs = (TensorSpec('any', (7, 5), 'float32', 'output'),)
-    decoder = choose_decoder('auto', engine.inputs, engine.outputs, {}, (64, 96), families=TENSORS)
+    decoder = choose_decoder(
+        'auto', NetworkDescription(engine.inputs, engine.outputs, {}, (64, 96)), TENSORS
+    )
     fitted = model_of_image(engine, Preprocess((64, 96)), decoder)
     assert open_fitted(engine, fitted).infer(picture(), ASKED)['any'].shape == (7, 5)
 

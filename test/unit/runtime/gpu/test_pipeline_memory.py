@@ -9,6 +9,7 @@ from support.fake_runner import model_of_image
 from support.host_context import captured, image_bytes
 from trt_ros.cuda.calls import CudaError, live
 from trt_ros.decode.choice import choose_decoder
+from trt_ros.families.family import NetworkDescription
 from trt_ros.tensors import TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -256,7 +257,9 @@ def test_constant_input_is_uploaded_once_per_image_slot_and_never_per_frame(
     cuda, make_engine, open_fitted, picture
 ):
     engine = make_engine(batch=-1)
-    decoder = choose_decoder('yolov8', engine.inputs, engine.outputs, {}, (64, 96))
+    decoder = choose_decoder(
+        'yolov8', NetworkDescription(engine.inputs, engine.outputs, {}, (64, 96))
+    )
     decoder = replace(decoder, constant_inputs={'orig_target_sizes': np.array([[96, 64]])})
     engine.inputs = (TensorSpec('orig_target_sizes', (-1, 2), 'int64', 'input'), *engine.inputs)
     engine.profiles = ({**engine.profiles[0], 'orig_target_sizes': ((1, 2), (1, 2), (4, 2))},)
