@@ -1,7 +1,7 @@
 """Comparison of an engine with ONNX Runtime over pictures, videos or random inputs."""
 
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 import json
@@ -35,6 +35,7 @@ from trt_ros.runtime.fitting import fit, resolve
 from trt_ros.runtime.options import BUNDLE_SUFFIXES, LabeledOptions, PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.runtime.runner import CopyingRunner, Runner
+from trt_ros.tensors import Arrays
 from trt_ros.vision.nms import iou
 
 WORST = 3  # Inputs that are named.
@@ -103,9 +104,7 @@ class _Comparison:
         self.worst_tensors: dict[str, np.ndarray] = {}
         self._worst: InputAgreement | None = None
 
-    def add(
-        self, name: str, tensors: Mapping[str, np.ndarray], found: dict[str, Agreement]
-    ) -> None:
+    def add(self, name: str, tensors: Arrays, found: dict[str, Agreement]) -> None:
         self.inputs.append(InputAgreement(name, found))
         for output, each in found.items():
             self.outputs.setdefault(output, Agreement()).add(each)
@@ -198,9 +197,6 @@ def _model_with_outputs_of(model: Path, ours: Any, stack: ExitStack) -> Path:
     path = Path(stack.enter_context(TemporaryDirectory(prefix='trt_ros'))) / 'cut.onnx'
     write_cut(model, path)
     return path
-
-
-Arrays = Mapping[str, np.ndarray]
 
 
 def _runs(

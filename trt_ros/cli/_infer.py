@@ -26,6 +26,7 @@ from trt_ros.results.base import Result
 from trt_ros.results.labels import CocoIds, category_ids
 from trt_ros.runtime.options import TiledOptions
 from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.tensors import Arrays
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
@@ -208,7 +209,7 @@ def _entries_of(
 def _array_writer(annotated: Path, number: str = '') -> Callable[..., str]:
     """Return the function that writes an array or a picture, and returns the name of the file."""
 
-    def write(name: str, values: np.ndarray | Mapping[str, np.ndarray]) -> str:
+    def write(name: str, values: np.ndarray | Arrays) -> str:
         path = annotated.with_name(f'{annotated.stem}{number}_{name}')
         if isinstance(values, Mapping):
             write_npz(path, values)

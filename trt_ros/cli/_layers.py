@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from trt_ros.errors import TrtRosError
 from trt_ros.runtime.agreement import Agreement, agreements
+from trt_ros.tensors import Arrays
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from trt_ros.engine.builder.onnx_marks import LayerGraph
 
 LAYERS_PER_BUILD = 32  # Each output that is read prevents a fusion.
@@ -110,12 +109,7 @@ class LayerReport:
 
 
 def compare_layers(
-    model: Path,
-    tensors: Mapping[str, np.ndarray],
-    open_ours: Open,
-    *,
-    min_cosine: float,
-    in_reference: bool = False,
+    model: Path, tensors: Arrays, open_ours: Open, *, min_cosine: float, in_reference: bool = False
 ) -> LayerReport:
     """Find the first layer that differs from ONNX Runtime, or is not finite `in_reference`."""
     from trt_ros.engine.builder.onnx_marks import LayerGraph

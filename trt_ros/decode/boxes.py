@@ -16,7 +16,7 @@ from trt_ros.families.places import Places, locate
 from trt_ros.results.boxes import Detections, OrientedBoxes, hull
 from trt_ros.results.masks import Instances
 from trt_ros.results.poses import Poses
-from trt_ros.tensors import Shape
+from trt_ros.tensors import Arrays, Shape
 from trt_ros.vision.grid import taps
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.masks import bounds, instance_masks, whole_masks, windows_of
@@ -76,9 +76,7 @@ class BoxHead(Head[Any]):
         """Whether the result has regions for a further network."""
         return self.layout.regions is not None
 
-    def __call__(
-        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
-    ) -> Any:
+    def __call__(self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds) -> Any:
         """Decode the outputs for one image; see `Head`."""
         places: Places = self.resolve(outputs, letterbox.input_hw)
         values = Values(outputs, self.reading)
@@ -102,9 +100,7 @@ class BoxHead(Head[Any]):
                 return self._instances(boxes, rows, extras, values, letterbox)
         return boxes
 
-    def all_boxes(
-        self, outputs: Mapping[str, np.ndarray], input_hw: tuple[int, int]
-    ) -> Candidates:
+    def all_boxes(self, outputs: Arrays, input_hw: tuple[int, int]) -> Candidates:
         """Return the boxes of one image whatever their scores, before NMS."""
         places: Places = self.resolve(outputs, input_hw)
         with np.errstate(invalid='ignore', over='ignore'):

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 import logging
 from typing import Any, Generic, TypeVar, cast
 
-import numpy as np
-
 from trt_ros.decode.boxes import BoxHead
 from trt_ros.decode.points import PointHead
 from trt_ros.errors import TensorMismatchError
@@ -18,7 +16,7 @@ from trt_ros.families.match import bind
 from trt_ros.families.onnx_nms import CutNmsHead
 from trt_ros.families.registry import DETECTORS, choose_family
 from trt_ros.results.labels import class_names
-from trt_ros.tensors import is_finite
+from trt_ros.tensors import Arrays, is_finite
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.regions import Tiles
 from trt_ros.vision.thresholds import Thresholds
@@ -48,7 +46,7 @@ class Decoder(Generic[ResultT_co]):
     task: str
     preprocess: Mapping[str, object]
     head: Head[ResultT_co]
-    constant_inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
+    constant_inputs: Arrays = field(default_factory=dict)
     is_training_known: bool = True
     tiles: Tiles | None = None
 
@@ -68,7 +66,7 @@ class Decoder(Generic[ResultT_co]):
         return self.head.takes_batches
 
     def __call__(
-        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds
     ) -> ResultT_co:
         """Decode the outputs for one image, of which no reference is kept; see `Head`."""
         tiles = self.tiles
@@ -88,7 +86,7 @@ class Decoder(Generic[ResultT_co]):
 
 def decode_batch(
     decode: Callable[..., ResultT],
-    outputs: Mapping[str, np.ndarray],
+    outputs: Arrays,
     batch: int,
     letterboxes: Sequence[Letterbox],
     thresholds: Thresholds,

@@ -90,9 +90,7 @@ class PointHead(Head[Poses]):
         return found.wanted(thresholds)
 
 
-def _from_values(
-    values: Mapping[str, np.ndarray], layout: PointLayout, input_hw: tuple[int, int]
-) -> Points:
+def _from_values(values: Arrays, layout: PointLayout, input_hw: tuple[int, int]) -> Points:
     x, y, *more = values['points'].reshape(-1, layout.values).T
     third = more[0] if more else np.ones_like(x)
     xy = np.stack([y, x] if layout.is_y_first else [x, y], axis=1)
@@ -103,9 +101,7 @@ def _from_values(
     )
 
 
-def _from_bins(
-    values: Mapping[str, np.ndarray], layout: PointLayout, input_hw: tuple[int, int]
-) -> Points:
+def _from_bins(values: Arrays, layout: PointLayout, input_hw: tuple[int, int]) -> Points:
     """Find the highest bin of each axis, as MMPose's get_simcc_maximum; bin 0 is pixel 0."""
     axes = [finite_or_zero(values[role]) for role in ('columns', 'rows')]
     bins = np.stack([scores.argmax(axis=1) for scores in axes], axis=1)
@@ -114,9 +110,7 @@ def _from_bins(
     return Points(bins * steps + 0.5, np.clip(lower, 0, 1))
 
 
-def _from_heatmaps(
-    values: Mapping[str, np.ndarray], layout: PointLayout, input_hw: tuple[int, int]
-) -> Points:
+def _from_heatmaps(values: Arrays, layout: PointLayout, input_hw: tuple[int, int]) -> Points:
     """
     Find the highest cell of each plane, refined by DARK.
 
@@ -160,6 +154,8 @@ def _newton_steps(heatmaps: np.ndarray, rows_cols: np.ndarray) -> np.ndarray:
     return np.where(is_maximum[:, None], np.clip(steps, -1, 1), 0)
 
 
-_FORMS: Mapping[
-    str, Callable[[Mapping[str, np.ndarray], PointLayout, tuple[int, int]], Points]
-] = {'values': _from_values, 'bins': _from_bins, 'heatmaps': _from_heatmaps}
+_FORMS: Mapping[str, Callable[[Arrays, PointLayout, tuple[int, int]], Points]] = {
+    'values': _from_values,
+    'bins': _from_bins,
+    'heatmaps': _from_heatmaps,
+}

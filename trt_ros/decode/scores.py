@@ -1,6 +1,5 @@
 """Values of rows, and the choice of rows and classes whose scores pass a threshold."""
 
-from collections.abc import Mapping
 import math
 from typing import NamedTuple
 
@@ -9,6 +8,7 @@ import numpy as np
 from trt_ros.families.layout import BoxLayout
 from trt_ros.families.match import Reading
 from trt_ros.families.places import LevelSlices, Places, Slice
+from trt_ros.tensors import Arrays
 from trt_ros.vision.scores import (
     as_float32,
     check_range,
@@ -23,7 +23,7 @@ from trt_ros.vision.scores import (
 class Values:
     """The outputs of one image as a reading sees them; `outputs`: arrays by name, batch size 1."""
 
-    def __init__(self, outputs: Mapping[str, np.ndarray], reading: Reading) -> None:
+    def __init__(self, outputs: Arrays, reading: Reading) -> None:
         self._reading = reading
         self._arrays = {
             part.spec.name: np.ascontiguousarray(outputs[part.spec.name]) for part in reading.parts

@@ -1,6 +1,6 @@
 """Trial runs of a network on two pictures: evidence in the values of its outputs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,11 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.families.family import Family, Opinion
 from trt_ros.families.layout import BoxLayout
 from trt_ros.families.match import Reading
+from trt_ros.tensors import Arrays
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.scores import as_float32
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 
-Outputs = Mapping[str, np.ndarray]
 MIN_VALUES = 8  # Fewer boxes, or values of a vector, may be anything by chance.
 MAX_BOXES = 300  # Per picture.
 MAX_SHARE = 0.5  # Of inverted boxes, or of scores near 1, in outputs before NMS.
@@ -39,10 +39,10 @@ class Trial:
     """Evidence about readings of a network by its outputs, as `run` returns, for `pictures`."""
 
     def __init__(
-        self, run: Callable[[Family[Any]], Sequence[Outputs]], input_hw: tuple[int, int]
+        self, run: Callable[[Family[Any]], Sequence[Arrays]], input_hw: tuple[int, int]
     ) -> None:
         self._run, self._input_hw = run, input_hw
-        self._found: dict[str, Sequence[Outputs]] = {}
+        self._found: dict[str, Sequence[Arrays]] = {}
         self._opinions: dict[Any, Opinion] = {}
 
     def __call__(self, family: Family[Any], reading: Reading) -> Opinion:
@@ -76,7 +76,7 @@ class Trial:
 
 
 def judge(
-    task: str, reading: Reading, found: Sequence[Outputs], input_hw: tuple[int, int]
+    task: str, reading: Reading, found: Sequence[Arrays], input_hw: tuple[int, int]
 ) -> Opinion:
     """Return whether outputs of the pictures are possible for a reading, with what was seen."""
     if isinstance(reading.layout, BoxLayout):
@@ -95,7 +95,7 @@ def judge(
 
 
 def _of_image(
-    family: Family[Any], reading: Reading, found: Sequence[Outputs], input_hw: tuple[int, int]
+    family: Family[Any], reading: Reading, found: Sequence[Arrays], input_hw: tuple[int, int]
 ) -> Opinion:
     """Judge an image by its likeness to the one that it was made of."""
     assert family.head is not None
@@ -111,7 +111,7 @@ def _of_image(
 
 
 def _of_boxes(
-    reading: Reading[BoxLayout], found: Sequence[Outputs], input_hw: tuple[int, int]
+    reading: Reading[BoxLayout], found: Sequence[Arrays], input_hw: tuple[int, int]
 ) -> Opinion:
     each = [BoxHead(reading, '').all_boxes(outputs, input_hw) for outputs in found]
     boxes, scores = map(np.concatenate, zip(*map(_best, each)))
@@ -153,7 +153,7 @@ def _best(found: Candidates) -> tuple[np.ndarray, np.ndarray]:
     return found.boxes[best], found.scores[best]
 
 
-def _sum_problem(reading: Reading[BoxLayout], found: Sequence[Outputs]) -> str:
+def _sum_problem(reading: Reading[BoxLayout], found: Sequence[Arrays]) -> str:
     """Return what the sums of class scores say against boxes of one score per class; or ''."""
     if reading.layout.activation != 'none' or reading.layout.select != 'each':
         return ''

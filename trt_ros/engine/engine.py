@@ -11,7 +11,7 @@ from weakref import WeakSet, WeakValueDictionary
 from trt_ros.cuda.memory import Account, describe_gpu_memory, measured, megabytes
 from trt_ros.engine.plan import header_of, read_plan
 from trt_ros.errors import BackendError, ClosedError, ModelError, TensorMismatchError
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import Shape, TensorSpec
 from trt_ros.trt import OUT_OF_MEMORY, Library, load_trt
 
 _lock = threading.RLock()  # Garbage collection may release an engine while the lock is held.
@@ -105,8 +105,6 @@ DTYPES = {
     'INT4': 'int4',
     'FP4': 'float4_e2m1fn',
 }
-
-Shape = tuple[int, ...]
 
 
 class Engine:

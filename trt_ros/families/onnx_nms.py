@@ -14,7 +14,7 @@ from trt_ros.families.family import YOLO_PREPROCESS, Family, NetworkDescription,
 from trt_ros.families.head import Head
 from trt_ros.families.layout import CORNERS, BoxLayout, Layout, Out
 from trt_ros.results.boxes import Detections
-from trt_ros.tensors import CUT_NMS
+from trt_ros.tensors import CUT_NMS, Arrays
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.nms import choose_boxes, non_max_suppression
 from trt_ros.vision.scores import passing
@@ -37,7 +37,7 @@ class CutNmsHead(Head[Detections]):
         return nms_settings(self.reading.network)
 
     def __call__(
-        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
         """Decode the outputs for one image; see `Head`."""
         boxes, scores = self.arrays(outputs, letterbox.input_hw)
@@ -138,7 +138,7 @@ class OnnxNmsHead(Head[Detections]):
     rows_first: bool = False
 
     def __call__(
-        self, outputs: Mapping[str, np.ndarray], letterbox: Letterbox, thresholds: Thresholds
+        self, outputs: Arrays, letterbox: Letterbox, thresholds: Thresholds
     ) -> Detections:
         """Decode the outputs for one image; see `Head`."""
         chosen, boxes, scores = self.arrays(outputs, letterbox.input_hw)

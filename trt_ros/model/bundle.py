@@ -7,11 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from trt_ros.errors import ModelError
 from trt_ros.model.kinds import binding_of
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import Arrays, TensorSpec
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class Group:
     networks: tuple[str, ...]
     steps: int = 1
     carry: Mapping[str, str] = field(default_factory=dict)
-    values: Mapping[str, np.ndarray] = field(default_factory=dict)
+    values: Arrays = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

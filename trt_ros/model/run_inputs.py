@@ -8,7 +8,7 @@ from trt_ros.errors import TensorMismatchError
 from trt_ros.model.feeds import Feeds
 from trt_ros.model.feeds.base import Binding
 from trt_ros.model.feeds.image import ImageFeed
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import Arrays, TensorSpec
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 
@@ -19,7 +19,7 @@ NO_LETTERBOX = Letterbox((1.0, 1.0), (0.0, 0.0), (1, 1), (1, 1))
 RunInput = Frame | Sequence[Frame | np.ndarray] | np.ndarray
 RunInputs = Mapping[str, RunInput]
 #: The tensors of a run without any.
-NO_TENSORS: Mapping[str, np.ndarray] = {}
+NO_TENSORS: Arrays = {}
 #: Name of the maps of a run's regions among its tensors, one row per image of the batch.
 REGIONS = 'regions of the image'
 

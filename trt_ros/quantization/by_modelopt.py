@@ -1,6 +1,6 @@
 """Quantization by NVIDIA's nvidia-modelopt, which places its own Q/DQ nodes."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 import re
@@ -8,19 +8,15 @@ import sys
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import onnx
 
 from trt_ros.engine.builder.onnx_nodes import HEAVY, title
 from trt_ros.errors import BackendError, ModelError, TrtRosError, requires
+from trt_ros.tensors import Arrays
 
 
 def quantize_by_modelopt(
-    model: Any,
-    to: str,
-    method: str,
-    left_out: Iterable[str],
-    inputs: Iterator[Mapping[str, np.ndarray]],
+    model: Any, to: str, method: str, left_out: Iterable[str], inputs: Iterator[Arrays]
 ) -> Any:
     """Return a quantized copy of a ModelProto but for `left_out`, by node or output names."""
     remedy = (
@@ -76,17 +72,17 @@ def quantized_layers(model: Any) -> set[str]:
 
 
 class _Reader:
-    def __init__(self, inputs: Iterator[Mapping[str, np.ndarray]]) -> None:
+    def __init__(self, inputs: Iterator[Arrays]) -> None:
         self._inputs, self._first = inputs, next(inputs, None)
         self._is_first = True
 
-    def __iter__(self) -> Iterator[Mapping[str, np.ndarray]]:
+    def __iter__(self) -> Iterator[Arrays]:
         return iter(self.get_next, None)
 
-    def get_first(self) -> Mapping[str, np.ndarray] | None:
+    def get_first(self) -> Arrays | None:
         return self._first
 
-    def get_next(self) -> Mapping[str, np.ndarray] | None:
+    def get_next(self) -> Arrays | None:
         if self._is_first:
             self._is_first = False
             return self._first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 import io
 import json
@@ -16,6 +16,7 @@ from trt_ros.progress import Reporter
 from trt_ros.quantization.layers import QuantFormat
 from trt_ros.quantization.result_agreement import FrameNetwork
 from trt_ros.regular_file import write_atomically
+from trt_ros.tensors import Arrays
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
 
@@ -164,7 +165,7 @@ class Calibration:
             with np.load(self._path) as kept:
                 if str(kept['key']) != self._key:
                     return
-                loaded: Mapping[str, np.ndarray] = {name: kept[name] for name in kept.files}
+                loaded: Arrays = {name: kept[name] for name in kept.files}
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return  # Missing or damaged: begin again.
         self.done = int(loaded['done'])

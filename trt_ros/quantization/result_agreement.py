@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import singledispatch
 from pathlib import Path
@@ -22,6 +22,7 @@ from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.runtime.cpu.pipeline import WARM_UP_THRESHOLDS, CpuPipeline
 from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.runner import CopyingRunner, Runner
+from trt_ros.tensors import Arrays
 from trt_ros.vision.average_precision import average_precisions
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.thresholds import Thresholds
@@ -79,7 +80,7 @@ class FrameNetwork:
 class _Recorder(CopyingRunner):
     last: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = ({}, {})
 
-    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def infer(self, tensors: Arrays) -> dict[str, np.ndarray]:
         self.last = dict(tensors), super().infer(tensors)
         return self.last[1]
 

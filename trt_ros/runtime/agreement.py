@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from trt_ros.results.boxes import Detections
+from trt_ros.tensors import Arrays
 from trt_ros.vision.nms import iou
 
 
@@ -93,9 +94,7 @@ class Agreement:
         return bool(self.non_finite_here and not self.non_finite_reference)
 
 
-def agreements(
-    got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray]
-) -> dict[str, Agreement]:
+def agreements(got: Arrays, want: Arrays) -> dict[str, Agreement]:
     """Compare the outputs of one input, by the names of the reference's outputs."""
     return {name: Agreement.of(got[name], expected) for name, expected in want.items()}
 

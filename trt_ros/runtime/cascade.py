@@ -22,6 +22,7 @@ from trt_ros.runtime.options import (
 )
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.runtime.runner import Network
+from trt_ros.tensors import Arrays
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.regions import are_in_image
 from trt_ros.vision.thresholds import Thresholds
@@ -101,10 +102,7 @@ class CascadePipeline(Pipeline[Any]):
             detector.join(regions, max_regions)
 
     def start(
-        self,
-        frames: Sequence[Frame],
-        thresholds: Thresholds,
-        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
+        self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays = NO_TENSORS
     ) -> Future[list[Any]]:
         """Run the detector, and the other network on its objects; see Pipeline.start."""
         found = self.detector.start(frames, thresholds, tensors)

@@ -38,6 +38,7 @@ from trt_ros.results.watch import ResultWatch
 from trt_ros.runtime.device import Device
 from trt_ros.runtime.future import Finished, Future
 from trt_ros.runtime.nonfinite import NonfiniteFrames
+from trt_ros.tensors import Arrays
 from trt_ros.vision.class_choice import OBJECT_TASKS, ClassLookup, no_objects
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Preprocess
@@ -128,10 +129,7 @@ class Pipeline(ABC, Generic[ResultT]):
 
     @abstractmethod
     def start(
-        self,
-        frames: Sequence[Frame],
-        thresholds: Thresholds,
-        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
+        self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays = NO_TENSORS
     ) -> Future[list[ResultT]]:
         """
         Start a run; without a GPU, finish it too.
@@ -145,10 +143,7 @@ class Pipeline(ABC, Generic[ResultT]):
         """
 
     def submit_run(
-        self,
-        frames: Sequence[Frame],
-        thresholds: Thresholds,
-        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
+        self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays = NO_TENSORS
     ) -> Future[list[ResultT]]:
         """Start a run that is not waited for at once; see `start`."""
         return self.start(frames, thresholds, tensors)

@@ -1,6 +1,6 @@
 """Ranking of the readings of a network, by views of pictures or by annotations and counts."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import singledispatch
 import json
@@ -34,6 +34,7 @@ from trt_ros.runtime.consistency import (
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.options import ModelOptions
 from trt_ros.runtime.runner import CopyingRunner, Runner
+from trt_ros.tensors import Arrays
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.nms import iou
 from trt_ros.vision.thresholds import Thresholds
@@ -193,7 +194,7 @@ class _Remembering(CopyingRunner):
         super().__init__(network)
         self._known: dict[bytes, dict[str, np.ndarray]] = {}
 
-    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def infer(self, tensors: Arrays) -> dict[str, np.ndarray]:
         """Run the network, or return what it has computed for these inputs."""
         key = b''.join(tensors[name].tobytes() for name in sorted(tensors))
         if key not in self._known:

@@ -10,7 +10,7 @@ import numpy as np
 from trt_ros.errors import ModelError, TensorMismatchError
 from trt_ros.model.bundle import Port
 from trt_ros.progress import Reporter
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import Arrays, TensorSpec
 
 
 class Network:
@@ -59,7 +59,7 @@ class Runner(Network):
 
     overlaps = arrays_only = False
 
-    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def infer(self, tensors: Arrays) -> dict[str, np.ndarray]:
         """
         Run the network once.
 
@@ -74,7 +74,7 @@ class Runner(Network):
         """Return values for /diagnostics by their key."""
         return {}
 
-    def tune_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    def tune_threads(self, tensors: Arrays) -> tuple[str, ...]:
         """Choose CPU threads for inputs after a first infer(); return lines for the log."""
         return ()
 
@@ -119,7 +119,7 @@ class CopyingRunner(Runner):
         self.backend, self.metadata = like.backend, like.metadata
         self.inputs, self.outputs = like.inputs, like.outputs
 
-    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def infer(self, tensors: Arrays) -> dict[str, np.ndarray]:
         """Run the network once, and copy its outputs; see Runner.infer."""
         given = {spec.name: tensors[spec.name] for spec in self._network.inputs}
         return {name: np.array(value) for name, value in self._network.infer(given).items()}
@@ -129,7 +129,7 @@ class CopyingRunner(Runner):
         self._network.close()
 
 
-def check_inputs(specs: Sequence[TensorSpec], tensors: Mapping[str, np.ndarray]) -> None:
+def check_inputs(specs: Sequence[TensorSpec], tensors: Arrays) -> None:
     """Raise TensorMismatchError if `tensors` are not the network's inputs."""
     for spec in specs:
         tensor = tensors.get(spec.name)

@@ -14,9 +14,10 @@ from trt_ros.model.published import Published, read_published
 from trt_ros.runtime.image_inputs import ImageInput, image_preprocess, with_settings
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.runner import Network
+from trt_ros.tensors import Arrays
 from trt_ros.vision.frame import Frame
 
-Infer = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+Infer = Callable[[Arrays], Arrays]
 
 
 def with_published(network: Network, model_path: str) -> tuple[Network, Published]:

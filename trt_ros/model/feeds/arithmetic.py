@@ -10,7 +10,7 @@ import numpy as np
 from trt_ros.errors import TensorMismatchError
 from trt_ros.model.feeds.base import invalid_setting
 from trt_ros.model.feeds.constant import read_value
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import Arrays, TensorSpec
 
 _OPERATIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], object]] = {
     'default': lambda x, value: np.subtract(x, value, out=x),
@@ -30,7 +30,7 @@ class Arithmetic:
     :param values: by setting, of shapes that are broadcast with x; those of `clip` begin with 2.
     """
 
-    values: Mapping[str, np.ndarray]
+    values: Arrays
 
     @classmethod
     def parse(cls, settings: Mapping[str, str], spec: TensorSpec) -> Arithmetic | None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from trt_ros.errors import ParameterError
-from trt_ros.tensors import Shape, TensorSpec, host_dtype
+from trt_ros.tensors import Arrays, Shape, TensorSpec, host_dtype
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 
@@ -182,7 +182,7 @@ class Feed:
         """Return the network's input on the CPU, and the placement of each image."""
         raise NotImplementedError
 
-    def keep(self, outputs: Mapping[str, np.ndarray], memory: Any, staged: np.ndarray) -> Any:
+    def keep(self, outputs: Arrays, memory: Any, staged: np.ndarray) -> Any:
         """Return the memory for the next run, from that of the last one and its outputs."""
         return None
 

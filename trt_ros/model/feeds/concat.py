@@ -9,7 +9,7 @@ import numpy as np
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.base import Binding, Feed, empty_source
 from trt_ros.model.feeds.tensor import TensorFeed
-from trt_ros.tensors import TensorSpec, as_tensor
+from trt_ros.tensors import Arrays, TensorSpec, as_tensor
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class ConcatFeed(Feed):
         """Return a line for the log."""
         return f'{name}: {", ".join(self.parts)}, one after another'
 
-    def concatenate(self, staged: Mapping[str, np.ndarray]) -> np.ndarray:
+    def concatenate(self, staged: Arrays) -> np.ndarray:
         """Return the network's input from those of its parts, of any dtype."""
         flat = np.concatenate([staged[part].reshape(-1) for part in self.parts])
         return as_tensor(self.spec, flat.reshape(self.spec.shape))
@@ -79,7 +79,7 @@ class PartsOfInputs:
         """Return the feeds that are staged one by one."""
         return {name: feed for name, feed in feeds.items() if name not in self._joined}
 
-    def join(self, staged: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    def join(self, staged: Arrays) -> Arrays:
         """Return the network's inputs from what was staged."""
         if not self._joined:
             return staged

@@ -1,6 +1,6 @@
 """Inputs that depend on the number of the run since the last reset: counters, and noise."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 import math
 import re
@@ -10,7 +10,7 @@ import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.base import Binding, Feed, Given, invalid_setting
-from trt_ros.tensors import TensorSpec, as_tensor
+from trt_ros.tensors import Arrays, TensorSpec, as_tensor
 from trt_ros.vision.letterbox import Letterbox
 
 
@@ -38,7 +38,7 @@ class NumberedFeed(Feed):
         """Return the values of the run; see Feed.stage."""
         return as_tensor(self.spec, self.values(given.memory)), ()
 
-    def keep(self, outputs: Mapping[str, np.ndarray], memory: int, staged: np.ndarray) -> int:
+    def keep(self, outputs: Arrays, memory: int, staged: np.ndarray) -> int:
         """Return the number of the next run."""
         return memory + 1
 

@@ -1,6 +1,6 @@
 """Inputs that are outputs of the previous run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 import math
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.base import INITIAL, Binding, Feed, Given
 from trt_ros.model.feeds.constant import read_value
-from trt_ros.tensors import Shape, TensorSpec
+from trt_ros.tensors import Arrays, Shape, TensorSpec
 from trt_ros.vision.letterbox import Letterbox
 
 
@@ -83,9 +83,7 @@ class StateFeed(Feed):
         """Return the output of the previous run; see Feed.stage."""
         return given.memory, ()
 
-    def keep(
-        self, outputs: Mapping[str, np.ndarray], memory: Any, staged: np.ndarray
-    ) -> np.ndarray:
+    def keep(self, outputs: Arrays, memory: Any, staged: np.ndarray) -> np.ndarray:
         """Return the output; raises TensorMismatchError when it has another shape."""
         output = outputs[self.output]
         self.refuse_other_shape(output.shape)

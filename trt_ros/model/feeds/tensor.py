@@ -1,6 +1,6 @@
 """Inputs that are arrays of messages or programs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from trt_ros.model.feeds.constant import read_value
 from trt_ros.model.feeds.history import CHOICES, HISTORY, History
 from trt_ros.model.feeds.padding import CAPACITY, PAD, Padding
 from trt_ros.tensors import (
+    Arrays,
     Shape,
     TensorSpec,
     as_tensor,
@@ -169,8 +170,6 @@ class HistoryFeed(TensorFeed):
         value, _ = super().stage(given)
         return self.history.pushed(given.memory, value), ()
 
-    def keep(
-        self, outputs: Mapping[str, np.ndarray], memory: Any, staged: np.ndarray
-    ) -> np.ndarray:
+    def keep(self, outputs: Arrays, memory: Any, staged: np.ndarray) -> np.ndarray:
         """Return the history of the run."""
         return staged

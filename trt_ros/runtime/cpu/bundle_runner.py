@@ -9,6 +9,7 @@ from trt_ros.model.bundle import Bundle, Group
 from trt_ros.profiling import mark
 from trt_ros.runtime.bundle import describe_bundle
 from trt_ros.runtime.runner import Runner, check_inputs
+from trt_ros.tensors import Arrays
 
 
 class BundleRunner(Runner):
@@ -21,7 +22,7 @@ class BundleRunner(Runner):
         describe_bundle(self, bundle, runners)
         self._inputs = {bundle.names[name]: name for name in bundle.input_ports}
 
-    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def infer(self, tensors: Arrays) -> dict[str, np.ndarray]:
         """Run the networks as Runner.infer; those with the same read-only inputs keep outputs."""
         check_inputs(self.inputs, tensors)
         values = {self._inputs[name]: tensor for name, tensor in tensors.items()}
@@ -59,7 +60,7 @@ class BundleRunner(Runner):
         for port, array in self.members[network].infer(given).items():
             values[f'{network}/{port}'] = array
 
-    def tune_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    def tune_threads(self, tensors: Arrays) -> tuple[str, ...]:
         """Choose the number of CPU threads of each network; see Runner.tune_threads."""
         self.infer(tensors)
         return tuple(

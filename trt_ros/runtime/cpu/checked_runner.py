@@ -25,7 +25,7 @@ from trt_ros.progress import Reporter
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular, write_atomically
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner, load_onnxruntime
 from trt_ros.runtime.runner import Runner, check_inputs
-from trt_ros.tensors import TensorSpec
+from trt_ros.tensors import Arrays, TensorSpec
 
 BASE_SECONDS = 30.0  # Time limit of any model to load, and to run once.
 NBYTES_PER_SECOND = 4 << 20  # A larger model may take longer.
@@ -89,19 +89,19 @@ class CheckedRunner(Runner):
             self._runner = OnnxRuntimeRunner.open(self._path, threads=self._threads)
         return self._runner
 
-    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def infer(self, tensors: Arrays) -> dict[str, np.ndarray]:
         """Run the network once, the first time also in the child process; see Runner.infer."""
         if not self._is_checked:
             self._check(tensors)
         assert self._runner is not None
         return self._runner.infer(tensors)
 
-    def tune_threads(self, tensors: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    def tune_threads(self, tensors: Arrays) -> tuple[str, ...]:
         """Choose the number of CPU threads; see OnnxRuntimeRunner.tune_threads."""
         assert self._runner is not None
         return self._runner.tune_threads(tensors)
 
-    def _check(self, tensors: Mapping[str, np.ndarray]) -> None:
+    def _check(self, tensors: Arrays) -> None:
         if self._is_closed:
             raise ClosedError(f'The runner of {self._path}')
         check_inputs(self.inputs, tensors)
@@ -158,7 +158,7 @@ class _CheckingChild(Child):
         self.metadata: Mapping[str, str] = found['metadata']
         return self
 
-    def run(self, tensors: Mapping[str, np.ndarray], report: Reporter) -> None:
+    def run(self, tensors: Arrays, report: Reporter) -> None:
         """Run the model in the child."""
         self._tensors.seek(0)
         self._tensors.truncate()

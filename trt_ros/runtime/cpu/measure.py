@@ -19,6 +19,7 @@ from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.fitting import resolve
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.pipeline import Pipeline
+from trt_ros.tensors import Arrays
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.regions import whole_image
 from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
@@ -49,7 +50,7 @@ class Work(NamedTuple):
     """The images and tensors of a run of the maximum batch size."""
 
     frames: Sequence[Frame]
-    tensors: Mapping[str, np.ndarray]
+    tensors: Arrays
 
     @classmethod
     def of(cls, pipeline: Pipeline[Any], frame: Frame | None) -> Work:
@@ -149,7 +150,7 @@ def overlapped_frames_per_second(
         return runs * steps.max_batch / (time.perf_counter() - began)
 
 
-def network_tensors(steps: CpuPipeline[Any], frame: Frame | None) -> Mapping[str, np.ndarray]:
+def network_tensors(steps: CpuPipeline[Any], frame: Frame | None) -> Arrays:
     """Return the tensors that reach the network in a run of measure_steps."""
     frames, tensors = Work.of(steps, frame)
     return steps.run_network(steps.stage(frames, tensors)[0], tensors)[0]

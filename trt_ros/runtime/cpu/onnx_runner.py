@@ -18,7 +18,7 @@ import numpy as np
 from trt_ros.engine.builder.model_file import check_model_file, has_fp8
 from trt_ros.errors import BackendError, ClosedError, MemoryLimitError, ModelError, TrtRosError
 from trt_ros.runtime.runner import Runner, check_inputs, tensor_specs
-from trt_ros.tensors import INTEGERS
+from trt_ros.tensors import INTEGERS, Arrays
 
 DTYPES = {
     **{'tensor(float)': 'float32', 'tensor(double)': 'float64', 'tensor(string)': 'object'},
@@ -68,7 +68,7 @@ MEASURED_SECONDS = 0.1
 TIMED_RUNS = 5
 
 
-def _run_seconds(session: Any, tensors: Mapping[str, np.ndarray]) -> float:
+def _run_seconds(session: Any, tensors: Arrays) -> float:
     """Return the median time of a run, or a first time above MEASURED_SECONDS."""
     times = []
     for _ in range(1 + TIMED_RUNS):
@@ -128,9 +128,7 @@ class OnnxRuntimeRunner(Runner):
             ) from error
 
     def tune_threads(
-        self,
-        tensors: Mapping[str, np.ndarray],
-        run_seconds: Callable[[Any, Mapping[str, np.ndarray]], float] = _run_seconds,
+        self, tensors: Arrays, run_seconds: Callable[[Any, Arrays], float] = _run_seconds
     ) -> tuple[str, ...]:
         """
         Use the fewest threads that run `tensors` in about the time that all CPUs take.
@@ -156,7 +154,7 @@ class OnnxRuntimeRunner(Runner):
             self._session, fastest, count = session, min(fastest, seconds), count // 2
         return (f'CPU threads: {count} (median run with {"; with ".join(measured)})',)
 
-    def infer(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def infer(self, tensors: Arrays) -> dict[str, np.ndarray]:
         """Run the network once; see Runner.infer. The arrays stay valid."""
         if self._session is None:
             raise ClosedError(f'The runner of {self._path}')
@@ -178,7 +176,7 @@ class OnnxRuntimeRunner(Runner):
         self._session = None
 
 
-def operator_times(path: Path, tensors: Mapping[str, np.ndarray], rounds: int) -> dict[str, float]:
+def operator_times(path: Path, tensors: Arrays, rounds: int) -> dict[str, float]:
     """Return ms per run by 'operator name' of ONNX Runtime; fused layers are missing."""
     totals: dict[str, float] = {}
     with TemporaryDirectory() as folder:

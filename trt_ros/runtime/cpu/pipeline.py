@@ -34,6 +34,7 @@ from trt_ros.runtime.fitting import ResolvedModel
 from trt_ros.runtime.future import Finished, Future
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.runtime.runner import Runner
+from trt_ros.tensors import Arrays
 from trt_ros.vision.frame import Frame
 from trt_ros.vision.letterbox import Letterbox
 from trt_ros.vision.thresholds import Thresholds
@@ -144,16 +145,13 @@ class CpuPipeline(Pipeline[ResultT]):
         self._lines += self.runner.tune_threads(staged)
 
     def start(
-        self,
-        frames: Sequence[Frame],
-        thresholds: Thresholds,
-        tensors: Mapping[str, np.ndarray] = NO_TENSORS,
+        self, frames: Sequence[Frame], thresholds: Thresholds, tensors: Arrays = NO_TENSORS
     ) -> Future[list[ResultT]]:
         """Run the network; see Pipeline.start."""
         return Finished(self._run(*self.stage(frames, tensors), thresholds, tensors))
 
     def stage(
-        self, frames: Sequence[Frame], tensors: Mapping[str, np.ndarray] = NO_TENSORS
+        self, frames: Sequence[Frame], tensors: Arrays = NO_TENSORS
     ) -> tuple[dict[str, np.ndarray], Sequence[Letterbox]]:
         """Return the inputs without memory, and each image's placement; arguments as `start`."""
         with mark('preprocess'):
@@ -181,10 +179,10 @@ class CpuPipeline(Pipeline[ResultT]):
 
     def _run(
         self,
-        inputs: Mapping[str, np.ndarray],
+        inputs: Arrays,
         letterboxes: Sequence[Letterbox],
         thresholds: Thresholds,
-        tensors: Mapping[str, np.ndarray],
+        tensors: Arrays,
     ) -> list[ResultT]:
         _, found = self.run_network(inputs, tensors)
         outputs = {name: found[name] for name in self._output_names}
@@ -201,9 +199,7 @@ class CpuPipeline(Pipeline[ResultT]):
                     )
             return decode(outputs, count, letterboxes, thresholds, add)
 
-    def run_network(
-        self, staged: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]
-    ) -> tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]:
+    def run_network(self, staged: Arrays, tensors: Arrays) -> tuple[Arrays, Arrays]:
         """Run the network on what stage() returned and its states; return inputs and outputs."""
         # Two runs at once would share the same CPUs; states go from one run to the next.
         is_alone = bool(self._memory_feeds) or not self.runner.overlaps
@@ -217,7 +213,7 @@ class CpuPipeline(Pipeline[ResultT]):
                 self._memory[name] = feed.keep(found, self._memory[name], staged[name])
         return inputs, found
 
-    def _tiled(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    def _tiled(self, inputs: Arrays) -> Arrays:
         (name,) = image_feeds(self.feeds)
         runs = [
             self.runner.infer({**inputs, name: inputs[name][index : index + 1]})
@@ -228,7 +224,7 @@ class CpuPipeline(Pipeline[ResultT]):
     def _own_diagnostics(self) -> Mapping[str, str]:
         return self.runner.diagnostics()
 
-    def _remembered(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _remembered(self, tensors: Arrays) -> dict[str, np.ndarray]:
         staged = {}
         for name, feed in self._memory_feeds.items():
             if name not in self._memory:
