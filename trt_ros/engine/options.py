@@ -9,11 +9,12 @@ from typing import Any
 
 from trt_ros.errors import ParameterError
 from trt_ros.parameter_field import check_options, param
-from trt_ros.tensors import Shape
 
 PRECISIONS = ('auto', 'fp32', 'tf32', 'fp16', 'bf16')
 IO_DTYPES = ('keep', 'lower')
 HARDWARE = ('none', 'ampere_plus', 'same_compute_capability')
+
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
