@@ -94,10 +94,7 @@ def _tasks(args: Namespace, earlier: Mapping[str, Mapping[str, Any]]) -> list[La
     elif args.recordings and args.output:
         recordings, output = [path_of(each) for each in args.recordings], path_of(args.output)
         found = find_recordings(
-            recordings,
-            recursive=args.recursive,
-            include=args.include,
-            exclude=args.exclude,
+            recordings, recursive=args.recursive, include=args.include, exclude=args.exclude
         )
         paths = [path for path, _ in found]
         outputs = [output]

@@ -12,13 +12,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trt_ros.cli._flags import (
-    add_flags,
-    add_option_flags,
-    given_options,
-    model_argument,
-    number,
-)
+from trt_ros.cli._flags import add_flags, add_option_flags, given_options, model_argument, number
 from trt_ros.engine.options import BuildOptions, Profile, ShapeRange
 from trt_ros.errors import ParameterError, printable
 from trt_ros.progress import Progress, ProgressThrottle, Reporter

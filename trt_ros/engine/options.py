@@ -104,9 +104,7 @@ class BuildOptions:
         False, 'Allow kernels for weights of which two in four are zero (structured sparsity).'
     )
     aux_streams: int | None = param(
-        None,
-        "Maximum number of auxiliary CUDA streams; default: TensorRT's.",
-        between=(0, inf),
+        None, "Maximum number of auxiliary CUDA streams; default: TensorRT's.", between=(0, inf)
     )
     timing_cache: bool = param(
         True, 'Time every kernel again, and store no times beside the engines (tensorrt only).'

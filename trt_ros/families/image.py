@@ -76,7 +76,5 @@ def _family(name: str, preprocess: Mapping[str, Any], networks: str) -> Family[P
 IMAGE = _family('image', STRETCH_PREPROCESS, 'images of 0 to 1: Zero-DCE, Real-ESRGAN and others')
 IMAGE_255 = _family('image_255', trained('stretch', scale=1.0), 'images of 0 to 255')
 IMAGE_SIGNED = _family(
-    'image_signed',
-    trained('stretch', mean=(0.5,) * 3, std=(0.5,) * 3),
-    'images of -1 to 1',
+    'image_signed', trained('stretch', mean=(0.5,) * 3, std=(0.5,) * 3), 'images of -1 to 1'
 )

@@ -15,11 +15,7 @@ from trt_ros.model.run_inputs import NO_TENSORS
 from trt_ros.results.base import Result
 from trt_ros.runtime.future import Future
 from trt_ros.runtime.machine_options import EngineOptions, RunOptions
-from trt_ros.runtime.options import (
-    ModelOptions,
-    PipelineOptions,
-    options_of,
-)
+from trt_ros.runtime.options import ModelOptions, PipelineOptions, options_of
 from trt_ros.runtime.pipeline import Pipeline
 from trt_ros.runtime.runner import Network
 from trt_ros.tensors import Arrays

@@ -28,11 +28,7 @@ from trt_ros.runtime.image_inputs import (
     image_input,
     is_image,
 )
-from trt_ros.runtime.options import (
-    LabeledOptions,
-    MaskOptions,
-    PipelineOptions,
-)
+from trt_ros.runtime.options import LabeledOptions, MaskOptions, PipelineOptions
 from trt_ros.runtime.runner import Network
 from trt_ros.runtime.suggestions import unbound_error
 from trt_ros.runtime.trial_run import Infer, open_trial, with_published

@@ -182,9 +182,7 @@ def _layout(spec: TensorSpec) -> tuple[str, int]:
 
 
 def image_preprocess(
-    options: PipelineOptions,
-    trained_with: Mapping[str, object],
-    image: ImageInput,
+    options: PipelineOptions, trained_with: Mapping[str, object], image: ImageInput
 ) -> Preprocess:
     """Return the family's preprocessing, with mean and std for three channels, and options."""
     spec = image.spec
@@ -228,10 +226,7 @@ def image_preprocess(
 
 
 def image_feed(
-    options: PipelineOptions,
-    binding: Binding | None,
-    image: ImageInput,
-    decoder: Decoder[Any],
+    options: PipelineOptions, binding: Binding | None, image: ImageInput, decoder: Decoder[Any]
 ) -> ImageFeed:
     """Return the feed of an image input, by its binding if it has one; or raise."""
     has_many = binding is not None and binding.kind == ImagesFeed.kind
@@ -263,10 +258,7 @@ def image_feed(
 
 
 def describe_preprocess(
-    preprocess: Preprocess,
-    size_reason: str,
-    crop: Crop | None = None,
-    tiles: Tiles | None = None,
+    preprocess: Preprocess, size_reason: str, crop: Crop | None = None, tiles: Tiles | None = None
 ) -> str:
     """Return a line for the log, with regions or tiles where runs get those."""
     height, width = preprocess.input_hw

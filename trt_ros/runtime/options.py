@@ -280,8 +280,7 @@ class MaskOptions:
     """Options of a network of masks."""
 
     confidence: bool = param(
-        False,
-        'Whether to compute the confidence of each pixel of a mask, 0 to 255.',
+        False, 'Whether to compute the confidence of each pixel of a mask, 0 to 255.'
     )
 
 

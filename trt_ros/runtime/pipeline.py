@@ -195,18 +195,12 @@ class Pipeline(ABC, Generic[ResultT]):
 
     @overload
     def __call__(
-        self,
-        image: Image | RunInputs,
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
-        **limits: Any,
+        self, image: Image | RunInputs, thresholds: Thresholds = DEFAULT_THRESHOLDS, **limits: Any
     ) -> ResultT: ...
 
     @overload
     def __call__(
-        self,
-        image: Sequence[Image],
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
-        **limits: Any,
+        self, image: Sequence[Image], thresholds: Thresholds = DEFAULT_THRESHOLDS, **limits: Any
     ) -> Sequence[ResultT]: ...
 
     def __call__(
@@ -268,8 +262,7 @@ class Pipeline(ABC, Generic[ResultT]):
         # In one order whatever camera comes first: one graph per mix of geometries, not one
         # per permutation.
         places = sorted(
-            range(len(frames)),
-            key=lambda i: (frames[i].wh, frames[i].encoding, frames[i].step),
+            range(len(frames)), key=lambda i: (frames[i].wh, frames[i].encoding, frames[i].step)
         )
         order = [places.index(i) for i in range(len(frames))]
         run = self.start([frames[i] for i in places], thresholds)
@@ -308,10 +301,7 @@ class Pipeline(ABC, Generic[ResultT]):
         return results
 
     def submit(
-        self,
-        image: Image | RunInputs,
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
-        **limits: Any,
+        self, image: Image | RunInputs, thresholds: Thresholds = DEFAULT_THRESHOLDS, **limits: Any
     ) -> Future[ResultT]:
         """
         Start one run and return while the GPU works; on the CPU, finish it first.

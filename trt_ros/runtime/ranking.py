@@ -15,13 +15,7 @@ from trt_ros.results.base import Result
 from trt_ros.results.boxes import Objects
 from trt_ros.results.classes import Classification
 from trt_ros.results.labels import MAX_ANNOTATIONS_NBYTES
-from trt_ros.runtime.candidates import (
-    Candidate,
-    first_candidates,
-    normalized,
-    resized,
-    sized,
-)
+from trt_ros.runtime.candidates import Candidate, first_candidates, normalized, resized, sized
 from trt_ros.runtime.consistency import (
     VIEWS,
     Seen,

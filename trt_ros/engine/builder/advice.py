@@ -209,11 +209,7 @@ def advise_on_quantization(model: Any) -> list[str]:
             weights,
             'Export with a quantizer for each weight; these layers compute in float',
         ),
-        (
-            'inputs without Q/DQ',
-            inputs,
-            'Quantize the input of each layer with quantized weights',
-        ),
+        ('inputs without Q/DQ', inputs, 'Quantize the input of each layer with quantized weights'),
         (
             'Q/DQ between a layer and its normalization or activation',
             between,

@@ -146,11 +146,7 @@ def parse(path: Path, options: BuildOptions, library: Library, events: Events) -
     if options.precision in ('fp16', 'bf16') and 'float32' in info.float_types:
         events.phase(f'converting the model to {options.precision}')
         changed, lowered = convert(
-            path,
-            options.precision,
-            io_dtypes=options.io_dtypes,
-            fp32=options.fp32,
-            model=changed,
+            path, options.precision, io_dtypes=options.io_dtypes, fp32=options.fp32, model=changed
         )
     if rewrite(changed or model, options, is_rtx=library.is_rtx):
         changed = changed or model

@@ -158,11 +158,7 @@ _FORMATS = (
         _TF2ONNX.replace('{}', 'graphdef') + ' --inputs INPUT:0 --outputs OUTPUT:0',
     ),
     (rb'\x89HDF\r\n', 'a Keras model in HDF5', _KERAS[1]),
-    (
-        rb'(?s:.{4})\0{4}\{"',
-        'a file of weights without their network (safetensors)',
-        _TORCH,
-    ),
+    (rb'(?s:.{4})\0{4}\{"', 'a file of weights without their network (safetensors)', _TORCH),
     (
         rb'<\?xml|<net ',
         'XML, perhaps a network of OpenVINO',

@@ -52,12 +52,7 @@ FIXED_INPUTS = {'Resize': {1, 2}, 'Upsample': {1}, 'Dropout': {1}}
 
 
 def convert(
-    path: Path,
-    precision: str,
-    *,
-    io_dtypes: str,
-    fp32: Sequence[str] = (),
-    model: Any = None,
+    path: Path, precision: str, *, io_dtypes: str, fp32: Sequence[str] = (), model: Any = None
 ) -> tuple[Any, str]:
     """
     Convert a model file, or `model` in its place, to 'fp16' or 'bf16'; see `lower`.

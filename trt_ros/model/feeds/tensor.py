@@ -8,26 +8,11 @@ import numpy as np
 
 from trt_ros.errors import ParameterError, TensorMismatchError
 from trt_ros.model.feeds.arithmetic import ARITHMETIC, Arithmetic
-from trt_ros.model.feeds.base import (
-    HELD,
-    INITIAL,
-    MAX_AGE,
-    Binding,
-    Feed,
-    Given,
-    parse_topic,
-)
+from trt_ros.model.feeds.base import HELD, INITIAL, MAX_AGE, Binding, Feed, Given, parse_topic
 from trt_ros.model.feeds.constant import read_value
 from trt_ros.model.feeds.history import CHOICES, HISTORY, History
 from trt_ros.model.feeds.padding import CAPACITY, PAD, Padding
-from trt_ros.tensors import (
-    Arrays,
-    Shape,
-    TensorSpec,
-    as_tensor,
-    checked_tensor,
-    host_dtype,
-)
+from trt_ros.tensors import Arrays, Shape, TensorSpec, as_tensor, checked_tensor, host_dtype
 from trt_ros.vision.letterbox import Letterbox
 
 

@@ -216,10 +216,7 @@ def _open_session(
         disabled = ['ReluQuantRewrite']
     try:
         return onnxruntime.InferenceSession(
-            str(path),
-            options,
-            providers=['CPUExecutionProvider'],
-            disabled_optimizers=disabled,
+            str(path), options, providers=['CPUExecutionProvider'], disabled_optimizers=disabled
         )
     except Exception as error:
         raise _explain(error, path) from error

@@ -9,12 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from trt_ros.decode.choice import decode_batch
-from trt_ros.errors import (
-    MemoryLimitError,
-    ModelError,
-    RemoteRefusedError,
-    TensorMismatchError,
-)
+from trt_ros.errors import MemoryLimitError, ModelError, RemoteRefusedError, TensorMismatchError
 from trt_ros.model.feeds.base import Given
 from trt_ros.model.feeds.concat import PartsOfInputs
 from trt_ros.model.run_inputs import (
