@@ -16,29 +16,9 @@ from trt_ros.quantization.result_agreement import Evaluation, FrameNetwork, Resu
 from trt_ros.runtime.fitting import ResolvedModel
 
 
-def with_qdq(
-    network: QuantNetwork,
-    layers: Sequence[QuantLayer],
-    amax: Mapping[str, float],
-    quant_format: QuantFormat,
-) -> Any:
-    """
-    Return a copy of a model in which some layers are quantized.
+class Insertion:
+    """Adds Q/DQ nodes of a format to a copy of a model."""
 
-    The input of each layer passes a QuantizeLinear and a DequantizeLinear with one scale; its
-    weights are stored in the format, with one scale per output channel (int8) or one in all (fp8,
-    as nvidia-modelopt writes them). Zero points are 0, and biases stay float: TensorRT refuses
-    others. A sum of a quantized tensor and a layer's output, as in a residual block, reads the
-    quantized tensor, so that TensorRT adds it in the kernel of the layer.
-
-    :param layers: layers to quantize, of `network.layers`.
-    :param amax: largest absolute value to represent per activation.
-    :returns: ModelProto.
-    """
-    return _Insertion(network, quant_format).run(layers, amax)
-
-
-class _Insertion:
     def __init__(self, network: QuantNetwork, quant_format: QuantFormat) -> None:
         self._network, self._format = network, quant_format
         self._type = onnx.TensorProto.DataType.Value(quant_format.onnx_type)
@@ -46,6 +26,19 @@ class _Insertion:
         self._model.CopyFrom(network.model)
 
     def run(self, layers: Sequence[QuantLayer], amax: Mapping[str, float]) -> Any:
+        """
+        Return the copy with some layers quantized.
+
+        The input of each layer passes a QuantizeLinear and a DequantizeLinear with one scale; its
+        weights are stored in the format, with one scale per output channel (int8) or one in all
+        (fp8, as nvidia-modelopt writes them). Zero points are 0, and biases stay float: TensorRT
+        refuses others. A sum of a quantized tensor and a layer's output, as in a residual block,
+        reads the quantized tensor, so that TensorRT adds it in the kernel of the layer.
+
+        :param layers: layers to quantize, of `network.layers`.
+        :param amax: largest absolute value to represent per activation.
+        :returns: ModelProto.
+        """
         graph = self._model.graph
         by_output = {layer.output: layer for layer in layers}
         quantized = {layer.activation for layer in layers}
@@ -164,7 +157,7 @@ class LayerSearch:
 
     def model(self, layers: Sequence[QuantLayer]) -> Any:
         """Return the ModelProto with these layers quantized."""
-        return with_qdq(self._network, layers, self._amax, self._format)
+        return Insertion(self._network, self._format).run(layers, self._amax)
 
     def errors(self, calibration: Calibration) -> dict[str, float]:
         """

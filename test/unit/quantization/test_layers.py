@@ -7,7 +7,7 @@ import pytest
 from trt_ros.demo import MODEL
 from trt_ros.errors import ModelError, ParameterError
 from trt_ros.quantization.layers import INT8, QuantNetwork
-from trt_ros.quantization.search import with_qdq
+from trt_ros.quantization.search import Insertion
 
 
 def test_last_convolutions_of_each_grid_of_a_detector_stay_in_float():
@@ -36,7 +36,7 @@ def test_model_without_layers_to_quantize_is_refused(residual_model):
 
 def test_quantized_model_is_refused(residual_model):
     network = QuantNetwork(residual_model())
-    quantized = with_qdq(network, network.layers, {'images': 1.0, 'a': 1.0}, INT8)
+    quantized = Insertion(network, INT8).run(network.layers, {'images': 1.0, 'a': 1.0})
     with pytest.raises(ModelError, match='quantized already'):
         QuantNetwork(quantized)
 

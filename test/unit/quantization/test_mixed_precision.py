@@ -10,7 +10,7 @@ from trt_ros.cli import main
 from trt_ros.engine.builder.onnx_nodes import to_quantizing_opset
 from trt_ros.engine.builder.onnx_precision import lower
 from trt_ros.quantization.layers import FORMATS, INT8, QuantNetwork
-from trt_ros.quantization.search import with_qdq
+from trt_ros.quantization.search import Insertion
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 from trt_ros.trt import installed
 
@@ -67,7 +67,7 @@ def quantized(request, tmp_path):
         )
     network = QuantNetwork(to_quantizing_opset(model, request.param))
     assert len(network.layers) == 6
-    found = with_qdq(network, network.layers, RANGES, FORMATS[request.param])
+    found = Insertion(network, FORMATS[request.param]).run(network.layers, RANGES)
     path = tmp_path / f'{request.param}.onnx'
     onnx.save(found, path)
     return found, path

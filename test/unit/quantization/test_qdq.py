@@ -6,7 +6,7 @@ import pytest
 
 from trt_ros.engine.builder.onnx_nodes import to_quantizing_opset
 from trt_ros.quantization.layers import FORMATS, FP8, INT8, QuantNetwork
-from trt_ros.quantization.search import with_qdq
+from trt_ros.quantization.search import Insertion
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
 
 AMAX = {'images': 4.0, 'a': 6.0}
@@ -15,7 +15,7 @@ AMAX = {'images': 4.0, 'a': 6.0}
 def quantized(model, quant_format, names=('a', 'b')):
     network = QuantNetwork(to_quantizing_opset(model, quant_format.name))
     layers = [layer for layer in network.layers if layer.name in names]
-    found = with_qdq(network, layers, AMAX, quant_format)
+    found = Insertion(network, quant_format).run(layers, AMAX)
     onnx.checker.check_model(found, full_check=True)
     return network, found
 
@@ -135,7 +135,7 @@ def test_scales_of_matrix_products_are_per_output_column(op, shape, attributes, 
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 19)])
     network = QuantNetwork(model)
-    found = with_qdq(network, network.layers, {'x': 1.0}, INT8)
+    found = Insertion(network, INT8).run(network.layers, {'x': 1.0})
     onnx.checker.check_model(found, full_check=True)
     (layer,) = network.layers
     assert layer.axis == axis
