@@ -133,7 +133,6 @@ def test_only_families_with_a_size_input_have_constant_inputs(network):
 
 
 SSD = [(1, 3000, 21), (1, 3000, 4)]
-PASCAL_AND_BACKGROUND = {'class_count': 21, 'has_background': True}
 
 
 @pytest.mark.parametrize(
@@ -154,7 +153,7 @@ PASCAL_AND_BACKGROUND = {'class_count': 21, 'has_background': True}
 def test_background_in_front_of_the_names_counts_where_the_network_has_it(
     shapes, output, family, classes
 ):
-    decoder = choose(*shapes, output=output, **PASCAL_AND_BACKGROUND)
+    decoder = choose(*shapes, output=output, class_count=21, has_background=True)
     assert (decoder.name, decoder.class_count) == (family, classes)
 
 
@@ -183,8 +182,8 @@ MASKS, KEYPOINTS = {'task': 'segment'}, {'task': 'pose', 'kpt_shape': '[17, 3]'}
 def test_a_background_is_left_out_if_the_network_does_not_count_it(
     network, families, outputs, known, classes, is_kept
 ):
-    seen = network(outputs, **known)
-    decoder = choose_decoder('auto', seen, families, **PASCAL_AND_BACKGROUND)
+    seen = network(outputs, class_count=21, **known)
+    decoder = choose_decoder('auto', seen, families, has_background=True)
     assert (decoder.class_count, decoder.head.counts_background) == (classes, is_kept)
 
 
