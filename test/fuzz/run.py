@@ -55,7 +55,7 @@ def attempt(path: str, file: str) -> tuple[str, str]:
 
             build(
                 Path(file), BuildOptions(), load_trt('tensorrt_rtx'), timeout_seconds=60.0
-            ).close()
+            ).plan.close()
     except TrtRosError as error:
         text = str(error)
         if 'Traceback' in text or 'with exit code' in text:  # Of the child process.

@@ -152,7 +152,7 @@ def test_debug_level_has_the_log_of_tensorrt(environment, tmp_path, level):
         'from trt_ros.trt import load_trt\n'
         'start_ros(sys.argv[2:], "", "")\n'
         'log_through_ros()\n'
-        'build(Path(sys.argv[1]), BuildOptions(), load_trt("tensorrt_rtx")).close()\n'
+        'build(Path(sys.argv[1]), BuildOptions(), load_trt("tensorrt_rtx")).plan.close()\n'
     )
     arguments = [str(tmp_path / 'own.onnx'), '--ros-args', '--log-level', level]
     ended = subprocess.run(

@@ -83,7 +83,7 @@ def prepare(what, rest, on_progress, cancelled):
             BuildOptions(),
             load_trt('tensorrt_rtx'),
             report=Reporter(on_progress, cancelled),
-        ).close()
+        ).plan.close()
 
 
 def open_pipeline(options, *, on_progress=None, cancelled=None, batch=1):

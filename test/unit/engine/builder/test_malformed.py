@@ -36,7 +36,7 @@ def test_malformed_files_end_as_errors(models, rtx, count):
         path = models.folder / f'broken_{turn}.onnx'
         path.write_bytes(broken(whole, turn))
         try:
-            build(path, BuildOptions(), rtx, timeout_seconds=300).close()
+            build(path, BuildOptions(), rtx, timeout_seconds=300).plan.close()
         except TrtRosError as error:
             assert error.problem and not str(error).startswith('Traceback')
             return 'crashed' if 'crashed with' in error.problem else 'refused'

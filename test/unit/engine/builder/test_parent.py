@@ -144,7 +144,7 @@ def test_the_weeds_detector_builds(weeds, rtx, precision):
 
 def test_progress_names_phases_and_never_decreases(models, rtx):
     seen = []
-    build(models.conv(layers=40), BuildOptions(), rtx, report=Reporter(seen.append)).close()
+    build(models.conv(layers=40), BuildOptions(), rtx, report=Reporter(seen.append)).plan.close()
     phases = [one.phase for one in seen]
     assert list(dict.fromkeys(phases))[:4] == [
         'starting the build',
@@ -159,10 +159,10 @@ def test_progress_names_phases_and_never_decreases(models, rtx):
 
 
 def test_log_of_tensorrt_reaches_its_logger_at_debug_level(models, rtx, caplog):
-    build(models.conv(), BuildOptions(), rtx).close()
+    build(models.conv(), BuildOptions(), rtx).plan.close()
     assert '[VERBOSE]' not in caplog.text
     caplog.set_level(logging.DEBUG, 'trt_ros.tensorrt_rtx')
-    build(models.conv(), BuildOptions(), rtx).close()
+    build(models.conv(), BuildOptions(), rtx).plan.close()
     assert '[VERBOSE] Parsing node: conv_0 [Conv]' in caplog.messages
 
 

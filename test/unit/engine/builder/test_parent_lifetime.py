@@ -80,9 +80,9 @@ def test_a_callback_that_raises_ends_the_build(slow_model, rtx, children):
 
 
 def test_parent_memory_stays_small(models, rtx):
-    build(models.conv(), BuildOptions(), rtx).close()
+    build(models.conv(), BuildOptions(), rtx).plan.close()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    build(models.conv(layers=40, size=(256, 256)), BuildOptions(), rtx).close()
+    build(models.conv(layers=40, size=(256, 256)), BuildOptions(), rtx).plan.close()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 8 * 1024  # KiB; the child's peak is 200 MiB and more.
 
@@ -116,7 +116,7 @@ def test_ten_kills_in_mid_build_leave_nothing_and_the_next_build_works(
     assert len(os.listdir('/proc/self/fd')) == descriptors
     assert list(temporary.iterdir()) == []
     assert [path for path in cache.root.rglob('*') if path.is_file() and path.name != LOCK] == []
-    build(models.conv(), BuildOptions(), rtx).close()
+    build(models.conv(), BuildOptions(), rtx).plan.close()
 
 
 def test_a_crash_of_tensorrt_is_an_error(slow_model, rtx, signal_child):
