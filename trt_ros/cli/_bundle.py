@@ -5,9 +5,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from trt_ros.engine.sidecar import tensors_of
 from trt_ros.model.bundle import Bundle
 from trt_ros.model.leapp import read_bundle
-from trt_ros.tensors import TensorSpec
 
 WIDTH, GAP, ROW = 260, 300, 18  # Of a network in a picture, in pixels.
 SHOWN = 45  # Characters of a source in a picture: as many as the gap is wide.
@@ -51,18 +51,12 @@ def _describe_cascade(bundle: Bundle, describe: Callable[[Path], Any]) -> dict[s
     (first, *_), options = bundle.networks.items(), bundle.region_options or {}
     networks = {}
     for name, network in bundle.networks.items():
-        found = describe(network.path)
+        inputs, outputs = tensors_of(describe(network.path))
         source = 'image' if name == first[0] else f'regions of {first[0]}'
         networks[name] = {
             'file': str(network.path),
-            'inputs': {
-                each['name']: {'tensor': _tensor(each), 'from': source}
-                for each in found.get('inputs', ())
-            },
-            'outputs': {
-                each['name']: {'tensor': _tensor(each), 'to': ['outside']}
-                for each in found.get('outputs', ())
-            },
+            'inputs': {each.name: {'tensor': str(each), 'from': source} for each in inputs},
+            'outputs': {each.name: {'tensor': str(each), 'to': ['outside']} for each in outputs},
         }
     return {
         'file': str(bundle.path),
@@ -73,10 +67,6 @@ def _describe_cascade(bundle: Bundle, describe: Callable[[Path], Any]) -> dict[s
         'regions': {'of': first[0], **options[name]},
         'outputs': [f'objects of {first[0]}, with the results of their regions'],
     }
-
-
-def _tensor(found: Mapping[str, Any]) -> str:
-    return str(TensorSpec(found['name'], tuple(found['shape']), found['dtype'], 'input'))
 
 
 def _source(bundle: Bundle, name: str) -> str:

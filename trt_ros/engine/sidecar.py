@@ -90,7 +90,7 @@ def write_sidecar(engine: Path, sidecar: Mapping[str, Any]) -> None:
 
 
 def tensors_of(sidecar: Mapping[str, Any]) -> tuple[tuple[TensorSpec, ...], ...]:
-    """Return the inputs and the outputs of a sidecar."""
+    """Return the inputs and the outputs of a sidecar, or of another description."""
     modes: tuple[Literal['input', 'output'], ...] = ('input', 'output')
     return tuple(
         tuple(

@@ -20,6 +20,7 @@ from trt_ros.engine.builder.model_file import check_model_file
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.files import check_private, make_private
 from trt_ros.engine.key import OnnxFile, total_nbytes
+from trt_ros.engine.sidecar import tensors_of
 from trt_ros.errors import ClosedError, ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular, write_atomically
@@ -148,13 +149,7 @@ class _CheckingChild(Child):
     def load(self, report: Reporter) -> _CheckingChild:
         """Load the model in the child; sets `inputs`, `outputs` and `metadata`."""
         found = self._request(report, 'loading the model')
-        self.inputs, self.outputs = (
-            tuple(
-                TensorSpec(spec['name'], tuple(spec['shape']), spec['dtype'], spec['mode'])
-                for spec in found[mode]
-            )
-            for mode in ('inputs', 'outputs')
-        )
+        self.inputs, self.outputs = tensors_of(found)
         self.metadata: Mapping[str, str] = found['metadata']
         return self
 
