@@ -27,13 +27,13 @@ import numpy as np
 
 from trt_ros.engine.options import BuildOptions
 from trt_ros.runtime.gpu.measure import (
-    Summary,
     Work,
     frames_per_second,
     graph_times,
     host_times,
     open_frames,
     stage_times,
+    summary,
 )
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
@@ -98,15 +98,14 @@ def row(
         work = Work.of(pipeline, frame)
         graph = graph_times(pipeline, work, rounds)
         entry['stages'] = {
-            name: vars(Summary.of(each))
-            for name, each in stage_times(pipeline, work, rounds).items()
+            name: summary(each) for name, each in stage_times(pipeline, work, rounds).items()
         }
         over = [wall - gpu for wall, gpu in zip(graph['wall'], graph['gpu'])]
-        entry['graph'] = {name: vars(Summary.of(each)) for name, each in graph.items()}
-        entry['wall_minus_gpu'] = vars(Summary.of(over))
+        entry['graph'] = {name: summary(each) for name, each in graph.items()}
+        entry['wall_minus_gpu'] = summary(over)
         gpu_ms = entry['graph']['gpu']['p50']
         host = host_times(pipeline, work, rounds)
-        entry['host'] = {name: vars(Summary.of(each)) for name, each in host.items()}
+        entry['host'] = {name: summary(each) for name, each in host.items()}
         entry['latency_ratio'] = entry['host']['frame']['p50'] / (
             entry['host']['plain copy']['p50'] + gpu_ms
         )
@@ -117,8 +116,7 @@ def row(
         pipeline.warm_up(registered)
         lent = Work.of(pipeline, registered)
         entry['lent'] = {
-            name: vars(Summary.of(each))
-            for name, each in host_times(pipeline, lent, rounds).items()
+            name: summary(each) for name, each in host_times(pipeline, lent, rounds).items()
         }
         entry['lent_fps'] = frames_per_second(pipeline, lent, rounds * 2)
         pipeline.device.unregister(memory)
@@ -126,7 +124,7 @@ def row(
         runner = open_tensor_runner(model, build)
         try:
             slow = naive(runner, pipeline)
-            entry['naive'] = vars(Summary.of(timed(lambda: slow(frame), max(20, rounds // 5))))
+            entry['naive'] = summary(timed(lambda: slow(frame), max(20, rounds // 5)))
         finally:
             runner.close()
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 import time
 from typing import Any, NamedTuple
 
@@ -27,23 +26,10 @@ from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 WARM_UP_RUNS = 3
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Percentiles, maximum and mean of many times, in milliseconds."""
-
-    p50: float
-    p90: float
-    p99: float
-    max: float
-    mean: float
-
-    @classmethod
-    def of(cls, times_ms: Sequence[float]) -> Summary:
-        """Summarize times, of which there is at least one."""
-        p50, p90, p99 = np.percentile(times_ms, [50, 90, 99])
-        return cls(
-            float(p50), float(p90), float(p99), float(max(times_ms)), float(np.mean(times_ms))
-        )
+def summary(times_ms: Sequence[float]) -> dict[str, float]:
+    """Return percentiles, maximum and mean of times, of which there is at least one."""
+    found = np.percentile(times_ms, [50, 90, 99, 100]).tolist()
+    return {**dict(zip(('p50', 'p90', 'p99', 'max'), found)), 'mean': float(np.mean(times_ms))}
 
 
 class Work(NamedTuple):
@@ -70,26 +56,21 @@ class Work(NamedTuple):
         return ', '.join([*texts, *(f'{name} {shape}' for name, shape in shapes.items())])
 
 
-class _Clocked:
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call, self.times_ms = call, list[float]()
+@contextmanager
+def _clocked(owner: object, name: str) -> Iterator[list[float]]:
+    """Time the calls of a method, or of a callable in an attribute, in milliseconds."""
+    present, times_ms = getattr(owner, name), list[float]()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         start = time.perf_counter()
         try:
-            return self._call(*args, **kwargs)
+            return present(*args, **kwargs)
         finally:
-            self.times_ms.append((time.perf_counter() - start) * 1e3)
+            times_ms.append((time.perf_counter() - start) * 1e3)
 
-
-@contextmanager
-def _clocked(owner: object, name: str) -> Iterator[_Clocked]:
-    """Time the calls of a method, or of a callable in an attribute."""
-    present = getattr(owner, name)
-    clock = _Clocked(present)
-    setattr(owner, name, clock)
+    setattr(owner, name, call)
     try:
-        yield clock
+        yield times_ms
     finally:
         setattr(owner, name, present)
 
@@ -117,24 +98,24 @@ def measure_steps(
     :returns: milliseconds per run. 'frame' is the time from image in hand to result; it includes
         'preprocess', 'network' and 'decode'; of a bundle, also 'network NAME'.
     """
-    whole, members = _Clocked(_run(steps, frame)), dict[str, _Clocked]()
-    with (
-        ExitStack() as stack,
-        _clocked(steps, 'stage') as preprocess,
-        _clocked(steps.runner, 'infer') as network,
-        _clocked(steps, 'decoder') as decode,
-    ):
-        for name, runner in getattr(steps.runner, 'members', {}).items():
-            members[f'network {name}'] = stack.enter_context(_clocked(runner, 'infer'))
+    members = getattr(steps.runner, 'members', {})
+    clocked = {
+        **{'frame': (steps, 'start'), 'preprocess': (steps, 'stage')},
+        'network': (steps.runner, 'infer'),
+        **{f'network {name}': (runner, 'infer') for name, runner in members.items()},
+        'decode': (steps, 'decoder'),
+    }
+    run = _run(steps, frame)
+    with ExitStack() as stack:
+        times = {key: stack.enter_context(_clocked(*each)) for key, each in clocked.items()}
         for phase, runs in (('warm-up', warm_up), ('frames', rounds)):
             with mark(phase):
                 for _ in range(runs):
                     with mark('frame'):
-                        whole()
-    parts = {'preprocess': preprocess, 'network': network, **members, 'decode': decode}
+                        run()
     return {
-        name: np.reshape(clock.times_ms, (warm_up + rounds, -1)).sum(axis=1).tolist()[warm_up:]
-        for name, clock in (('frame', whole), *parts.items())
+        name: np.reshape(each, (warm_up + rounds, -1)).sum(axis=1).tolist()[warm_up:]
+        for name, each in times.items()
     }
 
 
