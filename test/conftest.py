@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from support.data import DATA
+from support.frozen import freeze_present_objects
 
 TESTS = Path(__file__).parent
 
@@ -49,7 +50,7 @@ def pytest_collection():
         return (yield)
     finally:
         gc.enable()
-        gc.freeze()
+        freeze_present_objects()
 
 
 @pytest.fixture(scope='session', autouse=True)

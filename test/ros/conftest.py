@@ -110,19 +110,21 @@ def start_node(
     yield start
     for node in started:
         node.stop()
-    peer.forget()
+    peer.forget_topics()
 
 
 @pytest.fixture(autouse=True)
-def stop_nodes_of_this_test(request: pytest.FixtureRequest) -> Iterator[None]:
-    """End the nodes that a test has started, since others take time to discover them."""
-    nodes = []
-    if 'start_node' in request.fixturenames:
-        nodes = request.getfixturevalue('start_node').nodes
-    before = len(nodes)
+def end_what_this_test_started(request: pytest.FixtureRequest) -> Iterator[None]:
+    """End nodes and topics that a test has started, since others take time to discover them."""
+    if 'start_node' not in request.fixturenames:
+        yield
+        return
+    nodes, peer = request.getfixturevalue('start_node').nodes, request.getfixturevalue('peer')
+    node_count, topic_count = len(nodes), peer.topic_count
     yield
-    while len(nodes) > before:
+    while len(nodes) > node_count:
         nodes.pop().stop()
+    peer.forget_topics(topic_count)
 
 
 @pytest.fixture(scope='module')

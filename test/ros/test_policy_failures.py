@@ -328,7 +328,8 @@ def test_a_first_pose_that_is_incomplete_is_reported(start):
 
 
 def test_a_bundle_says_what_its_inputs_and_outputs_are(start):
-    arm = start('bundled', 'bundle', inputs=None, joints=None, command_joints=None)
+    given = dict.fromkeys(['inputs', 'joints', 'command_joints'])
+    arm = start('bundled', 'bundle', max_age=60.0, deadline=60.0, **given)
     assert 'input q: joints on /bundled/joint_states#position[a,b]' in arm.node.log
     assert 'sampled at 25 Hz' in arm.node.log
     assert 'commands: position on ~/commands, 25 Hz' in arm.node.log

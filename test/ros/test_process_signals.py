@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from support.frozen import COLLECTOR
 from support.waiting import DEADLINE_SECONDS
 from trt_ros.ros.lifecycle import ManagedNode
 
@@ -67,14 +68,17 @@ def test_second_sigint_is_ignored_during_shutdown(hanging):
     assert int(ignored, 16) >> signal.SIGINT - 1 & 1
 
 
-def test_configure_and_cleanup_collect_garbage_and_freeze_survivors(peer):
+def test_configure_and_cleanup_collect_garbage_and_freeze_survivors(peer, monkeypatch):
+    for name, function in COLLECTOR.items():
+        monkeypatch.setattr(gc, name, function)
+
     class Litter(ManagedNode):
         def configure(self):
             self.kept = [[] for _ in range(10_000)]
 
     node = Litter('litter', context=peer.context)
     try:
-        gc.unfreeze()
+        gc.unfreeze()  # Frozen again by the node.
         node.trigger_configure()
         frozen = gc.get_freeze_count()
         assert frozen > 10_000
@@ -85,4 +89,3 @@ def test_configure_and_cleanup_collect_garbage_and_freeze_survivors(peer):
         assert gc.get_freeze_count() > 0
     finally:
         node.destroy_node()
-        gc.unfreeze()

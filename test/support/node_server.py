@@ -5,9 +5,11 @@ Importing takes each node a second of CPU time; a suite starts hundreds. Request
 on stdin, each is answered by the pid; the exit code is written to a file.
 """
 
+from ctypes.util import find_library
 import faulthandler
 import gc
 from importlib import import_module
+import inspect
 import json
 import os
 from pathlib import Path
@@ -18,6 +20,8 @@ import sys
 import time
 from typing import Any
 import warnings
+
+from support.frozen import freeze_present_objects
 
 #: Other threads of OpenBLAS crash a forked process at its end, on a machine of many cores.
 ONE_THREAD = {'OPENBLAS_NUM_THREADS': '1'}
@@ -84,16 +88,23 @@ def prepare() -> None:
     from diagnostic_msgs.msg import DiagnosticArray
     from lifecycle_msgs.srv import ChangeState
     from rclpy.type_support import check_for_type_support
+    from sensor_msgs.msg import Image
     from vision_msgs.msg import Detection2DArray
 
     for name in import_module('trt_ros.nodes').NODES:
         import_module(f'trt_ros.nodes.{name}')
-    import_module('trt_ros.runtime.opening')
-    # With onnxruntime and its checks, too, nodes on a GPU hung at their exit (16 cores, H100).
-    for kind in (ChangeState, DiagnosticArray, Detection2DArray):
+    for name in ('numpy.random', 'trt_ros.ros.process', 'trt_ros.runtime.opening'):
+        import_module(name)
+    if not find_library('cuda'):
+        # With these, nodes on a GPU hung at their exit (16 cores, H100).
+        for name in ('onnxruntime', 'trt_ros.runtime.cpu.pipeline'):
+            import_module(name)
+    for kind in (ChangeState, DiagnosticArray, Detection2DArray, Image):
         check_for_type_support(kind)
+    # Logging searches the file of its caller in all modules.
+    inspect.getframeinfo(inspect.currentframe())
     gc.collect()
-    gc.freeze()  # A node's own collections leave this memory shared.
+    freeze_present_objects()
 
 
 def serve(folder: Path) -> dict[str, Any]:

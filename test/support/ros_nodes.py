@@ -139,12 +139,14 @@ class NodeProcess(RemoteNode):
             code = self.process.wait(DEADLINE_SECONDS)
             assert code == 0, f'exit code {code}: {self.log}'
             # It had also mapped what belongs to processes that are still there.
-            left = {name for name in mapped if Path(name).exists()}.difference(
-                *(shared_memory_of(int(path.name)) for path in Path('/proc').glob('[0-9]*'))
-            )
+            left = {name for name in mapped if Path(name).exists()} - shared_memory_of('self')
+            if left:
+                others = (shared_memory_of(path.name) for path in Path('/proc').glob('[0-9]*'))
+                left.difference_update(*others)
             assert not left, f'{self.name} left {left}'
         else:
             assert self.process.returncode == self._exit_code, self.log
+        self.peer.forget_services(self.name)
 
 
 class Lane:

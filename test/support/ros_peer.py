@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 import threading
-import time
 from typing import Any
 
 from support.waiting import DEADLINE_SECONDS, wait_until
@@ -112,30 +111,36 @@ class Peer:
         is_gone: Callable[[], bool] = lambda: False,
     ) -> Any:
         """Ask again, after twice the time, until one has an answer or the server is gone."""
-        asked: list[Any] = []
+        is_answered, answers, seconds = threading.Event(), [], 0.2
+
+        def on_answer(future: Any) -> None:
+            answers.append(future)
+            is_answered.set()
 
         def answered() -> Any:
-            asked.append(ask())
-            deadline = time.monotonic() + 0.2 * 2.0 ** len(asked)
-            while time.monotonic() < deadline:
-                for each in asked:
-                    if each.done():
-                        return each.result()
-                threading.Event().wait(0.002)
-            return is_gone()
+            nonlocal seconds
+            seconds *= 2
+            ask().add_done_callback(on_answer)
+            return answers[0].result() if is_answered.wait(seconds) else is_gone()
 
         return wait_until(answered, f'an answer of {service}')
 
     def wait(self, answered: Any, what: str = 'an answer') -> Any:
         """Wait for the future of an answer."""
-        wait_until(answered.done, what)
+        is_done = threading.Event()
+        answered.add_done_callback(lambda future: is_done.set())
+        wait_until(lambda: is_done.wait(1.0), what)
         return answered.result()
 
     def inbox(self, kind: type, topic: str, qos: Any = 100) -> Inbox:
         """Subscribe, and wait until the publisher is there."""
-        box = Inbox()
+        from rclpy.node import SubscriptionEventCallbacks
+
+        box, silent = Inbox(), SubscriptionEventCallbacks(use_default_callbacks=False)
         subscription = self.run_on_executor(
-            lambda: self.node.create_subscription(kind, topic, box.put, qos)
+            lambda: self.node.create_subscription(
+                kind, topic, box.put, qos, event_callbacks=silent
+            )
         )
         self._topics.append((self.node.destroy_subscription, subscription))
         wait_until(subscription.get_publisher_count, f'a publisher of {topic}')
@@ -181,7 +186,12 @@ class Peer:
         self.run_on_executor(lambda: self.node.destroy_subscription(box.subscription))
 
     def publisher(self, kind: type, topic: str, qos: Any = 100) -> Any:
-        publisher = self.run_on_executor(lambda: self.node.create_publisher(kind, topic, qos))
+        from rclpy.node import PublisherEventCallbacks
+
+        silent = PublisherEventCallbacks(use_default_callbacks=False)
+        publisher = self.run_on_executor(
+            lambda: self.node.create_publisher(kind, topic, qos, event_callbacks=silent)
+        )
         self._topics.append((self.node.destroy_publisher, publisher))
         return publisher
 
@@ -192,11 +202,19 @@ class Peer:
         self._become_known(topic, self.node.get_subscriptions_info_by_topic)
         return publisher
 
-    def forget(self) -> None:
-        """Destroy what was made so far: each call of the executor takes time for each of it."""
-        made = [
-            *self._topics,
-            *((self.node.destroy_client, each) for each in self._clients.values()),
-        ]
-        self._clients, self._topics = {}, []
+    @property
+    def topic_count(self) -> int:
+        """Number of publishers and subscriptions."""
+        return len(self._topics)
+
+    def forget_topics(self, since: int = 0) -> None:
+        """Destroy the later ones: each call of the executor takes time for each of them."""
+        made, self._topics = self._topics[since:], self._topics[:since]
         self.run_on_executor(lambda: [destroy(each) for destroy, each in made])
+
+    def forget_services(self, node: str) -> None:
+        """Destroy the clients of a node that has ended."""
+        names = [each for each in self._clients if each.startswith(f'/{node}/')]
+        clients = [self._clients.pop(each) for each in names]
+        if clients:
+            self.run_on_executor(lambda: [self.node.destroy_client(each) for each in clients])

@@ -1,7 +1,6 @@
 """A tensor node whose network takes joints, a body and a command, as a walking policy does."""
 
-import itertools
-
+from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Quaternion, TwistStamped
 from nav_msgs.msg import Odometry
@@ -13,7 +12,7 @@ from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import Float32, Float32MultiArray
 
 from support.backends import ON_CPU
-from support.ros_messages import stamped
+from support.ros_messages import follow_clock, stamped
 
 INPUTS = (
     'q=joints:joint_states#position[knee,hip]?default=0.5,0.25&scale=2',
@@ -222,37 +221,37 @@ def test_a_held_message_is_used_up_to_its_age(start, peer, publisher):
         tensor_format='multiarray',
         use_sim_time=True,
     )
-    joints, clock = publisher(JointState, '/joint_states'), peer.publisher(Clock, '/clock')
+    joints, clock = publisher(JointState, '/joint_states'), publisher(Clock, '/clock')
     actions = peer.inbox(Float32MultiArray, '/guided/tensors/action')
     gain, command = publisher(Float32, '/gain'), publisher(TwistStamped, '/cmd_vel')
-    wanted = stamped(TwistStamped(), 5000)
-    wanted.twist.linear.x = 0.75
 
-    def run_at(seconds):
-        message = Clock()
-        message.clock.sec = seconds
-        clock.publish(message)
-        joints.publish(stamped(JointState(name=['a', 'b'], position=[1.0, 2.0]), seconds))
+    def show(seconds):
+        clock.publish(Clock(clock=Time(sec=seconds)))
 
-    def last():
-        return list(actions.messages[-1].data)[2:] if actions.messages else None
+    def send_command(seconds):
+        wanted = stamped(TwistStamped(), seconds)
+        wanted.twist.linear.x = 0.75
+        command.publish(wanted)
 
     def wait(seconds, condition, what):
-        peer.wait_until(lambda: run_at(seconds) or condition(), what)
+        def attempt():
+            show(seconds)
+            joints.publish(stamped(JointState(name=['a', 'b'], position=[1.0, 2.0]), seconds))
+            return condition()
 
-    def publish_both():
-        gain.publish(Float32(data=0.25))
-        command.publish(wanted)
+        peer.wait_until(attempt, what)
 
-    wait(5000, lambda: publish_both() or last() == [0.25, 0.75, 0.0], 'the action of both')
-    wait(5900, lambda: last() == [0.25, 0.75, 0.0], 'the same later')
+    def wait_for(seconds, *expected):
+        def is_last():
+            return actions.messages and list(actions.messages[-1].data)[2:] == [*expected]
+
+        wait(seconds, is_last, f'the action at {seconds} s')
+
+    follow_clock(peer, lambda: show(5000), 5000)
+    gain.publish(Float32(data=0.25))  # It gets the time of its arrival.
+    send_command(5000)
+    wait_for(5000, 0.25, 0.75, 0.0)
+    wait_for(5900, 0.25, 0.75, 0.0)
     wait(6100, lambda: 'The message held of /cmd_vel is 1100.000 s old' in node.log, 'an error')
-    times = itertools.count(8000, 600)
-
-    def later():  # A gain may arrive late, and gets the time of its arrival.
-        wanted.header.stamp.sec = seconds = next(times)
-        command.publish(wanted)
-        run_at(seconds)
-        return last() == [0.5, 0.75, 0.0]
-
-    peer.wait_until(later, 'the action with the initial gain')
+    send_command(8000)
+    wait_for(8000, 0.5, 0.75, 0.0)  # With the initial gain.
