@@ -6,6 +6,8 @@ import numpy as np
 import onnx
 from onnx import parser
 
+from support.save_network import save
+
 HEADER = '<ir_version: 9, opset_import: ["" : 18]>'
 CONV = 'c = Conv<kernel_shape=[1,1]>(x, w)  m = Greater(c, half)'
 NETWORKS = {  # Body, outputs.
@@ -55,5 +57,5 @@ def write(path: Path, name: str) -> Path:
     for key, value in constants.items():
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), key))
     onnx.helper.set_model_props(model, {'names': 'of classes'})
-    onnx.save(model, path)
+    save(model, path)
     return path

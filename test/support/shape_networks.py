@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from support.save_network import save
 from trt_ros.demo import MODEL
 
 SIDES, CLASSES = (40, 20, 10), 6  # Cells per side of each stride.
@@ -83,5 +84,5 @@ def save_shapes(
     graph.initializer.extend(
         numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()
     )
-    onnx.save(model, path)
+    save(model, path)
     return path

@@ -6,6 +6,7 @@ from demo.scene import draw_scene
 import numpy as np
 import onnx
 
+from support.save_network import save
 from trt_ros.demo import MODEL
 
 
@@ -19,7 +20,7 @@ def with_batch(path: Path, batch: int | str) -> Path:
         else:
             size.dim_value = batch
     del model.graph.value_info[:]
-    onnx.save(model, path)
+    save(model, path)
     return path
 
 
