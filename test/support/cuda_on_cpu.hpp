@@ -141,13 +141,13 @@ inline void run_block(int threads) {
     if (turns % 8 == 0) {  // Not each time: it takes longer than the turn.
       for (int i = threads - 1; i > 0; --i) std::swap(order[i], order[random_number() % (i + 1)]);
     }
-    const unsigned resting = (unsigned)random_number();  // Warps that fall behind.
+    const unsigned resting = (unsigned)(random_number() & random_number());  // Warps that fall behind.
     bool has_run = false;
     for (int i : order) {
+      if (resting >> (i / 32) & 1) continue;
       current = &fibers[i];
       if (!is_ready(*current)) continue;
       has_run = true;
-      if (resting >> (i / 32) & 1) continue;
       current->waits_for = nullptr;
       if (_setjmp(scheduler)) continue;
       if (current->is_begun) _longjmp(current->at, 1);
@@ -158,7 +158,7 @@ inline void run_block(int threads) {
       block_meeting.total = block_meeting.sum;
       block_meeting.sum = block_meeting.arrived = 0;
       ++block_meeting.generation;
-    } else if (!has_run || ++turns > MAX_TURNS) {
+    } else if ((!has_run && !resting) || ++turns > MAX_TURNS) {
       fprintf(stderr, "Threads wait for others that have ended, or wait elsewhere, or never end.\n");
       abort();
     }
