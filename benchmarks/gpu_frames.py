@@ -32,8 +32,8 @@ from trt_ros.runtime.gpu.measure import (
     graph_times,
     host_times,
     open_frames,
+    percentiles,
     stage_times,
-    summary,
 )
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
@@ -98,14 +98,14 @@ def row(
         work = Work.of(pipeline, frame)
         graph = graph_times(pipeline, work, rounds)
         entry['stages'] = {
-            name: summary(each) for name, each in stage_times(pipeline, work, rounds).items()
+            name: percentiles(each) for name, each in stage_times(pipeline, work, rounds).items()
         }
         over = [wall - gpu for wall, gpu in zip(graph['wall'], graph['gpu'])]
-        entry['graph'] = {name: summary(each) for name, each in graph.items()}
-        entry['wall_minus_gpu'] = summary(over)
+        entry['graph'] = {name: percentiles(each) for name, each in graph.items()}
+        entry['wall_minus_gpu'] = percentiles(over)
         gpu_ms = entry['graph']['gpu']['p50']
         host = host_times(pipeline, work, rounds)
-        entry['host'] = {name: summary(each) for name, each in host.items()}
+        entry['host'] = {name: percentiles(each) for name, each in host.items()}
         entry['latency_ratio'] = entry['host']['frame']['p50'] / (
             entry['host']['plain copy']['p50'] + gpu_ms
         )
@@ -116,7 +116,7 @@ def row(
         pipeline.warm_up(registered)
         lent = Work.of(pipeline, registered)
         entry['lent'] = {
-            name: summary(each) for name, each in host_times(pipeline, lent, rounds).items()
+            name: percentiles(each) for name, each in host_times(pipeline, lent, rounds).items()
         }
         entry['lent_fps'] = frames_per_second(pipeline, lent, rounds * 2)
         pipeline.device.unregister(memory)
@@ -124,7 +124,7 @@ def row(
         runner = open_tensor_runner(model, build)
         try:
             slow = naive(runner, pipeline)
-            entry['naive'] = summary(timed(lambda: slow(frame), max(20, rounds // 5)))
+            entry['naive'] = percentiles(timed(lambda: slow(frame), max(20, rounds // 5)))
         finally:
             runner.close()
     finally:

@@ -28,7 +28,7 @@ from trt_ros.families.registry import TENSORS
 from trt_ros.runtime.cpu.checked_runner import CheckedRunner
 from trt_ros.runtime.cpu.pipeline import CpuPipeline
 from trt_ros.runtime.fitting import fit
-from trt_ros.runtime.gpu.measure import Work, graph_times, host_times, summary
+from trt_ros.runtime.gpu.measure import Work, graph_times, host_times, percentiles
 from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.gpu.pipeline import GpuPipeline
 from trt_ros.runtime.options import PipelineOptions
@@ -149,7 +149,7 @@ def measure_counts(path: Path, rounds: int) -> dict[str, Any]:
                 times[name].append((time.perf_counter() - start) * 1e3)
     finally:
         pipeline.close()
-    found = {name: summary(each[10:]) for name, each in times.items()}
+    found = {name: percentiles(each[10:]) for name, each in times.items()}
     return {'name': 'points', **found}
 
 
@@ -171,7 +171,7 @@ def measure_cpu(path: Path, rounds: int) -> dict[str, Any]:
             pipeline({'x': x})
             times['pipeline'].append((time.perf_counter() - middle) * 1e3)
             times['session'].append((middle - start) * 1e3)
-    return {'name': 'cpu', **{name: summary(each[10:]) for name, each in times.items()}}
+    return {'name': 'cpu', **{name: percentiles(each[10:]) for name, each in times.items()}}
 
 
 def measure(name: str, path: Path, inputs: tuple[str, ...], rounds: int) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def measure(name: str, path: Path, inputs: tuple[str, ...], rounds: int) -> dict
         'wall - GPU': over,
         'whole run': host['frame'],
     }
-    return {'name': name, **{each: summary(ms) for each, ms in times.items()}}
+    return {'name': name, **{each: percentiles(ms) for each, ms in times.items()}}
 
 
 def main() -> None:

@@ -242,7 +242,7 @@ def _of_one_network(
         network_tensors,
         open_on_the_cpu,
         overlapped_frames_per_second,
-        summary,
+        percentiles,
     )
     from trt_ros.runtime.cpu.onnx_runner import operator_times
 
@@ -257,7 +257,7 @@ def _of_one_network(
         print('\n'.join(log_lines))
         for frame in _frames(args) if image_feeds(steps.feeds) else [None]:
             times = measure_steps(steps, frame, args.frames, args.warm_up)
-            host_ms = {name: summary(each) for name, each in times.items()}
+            host_ms = {name: percentiles(each) for name, each in times.items()}
             found: dict[str, Any] = {
                 'image': Work.of(steps, frame).description,
                 'batch': steps.max_batch,

@@ -26,7 +26,7 @@ from trt_ros.vision.thresholds import DEFAULT_THRESHOLDS
 WARM_UP_RUNS = 3
 
 
-def summary(times_ms: Sequence[float]) -> dict[str, float]:
+def percentiles(times_ms: Sequence[float]) -> dict[str, float]:
     """Return percentiles, maximum and mean of times, of which there is at least one."""
     found = np.percentile(times_ms, [50, 90, 99, 100]).tolist()
     return {**dict(zip(('p50', 'p90', 'p99', 'max'), found)), 'mean': float(np.mean(times_ms))}

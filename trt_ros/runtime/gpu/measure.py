@@ -22,7 +22,7 @@ from trt_ros.families.family import Family
 from trt_ros.families.head import Head
 from trt_ros.profiling import mark
 from trt_ros.progress import Reporter
-from trt_ros.runtime.cpu.measure import Work, summary
+from trt_ros.runtime.cpu.measure import Work, percentiles
 from trt_ros.runtime.fitting import resolve
 from trt_ros.runtime.gpu.batch_buffers import BatchBuffers
 from trt_ros.runtime.gpu.captured_graph import Stage
@@ -275,13 +275,13 @@ def measure(
     state = monitor.diagnostics()
     watts = _watts(joules, monitor.energy_joules(), time.perf_counter() - began)
     over = [wall - gpu for wall, gpu in zip(graph['wall'], graph['gpu'])]
-    gpu_ms = summary(graph['gpu'])['p50']
+    gpu_ms = percentiles(graph['gpu'])['p50']
     return {
         'image': work.description,
         'batch': pipeline.max_batch,
         'stages_ms': _summaries(stages),
         'graph_ms': _summaries(graph),
-        'wall_minus_gpu_ms': summary(over),
+        'wall_minus_gpu_ms': percentiles(over),
         'host_ms': _summaries(host),
         'frames_per_second': rate,
         'throughput_times_gpu_ms': rate * gpu_ms / 1e3 / pipeline.max_batch,
@@ -302,4 +302,4 @@ def _watts(before: float | None, after: float | None, seconds: float) -> float |
 
 
 def _summaries(times: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
-    return {name: summary(each) for name, each in times.items()}
+    return {name: percentiles(each) for name, each in times.items()}
