@@ -44,6 +44,26 @@ class ProgressThrottle:
         return True
 
 
+class RestEstimate:
+    """An estimate of how long the present phase of a step will go on."""
+
+    def __init__(self) -> None:
+        self._phase, self._since, self._percent = '', 0.0, 0.0
+
+    def __call__(self, phase: str, percent: float | None, elapsed: float) -> float | None:
+        """
+        Return the remaining seconds of a phase; None if unknown.
+
+        :param elapsed: seconds since the begin of the step.
+        """
+        if phase != self._phase:
+            self._phase, self._since, self._percent = phase, elapsed, percent or 0.0
+        spent, done = elapsed - self._since, (percent or 0.0) - self._percent
+        if spent < ESTIMATE_SECONDS or done <= 0:
+            return None
+        return spent * (100.0 - self._percent - done) / done
+
+
 class Reporter:
     """A forwarder of progress reports that raises CancelledError once `cancelled` is set."""
 
@@ -51,25 +71,15 @@ class Reporter:
         self,
         on_progress: Callable[[Progress], None] | None = None,
         cancelled: threading.Event | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._on_progress, self.cancelled, self._clock = on_progress, cancelled, clock
-        self._start = clock()
-        self._phase = ''
+        self._on_progress, self.cancelled = on_progress, cancelled
+        self._start, self._rest = time.monotonic(), RestEstimate()
 
     def __call__(self, phase: str, percent: float | None = None) -> None:
         """Report a phase, or `percent` of it; raise CancelledError if the step was cancelled."""
         if self.cancelled is not None and self.cancelled.is_set():
             raise CancelledError(f'Cancelled before {phase}.')
-        elapsed = self._clock() - self._start
-        if phase != self._phase:
-            self._phase, self._phase_elapsed, self._phase_percent = phase, elapsed, percent or 0.0
+        elapsed = time.monotonic() - self._start
+        rest = self._rest(phase, percent, elapsed)
         if self._on_progress is not None:
-            spent = elapsed - self._phase_elapsed
-            self._on_progress(Progress(phase, percent, elapsed, self._remaining(percent, spent)))
-
-    def _remaining(self, percent: float | None, spent: float) -> float | None:
-        done = (percent or 0.0) - self._phase_percent
-        if spent < ESTIMATE_SECONDS or done <= 0:
-            return None
-        return spent * (100.0 - self._phase_percent - done) / done
+            self._on_progress(Progress(phase, percent, elapsed, rest))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trt_ros.progress import Progress, ProgressThrottle, Reporter
+from trt_ros.progress import Progress, ProgressThrottle, RestEstimate
 
 
 def told(seconds):
@@ -37,14 +37,14 @@ def test_a_report_reads_as_phase_percent_and_seconds(progress, text):
 
 
 def test_the_rest_of_a_phase_is_estimated_from_where_it_began():
-    now, reports = [0.0], []
-    report = Reporter(reports.append, clock=lambda: now[0])
-    for now[0], phase, percent in (
-        (100.0, 'loading', None),
-        (110.0, 'measuring', 40.0),  # An interrupted run continues.
-        (112.0, 'measuring', 50.0),
-        (130.0, 'measuring', 60.0),
-        (140.0, 'writing', None),
-    ):
-        report(phase, percent)
-    assert [each.remaining_seconds for each in reports] == [None, None, None, 40.0, None]
+    estimate = RestEstimate()
+    assert [
+        estimate(*each)
+        for each in (
+            ('loading', None, 100.0),
+            ('measuring', 40.0, 110.0),  # An interrupted run continues.
+            ('measuring', 50.0, 112.0),
+            ('measuring', 60.0, 130.0),
+            ('writing', None, 140.0),
+        )
+    ] == [None, None, None, 40.0, None]

@@ -117,9 +117,8 @@ def _open_tensorrt(name: str, options: PipelineOptions, report: Reporter, batch:
     if options.cpu_threads:
         log.warning('Ignored by TensorRT: cpu_threads.')
     build = build_options_of(options, batch)
-    return open_split(options, build, report, name) or open_tensor_runner(
-        options, build, report=report, backend=name
-    )
+    opened = partial(open_tensor_runner, options, build, report=report, backend=name)
+    return open_split(options, report, opened) or opened()
 
 
 def _open_triton(options: PipelineOptions, report: Reporter, batch: int) -> Runner:

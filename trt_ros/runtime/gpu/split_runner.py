@@ -17,13 +17,11 @@ from trt_ros.engine.builder.model_file import DATA_DEPENDENT, file_mentions
 from trt_ros.engine.cache import EngineCache
 from trt_ros.engine.files import make_private
 from trt_ros.engine.key import OnnxFile, total_nbytes
-from trt_ros.engine.options import BuildOptions
 from trt_ros.engine.plan import is_plan
 from trt_ros.errors import ParameterError
 from trt_ros.progress import Reporter
 from trt_ros.regular_file import MAX_TEXT_NBYTES, read_regular, write_atomically
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
-from trt_ros.runtime.gpu.open import open_tensor_runner
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.runtime.runner import Runner
 from trt_ros.tensors import TensorSpec
@@ -66,15 +64,12 @@ class SplitRunner(Runner):
 
 
 def open_split(
-    options: PipelineOptions,
-    build: BuildOptions,
-    report: Reporter,
-    backend: str,
-    open_head: Callable[..., Runner] = open_tensor_runner,
+    options: PipelineOptions, report: Reporter, open_head: Callable[..., Runner]
 ) -> SplitRunner | None:
     """
     Open a network of outputs whose shape depends on the data; None for any other network.
 
+    :param open_head: opens the network of a `model_path`, on the GPU.
     :raises TrtRosError: as `open_tensor_runner`; a ModelError if it cannot be split.
     """
     path = Path(options.model_path).expanduser()
@@ -87,7 +82,7 @@ def open_split(
         found, head, tail = _parts(path, options.engine_cache_dir, Path(temporary), report)
         if not found:
             return None
-        runner = open_head(options, build, report=report, model_path=str(head), backend=backend)
+        runner = open_head(model_path=str(head))
         undo.callback(runner.close)
         rest = OnnxRuntimeRunner.open(tail)
         from trt_ros.engine.builder.onnx_check import read_network  # Imports onnx.

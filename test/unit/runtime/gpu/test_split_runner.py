@@ -13,7 +13,6 @@ from trt_ros import Pipeline
 from trt_ros.child import Events
 from trt_ros.engine.builder.model_file import DATA_DEPENDENT, file_mentions
 from trt_ros.engine.builder.onnx_split import split_model
-from trt_ros.engine.options import BuildOptions
 from trt_ros.errors import ModelError
 from trt_ros.progress import Reporter
 from trt_ros.runtime.cpu.onnx_runner import OnnxRuntimeRunner
@@ -98,9 +97,6 @@ def test_a_network_that_begins_with_a_selection_is_refused(tmp_path):
 def test_a_pipeline_runs_the_parts(tmp_path):
     """Its head runs on the CPU here, too."""
 
-    def open_head(options, build, *, model_path, **more):
-        return OnnxRuntimeRunner.open(model_path)
-
     path = write(tmp_path / 'net.onnx', 'shapes')
     cache = tmp_path / 'cache'
     options = ModelOptions(
@@ -108,10 +104,10 @@ def test_a_pipeline_runs_the_parts(tmp_path):
     )
     phases = []
     report = Reporter(lambda progress: phases.append(progress.phase))
-    open_split(options, BuildOptions(), report, 'tensorrt_rtx', open_head).close()
+    open_split(options, report, OnnxRuntimeRunner.open).close()
     assert {*phases} == {'splitting the model'}
     phases.clear()
-    runner = open_split(options, BuildOptions(), report, 'tensorrt_rtx', open_head)
+    runner = open_split(options, report, OnnxRuntimeRunner.open)
     assert not phases  # The parts are in the cache.
     assert 'operators run on the CPU' in runner.log_lines[-1]
     with (
