@@ -142,16 +142,11 @@ OLDER = ('foxy', 'galactic', 'iron')
 
 def ros_findings(root: Path) -> Iterator[Finding]:
     """Check ROS 2, its Python, and its memory for images; `root`: root folder of the system."""
-    rclpy = _rclpy()
+    spec = find_spec('rclpy')
+    rclpy = (spec and spec.origin) or ''
     yield _ros(root, rclpy)
     if rclpy:
         yield from _fast_dds()
-
-
-def _rclpy() -> str:
-    """Return the path of rclpy, '' without it; does not import it."""
-    spec = find_spec('rclpy')
-    return (spec and spec.origin) or ''
 
 
 def _ros(root: Path, rclpy: str) -> Finding:

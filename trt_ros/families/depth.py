@@ -9,7 +9,6 @@ from trt_ros.families.family import (
     IMAGENET_PREPROCESS,
     STRETCH_PREPROCESS,
     Family,
-    NetworkDescription,
     trained,
 )
 from trt_ros.families.head import Head
@@ -126,10 +125,6 @@ class PointsHead(Head[Depth]):
         return found
 
 
-def _has_no_classes(network: NetworkDescription) -> bool:
-    return not network.class_count
-
-
 REMEDY = "Export only that output, or put 'depth' in its name."
 POINTS = 64  # Rows and columns of points for the offset.
 _CONFIDENCE = ('sky', 'mask', 'valid', 'conf')  # The last one may have any unit.
@@ -139,7 +134,10 @@ _AXES = ('B h w', 'B 1 h w', 'B h w 1')
 _NAMED = tuple(
     Layout((Out(axes, 'depth:1', (_NAME, *_ESS)),), ignores_others=True) for axes in _AXES
 )
-_PLAIN = tuple(Layout((Out(axes, 'depth:1'),), evidence=(_has_no_classes,)) for axes in _AXES)
+_PLAIN = tuple(
+    Layout((Out(axes, 'depth:1'),), evidence=(lambda network: not network.class_count,))
+    for axes in _AXES
+)
 DEPTH = Family(
     'depth',
     'depth',

@@ -56,10 +56,6 @@ def _pipeline(name: str) -> Callable[..., Any]:
     return lambda *args: resolve_name(name)(*args)
 
 
-def _onnxruntime_missing() -> str:
-    return '' if find_spec('onnxruntime') else 'onnxruntime is not installed'
-
-
 def _open_onnxruntime(options: PipelineOptions, report: Reporter, batch: int) -> Runner:
     from trt_ros.engine.plan import is_plan
     from trt_ros.runtime.cpu.bundle_runner import BundleRunner
@@ -152,7 +148,7 @@ BACKENDS: tuple[Backend, ...] = (
     Backend(
         'onnxruntime',
         'ONNX Runtime on the CPU',
-        _onnxruntime_missing,
+        lambda: '' if find_spec('onnxruntime') else 'onnxruntime is not installed',
         _open_onnxruntime,
         _pipeline('trt_ros.runtime.cpu.pipeline:CpuPipeline'),
     ),
