@@ -174,7 +174,7 @@ PyObject * open(PyObject * self, PyObject * args)
     });
 }
 
-/// Returns the fields of a TakenImage.
+/// Returns the fields of an image, as ContainerImages.take() has them.
 PyObject * fields_of(const std::shared_ptr<const Image> & received)
 {
   const Image & image = *received;

@@ -48,10 +48,10 @@ def test_unsupported_encodings_are_left_to_cv_bridge(cv_bridge):
 @pytest.mark.parametrize('encoding', ['16UC1', '32FC1'])
 def test_depth_is_refused_although_cv_bridge_would_make_it_gray(cv_bridge, encoding):
     with pytest.raises(BadFrameError, match='is of depth images, not of pictures'):
-        to_color(to_frame(ImageView(**{**vars(IMAGE), 'encoding': encoding})), 'rgb')
+        to_color(to_frame(IMAGE._replace(encoding=encoding)), 'rgb')
 
 
 def test_encoding_unsupported_by_cv_bridge_is_a_bad_frame(cv_bridge):
-    image = ImageView(**{**vars(IMAGE), 'encoding': '64FC7'})
+    image = IMAGE._replace(encoding='64FC7')
     with pytest.raises(BadFrameError, match=r'(?s)64FC7.*no conversion.*Publish one of'):
         to_frame(image)

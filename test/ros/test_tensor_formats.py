@@ -190,8 +190,8 @@ def test_tensors_for_isaac_5_are_written_as_defined_and_read_as_they_were(tensor
     assert written.tobytes() == expected.tobytes()
     found = read_dlpack_list(written)
     assert (found.stamp, found.frame_id) == ((-5, 7), frame_id)
-    assert list(found.tensors) == list(tensors)
-    for values, back in zip(tensors.values(), found.tensors.values()):
+    assert list(found.value) == list(tensors)
+    for values, back in zip(tensors.values(), found.value.values()):
         assert np.array_equal(back, values)
         assert back.dtype == values.dtype.newbyteorder('=')
 
@@ -204,7 +204,7 @@ def test_strides_in_elements_and_the_byte_offset_are_heeded():
             {'code': 6, 'bits': 8, 'shape': [], 'data': [1]},
         ]
     )
-    found = {name: each.tolist() for name, each in read_dlpack_list(message).tensors.items()}
+    found = {name: each.tolist() for name, each in read_dlpack_list(message).value.items()}
     assert found == {'a': [[0, 1], [3, 4]], 'b': [0x0201, 0x0605], 'c': True}
 
 

@@ -66,7 +66,7 @@ def test_strides_are_row_major_bytes(array, strides):
     message = deserialize_message(written.tobytes(), TensorList)
     assert list(message.tensors[0].strides) == strides
     assert list(message.tensors[0].shape.dims) == list(array.shape)
-    assert np.array_equal(read_tensor_list(serialized(message)).tensors['x'], array)
+    assert np.array_equal(read_tensor_list(serialized(message)).value['x'], array)
 
 
 @settings(derandomize=True, deadline=None)
@@ -86,8 +86,8 @@ def test_tensors_are_written_so_that_rclpy_reads_them_and_read_as_they_were(tens
         assert bytes(each.data) == values.tobytes()
     found = read_tensor_list(serialized(message))
     assert (found.stamp, found.frame_id) == ((-5, 7), frame_id)
-    assert list(found.tensors) == list(tensors)
-    for values, back in zip(expected, found.tensors.values()):
+    assert list(found.value) == list(tensors)
+    for values, back in zip(expected, found.value.values()):
         assert np.array_equal(back, values)
         assert back.dtype == values.dtype
 
@@ -107,7 +107,7 @@ def test_reads_tensors_with_and_without_strides():
     )
     found = {
         name: values.tolist()
-        for name, values in read_tensor_list(serialized(message)).tensors.items()
+        for name, values in read_tensor_list(serialized(message)).value.items()
     }
     assert found == {
         'padded': [[0, 1], [5, 6]],

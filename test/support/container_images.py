@@ -5,8 +5,6 @@ import threading
 
 import numpy as np
 
-from trt_ros.ros.dds.container_images import TakenImage
-
 
 class FakeSubscription:
     """A subscription of FakeImages: the newest images, up to its depth."""
@@ -70,7 +68,7 @@ class FakeImages:
 
     def publish(self, publisher, stamp, *fields):
         *others, data = fields
-        image = TakenImage(*stamp, *others, data.copy())
+        image = (*stamp, *others, data.copy())
         receivers = [each for each in self.opened if each.matches(publisher)]
         for each in receivers:
             self._put(each, image)
@@ -87,7 +85,7 @@ class FakeImages:
 def image_of(pixels, number=0, encoding='bgr8'):
     """Return pixels, (H, W, C) uint8, as an image in memory of the container."""
     height, width, channels = pixels.shape
-    return TakenImage(number, 0, 'camera', height, width, encoding, 0, width * channels, pixels)
+    return number, 0, 'camera', height, width, encoding, 0, width * channels, pixels
 
 
 def gray(number):

@@ -115,7 +115,7 @@ def tensor_list(stamp, frame_id='base', **tensors):
 
 def read_tensors(message):
     view = read_tensor_list(np.frombuffer(serialize_message(message), np.uint8))
-    return {name: values.tolist() for name, values in view.tensors.items()}
+    return {name: values.tolist() for name, values in view.value.items()}
 
 
 def follow_clock(peer, publish_clock, seconds):

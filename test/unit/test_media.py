@@ -92,9 +92,9 @@ def test_a_small_file_of_many_pixels_takes_no_memory(tmp_path):
     code = (
         'import resource, sys, numpy; from pathlib import Path; from trt_ros import media; '
         'from trt_ros.errors import BadFrameError; from trt_ros.ros.frames import to_frame; '
-        'from trt_ros.ros.dds.cdr import CompressedImageView\n'
+        'from trt_ros.ros.dds.cdr import EncodedView\n'
         'picture, video = map(Path, sys.argv[1:])\n'
-        'message = CompressedImageView((0, 0), "", "png", numpy.fromfile(picture, "uint8"))\n'
+        'message = EncodedView((0, 0), "", "png", numpy.fromfile(picture, "uint8"))\n'
         'roads = (media.read_picture, picture), (media.open_video, video), (to_frame, message)\n'
         'before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n'
         'for road, source in roads:\n'

@@ -11,22 +11,15 @@ import numpy as np
 
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.cdr import (
-    CompressedImageView,
+    EncodedView,
     ImageView,
-    VideoView,
     read_compressed_image,
     read_compressed_video,
     read_ffmpeg_packet,
     read_image,
 )
 from trt_ros.video import IMAGE_TYPES, VIDEO_TYPES, VideoDecoder
-from trt_ros.vision.frame import (
-    DEPTH_ENCODINGS,
-    ENCODING_ADVICE,
-    ENCODINGS,
-    Frame,
-    refuse_depth,
-)
+from trt_ros.vision.frame import DEPTH_ENCODINGS, ENCODING_ADVICE, ENCODINGS, Frame, refuse_depth
 from trt_ros.vision.picture_header import JpegFrame, read_picture_header
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
 
@@ -36,7 +29,7 @@ if TYPE_CHECKING:
 _USUAL_CODECS = ('jpeg', 'png')  # Also where `format` names the other one, or is empty.
 
 #: Functions that read a serialized packet of a video, by its message type.
-VIDEO_READERS: Mapping[str, Callable[[np.ndarray], VideoView]] = dict(
+VIDEO_READERS: Mapping[str, Callable[[np.ndarray], EncodedView]] = dict(
     zip(VIDEO_TYPES, (read_compressed_video, read_ffmpeg_packet))
 )
 
@@ -49,7 +42,7 @@ class FrameReader:
         self._read_image = read_image if message_type == IMAGE_TYPES[0] else read_compressed_image
         self._read_video = VIDEO_READERS.get(message_type)
         if self._read_video is not None:
-            self._decoder = VideoDecoder[VideoView](max_pixels)
+            self._decoder = VideoDecoder[EncodedView](max_pixels)
 
     def read(self, message: np.ndarray) -> list[tuple[Any, Frame]]:
         """
@@ -63,7 +56,7 @@ class FrameReader:
             view = self._read_image(message)
             return [(view, to_frame(view, max_pixels=self._max_pixels))]
         packet = self._read_video(message)
-        return [*self._decoder.decode(packet.codec, packet.data, packet.number, packet)]
+        return [*self._decoder.decode(packet.format, packet.data, packet.number, packet)]
 
     def flush(self) -> list[tuple[Any, Frame]]:
         """Return those that are complete without further messages."""
@@ -71,7 +64,7 @@ class FrameReader:
 
 
 def to_frame(
-    image: ImageView | CompressedImageView,
+    image: ImageView | EncodedView,
     jpegs_on_gpu: bool = False,
     max_pixels: int = MAX_IMAGE_PIXELS,
 ) -> Frame:
@@ -82,9 +75,13 @@ def to_frame(
     :param max_pixels: larger compressed images are refused before they are decoded.
     :raises BadFrameError: when the image is invalid or its encoding unsupported.
     """
-    if isinstance(image, CompressedImageView):
+    if isinstance(image, EncodedView):
         return _decompressed(image, jpegs_on_gpu, max_pixels)
-    return _raw(image)
+    if image.encoding not in (*ENCODINGS, *DEPTH_ENCODINGS):
+        return _through_cv_bridge(image)
+    return Frame(
+        image.data, image.width, image.height, image.step, image.encoding, bool(image.is_bigendian)
+    )
 
 
 def color_topics(recording: Recording) -> list[str]:
@@ -105,14 +102,6 @@ def _is_depth(recording: Recording, topic: str) -> bool:
             encoding = read_compressed_image(message.data).format
             return 'compressedDepth' in encoding or encoding.split(';')[0] in DEPTH_ENCODINGS
     return False
-
-
-def _raw(image: ImageView) -> Frame:
-    if image.encoding not in (*ENCODINGS, *DEPTH_ENCODINGS):
-        return _through_cv_bridge(image)
-    return Frame(
-        image.data, image.width, image.height, image.step, image.encoding, bool(image.is_bigendian)
-    )
 
 
 def _through_cv_bridge(image: ImageView) -> Frame:
@@ -148,7 +137,7 @@ def _through_cv_bridge(image: ImageView) -> Frame:
         ) from error
 
 
-def _decompressed(image: CompressedImageView, jpegs_on_gpu: bool, max_pixels: int) -> Frame:
+def _decompressed(image: EncodedView, jpegs_on_gpu: bool, max_pixels: int) -> Frame:
     """
     Decode a JPEG or PNG, or another codec that `format` names.
 
@@ -179,7 +168,7 @@ def _decompressed(image: CompressedImageView, jpegs_on_gpu: bool, max_pixels: in
     return Frame.from_pixels(pixels, 'mono16' if pixels.dtype == np.uint16 else encoding)
 
 
-def _pixels_of(image: CompressedImageView) -> np.ndarray:
+def _pixels_of(image: EncodedView) -> np.ndarray:
     encoded, pixels = image.data, None
     # UNCHANGED also ignores the EXIF orientation of a JPEG, as other ROS nodes do.
     import cv2  # Imported here: raw images that the GPU reads need no OpenCV.
@@ -194,13 +183,13 @@ def _pixels_of(image: CompressedImageView) -> np.ndarray:
     return pixels
 
 
-def _color_encoding(image: CompressedImageView, channels: int) -> str:
+def _color_encoding(image: EncodedView, channels: int) -> str:
     is_rgb = 'compressed rgb' in image.format  # Stored with red and blue swapped.
     names = {3: 'rgb8' if is_rgb else 'bgr8', 4: 'rgba8' if is_rgb else 'bgra8'}
     return names[channels]
 
 
-def _gray_encoding(image: CompressedImageView) -> str:
+def _gray_encoding(image: EncodedView) -> str:
     encoding = image.format.split(';')[0].strip()
     refuse_depth(encoding)
     return encoding if encoding.startswith('bayer_') else 'mono8'

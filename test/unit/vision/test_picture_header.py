@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from trt_ros.errors import BadFrameError
-from trt_ros.ros.dds.cdr import CompressedImageView
+from trt_ros.ros.dds.cdr import EncodedView
 from trt_ros.ros.frames import to_frame
 from trt_ros.vision.picture_header import read_picture_header
 from trt_ros.vision.pixel_limit import MAX_IMAGE_PIXELS
@@ -116,7 +116,7 @@ def test_one_pixel_more_than_the_limit_is_refused(name):
 @pytest.mark.parametrize('name', BOMBS)
 def test_a_bomb_is_refused_before_it_is_decoded(name):
     with pytest.raises(BadFrameError) as caught:
-        to_frame(CompressedImageView((0, 0), '', codec_in(name), BOMBS[name]))
+        to_frame(EncodedView((0, 0), '', codec_in(name), BOMBS[name]))
     assert caught.value.kind == 'too many pixels'
 
 
@@ -130,7 +130,7 @@ def test_a_part_of_a_header_is_an_error(name):
 def test_a_truncated_png_does_not_reach_the_decoder():
     for size in (100, PICTURES['png'].size - 12):
         with pytest.raises(BadFrameError, match=r'A PNG of .* bytes is truncated') as caught:
-            to_frame(CompressedImageView((0, 0), '', 'png', PICTURES['png'][:size]))
+            to_frame(EncodedView((0, 0), '', 'png', PICTURES['png'][:size]))
         assert caught.value.kind == 'undecodable image'
 
 
@@ -185,18 +185,18 @@ def test_no_damaged_picture_has_more_pixels_than_its_header_says(name):
 
 @pytest.mark.parametrize('codec', ['tiff', 'webp', 'bmp'])
 def test_other_codecs_are_decoded_only_where_the_format_names_them(codec):
-    named = CompressedImageView((0, 0), '', f'bgr8; {codec} compressed bgr8', PICTURES[codec])
+    named = EncodedView((0, 0), '', f'bgr8; {codec} compressed bgr8', PICTURES[codec])
     assert to_frame(named).wh == (67, 45)
     for format_ in ('jpeg', '', 'bgr8; png compressed bgr8'):
         with pytest.raises(BadFrameError, match=f'is a {codec.upper()}') as caught:
-            to_frame(CompressedImageView((0, 0), '', format_, PICTURES[codec]))
+            to_frame(EncodedView((0, 0), '', format_, PICTURES[codec]))
         assert caught.value.kind == 'unknown compression'
 
 
 @pytest.mark.parametrize('format_', ['jpeg', 'png', '', 'image/jpeg', 'bgr8; jpg compressed'])
 @pytest.mark.parametrize('codec', ['jpeg', 'png'])
 def test_jpeg_and_png_are_decoded_whatever_the_format_says(codec, format_):
-    assert to_frame(CompressedImageView((0, 0), '', format_, PICTURES[codec])).wh == (67, 45)
+    assert to_frame(EncodedView((0, 0), '', format_, PICTURES[codec])).wh == (67, 45)
 
 
 @pytest.mark.parametrize(
@@ -205,5 +205,5 @@ def test_jpeg_and_png_are_decoded_whatever_the_format_says(codec, format_):
 )
 def test_unsupported_formats_do_not_reach_the_decoder(data):
     with pytest.raises(BadFrameError, match='are no JPEG, PNG') as caught:
-        to_frame(CompressedImageView((0, 0), '', 'jpeg', np.frombuffer(data, np.uint8)))
+        to_frame(EncodedView((0, 0), '', 'jpeg', np.frombuffer(data, np.uint8)))
     assert caught.value.kind == 'undecodable image'

@@ -2,27 +2,19 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from rclpy.node import Node
 from std_msgs.msg import Header
 
+from trt_ros.ros.dds.cdr import Content as Content
 from trt_ros.ros.dds.cdr import ImageView, read_stamp
+from trt_ros.ros.dds.cdr import Stamp as Stamp
 from trt_ros.ros.qos import type_name
 
-#: Seconds, nanoseconds.
-Stamp = tuple[int, int]
 #: A serialized message, (N,) uint8, or an image that came by pointer.
 Serialized = np.ndarray | ImageView
-
-
-class Content(NamedTuple):
-    """The content of a message: a frame, arrays by name or a message, maybe as a view."""
-
-    value: Any
-    frame_id: str
-    stamp: Stamp
 
 
 def to_header(frame_id: str, stamp: Stamp) -> Header:

@@ -13,8 +13,8 @@ from sensor_msgs.msg import CompressedImage, Image
 from trt_ros.errors import ParameterError
 from trt_ros.ros.codecs.codec import Codec, Content, Stamp
 from trt_ros.ros.dds.cdr import (
+    EncodedView,
     ImageView,
-    VideoView,
     read_compressed_image,
     read_image,
 )
@@ -111,7 +111,7 @@ class VideoCodec(ImageCodec):
         self._topics = [transport_topic(node, topic, each) for each in VIDEO_TRANSPORTS]
         super().__init__(node, self._topics[0])
         self._topics.append(topic)
-        self._decoder = VideoDecoder[VideoView](node.parameters.max_image_pixels, node.video_gpu)
+        self._decoder = VideoDecoder[EncodedView](node.parameters.max_image_pixels, node.video_gpu)
         self.message_types = installed_video_types()
         self.message_type = self.message_types[0]
 
@@ -146,9 +146,9 @@ class VideoCodec(ImageCodec):
         """Return the function that decodes a message, to None where its picture comes later."""
         return partial(self._decode, VIDEO_READERS[type_name(self.message_type)])
 
-    def _decode(self, read: Callable[[Any], VideoView], message: Any) -> Content | None:
+    def _decode(self, read: Callable[[Any], EncodedView], message: Any) -> Content | None:
         packet = read(message)
-        found = self._decoder.decode(packet.codec, packet.data, packet.number, packet)
+        found = self._decoder.decode(packet.format, packet.data, packet.number, packet)
         if self._decoder.delay:
             self.node.get_logger().warning(
                 f'{self.node.resolve_topic_name(self.topic)}: the video has B-frames, so that '

@@ -17,7 +17,6 @@ from trt_ros.ros.dds.cdr_multiarray import (
     read_multi_array,
     write_multi_array,
 )
-from trt_ros.ros.dds.cdr_tensors import TensorListView
 from trt_ros.ros.dds.transport import serialized_publish
 from trt_ros.tensors import TensorSpec
 
@@ -116,7 +115,7 @@ class MultiArrays:
         return publish_each
 
 
-Read = Callable[[np.ndarray], TensorListView]
+Read = Callable[[np.ndarray], Content]
 
 
 class TensorListCodec(Codec):
@@ -128,12 +127,7 @@ class TensorListCodec(Codec):
 
     def reader(self) -> Callable[[np.ndarray], Content]:
         """Return the function that reads a list; see Codec.reader."""
-
-        def read(message: np.ndarray) -> Content:
-            view = self._read(message)
-            return Content(view.tensors, view.frame_id, view.stamp)
-
-        return read
+        return self._read
 
 
 class TensorLists:

@@ -1,8 +1,8 @@
 """CDR serialization of images, read and written in place."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 import struct
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,12 +18,22 @@ _STAMP_AND_NUMBER = {
 }
 STAMP = _STAMP_AND_NUMBER['<'][0]
 
+#: Seconds, nanoseconds.
+Stamp = tuple[int, int]
 
-@dataclass(frozen=True, eq=False)
-class ImageView:
+
+class Content(NamedTuple):
+    """The content of a message: a frame, arrays by name or a message, maybe as a view."""
+
+    value: Any
+    frame_id: str
+    stamp: Stamp
+
+
+class ImageView(NamedTuple):
     """The fields of a sensor_msgs/Image; `data` is a view into the message, (N,) uint8."""
 
-    stamp: tuple[int, int]
+    stamp: Stamp
     frame_id: str
     height: int
     width: int
@@ -38,28 +48,17 @@ class ImageView:
         return self.data.size
 
 
-@dataclass(frozen=True, eq=False)
-class CompressedImageView:
-    """The fields of a sensor_msgs/CompressedImage, as in ImageView."""
+class EncodedView(NamedTuple):
+    """
+    The fields of a sensor_msgs/CompressedImage or of a packet of a video, as in ImageView.
 
-    stamp: tuple[int, int]
+    :param format: of a video, the codec as published, such as 'h265' or 'hevc;yuv420p;bgr8;bgr8'.
+    :param number: counts the packets of most publishers of videos; None without.
+    """
+
+    stamp: Stamp
     frame_id: str
     format: str
-    data: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class VideoView:
-    """
-    The fields of a packet of a video, as in ImageView.
-
-    :param codec: name of the codec as published, such as 'h265' or 'hevc;yuv420p;bgr8;bgr8'.
-    :param number: counts the packets of most publishers; None without.
-    """
-
-    stamp: tuple[int, int]
-    frame_id: str
-    codec: str
     data: np.ndarray
     number: int | None = None
 
@@ -86,22 +85,22 @@ def read_image(message: np.ndarray | ImageView) -> ImageView:
     )
 
 
-def read_compressed_image(message: np.ndarray) -> CompressedImageView:
+def read_compressed_image(message: np.ndarray) -> EncodedView:
     """Read a serialized sensor_msgs/CompressedImage, like read_image()."""
     fields = Fields(message)
-    return CompressedImageView(
+    return EncodedView(
         fields.stamp(), fields.text('frame_id'), fields.text('format'), fields.bytes('data')
     )
 
 
-def read_compressed_video(message: np.ndarray) -> VideoView:
+def read_compressed_video(message: np.ndarray) -> EncodedView:
     """Read a serialized foxglove_msgs/CompressedVideo, like read_image()."""
     fields = Fields(message)
     stamp, frame_id, data = fields.stamp(), fields.text('frame_id'), fields.bytes('data')
-    return VideoView(stamp, frame_id, fields.text('format'), data)
+    return EncodedView(stamp, frame_id, fields.text('format'), data)
 
 
-def read_ffmpeg_packet(message: np.ndarray) -> VideoView:
+def read_ffmpeg_packet(message: np.ndarray) -> EncodedView:
     """Read a serialized ffmpeg_image_transport_msgs/FFMPEGPacket, like read_image()."""
     fields = Fields(message)
     stamp, frame_id = fields.stamp(), fields.text('frame_id')
@@ -109,10 +108,10 @@ def read_ffmpeg_packet(message: np.ndarray) -> VideoView:
     codec, [number] = fields.text('encoding'), fields.numbers('pts', 'Q', 1)
     fields.byte('flags')
     fields.byte('is_bigendian')
-    return VideoView(stamp, frame_id, codec, fields.bytes('data'), number)
+    return EncodedView(stamp, frame_id, codec, fields.bytes('data'), number)
 
 
-def read_stamp(message: np.ndarray | ImageView) -> tuple[int, int]:
+def read_stamp(message: np.ndarray | ImageView) -> Stamp:
     """Read seconds and nanoseconds of a message that begins with a Header; see read_image()."""
     if isinstance(message, ImageView):
         return message.stamp
@@ -137,7 +136,7 @@ class Fields:
         self.order = '<' if head[1] else '>'
         self._stamp, self._number, self._at = *_STAMP_AND_NUMBER[self.order], 4
 
-    def stamp(self) -> tuple[int, int]:
+    def stamp(self) -> Stamp:
         """Read a time stamp: seconds, nanoseconds."""
         return self._stamp.unpack_from(self._view, self._advance(8, 'stamp'))
 
@@ -235,7 +234,7 @@ class ImageWriter:
 
     def begin(
         self,
-        stamp: tuple[int, int],
+        stamp: Stamp,
         frame_id: str,
         image_wh: tuple[int, int],
         encoding: str,
@@ -272,7 +271,7 @@ def _image_head(
     return head
 
 
-def begin_message(stamp: tuple[int, int], frame_id: str) -> bytearray:
+def begin_message(stamp: Stamp, frame_id: str) -> bytearray:
     """Return the beginning of a message: a Header."""
     message = bytearray(ENCAPSULATION) + STAMP.pack(*stamp)
     append_text(message, frame_id)

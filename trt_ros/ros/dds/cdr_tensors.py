@@ -1,7 +1,6 @@
 """CDR serialization of the tensor lists of Isaac ROS, read in place."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 import math
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from trt_ros.errors import BadFrameError
 from trt_ros.ros.dds.cdr import (
+    Content,
     Fields,
     append_aligned,
     append_data,
@@ -42,17 +42,12 @@ SENT_AS: dict[np.dtype[Any], np.dtype[Any]] = {
 _MAX_DIMENSIONS = 32  # NumPy's, before 2.0.
 
 
-@dataclass(frozen=True, eq=False)
-class TensorListView:
-    """The fields of a tensor list; tensors by name are views with any strides."""
+def read_tensor_list(message: np.ndarray) -> Content:
+    """
+    Read an isaac_ros_tensor_list_interfaces/TensorList, or raise BadFrameError.
 
-    stamp: tuple[int, int]
-    frame_id: str
-    tensors: Mapping[str, np.ndarray]
-
-
-def read_tensor_list(message: np.ndarray) -> TensorListView:
-    """Read an isaac_ros_tensor_list_interfaces/TensorList, or raise BadFrameError."""
+    :returns: tensors by name: views with any strides.
+    """
     fields = Fields(message)
     stamp, frame_id = fields.stamp(), fields.text('frame_id')
     tensors: dict[str, np.ndarray] = {}
@@ -67,7 +62,7 @@ def read_tensor_list(message: np.ndarray) -> TensorListView:
         tensors[name] = _tensor(
             name, rank, shape, code, strides, fields.bytes('data'), fields.order
         )
-    return TensorListView(stamp, frame_id, tensors)
+    return Content(tensors, frame_id, stamp)
 
 
 def _tensor(
@@ -168,7 +163,7 @@ _DLPACK_CODES = {kind: code for code, kind in _DLPACK_KINDS.items()}
 _DLPACK_BITS = {'i': (8, 16, 32, 64), 'u': (8, 16, 32, 64), 'f': (16, 32, 64), 'b': (8,)}
 
 
-def read_dlpack_list(message: np.ndarray) -> TensorListView:
+def read_dlpack_list(message: np.ndarray) -> Content:
     """Read an isaac_ros_tensor_msgs/TensorList of ExperimentalTensor, or BadFrameError."""
     fields = Fields(message)
     stamp, frame_id = fields.stamp(), fields.text('frame_id')
@@ -180,7 +175,7 @@ def read_dlpack_list(message: np.ndarray) -> TensorListView:
             f'The list has {len(set(names))} different names for {count} tensors.',
             remedy='Send one name per tensor.',
         )
-    return TensorListView(stamp, frame_id, {name: _dlpack_tensor(name, fields) for name in names})
+    return Content({name: _dlpack_tensor(name, fields) for name in names}, frame_id, stamp)
 
 
 def _dlpack_tensor(name: str, fields: Fields) -> np.ndarray:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 import threading
 import traceback
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from rclpy.node import Node
@@ -19,34 +19,6 @@ from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 CONTAINER_IMAGES = 'container_images'
 
 
-class TakenImage(NamedTuple):
-    """A sensor_msgs/Image in the container's memory; `data`, read-only, keeps it allocated."""
-
-    seconds: int
-    nanoseconds: int
-    frame_id: str
-    height: int
-    width: int
-    encoding: str
-    is_bigendian: int
-    step: int
-    data: Any
-
-    def view(self) -> ImageView:
-        """Return the image, whose data borrows the memory of the container."""
-        data = memoryview(self.data)
-        return ImageView(
-            (self.seconds, self.nanoseconds),
-            self.frame_id,
-            self.height,
-            self.width,
-            self.encoding,
-            self.is_bigendian,
-            self.step,
-            np.frombuffer(data, np.uint8) if data.nbytes else np.empty(0, np.uint8),
-        )
-
-
 class ContainerImages(Protocol):
     """Images from and to other nodes of the container; cpp/images.cpp implements it."""
 
@@ -59,7 +31,8 @@ class ContainerImages(Protocol):
         Wait until images arrive, or wake() or close() is called; the GIL is released meanwhile.
 
         :returns: number of images replaced by newer ones; kinds of incompatible QoS policies of
-            new publishers; the fields of a TakenImage for each waiting image, oldest first.
+            new publishers; seconds, nanoseconds and the further fields of an ImageView for each
+            waiting image, oldest first. Its data, read-only, keep it allocated.
         """
         ...
 
@@ -156,13 +129,13 @@ class ContainerSubscription:
                 self._callbacks.on_incompatible(qos_policy_name_from_kind(kind))
         for _ in range(lost):
             self._on_lost()
-        images = [TakenImage(*fields) for fields in taken]
+        images = list(taken)
         if self._callbacks.on_replaced is not None:
             for _ in images[:-1]:
                 self._callbacks.on_replaced()
             del images[:-1]
         while images and not self._stopping.is_set():
-            self._callbacks.on_message(images.pop(0).view())
+            self._callbacks.on_message(_view(*images.pop(0)))
 
 
 class ContainerPublisher:
@@ -176,18 +149,14 @@ class ContainerPublisher:
 
     def deliver(self, message: np.ndarray) -> int:
         """Pass an image, (N,) uint8, by pointer; return how many DDS subscriptions got it."""
-        image = read_image(message)
-        return self._images.publish(
-            self._publisher,
-            image.stamp,
-            image.frame_id,
-            image.height,
-            image.width,
-            image.encoding,
-            image.is_bigendian,
-            image.step,
-            image.data,
-        )
+        return self._images.publish(self._publisher, *read_image(message))
+
+
+def _view(seconds: int, nanoseconds: int, *fields: Any) -> ImageView:
+    *others, data = fields
+    view = memoryview(data)
+    pixels = np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
+    return ImageView._make([(seconds, nanoseconds), *others, pixels])
 
 
 def _arguments(qos: QoSProfile) -> tuple[bool, int]:
