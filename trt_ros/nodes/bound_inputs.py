@@ -22,7 +22,7 @@ from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.inputs import SamplingParameters
 from trt_ros.ros.lifecycle import Resources
 from trt_ros.ros.parameters import param
-from trt_ros.ros.topic import HeldTopic, Topic, resolve_topic, without_partner
+from trt_ros.ros.topic import Topic, resolve_topic, without_partner
 from trt_ros.ros.transforms import Transforms, import_tf2
 from trt_ros.runtime.future import Finished, Future
 from trt_ros.runtime.options import PREPROCESSING
@@ -146,8 +146,8 @@ class BoundInputs(NodeInputs):
                 remedy='Set rate_hz to the rate of the samples, or leave max_age out.',
             )
         max_age = min(ages, default=None if is_held else self.default_max_age())
-        held = HeldTopic(self._node, codec.topic, max_age, self._first(bound)) if is_held else None
-        return Topic(self._node, name, codec, counts, max_age, held)
+        first = self._first(bound) if is_held else None
+        return Topic(self._node, name, codec, counts, max_age, is_held, first)
 
     def default_max_age(self) -> float | None:
         """Return the max_age of topics that start runs, where their bindings have none."""
@@ -171,7 +171,7 @@ class BoundInputs(NodeInputs):
     def _refuse_equal_stamps(self) -> None:
         """Check that messages without a stamp are not matched by equal stamps."""
         parameters = self._node.parameters
-        awaited = [topic for topic in self.topics if topic.held is None]
+        awaited = [topic for topic in self.topics if not topic.is_held]
         stampless = [topic.name for topic in awaited if not topic.codec.has_stamp]
         is_matched = len(awaited) > 1 and not parameters.rate_hz
         if stampless and is_matched and not parameters.approximate_sync:
@@ -197,7 +197,7 @@ class BoundInputs(NodeInputs):
     def ignored_parameters(self) -> set[str]:
         """Return the names of parameters that have no effect on these topics."""
         ignored = {'batch_wait_ms', 'max_batch_size'}
-        awaited = [topic for topic in self.topics if topic.held is None]
+        awaited = [topic for topic in self.topics if not topic.is_held]
         if len(awaited) == 1 or self._node.parameters.rate_hz:
             ignored |= {'approximate_sync', 'approximate_sync_tolerance_seconds', 'queue_size'}
         if not any(binding.kind == 'tensor' for binding in self._bindings):

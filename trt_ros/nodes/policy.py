@@ -68,7 +68,7 @@ class PolicyInputs(BoundInputs):
         expiries = [
             topic.stamp[0] + 1e-9 * topic.stamp[1] + topic.max_age
             for topic in self.topics
-            if topic.held is None and topic.max_age
+            if not topic.is_held and topic.max_age
         ]
         if expiries:
             node.observe(min(min(expiries) - node.parameters.max_age, node.now_ns() * 1e-9))

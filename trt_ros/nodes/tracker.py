@@ -28,7 +28,6 @@ from trt_ros.ros.dds.cdr import Fields, read_stamp
 from trt_ros.ros.dds.rcl_subscription import MessageCallbacks
 from trt_ros.ros.dds.transport import subscribe_serialized
 from trt_ros.ros.diagnostics import CountingNode, FrameCounts, LatencyMeter
-from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.lifecycle import NodeParameters
 from trt_ros.ros.message_sets import MessageSets
 from trt_ros.ros.messages import detection_publish, read_boxes, read_message
@@ -157,7 +156,7 @@ class TrackerNode(CountingNode):
         if self.parameters.detections_3d_topics:
             self._rig = RigTracks(self.parameters.track_method, self._ids)
             for camera, topic in enumerate(self._topics):
-                self._subscribe(topic, partial(self._on_boxes, self._rig, camera, topic.counts))
+                self._subscribe(topic, partial(self._on_boxes, self._rig, camera, topic))
             return
         if len(self._topics) == 1:
             self._subscribe(self._topics[0], self._on_detections)
@@ -165,13 +164,13 @@ class TrackerNode(CountingNode):
         self._sets = self.while_active.own(
             MessageSets[np.ndarray](
                 self,
-                [(topic.name, topic.counts) for topic in self._topics],
+                self._topics,
                 self._on_set,
                 queue_size=self.parameters.qos_depth,
             )
         )
         for index, topic in enumerate(self._topics):
-            self._subscribe(topic, partial(self._on_message, index, topic.counts))
+            self._subscribe(topic, partial(self._on_message, index, topic))
 
     def _subscribe(self, topic: Topic, on_message: Callable[[np.ndarray], None]) -> None:
         qos = QoSProfile(depth=self.parameters.qos_depth)
@@ -187,33 +186,31 @@ class TrackerNode(CountingNode):
 
     def _on_detections(self, message: np.ndarray) -> None:
         self._counts.receive()
-        with Dropping(self, self._counts):
+        with self._topics[0].dropping:
             self._track(message)
             self._counts.publish()
 
-    def _on_boxes(
-        self, rig: RigTracks, camera: int, counts: FrameCounts, message: np.ndarray
-    ) -> None:
-        counts.receive()
+    def _on_boxes(self, rig: RigTracks, camera: int, topic: Topic, message: np.ndarray) -> None:
+        topic.counts.receive()
         parameters: TrackerParameters = self.parameters
-        with Dropping(self, counts, f' of {self._topics[camera].codec.topic}'), self._rig_lock:
+        with topic.dropping, self._rig_lock:
             with self._counts.timed('track'):
                 boxes = read_message(message, Detection3DArray)
                 options = parameters.track_options(parameters.score_threshold)
                 rig.track(camera, boxes, replace(options, min_size=parameters.track_min_size))
             with self._counts.timed('publish'):
                 self._rig_publisher.publish(rig.to_message(parameters.publish_lost_tracks))
-            counts.publish()
+            topic.counts.publish()
             self._latency.done((boxes.header.stamp.sec, boxes.header.stamp.nanosec))
 
-    def _on_message(self, index: int, counts: FrameCounts, message: np.ndarray) -> None:
-        counts.receive()
-        with self._sets.dropping_message(index):
+    def _on_message(self, index: int, topic: Topic, message: np.ndarray) -> None:
+        topic.counts.receive()
+        with topic.dropping:
             self._sets.add(index, read_stamp(message), message)
 
     def _on_set(self, messages: tuple[np.ndarray, ...]) -> None:
         """Track the detections that have the stamp of a message of vectors."""
-        with self._sets.dropping_set():
+        with self._sets.dropping():
             self._track(*messages)
             self._sets.publish_all()
 

@@ -1,5 +1,7 @@
 """Exceptions that become dropped frames."""
 
+from collections.abc import Sequence
+
 from trt_ros.errors import GpuFailedError, log_text, problem_of
 from trt_ros.ros.diagnostics import FrameCounts
 from trt_ros.ros.lifecycle import ManagedNode
@@ -12,10 +14,17 @@ class Dropping:
     A failed GPU also deactivates the node. It may be entered again, and by several threads.
 
     :param origin: identifies the frame in the log, as in ' of /camera/image'.
+    :param others: further counters of the frame.
     """
 
-    def __init__(self, node: ManagedNode, counts: FrameCounts, origin: str = '') -> None:
-        self._node, self._counts, self._origin = node, counts, origin
+    def __init__(
+        self,
+        node: ManagedNode,
+        counts: FrameCounts,
+        origin: str = '',
+        others: Sequence[FrameCounts] = (),
+    ) -> None:
+        self._node, self._counts, self._origin, self._others = node, counts, origin, others
 
     def __enter__(self) -> None:
         pass
@@ -23,7 +32,9 @@ class Dropping:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if not isinstance(error, Exception):
             return False
-        cause = cause_of(error)
+        cause = getattr(error, 'kind', type(error).__name__)
+        for each in self._others:
+            each.drop(cause)
         if self._counts.drop(cause, problem_of(error)):
             self._node.get_logger().error(
                 f'A frame{self._origin} was dropped ({cause}). {log_text(error)}'
@@ -31,8 +42,3 @@ class Dropping:
         if isinstance(error, GpuFailedError):
             self._node.fail(error)
         return True
-
-
-def cause_of(error: Exception) -> str:
-    """Return the cause under which a frame is counted that was dropped because of an error."""
-    return getattr(error, 'kind', type(error).__name__)

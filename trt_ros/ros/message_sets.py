@@ -1,7 +1,6 @@
 """Sets of messages of several topics, and the counters of messages that are in none."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 import threading
 from typing import Generic, TypeVar
 
@@ -10,11 +9,11 @@ from rclpy.duration import Duration
 
 from trt_ros.profiling import mark
 from trt_ros.ros.codecs.codec import Stamp
-from trt_ros.ros.diagnostics import FrameCounts
-from trt_ros.ros.dropping import Dropping, cause_of
+from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.sync import AHEAD, DUPLICATE, JUMPED, LATE, NO_PARTNER, TOO_OLD, Matcher, Sampler
-from trt_ros.ros.worker import REPLACED, RESET, STOPPED
+from trt_ros.ros.topic import Topic
+from trt_ros.ros.worker import RESET, STOPPED
 
 T = TypeVar('T')
 
@@ -32,14 +31,13 @@ class MessageSets(Generic[T]):
     """
     The messages of several topics that wait for their sets, until close(); thread-safe.
 
-    They meet by stamp or, with `max_ages`, are sampled. Each message without a set is counted by
-    its cause, and logged if the user can act on it. A jump of time back drops all that wait.
+    They meet by stamp or are sampled. Each message without a set is counted by its cause, and
+    logged if the user can act on it. A jump of time back drops all that wait.
 
-    :param topics: name, as for create_subscription(), and counters of each topic.
     :param on_set: called with one message of each topic, one set at a time; must not raise. What
         it returns is called without the lock.
     :param queue_size: as for Matcher; so is `tolerance_ns`.
-    :param max_ages: maximum age of a sampled message per topic in seconds; None sets no limit.
+    :param is_sampled: whether they are sampled, up to the `max_age` of their topics.
     :param primary: index of the topic that an error with a set is logged for.
     :ivar epoch: number of times that all waiting messages were dropped.
     """
@@ -47,25 +45,31 @@ class MessageSets(Generic[T]):
     def __init__(
         self,
         node: ManagedNode,
-        topics: Sequence[tuple[str, FrameCounts]],
+        topics: Sequence[Topic],
         on_set: Callable[[tuple[T, ...]], Callable[[], None] | None],
         *,
         queue_size: int,
         tolerance_ns: int = 0,
-        max_ages: Sequence[float | None] | None = None,
+        is_sampled: bool = False,
         primary: int = 0,
     ) -> None:
-        self._node, self._on_set, self._primary = node, on_set, primary
-        self._names = [node.resolve_topic_name(name) for name, _ in topics]
-        self._counts = [counts for _, counts in topics]
-        self._matcher = Matcher[T](
+        self._node, self._on_set = node, on_set
+        self._names = [node.resolve_topic_name(topic.codec.topic) for topic in topics]
+        self._counts = [topic.counts for topic in topics]
+        origins = [f' of {name}' for name in self._names]
+        others = [each for each in self._counts if each is not self._counts[primary]]
+        self._dropping = {
+            number: Dropping(node, self._counts[primary], origin, others)
+            for number, origin in [*enumerate(origins), (None, ' and'.join(origins))]
+        }
+        self._waiting: Matcher[T] | Sampler[T] = Matcher(
             len(topics), self._drop, queue_size=queue_size, tolerance_ns=tolerance_ns
         )
-        self._sampler: Sampler[T] | None = None
-        if max_ages is not None:
-            ages_ns = [None if age is None else round(1e9 * age) for age in max_ages]
-            self._sampler = Sampler[T](ages_ns, self._drop)
-        self._lock = threading.Lock()  # For matcher, sampler, epoch and the order of the sets.
+        if is_sampled:
+            ages = (topic.max_age for topic in topics)
+            ages_ns = [None if age is None else round(1e9 * age) for age in ages]
+            self._waiting = Sampler(ages_ns, self._drop)
+        self._lock = threading.Lock()  # For `_waiting`, epoch and the order of the sets.
         self.epoch = 0
         self._has_met = False
         # The threshold is negative: any step back, as when a bag is played again.
@@ -90,13 +94,9 @@ class MessageSets(Generic[T]):
         """Add a message of topic `number`; call `on_set` if it completes a set."""
         stamp_ns = 1_000_000_000 * stamp[0] + stamp[1]
         with self._lock:
-            waiting = self._matcher if self._sampler is None else self._sampler
-            if waiting.is_jump(number, stamp_ns):
+            if self._waiting.is_jump(number, stamp_ns):
                 self._clear(JUMPED)
-            if self._sampler is not None:
-                self._sampler.add(number, stamp_ns, message, cause=REPLACED)
-                return
-            found = self._matcher.add(number, stamp_ns, message)
+            found = self._waiting.add(number, stamp_ns, message)
             self._has_met |= found is not None
             process = None if found is None else self._on_set(found)
         if process is not None:
@@ -104,10 +104,10 @@ class MessageSets(Generic[T]):
 
     def sample(self) -> None:
         """Call `on_set` with the newest messages, unless one is missing or too old."""
-        assert self._sampler is not None
+        assert isinstance(self._waiting, Sampler)
         now_ns = self._node.now_ns()
         with self._lock, mark('sample'):
-            found = self._sampler.sample(now_ns)
+            found = self._waiting.sample(now_ns)
             process = None if found is None else self._on_set(found)
         if process is not None:
             process()
@@ -122,32 +122,16 @@ class MessageSets(Generic[T]):
         for counts in self._counts:
             counts.publish()
 
-    def dropping_message(self, number: int) -> Dropping:
-        """Turn an exception into a dropped message, as Dropping, before add()."""
-        return Dropping(self._node, self._counts[number], f' of {self._names[number]}')
-
-    @contextmanager
-    def dropping_set(self, number: int | None = None) -> Iterator[None]:
-        """Turn an exception, maybe due to topic `number`, into a dropped set, as Dropping."""
-        names = self._names if number is None else [self._names[number]]
-        primary = self._counts[self._primary]
-        with Dropping(self._node, primary, ' and'.join(f' of {name}' for name in names)):
-            try:
-                yield
-            except Exception as error:
-                for counts in self._counts:
-                    if counts is not primary:
-                        counts.drop(cause_of(error))
-                raise
+    def dropping(self, number: int | None = None) -> Dropping:
+        """Return what turns an exception, maybe due to topic `number`, into a dropped set."""
+        return self._dropping[number]
 
     def _jumped(self, jump: TimeJump) -> None:
         self.reset(JUMPED)
 
     def _clear(self, cause: str) -> None:
         self.epoch += 1
-        self._matcher.clear(cause)
-        if self._sampler is not None:
-            self._sampler.clear(cause)
+        self._waiting.clear(cause)
 
     def _drop(self, number: int, cause: str) -> None:
         if self._counts[number].drop(cause):

@@ -1,7 +1,7 @@
 """A stream: topics whose messages are inferred, each by itself or in sets."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import ExitStack, closing
 from functools import partial
 import time
 from typing import Any, NamedTuple, Protocol
@@ -100,17 +100,11 @@ class TopicStream:
         self._primary, self._is_wanted, self._hooks = primary, is_wanted, hooks
         self._complete = complete
         self._latency = LatencyMeter(node, counts)
-        self._guards = [
-            Dropping(node, each.counts, f' of {node.resolve_topic_name(each.codec.topic)}')
-            for each in topics
-        ]
         parameters = node.parameters
         self._rate_hz = rate_hz = parameters.rate_hz if in_sets else 0.0
         self._subscriptions: list[InputSubscription] = []
-        self._held = {
-            number: topic.held for number, topic in enumerate(topics) if topic.held is not None
-        }
-        self._awaited = [number for number, topic in enumerate(topics) if topic.held is None]
+        self._held = [number for number, topic in enumerate(topics) if topic.is_held]
+        self._awaited = [number for number, topic in enumerate(topics) if not topic.is_held]
         # All messages are needed where they wait for partners.
         self._is_newest_only = not in_sets or rate_hz > 0 or len(self._awaited) == 1
         self._starts_at_once = starts_at_once
@@ -137,16 +131,15 @@ class TopicStream:
                 )
             )
             if in_sets:
-                awaited = [topics[number] for number in self._awaited]
                 sets = self._sets = MessageSets[_Message](
                     node,
-                    [(topic.codec.topic, topic.counts) for topic in awaited],
+                    [topics[number] for number in self._awaited],
                     lambda messages: self._worker.offer(
                         (sets.epoch, primary, messages), here=self._sets_run_here
                     ),
                     queue_size=parameters.queue_size,
                     tolerance_ns=parameters.tolerance_ns(),
-                    max_ages=[topic.max_age for topic in awaited] if rate_hz > 0 else None,
+                    is_sampled=rate_hz > 0,
                     primary=self._awaited.index(primary),
                 )
                 undo.enter_context(closing(sets))
@@ -229,7 +222,7 @@ class TopicStream:
             callbacks,
             NO_HOOKS if codec.is_copied else self._hooks,
             depth=max(parameters.qos_depth, codec.min_depth, depth),
-            is_held=self._topics[number].held is not None,
+            is_held=self._topics[number].is_held,
         )
 
     def _receive(
@@ -242,11 +235,11 @@ class TopicStream:
     ) -> None:
         counts.receive()
         topic = self._topics[number]
-        if topic.held is None and not self._is_wanted(number):
+        if not topic.is_held and not self._is_wanted(number):
             counts.drop(UNWANTED)
             topic.codec.close()
         elif topic.codec.needs_all:
-            with self._guards[number]:
+            with topic.dropping:
                 content = read(message)
                 if content is not None:
                     self._put(number, topic, lambda content: content, put, content)
@@ -261,10 +254,10 @@ class TopicStream:
         put: Callable[[_Set, int, bool], None],
         message: Any,
     ) -> None:
-        if topic.held is not None:
-            with self._guards[number]:
+        if topic.is_held:
+            with topic.dropping:
                 value = topic.prepare(read(message).value)
-                topic.held.put(topic.codec.stamp_of(message), value)
+                topic.hold(topic.codec.stamp_of(message), value)
         elif self._sets is None:
             # What arrives through DDS is copied while the worker's thread runs the one before.
             here = not topic.codec.needs_all and (
@@ -272,10 +265,9 @@ class TopicStream:
             )
             put((0, number, ((None, partial(read, message)),)), number, here)
         else:
-            index = self._awaited.index(number)
-            with self._sets.dropping_message(index):
+            with topic.dropping:
                 stamp = topic.codec.stamp_of(message)
-                self._sets.add(index, stamp, (stamp, partial(read, message)))
+                self._sets.add(self._awaited.index(number), stamp, (stamp, partial(read, message)))
 
     # Threads of the worker.
 
@@ -311,9 +303,10 @@ class TopicStream:
         """Return the contents of a set; None if it is dropped."""
         epoch, primary, messages = one
         if self._sets is None:
-            with self._guards[primary], mark('read'):
+            topic = self._topics[primary]
+            with topic.dropping, mark('read'):
                 content = messages[0][1]()
-                value = self._topics[primary].prepare(content.value)
+                value = topic.prepare(content.value)
                 return _Input(primary, content.stamp, content.frame_id, [value])
             return None
         if epoch != self._sets.epoch:
@@ -334,8 +327,8 @@ class TopicStream:
                 continue
             return None
         with self._dropping(primary):
-            for number, held in self._held.items():
-                values[number] = held.value()
+            for number in self._held:
+                values[number] = self._topics[number].held_value()
             found = [values[each] for each in sorted(values)]
             if self._complete is not None:
                 found += self._complete(to_header(frame_id, primary_stamp))
@@ -368,9 +361,7 @@ class TopicStream:
         else:
             self._sets.drop_all(cause)
 
-    def _dropping(
-        self, primary: int, number: int | None = None
-    ) -> AbstractContextManager[bool | None]:
+    def _dropping(self, primary: int, number: int | None = None) -> Dropping:
         if self._sets is not None:
-            return self._sets.dropping_set(number)
-        return self._guards[primary]
+            return self._sets.dropping(number)
+        return self._topics[primary].dropping

@@ -4,6 +4,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from trt_ros.ros.worker import REPLACED
+
 T = TypeVar('T')
 
 #: Causes of dropped messages.
@@ -155,14 +157,14 @@ class Sampler(Generic[T]):
         self._newest: list[tuple[int, T] | None] = [None] * len(self._max_ages_ns)
         self._is_used = [False] * len(self._max_ages_ns)
 
-    def add(self, topic: int, stamp: int, message: T, *, cause: str) -> None:
+    def add(self, topic: int, stamp: int, message: T) -> None:
         """Replace the message of a topic, unless the present one is newer; drop the older."""
         present = self._newest[topic]
         if present is not None and stamp < present[0]:
             self._on_drop(topic, LATE)
             return
         if present is not None and not self._is_used[topic]:
-            self._on_drop(topic, cause)
+            self._on_drop(topic, REPLACED)
         self._newest[topic], self._is_used[topic] = (stamp, message), False
 
     def is_jump(self, topic: int, stamp: int) -> bool:

@@ -9,49 +9,10 @@ from rclpy.node import Node
 from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.ros.codecs.codec import Codec, Stamp
 from trt_ros.ros.diagnostics import CountedTopic, FrameCounts
+from trt_ros.ros.dropping import Dropping
 from trt_ros.ros.lifecycle import ManagedNode
 from trt_ros.ros.qos import type_name, why_lost, why_silent
 from trt_ros.ros.sync import NO_PARTNER, TOO_OLD
-
-
-class HeldTopic:
-    """
-    The newest message of a topic, or `first` without one of `max_age`; thread-safe.
-
-    Runs take it, and other topics start them.
-    """
-
-    def __init__(self, node: ManagedNode, topic: str, max_age: float | None, first: Any) -> None:
-        self._clock, self._topic = node.get_clock(), node.resolve_topic_name(topic)
-        self._max_age, self._first = max_age, first
-        self._newest: tuple[Stamp, Any] | None = None
-
-    def put(self, stamp: Stamp, value: Any) -> None:
-        """Replace the message."""
-        self._newest = stamp, value
-
-    def value(self) -> Any:
-        """Return the value for a run that begins now, or raise BadFrameError."""
-        newest = self._newest
-        if newest is not None:
-            (seconds, nanoseconds), value = newest
-            age = self._clock.now().nanoseconds * 1e-9 - seconds - nanoseconds * 1e-9
-            if self._max_age is None or age <= self._max_age:
-                return value
-        if self._first is not None:
-            return self._first
-        if newest is None:
-            raise BadFrameError(
-                'no held message',
-                f'There is no message on {self._topic} yet, which inputs holds.',
-                remedy='Publish one, or set ?initial= of the binding.',
-            )
-        raise BadFrameError(
-            TOO_OLD,
-            f'The message held of {self._topic} is {age:.3f} s old.',
-            cause=f'Its max_age is {self._max_age:g} s.',
-            remedy='Publish more often, or set ?initial= of the binding.',
-        )
 
 
 class Topic(CountedTopic):
@@ -60,7 +21,9 @@ class Topic(CountedTopic):
 
     :param name: as in parameters and diagnostics; `codec` has the topic subscribed to.
     :param max_age: maximum age in seconds of a sampled or held message; None sets no limit.
-    :param held: what keeps its messages, if they start no run.
+    :param is_held: whether its newest message is kept for the runs, which other topics start.
+    :param first: value of a held topic without a message of `max_age`; None for none.
+    :ivar dropping: turns an exception into a dropped message.
     :ivar stamp: of its message in the last set.
     :ivar prepare: called with each value before it is used; may raise BadFrameError.
     """
@@ -72,14 +35,47 @@ class Topic(CountedTopic):
         codec: Codec,
         counts: FrameCounts,
         max_age: float | None = None,
-        held: HeldTopic | None = None,
+        is_held: bool = False,
+        first: Any = None,
     ) -> None:
         super().__init__(name, counts)
-        self._node, self.codec, self.max_age, self.held = node, codec, max_age, held
+        self._node, self.codec, self.max_age = node, codec, max_age
+        self.is_held = self.may_be_silent = is_held
+        self._first = first
+        self._newest: tuple[Stamp, Any] | None = None
+        self.dropping = Dropping(node, counts, f' of {node.resolve_topic_name(codec.topic)}')
         self.stamp: Stamp = 0, 0
         counts.noun = codec.noun
-        self.may_be_silent = held is not None
         self.prepare: Callable[[Any], Any] = lambda value: value
+
+    def hold(self, stamp: Stamp, value: Any) -> None:
+        """Replace the message that is held; from any thread."""
+        self._newest = stamp, value
+
+    def held_value(self) -> Any:
+        """Return what is held for a run that begins now, or raise BadFrameError."""
+        newest = self._newest
+        if newest is not None:
+            (seconds, nanoseconds), value = newest
+            now = self._node.get_clock().now()
+            age = now.nanoseconds * 1e-9 - seconds - nanoseconds * 1e-9
+            if self.max_age is None or age <= self.max_age:
+                return value
+        if self._first is not None:
+            return self._first
+        topic = self._node.resolve_topic_name(self.codec.topic)
+        if newest is None:
+            raise BadFrameError(
+                'no held message',
+                f'There is no message on {topic} yet, which inputs holds.',
+                remedy='Publish one, or set ?initial= of the binding.',
+            )
+        raise BadFrameError(
+            TOO_OLD,
+            f'The message held of {topic} is {age:.3f} s old.',
+            cause=f'Its max_age is {self.max_age:g} s.',
+            remedy='Publish more often, or set ?initial= of the binding.',
+        )
 
     def why_silent(self) -> str:
         """Return the resolved topic and the likely reason why it has no messages."""

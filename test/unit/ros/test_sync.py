@@ -187,57 +187,57 @@ def sampler(*max_ages_ns):
 
 def test_a_sample_has_the_newest_message_of_each_topic_again_and_again():
     newest, drops = sampler(None, None)
-    newest.add(0, 1, 'a', cause=REPLACED)
+    newest.add(0, 1, 'a')
     assert newest.sample(1) is None
-    newest.add(0, 2, 'b', cause=REPLACED)
-    newest.add(1, 1, 'c', cause=REPLACED)
+    newest.add(0, 2, 'b')
+    newest.add(1, 1, 'c')
     assert newest.sample(2) == newest.sample(3) == ('b', 'c')
-    newest.add(0, 3, 'd', cause=REPLACED)  # 'b' was used.
+    newest.add(0, 3, 'd')  # 'b' was used.
     assert newest.sample(4) == ('d', 'c')
     assert (drops, len(newest)) == ({(0, REPLACED): 1}, 2)
 
 
 def test_a_message_older_than_the_present_one_is_dropped():
     newest, drops = sampler(None)
-    newest.add(0, 2, 'b', cause=REPLACED)
-    newest.add(0, 1, 'a', cause=REPLACED)
-    newest.add(0, 2, 'c', cause=REPLACED)
+    newest.add(0, 2, 'b')
+    newest.add(0, 1, 'a')
+    newest.add(0, 2, 'c')
     assert newest.sample(0) == ('c',)
     assert drops == {(0, LATE): 1, (0, REPLACED): 1}
 
 
 def test_a_message_older_than_its_maximum_age_is_dropped_if_it_was_not_used():
     newest, drops = sampler(10 * MS, None)
-    newest.add(0, 100 * MS, 'a', cause=REPLACED)
-    newest.add(1, 0, 'b', cause=REPLACED)
+    newest.add(0, 100 * MS, 'a')
+    newest.add(1, 0, 'b')
     assert newest.sample(110 * MS) == ('a', 'b')
     assert newest.sample(110 * MS + 1) is None
     assert (drops, len(newest)) == ({}, 1)
-    newest.add(0, 120 * MS, 'c', cause=REPLACED)
+    newest.add(0, 120 * MS, 'c')
     assert newest.sample(200 * MS) is None
     assert drops == {(0, TOO_OLD): 1}
 
 
 def test_a_message_ahead_of_the_clock_is_not_used_for_longer_than_its_maximum_age():
     newest, drops = sampler(10 * MS, None)
-    newest.add(0, 110 * MS, 'a', cause=REPLACED)
-    newest.add(1, 900 * MS, 'b', cause=REPLACED)
+    newest.add(0, 110 * MS, 'a')
+    newest.add(1, 900 * MS, 'b')
     assert newest.sample(100 * MS) == ('a', 'b')
-    newest.add(0, 200 * MS, 'c', cause=REPLACED)
+    newest.add(0, 200 * MS, 'c')
     assert newest.sample(189 * MS) is None
-    newest.add(0, 199 * MS, 'd', cause=REPLACED)
+    newest.add(0, 199 * MS, 'd')
     assert newest.sample(189 * MS) == ('d', 'b')
     assert drops == {(0, AHEAD): 1}
 
 
 def test_a_jump_of_time_clears_the_samples():
     newest, drops = sampler(None, None)
-    newest.add(0, 5 * MAX_REORDERING_NS, 'a', cause=REPLACED)
+    newest.add(0, 5 * MAX_REORDERING_NS, 'a')
     assert newest.is_jump(0, 0)
     assert not newest.is_jump(0, 4 * MAX_REORDERING_NS)
     assert not newest.is_jump(1, 0)
     newest.clear(JUMPED)
-    newest.add(0, 1, 'b', cause=REPLACED)
-    newest.add(1, 1, 'c', cause=REPLACED)
+    newest.add(0, 1, 'b')
+    newest.add(1, 1, 'c')
     assert newest.sample(1) == ('b', 'c')
     assert drops == {(0, JUMPED): 1}
