@@ -19,9 +19,8 @@ from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of, lens_of
 from trt_ros.ros.codecs.images import ImageCodec
 from trt_ros.ros.dds.cdr_points import FLOAT32
 from trt_ros.ros.dds.transport import should_publish
-from trt_ros.ros.messages import ImageSender
+from trt_ros.ros.messages import ImageSender, PointSender
 from trt_ros.ros.parameters import param
-from trt_ros.ros.points import PointSender
 from trt_ros.runtime.options import PipelineOptions
 from trt_ros.vision.depth_points import (
     Intrinsics,
@@ -149,11 +148,11 @@ class DepthNode(InferenceNode):
         has_confidence = bool(getattr(self.pipeline.decoder.head, 'confidence_name', ''))
         return DepthOutputs(
             camera,
-            ImageSender(self, camera.publisher(Image, 'depth')),
+            camera.images('depth'),
             camera.publisher(CameraInfo, 'camera_info'),
             PointSender(self, camera.publisher(PointCloud2, 'points'), ('rgb', FLOAT32, 1)),
             self.while_configured.own(OrganizedPoints()),
-            ImageSender(self, camera.publisher(Image, 'confidence')) if has_confidence else None,
+            camera.images('confidence') if has_confidence else None,
             camera.publisher(DisparityImage, 'disparity')
             if self.kind == 'disparity' and DisparityImage
             else None,
@@ -187,7 +186,7 @@ class DepthNode(InferenceNode):
                 is_valid &= frame.lens.covers(frame.wh)
             mask_invalid(depth, depth, is_valid)
         outputs.depth.send()
-        if outputs.confidence is not None and should_publish(outputs.confidence.publisher):
+        if outputs.confidence is not None and outputs.confidence.is_wanted():
             outputs.confidence.begin(header, frame.wh, '32FC1')[:] = result.confidence
             outputs.confidence.send()
         info = self._calibrations[outputs.camera.topic].info_for(header, frame.wh)

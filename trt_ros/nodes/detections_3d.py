@@ -20,9 +20,8 @@ from trt_ros.ros.dds.cdr_points import UINT32
 from trt_ros.ros.diagnostics import CountingNode, FrameCounts
 from trt_ros.ros.inputs import InputParameters, SynchronizationParameters
 from trt_ros.ros.lifecycle import NodeParameters
-from trt_ros.ros.messages import best_hypothesis, detection_3d
+from trt_ros.ros.messages import PointSender, best_hypothesis, detection_3d
 from trt_ros.ros.parameters import param, with_default
-from trt_ros.ros.points import PointSender
 from trt_ros.ros.qos import RESULTS
 from trt_ros.ros.regions import ChosenObjects, choose_objects
 from trt_ros.ros.stream import TopicStream

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from std_msgs.msg import Header
-from vision_msgs.msg import Detection2DArray
 
 from trt_ros.errors import ParameterError
 from trt_ros.families.registry import DETECTORS, ORIENTED
@@ -17,7 +16,7 @@ from trt_ros.nodes.labeled import ClassIdParameters, ObjectNode
 from trt_ros.nodes.tracking import TrackingParameters, open_tracker, tracking_stamp
 from trt_ros.results.boxes import Boxes
 from trt_ros.results.text import read_texts
-from trt_ros.ros.messages import detection_publish
+from trt_ros.ros.messages import PublishObjects
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.options import TiledOptions
 from trt_ros.vision.frame import Frame
@@ -48,9 +47,9 @@ class DetectorParameters(
 class DetectorOutputs(NamedTuple):
     """The publishers of one camera; `tracks` with their tracker, and `text`, if configured."""
 
-    detections: Callable[..., None]
-    tracks: tuple[Callable[..., None], Tracker] | None
-    text: Callable[..., None] | None
+    detections: PublishObjects
+    tracks: tuple[PublishObjects, Tracker] | None
+    text: PublishObjects | None
 
 
 class DetectorNode(ObjectNode):
@@ -94,16 +93,15 @@ class DetectorNode(ObjectNode):
 
     def advertise(self, camera: Camera) -> DetectorOutputs:
         """Create the publishers of a camera's results."""
-
-        def publisher(name: str) -> Callable[..., None]:
-            return detection_publish(self, camera.publisher(Detection2DArray, name))
-
         regions, tracks = self.pipeline.regions, None
         if self.parameters.track:
-            tracks = publisher('tracks'), open_tracker(self.parameters.track_method, self._ids)
+            tracks = (
+                camera.objects('tracks'),
+                open_tracker(self.parameters.track_method, self._ids),
+            )
         reads_text = regions is not None and regions.decoder.task == 'text'
         return DetectorOutputs(
-            publisher('detections'), tracks, publisher('text') if reads_text else None
+            camera.objects('detections'), tracks, camera.objects('text') if reads_text else None
         )
 
     def publish(

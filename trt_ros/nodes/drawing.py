@@ -1,10 +1,12 @@
 """Parameters of drawn images."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from std_msgs.msg import Header
 
+from trt_ros.drawing import draw
 from trt_ros.drawing.labels import Style
 from trt_ros.ros.messages import ImageSender
 from trt_ros.ros.parameters import param
@@ -48,3 +50,11 @@ class DrawingParameters:
             pixels = sender.begin(header, frame.wh)
             pixels[:] = to_color(frame, 'bgr')
         return pixels
+
+    def publish_drawn(
+        self, sender: ImageSender, header: Header, frame: Frame, result: object, **options: Any
+    ) -> None:
+        """Publish an image with a result drawn on it, if it is wanted; `options` of draw()."""
+        if sender.is_wanted():
+            draw(self.begin_drawing(sender, header, frame), result, style=self.style(), **options)
+            sender.send()

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 
 from trt_ros.families.registry import ENHANCERS
@@ -27,7 +26,7 @@ class EnhancerNode(InferenceNode):
 
     def advertise(self, camera: Camera) -> ImageSender:
         """Create the publisher of a camera's images."""
-        return ImageSender(self, camera.publisher(Image, 'image'))
+        return camera.images('image')
 
     def publish(self, outputs: ImageSender, result: Picture, header: Header, frame: Frame) -> None:
         """Publish the picture of one image."""

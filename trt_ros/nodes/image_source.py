@@ -159,7 +159,7 @@ class ImageSourceNode(CountingNode):
                 throttle_duration_sec=10.0,
             )
         self._camera_infos.publish(info)
-        if should_publish(self._images.publisher):
+        if self._images.is_wanted():
             self._images.begin(header, (width, height))[:] = pixels_bgr
             self._images.send()
         if self._compressed is not None and should_publish(self._compressed):

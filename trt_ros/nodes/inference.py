@@ -9,8 +9,10 @@ from typing import Any, ClassVar
 
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile
+from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 from std_srvs.srv import Trigger
+from vision_msgs.msg import Detection2DArray
 
 from trt_ros.errors import ParameterError, printable
 from trt_ros.families.family import Family
@@ -24,6 +26,7 @@ from trt_ros.ros.dds.rcl import MemoryHooks
 from trt_ros.ros.diagnostics import CountingNode, FrameCounts
 from trt_ros.ros.inputs import ImageTopicsParameters
 from trt_ros.ros.lifecycle import NodeParameters
+from trt_ros.ros.messages import ImageSender, PublishObjects, detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import RESULTS
 from trt_ros.ros.stream import TopicStream
@@ -64,6 +67,14 @@ class Camera:
         publisher = self._node.publisher(message_type, f'~/{self._prefix}{name}', qos)
         self._publishers.append(publisher)
         return publisher
+
+    def images(self, name: str) -> ImageSender:
+        """Create a publisher of images, as `publisher` does."""
+        return ImageSender(self._node, self.publisher(Image, name))
+
+    def objects(self, name: str) -> PublishObjects:
+        """Create a publisher of the boxes of objects, and return its function."""
+        return detection_publish(self._node, self.publisher(Detection2DArray, name))
 
     def is_wanted(self) -> bool:
         """Return whether images are to be processed: not lazy, or a result has subscribers."""

@@ -6,12 +6,11 @@ import threading
 from typing import Any
 
 from std_msgs.msg import Header
-from vision_msgs.msg import LabelInfo
+from vision_msgs.msg import LabelInfo, VisionClass
 
 from trt_ros.model.run_inputs import RunInputs
 from trt_ros.nodes.inference import InferenceNode
 from trt_ros.results.boxes import Objects
-from trt_ros.ros.messages import to_label_info
 from trt_ros.ros.parameters import param
 from trt_ros.ros.qos import LATCHED
 from trt_ros.runtime.future import Future
@@ -57,8 +56,9 @@ class LabeledNode(InferenceNode):
         """Publish the class names with the new threshold."""
         header = Header(stamp=self.get_clock().now().to_msg())
         for prefix, class_map in self.class_maps().items():
+            classes = [VisionClass(class_id=each, class_name=n) for each, n in class_map.items()]
             self._label_infos[prefix].publish(
-                to_label_info(header, class_map, self.label_threshold())
+                LabelInfo(header=header, threshold=self.label_threshold(), class_map=classes)
             )
 
 

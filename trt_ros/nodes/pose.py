@@ -1,31 +1,23 @@
 """Node that detects objects and their keypoints in images."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from rclpy.publisher import Publisher
-from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray, ObjectHypothesis
 
-from trt_ros.drawing import draw
 from trt_ros.errors import ParameterError
 from trt_ros.families.registry import POSES
 from trt_ros.nodes.drawing import DrawingParameters
 from trt_ros.nodes.inference import Camera, InferenceParameters
-from trt_ros.nodes.labeled import (
-    THRESHOLD_NAMES,
-    ClassIdParameters,
-    ObjectNode,
-)
+from trt_ros.nodes.labeled import THRESHOLD_NAMES, ClassIdParameters, ObjectNode
 from trt_ros.nodes.regions import ObjectResults, RegionNode, add_results
 from trt_ros.results.boxes import Objects, OrientedBoxes
 from trt_ros.results.labels import name_of
 from trt_ros.results.poses import NAMES, Poses
-from trt_ros.ros.dds.transport import should_publish
-from trt_ros.ros.messages import ImageSender, detection_publish
+from trt_ros.ros.messages import ImageSender, PublishObjects, detection_publish
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.options import RegionOptions, TiledOptions
 from trt_ros.vision.frame import Frame
@@ -58,9 +50,6 @@ class PoseParameters(
     TiledOptions,
 ):
     """Parameters of the pose node, which are also the options of its pipeline."""
-
-
-PublishObjects = Callable[[Objects, Header, str], None]
 
 
 class PoseOutputs(NamedTuple):
@@ -103,15 +92,14 @@ class PoseNode(RegionNode, ObjectNode):
     def advertise(self, camera: Camera) -> PoseOutputs:
         """Create the publishers of a camera's results."""
         detections = camera.publisher(Detection2DArray, 'detections')
-        keypoints = camera.publisher(Detection2DArray, 'keypoints')
         network = self.pipeline.regions or self.pipeline
         count = network.decoder.head.keypoint_count
         self._keypoint_names = self.parameters.keypoint_names or NAMES.get(count or 0, ())
         return PoseOutputs(
             detections,
             detection_publish(self, detections),
-            detection_publish(self, keypoints),
-            ImageSender(self, camera.publisher(Image, 'overlay')),
+            camera.objects('keypoints'),
+            camera.images('overlay'),
             self._region_publish(camera),
         )
 
@@ -119,7 +107,7 @@ class PoseNode(RegionNode, ObjectNode):
         """Return a function that publishes the regions of objects; None: there are none."""
         if not self.pipeline.decoder.head.proposes_regions or self.parameters.regions:
             return None
-        return detection_publish(self, camera.publisher(Detection2DArray, 'regions'))
+        return camera.objects('regions')
 
     def publish(self, outputs: PoseOutputs, result: Any, header: Header, frame: Frame) -> None:
         """Publish the result of one image."""
@@ -165,16 +153,15 @@ class PoseNode(RegionNode, ObjectNode):
             )
 
     def _draw(self, outputs: PoseOutputs, result: Poses, header: Header, frame: Frame) -> None:
-        if should_publish(outputs.overlay.publisher):
-            parameters: PoseParameters = self.parameters
-            draw(
-                parameters.begin_drawing(outputs.overlay, header, frame),
-                result,
-                keypoint_names=parameters.keypoint_names,
-                min_visibility=parameters.keypoint_threshold,
-                style=parameters.style(),
-            )
-            outputs.overlay.send()
+        parameters: PoseParameters = self.parameters
+        parameters.publish_drawn(
+            outputs.overlay,
+            header,
+            frame,
+            result,
+            keypoint_names=parameters.keypoint_names,
+            min_visibility=parameters.keypoint_threshold,
+        )
 
 
 def _of_regions(found: Objects) -> Poses:

@@ -1,29 +1,20 @@
 """Node for semantic and instance segmentation of images."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from sensor_msgs.msg import Image
 from std_msgs.msg import Header
-from vision_msgs.msg import Detection2DArray
 
-from trt_ros.drawing import draw
 from trt_ros.errors import ParameterError
 from trt_ros.families.registry import SEGMENTERS
 from trt_ros.nodes.drawing import DrawingParameters
 from trt_ros.nodes.inference import Camera, InferenceParameters
-from trt_ros.nodes.labeled import (
-    THRESHOLD_NAMES,
-    ClassIdParameters,
-    ObjectNode,
-)
-from trt_ros.results.boxes import Objects
+from trt_ros.nodes.labeled import THRESHOLD_NAMES, ClassIdParameters, ObjectNode
 from trt_ros.results.masks import ClassMask, ClassMasks, Instances, mask_dtype
 from trt_ros.ros.codecs.tensors import topic_name
-from trt_ros.ros.dds.transport import should_publish
-from trt_ros.ros.messages import ImageSender, detection_publish
+from trt_ros.ros.messages import ImageSender, PublishObjects
 from trt_ros.ros.parameters import param
 from trt_ros.runtime.options import LabeledOptions, MaskOptions
 from trt_ros.vision.frame import Frame
@@ -69,7 +60,7 @@ class SegmenterOutputs(NamedTuple):
     overlay: ImageSender
     mask_dtype: type[np.uint8] | type[np.uint16]
     instances: ImageSender | None = None
-    detections: Callable[[Objects, Header, str], None] | None = None
+    detections: PublishObjects | None = None
 
 
 class SegmenterNode(ObjectNode):
@@ -126,15 +117,12 @@ class SegmenterNode(ObjectNode):
     def advertise(self, camera: Camera) -> SegmenterOutputs:
         """Create the publishers of a camera's results."""
         outputs = SegmenterOutputs(
+            {prefix: camera.images(f'{prefix}mask') for prefix in self.class_maps()},
             {
-                prefix: ImageSender(self, camera.publisher(Image, f'{prefix}mask'))
-                for prefix in self.class_maps()
-            },
-            {
-                prefix: ImageSender(self, camera.publisher(Image, f'{prefix}confidence'))
+                prefix: camera.images(f'{prefix}confidence')
                 for prefix in (self.class_maps() if self.parameters.confidence else ())
             },
-            ImageSender(self, camera.publisher(Image, 'overlay')),
+            camera.images('overlay'),
             np.uint16,
         )
         if not self._has_instances:
@@ -142,8 +130,8 @@ class SegmenterNode(ObjectNode):
         count = self.pipeline.decoder.class_count or len(self.pipeline.class_names)
         return outputs._replace(
             mask_dtype=mask_dtype(count + 1) if count else np.uint16,
-            instances=ImageSender(self, camera.publisher(Image, 'instances')),
-            detections=detection_publish(self, camera.publisher(Detection2DArray, 'detections')),
+            instances=camera.images('instances'),
+            detections=camera.objects('detections'),
         )
 
     def publish(
@@ -154,12 +142,10 @@ class SegmenterNode(ObjectNode):
         frame: Frame,
     ) -> None:
         """Publish the result of one image."""
-        wants_confidence = any(
-            should_publish(each.publisher) for each in outputs.confidences.values()
-        )
+        wants_confidence = any(each.is_wanted() for each in outputs.confidences.values())
         masks = result.class_masks(outputs.mask_dtype, with_confidence=wants_confidence)
         if isinstance(result, Instances) and outputs.instances and outputs.detections:
-            if should_publish(outputs.instances.publisher):
+            if outputs.instances.is_wanted():
                 outputs.instances.begin(header, frame.wh, 'mono16')[:] = result.numbers()
                 outputs.instances.send()
             outputs.detections(result, header, self.parameters.class_id_format)
@@ -168,15 +154,8 @@ class SegmenterNode(ObjectNode):
             sender.begin(header, frame.wh, encoding)[:] = mask.labels
             sender.send()
         for sender, mask in zip(outputs.confidences.values(), masks):
-            if should_publish(sender.publisher) and mask.confidence is not None:
+            if sender.is_wanted() and mask.confidence is not None:
                 sender.begin(header, frame.wh, 'mono8')[:] = mask.confidence
                 sender.send()
-        if should_publish(outputs.overlay.publisher):
-            parameters: SegmenterParameters = self.parameters
-            draw(
-                parameters.begin_drawing(outputs.overlay, header, frame),
-                result,
-                opacity=parameters.overlay_opacity,
-                style=parameters.style(),
-            )
-            outputs.overlay.send()
+        opacity = self.parameters.overlay_opacity
+        self.parameters.publish_drawn(outputs.overlay, header, frame, result, opacity=opacity)

@@ -19,8 +19,8 @@ from trt_ros.results.arrays import Tensors
 from trt_ros.ros.codecs import open_format
 from trt_ros.ros.codecs.tensors import Publish, TensorFormat
 from trt_ros.ros.dds.cdr_points import FLOAT32
+from trt_ros.ros.messages import PointSender
 from trt_ros.ros.parameters import param
-from trt_ros.ros.points import PointSender
 from trt_ros.runtime.options import PipelineOptions, RegionOptions
 from trt_ros.vision.frame import Frame
 

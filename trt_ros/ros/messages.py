@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,10 +18,8 @@ from vision_msgs.msg import (
     Detection2D,
     Detection3D,
     Detection3DArray,
-    LabelInfo,
     ObjectHypothesis,
     ObjectHypothesisWithPose,
-    VisionClass,
 )
 
 from trt_ros.errors import BadFrameError
@@ -29,7 +27,8 @@ from trt_ros.results.boxes import Boxes, Detections, Objects, OrientedBoxes
 from trt_ros.ros.class_ids import ClassIds
 from trt_ros.ros.dds.cdr import ImageWriter
 from trt_ros.ros.dds.cdr_detections import DetectionWriter, read_detections
-from trt_ros.ros.dds.transport import serialized_publish
+from trt_ros.ros.dds.cdr_points import XYZ, Field, PointWriter
+from trt_ros.ros.dds.transport import serialized_publish, should_publish
 from trt_ros.vision.regions import MAX_PIXELS
 
 if TYPE_CHECKING:  # Imports 40 modules.
@@ -38,7 +37,11 @@ if TYPE_CHECKING:  # Imports 40 modules.
 MessageT = TypeVar('MessageT')
 
 
-def detection_publish(node: Node, publisher: Publisher) -> Callable[[Objects, Header, str], None]:
+#: Publishes boxes with a header and a class_id_format.
+PublishObjects = Callable[[Objects, Header, str], None]
+
+
+def detection_publish(node: Node, publisher: Publisher) -> PublishObjects:
     """
     Return a function that publishes the boxes of objects; call it from one thread at a time.
 
@@ -116,9 +119,37 @@ _PIXELS: dict[str, tuple[np.dtype[Any], int]] = {
 }
 
 
-class ImageSender:
+class Sender:
+    """A publisher of messages that are written in place; for one thread at a time."""
+
+    def __init__(self, node: Node, publisher: Publisher) -> None:
+        self.publisher, self._publish = publisher, serialized_publish(node, publisher)
+
+    def is_wanted(self) -> bool:
+        """Return whether a message would reach a subscriber, as should_publish() does."""
+        return should_publish(self.publisher)
+
+
+class PointSender(Sender):
+    """A publisher of point clouds, with `extra` fields after z."""
+
+    def __init__(self, node: Node, publisher: Publisher, *extra: Field) -> None:
+        super().__init__(node, publisher)
+        self._writer = PointWriter((*XYZ, *extra))
+
+    def begin(self, header: Header, cloud_wh: tuple[int, int]) -> np.ndarray:
+        """Return the points of a new cloud, (height, width, values) float32, to be filled."""
+        stamp = header.stamp
+        return self._writer.begin((stamp.sec, stamp.nanosec), header.frame_id, cloud_wh)
+
+    def send(self) -> None:
+        """Publish the cloud of the last begin(); its points must not change any more."""
+        self._publish(self._writer.message)
+
+
+class ImageSender(Sender):
     """
-    A publisher of images that are drawn directly into the message; for one thread at a time.
+    A publisher of images that are drawn directly into the message.
 
     >>> pixels = sender.begin(header, (640, 480))
     >>> pixels[:] = 0
@@ -126,8 +157,8 @@ class ImageSender:
     """
 
     def __init__(self, node: Node, publisher: Publisher) -> None:
-        self.publisher = publisher
-        self._writer, self._publish = ImageWriter(), serialized_publish(node, publisher)
+        super().__init__(node, publisher)
+        self._writer = ImageWriter()
         self._pixels: np.ndarray | None = None
 
     def begin(
@@ -158,17 +189,6 @@ class ImageSender:
             raise RuntimeError('send() without begin()')
         self._publish(self._writer.message)
         self._pixels.setflags(write=False)  # Subscribers in this process share the memory.
-
-
-def to_label_info(header: Header, class_map: Mapping[int, str], threshold: float) -> LabelInfo:
-    """Return the class names and the score threshold as a message."""
-    return LabelInfo(
-        header=header,
-        threshold=threshold,
-        class_map=[
-            VisionClass(class_id=index, class_name=name) for index, name in class_map.items()
-        ],
-    )
 
 
 @dataclass(frozen=True)
