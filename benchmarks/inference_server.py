@@ -67,7 +67,7 @@ def measure(folder: Path, size: int, stack: ExitStack) -> None:
     for name, arguments in (('shared memory', ()), ('gRPC', ('--plain',))):
         server = stack.enter_context(ServerProcess(folder / 'models', *arguments))
         address = parse_address(server.address(path.stem))
-        runners[name] = RemoteRunner.open(address, timeout_seconds=10.0)
+        runners[name] = RemoteRunner(address, timeout_seconds=10.0)
     image = np.zeros((1, 3, size, size), np.float32)
     times: dict[str, list[float]] = {name: [] for name in runners}
     for number in range(ROUNDS + 1):

@@ -63,12 +63,13 @@ class TensorSpec:
 
 
 def host_dtype(spec: TensorSpec) -> np.dtype[np.generic]:
-    """Return the NumPy dtype of a tensor in host memory: uint16 for the bits of bfloat16."""
-    return _dtype(spec.dtype)
+    """Return the NumPy dtype of a tensor in host memory, as numpy_dtype()."""
+    return numpy_dtype(spec.dtype)
 
 
 @cache
-def _dtype(name: str) -> np.dtype[np.generic]:
+def numpy_dtype(name: str) -> np.dtype[np.generic]:
+    """Return the NumPy dtype of a tensor dtype: uint16 for the bits of bfloat16."""
     return np.dtype('uint16' if name == 'bfloat16' else name)
 
 
@@ -122,7 +123,7 @@ def checked_tensor(spec: TensorSpec, value: Any) -> np.ndarray:
             f'The network input {spec} takes an array, but got {type(value).__name__}.',
             remedy='Pass a NumPy array, as of numpy.asarray(values).',
         )
-    dtype = _dtype(spec.dtype)
+    dtype = host_dtype(spec)
     if value.shape == spec.shape and (
         value.dtype == dtype or value.dtype.kind == dtype.kind == 'f'
     ):  # Most runs.
@@ -145,7 +146,7 @@ def checked_tensor(spec: TensorSpec, value: Any) -> np.ndarray:
 def _is_convertible(dtype: str, value: np.ndarray) -> bool:
     """Return whether `value` can become `dtype`: floats of any size, integers that fit, bool."""
     kind = value.dtype.kind
-    wanted = _dtype(dtype)
+    wanted = numpy_dtype(dtype)
     if dtype == 'bfloat16' or wanted.kind == 'f':
         return kind in 'fiub'
     if wanted.kind == 'b':

@@ -212,8 +212,9 @@ class _Job:
 
             try:
                 try:
-                    skipped = reading.submit(self._skip, messages, writer.position)
-                    self.report.resumed = skipped.result()
+                    earlier = islice(messages, writer.position)
+                    resumed = reading.submit(sum, (each.is_labeled for each in earlier))
+                    self.report.resumed = resumed.result()
                     on_frames(self.report.resumed)
                     for message in self._ahead(messages, reading, decoding):
                         if len(in_flight) >= limit:
@@ -229,10 +230,6 @@ class _Job:
                 for message, pending in in_flight:
                     with suppress(Exception):
                         _result(message, pending)
-
-    def _skip(self, messages: Iterator[_Message], count: int) -> int:
-        """Skip messages; return the number of images among them."""
-        return sum(message.is_labeled for message in islice(messages, count))
 
     def _ahead(
         self,

@@ -72,14 +72,15 @@ class Labeler:
             origin = provenance(self._options, self._hashes, self._pipeline, task, recording)
             tracked = Tracking(task.track, self._pipeline) if task.track else None
             sinks = list[Any]()
+
+            def add(sink: Any) -> None:
+                sinks.append(stack.enter_context(closing(sink)))
+
             if task.video:
-                sinks.append(AnnotatedVideos(task.output, topics, recording))
-                stack.enter_context(closing(sinks[-1]))
+                add(AnnotatedVideos(task.output, topics, recording))
             for kind in task.data_sets:
                 more = {'pictures': task.images_path} if kind == 'coco' and task.images else {}
-                path = task.data_set_path(kind)
-                sinks.append(WRITERS[kind](path, self._pipeline, origin, **more))
-                stack.enter_context(closing(sinks[-1]))
+                add(WRITERS[kind](task.data_set_path(kind), self._pipeline, origin, **more))
             if task.select is not None:
                 selection = Selection(
                     task.selection_path,
@@ -89,7 +90,7 @@ class Labeler:
                     self._options,
                     task.thresholds,
                 )
-                sinks.append(stack.enter_context(closing(selection)))
+                add(selection)
             report = label_recording(
                 recording,
                 self._pipeline,
@@ -167,8 +168,9 @@ def _serve(connection: Connection, options: LabeledOptions) -> None:
         connection.send(labeler.open())
         while True:
             task = connection.recv()
-            with _Progress(connection) as progress:
-                found = labeler.label(task, progress)
+            progress = _Progress(connection)
+            found = labeler.label(task, progress)
+            progress.send()
             connection.send(found)
 
 
@@ -181,17 +183,12 @@ class _Progress:
     def __call__(self, count: int) -> None:
         self._count += count
         if time.monotonic() >= self._due:
-            self._send()
+            self.send()
 
-    def _send(self) -> None:
+    def send(self) -> None:
+        """Send the number since the last time."""
         self._connection.send(self._count)
         self._count, self._due = 0, time.monotonic() + SECONDS_PER_PROGRESS
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._send()
 
 
 @dataclass

@@ -15,7 +15,7 @@ from trt_ros.errors import BadFrameError, ParameterError
 from trt_ros.families.registry import DEPTHS
 from trt_ros.nodes.inference import Camera, InferenceNode, InferenceParameters
 from trt_ros.results.arrays import Depth
-from trt_ros.ros.camera_info import CameraInfoStream, intrinsics_of, lens_of
+from trt_ros.ros.camera_info import CameraInfoStream, camera_info_for, intrinsics_of, lens_of
 from trt_ros.ros.codecs.images import ImageCodec
 from trt_ros.ros.dds.cdr_points import FLOAT32
 from trt_ros.ros.dds.transport import should_publish
@@ -189,9 +189,9 @@ class DepthNode(InferenceNode):
         if outputs.confidence is not None and outputs.confidence.is_wanted():
             outputs.confidence.begin(header, frame.wh, '32FC1')[:] = result.confidence
             outputs.confidence.send()
-        info = self._calibrations[outputs.camera.topic].info_for(header, frame.wh)
-        if info is not None:
-            outputs.infos.publish(info)
+        info = self._calibrations[outputs.camera.topic].newest
+        if (info.width, info.height) == frame.wh:
+            outputs.infos.publish(camera_info_for(info, header, frame.wh))
         if not outputs.points.is_wanted():
             return
         try:

@@ -72,7 +72,9 @@ def camera_info_for(
     """Return the calibration of an image with its header; K is zero without one for its size."""
     if calibration is None or (calibration.width, calibration.height) != image_wh:
         return CameraInfo(header=header, width=image_wh[0], height=image_wh[1])
-    return _with_header(calibration, header)
+    stamped = copy(calibration)
+    stamped.header = header
+    return stamped
 
 
 def intrinsics_of(
@@ -186,13 +188,6 @@ class CameraInfoStream:
             self._lens = info, wh, lens
         return frame if lens is None else frame.with_lens(lens)
 
-    def info_for(self, header: Header, image_wh: tuple[int, int]) -> CameraInfo | None:
-        """Return the calibration with an image's header; None if it is for another image size."""
-        newest = self.newest
-        if (newest.width, newest.height) != image_wh:
-            return None
-        return _with_header(newest, header)
-
     def _keep(self, info: CameraInfo) -> None:
         self.newest = info
 
@@ -204,12 +199,6 @@ def camera_info_topic(node: Node, image_topic: str = 'image') -> str:
     if remapped != node.resolve_topic_name(name, only_expand=True):
         return remapped
     return node.resolve_topic_name(image_topic).rpartition('/')[0] + '/camera_info'
-
-
-def _with_header(info: CameraInfo, header: Header) -> CameraInfo:
-    stamped = copy(info)
-    stamped.header = header
-    return stamped
 
 
 def _size(values: dict, name: str) -> int:

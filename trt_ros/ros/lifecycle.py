@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import partial
 import time
 from typing import Any, TypeVar
 
@@ -124,13 +124,12 @@ class ManagedNode(LifecycleNode):
         self._fault: TrtRosError | None = None
         declare(self, self.Parameters)
         self.add_on_set_parameters_callback(self._check_parameters)
-        seconds, started = (
-            (0.0, self._autostart)  # A timer: it fires once the node is spun.
-            if self.get_parameter('autostart').value
-            else (SECONDS_UNTIL_HINT, self._hint)
-        )
+        starts = self.get_parameter('autostart').value
         self._start_timer = self.create_timer(
-            seconds, started, callback_group=ReentrantCallbackGroup(), clock=STEADY_CLOCK
+            0.0 if starts else SECONDS_UNTIL_HINT,
+            self._autostart if starts else self._hint,  # Once the node is spun.
+            callback_group=ReentrantCallbackGroup(),
+            clock=STEADY_CLOCK,
         )
 
     # Hooks for subclasses.
@@ -283,7 +282,6 @@ class ManagedNode(LifecycleNode):
     def _reported(self, callback: Callable) -> Callable:
         """Log why a transition failed: rclpy drops exceptions silently."""
 
-        @wraps(callback)
         def wrapper(state: Any) -> TransitionCallbackReturn:
             name = callback.__name__
             try:
@@ -376,12 +374,11 @@ class ManagedNode(LifecycleNode):
         if not can_trigger(self, label):
             self._refuse(f'{label} is not possible while {before}.')
             return False
-        result = getattr(self, f'trigger_{label}')()
-        is_done = bool(result == TransitionCallbackReturn.SUCCESS)
+        is_done = getattr(self, f'trigger_{label}')() == TransitionCallbackReturn.SUCCESS
         if is_done:
             self.failure = ''
             self.get_logger().info(f'{label}: {before} -> {self.state_label}')
-        return is_done
+        return bool(is_done)
 
     def _refuse(self, why: str) -> None:
         self.get_logger().warning(printable(f'Transition refused. {why}'))

@@ -123,7 +123,7 @@ def _open_triton(options: PipelineOptions, report: Reporter, batch: int) -> Runn
 
     report('connecting to the server')
     _log_ignored(options, FOR_FILES, 'the inference server')
-    return RemoteRunner.open(
+    return RemoteRunner(
         parse_address(options.model_path),
         timeout_seconds=options.remote_timeout,
         ca_path=options.remote_ca_path,

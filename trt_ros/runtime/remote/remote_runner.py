@@ -26,7 +26,7 @@ from trt_ros.runtime.remote.connection import (
     region_nbytes,
 )
 from trt_ros.runtime.runner import Runner, check_inputs, tensor_specs
-from trt_ros.tensors import INTEGERS, TensorSpec, refuse_large
+from trt_ros.tensors import INTEGERS, TensorSpec, numpy_dtype, refuse_large
 
 OPEN_SECONDS, CLOSE_SECONDS = 10.0, 1.0  # Timeouts of requests beside runs.
 FIRST_RUN_SECONDS = 120.0  # A server may load or compile the model at its first run.
@@ -61,6 +61,7 @@ class RemoteRunner(Runner):
     server can open it, else through gRPC.
 
     :param timeout_seconds: of a run after the first one.
+    :param ca_path, token_path: as for Connection; so are the errors.
     :param report: cancels the first run.
     :ivar max_batch: maximum batch size of the model; 0 if it is unknown or unlimited.
     :ivar in_flight: wanted number of runs at a time.
@@ -70,22 +71,7 @@ class RemoteRunner(Runner):
     overlaps = True
 
     def __init__(
-        self, connection: Connection, timeout_seconds: float, report: Reporter, in_flight: int = 1
-    ) -> None:
-        self._connection, self._timeout_seconds = connection, timeout_seconds
-        self.in_flight = in_flight
-        self._report: Reporter | None = report
-        self._lock = threading.Lock()
-        self._idle: list[SharedInputs] = []
-        self._region_failures = 0  # One after the other.
-        self._shares_memory = connection.address.is_this_host
-        self._failed_requests, self._problem = 0, ''
-        self.metadata, self.max_batch = self._read_config()
-        self.inputs, self.outputs = self._read_specs()
-
-    @classmethod
-    def open(
-        cls,
+        self,
         address: ModelAddress,
         *,
         timeout_seconds: float,
@@ -93,13 +79,20 @@ class RemoteRunner(Runner):
         token_path: str = '',
         in_flight: int = 1,
         report: Reporter | None = None,
-    ) -> RemoteRunner:
-        """Connect and read inputs and outputs of the model, or raise; `report` can cancel."""
-        connection = Connection(address, ca_path, token_path)
+    ) -> None:
+        self._connection = Connection(address, ca_path, token_path)
+        self._timeout_seconds, self.in_flight = timeout_seconds, in_flight
+        self._report: Reporter | None = report or Reporter()
+        self._lock = threading.Lock()
+        self._idle: list[SharedInputs] = []
+        self._region_failures = 0  # One after the other.
+        self._shares_memory = address.is_this_host
+        self._failed_requests, self._problem = 0, ''
         try:
-            return cls(connection, timeout_seconds, report or Reporter(), in_flight)
+            self.metadata, self.max_batch = self._read_config()
+            self.inputs, self.outputs = self._read_specs()
         except BaseException:
-            connection.close()
+            self._connection.close()
             raise
 
     def _read_specs(self) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
@@ -287,16 +280,12 @@ def _to_array(described: Any, number: int, raw: Any) -> np.ndarray | None:
         if number < len(raw):
             if not dtype:
                 return None
-            values = np.frombuffer(bytearray(raw[number]), _host(dtype))
+            values = np.frombuffer(bytearray(raw[number]), numpy_dtype(dtype))
         elif described.datatype in _CONTENTS:
             field = getattr(described.contents, _CONTENTS[described.datatype])
-            values = np.array(field, _host(dtype))
+            values = np.array(field, numpy_dtype(dtype))
         else:
             return None
         return values.reshape(shape) if math.prod(shape) == values.size else None
     except (ValueError, OverflowError):  # Half a value, negative sizes, values beyond the type.
         return None
-
-
-def _host(dtype: str) -> str:
-    return 'uint16' if dtype == 'bfloat16' else dtype

@@ -133,7 +133,7 @@ def test_server_without_extensions_gets_inputs_through_grpc(serve, color_detecto
 def test_reply_of_another_shape_is_refused(serve, color_detector):
     address = serve(color_detector(), arguments=['--flat']).address('colors')
     with (
-        closing(RemoteRunner.open(parse_address(address), timeout_seconds=60.0)) as runner,
+        closing(RemoteRunner(parse_address(address), timeout_seconds=60.0)) as runner,
         pytest.raises(TensorMismatchError, match='did not return') as raised,
     ):
         runner.infer({'images': np.zeros((1, 3, 64, 64), np.float32)})
@@ -159,7 +159,7 @@ def test_reply_of_another_shape_is_refused(serve, color_detector):
 def test_reply_that_no_model_has_is_refused(serve, color_detector, reply):
     address = serve(color_detector(), arguments=['--reply', reply]).address('colors')
     with (
-        closing(RemoteRunner.open(parse_address(address), timeout_seconds=60.0)) as runner,
+        closing(RemoteRunner(parse_address(address), timeout_seconds=60.0)) as runner,
         pytest.raises(TensorMismatchError, match='did not return'),
     ):
         runner.infer({'images': np.zeros((1, 3, 64, 64), np.float32)})
@@ -191,7 +191,7 @@ def test_server_that_loses_its_regions_gets_inputs_through_grpc_after_the_third(
     serve, color_detector
 ):
     address = serve(color_detector(), arguments=['--forgetful']).address('colors')
-    with closing(RemoteRunner.open(parse_address(address), timeout_seconds=60.0)) as runner:
+    with closing(RemoteRunner(parse_address(address), timeout_seconds=60.0)) as runner:
         ways = []
         for _ in range(4):
             ways.append(runner.diagnostics()['server inputs'])
